@@ -1,0 +1,36 @@
+"""The errors that a user or another part of the program may want to tell apart.
+
+Each message says what was expected, what was got, where it came from and what to do.
+"""
+
+
+class PlatformError(Exception):
+    """Base of every error raised on purpose by this project."""
+
+
+class ConfigError(PlatformError):
+    """The flags cannot be honoured. Raised before any process or folder is made."""
+
+
+class ShapeError(PlatformError, ValueError):
+    """An array has another shape or dtype than its schema says."""
+
+
+class TransportError(PlatformError):
+    """Shared memory could not be allocated, or a peer broke the slot protocol."""
+
+
+class WorkerDied(PlatformError):
+    """A worker process ended and may not be restarted any more."""
+
+
+class CheckpointError(PlatformError):
+    """A checkpoint is missing, damaged, or belongs to another model."""
+
+
+class Full(PlatformError):
+    """A bounded buffer that refuses eviction has no room."""
+
+
+class Closed(PlatformError):
+    """The object was closed while somebody waited on it."""

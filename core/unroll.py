@@ -1,0 +1,189 @@
+"""The unroll: T consecutive steps of one environment, as a table of true facts.
+
+This is the one place that spells the shapes of experience. An unroll is a *record*: one contiguous
+block of bytes with every field at a fixed, 64-byte aligned offset. The same record lies in a
+worker's shared-memory slot, in a replay item and on disk, so moving experience is one memory copy
+and compressing it is one call.
+
+What the rows mean (T steps, S stacked frames):
+
+    row      0        1        ...      T-1       T
+    x_t      x_0      x_1               x_{T-1}   x_T     x_T is row 0 of the next unroll
+    action   a_0      a_1               a_{T-1}           chosen on x_t
+    reward   r_0      r_1               r_{T-1}           received after a_t, raw
+
+Frames are stored once: `frames[t : t + S]` is the stack of row t, so T + 1 observations need only
+T + S frames. A stack never reaches over a reset: its frames from before a `first` row read as zero
+(`agent/feed.py` rebuilds stacks).
+
+The end of an episode is a row. If the episode ends at step t, row t+1 holds the true last
+observation and the environment is reset by the next step: `first[t + 2]` is true, and the
+transition from row t+1 to row t+2 is a *reset row*, in which the action was ignored. Learners mask
+it; the value of row t+1 is then the bootstrap of a truncated episode. `terminated[t]` alone (no
+reset row after it) is the loss of a life: the agent's episode ends there, the game does not.
+
+Next to read: agent/rollout.py, which writes unrolls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.checks import check_array, check_finite
+from core.errors import ShapeError
+from core.spec import EnvSpec
+
+ALIGNMENT_BYTES = 64  # one cache line, so that fields of two records never share one
+POISON_BYTE = 0xCD  # an unwritten integer field is seen at once; floats are NaN
+
+Record = NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Field:
+    """Where one field lies in a record."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    offset: int
+    has_time_axis: bool
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the field in bytes, without padding."""
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Unroll:
+    """Named views of one record, or of a block of records with leading axes `[...]`.
+
+    The views share memory with the record: nothing is copied. `features` is None when no buffer
+    asked for it.
+    """
+
+    frames: np.ndarray  # [..., T+S, *frame_shape] uint8 or float32
+    first: np.ndarray  # [..., T+1] bool, x_t is the first observation after a reset
+    action: np.ndarray  # [..., T] int64
+    reward: np.ndarray  # [..., T] float32, raw
+    terminated: np.ndarray  # [..., T] bool; ended by the task (or a lost life), not by time
+    behaviour_params: np.ndarray  # [..., T, A] float32, logits of mu(.|x_t)
+    behaviour_value: np.ndarray  # [..., T] float32, V_mu(x_t), unnormalised
+    features: np.ndarray | None  # [..., T, F] float16, torso output under mu
+    worker_id: np.ndarray  # [...] int64
+    env_id: np.ndarray  # [...] int64, index of the environment within its worker
+    seq: np.ndarray  # [...] int64, n-th unroll of this environment since its worker started
+    version: np.ndarray  # [...] int64, learner updates in the weights that acted
+    task_id: np.ndarray  # [...] int64, index of the game in a multi-task run
+
+    def where(self) -> str:
+        """Name this unroll in error messages (single records only)."""
+        return f"unroll of worker {int(self.worker_id)}, env {int(self.env_id)}, seq {int(self.seq)}"
+
+
+class UnrollSchema:
+    """The table of fields of an unroll, and the only place where their shapes are spelled."""
+
+    def __init__(self, env_spec: EnvSpec, unroll_length: int, feature_count: int = 0) -> None:
+        """Lay out a record.
+
+        Args:
+          env_spec: gives the frame shape, the stack depth and the number of actions.
+          unroll_length: T, agent steps per unroll.
+          feature_count: F, or 0 to leave features out.
+        """
+        if unroll_length < 1:
+            raise ShapeError(f"unroll_length is {unroll_length}, expected at least 1.")
+        self.env_spec = env_spec
+        self.unroll_length = unroll_length
+        self.feature_count = feature_count
+        steps, stack = unroll_length, env_spec.frames_stacked
+        table: list[tuple[str, tuple[int, ...], str, bool]] = [
+            ("frames", (steps + stack, *env_spec.frame_shape), env_spec.frame_dtype, True),
+            ("first", (steps + 1,), "bool", True),
+            ("action", (steps,), "int64", True),
+            ("reward", (steps,), "float32", True),
+            ("terminated", (steps,), "bool", True),
+            ("behaviour_params", (steps, env_spec.action_count), "float32", True),
+            ("behaviour_value", (steps,), "float32", True),
+        ]
+        if feature_count:
+            table.append(("features", (steps, feature_count), "float16", True))
+        table += [
+            (name, (), "int64", False)
+            for name in ("worker_id", "env_id", "seq", "version", "task_id")
+        ]
+        self.fields: dict[str, Field] = {}
+        offset = 0
+        for name, shape, dtype, has_time_axis in table:
+            field = Field(name, shape, np.dtype(dtype), offset, has_time_axis)
+            self.fields[name] = field
+            padded = -(-field.nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+            offset += padded
+        self.nbytes = offset
+
+    def allocate(self, *leading: int) -> Record:
+        """Return poisoned records `[*leading, nbytes]` uint8, owned by the caller."""
+        records = np.empty((*leading, self.nbytes), np.uint8)
+        self.poison(records)
+        return records
+
+    def poison(self, records: Record) -> None:
+        """Fill records with NaN and 0xCD, so that a row nobody wrote is seen at once."""
+        records[...] = POISON_BYTE
+        for field in self.fields.values():
+            if np.issubdtype(field.dtype, np.floating):
+                self.view(records, field.name)[...] = np.nan
+
+    def view(self, records: Record, name: str) -> np.ndarray:
+        """Return field `name` of records `[..., nbytes]` as a view `[..., *shape]`."""
+        if records.dtype != np.uint8 or records.shape[-1] != self.nbytes:
+            raise ShapeError(
+                f"record has {records.shape[-1]} bytes of {records.dtype}, "
+                f"expected {self.nbytes} of uint8: it belongs to another schema."
+            )
+        field = self.fields[name]
+        flat = records[..., field.offset : field.offset + field.nbytes]
+        leading = records.shape[:-1]
+        # view() needs a contiguous last axis only, so a block of records can stay where it is.
+        typed = flat.view(field.dtype) if field.nbytes else np.empty((*leading, 0), field.dtype)
+        return typed.reshape((*leading, *field.shape))
+
+    def unroll(self, records: Record) -> Unroll:
+        """Return named views of one record `[nbytes]` or of a block `[..., nbytes]`."""
+        views = {name: self.view(records, name) for name in self.fields}
+        views.setdefault("features", None)  # type: ignore[arg-type]
+        return Unroll(**views)
+
+    def check(self, unroll: Unroll) -> None:
+        """Raise ShapeError if a field of a single unroll is unwritten or out of range."""
+        where = unroll.where()
+        for field in self.fields.values():
+            array = getattr(unroll, field.name)
+            check_array(field.name, array, field.shape, field.dtype, where)
+            check_finite(field.name, array, where)
+        action = unroll.action
+        if action.min() < 0 or action.max() >= self.env_spec.action_count:
+            raise ShapeError(
+                f"action is in [{action.min()}, {action.max()}], expected "
+                f"[0, {self.env_spec.action_count - 1}]: {where}."
+            )
+
+    def stack(self, records: Sequence[Record]) -> dict[str, np.ndarray]:
+        """Stack B single records into a batch, time-major.
+
+        Returns:
+          name -> array: `[time, B, ...]` for fields with a time axis, `[B]` for the header.
+          Freshly allocated and writable.
+        """
+        batch: dict[str, np.ndarray] = {}
+        for field in self.fields.values():
+            axis = 1 if field.has_time_axis else 0
+            views = [self.view(record, field.name) for record in records]
+            batch[field.name] = np.stack(views, axis=axis)
+        return batch
