@@ -1,0 +1,218 @@
+"""From flags to parts: the one place that knows both the option names and the constructors.
+
+Training, test mode and the benchmarks build their parts here, so that the same flags always mean
+the same parts. Layers below take their own small config objects and never see flags.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from agent.acting import FlatWeights
+from agent.algorithms.impala import Impala, ImpalaConfig
+from agent.learner import Learner
+from agent.machine import Choices, choose
+from agent.models.base import ActorCritic
+from agent.models.factory import ModelConfig, make_model
+from agent.optim import OptimiserConfig, learning_rate, make_optimiser
+from agent.worker import WorkerConfig
+from core.rng import child_generator, child_seed
+from core.spec import EnvSpec
+from core.unroll import UnrollSchema
+from option_flags import Flags
+from replay.codec import make_codec
+from replay.kinds import BufferConfig, make_buffers, parse_replay_parameters
+from replay.manager import ReplayManager
+from wrappers.config import EnvConfig
+from wrappers.registry import make_env_spec
+
+
+def env_config(flags: Flags, *, testing: bool = False) -> EnvConfig:
+    """Return the environment's config; in test mode a lost life never ends an episode."""
+    height, width = flags.frame_scale_resolution
+    return EnvConfig(
+        env_id=flags.env,
+        action_repeat=flags.skipped_frames,
+        frames_stacked=flags.frames_stacked,
+        noop_max=flags.noop_threshold,
+        grayscale=flags.grayscaling_frames,
+        episodic_life=flags.episodic_life and not testing,
+        height=height,
+        width=width,
+        sticky_action_probability=flags.repeat_action_probability,
+        full_action_space=flags.full_action_space,
+        fire_reset=flags.fire_reset,
+        max_episode_frames=flags.max_episode_frames,
+        backend=flags.env_backend,
+    )
+
+
+def model_config(flags: Flags) -> ModelConfig:
+    """Return the network's config."""
+    return ModelConfig(
+        name=flags.model,
+        feature_count=flags.feature_out_layer_size,
+        popart_step_size=flags.popart_beta,
+    )
+
+
+def build_model(flags: Flags, spec: EnvSpec, seed: int = 0) -> ActorCritic:
+    """Return a freshly initialised model on the CPU."""
+    return make_model(model_config(flags), spec, popart=flags.use_popart, seed=seed)
+
+
+def impala_config(flags: Flags) -> ImpalaConfig:
+    """Return the algorithm's config."""
+    return ImpalaConfig(
+        discount=flags.gamma,
+        rho_bar=flags.rho_const,
+        c_bar=flags.c_const,
+        rho_pg_bar=flags.pg_rho_const,
+        lambda_=flags.vtrace_lambda,
+        policy_cost=flags.policy_gradient_loss_weight,
+        value_cost=flags.value_loss_weight,
+        entropy_cost=flags.entropy_loss_weight,
+        entropy_online_only=flags.entropy_on == "online",
+        policy_cloning_cost=flags.policy_cloning_loss_weight * flags.use_policy_cloning_loss,
+        value_cloning_cost=flags.value_cloning_loss_weight * flags.use_value_cloning_loss,
+        trust_region=flags.kl_mask_kind if flags.use_kl_mask else "none",
+        trust_threshold=flags.kl_div_threshold,
+        reward_transform=flags.reward_clipping_method if flags.clip_rewards else "none",
+        advantage_normalisation=flags.advantage_normalisation,
+        loss_reduction=flags.loss_reduction,
+    )
+
+
+def optimiser_config(flags: Flags) -> OptimiserConfig:
+    """Return the optimiser's and the schedule's config."""
+    return OptimiserConfig(
+        name=flags.optimizer,
+        lr=flags.lr,
+        lr_end=flags.lr_end_value,
+        schedule=flags.lr_schedule,
+        power=flags.lr_schedule_power,
+        epsilon=flags.adam_eps if flags.optimizer == "adam" else flags.rmsprop_eps,
+    )
+
+
+def build_learner(flags: Flags, model: ActorCritic, choices: Choices) -> Learner:
+    """Return a learner that owns `model`, moved to the chosen device."""
+    model.to(choices.device)
+    config = optimiser_config(flags)
+    return Learner(
+        model,
+        Impala(impala_config(flags)),
+        make_optimiser(config, model),
+        lambda progress: learning_rate(config, progress),
+        max_grad_norm=flags.gradient_clip_by_norm_threshold,
+        precision="bf16" if choices.torso_dtype == torch.bfloat16 else "fp32",
+        channels_last=model_wants_channels_last(flags, choices),
+        compile=flags.compile,
+    )
+
+
+def model_wants_channels_last(flags: Flags, choices: Choices) -> bool:
+    """Whether NHWC order pays: always for the ResNet and on GPUs, and in fp32 on CPUs."""
+    return (
+        flags.model == "resnet"
+        or choices.device.type == "cuda"
+        or choices.torso_dtype == torch.float32
+    )
+
+
+def replay_configs(flags: Flags) -> tuple[BufferConfig, ...]:
+    """Return the buffers' configs."""
+    return parse_replay_parameters(flags.replay_parameters)
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """The shapes and configs that all parts of a run share, resolved once at start."""
+
+    flags: Flags
+    choices: Choices
+    env_spec: EnvSpec
+    schema: UnrollSchema
+    acting_weights: FlatWeights
+
+    @classmethod
+    def draw(cls, flags: Flags) -> Blueprint:
+        """Resolve flags against the environment and the machine. Starts nothing.
+
+        Raises:
+          ConfigError: if they cannot be honoured here.
+        """
+        assert flags.seed is not None, "main.py draws a seed before anything is built"
+        spec = make_env_spec(env_config(flags))
+        choices = choose(
+            device=flags.device,
+            precision=flags.precision,
+            worker_count=flags.worker_count,
+            envs_per_worker=flags.envs_per_worker,
+            learner_threads=flags.learner_thread_count,
+            is_image=spec.is_image,
+            reproducible=flags.reproducible,
+        )
+        model = build_model(flags, spec)
+        stored = any(config.needs_stored_features for config in replay_configs(flags))
+        features = model.feature_count if stored else 0
+        return cls(
+            flags,
+            choices,
+            spec,
+            UnrollSchema(spec, flags.r_f_steps, features),
+            FlatWeights(model, choices.torso_dtype),
+        )
+
+    def acting_model(self) -> tuple[ActorCritic, np.ndarray]:
+        """Return an acting copy of the model and the byte block its weights are views of."""
+        model = build_model(self.flags, self.env_spec).eval()
+        block = np.zeros(self.acting_weights.nbytes, np.uint8)
+        self.acting_weights.bind(model, block)
+        return model, block
+
+    def learner(self) -> Learner:
+        """Return a learner with freshly initialised weights."""
+        seed = child_seed(self.flags.seed or 0, "model") % 2**32
+        return build_learner(self.flags, build_model(self.flags, self.env_spec, seed), self.choices)
+
+    def workers(self) -> list[WorkerConfig]:
+        """Return the config of every worker."""
+        return [
+            WorkerConfig(
+                worker_id=worker,
+                life=0,
+                env_config=env_config(self.flags),
+                env_spec=self.env_spec,
+                num_envs=self.choices.envs_per_worker,
+                unroll_length=self.schema.unroll_length,
+                feature_count=self.schema.feature_count,
+                model_config=model_config(self.flags),
+                popart=self.flags.use_popart,
+                torso_dtype=self.choices.torso_dtype,
+                seed=self.flags.seed or 0,
+                restorable=self.flags.reproducible,
+                check_unrolls=self.flags.debug,
+            )
+            for worker in range(self.choices.worker_count)
+        ]
+
+    def replay(self) -> ReplayManager:
+        """Return empty replay buffers."""
+        configs = replay_configs(self.flags)
+        return ReplayManager(
+            make_buffers(configs, fill_in_factor=self.flags.training_fill_in_factor),
+            [config.sample_ratio for config in configs],
+            self.flags.batch_size,
+            child_generator(self.flags.seed or 0, "replay"),
+            schema=self.schema,
+            codec=make_codec(
+                "lz4" if self.flags.use_replay_compression else "none",
+                self.flags.lz4_compression_level,
+            ),
+            discarding_strategy=self.flags.discarding_strategy,
+            max_draws_per_unroll=self.flags.max_draws_per_unroll,
+        )

@@ -1,0 +1,113 @@
+"""From draws to a batch on the learner's device.
+
+Runs in the background threads of the batch cache (or inline in the reproducible mode): stack the
+drawn unrolls time-major, copy the *single* frames to the device, rebuild the frame stacks there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from agent.batch import Batch
+from core.unroll import UnrollSchema
+from replay.item import Draw
+
+
+def restack(frames: torch.Tensor, depth: int) -> torch.Tensor:
+    """Rebuild stacked observations from single frames.
+
+    Args:
+      frames: [T+S, B, C, H, W] or [T+S, B, D]; row t of the result is frames t .. t+S-1.
+      depth: S, frames per stack.
+
+    Returns:
+      [T+1, B, S*C, ...] contiguous, oldest frame first.
+    """
+    rows = frames.shape[0] - depth + 1
+    stacked = torch.stack([frames[k : k + rows] for k in range(depth)], dim=2)
+    return stacked.flatten(2, 3)
+
+
+def stale_frames(first: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Find the frames of each stack that lie before a reset, and so must read as zero.
+
+    Args:
+      first: [T+1, B] bool, the row is the first of an episode.
+      depth: S.
+
+    Returns:
+      Index arrays (row, column, position in the stack), each [n]; position S-1 is the newest frame.
+    """
+    rows, columns, positions = [], [], []
+    for t, b in np.argwhere(first):
+        # Rows t .. t+S-2 still reach over the reset at t; row t+j may see its newest j+1 frames.
+        for j in range(min(depth - 1, first.shape[0] - t)):
+            count = depth - 1 - j
+            rows += [t + j] * count
+            columns += [b] * count
+            positions += range(count)
+    as_index = (np.array(values, np.int64) for values in (rows, columns, positions))
+    row, column, position = as_index
+    return row, column, position
+
+
+class Feed:
+    """Composes batches. Stateless apart from a side stream, so any thread may call it."""
+
+    def __init__(self, schema: UnrollSchema, device: torch.device) -> None:
+        """Prepare for one schema and one device."""
+        self._schema = schema
+        self._device = device
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+
+    def compose(self, draws: Sequence[Draw], update: int) -> Batch:
+        """Stack draws into a batch on the device.
+
+        Args:
+          draws: B draws, grouped by buffer.
+          update: the learner's update count now, from which ages are measured.
+        """
+        arrays = self._schema.stack([draw.record for draw in draws])
+        first = arrays["first"]
+        arrays["age"] = np.array([update - draw.item.inserted_at_update for draw in draws])
+        arrays["source"] = np.array([draw.source for draw in draws])
+        arrays["is_online"] = np.array([draw.is_online for draw in draws])
+        if self._stream is None:
+            return self._to_device(arrays, first)
+        with torch.cuda.stream(self._stream):
+            batch = self._to_device(arrays, first)
+        # The batch is handed over only when it is complete, so the learner needs no event.
+        self._stream.synchronize()
+        return batch
+
+    def _to_device(self, arrays: dict[str, np.ndarray], first: np.ndarray) -> Batch:
+        def move(array: np.ndarray) -> torch.Tensor:
+            tensor = torch.from_numpy(array)
+            if self._device.type == "cuda":
+                tensor = tensor.pin_memory()
+            return tensor.to(self._device, non_blocking=True)
+
+        spec = self._schema.env_spec
+        depth = spec.frames_stacked
+        obs = restack(move(arrays["frames"]), depth)
+        if depth > 1 and first.any():
+            row, column, position = (move(index) for index in stale_frames(first, depth))
+            by_frame = obs.unflatten(2, (depth, spec.frame_shape[0]))
+            by_frame[row, column, position] = 0
+        return Batch(
+            obs=obs,
+            first=move(first),
+            action=move(arrays["action"]),
+            reward=move(arrays["reward"]),
+            terminated=move(arrays["terminated"]),
+            behaviour_params=move(arrays["behaviour_params"]),
+            behaviour_value=move(arrays["behaviour_value"]),
+            task_id=move(arrays["task_id"]),
+            version=move(arrays["version"]),
+            age=move(arrays["age"]),
+            source=move(arrays["source"]),
+            is_online=move(arrays["is_online"]),
+        )

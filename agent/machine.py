@@ -1,0 +1,97 @@
+"""What this machine offers, and the choices that follow from it when a flag says "choose"."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass
+
+import torch
+
+from core.errors import ConfigError
+
+@dataclass(frozen=True)
+class Choices:
+    """Resolved machine settings of a run."""
+
+    device: torch.device
+    torso_dtype: torch.dtype
+    worker_count: int
+    envs_per_worker: int
+    learner_threads: int
+    reasons: tuple[str, ...]
+
+
+def cpu_count() -> int:
+    """Return the number of CPU cores this process may use (a container may allow fewer)."""
+    if hasattr(os, "sched_getaffinity"):
+        return max(1, len(os.sched_getaffinity(0)))
+    return max(1, os.cpu_count() or 1)
+
+
+def has_native_bf16() -> bool:
+    """Whether the processor multiplies bf16 natively (AVX-512 BF16 or AMX; not by emulation)."""
+    capabilities = getattr(torch.cpu, "get_capabilities", dict)()
+    if capabilities:
+        return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
+    probe = getattr(torch.cpu, "_is_avx512_bf16_supported", None)  # torch 2.10 has no public query
+    return bool(probe is not None and platform.machine() in ("x86_64", "AMD64") and probe())
+
+
+def choose(
+    *,
+    device: str,
+    precision: str,
+    worker_count: int,
+    envs_per_worker: int,
+    learner_threads: int,
+    is_image: bool,
+    reproducible: bool,
+) -> Choices:
+    """Fill in every setting that was left to the program, with the reason for each.
+
+    Raises:
+      ConfigError: if the device or precision asked for is not there.
+    """
+    reasons = []
+    cores = cpu_count()
+    chosen_device = _device(device)
+    if chosen_device.type == "cuda":
+        native = torch.cuda.is_bf16_supported()
+    else:
+        native = chosen_device.type == "cpu" and has_native_bf16()
+    if precision == "auto":
+        precision = "bf16" if native and is_image else "fp32"
+        reasons.append(f"precision {precision}: native bf16 is {'here' if native else 'missing'}")
+    if reproducible:
+        # The same on every machine: a run and its resume must not depend on the core count.
+        worker_count, envs_per_worker = worker_count or 1, envs_per_worker or 4
+    if worker_count == 0:
+        # On a CPU the learner shares the cores: workers wait for it through back-pressure, so one
+        # worker per core keeps every core busy. With a GPU the learner needs one core to itself.
+        worker_count = cores if chosen_device.type == "cpu" else max(1, cores - 1)
+        reasons.append(f"{worker_count} workers: {cores} cores")
+    if envs_per_worker == 0:
+        envs_per_worker = 8
+        reasons.append("8 environments per worker: one forward pass of 8 costs half of 8 of one")
+    if learner_threads == 0:
+        learner_threads = 1 if reproducible else max(1, cores // 2)
+        reasons.append(f"{learner_threads} learner threads: half of the cores")
+    return Choices(
+        device=chosen_device,
+        torso_dtype=torch.bfloat16 if precision == "bf16" else torch.float32,
+        worker_count=worker_count,
+        envs_per_worker=envs_per_worker,
+        learner_threads=learner_threads,
+        reasons=tuple(reasons),
+    )
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("--device=cuda: torch sees no CUDA device here; use --device=cpu or auto")
+    if name == "mps" and not torch.backends.mps.is_available():
+        raise ConfigError("--device=mps: torch sees no Metal device here; use --device=cpu or auto")
+    return torch.device(name)

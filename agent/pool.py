@@ -1,0 +1,228 @@
+"""Worker pools: the seam where one process, many processes and (later) clusters are interchangeable.
+
+`SerialPool` runs the rollout in the caller's thread; it is the reference implementation, used by
+`--reproducible` and by tests. `ProcessPool` starts, polls, restarts and stops worker processes.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from multiprocessing import connection
+from typing import Any, Protocol
+
+from agent.worker import WorkerBody, WorkerConfig, worker_main
+from core.episode import EpisodeEnd
+from core.errors import TransportError, WorkerDied
+from core.unroll import Record
+from transport.channel import Failed, Ready, WorkerChannel, WorkerStats
+from transport.ring import UnrollRing
+from transport.weights import WeightBoard
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class UnrollBlock:
+    """One unroll of each environment of one worker. Read-only and valid until `release()`."""
+
+    worker_id: int
+    records: Record  # [E, nbytes] uint8
+    version: int
+    episodes: tuple[EpisodeEnd, ...]
+    stats: WorkerStats
+    release: Callable[[], None]
+
+
+class WorkerPool(Protocol):
+    """Where experience comes from."""
+
+    restarts: int
+
+    def start(self) -> None:
+        """Start all workers."""
+
+    def poll(self, timeout_s: float) -> list[UnrollBlock]:
+        """Return the blocks that are ready, waiting at most `timeout_s` for the first."""
+
+    def alive(self) -> int:
+        """Return the number of workers that run."""
+
+    def stop(self, grace_s: float) -> None:
+        """Stop all workers and free what they held. May be called twice."""
+
+
+class SerialPool:
+    """Workers that take turns in the caller's thread: deterministic, restorable."""
+
+    def __init__(self, configs: list[WorkerConfig], board: WeightBoard) -> None:
+        """Build nothing yet; see `start`."""
+        self._configs = configs
+        self._board = board
+        self._bodies: list[WorkerBody] = []
+        self._turn = 0
+        self.restarts = 0
+
+    def start(self) -> None:
+        """Build every worker's environments and model."""
+        self._bodies = [WorkerBody(config, self._board) for config in self._configs]
+
+    def poll(self, timeout_s: float) -> list[UnrollBlock]:
+        """Collect one block from the worker whose turn it is."""
+        config, body = self._configs[self._turn], self._bodies[self._turn]
+        self._turn = (self._turn + 1) % len(self._bodies)
+        block = config.schema().allocate(config.num_envs)
+        version, episodes, stats = body.collect(block)
+        return [UnrollBlock(config.worker_id, block, version, episodes, stats, lambda: None)]
+
+    def alive(self) -> int:
+        """Return the number of workers."""
+        return len(self._bodies)
+
+    def stop(self, grace_s: float) -> None:
+        """Close the environments."""
+        for body in self._bodies:
+            body.close()
+        self._bodies = []
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return whose turn it is and the state of every rollout."""
+        return {
+            "turn": self._turn,
+            "rollouts": [body.rollout.state_dict() for body in self._bodies],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on exactly where `state_dict` was taken."""
+        self._turn = int(state["turn"])
+        for body, rollout in zip(self._bodies, state["rollouts"], strict=True):
+            body.rollout.load_state_dict(rollout)
+
+
+@dataclass
+class _Member:
+    """A worker's process of the present, with the channel that it keeps through its lives."""
+
+    config: WorkerConfig
+    channel: WorkerChannel
+    process: Any = None  # a multiprocessing Process of the spawn context
+    unrolls: int = 0  # received in this life
+    failure: str = ""  # traceback that the worker sent before it left
+
+
+class ProcessPool:
+    """Worker processes over shared memory. Used by one thread (the ingest thread)."""
+
+    def __init__(
+        self, configs: list[WorkerConfig], board: WeightBoard, *, slots: int, max_restarts: int
+    ) -> None:
+        """Allocate a ring of `slots` blocks per worker; no process is started before `start`."""
+        self._board = board
+        self._max_restarts = max_restarts
+        self._context = multiprocessing.get_context("spawn")
+        self._members = []
+        for config in configs:
+            schema = config.schema()
+            ring = UnrollRing(slots, config.num_envs, schema.nbytes, poison=schema.poison)
+            self._members.append(_Member(config, WorkerChannel(ring)))
+        self.restarts = 0
+
+    def start(self) -> None:
+        """Start every worker process."""
+        for member in self._members:
+            self._launch(member)
+
+    def _launch(self, member: _Member) -> None:
+        end = member.channel.open()
+        member.process = self._context.Process(
+            target=worker_main,
+            args=(member.config, end, self._board),
+            name=f"vtrace-worker-{member.config.worker_id}",
+            daemon=True,
+        )
+        member.process.start()
+        # While this process holds a copy of the worker's end, its death would not be seen.
+        end.close()
+
+    def poll(self, timeout_s: float) -> list[UnrollBlock]:
+        """Return ready blocks; restarts workers that died.
+
+        Raises:
+          WorkerDied: when workers died more often than allowed; carries the last cause.
+        """
+        by_connection = {member.channel.connection: member for member in self._members}
+        blocks: list[UnrollBlock] = []
+        for ready in connection.wait(list(by_connection), timeout_s):
+            member = by_connection[ready]  # type: ignore[index]
+            messages = member.channel.poll()
+            blocks += [
+                self._block(member, message) for message in messages if isinstance(message, Ready)
+            ]
+            for message in messages:
+                if isinstance(message, Failed):
+                    member.failure = message.traceback
+            if member.channel.ended:
+                self._revive(member)
+        return blocks
+
+    def _block(self, member: _Member, ready: Ready) -> UnrollBlock:
+        member.unrolls += member.config.num_envs
+        return UnrollBlock(
+            worker_id=member.config.worker_id,
+            records=member.channel.ring.take(ready.slot),
+            version=ready.version,
+            episodes=ready.episodes,
+            stats=ready.stats,
+            release=lambda: member.channel.free(ready.slot),
+        )
+
+    def _revive(self, member: _Member) -> None:
+        """Report a death with its cause, then start the worker anew."""
+        member.process.join(5.0)
+        code = member.process.exitcode
+        killed = code is not None and code < 0
+        cause = f"was killed by signal {-code}" if killed else f"left with exit code {code}"
+        text = (
+            f"worker {member.config.worker_id} (pid {member.process.pid}) {cause} "
+            f"after {member.unrolls} unrolls"
+        )
+        lost = member.channel.ring.reclaim()
+        if lost:
+            text += f"; {lost} unfinished {'block' if lost == 1 else 'blocks'} lost"
+        if member.failure:
+            text += f". Its last words:\n{member.failure}"
+        if self.restarts >= self._max_restarts:
+            raise WorkerDied(
+                f"{text}\nWorkers were restarted {self.restarts} times already "
+                "(--max_worker_restarts); giving up."
+            )
+        self.restarts += 1
+        log.warning("%s; restarting (%d of %d)", text, self.restarts, self._max_restarts)
+        # Another life, another random stream: a restarted worker does not repeat its games.
+        member.config = replace(member.config, life=member.config.life + 1)
+        member.unrolls, member.failure = 0, ""
+        self._launch(member)
+
+    def alive(self) -> int:
+        """Return the number of worker processes that run."""
+        return sum(m.process is not None and m.process.is_alive() for m in self._members)
+
+    def stop(self, grace_s: float) -> None:
+        """Ask, then terminate, then kill. The rings go with the last process that maps them."""
+        members, self._members = self._members, []
+        for member in members:
+            member.channel.stop()
+        processes = [member.process for member in members if member.process is not None]
+        deadline = time.monotonic() + grace_s
+        for process in processes:
+            process.join(max(0.0, deadline - time.monotonic()))
+        for ask in ("terminate", "kill"):
+            for process in processes:
+                if process.is_alive():
+                    getattr(process, ask)()
+                    process.join(1.0)
+        for member in members:
+            member.channel.close()

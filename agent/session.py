@@ -1,0 +1,238 @@
+"""One invocation of main.py: everything that can be wrong is found before anything is made.
+
+`prepare` resolves flags, checkpoint, environment and machine, and checks memory; it starts no
+process and makes no folder. `Session.run` then trains or tests, and returns the exit status.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+from rich.logging import RichHandler
+
+from agent.assembly import Blueprint, env_config, replay_configs
+from agent.checkpoint import Checkpoint, load
+from agent.evaluator import evaluate
+from agent.run_folder import RunFolder, RunLog
+from agent.trainer import INTERRUPTED, Summary, Trainer
+from core.errors import CheckpointError, ConfigError, PlatformError
+from metrics.charts import draw_run
+from metrics.console import ConsoleSink, Goal
+from metrics.sinks import JsonLinesSink, Sink, Tee, TensorBoardSink, TextFilesSink
+from option_flags import Flags, parse
+from transport.ring import UnrollRing
+from transport.shared import check_shared_memory
+from transport.weights import WeightBoard
+from wrappers.env_ids import check_env_id, is_atari
+from wrappers.registry import describe
+
+log = logging.getLogger(__name__)
+
+MEMORY_RESERVE_BYTES = 1_000_000_000  # model, activations, interpreters
+
+
+def prepare(argv: Sequence[str]) -> Session:
+    """Resolve and check everything that `argv` asks for.
+
+    Raises:
+      ConfigError: with every problem found.
+      CheckpointError: if the checkpoint is missing, damaged or does not fit.
+    """
+    loaded: dict[str, Checkpoint] = {}
+
+    def stored_flags(url: str) -> Mapping[str, Any]:
+        loaded[url] = load(url)
+        flags: dict[str, Any] = loaded[url].state["flags"]
+        return flags
+
+    flags = parse(argv, stored_flags, lambda env: "atari" if is_atari(env) else "vector")
+    check_env_id(flags.env)
+    if flags.seed is None:
+        flags = flags.model_copy(update={"seed": secrets.randbits(31)})
+    blueprint = Blueprint.draw(flags)
+    checkpoint = loaded.get(flags.load_model_url or "") if flags.op_mode != "train" else None
+    if checkpoint is not None:
+        checkpoint.check_spec(blueprint.env_spec)
+    if flags.op_mode != "test":
+        _check_memory(blueprint)
+        _check_limits(flags, checkpoint)
+    return Session(blueprint, checkpoint, list(argv))
+
+
+def _check_memory(blueprint: Blueprint) -> None:
+    """Raise ConfigError if buffers or rings cannot fit into this machine's memory."""
+    flags, choices, schema = blueprint.flags, blueprint.choices, blueprint.schema
+    rings = choices.worker_count * UnrollRing.nbytes_needed(
+        flags.shared_queue_size, choices.envs_per_worker, schema.nbytes
+    )
+    check_shared_memory(rings + WeightBoard.nbytes_needed(blueprint.acting_weights.nbytes))
+    # Unrolls are shared by all buffers, so the largest buffer decides.
+    capacity = max(config.capacity for config in replay_configs(flags))
+    needed = capacity * schema.nbytes + MEMORY_RESERVE_BYTES
+    available = psutil.virtual_memory().available
+    if flags.use_replay_compression:
+        return  # how far frames compress is not known before they are seen
+    if needed > available:
+        raise ConfigError(
+            f"--replay_parameters needs {needed / 1e9:.1f} GB of memory "
+            f"({capacity} unrolls of {schema.nbytes / 1e3:.0f} kB, and 1 GB besides), "
+            f"{available / 1e9:.1f} GB are available: lower the largest capacity, "
+            "or give --use_replay_compression=True."
+        )
+
+
+def _check_limits(flags: Flags, checkpoint: Checkpoint | None) -> None:
+    if checkpoint is None:
+        return
+    done = int(checkpoint.state["tally"]["agent_steps"])
+    if done >= flags.environment_max_steps:
+        raise ConfigError(
+            f"{checkpoint.path} has {done:,} agent steps already and --environment_max_steps is "
+            f"{flags.environment_max_steps:,}: give a larger one to go on."
+        )
+
+
+@dataclass(frozen=True)
+class Session:
+    """A checked invocation, ready to run."""
+
+    blueprint: Blueprint
+    checkpoint: Checkpoint | None
+    argv: list[str]
+
+    def run(self) -> int:
+        """Train or test; return the exit status."""
+        if self.blueprint.flags.op_mode == "test":
+            return self._test()
+        return self._train()
+
+    def _own_folder(self) -> RunFolder | None:
+        """Return the run folder that the checkpoint lies in, if it lies in one."""
+        if self.checkpoint is None or self.checkpoint.path.parent.name != "checkpoints":
+            return None
+        return RunFolder(self.checkpoint.path.parent.parent)
+
+    def _test(self) -> int:
+        assert self.checkpoint is not None
+        folder = self._own_folder()
+        output = folder.path if folder else self.checkpoint.path.parent
+        try:
+            evaluate(self.blueprint, self.checkpoint, output)
+        except KeyboardInterrupt:
+            return INTERRUPTED
+        return 0
+
+    def _train(self) -> int:
+        flags = self.blueprint.flags
+        folder = None if flags.new_run_folder else self._own_folder()
+        if folder is None or self.checkpoint is None:
+            folder = RunFolder.create(flags.results_dir, flags.env)
+        else:
+            folder.rewind(
+                updates=int(self.checkpoint.state["tally"]["updates"]),
+                agent_steps=int(self.checkpoint.state["tally"]["agent_steps"]),
+            )
+        folder.write_flags(flags.to_json())
+        folder.write_run_info([sys.argv[0], *self.argv])
+        console = ConsoleSink(Goal(flags.env, str(folder.path), flags.environment_max_steps))
+        level = logging.INFO if flags.basic_verbose else logging.WARNING
+        with RunLog(folder.log_file, level, _console_handler(console)):
+            try:
+                return self._train_in(folder, console)
+            except PlatformError as error:
+                log.error("the run failed: %s", error)
+                log.debug("traceback", exc_info=True)
+                return 1
+            except Exception:
+                log.exception("the run failed")
+                return 1
+
+    def _train_in(self, folder: RunFolder, console: ConsoleSink) -> int:
+        flags, choices = self.blueprint.flags, self.blueprint.choices
+        _set_up_torch(flags, choices.learner_threads)
+        _log_start(self.blueprint, folder, self.checkpoint)
+        sinks: list[Sink] = [
+            JsonLinesSink(folder.metrics_file),
+            TextFilesSink(
+                folder.path, batch_size=flags.batch_size, unroll_length=flags.r_f_steps
+            ),
+        ]
+        if flags.basic_verbose:
+            sinks.append(console)
+        if flags.tensorboard:
+            sinks.append(TensorBoardSink(folder.path))
+        trainer = Trainer(self.blueprint, folder, Tee(sinks), self.checkpoint)
+        summary = trainer.run()
+        folder.write_summary(asdict(summary))
+        if flags.charts:
+            draw_run(folder.path)
+        _log_end(summary, folder)
+        return INTERRUPTED if summary.reason == "interrupted" else 0
+
+
+def _console_handler(console: ConsoleSink) -> logging.Handler:
+    """Return a handler that prints above the live panel, or plain lines where there is none."""
+    if not console.console.is_terminal:
+        handler = logging.StreamHandler(sys.stdout)
+        handler.setFormatter(logging.Formatter("%(message)s"))
+        return handler
+    return RichHandler(
+        console=console.console, show_path=False, show_level=False, log_time_format="%H:%M:%S"
+    )
+
+
+def _set_up_torch(flags: Flags, threads: int) -> None:
+    torch.set_num_threads(threads)
+    if flags.debug:
+        torch.autograd.set_detect_anomaly(True)
+    if flags.reproducible:
+        torch.use_deterministic_algorithms(True)
+        torch.backends.cudnn.benchmark = False
+
+
+def _log_start(blueprint: Blueprint, folder: RunFolder, checkpoint: Checkpoint | None) -> None:
+    flags, choices = blueprint.flags, blueprint.choices
+    log.info("run folder %s", folder.path)
+    log.info("%s", describe(env_config(flags), restorable=flags.reproducible))
+    for reason in choices.reasons:
+        log.info("chosen: %s", reason)
+    buffers = ", ".join(
+        f"{c.type} {float(c.sample_ratio):g} of {c.capacity}" for c in replay_configs(flags)
+    )
+    log.info(
+        "replay: %s; an unroll of %d steps takes %.0f kB; seed %d",
+        buffers, blueprint.schema.unroll_length, blueprint.schema.nbytes / 1e3, flags.seed,
+    )  # fmt: skip
+    if checkpoint is not None:
+        log.info(
+            "resuming %s at %s agent steps",
+            checkpoint.path, f"{checkpoint.state['tally']['agent_steps']:,}",
+        )  # fmt: skip
+
+
+def _log_end(summary: Summary, folder: RunFolder) -> None:
+    reasons = {
+        "steps": "all agent steps are done",
+        "seconds": "the time is over",
+        "return": "the mean return aimed at is reached",
+        "interrupted": "interrupted",
+    }
+    mean = "none yet" if summary.mean_return is None else f"{summary.mean_return:.2f}"
+    log.info(
+        "%s: %s agent steps (%.0f a second), %d updates, %d games, mean return %s",
+        reasons[summary.reason], f"{summary.agent_steps:,}", summary.agent_steps_per_s,
+        summary.updates, summary.episodes, mean,
+    )  # fmt: skip
+    log.info("resume: python main.py --op_mode=train_w_load --load_model_url=%s", folder.path)
+    log.info("test:   python main.py --op_mode=test --load_model_url=%s", folder.path)
+
+
+__all__ = ["CheckpointError", "Session", "prepare"]

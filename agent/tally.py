@@ -1,0 +1,126 @@
+"""The books of a run: how much was done, how the games went, where the time goes.
+
+The trainer's main thread books blocks of experience, games and updates, and turns them into a
+`Record` every few seconds. What must survive a resume is in `state_dict`.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+
+from core.episode import EpisodeEnd
+from metrics.meters import EpisodeMeter, Rate
+from metrics.record import Record
+from transport.channel import WorkerStats
+
+
+class Tally:
+    """Counters, recent games, and the averages since the last record.
+
+    Not thread-safe, on purpose: the trainer's main thread owns it.
+    """
+
+    def __init__(self, action_repeat: int, window: int) -> None:
+        """Start at zero.
+
+        Args:
+          action_repeat: simulator frames per agent step.
+          window: games in the moving average of the return.
+        """
+        self.agent_steps = 0
+        self.updates = 0
+        self.games = EpisodeMeter(window)
+        self._action_repeat = action_repeat
+        self._wall_before_s = 0.0  # of earlier sessions of the same run
+        self._began = time.monotonic()
+        self._step_rate = Rate()
+        self._update_rate = Rate()
+        self._workers = WorkerStats()
+        self._metrics: list[dict[str, torch.Tensor]] = []
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds of training, earlier sessions included."""
+        return self._wall_before_s + time.monotonic() - self._began
+
+    @property
+    def has_news(self) -> bool:
+        """Whether an update was booked since the last record."""
+        return bool(self._metrics)
+
+    def book_block(self, stats: WorkerStats) -> None:
+        """Book one block of unrolls."""
+        self.agent_steps += stats.steps
+        self._workers = self._workers + stats
+
+    def book_game(self, episode: EpisodeEnd) -> Record:
+        """Book one whole game; return the counters of this moment."""
+        self.games.add(episode)
+        return self.counters()
+
+    def book_update(self, metrics: dict[str, torch.Tensor]) -> None:
+        """Book one update; its metrics stay on their device until the next record."""
+        self.updates += 1
+        self._metrics.append(metrics)
+
+    def counters(self, values: dict[str, float] | None = None) -> Record:
+        """Return the counters of this moment, with values."""
+        return Record(
+            agent_steps=self.agent_steps,
+            frames=self.agent_steps * self._action_repeat,
+            updates=self.updates,
+            episodes=self.games.count,
+            wall_s=self.wall_s,
+            values=values or {},
+        )
+
+    def record(self, more: dict[str, float]) -> Record:
+        """Return everything since the last record, with `more`, and start a new interval."""
+        values = {**_means(self._metrics), **self.games.read(), **more}
+        steps_per_s = self._step_rate.read(self.agent_steps)
+        updates_per_s = self._update_rate.read(self.updates)
+        if steps_per_s is not None and updates_per_s is not None:
+            values["throughput/agent_steps_per_s"] = steps_per_s
+            values["throughput/frames_per_s"] = steps_per_s * self._action_repeat
+            values["throughput/updates_per_s"] = updates_per_s
+        if self._workers.total_s > 0:
+            values["workers/env_fraction"] = self._workers.env_s / self._workers.total_s
+            values["workers/act_fraction"] = self._workers.act_s / self._workers.total_s
+            values["ring/wait_fraction"] = self._workers.wait_s / self._workers.total_s
+        self._workers = WorkerStats()
+        self._metrics = []
+        return self.counters(values)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the counters and the recent games (a copy)."""
+        return {
+            "agent_steps": self.agent_steps,
+            "updates": self.updates,
+            "games": self.games.state_dict(),
+            "wall_s": self.wall_s,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from `state_dict`."""
+        self.agent_steps = int(state["agent_steps"])
+        self.updates = int(state["updates"])
+        self.games.load_state_dict(state["games"])
+        self._wall_before_s = float(state["wall_s"])
+        self._began = time.monotonic()
+        self._step_rate = Rate(count=self.agent_steps)
+        self._update_rate = Rate(count=self.updates)
+
+
+def _means(metrics: list[dict[str, torch.Tensor]]) -> dict[str, float]:
+    """Average each metric over the updates that reported it; one wait for the device in all."""
+    by_name: dict[str, list[torch.Tensor]] = {}
+    for update in metrics:
+        for name, value in update.items():
+            by_name.setdefault(name, []).append(value.float())
+    if not by_name:
+        return {}
+    means = torch.stack([torch.stack(values).mean() for values in by_name.values()])
+    return dict(zip(by_name, means.tolist(), strict=True))

@@ -1,0 +1,436 @@
+"""Every option of the platform: one frozen, typed, documented pydantic-settings model.
+
+`parse(argv)` is a pure function of its arguments (and of the checkpoint that they name): importing
+or calling it starts nothing and builds no environment. Layers, highest first:
+
+    command line  >  multi_train  >  checkpoint  >  family of the environment  >  default
+
+All mistakes are collected into one `ConfigError`, which `main.py` prints before any process or
+folder is made. `docs/flags.md` is generated from this file (`make docs`).
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    CliSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
+
+from core.errors import ConfigError
+from replay.kinds import normal_form, parse_replay_parameters
+
+DEFAULT_REPLAY = (
+    '[{"type": "queue", "capacity": 16, "sample_ratio": 0.5}, '
+    '{"type": "standard", "capacity": 2000, "sample_ratio": 0.5}]'
+)
+
+# What a family of environments needs to learn out of the box; anything the user says wins.
+FAMILY_DEFAULTS: dict[str, dict[str, Any]] = {
+    "atari": {},
+    "vector": {
+        "environment_max_steps": 400_000,
+        "model": "mlp",
+        "precision": "fp32",
+        "lr": 1e-3,
+        "clip_rewards": False,
+        "worker_count": 1,
+        "envs_per_worker": 8,
+        "noop_threshold": 0,
+        "frames_stacked": 1,
+        "skipped_frames": 1,
+    },
+}
+
+# Flags of the platform that this one succeeds that no longer make sense, and what to do instead.
+REMOVED_FLAGS: dict[str, str] = {
+    "actions_count": "the number of actions is read from --env; see --full_action_space",
+    "observation_shape": "it follows from --env, --frames_stacked, --frame_scale_resolution",
+    "use_additional_scaling_FC_layer": "features are the output of the model's torso",
+    "cache_sample_size": "the cache always composes whole batches; see --caching_threads",
+    "replay_writer_queue_size": "there is no such queue any more; see --shared_queue_size",
+    "verbose_worker_out_int": "progress is shown by time; see --log_interval_s",
+    "verbose_learner_out_int": "progress is shown by time; see --log_interval_s",
+    "background_save": "statistics are always written while running; see --log_interval_s",
+}
+
+
+def _resolution(value: Any) -> Any:
+    """Accept 84,84 and [84, 84], as height,width in pixels."""
+    if isinstance(value, str):
+        return [part.strip() for part in value.strip("[]() ").split(",")]
+    return value
+
+
+def _replay(value: Any) -> Any:
+    """Validate the list of buffers and bring it to its normal form (JSON types only)."""
+    return normal_form(parse_replay_parameters(value))
+
+
+def _in_range(low: float, high: float) -> AfterValidator:
+    def check(value: float) -> float:
+        if not low <= value <= high:
+            raise ValueError(f"must be from {low:g} to {high:g}")
+        return value
+
+    return AfterValidator(check)
+
+
+Count = Annotated[int, Field(ge=1)]
+CountOrAuto = Annotated[int, Field(ge=0)]
+Fraction01 = Annotated[float, _in_range(0.0, 1.0)]
+Weight = Annotated[float, Field(ge=0.0)]
+Positive = Annotated[float, Field(gt=0.0)]
+Resolution = Annotated[tuple[Count, Count], BeforeValidator(_resolution)]
+ReplayParameters = Annotated[list[dict[str, Any]], BeforeValidator(_replay)]
+
+
+def _flag(group: str, default: Any, text: str, **more: Any) -> Any:
+    return Field(default, description=text, json_schema_extra={"group": group}, **more)
+
+
+class Flags(BaseSettings):
+    """All options, resolved. Frozen: a run never changes its own flags."""
+
+    model_config = SettingsConfigDict(
+        extra="forbid", frozen=True, validate_default=True, protected_namespaces=(),
+        cli_implicit_flags=False,
+    )
+
+    # --- run -------------------------------------------------------------------------------------
+    op_mode: Literal["train", "train_w_load", "test"] = _flag("run", "train", "train: a new run; train_w_load: resume the run at --load_model_url; test: play whole games with it")
+    load_model_url: str | None = _flag("run", None, "run folder or checkpoint file to resume or to test; a run folder means its latest checkpoint")
+    load_replay: bool = _flag("run", True, "on resume, also restore the replay contents where they were saved (--save_replay)")
+    load_optimizer_save: bool = _flag("run", True, "on resume, also restore the optimiser's state")
+    new_run_folder: bool = _flag("run", False, "on resume, write to a new run folder instead of going on in the old one")
+    results_dir: str = _flag("run", "results", "folder in which run folders are made")
+    environment_max_steps: Count = _flag("run", 10_000_000, "stop after this many agent steps over all environments (1 step = --skipped_frames simulator frames)")
+    training_seconds: float | None = _flag("run", None, "also stop after this many seconds of wall-clock in this session", gt=0)
+    stop_at_mean_return: float | None = _flag("run", None, "also stop when the mean raw return of the last --avg_buff_size games reaches this")
+    seed: int | None = _flag("run", None, "root seed of every random stream; drawn from the system when not given, and recorded", ge=0)
+    reproducible: bool = _flag("run", False, "one process, no threads, deterministic operators: two runs with the same flags, or a run and its resume, are bit-identical")
+    debug: bool = _flag("run", False, "more checks and a verbose log: every unroll is validated and torch's anomaly detection is on")
+
+    # --- environment -----------------------------------------------------------------------------
+    env: str = _flag("environment", "PongNoFrameskip-v4", "environment id: <Game>NoFrameskip-v4, ALE/<Game>-v5, or any Gymnasium id with discrete actions and a flat Box observation, e.g. CartPole-v1")
+    clip_rewards: bool = _flag("environment", True, "transform rewards for learning by --reward_clipping_method; reported returns stay raw")
+    reward_clipping_method: Literal["abs_one_sign", "abs_one_clamp", "soft_asymmetric"] = _flag("environment", "abs_one_sign", "sign(r); clip to [-1, 1]; or 5 tanh(r/5), negative part times 0.3")
+    skipped_frames: Count = _flag("environment", 4, "simulator frames per agent step (action repeat)")
+    frames_stacked: Count = _flag("environment", 4, "newest frames that the model sees at once")
+    noop_threshold: CountOrAuto = _flag("environment", 30, "random no-ops at the start of a game: 1 to this many simulator frames; 0 for none")
+    grayscaling_frames: bool = _flag("environment", True, "gray frames (1 channel) instead of RGB (3)")
+    frame_scale_resolution: Resolution = _flag("environment", (84, 84), "height,width of a frame, pixels")
+    episodic_life: bool = _flag("environment", True, "in training, the loss of a life ends the agent's episode (not the game)")
+    fire_reset: bool = _flag("environment", True, "press FIRE after a reset in games that wait for it")
+    repeat_action_probability: float | None = _flag("environment", None, "sticky actions: probability that the simulator repeats the previous action; default 0 for NoFrameskip-v4 and 0.25 for ALE/...-v5")
+    full_action_space: bool = _flag("environment", False, "all 18 Atari actions instead of the game's own")
+    max_episode_frames: Count = _flag("environment", 108_000, "a game is cut (truncated, not terminated) after this many simulator frames; 108 000 is 30 minutes")
+    env_backend: Literal["auto", "ale_vector", "gymnasium"] = _flag("environment", "auto", "ale_vector: the fast C++ one; gymnasium: the readable wrappers; auto: the fast one where it honours every flag")
+
+    # --- workers ---------------------------------------------------------------------------------
+    worker_count: CountOrAuto = _flag("workers", 0, "worker processes; 0 chooses by the number of CPU cores")
+    envs_per_worker: CountOrAuto = _flag("workers", 0, "environments per worker, stepped together with one forward pass; 0 chooses")
+    r_f_steps: Count = _flag("workers", 20, "T, unroll length in agent steps")
+    shared_queue_size: Count = _flag("workers", 2, "slots of shared memory per worker, each one unroll of all its environments; 1 is being written, the rest wait", ge=2)
+    multiprocessing_backend: Literal["python_native"] = _flag("workers", "python_native", "transport between workers and learner: shared memory and pipes")
+    max_worker_restarts: CountOrAuto = _flag("workers", 10, "how often dead workers are restarted, in all, before the run gives up")
+    worker_verbose: bool = _flag("workers", False, "log every worker event at INFO level")
+
+    # --- replay ----------------------------------------------------------------------------------
+    batch_size: Count = _flag("replay", 16, "B, unrolls per update, all buffers together")
+    replay_parameters: ReplayParameters = _flag("replay", DEFAULT_REPLAY, "JSON list of buffers; each {type: queue|standard|attentive|elite|custom, capacity: unrolls, sample_ratio: share of the batch, ...}; ratios sum to 1; see docs/replay.md")
+    training_fill_in_factor: Fraction01 = _flag("replay", 0.05, "part of each replay buffer's capacity to fill before training starts")
+    discarding_strategy: Literal["block", "keep_latest", "keep_oldest", "alternating"] = _flag("replay", "block", "what a full queue does with a new unroll: make the worker wait, drop the oldest, drop the new one, or drop every other one")
+    max_draws_per_unroll: float | None = _flag("replay", None, "upper limit of draws per new unroll; needed when no queue sets the pace", gt=0)
+    use_replay_compression: bool = _flag("replay", False, "keep unrolls LZ4-compressed in memory: about 5 times smaller, costs processor time")
+    lz4_compression_level: int = _flag("replay", 0, "LZ4 frame level; 0 is fastest", ge=0, le=16)
+    caching: bool = _flag("replay", True, "compose batches in background threads ahead of the learner")
+    caching_threads: Count = _flag("replay", 1, "background threads that compose batches")
+    cache_output_buffer_size: Annotated[int | Literal["auto"], Field(union_mode="left_to_right")] = _flag("replay", "auto", "batches composed ahead; auto adapts it to the learner's waiting and to the age of the data")
+
+    # --- model -----------------------------------------------------------------------------------
+    model: Literal["auto", "nature", "impala_shallow", "resnet", "elite", "mlp"] = _flag("model", "auto", "network; auto: nature for images, mlp for vectors")
+    feature_out_layer_size: CountOrAuto = _flag("model", 0, "F, width of the feature layer; 0 is the network's own (512 nature, 256 impala)")
+    use_popart: bool = _flag("model", True, "PopArt: adaptive normalisation of value targets, outputs preserved")
+    popart_beta: Fraction01 = _flag("model", 3e-4, "step size of the PopArt statistics, per update")
+
+    # --- algorithm -------------------------------------------------------------------------------
+    gamma: Fraction01 = _flag("algorithm", 0.99, "discount per agent step")
+    rho_const: Positive = _flag("algorithm", 1.0, "V-trace: clip of rho, which decides what the value converges to")
+    c_const: Positive = _flag("algorithm", 1.0, "V-trace: clip of c, which decides how far corrections travel back")
+    pg_rho_const: Positive = _flag("algorithm", 1.0, "V-trace: clip of the importance weight in the policy gradient")
+    vtrace_lambda: Fraction01 = _flag("algorithm", 1.0, "V-trace: factor of c, as lambda in TD(lambda)")
+    policy_gradient_loss_weight: Weight = _flag("algorithm", 1.0, "weight of the policy-gradient loss")
+    value_loss_weight: Weight = _flag("algorithm", 0.5, "weight of the value loss, 0.5 (target - value)^2")
+    entropy_loss_weight: Weight = _flag("algorithm", 0.01, "weight of the entropy bonus")
+    entropy_on: Literal["all", "online"] = _flag("algorithm", "all", "entropy bonus on all data, or on new data only (as LASER)")
+    loss_reduction: Literal["sum", "mean"] = _flag("algorithm", "mean", "sum over time and batch (as IMPALA; sets the scale of lr and clip), or mean over valid steps")
+    advantage_normalisation: Literal["none", "rms"] = _flag("algorithm", "none", "divide advantages by their root mean square over the batch")
+    use_policy_cloning_loss: bool = _flag("algorithm", False, "CLEAR: keep the policy near the stored one, on replayed data")
+    policy_cloning_loss_weight: Weight = _flag("algorithm", 0.01, "CLEAR: weight of KL(behaviour || policy)")
+    use_value_cloning_loss: bool = _flag("algorithm", False, "CLEAR: keep the value near the stored one, on replayed data")
+    value_cloning_loss_weight: Weight = _flag("algorithm", 0.005, "CLEAR: weight of the squared difference")
+    use_kl_mask: bool = _flag("algorithm", False, "LASER trust region: leave out states where behaviour and policy differ too much")
+    kl_div_threshold: Positive = _flag("algorithm", 0.3, "LASER: largest divergence of a trusted state, nats")
+    kl_mask_kind: Literal["implied", "kl_pi_mu", "kl_mu_pi"] = _flag("algorithm", "implied", "LASER: KL(pi || implied policy) as the paper, KL(pi || mu), or KL(mu || pi)")
+
+    # --- optimiser -------------------------------------------------------------------------------
+    optimizer: Literal["adam", "rmsprop", "rmsprop_tf"] = _flag("optimiser", "adam", "adam; rmsprop with epsilon outside the square root (torch) or inside it (rmsprop_tf, as the paper)")
+    lr: Positive = _flag("optimiser", 5e-4, "initial learning rate")
+    lr_schedule: Literal["constant", "linear", "polynomial"] = _flag("optimiser", "linear", "how the learning rate goes to --lr_end_value over --lr_scheduler_steps")
+    lr_schedule_power: Positive = _flag("optimiser", 2.0, "exponent of the polynomial schedule")
+    lr_end_value: Weight = _flag("optimiser", 1e-5, "final learning rate")
+    lr_scheduler_steps: CountOrAuto = _flag("optimiser", 0, "agent steps over which the learning rate and the replay's lambda anneal; 0: --environment_max_steps, but at least 10 000 000, so that short runs keep the rate")
+    rmsprop_eps: Positive = _flag("optimiser", 0.01, "epsilon of RMSprop")
+    adam_eps: Positive = _flag("optimiser", 1e-5, "epsilon of Adam")
+    gradient_clip_by_norm_threshold: Positive = _flag("optimiser", 0.5, "clip of the global gradient norm (40 goes with --loss_reduction=sum)")
+
+    # --- machine ---------------------------------------------------------------------------------
+    device: Literal["auto", "cpu", "cuda", "mps"] = _flag("machine", "auto", "where the learner runs; auto: cuda if there is one, else cpu. Workers act on the CPU")
+    precision: Literal["auto", "bf16", "fp32"] = _flag("machine", "auto", "of the networks' torsos; auto: bf16 where the processor computes it natively. Losses are always fp32")
+    learner_thread_count: CountOrAuto = _flag("machine", 0, "CPU threads that the learner's tensor operations may use (not copies of the learner); 0 chooses")
+    compile: bool = _flag("machine", False, "torch.compile the torso of the learner (needs a C++ compiler; slow start, then faster)")
+
+    # --- output ----------------------------------------------------------------------------------
+    save_model_period: Count = _flag("output", 1000, "updates between checkpoints")
+    keep_checkpoints: Count = _flag("output", 3, "latest checkpoints kept; the best is kept besides")
+    save_model_every_nsteps: CountOrAuto = _flag("output", 0, "also keep a checkpoint for ever every n agent steps; 0: none")
+    save_replay: bool = _flag("output", False, "save the contents of the replay buffers with each checkpoint (counters are always saved)")
+    log_interval_s: Positive = _flag("output", 5.0, "seconds between records of all metrics")
+    avg_buff_size: Count = _flag("output", 100, "games in the moving average of the return")
+    basic_verbose: bool = _flag("output", True, "show progress on the terminal")
+    tensorboard: bool = _flag("output", True, "write TensorBoard event files")
+    charts: bool = _flag("output", True, "draw PNG curves at the end")
+
+    # --- test ------------------------------------------------------------------------------------
+    test_episode_count: Count = _flag("test", 100, "whole games to play in --op_mode=test")
+    render: bool = _flag("test", False, "in test mode, show the first game in a window, or record it as MP4 where there is no display")
+    greedy: bool = _flag("test", False, "in test mode, take the most probable action instead of sampling")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Take values from `parse` only: never from environment variables or files."""
+        return (init_settings,)
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Flags:
+        problems = []
+        if self.op_mode != "train" and not self.load_model_url:
+            problems.append(
+                f"--op_mode={self.op_mode} needs --load_model_url=<run folder or checkpoint file>"
+            )
+        has_queue = any(buffer["type"] == "queue" for buffer in self.replay_parameters)
+        if not has_queue and self.max_draws_per_unroll is None:
+            problems.append(
+                "no buffer in --replay_parameters is a queue, so nothing sets the pace of learning: "
+                "add a queue or give --max_draws_per_unroll, e.g. 4"
+            )
+        size = self.cache_output_buffer_size
+        if isinstance(size, int) and size < 1:
+            problems.append("--cache_output_buffer_size must be auto or at least 1")
+        sticky = self.repeat_action_probability
+        if sticky is not None and not 0 <= sticky < 1:
+            problems.append(f"--repeat_action_probability={sticky} must be from 0 to below 1")
+        if self.lr_end_value > self.lr:
+            problems.append(f"--lr_end_value={self.lr_end_value} is above --lr={self.lr}")
+        if problems:
+            raise ValueError("\n".join(problems))
+        return self
+
+    @property
+    def schedule_steps(self) -> int:
+        """Agent steps over which rates anneal (see --lr_scheduler_steps)."""
+        return self.lr_scheduler_steps or max(self.environment_max_steps, 10_000_000)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON types, as stored in flags.json and in checkpoints."""
+        data: dict[str, Any] = json.loads(self.model_dump_json())
+        return data
+
+
+# Values that belong to one invocation and never come back from a checkpoint.
+NOT_FROM_CHECKPOINT = {
+    "op_mode", "load_model_url", "load_optimizer_save", "load_replay", "new_run_folder", "results_dir",
+    "training_seconds", "stop_at_mean_return", "render", "greedy", "test_episode_count", "debug",
+    "basic_verbose",
+}  # fmt: skip
+
+
+def parse(
+    argv: Sequence[str],
+    load_checkpoint_flags: Callable[[str], Mapping[str, Any]] | None = None,
+    family_of: Callable[[str], str] | None = None,
+) -> Flags:
+    """Resolve the flags of one invocation.
+
+    Args:
+      argv: the command line without the program's name.
+      load_checkpoint_flags: url -> the flags stored in that checkpoint. Not called in a new run.
+      family_of: environment id -> key of FAMILY_DEFAULTS.
+
+    Raises:
+      ConfigError: with every problem found, one a line.
+    """
+    cli, multi_train = _split(_normalise(argv))
+    said = {**multi_train, **cli}
+    checkpoint: dict[str, Any] = {}
+    url, mode = said.get("load_model_url"), said.get("op_mode", "train")
+    if mode in ("train_w_load", "test") and url and load_checkpoint_flags is not None:
+        known = Flags.model_fields
+        checkpoint = {
+            name: value
+            for name, value in load_checkpoint_flags(url).items()
+            # A flag of another version of the program is not an error of this user.
+            if name in known and name not in NOT_FROM_CHECKPOINT
+        }
+    env = said.get("env", checkpoint.get("env", Flags.model_fields["env"].default))
+    family = FAMILY_DEFAULTS.get(family_of(str(env)), {}) if family_of is not None else {}
+    try:
+        return Flags(**{**family, **checkpoint, **said})
+    except ValidationError as error:
+        raise ConfigError(_explain(error)) from error
+
+
+def _normalise(argv: Sequence[str]) -> list[str]:
+    """Check every name, accept --a-b for --a_b and `--name value`; return `--name=value` tokens."""
+    known = {*Flags.model_fields, "multi_train_overrides"}
+    tokens, problems = [], []
+    items = list(argv)
+    while items:
+        item = items.pop(0)
+        if not item.startswith("--"):
+            problems.append(f"{item!r} is not an option; options look like --name=value")
+            continue
+        name, equals, value = item[2:].partition("=")
+        name = name.replace("-", "_")
+        if name in REMOVED_FLAGS:
+            problems.append(f"--{name} is gone: {REMOVED_FLAGS[name]}")
+            if not equals and items and not items[0].startswith("--"):
+                items.pop(0)
+        elif name not in known:
+            near = difflib.get_close_matches(name, sorted(known - {"multi_train_overrides"}), 3)
+            hint = f"; did you mean {' or '.join('--' + n for n in near)}?" if near else ""
+            problems.append(f"unknown option --{name}{hint} (--help lists all)")
+            if not equals and items and not items[0].startswith("--"):
+                items.pop(0)
+        elif equals:
+            tokens.append(f"--{name}={value}")
+        elif items and not items[0].startswith("--"):
+            tokens.append(f"--{name}={items.pop(0)}")
+        else:
+            problems.append(f"--{name} needs a value, e.g. --{name}={_example(name)}")
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return tokens
+
+
+def _example(name: str) -> str:
+    default = Flags.model_fields[name].default if name in Flags.model_fields else None
+    return "True" if isinstance(default, bool) else str(default)
+
+
+def _split(tokens: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return (values of the command line, values of multi_train's overrides file)."""
+    overrides: dict[str, Any] = {}
+    prefix = "--multi_train_overrides="
+    for token in tokens:
+        if token.startswith(prefix):
+            try:
+                with open(token[len(prefix) :], encoding="utf-8") as file:
+                    overrides = dict(json.load(file))
+            except (OSError, ValueError) as error:
+                raise ConfigError(f"cannot read {token}: {error}") from error
+            unknown = sorted(set(overrides) - set(Flags.model_fields))
+            if unknown:
+                raise ConfigError(f"multi_train gives unknown options: {', '.join(unknown)}")
+    arguments = [token for token in tokens if not token.startswith(prefix)]
+    try:
+        source: CliSettingsSource[Any] = CliSettingsSource(
+            Flags, cli_parse_args=arguments, cli_exit_on_error=False, cli_implicit_flags=False
+        )
+        return dict(source()), overrides
+    except SettingsError as error:
+        raise ConfigError(str(error)) from error
+
+
+def _explain(error: ValidationError) -> str:
+    """Turn pydantic's report into one line per problem: name, what was got, what was expected."""
+    lines = []
+    for problem in error.errors():
+        message = problem["msg"].removeprefix("Value error, ")
+        if problem["loc"]:
+            name = str(problem["loc"][0])
+            got = problem["input"]
+            shown = "" if name == "replay_parameters" else f"={got}"
+            lines.append(f"--{name}{shown}: {message[0].lower() + message[1:]}")
+        else:
+            lines.extend(message.split("\n"))
+    return "\n".join(dict.fromkeys(lines))
+
+
+def flag_groups() -> dict[str, list[tuple[str, str, str, str]]]:
+    """Return group -> [(name, type, default, help)], for --help and docs/flags.md."""
+    groups: dict[str, list[tuple[str, str, str, str]]] = {}
+    for name, field in Flags.model_fields.items():
+        extra = field.json_schema_extra
+        group = str(extra["group"]) if isinstance(extra, dict) else "other"
+        default = field.default
+        shown = "none" if default is None else str(default)
+        if isinstance(default, tuple):
+            shown = ",".join(str(part) for part in default)
+        groups.setdefault(group, []).append(
+            (name, _type_name(field.annotation), shown, str(field.description))
+        )
+    return groups
+
+
+def _type_name(annotation: Any) -> str:
+    text = str(annotation)
+    if "Literal[" in text and "int" not in text:
+        return " | ".join(text.split("Literal[")[1].split("]")[0].replace("'", "").split(", "))
+    if "dict" in text:
+        return "JSON list"
+    if "tuple" in text:
+        return "height,width"
+    if "Literal['auto']" in text:
+        return "auto | int"
+    for kind in ("bool", "int", "float"):
+        if kind in text:
+            return {"bool": "True | False"}.get(kind, kind)
+    return "text"
+
+
+def help_text() -> str:
+    """Return what `--help` prints."""
+    lines = [
+        "Train, resume and test V-trace agents that mix new experience with replay.",
+        "",
+        "  python main.py                                            train on Pong",
+        "  python main.py --env=CartPole-v1                          learn something in a minute",
+        "  python main.py --op_mode=train_w_load --load_model_url=results/<run>   resume",
+        "  python main.py --op_mode=test --load_model_url=results/<run>           play whole games",
+        "",
+        "A step is one decision of the agent; a frame is one tick of the simulator.",
+    ]
+    for group, flags in flag_groups().items():
+        lines += ["", f"{group}:"]
+        for name, kind, default, text in flags:
+            if name == "replay_parameters":
+                default = "queue 0.5 + standard 0.5"
+            lines += [f"  --{name}=<{kind}>  (default: {default})", f"      {text}"]
+    return "\n".join(lines) + "\n"
