@@ -1,0 +1,68 @@
+"""What the child processes of these tests run. A module of its own: spawned children import it."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import numpy as np
+
+from core.episode import EpisodeEnd
+from core.errors import Closed
+from transport.channel import WorkerEnd, WorkerStats
+from transport.weights import WeightBoard
+
+TIMEOUT_S = 20.0
+
+
+def pattern(worker: int, seq: int, envs: int, nbytes: int) -> np.ndarray:
+    """The bytes that block `seq` of a worker must have: no two blocks are equal."""
+    return np.random.default_rng([worker, seq]).integers(0, 256, (envs, nbytes), np.uint8)
+
+
+def write_blocks(end: WorkerEnd, worker: int, count: int) -> None:
+    """Hand over `count` blocks, then leave."""
+    end.send_started()
+    for seq in range(count):
+        slot = end.wait_for_slot(TIMEOUT_S)
+        assert slot is not None
+        block = end.ring.block(slot)
+        block[...] = pattern(worker, seq, *block.shape)
+        game = EpisodeEnd(0, float(seq), 10, 40)
+        end.send_ready(slot, seq, (game,), WorkerStats(steps=20, total_s=1.0))
+
+
+def write_blocks_and_die_half_way(end: WorkerEnd, worker: int, count: int) -> None:
+    """Hand over `count` blocks, write half of the next and be killed by SIGKILL."""
+    write_blocks(end, worker, count)
+    slot = end.wait_for_slot(TIMEOUT_S)
+    assert slot is not None
+    block = end.ring.block(slot)
+    block[: block.shape[0] // 2] = 77
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def write_until_stopped(end: WorkerEnd) -> None:
+    """Hand over blocks until the learner says stop or dies; exit status 7 tells it was Closed."""
+    try:
+        while True:
+            slot = end.wait_for_slot(TIMEOUT_S)
+            if slot is not None:
+                end.send_ready(slot, 0)
+    except Closed:
+        raise SystemExit(7) from None
+
+
+def follow_weights(end: WorkerEnd, board: WeightBoard, last: int) -> None:
+    """Read each newer version until `last`; a torn copy is reported as a failure."""
+    version, weights = -1, np.empty(board.nbytes, np.uint8)
+    end.send_started()
+    while version < last:
+        newer = board.read_if_newer(version, weights)
+        if newer is None:
+            continue
+        if newer <= version or not (weights == newer % 256).all():
+            end.send_failed(f"version {newer} after {version} is torn: {np.unique(weights)}")
+            return
+        version = newer
+    end.send_ready(end.wait_for_slot(TIMEOUT_S), version)

@@ -1,0 +1,276 @@
+"""Whole workers in spawned processes: what arrives, who dies, what is left."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from multiprocessing.connection import wait
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from core.errors import Closed, TransportError
+from tests.transport import programs
+from tests.transport.programs import TIMEOUT_S, pattern
+from transport.channel import Failed, Ready, Started, WorkerChannel
+from transport.ring import UnrollRing
+from transport.weights import WeightBoard
+
+SPAWN = multiprocessing.get_context("spawn")
+ENVS, NBYTES = 4, 3000
+ROOT = Path(__file__).parents[2]
+
+
+def start(channel: WorkerChannel, program, *arguments):
+    end = channel.open()
+    process = SPAWN.Process(target=program, args=(end, *arguments), daemon=True)
+    process.start()
+    end.close()
+    return process
+
+
+def drain(channels: dict[int, WorkerChannel], order: np.random.Generator | None = None):
+    """Read all channels until everybody has left; blocks are copied out in a shuffled order."""
+    blocks, messages, held = defaultdict(dict), defaultdict(list), []
+    deadline = time.monotonic() + TIMEOUT_S
+
+    def copy_out(key: int, message: Ready) -> None:
+        blocks[key][message.version] = channels[key].ring.take(message.slot).copy()
+        channels[key].free(message.slot)
+
+    while any(not c.ended for c in channels.values()):
+        assert time.monotonic() < deadline, "the workers hang"
+        wait([c.connection for c in channels.values() if not c.ended], timeout=1.0)
+        for key, channel in channels.items():
+            for message in channel.poll():
+                messages[key].append(message)
+                if isinstance(message, Ready):
+                    held.append((key, message))
+            channel.ring.check_valid()
+        if order is not None:
+            order.shuffle(held)
+        while held:
+            copy_out(*held.pop())
+    return blocks, messages
+
+
+@pytest.mark.process
+def test_a_committed_unroll_is_read_back_byte_identical_from_any_worker_under_any_interleaving():
+    channels = {k: WorkerChannel(UnrollRing(3, ENVS, NBYTES)) for k in range(2)}
+    processes = [start(c, programs.write_blocks, k, 60) for k, c in channels.items()]
+    blocks, messages = drain(channels, np.random.default_rng(0))
+    for worker in channels:
+        assert sorted(blocks[worker]) == list(range(60))
+        for seq, block in blocks[worker].items():
+            np.testing.assert_array_equal(block, pattern(worker, seq, ENVS, NBYTES))
+        assert messages[worker][0] == Started()
+        assert [m.episodes[0].return_raw for m in messages[worker][1:]] == list(range(60))
+        assert sum((m.stats for m in messages[worker][2:]), messages[worker][1].stats).steps == 1200
+    for process in processes:
+        process.join(TIMEOUT_S)
+        assert process.exitcode == 0
+
+
+@pytest.mark.process
+def test_a_worker_killed_while_writing_loses_only_the_block_it_was_writing():
+    channels = {k: WorkerChannel(UnrollRing(3, ENVS, NBYTES)) for k in range(2)}
+    victim = start(channels[0], programs.write_blocks_and_die_half_way, 0, 7)
+    other = start(channels[1], programs.write_blocks, 1, 60)
+    blocks, _ = drain(channels)
+    victim.join(TIMEOUT_S)
+    other.join(TIMEOUT_S)
+    assert (victim.exitcode, other.exitcode) == (-signal.SIGKILL, 0)
+    for worker, count in ((0, 7), (1, 60)):
+        assert sorted(blocks[worker]) == list(range(count))
+        for seq, block in blocks[worker].items():
+            np.testing.assert_array_equal(block, pattern(worker, seq, ENVS, NBYTES))
+
+    # Its slot is still WRITING; a successor gets a ring without holes.
+    ring = channels[0].ring
+    assert (ring.stats().free, ring.stats().writing) == (2, 1)
+    with pytest.raises(TransportError, match=r"call ring\.reclaim"):
+        channels[0].open()
+    assert ring.reclaim() == 1
+    assert ring.stats().free == 3
+    successor = start(channels[0], programs.write_blocks, 5, 9)
+    blocks, _ = drain({5: channels[0]})
+    successor.join(TIMEOUT_S)
+    assert sorted(blocks[5]) == list(range(9))
+
+
+@pytest.mark.process
+def test_a_worker_leaves_when_it_is_told_to_and_when_the_learner_is_gone():
+    leave = [lambda c: c.stop(), lambda c: c.close()]
+    channels = [WorkerChannel(UnrollRing(2, 1, 64)) for _ in leave]
+    processes = [start(c, programs.write_until_stopped) for c in channels]
+    for channel, process, ask in zip(channels, processes, leave, strict=True):
+        for _ in range(5):  # let it work a little first
+            assert wait([channel.connection], TIMEOUT_S)
+            for message in channel.poll():
+                channel.ring.take(message.slot)
+                channel.free(message.slot)
+        ask(channel)
+        process.join(TIMEOUT_S)
+        assert process.exitcode == 7
+
+
+@pytest.mark.process
+def test_readers_in_other_processes_never_see_torn_weights():
+    board, channel = WeightBoard(200_000), WorkerChannel(UnrollRing(2, 1, 8))
+    last = 400
+    process = start(channel, programs.follow_weights, board, last)
+    assert wait([channel.connection], TIMEOUT_S)
+    for version in range(last + 1):
+        with board.write(version) as half:
+            half[...] = version % 256
+    _, messages = drain({0: channel})
+    process.join(TIMEOUT_S)
+    assert not [m.traceback for m in messages[0] if isinstance(m, Failed)]
+    assert messages[0][-1].version == last
+
+
+@pytest.mark.process
+def test_after_stop_no_child_process_and_no_shared_memory_segment_is_left(tmp_path):
+    """A whole small run in a fresh interpreter in which a warning is an error: it must be silent.
+
+    The learner process itself is then killed with SIGKILL: even so nothing may stay behind.
+    """
+    program = f"""
+import multiprocessing, os, signal, sys
+sys.path.insert(0, {str(ROOT)!r})
+from tests.transport import programs
+from tests.transport.test_channel import start, drain
+from transport.channel import WorkerChannel
+from transport.ring import UnrollRing
+from transport.weights import WeightBoard
+
+if __name__ == "__main__":
+    board = WeightBoard(1000)
+    channels = {{k: WorkerChannel(UnrollRing(2, 2, 1000)) for k in range(2)}}
+    start(channels[0], programs.write_blocks_and_die_half_way, 0, 3)
+    start(channels[1], programs.write_blocks, 1, 3)
+    blocks, _ = drain(channels)
+    assert len(blocks[0]) == len(blocks[1]) == 3
+    for process in multiprocessing.active_children():
+        process.join(20)
+    for channel in channels.values():
+        channel.close()
+        channel.ring.close()
+    board.close()
+    del channels, channel, board
+    if sys.argv[1] == "orphan":
+        channel = WorkerChannel(UnrollRing(2, 2, 1000))
+        print(start(channel, programs.write_until_stopped).pid, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    if os.path.isdir("/proc/self/fd"):
+        with open("/proc/self/maps") as file:
+            held = file.read()
+        paths = [f"/proc/self/fd/{{n}}" for n in os.listdir("/proc/self/fd")]
+        held += str([os.readlink(path) for path in paths if os.path.islink(path)])
+        assert "vtrace_" not in held, held
+"""
+    script = tmp_path / "run.py"
+    script.write_text(program)
+    before = shared_memory_files()
+    for how, status in (("tidy", 0), ("orphan", -signal.SIGKILL)):
+        run = subprocess.run(
+            [sys.executable, "-W", "error", str(script), how],
+            capture_output=True,
+            text=True,
+            timeout=40,
+        )
+        assert (run.returncode, run.stderr) == (status, "")
+        if how == "orphan":
+            assert_gone(int(run.stdout))
+    assert shared_memory_files() == before
+
+
+def shared_memory_files() -> set[str]:
+    place = Path("/dev/shm")
+    return {p.name for p in place.iterdir() if "vtrace" in p.name} if place.is_dir() else set()
+
+
+def assert_gone(pid: int) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while time.monotonic() < deadline:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return
+        status = Path(f"/proc/{pid}/status")
+        if status.exists() and "State:\tZ" in status.read_text():
+            return  # dead; whoever inherited it has not yet looked
+        time.sleep(0.01)  # polling with a deadline: another process cannot signal us
+    pytest.fail(f"worker {pid} outlived its learner")
+
+
+# The same two ends within one process: no spawn needed for the protocol itself.
+
+
+def make_pair(slots: int = 2):
+    channel = WorkerChannel(UnrollRing(slots, 1, 8))
+    return channel, channel.open()
+
+
+def test_a_full_ring_makes_the_worker_wait_until_a_slot_is_freed():
+    channel, end = make_pair(slots=2)
+    for _ in range(2):
+        end.send_ready(end.wait_for_slot(0), version=0)
+    assert end.wait_for_slot(0.01) is None
+    assert end.waited_s >= 0.01
+    slot = channel.poll()[0].slot
+    channel.ring.take(slot)
+    assert end.wait_for_slot(0.0) is None  # being read: not yet
+    channel.free(slot)
+    assert end.wait_for_slot(TIMEOUT_S) == slot
+    end.close()
+    channel.close()
+
+
+def test_the_last_words_of_a_worker_arrive_before_the_end_of_file():
+    channel, end = make_pair()
+    end.send_failed("Traceback: boom")
+    end.close()
+    assert channel.poll() == [Failed("Traceback: boom")]
+    assert channel.ended
+    assert channel.poll() == []
+    channel.stop()  # to nobody: not an error
+    channel.close()
+
+
+def test_freeing_a_slot_of_a_dead_worker_is_not_an_error():
+    channel, end = make_pair()
+    end.send_ready(end.wait_for_slot(0), version=0)
+    message = channel.poll()[0]
+    channel.ring.take(message.slot)
+    end.close()
+    channel.free(message.slot)
+    assert channel.ring.stats().free == 2
+    channel.poll()
+    assert channel.ended
+    channel.close()
+
+
+def test_a_worker_whose_learner_is_gone_gets_closed_from_every_call():
+    channel, end = make_pair()
+    slot = end.wait_for_slot(0)
+    channel.close()
+    with pytest.raises(Closed, match="learner process is gone"):
+        end.send_ready(slot, version=0)
+    with pytest.raises(Closed, match="learner process is gone"):
+        end.wait_for_slot(TIMEOUT_S)
+    end.close()
+
+
+def test_a_living_worker_keeps_its_pipe():
+    channel, end = make_pair()
+    with pytest.raises(TransportError, match="living worker"):
+        channel.open()
+    end.close()
+    channel.close()

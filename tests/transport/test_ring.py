@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from core.errors import TransportError
+from core.spec import EnvSpec
+from core.unroll import POISON_BYTE, UnrollSchema
+from transport.ring import SlotState, UnrollRing
+
+ENVS, NBYTES = 3, 70  # deliberately no multiple of anything
+
+
+class OneRingAndItsNaiveTwin(RuleBasedStateMachine):
+    """The worker's and the learner's moves in any order, also illegal ones, also a death."""
+
+    @initialize(slots=st.integers(2, 5))
+    def make(self, slots: int) -> None:
+        self.ring = UnrollRing(slots, ENVS, NBYTES)
+        self.states = [SlotState.FREE] * slots
+        self.bytes: dict[int, np.ndarray] = {}
+        self.seq = 0
+
+    def attempt(self, slot: int, needed: SlotState, move) -> bool:
+        if self.states[slot] == needed:
+            return True
+        with pytest.raises(TransportError, match=f"is {self.states[slot].name}, expected"):
+            move(slot)
+        return False
+
+    @rule()
+    def acquire(self) -> None:
+        slot = self.ring.acquire()
+        if SlotState.FREE not in self.states:
+            assert slot is None
+        else:
+            assert self.states[slot] == SlotState.FREE
+            self.states[slot] = SlotState.WRITING
+
+    @rule(slot=st.integers(0, 4), data=st.data())
+    def write_and_commit(self, slot: int, data) -> None:
+        slot %= len(self.states)
+        if not self.attempt(slot, SlotState.WRITING, self.ring.block):
+            assert not self.attempt(slot, SlotState.WRITING, self.ring.commit)
+            return
+        self.seq += 1
+        content = np.random.default_rng(self.seq).integers(0, 256, (ENVS, NBYTES), np.uint8)
+        self.ring.block(slot)[...] = content
+        self.bytes[slot] = content
+        if data.draw(st.booleans()):
+            self.ring.commit(slot)
+            self.states[slot] = SlotState.READY
+
+    @rule(slot=st.integers(0, 4))
+    def take(self, slot: int) -> None:
+        slot %= len(self.states)
+        if self.attempt(slot, SlotState.READY, self.ring.take):
+            block = self.ring.take(slot)
+            self.states[slot] = SlotState.READING
+            np.testing.assert_array_equal(block, self.bytes[slot])
+            with pytest.raises(ValueError, match="read-only"):
+                block[0, 0] = 1
+
+    @rule(slot=st.integers(0, 4))
+    def release(self, slot: int) -> None:
+        slot %= len(self.states)
+        if self.attempt(slot, SlotState.READING, self.ring.release):
+            self.ring.release(slot)
+            self.states[slot] = SlotState.FREE
+
+    @rule()
+    def the_worker_dies(self) -> None:
+        lost = {SlotState.WRITING, SlotState.READY}
+        assert self.ring.reclaim() == sum(state in lost for state in self.states)
+        self.states = [SlotState.FREE if s in lost else s for s in self.states]
+
+    @invariant()
+    def agrees(self) -> None:
+        if not hasattr(self, "ring"):
+            return
+        self.ring.check_valid()
+        assert [self.ring.state(slot) for slot in range(len(self.states))] == self.states
+        stats = self.ring.stats()
+        assert stats.free + stats.writing + stats.ready + stats.reading == len(self.states)
+        for slot, state in enumerate(self.states):
+            if state in (SlotState.READY, SlotState.READING):  # nobody disturbs a waiting block
+                np.testing.assert_array_equal(self.ring._blocks[slot], self.bytes[slot])
+
+
+TestEachSlotIsInExactlyOneStateAlsoAfterAKill = OneRingAndItsNaiveTwin.TestCase
+TestEachSlotIsInExactlyOneStateAlsoAfterAKill.settings = settings(
+    max_examples=40, stateful_step_count=40, deadline=None
+)
+
+
+def test_a_fresh_ring_is_poisoned_so_that_unwritten_rows_are_seen():
+    schema = UnrollSchema(EnvSpec("x", (4,), "float32", 1, ("a", "b"), 1), unroll_length=5)
+    ring = UnrollRing(2, ENVS, schema.nbytes, schema.poison)
+    for _ in range(2):
+        block = ring.block(ring.acquire())
+        assert np.isnan(schema.view(block, "reward")).all()
+        assert (schema.view(block, "action").view(np.uint8) == POISON_BYTE).all()
+
+
+def test_blocks_do_not_overlap():
+    ring = UnrollRing(4, ENVS, 5000)
+    slots = [ring.acquire() for _ in range(4)]
+    for slot in slots:
+        ring.block(slot)[...] = slot + 1
+    for slot in slots:
+        ring.commit(slot)
+        assert (ring.take(slot) == slot + 1).all()
+
+
+def test_the_memory_needed_is_what_is_allocated():
+    ring = UnrollRing(3, ENVS, 5000)
+    assert ring._shared.nbytes == UnrollRing.nbytes_needed(3, ENVS, 5000) >= 3 * ENVS * 5000
+
+
+def test_a_slot_that_does_not_exist_is_named():
+    ring = UnrollRing(2, 1, 8)
+    for slot in (-1, 2):
+        with pytest.raises(TransportError, match=f"slot {slot} does not exist: the ring has 2"):
+            ring.take(slot)
+
+
+def test_an_overwritten_state_is_noticed():
+    ring = UnrollRing(2, 1, 8)
+    ring._states[1] = 9
+    with pytest.raises(TransportError, match=r"\[9\] are not known"):
+        ring.check_valid()
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (2, 0, 1), (2, 1, 0)])
+def test_impossible_sizes_are_refused(sizes):
+    with pytest.raises(TransportError, match="expected at least 2 slots"):
+        UnrollRing(*sizes)

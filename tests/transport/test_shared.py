@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import sys
+
+import numpy as np
+import pytest
+
+from core.errors import ConfigError, TransportError
+from transport import shared
+from transport.shared import SharedBlock, check_shared_memory, free_shared_memory_bytes
+from transport.weights import WeightBoard
+
+LINUX = sys.platform == "linux"
+
+
+@pytest.fixture(params=["memfd", "temporary file"])
+def place(request, monkeypatch, tmp_path):
+    """Both kinds of nameless memory; the second is what macOS has."""
+    if request.param == "memfd" and not LINUX:
+        pytest.skip("memfd is a thing of Linux")
+    if request.param == "temporary file":
+        monkeypatch.setattr(shared, "_has_memfd", lambda: False)
+        monkeypatch.setattr(shared, "_directory", lambda: str(tmp_path))
+    return tmp_path
+
+
+def test_a_block_is_zeroed_writable_and_nameless(place):
+    block = SharedBlock(10_000, "test")
+    assert block.array.shape == (10_000,)
+    assert not block.array.any()
+    block.array[5] = 7
+    assert block.array[5] == 7
+    assert list(place.iterdir()) == []
+
+
+def test_views_stay_valid_after_close(place):
+    block = SharedBlock(10_000, "test")
+    view = block.array[100:200]
+    view[...] = 3
+    block.close()
+    block.close()
+    del block
+    gc.collect()
+    assert (view == 3).all()
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc")
+def test_memory_and_descriptors_are_given_back_without_close(place):
+    gc.collect()  # what earlier tests left
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        SharedBlock(10_000, "test").array[...] = 1
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_too_much_memory_is_an_error_that_names_the_amount(monkeypatch):
+    monkeypatch.setattr(shared, "free_shared_memory_bytes", lambda: 999)
+    monkeypatch.setattr(shared, "_open_nameless_file", None)  # must not even be tried
+    with pytest.raises(TransportError, match=r"cannot allocate 5\.0 MB of shared memory \(ring\)"):
+        SharedBlock(5_000_000, "ring")
+
+
+def test_a_mount_without_room_is_the_same_error(monkeypatch):
+    def no_room(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(shared.os, "posix_fallocate" if LINUX else "ftruncate", no_room)
+    with pytest.raises(TransportError, match=r"5\.0 MB .*No space left on device\. Use fewer"):
+        SharedBlock(5_000_000, "ring")
+
+
+def test_a_block_travels_only_to_a_child_that_is_being_spawned():
+    with pytest.raises(RuntimeError, match="inheritance"):
+        pickle.dumps(WeightBoard(10))
+
+
+def test_the_check_before_allocation_names_sizes_and_remedy(place):
+    check_shared_memory(1000)
+    assert free_shared_memory_bytes() > 1000
+    with pytest.raises(ConfigError, match=r"9 rings = 1000000000 MB .* MB are free in .*Lower x\."):
+        check_shared_memory(10**15, "9 rings", "Lower x.")
+
+
+def test_in_a_container_without_memfd_the_message_names_shm_size(monkeypatch):
+    monkeypatch.setattr(shared, "_has_memfd", lambda: False)
+    monkeypatch.setattr(shared, "_directory", lambda: "/dev/shm")
+    monkeypatch.setattr(shared, "free_shared_memory_bytes", lambda: 64 << 20)
+    with pytest.raises(ConfigError, match=r"67 MB are free in /dev/shm\. .*--shm-size=1193m"):
+        check_shared_memory(1000 * 10**6)
+
+
+def test_the_limit_of_the_container_counts_but_droppable_pages_do_not(monkeypatch, tmp_path):
+    files = [tmp_path / name for name in ("max", "current", "stat")]
+    for file, text in zip(
+        files, ("1000000\n", "900000\n", "anon 5\ninactive_file 50000\n"), strict=True
+    ):
+        file.write_text(text)
+    monkeypatch.setattr(shared, "_has_memfd", lambda: True)
+    monkeypatch.setattr(shared, "_CGROUP_FILES", [tuple(str(f) for f in files)])
+    assert free_shared_memory_bytes() == 150_000
+    files[0].write_text("max\n")
+    assert free_shared_memory_bytes() > 1_000_000
+
+
+def test_two_blocks_are_independent():
+    a, b = SharedBlock(100, "a"), SharedBlock(100, "b")
+    a.array[...] = 1
+    np.testing.assert_array_equal(b.array, np.zeros(100, np.uint8))

@@ -1,0 +1,1 @@
+"""Layer 1: bytes between processes of one machine (experience up, weights down, messages)."""

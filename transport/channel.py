@@ -1,0 +1,246 @@
+"""WorkerChannel: the ring of a worker plus a pipe for small typed messages.
+
+The pipe is also the death notice: a process that dies, however it dies, closes its end, and
+`multiprocessing.connection.wait` over the connections of all workers returns data *and* deaths in
+one call. No lock is shared between processes, so nobody can die while holding one.
+
+    worker                                    learner
+    end.send_started()                        channel.poll() -> [Started()]
+    slot = end.wait_for_slot(timeout_s)
+    ... writes end.ring.block(slot) ...
+    end.send_ready(slot, version, ...)        channel.poll() -> [Ready(slot, ...)]
+                                              block = channel.ring.take(slot) ... copy ...
+                                              channel.free(slot)
+
+How full can a pipe get? A worker has at most S blocks unread and the learner at most S answers, so
+with a few hundred bytes each neither side ever blocks in a send.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import time
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+
+from core.episode import EpisodeEnd
+from core.errors import Closed, TransportError
+from transport.ring import UnrollRing
+
+
+@dataclass(frozen=True)
+class WorkerStats:
+    """Where a worker's time went since its previous block."""
+
+    steps: int = 0  # agent steps, all environments
+    total_s: float = 0.0
+    env_s: float = 0.0  # stepping the environments
+    act_s: float = 0.0  # choosing actions
+    wait_s: float = 0.0  # waiting for a free slot: the learner is the bottleneck
+
+    def __add__(self, other: WorkerStats) -> WorkerStats:
+        return WorkerStats(
+            self.steps + other.steps,
+            self.total_s + other.total_s,
+            self.env_s + other.env_s,
+            self.act_s + other.act_s,
+            self.wait_s + other.wait_s,
+        )
+
+
+# Worker to learner.
+
+
+@dataclass(frozen=True)
+class Started:
+    """The worker's environments and model exist; it goes to work."""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A block is complete and READY in the ring."""
+
+    slot: int
+    version: int  # learner updates in the weights that acted
+    episodes: tuple[EpisodeEnd, ...] = ()  # whole games that ended in this block
+    stats: WorkerStats = WorkerStats()
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The last words of a worker that is about to exit because of an exception."""
+
+    traceback: str
+
+
+# Learner to worker.
+
+
+@dataclass(frozen=True)
+class Free:
+    """A slot is FREE again (the state is in the ring; this message wakes the waiting worker)."""
+
+    slot: int
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Finish: the next `wait_for_slot` raises Closed."""
+
+
+ToLearner = Started | Ready | Failed
+ToWorker = Free | Stop
+
+
+class WorkerEnd:
+    """The worker's side. Single-threaded. Every call raises Closed once the learner is gone."""
+
+    def __init__(self, ring: UnrollRing, connection: Connection) -> None:
+        """Made by `WorkerChannel.open`; travels to the worker as an argument of its `Process`."""
+        self.ring = ring
+        self.waited_s = 0.0  # seconds spent waiting for free slots since start
+        self._connection = connection
+        self._stopped = False
+
+    def wait_for_slot(self, timeout_s: float) -> int | None:
+        """Take a free slot for writing.
+
+        Returns:
+          The slot, now WRITING, or None if none became free in time.
+
+        Raises:
+          Closed: the learner asked this worker to stop, or died.
+        """
+        began = time.monotonic()
+        try:
+            while True:
+                self._read_messages()
+                slot = self.ring.acquire()
+                if slot is not None:
+                    return slot
+                remaining_s = began + timeout_s - time.monotonic()
+                if remaining_s <= 0:
+                    return None
+                # A slot freed since `acquire` has left its message, so this returns at once.
+                self._connection.poll(remaining_s)
+        except (EOFError, OSError) as error:
+            raise Closed("the learner process is gone.") from error
+        finally:
+            self.waited_s += time.monotonic() - began
+
+    def send_started(self) -> None:
+        """Say that work begins."""
+        self._send(Started())
+
+    def send_ready(
+        self,
+        slot: int,
+        version: int,
+        episodes: tuple[EpisodeEnd, ...] = (),
+        stats: WorkerStats = WorkerStats(),
+    ) -> None:
+        """Commit a block and announce it, in this order: what is announced is complete."""
+        self.ring.commit(slot)
+        self._send(Ready(slot, version, tuple(episodes), stats))
+
+    def send_failed(self, traceback: str) -> None:
+        """Report the exception that ends this worker."""
+        self._send(Failed(traceback))
+
+    def close(self) -> None:
+        """Close this process's copy of the worker's end. Idempotent.
+
+        The parent must call it right after `process.start()`: while it holds a copy itself, the
+        death of the worker is not an end of file.
+        """
+        self._connection.close()
+
+    def _read_messages(self) -> None:
+        while self._connection.poll(0):
+            message: ToWorker = self._connection.recv()
+            self._stopped |= isinstance(message, Stop)
+        if self._stopped:
+            raise Closed("the learner asked this worker to stop.")
+
+    def _send(self, message: ToLearner) -> None:
+        try:
+            self._connection.send(message)
+        except OSError as error:
+            raise Closed("the learner process is gone.") from error
+
+
+class WorkerChannel:
+    """The learner's side: one ring, kept for good, and one pipe per life of the worker.
+
+    Not thread-safe, but for `stop`: the ingest thread polls, takes and frees.
+    """
+
+    def __init__(self, ring: UnrollRing) -> None:
+        """Make a channel without a worker; `open` makes the first pipe."""
+        self.ring = ring
+        self.ended = True  # nobody at the other end, and everything it said has been read
+        self._connection: Connection | None = None
+
+    def open(self) -> WorkerEnd:
+        """Make a fresh pipe, for the first start and for each restart of the worker.
+
+        Usage: `end = channel.open(); process = Process(args=(end,)); process.start(); end.close()`.
+        """
+        if not self.ended:
+            raise TransportError("the pipe of a living worker cannot be replaced: stop it first.")
+        stats = self.ring.stats()
+        if stats.writing or stats.ready:
+            raise TransportError(
+                f"{stats.writing + stats.ready} slots still belong to the dead worker: "
+                "call ring.reclaim() first, or they would stay lost."
+            )
+        self.close()
+        self._connection, workers = multiprocessing.Pipe(duplex=True)
+        self.ended = False
+        return WorkerEnd(self.ring, workers)
+
+    @property
+    def connection(self) -> Connection:
+        """What to wait on with `multiprocessing.connection.wait`, unless `ended`."""
+        if self._connection is None:
+            raise TransportError("the channel has no pipe: call open() first.")
+        return self._connection
+
+    def poll(self) -> list[ToLearner]:
+        """Return the messages that have arrived, without waiting.
+
+        What a worker said before it died is still delivered; after that `ended` is true.
+        """
+        messages: list[ToLearner] = []
+        if self.ended:
+            return messages
+        try:
+            while self.connection.poll(0):
+                messages.append(self.connection.recv())
+        except (EOFError, OSError):  # OSError: it died in the middle of a message
+            self.ended = True
+        return messages
+
+    def free(self, slot: int) -> None:
+        """Release a slot that has been read and wake the worker."""
+        self.ring.release(slot)
+        self._send(Free(slot))
+
+    def stop(self) -> None:
+        """Ask the worker to finish; it raises Closed at its next `wait_for_slot`."""
+        self._send(Stop())
+
+    def close(self) -> None:
+        """Close the pipe: a worker that still lives sees the end of file and goes. Idempotent."""
+        self.ended = True
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _send(self, message: ToWorker) -> None:
+        if self.ended:
+            return
+        # If it died just now, `poll` reports that, after its last messages.
+        with contextlib.suppress(OSError):
+            self.connection.send(message)

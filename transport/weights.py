@@ -1,0 +1,146 @@
+"""WeightBoard: the newest weights, in shared memory, for every worker to copy when it likes.
+
+Two halves: the learner writes the idle one and flips, so a reader always finds a complete set and
+never makes the learner wait. A reader copies at its next unroll boundary; if the learner comes
+round to the same half during the copy, the reader notices and copies again.
+
+Bytes only: agent/ decides how parameters are laid out in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.errors import TransportError
+from transport.shared import PAGE_BYTES, SharedBlock, memory_fence, whole_pages
+
+NO_VERSION = -1  # what a board shows before the first flip
+MAX_ATTEMPTS = 1000  # a reader overtaken this often is far slower than the learner's updates
+
+# Cells of the header, int64 each. Publication n (1, 2, ...) lies in half n % 2.
+BEGUN, DONE, VERSIONS = 0, 1, slice(2, 4)
+
+
+class WeightBoard:
+    """One writer (the process that made it), any number of readers, no locks.
+
+    Hand it to children as an argument of their `Process`; there it can only be read. A reader that
+    dies disturbs nobody; if the writer dies while writing, the last complete set stays readable.
+    """
+
+    def __init__(self, nbytes: int) -> None:
+        """Allocate a board for weights of `nbytes`; nothing is published yet."""
+        if nbytes < 1:
+            raise TransportError(f"a weight board of {nbytes} bytes is impossible: expected >= 1.")
+        self.nbytes = nbytes
+        self._shared = SharedBlock(self.nbytes_needed(nbytes), "weights")
+        self._is_writer = True
+        self._map()
+        self._header[VERSIONS] = NO_VERSION
+
+    @staticmethod
+    def nbytes_needed(nbytes: int) -> int:
+        """Return the shared memory that such a board takes, for `check_shared_memory`."""
+        return PAGE_BYTES + 2 * whole_pages(nbytes)
+
+    def _map(self) -> None:
+        memory = self._shared.array
+        half = whole_pages(self.nbytes)
+        self._header = memory[:32].view(np.int64)
+        first, second = PAGE_BYTES, PAGE_BYTES + half
+        self._halves = (
+            memory[first : first + self.nbytes],
+            memory[second : second + self.nbytes],
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Travel to a child as a reader, without the views."""
+        state = {k: v for k, v in self.__dict__.items() if k not in ("_header", "_halves")}
+        return {**state, "_is_writer": False}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._map()
+
+    @property
+    def version(self) -> int:
+        """The newest complete version, or -1 before the first."""
+        return int(self._header[VERSIONS][self._header[DONE] % 2])
+
+    def idle(self) -> NDArray[np.uint8]:
+        """Return the idle half `[nbytes]` uint8 for writing; `flip` publishes it.
+
+        Its old content is not the last version but the one before, so write all of it. Calling it
+        again before `flip` returns the same half.
+        """
+        if not self._is_writer:
+            raise TransportError("only the process that made the weight board may write to it.")
+        begun = int(self._header[DONE]) + 1
+        self._header[BEGUN] = begun  # from here on, readers of this half know they were overtaken
+        memory_fence()
+        return self._halves[begun % 2]
+
+    def flip(self, version: int) -> None:
+        """Publish what was written into the idle half.
+
+        Args:
+          version: learner updates in these weights, larger than the last published version.
+        """
+        begun, done = int(self._header[BEGUN]), int(self._header[DONE])
+        if not self._is_writer or begun != done + 1:
+            raise TransportError("flip without idle: nothing has been written to publish.")
+        if version <= self.version:
+            raise TransportError(
+                f"version {version} cannot follow version {self.version}: readers only look for "
+                "newer ones."
+            )
+        self._header[VERSIONS][begun % 2] = version
+        memory_fence()
+        self._header[DONE] = begun
+
+    @contextmanager
+    def write(self, version: int) -> Iterator[NDArray[np.uint8]]:
+        """Yield the idle half and flip at the end; an exception inside publishes nothing."""
+        yield self.idle()
+        self.flip(version)
+
+    def read_if_newer(self, than: int, into: NDArray[np.uint8]) -> int | None:
+        """Copy the newest weights if their version is above `than`.
+
+        Args:
+          than: the version the reader has, or -1.
+          into: `[nbytes]` uint8, overwritten if there is something newer, else untouched.
+
+        Returns:
+          The version copied, or None.
+        """
+        if into.shape != (self.nbytes,) or into.dtype != np.uint8:
+            raise TransportError(
+                f"weights are read into {into.dtype} {into.shape}, expected uint8 "
+                f"({self.nbytes},): the reader has another model than the writer."
+            )
+        for _ in range(MAX_ATTEMPTS):
+            done = int(self._header[DONE])
+            memory_fence()
+            version = int(self._header[VERSIONS][done % 2])
+            if version <= than:
+                return None
+            into[...] = self._halves[done % 2]
+            memory_fence()
+            # One flip during the copy is harmless: it went to the other half. Publication
+            # done + 2 comes back to ours, and its writing must not have begun.
+            if int(self._header[BEGUN]) <= done + 1:
+                return version
+        raise TransportError(
+            f"the weights changed during each of {MAX_ATTEMPTS} attempts to copy them: this "
+            "process is starved, or weights are published too often."
+        )
+
+    def close(self) -> None:
+        """Hand the board to no further child. The memory goes with the last view of it."""
+        self._shared.close()
