@@ -1,0 +1,35 @@
+"""`python -m metrics` prints docs/metrics.md, made from the declarations in metrics/record.py."""
+
+from __future__ import annotations
+
+import sys
+from itertools import groupby
+
+from metrics.record import METRICS
+
+INTRODUCTION = """# Metrics
+
+Generated from `metrics/record.py` by `make docs`; do not edit.
+
+Every line of `metrics.jsonl` in a run's folder holds the counters `agent_steps`, `frames`,
+`updates`, `episodes`, `wall_s` and the `values` below, measured since the line before. A value that
+does not exist (no game ended, no such buffer) is absent. `*` stands for the name of a replay buffer
+(`queue`, `standard`, `standard_2`, ...) or the number of a game.
+"""
+
+
+def markdown() -> str:
+    """Return the page: one table per group."""
+    lines = [INTRODUCTION]
+    for group, names in groupby(METRICS, key=lambda name: name.split("/")[0]):
+        lines += [f"## {group}", "", "| metric | unit | meaning | healthy |", "|---|---|---|---|"]
+        for name in names:
+            info = METRICS[name]
+            cells = (f"`{name}`", info.unit, info.doc, info.healthy)
+            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(markdown())

@@ -1,0 +1,266 @@
+"""Charts of runs, from the files they left: metrics.jsonl and Scores.txt.
+
+`draw_run` makes the pictures of one run at its end; `compare_runs` lays several on top of each
+other. Matplotlib is imported when something is drawn, and used through its objects: no global
+state, no display.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from metrics.record import Record
+from metrics.run_files import Floats, Games, read_games, read_records
+from metrics.text import short
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's colours: told apart by everybody, also in print.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+INK = "#333333"
+GRID_POINTS = 200  # of a comparison, as the older platform's charts
+MAX_POINTS = 5000  # of a curve
+X_LABELS = {"agent_steps": "agent steps", "wall_s": "hours"}
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One panel of an overview: some metrics over agent steps."""
+
+    title: str
+    metrics: tuple[str, ...]  # names; a `*` inside replay/*/... stands for every buffer
+    unit: str = ""
+
+
+OVERVIEW = (
+    Chart("Losses", ("loss/total", "loss/policy", "loss/value", "loss/entropy")),
+    Chart("Entropy of the policy", ("policy/entropy",), "nats"),
+    Chart("Value", ("value/mean", "value/target_mean"), "transformed reward"),
+    Chart("Explained variance of the value", ("value/explained_variance",)),
+    Chart("Importance weights", ("vtrace/rho_mean", "vtrace/ess", "vtrace/rho_clipped_fraction")),
+    Chart("Distance of data from policy", ("policy/kl_behaviour_target",), "nats"),
+    Chart("Policy lag", ("lag/mean_updates", "lag/max_updates"), "updates"),
+    Chart("Age of replayed unrolls", ("replay/*/mean_age_updates",), "updates"),
+    Chart("Fill of the buffers", ("replay/*/fill",), "fraction"),
+    Chart("Throughput", ("throughput/agent_steps_per_s",), "agent steps/s"),
+    Chart("Waiting", ("cache/wait_fraction", "ring/wait_fraction"), "fraction"),
+    Chart("Gradient norm", ("grad/norm_before_clip",)),
+)
+
+
+def moving_mean(values: Floats, window: int) -> Floats:
+    """Return the mean of the last `window` values at each position (fewer at the start)."""
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    ends = np.arange(1, len(values) + 1)
+    starts = np.maximum(0, ends - window)
+    means: Floats = (sums[ends] - sums[starts]) / (ends - starts)
+    return means
+
+
+def draw_run(folder: Path) -> list[Path]:
+    """Draw the charts of one run into `folder`/charts and return the files.
+
+    A run without games or records gets no chart of them.
+    """
+    charts = folder / "charts"
+    games, records = read_games(folder), read_records(folder)
+    drawn = []
+    if len(games.returns):
+        drawn.append(_save(_draw_returns(games, folder.name), charts / "returns.png"))
+    if len(records) >= 2:
+        drawn.append(_save(_draw_overview(records, folder.name), charts / "overview.png"))
+    return drawn
+
+
+def compare_runs(
+    groups: Mapping[str, Sequence[Path]],
+    output: Path,
+    *,
+    x_axis: str = "agent_steps",
+    window: int = 100,
+) -> Path:
+    """Draw the mean return of groups of runs, each with a band of one standard deviation.
+
+    Args:
+      groups: label -> folders of the runs that differ in their seed only.
+      output: file to write; .png, .svg or .pdf.
+      x_axis: "agent_steps" or "wall_s".
+      window: games in the moving mean of each run.
+
+    Returns:
+      `output`.
+    """
+    figure = _new_figure(8.0, 4.8)
+    axes = figure.add_subplot()
+    for colour, (label, folders) in zip(_colours(), groups.items(), strict=False):
+        runs = [games for games in map(read_games, folders) if len(games.returns)]
+        if not runs:
+            continue
+        xs = [getattr(run, x_axis) / (3600.0 if x_axis == "wall_s" else 1.0) for run in runs]
+        # Only where every run of the group has data: a mean over fewer seeds would jump.
+        grid = np.linspace(max(x[0] for x in xs), min(x[-1] for x in xs), GRID_POINTS)
+        curves = np.stack(
+            [
+                np.interp(grid, x, moving_mean(run.returns, window))
+                for x, run in zip(xs, runs, strict=True)
+            ]
+        )
+        mean, deviation = curves.mean(0), curves.std(0)
+        count = f" ({len(runs)} runs)" if len(runs) > 1 else ""
+        axes.plot(grid, mean, color=colour, linewidth=2, label=label + count)
+        axes.fill_between(grid, mean - deviation, mean + deviation, color=colour, alpha=0.18, lw=0)
+    _style(axes, f"Return, mean of {window} games", X_LABELS[x_axis], "raw return")
+    if axes.get_legend_handles_labels()[1]:
+        axes.legend(frameon=False, labelcolor=INK)
+    return _save(figure, output)
+
+
+def _draw_returns(games: Games, title: str) -> Figure:
+    figure = _new_figure(8.0, 4.8)
+    axes = figure.add_subplot()
+    last = games.agent_steps[-1]
+    thin = _thin(len(games.returns))
+    steps, returns = games.agent_steps[thin], games.returns[thin]
+    mean = moving_mean(games.returns, 100)[thin]
+    axes.scatter(
+        steps,
+        returns,
+        s=9,
+        color=COLOURS[0],
+        alpha=max(0.08, min(0.5, 200 / len(steps))),
+        linewidths=0,
+        label="games",
+    )
+    axes.plot(steps, mean, color=COLOURS[0], linewidth=2.2, label="mean of 100")
+    axes.plot(
+        steps,
+        np.maximum.accumulate(games.returns)[thin],
+        color=COLOURS[1],
+        linewidth=1,
+        linestyle=(0, (4, 3)),
+        label="best so far",
+    )
+    axes.annotate(
+        short(round(float(mean[-1]), 2)),
+        (float(last), float(mean[-1])),
+        xytext=(6, 0),
+        textcoords="offset points",
+        va="center",
+        color=COLOURS[0],
+        fontweight="bold",
+    )
+    _style(axes, title, "agent steps", "raw return")
+    axes.legend(framealpha=0.8, edgecolor="none", labelcolor=INK, loc="upper left")
+    return figure
+
+
+def _draw_overview(records: list[Record], title: str) -> Figure:
+    names = {name for record in records for name in record.values}
+    charts = [(chart, found) for chart in OVERVIEW if (found := _expand(chart, names))]
+    columns = 3
+    rows = max(1, -(-len(charts) // columns))
+    figure = _new_figure(4.4 * columns, 2.9 * rows)
+    figure.suptitle(title, x=0.01, ha="left", color=INK, fontweight="bold")
+    for number, (chart, found) in enumerate(charts, start=1):
+        axes = figure.add_subplot(rows, columns, number)
+        for colour, name in zip(_colours(), found, strict=False):
+            points = [(r.agent_steps, r.values[name]) for r in records if name in r.values]
+            x, y = np.array(points, np.float64).T
+            label = _label(chart, name)
+            thin = _thin(len(y))
+            if len(y) > 100:  # raw and faint below, the trend above
+                axes.plot(x[thin], y[thin], color=colour, linewidth=0.6, alpha=0.3)
+                y = moving_mean(y, max(2, len(y) // 50))
+            axes.plot(x[thin], y[thin], color=colour, linewidth=1.6, label=label)
+        _style(
+            axes, chart.title, "agent steps" if number > len(charts) - columns else "", chart.unit
+        )
+        if len(found) > 1 or "*" in chart.metrics[0]:
+            # In the line of the title, where no curve can be.
+            axes.legend(
+                loc="lower right",
+                bbox_to_anchor=(1.01, 0.985),
+                ncols=len(found),
+                handlelength=1.0,
+                handletextpad=0.4,
+                columnspacing=0.9,
+                frameon=False,
+                fontsize=8,
+                labelcolor=INK,
+            )
+    return figure
+
+
+def _thin(count: int) -> slice:
+    """Return every how-manieth of `count` points to draw: more than a few per pixel are a blur."""
+    step = -(-count // MAX_POINTS)
+    return slice((count - 1) % step, None, step)  # always with the last
+
+
+def _expand(chart: Chart, names: Iterable[str]) -> list[str]:
+    """Return the metrics of a chart that a run has, `*` replaced by its buffers."""
+    patterns = chart.metrics
+    return [name for pattern in patterns for name in sorted(names) if fnmatchcase(name, pattern)]
+
+
+def _label(chart: Chart, name: str) -> str:
+    """Return what tells a curve from its neighbours: the buffer, or the quantity."""
+    parts = name.split("/")
+    if len(parts) == 3:
+        return parts[1]
+    groups = {metric.split("/")[0] for metric in chart.metrics}
+    text = parts[-1] if len(groups) == 1 else {"cache": "learner", "ring": "workers"}[parts[0]]
+    return text.removesuffix("_updates").removesuffix("_fraction").replace("_", " ")
+
+
+def _colours() -> Iterable[str]:
+    """Yield colours for as many curves as anybody draws."""
+    for _ in range(100):
+        yield from COLOURS
+
+
+def _new_figure(width: float, height: float) -> Figure:
+    # Imported here: half a second that only a finished run pays. Figures made without pyplot
+    # draw with Agg by themselves.
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), dpi=150, layout="constrained", facecolor="white")
+
+
+def _style(axes: Axes, title: str, x_label: str, y_label: str) -> None:
+    """Give a chart its calm look: light grid, no box, large numbers shortened."""
+    axes.set_title(title, loc="left", color=INK, fontsize=11)
+    axes.set_xlabel(x_label, color=INK, fontsize=9)
+    axes.set_ylabel(y_label, color=INK, fontsize=9)
+    axes.tick_params(colors=INK, labelsize=8, length=0)
+    axes.grid(color="#E5E5E5", linewidth=0.8)
+    axes.set_axisbelow(True)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color("#BBBBBB")
+    axes.xaxis.set_major_formatter(lambda value, _: tick(value))
+    axes.margins(x=0.02)
+
+
+def tick(value: float) -> str:
+    """Return the label of a round number on an axis: 0.25, 2M, 2.5M."""
+    number, unit = f"{value:.6g}", ""
+    for limit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= limit:
+            number, unit = f"{value / limit:.6g}", letter
+            break
+    return number + unit
+
+
+def _save(figure: Figure, path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+    return path

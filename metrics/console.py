@@ -1,0 +1,86 @@
+"""The terminal: a calm live panel where there is one, a plain line now and then where there is not.
+
+Takes Records and nothing else, so it shows exactly what the files hold. It is drawn only when a
+record comes, at most twice a second: it costs no thread and does not flicker. What it looks like
+is in metrics/view.py.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from rich.console import Console
+from rich.live import Live
+
+from core.episode import EpisodeEnd
+from metrics.record import Record
+from metrics.view import Goal, View
+
+__all__ = ["ConsoleSink", "Goal"]
+
+PANEL_INTERVAL_S = 0.5
+LINE_INTERVAL_S = 5.0
+
+
+class ConsoleSink:
+    """Shows the run on a terminal, or as lines where stdout is a file or a pipe.
+
+    Print other things through `console` while this is open, and they appear above the panel
+    (`RichHandler(console=sink.console)` for logging).
+    """
+
+    def __init__(
+        self,
+        goal: Goal,
+        console: Console | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Show nothing before the first record.
+
+        Args:
+          goal: what the run works towards.
+          console: where to; stdout by default.
+          clock: seconds, for pacing.
+        """
+        self.console = console or Console(highlight=False)
+        self._view = View(goal)
+        self._clock = clock
+        self._shown_at: float | None = None
+        self._pending = False
+        self._live: Live | None = None
+        self._closed = False
+
+    def write(self, record: Record) -> None:
+        """Take a record; show it if the last one has been up long enough."""
+        if self._closed:
+            return
+        self._view.add(record)
+        self._pending = True
+        interval_s = PANEL_INTERVAL_S if self.console.is_terminal else LINE_INTERVAL_S
+        if self._shown_at is None or self._clock() - self._shown_at >= interval_s:
+            self._show()
+
+    def episode(self, end: EpisodeEnd, at: Record) -> None:
+        """Games are shown as means, with the records."""
+
+    def close(self) -> None:
+        """Show the last record, leave it on the screen and give the terminal back. Idempotent."""
+        if self._pending:
+            self._show()
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+        self._closed = True
+
+    def _show(self) -> None:
+        self._shown_at = self._clock()
+        self._pending = False
+        if not self.console.is_terminal:
+            # One line stays one line, however narrow a pipe claims to be.
+            self.console.print(self._view.line(), soft_wrap=True, markup=False)
+            return
+        if self._live is None:
+            self._live = Live(console=self.console, auto_refresh=False)
+            self._live.start()
+        self._live.update(self._view.panel(), refresh=True)

@@ -1,0 +1,193 @@
+"""Meters: they collect between two records and forget when they are read.
+
+None of them is thread-safe, on purpose: each belongs to one thread, which reads it and hands plain
+numbers on. Clocks are arguments, so that tests need not wait.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from core.episode import EpisodeEnd
+
+Clock = Callable[[], float]
+
+
+class Mean:
+    """Weighted mean since the last read."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._sum = self._weight = 0.0
+
+    def add(self, value: float, weight: float = 1.0) -> None:
+        """Add a value that stands for `weight` measurements."""
+        self._sum += value * weight
+        self._weight += weight
+
+    def read(self) -> float | None:
+        """Return the mean and start again; None if nothing was added."""
+        mean = self._sum / self._weight if self._weight else None
+        self._sum = self._weight = 0.0
+        return mean
+
+
+class Max:
+    """Largest value since the last read."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._max: float | None = None
+
+    def add(self, value: float) -> None:
+        """Add a value."""
+        self._max = value if self._max is None else max(self._max, value)
+
+    def read(self) -> float | None:
+        """Return the maximum and start again; None if nothing was added."""
+        largest, self._max = self._max, None
+        return largest
+
+
+class MeanByName:
+    """Means of many named values since the last read, such as the metrics of each update.
+
+    A value that is not finite is skipped: the mean is over the updates in which it existed.
+    """
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._means: dict[str, Mean] = {}
+
+    def add(self, values: Mapping[str, float], weight: float = 1.0) -> None:
+        """Add one value of each name."""
+        for name, value in values.items():
+            if math.isfinite(value):
+                self._means.setdefault(name, Mean()).add(float(value), weight)
+
+    def read(self) -> dict[str, float]:
+        """Return the means that exist and start again."""
+        means = {name: mean.read() for name, mean in self._means.items()}
+        return {name: mean for name, mean in means.items() if mean is not None}
+
+
+class Rate:
+    """Speed of a counter that only grows, between two reads."""
+
+    def __init__(self, clock: Clock = time.monotonic, count: float = 0.0) -> None:
+        """Start now, at `count` (not 0 when a run was resumed)."""
+        self._clock = clock
+        self._at, self._count = clock(), count
+
+    def read(self, count: float) -> float | None:
+        """Return the growth per second since the last read; None if no time has passed."""
+        now = self._clock()
+        elapsed, growth = now - self._at, count - self._count
+        if elapsed <= 0:
+            return None
+        self._at, self._count = now, count
+        return growth / elapsed
+
+
+class WindowMean:
+    """Mean of the last n values. Reading does not reset it."""
+
+    def __init__(self, size: int) -> None:
+        """Keep at most `size` values."""
+        self.values: deque[float] = deque(maxlen=size)
+
+    def add(self, value: float) -> None:
+        """Add a value; the oldest goes if there are too many."""
+        self.values.append(value)
+
+    def read(self) -> float | None:
+        """Return the mean of what is there, or None."""
+        return math.fsum(self.values) / len(self.values) if self.values else None
+
+
+class Stopwatch:
+    """Seconds spent inside `with stopwatch:` since the last read, and their share of the time."""
+
+    def __init__(self, clock: Clock = time.monotonic) -> None:
+        """Start with nothing spent."""
+        self._clock = clock
+        self._since_read = clock()
+        self._entered = 0.0
+        self._spent = 0.0
+
+    def __enter__(self) -> Stopwatch:
+        self._entered = self._clock()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._spent += self._clock() - self._entered
+
+    def read(self) -> tuple[float, float]:
+        """Return (seconds spent, share of the time since the last read) and start again."""
+        now = self._clock()
+        elapsed, spent = now - self._since_read, self._spent
+        self._since_read, self._spent = now, 0.0
+        return spent, spent / elapsed if elapsed > 0 else 0.0
+
+
+class EpisodeMeter:
+    """Everything about finished games: since the last read, over the last 100, and the best."""
+
+    def __init__(self, window: int = 100) -> None:
+        """Start without a game."""
+        self.count = 0
+        self.best: float | None = None
+        self.best_mean: float | None = None  # best mean over a full window so far
+        self._window = WindowMean(window)
+        self._recent = MeanByName()
+
+    def add(self, episode: EpisodeEnd) -> None:
+        """Count one game."""
+        self.count += 1
+        self._window.add(episode.return_raw)
+        self.best = episode.return_raw if self.best is None else max(self.best, episode.return_raw)
+        if len(self._window.values) == self._window.values.maxlen:
+            mean = self._window.read()
+            if mean is not None and (self.best_mean is None or mean > self.best_mean):
+                self.best_mean = mean
+        self._recent.add(
+            {
+                "episode/return_raw": episode.return_raw,
+                "episode/length_steps": episode.length_steps,
+                "episode/length_frames": episode.length_frames,
+            }
+        )
+
+    @property
+    def mean(self) -> float | None:
+        """Mean return of the last games (`episode/return_mean_100`), None before the first."""
+        return self._window.read()
+
+    def read(self) -> dict[str, float]:
+        """Return the values for a Record and start a new interval."""
+        values = self._recent.read()
+        for name, value in (("return_mean_100", self.mean), ("return_best", self.best)):
+            if value is not None:
+                values[f"episode/{name}"] = value
+        return values
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return plain types for a checkpoint: a resumed run goes on with its mean of 100."""
+        return {
+            "count": self.count,
+            "best": self.best,
+            "best_mean": self.best_mean,
+            "window": list(self._window.values),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from `state_dict`."""
+        self.count = int(state["count"])
+        self.best = state["best"]
+        self.best_mean = state["best_mean"]
+        self._window.values.clear()
+        self._window.values.extend(state["window"])

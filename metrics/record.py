@@ -1,0 +1,172 @@
+"""Record: the measurements of one moment; METRICS: the one list of what may be measured.
+
+Everybody who measures hands plain numbers to the trainer, which makes a Record of them about once a
+second; sinks (metrics/sinks.py, metrics/console.py) take it from there. A name is
+`group/quantity_unit` and is declared here, with its meaning; docs/metrics.md is generated from this
+list (`python -m metrics`).
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+
+@dataclass(frozen=True)
+class MetricInfo:
+    """What a metric means."""
+
+    unit: str
+    doc: str  # one sentence
+    healthy: str = ""  # what one hopes to see, where that can be said
+
+
+def _info(unit: str, doc: str, healthy: str = "") -> MetricInfo:
+    return MetricInfo(unit, doc, healthy)
+
+
+# Means are over the time since the previous record, unless the sentence says otherwise. A `*`
+# stands for a name that is not known here: a replay buffer or the number of a game.
+METRICS: dict[str, MetricInfo] = {
+    "throughput/agent_steps_per_s": _info("1/s", "Decisions of the agent, all environments."),
+    "throughput/frames_per_s": _info("1/s", "Simulator frames: agent steps x action repeat."),
+    "throughput/updates_per_s": _info("1/s", "Optimiser steps of the learner."),
+    "episode/return_raw": _info(
+        "points", "Mean return of the games that ended since the previous record, not clipped."
+    ),
+    "episode/return_mean_100": _info(
+        "points", "Mean return of the last 100 games.", "rises; this is the curve to look at"
+    ),
+    "episode/return_best": _info("points", "Best return of a single game so far."),
+    "episode/length_steps": _info("agent steps", "Mean length of the games that ended."),
+    "episode/length_frames": _info("frames", "Mean length of the games, in simulator frames."),
+    "loss/total": _info("", "What is minimised: the weighted sum of the losses below."),
+    "loss/policy": _info("", "Policy gradient loss with V-trace advantages.", "noisy, around 0"),
+    "loss/value": _info("", "Squared error of the (normalised) value against its V-trace target."),
+    "loss/entropy": _info("", "Minus the entropy of the policy, as it enters the total."),
+    "loss/policy_cloning": _info("", "CLEAR: KL(behaviour || policy) on replayed steps."),
+    "loss/value_cloning": _info("", "CLEAR: squared change of the value on replayed steps."),
+    "policy/entropy": _info(
+        "nats", "Mean entropy of the policy.", "falls slowly from log(actions); 0 early = collapse"
+    ),
+    "policy/kl_behaviour_target": _info(
+        "nats", "Mean KL(behaviour || policy): how far the data is from the policy.", "below 0.1"
+    ),
+    "vtrace/rho_mean": _info("", "Mean importance weight, not clipped.", "near 1"),
+    "vtrace/rho_clipped_fraction": _info(
+        "fraction", "Importance weights that were clipped.", "below 0.5"
+    ),
+    "vtrace/ess": _info(
+        "fraction",
+        "Effective sample size of the importance weights as a share of the batch.",
+        "above 0.5; near 0 means that a few steps decide everything",
+    ),
+    "vtrace/masked_fraction": _info(
+        "fraction", "LASER: steps left out because their data is too far from the policy."
+    ),
+    "vtrace/reset_fraction": _info("fraction", "Rows that are resets of an environment, masked."),
+    "value/explained_variance": _info(
+        "",
+        "1 - Var(target - value) / Var(target).",
+        "rises towards 1; below 0 is worse than a mean",
+    ),
+    "value/mean": _info("points", "Mean value, unnormalised (discounted transformed reward)."),
+    "value/target_mean": _info("points", "Mean V-trace target, same unit.", "close to value/mean"),
+    "grad/norm_before_clip": _info("", "Norm of the gradient of all parameters, before clipping."),
+    "grad/clipped_fraction": _info("fraction", "Updates whose gradient was clipped."),
+    "popart/mu_*": _info("points", "PopArt: running mean of the value targets of a game."),
+    "popart/sigma_*": _info("points", "PopArt: running standard deviation of a game's targets."),
+    "optimiser/lr": _info("", "Learning rate."),
+    "lag/mean_updates": _info(
+        "updates", "Updates between acting and learning, mean over new unrolls.", "below about 50"
+    ),
+    "lag/max_updates": _info("updates", "The same, largest of the batch."),
+    "replay/ratio": _info(
+        "", "Replayed draws per new draw since the start.", "what --replay_parameters asks for"
+    ),
+    "replay/draws_per_unroll": _info("", "Mean number of times that an unroll is learned from."),
+    "replay/memory_mb": _info("MB", "Size of the items in all buffers, each counted once."),
+    "replay/*/fill": _info("fraction", "Unrolls in the buffer over its capacity."),
+    "replay/*/mean_age_updates": _info(
+        "updates", "Mean number of updates since the unrolls in the buffer came in."
+    ),
+    "replay/*/draws": _info("draws", "Draws since the start."),
+    "replay/*/dropped": _info(
+        "unrolls", "Unrolls that left, or never got in, without having been drawn.", "0 for a queue"
+    ),
+    "cache/wait_s": _info("s", "Time that the learner waited for batches."),
+    "cache/wait_fraction": _info(
+        "fraction", "Share of its time that the learner waited.", "near 0: workers are enough"
+    ),
+    "cache/waits": _info("", "Times that the learner found no batch ready, since the start."),
+    "cache/depth": _info("batches", "Capacity of the cache of ready batches."),
+    "cache/fill": _info("batches", "Mean number of batches ready when the learner asked."),
+    "ring/wait_fraction": _info(
+        "fraction",
+        "Share of the workers' time spent waiting for a free slot.",
+        "near 0; high means that the learner is the bottleneck",
+    ),
+    "workers/alive": _info("processes", "Workers running.", "--worker_count"),
+    "workers/restarts": _info("processes", "Workers restarted since the start.", "0"),
+    "workers/env_fraction": _info("fraction", "Share of the workers' time in environments."),
+    "workers/act_fraction": _info("fraction", "Share of the workers' time choosing actions."),
+    "learner/step_s": _info("s", "Mean duration of one update."),
+    "system/memory_mb": _info("MB", "Memory of the learner's process and its workers."),
+    "system/cpu_percent": _info("%", "Use of all processors; 100 = every one busy."),
+    "system/gpu_memory_mb": _info("MB", "Memory of the accelerator in use by the learner."),
+}
+
+
+class UndeclaredMetricError(ValueError):
+    """A metric was recorded that metrics/record.py does not list."""
+
+
+def check_declared(name: str) -> MetricInfo:
+    """Return what a metric means.
+
+    Raises:
+      UndeclaredMetricError: nobody declared the name; the message has the nearest one.
+    """
+    if name in METRICS:
+        return METRICS[name]
+    for pattern, info in METRICS.items():
+        if "*" in pattern and fnmatchcase(name, pattern):
+            return info
+    near = difflib.get_close_matches(name, METRICS, n=1)
+    hint = f" Did you mean {near[0]}?" if near else ""
+    raise UndeclaredMetricError(
+        f"metric {name!r} is not declared: add it to METRICS in metrics/record.py.{hint}"
+    )
+
+
+@dataclass(frozen=True)
+class Record:
+    """The counters of a run at one moment, and what was measured since the moment before.
+
+    A missing value is absent: NaN and infinity are left out here, so no sink ever meets them. A
+    Record without values is just the counters; sinks get one with each finished game.
+    """
+
+    agent_steps: int = 0
+    frames: int = 0
+    updates: int = 0
+    episodes: int = 0
+    wall_s: float = 0.0  # seconds since the run began
+    values: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        finite = {k: float(v) for k, v in self.values.items() if math.isfinite(v)}
+        object.__setattr__(self, "values", finite)
+
+    def to_json(self) -> str:
+        """Return one line of metrics.jsonl, without the line end."""
+        return json.dumps({**self.__dict__, "wall_s": round(self.wall_s, 3)})
+
+    @classmethod
+    def from_json(cls, line: str) -> Record:
+        """Read back a line of metrics.jsonl."""
+        return cls(**json.loads(line))

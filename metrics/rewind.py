@@ -1,0 +1,70 @@
+"""Takes the files of a run back to a checkpoint, before the run goes on from there.
+
+A run that was killed has written lines about updates that its last checkpoint does not know. They
+will happen again, differently; left in place, curves would fold back on themselves.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from metrics.record import Record
+
+# The column that says when, from the right (metrics/sinks.py): agent steps, or updates.
+STEPS_COLUMN, UPDATES_COLUMN = -2, -1
+TEXT_FILES = {
+    "Scores.txt": STEPS_COLUMN,
+    "Episode_steps.txt": STEPS_COLUMN,
+    "max_reward_file.txt": STEPS_COLUMN,
+    "Loss_file.txt": STEPS_COLUMN,
+    "lr_file.txt": STEPS_COLUMN,
+    "Train_time.txt": UPDATES_COLUMN,
+}
+
+
+def rewind(folder: Path, *, updates: int, agent_steps: int) -> int:
+    """Drop lines about what came after a checkpoint, and lines that were cut off by a crash.
+
+    Args:
+      folder: of the run.
+      updates: of the checkpoint.
+      agent_steps: of the checkpoint.
+
+    Returns:
+      The number of lines dropped, in all files.
+    """
+
+    def is_past(line: str) -> bool:
+        return Record.from_json(line).updates <= updates
+
+    dropped = _keep(folder / "metrics.jsonl", is_past)
+    for name, column in TEXT_FILES.items():
+        limit = updates if column == UPDATES_COLUMN else agent_steps
+
+        def is_within(line: str, column: int = column, limit: int = limit) -> bool:
+            return int(line.split(",")[column]) <= limit
+
+        dropped += _keep(folder / name, is_within)
+    return dropped
+
+
+def _keep(path: Path, wanted: Callable[[str], bool]) -> int:
+    """Rewrite a file without unwanted or unreadable lines; return how many went."""
+    if not path.exists():
+        return 0
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+
+    def is_good(line: str) -> bool:
+        try:
+            return line.endswith("\n") and wanted(line)
+        except (ValueError, TypeError, IndexError):
+            return False
+
+    kept = [line for line in lines if is_good(line)]
+    if len(kept) < len(lines):
+        temporary = path.with_name(f".{path.name}.tmp")
+        temporary.write_text("".join(kept), encoding="utf-8")
+        os.replace(temporary, path)
+    return len(lines) - len(kept)

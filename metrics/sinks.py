@@ -1,0 +1,236 @@
+"""Sinks: where records go. Files here; the terminal in metrics/console.py.
+
+All of them append and flush as the run goes, so a power cut loses a second and not a day.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import time
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Protocol, TextIO
+
+from core.episode import EpisodeEnd
+from core.errors import ConfigError
+from metrics.meters import EpisodeMeter
+from metrics.record import Record
+from metrics.run_files import open_for_append, read_games
+
+
+class Sink(Protocol):
+    """Takes what is measured. Called by one thread; `close` may be called twice."""
+
+    def write(self, record: Record) -> None:
+        """Take the measurements of one moment."""
+
+    def episode(self, end: EpisodeEnd, at: Record) -> None:
+        """Take one finished game; `at` holds the counters of the moment."""
+
+    def close(self) -> None:
+        """Finish and release files."""
+
+
+class Tee:
+    """Hands everything to several sinks."""
+
+    def __init__(self, sinks: Iterable[Sink]) -> None:
+        """Own the sinks: closing the tee closes them all."""
+        self.sinks = list(sinks)
+
+    def write(self, record: Record) -> None:
+        """Write to every sink."""
+        for sink in self.sinks:
+            sink.write(record)
+
+    def episode(self, end: EpisodeEnd, at: Record) -> None:
+        """Report a game to every sink."""
+        for sink in self.sinks:
+            sink.episode(end, at)
+
+    def close(self) -> None:
+        """Close every sink, also when one of them fails; the first failure is raised."""
+        with contextlib.ExitStack() as stack:
+            for sink in reversed(self.sinks):
+                stack.callback(sink.close)
+
+
+class JsonLinesSink:
+    """metrics.jsonl: one Record per line."""
+
+    def __init__(self, path: Path) -> None:
+        """Append to `path`."""
+        self._file = open_for_append(path)
+
+    def write(self, record: Record) -> None:
+        """Append one line."""
+        self._file.write(record.to_json() + "\n")
+        self._file.flush()
+
+    def episode(self, end: EpisodeEnd, at: Record) -> None:
+        """Games are in Scores.txt; here only their means appear, with the records."""
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class TextFilesSink:
+    """The plain text files that the older platform wrote, so that its tools go on working.
+
+    Comma-separated, no header. The last three columns are always training steps (updates x batch
+    size x unroll length), agent steps, seconds since the start.
+
+    | file | first columns | a line for |
+    |---|---|---|
+    | Scores.txt | raw return | each game |
+    | Episode_steps.txt | length in frames | each game |
+    | max_reward_file.txt | best return so far | each game |
+    | Loss_file.txt | policy, value, entropy loss | each record |
+    | lr_file.txt | learning rate | each record |
+
+    Train_time.txt has its own columns (games, h:mm:ss, seconds, updates), a line for each record
+    with a finished game. `close` writes training_summary.txt, lines of "name: value".
+    """
+
+    NAMES = (
+        "Scores.txt",
+        "Episode_steps.txt",
+        "max_reward_file.txt",
+        "Loss_file.txt",
+        "lr_file.txt",
+        "Train_time.txt",
+    )
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        batch_size: int,
+        unroll_length: int,
+        details: Mapping[str, object] | None = None,
+    ) -> None:
+        """Append to the files in `folder`; the best return goes on from what they hold.
+
+        Args:
+          folder: exists.
+          batch_size: B, unrolls per update.
+          unroll_length: T, steps per unroll.
+          details: further lines for the summary, e.g. {"Optimizer": "rmsprop"}.
+        """
+        self._folder = folder
+        self._batch_size = batch_size
+        self._unroll_length = unroll_length
+        self._details = dict(details or {})
+        self._games = EpisodeMeter()
+        for score in read_games(folder).returns.tolist():
+            self._games.add(EpisodeEnd(env_id=0, return_raw=score, length_steps=0, length_frames=0))
+        self._files: dict[str, TextIO] = {
+            name: open_for_append(folder / name) for name in self.NAMES
+        }
+        self._last = Record()
+        self._last_lr: float | None = None
+        self._games_of_record = 0
+
+    def episode(self, end: EpisodeEnd, at: Record) -> None:
+        """Append one line to each file of games."""
+        self._last = at
+        self._games_of_record += 1
+        self._games.add(end)
+        self._line("Scores.txt", at, end.return_raw)
+        self._line("Episode_steps.txt", at, end.length_frames)
+        self._line("max_reward_file.txt", at, self._games.best)
+
+    def write(self, record: Record) -> None:
+        """Append losses, learning rate and times; flush everything."""
+        self._last = record
+        values = record.values
+        losses = [values.get(f"loss/{name}") for name in ("policy", "value", "entropy")]
+        if None not in losses:
+            self._line("Loss_file.txt", record, *losses)
+        if "optimiser/lr" in values:
+            self._last_lr = values["optimiser/lr"]
+            self._line("lr_file.txt", record, self._last_lr)
+        if self._games_of_record:
+            elapsed = timedelta(seconds=int(record.wall_s))
+            self._files["Train_time.txt"].write(
+                f"{self._games_of_record},{elapsed},{record.wall_s:.3f},{record.updates}\n"
+            )
+            self._games_of_record = 0
+        for file in self._files.values():
+            file.flush()
+
+    def close(self) -> None:
+        """Close the files and write the summary."""
+        if not self._files:
+            return
+        for file in self._files.values():
+            file.close()
+        self._files = {}
+        at = self._last
+        summary: dict[str, object] = {
+            "Max_reach_reward": self._games.best,
+            "Max_avg(100)_reward": self._games.best_mean,
+            "Total_episodes": at.episodes,
+            "Total_worker_rollout_iter": at.agent_steps // self._unroll_length,
+            "Total_training_steps": self._training_steps(at),
+            "Total_environment_steps": at.agent_steps,
+            "Last_lr": self._last_lr,
+            "Total_execution_time": timedelta(seconds=int(at.wall_s)),
+            **self._details,
+        }
+        lines = [f"{name}: {value}\n" for name, value in summary.items() if value is not None]
+        (self._folder / "training_summary.txt").write_text("".join(lines), encoding="utf-8")
+
+    def _training_steps(self, at: Record) -> int:
+        return at.updates * self._batch_size * self._unroll_length
+
+    def _line(self, name: str, at: Record, *columns: float | None) -> None:
+        first = ",".join(f"{column:.7g}" for column in columns if column is not None)
+        counters = f"{self._training_steps(at)},{at.agent_steps},{at.wall_s:.3f}"
+        self._files[name].write(f"{first},{counters}\n")
+
+
+class TensorBoardSink:
+    """Event files for TensorBoard; the horizontal axis is agent steps."""
+
+    def __init__(self, folder: Path) -> None:
+        """Write into `folder`.
+
+        Raises:
+          ConfigError: the tensorboard package is not installed.
+        """
+        try:
+            # Imported here because it is optional, and by name because it carries no types.
+            writer = importlib.import_module("tensorboard.summary.writer.event_file_writer")
+            self._events: Any = importlib.import_module("tensorboard.compat.proto.event_pb2")
+            self._summaries: Any = importlib.import_module("tensorboard.compat.proto.summary_pb2")
+        except ImportError as error:
+            raise ConfigError(
+                "TensorBoard files were asked for, but the package is missing: "
+                "`pip install tensorboard`, or switch them off."
+            ) from error
+        self._writer: Any = writer.EventFileWriter(str(folder))
+
+    def write(self, record: Record) -> None:
+        """Add one event with all values, and the other counters as alternatives to steps."""
+        scalars = {**record.values, "counters/frames": record.frames}
+        scalars |= {"counters/updates": record.updates, "counters/episodes": record.episodes}
+        summary = self._summaries.Summary(
+            value=[
+                self._summaries.Summary.Value(tag=tag, simple_value=value)
+                for tag, value in scalars.items()
+            ]
+        )
+        self._writer.add_event(
+            self._events.Event(wall_time=time.time(), step=record.agent_steps, summary=summary)
+        )
+
+    def episode(self, end: EpisodeEnd, at: Record) -> None:
+        """Games appear as means, with the records."""
+
+    def close(self) -> None:
+        """Write what is pending."""
+        self._writer.close()

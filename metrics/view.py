@@ -1,0 +1,205 @@
+"""What the terminal shows of a run: the live panel and its plain twin, from Records alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from metrics.record import Record
+from metrics.text import MISSING, History, duration, megabytes, percent, short
+
+PANEL_WIDTH = 100
+HIGHLIGHTS = {"mean of 100": "bold cyan", "restarts": "bold yellow"}
+SPEED_MEMORY_S = 30.0  # the time left follows a change of speed within about this time
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What the run works towards."""
+
+    title: str  # e.g. "PongNoFrameskip-v4"
+    folder: str  # where the results go
+    max_agent_steps: int
+
+
+class View:
+    """Turns the newest record into text. Values persist until a newer record has them."""
+
+    def __init__(self, goal: Goal) -> None:
+        """Start empty."""
+        self._goal = goal
+        self._record = Record()
+        self._values: dict[str, float] = {}
+        self._history = History(60)
+        self._speed: float | None = None  # agent steps per second, smoothed
+
+    def add(self, record: Record) -> None:
+        """Take the newest record."""
+        elapsed_s = record.wall_s - self._record.wall_s
+        if elapsed_s > 0 and record.agent_steps > self._record.agent_steps > 0:
+            speed = (record.agent_steps - self._record.agent_steps) / elapsed_s
+            weight = min(1.0, elapsed_s / SPEED_MEMORY_S) if self._speed else 1.0
+            self._speed = speed * weight + (self._speed or 0.0) * (1 - weight)
+        self._record = record
+        self._values.update(record.values)
+        if "episode/return_mean_100" in record.values:
+            self._history.add(record.values["episode/return_mean_100"])
+
+    def progress(self) -> float:
+        """Return the share of the run that is done, in [0, 1]."""
+        return min(1.0, self._record.agent_steps / max(1, self._goal.max_agent_steps))
+
+    def eta(self) -> str:
+        """Return the time that is left, as text; empty while it is unknown."""
+        remaining = self._goal.max_agent_steps - self._record.agent_steps
+        return duration(max(0, remaining) / self._speed) if self._speed else ""
+
+    def buffers(self) -> list[str]:
+        """Return the names of the replay buffers, in the order of their first appearance."""
+        names = [name.split("/") for name in self._values if name.endswith("/fill")]
+        return [parts[1] for parts in names if len(parts) == 3 and parts[0] == "replay"]
+
+    def line(self) -> str:
+        """Return everything that matters as one plain line."""
+        get = self._get
+        steps = f"{short(self._record.agent_steps)}/{short(self._goal.max_agent_steps)} steps"
+        parts = [
+            f"{duration(self._record.wall_s)} {self.progress():6.1%} {steps}",
+            f"{get('throughput/agent_steps_per_s')}/s" + (f" eta {e}" if (e := self.eta()) else ""),
+            f"{self._record.episodes} games mean100 {get('episode/return_mean_100')} "
+            f"best {get('episode/return_best')}",
+            f"loss pi {get('loss/policy')} v {get('loss/value')} H {get('policy/entropy')}",
+            f"lag {get('lag/mean_updates')} wait {get('cache/wait_fraction', percent)}",
+            " ".join(f"{b} {get(f'replay/{b}/fill', percent)}" for b in self.buffers()),
+            get("system/memory_mb", megabytes),
+        ]
+        return " | ".join(part for part in parts if part and part != MISSING)
+
+    def panel(self) -> RenderableType:
+        """Return the live panel."""
+        body = [self._bar(), Text(), self._figures()]
+        if self.buffers():
+            body += [Text(), self._replay()]
+        return Panel(
+            Group(*body),
+            title=Text(f" {self._goal.title} ", "bold"),
+            title_align="left",
+            subtitle=Text(f" {self._goal.folder} ", "dim"),
+            subtitle_align="right",
+            border_style="bright_black",
+            padding=(1, 2),
+            width=PANEL_WIDTH,
+        )
+
+    def _get(self, name: str, form: Callable[[float], str] | None = None) -> str:
+        value = self._values.get(name)
+        return MISSING if value is None else (form or short)(value)
+
+    def _bar(self) -> RenderableType:
+        grid = Table.grid(padding=(0, 2), expand=True)
+        grid.add_column(ratio=1)
+        grid.add_column(justify="right")
+        grid.add_column(justify="right")
+        bar = ProgressBar(
+            total=1.0,
+            completed=self.progress(),
+            style="bright_black",
+            complete_style="cyan",
+            finished_style="green",
+        )
+        steps = f"{short(self._record.agent_steps)} of {short(self._goal.max_agent_steps)} steps"
+        times = Text.assemble((duration(self._record.wall_s), "dim"))
+        if self.eta():
+            times.append(f"  {self.eta()} left")
+        grid.add_row(bar, Text(f"{self.progress():.1%}  {steps}"), times)
+        return grid
+
+    def _figures(self) -> RenderableType:
+        get = self._get
+        columns = {
+            "Throughput": [
+                ("agent steps/s", get("throughput/agent_steps_per_s")),
+                ("frames/s", get("throughput/frames_per_s")),
+                ("updates/s", get("throughput/updates_per_s")),
+                ("updates", short(self._record.updates)),
+                ("replayed/new", get("replay/ratio")),
+            ],
+            "Returns": [
+                ("mean of 100", get("episode/return_mean_100")),
+                ("last games", get("episode/return_raw")),
+                ("best", get("episode/return_best")),
+                ("length", get("episode/length_steps")),
+                ("games", short(self._record.episodes)),
+            ],
+            "Losses": [
+                ("policy", get("loss/policy")),
+                ("value", get("loss/value")),
+                ("entropy", get("policy/entropy")),
+                ("gradient", get("grad/norm_before_clip")),
+                ("learning rate", get("optimiser/lr")),
+            ],
+            "Health": [
+                ("policy lag", get("lag/mean_updates")),
+                ("learner waits", get("cache/wait_fraction", percent)),
+                ("workers wait", get("ring/wait_fraction", percent)),
+                ("workers", get("workers/alive")),
+                ("memory", get("system/memory_mb", megabytes)),
+            ],
+        }
+        if self._values.get("workers/restarts"):
+            columns["Health"].append(("restarts", get("workers/restarts")))
+        grid = Table.grid(padding=(0, 2), expand=True)
+        for _ in columns:
+            grid.add_column(ratio=1)
+        grid.add_row(*(_column(title, rows) for title, rows in columns.items()))
+        if len(self._history) < 3:
+            return grid
+        curve = Text.assemble(("return  ", "dim"), (self._history.sparkline(), "cyan"))
+        return Group(grid, Text(), curve)
+
+    def _replay(self) -> RenderableType:
+        table = Table(box=None, padding=(0, 2, 0, 0), expand=True, header_style="bold")
+        table.add_column("Replay", style="dim")
+        table.add_column("fill", ratio=1)
+        for heading in ("", "age in updates", "draws", "dropped"):
+            table.add_column(heading, justify="right")
+        for name in self.buffers():
+            get = partial(self._of_buffer, name)
+            fill = self._values[f"replay/{name}/fill"]
+            bar = ProgressBar(
+                total=1.0,
+                completed=min(1.0, fill),
+                style="bright_black",
+                complete_style="blue",
+                finished_style="blue",
+            )
+            table.add_row(
+                name,
+                bar,
+                get("fill", percent),
+                get("mean_age_updates"),
+                get("draws"),
+                get("dropped"),
+            )
+        return table
+
+    def _of_buffer(self, buffer: str, name: str, form: Callable[[float], str] | None = None) -> str:
+        return self._get(f"replay/{buffer}/{name}", form)
+
+
+def _column(title: str, rows: list[tuple[str, str]]) -> Table:
+    """Return a titled column of names and values."""
+    table = Table.grid(padding=(0, 1), expand=True)
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_row(Text(title, "bold not dim"))
+    for name, text in rows:
+        table.add_row(name, Text(text, HIGHLIGHTS.get(name, "")))
+    return table

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import numpy as np
+
+from core.episode import EpisodeEnd
+from metrics.charts import (
+    OVERVIEW,
+    Chart,
+    _expand,
+    compare_runs,
+    draw_run,
+    moving_mean,
+    tick,
+)
+from metrics.record import METRICS, Record
+from metrics.sinks import JsonLinesSink, Tee, TextFilesSink
+
+
+def make_run(folder: Path, records: int = 120, offset: float = 0.0) -> Path:
+    folder.mkdir()
+    sink = Tee(
+        [
+            JsonLinesSink(folder / "metrics.jsonl"),
+            TextFilesSink(folder, batch_size=2, unroll_length=5),
+        ]
+    )
+    for n in range(1, records + 1):
+        at = {"agent_steps": 10 * n, "updates": n, "episodes": n, "wall_s": float(n)}
+        sink.episode(EpisodeEnd(0, offset + n, 10, 40), Record(**at))
+        values = {"loss/total": 1 / n, "loss/value": 0.5, "cache/wait_fraction": 0.1}
+        values |= {"replay/queue/fill": 0.2, "replay/elite/fill": 1.0, "replay/ratio": 1.0}
+        sink.write(Record(**at, values=values))
+    sink.close()
+    return folder
+
+
+def png_size(path: Path) -> tuple[int, int]:
+    content = path.read_bytes()
+    assert content.startswith(b"\x89PNG")
+    width, height = struct.unpack(">II", content[16:24])
+    return width, height
+
+
+def test_a_run_is_drawn_from_its_files(tmp_path):
+    folder = make_run(tmp_path / "run")
+    drawn = draw_run(folder)
+    assert [path.name for path in drawn] == ["returns.png", "overview.png"]
+    for path in drawn:
+        assert min(png_size(path)) > 400
+
+
+def test_a_run_that_ended_at_once_has_no_charts_and_no_error(tmp_path):
+    assert draw_run(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_runs_are_compared_over_steps_and_over_time(tmp_path):
+    a = [make_run(tmp_path / f"a{n}", offset=n) for n in range(2)]
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    for x_axis in ("agent_steps", "wall_s"):
+        path = compare_runs({"a": a, "b": a[:1], "c": [empty]}, tmp_path / "x.png", x_axis=x_axis)
+        assert min(png_size(path)) > 400
+
+
+def test_a_moving_mean_is_over_the_last_values_only():
+    values = np.array([1.0, 2.0, 6.0, 10.0])
+    np.testing.assert_allclose(moving_mean(values, 2), [1.0, 1.5, 4.0, 8.0])
+    np.testing.assert_allclose(moving_mean(values, 100), [1.0, 1.5, 3.0, 4.75])
+
+
+def test_a_star_stands_for_buffers_and_the_overview_asks_only_for_declared_metrics():
+    names = {"replay/queue/fill", "replay/elite/fill", "replay/ratio", "loss/total"}
+    expected = ["replay/elite/fill", "replay/queue/fill"]
+    assert _expand(Chart("x", ("replay/*/fill",)), names) == expected
+    assert _expand(Chart("x", ("loss/total", "loss/value")), names) == ["loss/total"]
+    assert {metric for chart in OVERVIEW for metric in chart.metrics} <= METRICS.keys()
+
+
+def test_axis_labels_are_round():
+    values = [0.0, 0.25, 2_000_000.0, 2_500_000.0, -500.0, 12_000.0]
+    assert [tick(v) for v in values] == ["0", "0.25", "2M", "2.5M", "-500", "12k"]

@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from metrics.console import ConsoleSink, Goal
+from metrics.record import Record
+from metrics.text import BLOCKS, History, duration, megabytes, percent, short
+from metrics.view import View
+
+GOAL = Goal("Pong", "results/Pong_1", max_agent_steps=1000)
+VALUES = {
+    "throughput/agent_steps_per_s": 5512.3,
+    "episode/return_mean_100": 17.94,
+    "episode/return_best": 21.0,
+    "loss/policy": -0.0123,
+    "loss/value": 0.41,
+    "policy/entropy": 1.02,
+    "lag/mean_updates": 12.1,
+    "cache/wait_fraction": 0.031,
+    "replay/queue/fill": 0.12,
+    "replay/elite_2/fill": 1.0,
+    "replay/elite_2/mean_age_updates": 4210.0,
+    "replay/ratio": 1.0,
+    "system/memory_mb": 2134.0,
+}
+
+
+class Screen:
+    """A sink on a terminal or on a pipe, with a clock that the test moves."""
+
+    def __init__(self, terminal: bool) -> None:
+        self.file, self.now = io.StringIO(), 0.0
+        console = Console(file=self.file, force_terminal=terminal, width=60)
+        self.sink = ConsoleSink(GOAL, console, clock=lambda: self.now)
+
+    def text(self) -> str:
+        return self.file.getvalue()
+
+
+def record(step: int, **values: float) -> Record:
+    return Record(step, 4 * step, step // 10, 3, wall_s=step / 10, values={**VALUES, **values})
+
+
+def test_a_pipe_gets_one_plain_line_every_few_seconds():
+    screen = Screen(terminal=False)
+    for step in range(0, 100, 10):  # a record each second
+        screen.sink.write(record(step + 100))
+        screen.now += 1
+    assert screen.text().count("\n") == 2
+    screen.sink.close()
+    screen.sink.close()
+    lines = screen.text().splitlines()
+    assert len(lines) == 3  # the last record is always shown
+    assert "\x1b" not in screen.text()
+    assert lines[-1] == (
+        "0:00:19  19.0% 190/1000 steps | 5512/s eta 0:01:21 | 3 games mean100 17.9 best 21 | "
+        "loss pi -0.012 v 0.410 H 1.02 | lag 12.1 wait 3% | queue 12% elite_2 100% | 2.1 GB"
+    )
+
+
+def test_a_terminal_is_drawn_at_most_twice_a_second_and_given_back():
+    screen = Screen(terminal=True)
+    drawn = []
+    for step in range(20):  # ten records a second
+        before = len(screen.text())
+        screen.sink.write(record(step))
+        drawn.append(len(screen.text()) > before)
+        screen.now += 0.1
+    assert sum(drawn) == 4
+    assert drawn[0]
+    screen.sink.close()
+    assert "\x1b[?25h" in screen.text()  # the cursor is back
+    length = len(screen.text())
+    screen.sink.write(record(500))
+    assert len(screen.text()) == length
+
+
+def rendered(view: View, width: int = 100) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    console.print(view.panel())
+    return console.file.getvalue()
+
+
+def test_the_panel_shows_progress_figures_and_a_row_for_each_buffer():
+    view = View(GOAL)
+    for step in (100, 200, 300):
+        view.add(record(step, **{"episode/return_mean_100": float(step)}))
+    text = rendered(view)
+    for expected in ("Pong", "results/Pong_1", "30.0%", "300 of 1000 steps", "0:01:10 left"):
+        assert expected in text
+    rows = {line.split()[1]: line for line in text.splitlines() if len(line.split()) > 2}
+    assert "12%" in rows["queue"]
+    assert "100%" in rows["elite_2"]
+    assert "4210" in rows["elite_2"]
+    assert BLOCKS[0] + BLOCKS[4] + BLOCKS[7] in text
+    assert max(map(len, text.splitlines())) == 100
+
+
+@pytest.mark.parametrize("values", [{}, VALUES])
+@pytest.mark.parametrize("width", [20, 40, 200])
+def test_the_panel_can_be_drawn_with_any_width_and_without_values(width, values):
+    view = View(GOAL)
+    view.add(Record(agent_steps=5000, values=values))  # beyond the goal, as the last block may be
+    text = rendered(view, width)
+    assert view.progress() == 1.0
+    assert max(map(len, text.splitlines())) <= width
+
+
+def test_a_value_stays_until_there_is_a_newer_one():
+    view = View(GOAL)
+    view.add(record(100))
+    view.add(Record(agent_steps=200, wall_s=20.0))
+    assert "mean100 17.9" in view.line()
+
+
+def test_the_time_left_follows_the_speed_but_a_resumed_run_does_not_count_its_past():
+    view = View(Goal("x", "y", 10_000))
+    view.add(Record(agent_steps=5000, wall_s=1.0))  # resumed: 5000 steps were there already
+    assert view.eta() == ""
+    view.add(Record(agent_steps=5100, wall_s=2.0))
+    assert view.eta() == "0:00:49"
+    view.add(Record(agent_steps=5110, wall_s=32.0))  # 30 s at a third of a step per second
+    assert view.eta() == duration(4890 / (10 / 30))
+
+
+def test_a_long_history_is_halved_and_keeps_its_shape():
+    history = History(8)
+    for value in range(64):
+        history.add(float(value))
+    assert 4 <= len(history) <= 8
+    line = history.sparkline()
+    assert (line[0], line[-1]) == (BLOCKS[0], BLOCKS[-1])
+    assert list(line) == sorted(line)
+    flat = History(8)
+    flat.add(3.0)
+    flat.add(3.0)
+    assert flat.sparkline() == BLOCKS[0] * 2
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0"),
+        (12.0, "12"),
+        (1.234, "1.23"),
+        (-12.34, "-12.3"),
+        (123.4, "123"),
+        (9999.0, "9999"),
+        (12_345.0, "12.3k"),
+        (999_000.0, "999k"),
+        (4_560_000.0, "4.56M"),
+        (2.5e9, "2.50G"),
+        (0.0123, "0.012"),
+        (5.4e-4, "5.4e-04"),
+    ],
+)
+def test_numbers_are_short(value, text):
+    assert short(value) == text
+
+
+def test_other_units_are_short():
+    assert (percent(0.126), megabytes(512.4), megabytes(2048)) == ("13%", "512 MB", "2.0 GB")
+    assert (duration(3661.9), duration(90_000)) == ("1:01:01", "1 day, 1:00:00")

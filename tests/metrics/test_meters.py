@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import statistics
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.episode import EpisodeEnd
+from metrics.meters import EpisodeMeter, Max, Mean, MeanByName, Rate, Stopwatch, WindowMean
+
+NUMBERS = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30)
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@given(NUMBERS, st.integers(1, 10))
+def test_meters_agree_with_plain_statistics(values, size):
+    mean, largest, window = Mean(), Max(), WindowMean(size)
+    for value in values:
+        mean.add(value)
+        largest.add(value)
+        window.add(value)
+    assert mean.read() == pytest.approx(statistics.fmean(values), abs=1e-6)
+    assert largest.read() == max(values)
+    assert window.read() == pytest.approx(statistics.fmean(values[-size:]), abs=1e-6)
+
+
+def test_reading_forgets_and_an_empty_meter_has_no_value():
+    mean, largest, by_name, window = Mean(), Max(), MeanByName(), WindowMean(3)
+    assert (mean.read(), largest.read(), window.read(), by_name.read()) == (None, None, None, {})
+    mean.add(1.0)
+    mean.add(4.0, weight=2)
+    largest.add(-5.0)
+    assert (mean.read(), largest.read()) == (3.0, -5.0)
+    assert (mean.read(), largest.read()) == (None, None)
+
+
+def test_a_mean_by_name_is_over_the_times_when_the_value_existed():
+    meter = MeanByName()
+    meter.add({"a": 1.0, "b": 10.0})
+    meter.add({"a": 3.0, "b": float("nan")})
+    assert meter.read() == {"a": 2.0, "b": 10.0}
+    meter.add({"b": 1.0})
+    assert meter.read() == {"b": 1.0}
+
+
+def test_a_rate_is_growth_over_time_since_the_last_read():
+    clock = Clock()
+    rate = Rate(clock, count=1000)
+    assert rate.read(1000) is None  # no time has passed
+    clock.now += 4
+    assert rate.read(1200) == 50.0
+    clock.now += 1
+    assert rate.read(1210) == 10.0
+
+
+def test_a_stopwatch_gives_seconds_and_their_share():
+    clock = Clock()
+    watch = Stopwatch(clock)
+    for seconds in (1, 2):
+        with watch:
+            clock.now += seconds
+        clock.now += 3
+    assert watch.read() == (3.0, 3 / 9)
+    clock.now += 5
+    assert watch.read() == (0.0, 0.0)
+
+
+def play(meter: EpisodeMeter, *returns: float) -> None:
+    for value in returns:
+        meter.add(EpisodeEnd(0, value, length_steps=int(value) + 50, length_frames=400))
+
+
+def test_games_are_averaged_since_the_last_read_and_over_the_window():
+    meter = EpisodeMeter(window=3)
+    assert meter.read() == {}
+    play(meter, -3.0, -1.0)
+    values = meter.read()
+    assert values["episode/return_raw"] == values["episode/return_mean_100"] == -2.0
+    assert values["episode/return_best"] == -1.0  # negative scores have a best, too
+    assert (values["episode/length_steps"], values["episode/length_frames"]) == (48.0, 400.0)
+    assert meter.best_mean is None  # three games are not yet there
+    play(meter, 4.0, 9.0)
+    values = meter.read()
+    assert values["episode/return_raw"] == 6.5
+    assert values["episode/return_mean_100"] == meter.best_mean == 4.0
+    play(meter, -30.0)
+    meter.read()
+    assert (meter.best, meter.best_mean, meter.count) == (9.0, 4.0, 5)
+    assert meter.read().keys() == {"episode/return_mean_100", "episode/return_best"}
+
+
+def test_a_resumed_game_meter_goes_on_and_its_state_is_a_copy():
+    meter, other = EpisodeMeter(3), EpisodeMeter(3)
+    play(meter, 1.0, 2.0)
+    state = meter.state_dict()
+    play(meter, 6.0)
+    other.load_state_dict(state)
+    play(other, 6.0)
+    assert other.state_dict() == meter.state_dict()
+    assert state["window"] == [1.0, 2.0]

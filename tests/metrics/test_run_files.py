@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from core.episode import EpisodeEnd
+from metrics.record import Record
+from metrics.run_files import open_for_append, read_games, read_records
+from metrics.sinks import JsonLinesSink, TextFilesSink
+
+
+def make_run(folder, counts):
+    json_lines = JsonLinesSink(folder / "metrics.jsonl")
+    text = TextFilesSink(folder, batch_size=2, unroll_length=5)
+    for n in counts:
+        at = Record(agent_steps=10 * n, updates=n, episodes=n, wall_s=float(n))
+        text.episode(EpisodeEnd(0, float(n), 10, 40), at)
+        json_lines.write(at)
+    json_lines.close()
+    text.close()
+
+
+def test_files_are_read_back_as_written(tmp_path):
+    make_run(tmp_path, (1, 2, 3))
+    games = read_games(tmp_path)
+    np.testing.assert_array_equal(games.returns, [1.0, 2.0, 3.0])
+    np.testing.assert_array_equal(games.agent_steps, [10.0, 20.0, 30.0])
+    np.testing.assert_array_equal(games.wall_s, [1.0, 2.0, 3.0])
+    assert [r.updates for r in read_records(tmp_path)] == [1, 2, 3]
+
+
+def test_a_folder_without_files_has_no_games_and_no_records(tmp_path):
+    assert read_games(tmp_path).returns.shape == (0,)
+    assert read_records(tmp_path) == []
+
+
+@pytest.mark.parametrize("cut", [2, 9, 15])
+def test_a_line_cut_off_by_a_crash_costs_only_itself_also_when_the_run_goes_on(tmp_path, cut):
+    make_run(tmp_path, (1, 20))
+    for name in ("metrics.jsonl", "Scores.txt"):
+        path = tmp_path / name
+        first, second = path.read_text().splitlines()
+        path.write_text(f"{first}\n{second[: -min(cut, len(second) - 1)]}")
+    make_run(tmp_path, (3,))
+    assert [r.updates for r in read_records(tmp_path)] == [1, 3]
+    returns = read_games(tmp_path).returns.tolist()
+    assert (returns[0], returns[-1]) == (1.0, 3.0)
+
+
+def test_appending_adds_no_empty_lines(tmp_path):
+    path = tmp_path / "x.txt"
+    for _ in range(2):
+        with open_for_append(path) as file:
+            file.write("a\n")
+    path.write_text(path.read_text() + "b")
+    with open_for_append(path) as file:
+        file.write("c\n")
+    assert path.read_text() == "a\na\nb\nc\n"

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import importlib
+
+import pytest
+
+from core.episode import EpisodeEnd
+from core.errors import ConfigError
+from metrics.record import Record
+from metrics.run_files import read_records
+from metrics.sinks import JsonLinesSink, Tee, TensorBoardSink, TextFilesSink
+
+
+def game(value: float) -> EpisodeEnd:
+    return EpisodeEnd(0, value, length_steps=100, length_frames=400)
+
+
+LOSSES = {"loss/policy": -0.5, "loss/value": 2.0, "loss/entropy": -0.01, "optimiser/lr": 6e-4}
+
+
+def test_json_lines_are_on_disk_at_once_and_appended_by_a_resumed_run(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    for step in (1, 2):
+        sink = JsonLinesSink(path)
+        sink.write(Record(agent_steps=step))
+        assert [r.agent_steps for r in read_records(tmp_path)] == list(range(1, step + 1))
+        sink.close()
+        sink.close()
+
+
+def test_the_text_files_have_the_older_platforms_columns(tmp_path):
+    sink = TextFilesSink(tmp_path, batch_size=4, unroll_length=5, details={"Optimizer": "rmsprop"})
+    sink.episode(game(-7.0), Record(agent_steps=60, updates=3, wall_s=1.5))
+    sink.episode(game(3.0), Record(agent_steps=70, updates=3, wall_s=1.75))
+    sink.write(Record(80, 320, 4, 2, 3700.0, LOSSES))
+    sink.write(Record(90, 360, 5, 2, 3701.0))
+    read = {path.name: path.read_text().splitlines() for path in tmp_path.iterdir()}
+    assert read == {  # already flushed; training steps = updates x 4 x 5
+        "Scores.txt": ["-7,60,60,1.500", "3,60,70,1.750"],
+        "Episode_steps.txt": ["400,60,60,1.500", "400,60,70,1.750"],
+        "max_reward_file.txt": ["-7,60,60,1.500", "3,60,70,1.750"],
+        "Loss_file.txt": ["-0.5,2,-0.01,80,80,3700.000"],
+        "lr_file.txt": ["0.0006,80,80,3700.000"],
+        "Train_time.txt": ["2,1:01:40,3700.000,4"],
+    }
+    sink.close()
+    sink.close()
+    assert (tmp_path / "training_summary.txt").read_text().splitlines() == [
+        "Max_reach_reward: 3.0",
+        "Total_episodes: 2",
+        "Total_worker_rollout_iter: 18",
+        "Total_training_steps: 100",
+        "Total_environment_steps: 90",
+        "Last_lr: 0.0006",
+        "Total_execution_time: 1:01:41",
+        "Optimizer: rmsprop",
+    ]
+
+
+def test_the_best_return_goes_on_in_a_resumed_run(tmp_path):
+    for value, best in ((5.0, "5"), (2.0, "5"), (8.0, "8")):
+        sink = TextFilesSink(tmp_path, batch_size=1, unroll_length=1)
+        sink.episode(game(value), Record())
+        sink.close()
+        last = (tmp_path / "max_reward_file.txt").read_text().splitlines()[-1]
+        assert last.split(",")[0] == best
+
+
+def test_tensorboard_reads_back_what_was_written(tmp_path):
+    sink = TensorBoardSink(tmp_path)
+    sink.write(Record(1000, 4000, 7, 2, 3.0, {"loss/total": 0.25}))
+    sink.write(Record(2000, 8000, 9, 2, 6.0, {"loss/total": 0.125}))
+    sink.close()
+    loader = importlib.import_module("tensorboard.backend.event_processing.event_file_loader")
+    (path,) = tmp_path.glob("events.out.tfevents.*")
+    events = list(loader.RawEventFileLoader(str(path)).Load())
+    proto = importlib.import_module("tensorboard.compat.proto.event_pb2")
+    read = [proto.Event.FromString(event) for event in events]
+    scalars = [(e.step, {v.tag: v.simple_value for v in e.summary.value}) for e in read if e.step]
+    assert [step for step, _ in scalars] == [1000, 2000]
+    assert scalars[0][1] == {
+        "loss/total": 0.25,
+        "counters/frames": 4000,
+        "counters/updates": 7,
+        "counters/episodes": 2,
+    }
+
+
+def test_without_the_package_the_error_says_what_to_install(tmp_path, monkeypatch):
+    def missing(name):
+        raise ImportError(name)
+
+    monkeypatch.setattr("metrics.sinks.importlib.import_module", missing)
+    with pytest.raises(ConfigError, match="pip install tensorboard"):
+        TensorBoardSink(tmp_path)
+
+
+class Listener:
+    def __init__(self, heard: list, fails: bool = False) -> None:
+        self.heard, self.fails = heard, fails
+
+    def write(self, record):
+        self.heard.append(record)
+
+    def episode(self, end, at):
+        self.heard.append(end)
+
+    def close(self):
+        self.heard.append("closed")
+        if self.fails:
+            raise OSError("disk full")
+
+
+def test_a_tee_closes_every_sink_also_when_one_fails():
+    first, second = [], []
+    tee = Tee([Listener(first, fails=True), Listener(second)])
+    record, end = Record(1), game(1.0)
+    tee.write(record)
+    tee.episode(end, record)
+    with pytest.raises(OSError, match="disk full"):
+        tee.close()
+    assert first == second == [record, end, "closed"]
