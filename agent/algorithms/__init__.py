@@ -1,0 +1,1 @@
+"""Loss functions: pure formulas, and the algorithm that combines them."""

@@ -1,0 +1,66 @@
+"""The terms of the loss, per step, and the distances between policies they are made of.
+
+All functions are pure, take float32 and return one number per step: `[..., A]` -> `[...]`. Summing,
+masking and weighting is the algorithm's business (impala.py). Policies come as log-probabilities
+over A discrete actions; pi is the policy being trained, mu the one that acted.
+"""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor
+
+
+def policy_gradient(log_pi_action: Tensor, advantages: Tensor) -> Tensor:
+    """Return -A_t log pi(a_t|x_t); advantages are constants."""
+    return -advantages.detach() * log_pi_action
+
+
+def value_error(values: Tensor, targets: Tensor) -> Tensor:
+    """Return half the squared error, 0.5 (v_t - V_t)^2; targets are constants.
+
+    IMPALA's released code has this half *and* a cost of 0.5 outside: an effective 0.25.
+    """
+    return 0.5 * (values - targets.detach()).square()
+
+
+def entropy(log_pi: Tensor) -> Tensor:
+    """Return H(pi) >= 0 in nats."""
+    return -(log_pi.exp() * log_pi).sum(-1)
+
+
+def kl_divergence(log_p: Tensor, log_q: Tensor) -> Tensor:
+    """Return KL(p || q) >= 0 in nats."""
+    return (log_p.exp() * (log_p - log_q)).sum(-1)
+
+
+def implied_kl(log_pi: Tensor, log_mu: Tensor, rho_bar: float = 1.0) -> Tensor:
+    """Return KL(pi || pi_mu), LASER's behaviour relevance of a state.
+
+    pi_mu = min(rho_bar mu, pi) / Z is the policy whose value V-trace really learns. In closed form
+
+        log Z + sum_a pi(a) max(0, log pi(a) - log mu(a) - log rho_bar)
+        Z = sum_a min(rho_bar mu(a), pi(a))
+
+    From the definition in Schmitt et al. 2019, section 4, https://arxiv.org/abs/1909.11583. With
+    rho_bar = 1 it is at most KL(pi || mu), so thresholds of the two are not interchangeable.
+    """
+    pi = log_pi.exp()
+    excess = (log_pi - log_mu - math.log(rho_bar)).clamp(min=0)
+    # min(rho_bar mu, pi) = pi exp(-excess)
+    overlap = (pi * (-excess).exp()).sum(-1)
+    return overlap.log() + (pi * excess).sum(-1)
+
+
+def policy_cloning(log_mu: Tensor, log_pi: Tensor) -> Tensor:
+    """Return CLEAR's KL(mu || pi): behaviour first, so that pi keeps all that mu did.
+
+    Rolnick et al. 2019, https://arxiv.org/abs/1811.11682. Gradient flows through pi only.
+    """
+    return kl_divergence(log_mu.detach(), log_pi)
+
+
+def value_cloning(values: Tensor, behaviour_values: Tensor) -> Tensor:
+    """Return CLEAR's (V - V_mu)^2, without a half; gradient flows through V only."""
+    return (values - behaviour_values.detach()).square()

@@ -1,0 +1,86 @@
+"""What one update learns from: B unrolls side by side, as torch tensors.
+
+`agent/feed.py` makes batches out of replay draws; `agent/algorithms/impala.py` reads them. The
+names and row semantics are those of core/unroll.py. Sizes: T steps, B unrolls, A actions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+from core.errors import ShapeError
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Time-major experience of B unrolls, with stacked observations.
+
+    Shapes are checked once, here, because PyTorch would broadcast a wrong one in silence.
+    """
+
+    obs: Tensor  # [T+1, B, *obs_shape] uint8 pixels or float32; row T bootstraps
+    first: Tensor  # [T+1, B] bool, x_t is the first observation after a reset
+    action: Tensor  # [T, B] int64
+    reward: Tensor  # [T, B] float32, raw
+    terminated: Tensor  # [T, B] bool; ended by the task or a lost life, not by time
+    behaviour_params: Tensor  # [T, B, A] float32, logits of mu(.|x_t)
+    behaviour_value: Tensor  # [T, B] float32, V_mu(x_t), unnormalised
+    task_id: Tensor  # [B] int64, index of the game
+    version: Tensor  # [B] int64, updates in the weights that acted
+    age: Tensor  # [B] int64, updates since the unroll entered the replay
+    source: Tensor  # [B] int64, index of the buffer it was drawn from
+    is_online: Tensor  # [B] bool, drawn from a queue: seen for the first time
+
+    def __post_init__(self) -> None:
+        """Raise ShapeError, naming the field, unless all fields agree on T and B."""
+        if self.action.ndim != 2:
+            raise ShapeError(f"action has shape {tuple(self.action.shape)}, expected [T, B].")
+        steps, size = self.action.shape
+        rows_by_name: dict[str, tuple[int, ...]] = {}
+        for name in ("obs", "first"):
+            rows_by_name[name] = (steps + 1, size)
+        for name in ("reward", "terminated", "behaviour_params", "behaviour_value"):
+            rows_by_name[name] = (steps, size)
+        for name in ("task_id", "version", "age", "source", "is_online"):
+            rows_by_name[name] = (size,)
+        trailing = {"obs", "behaviour_params"}  # the only fields with axes after [time, B]
+        for name, expected in rows_by_name.items():
+            shape = tuple(getattr(self, name).shape)
+            if shape[: len(expected)] != expected or (
+                name not in trailing and len(shape) != len(expected)
+            ):
+                raise ShapeError(
+                    f"{name} of the batch has shape {shape}, expected {expected} "
+                    f"for T={steps} steps (rows T+1 for obs and first) and B={size} unrolls."
+                )
+
+    @property
+    def steps(self) -> int:
+        """T, steps per unroll."""
+        return self.action.shape[0]
+
+    @property
+    def size(self) -> int:
+        """B, unrolls in the batch."""
+        return self.action.shape[1]
+
+    @property
+    def reset_row(self) -> Tensor:
+        """[T, B] bool: the action of this step was ignored because the environment was reset."""
+        return self.first[1:]
+
+    def pin_memory(self) -> Batch:
+        """Return a copy in page-locked memory, from where a GPU copies asynchronously."""
+        return Batch(**{f.name: getattr(self, f.name).pin_memory() for f in fields(self)})
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> Batch:
+        """Return this batch on `device`; tensors that are already there are shared."""
+        return Batch(
+            **{
+                f.name: getattr(self, f.name).to(device, non_blocking=non_blocking)
+                for f in fields(self)
+            }
+        )

@@ -1,0 +1,1 @@
+"""Networks that turn observations into action distributions and values."""

@@ -1,0 +1,156 @@
+"""The value head, with or without PopArt.
+
+PopArt (van Hasselt et al. 2016, https://arxiv.org/abs/1602.07714; multi-task with V-trace: Hessel
+et al. 2019, https://arxiv.org/abs/1809.04474) lets a value head learn in normalised units, whatever
+the size of a game's rewards: statistics of the targets are tracked (the *art*: adaptively rescaling
+targets), and whenever they move the head is rewritten so that no output changes (the *pop*:
+preserving outputs precisely). Sizes: T steps, B unrolls, K tasks.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+# Where optimisers keep running moments of the gradient, and the power of the gradient they hold.
+_MOMENT_POWERS = {"square_avg": 2, "exp_avg_sq": 2, "exp_avg": 1, "momentum_buffer": 1}
+
+
+class Values(NamedTuple):
+    """One state's value in both units; each `[...]` float32."""
+
+    value: Tensor  # V(x) in reward units
+    value_normalised: Tensor  # (V(x) - mu) / sigma, what the head itself predicts
+
+
+class PopArt(nn.Module):
+    """A linear value head per task, in units that follow the targets.
+
+    With `enabled=False` it is a plain value head: mu stays 0 and sigma 1.
+    Not thread-safe; `update` writes the head's weights in place.
+    """
+
+    mu: Tensor
+    nu: Tensor
+
+    def __init__(
+        self,
+        feature_count: int,
+        task_count: int = 1,
+        *,
+        enabled: bool = True,
+        step_size: float = 3e-4,
+        sigma_min: float = 1e-4,
+        sigma_max: float = 1e6,
+    ) -> None:
+        """Build the head; the defaults are those of Hessel et al. 2019, appendix."""
+        super().__init__()
+        self.enabled = enabled
+        self.task_count = task_count
+        self.step_size = step_size
+        self.sigma_min = sigma_min
+        self.sigma_max = sigma_max
+        self.linear = nn.Linear(feature_count, task_count)
+        # float64, because sigma comes from the difference of two nearly equal numbers.
+        self.register_buffer("mu", torch.zeros(task_count, dtype=torch.float64))
+        self.register_buffer("nu", torch.ones(task_count, dtype=torch.float64))
+
+    @property
+    def sigma(self) -> Tensor:
+        """[K] float64, the standard deviation of the targets, bounded."""
+        # Rounding can make the variance slightly negative; the lower bound also covers that.
+        variance = (self.nu - self.mu.square()).clamp(min=self.sigma_min**2)
+        return variance.sqrt().clamp(max=self.sigma_max)
+
+    def forward(self, features: Tensor, task_id: Tensor | None = None) -> Values:
+        """Predict values.
+
+        Args:
+          features: [..., F] float32.
+          task_id: [...] int64, or the trailing part of it ([B] for features [T, B, F]); None
+            means task 0.
+        """
+        predictions = self.linear(features)  # [..., K]
+        if self.task_count == 1 or task_id is None:
+            normalised = predictions[..., 0]
+        else:
+            index = task_id.expand(predictions.shape[:-1])
+            normalised = predictions.gather(-1, index.unsqueeze(-1)).squeeze(-1)
+        return Values(self.unnormalise(normalised, task_id), normalised)
+
+    def normalise(self, values: Tensor, task_id: Tensor | None = None) -> Tensor:
+        """Return `values` [..., B] in the units of the task of each column."""
+        if not self.enabled:
+            return values
+        return (values - self._of_task(self.mu, task_id)) / self._of_task(self.sigma, task_id)
+
+    def unnormalise(self, normalised: Tensor, task_id: Tensor | None = None) -> Tensor:
+        """Return normalised values [..., B] in reward units."""
+        if not self.enabled:
+            return normalised
+        return normalised * self._of_task(self.sigma, task_id) + self._of_task(self.mu, task_id)
+
+    def scale(self, task_id: Tensor | None = None) -> Tensor:
+        """Return sigma of each column's task: [B] float32, or [1] if all are of one task."""
+        return self._of_task(self.sigma, task_id)
+
+    @torch.no_grad()
+    def update(
+        self,
+        targets: Tensor,
+        task_id: Tensor | None = None,
+        mask: Tensor | None = None,
+        optimiser: torch.optim.Optimizer | None = None,
+    ) -> None:
+        """Move the statistics towards these targets and rewrite the head so that values stay.
+
+            mu <- (1 - beta) mu + beta mean(v)
+            nu <- (1 - beta) nu + beta mean(v^2)
+            w  <- w sigma_old / sigma_new
+            b  <- (sigma_old b + mu_old - mu_new) / sigma_new
+
+        One step of size beta per task and update, from the mean over that task's steps in the
+        batch: the paper leaves the batch case open, and this way beta does not depend on the batch
+        size. A task without a step in the batch keeps its statistics and weights bit by bit.
+
+        Args:
+          targets: [T, B] float32, V-trace targets in reward units.
+          task_id: [B] int64; None means task 0.
+          mask: [T, B] bool or float, steps to count; None counts all.
+          optimiser: if given, its running moments of this head's gradient are rescaled too,
+            because the gradient scales with the normalised error, that is with 1 / sigma.
+        """
+        if not self.enabled:
+            return
+        targets = targets.double()
+        counted = torch.ones_like(targets) if mask is None else mask.to(targets.dtype)
+        sums = torch.stack([counted, counted * targets, counted * targets.square()]).sum(1)
+        tasks = torch.arange(self.task_count, device=targets.device)
+        task_of_column = torch.zeros_like(targets[0]) if task_id is None else task_id
+        belongs = task_of_column.unsqueeze(-1) == tasks  # [B, K]
+        count, first, second = sums @ belongs.to(sums.dtype)  # each [K]
+
+        old_mu, old_sigma = self.mu.clone(), self.sigma
+        beta = self.step_size * (count > 0)
+        divisor = count.clamp(min=1)
+        self.mu += beta * (first / divisor - self.mu)
+        self.nu += beta * (second / divisor - self.nu)
+
+        new_sigma = self.sigma
+        ratio = old_sigma / new_sigma
+        weight, bias = self.linear.weight, self.linear.bias
+        weight.copy_(weight * ratio.unsqueeze(-1))
+        bias.copy_(bias * ratio + (old_mu - self.mu) / new_sigma)
+        if optimiser is not None:
+            for parameter, factor in ((weight, ratio.unsqueeze(-1)), (bias, ratio)):
+                state = optimiser.state.get(parameter, {})
+                for name, power in _MOMENT_POWERS.items():
+                    if isinstance(state.get(name), Tensor):
+                        state[name].mul_(factor.pow(power).to(state[name].dtype))
+
+    def _of_task(self, statistic: Tensor, task_id: Tensor | None) -> Tensor:
+        if self.task_count == 1 or task_id is None:
+            return statistic[:1].float()  # broadcasts
+        return statistic.float()[task_id]

@@ -1,0 +1,64 @@
+"""Small batches and models for the tests of agent/; nothing here is symmetric on purpose."""
+
+from dataclasses import replace
+
+import torch
+
+from agent.batch import Batch
+from agent.models.factory import ModelConfig, make_model
+from core.spec import EnvSpec
+
+
+def make_spec(obs_shape=(6,), actions=3, stacked=1):
+    frame_shape = (obs_shape[0] // stacked, *obs_shape[1:])
+    return EnvSpec(
+        env_id="Test-v0",
+        frame_shape=frame_shape,
+        frame_dtype="uint8" if len(obs_shape) == 3 else "float32",
+        frames_stacked=stacked,
+        action_meanings=tuple(f"ACTION{i}" for i in range(actions)),
+        action_repeat=1,
+    )
+
+
+def make_small_model(spec=None, *, tasks=1, popart=False, seed=0, **config):
+    config = {"feature_count": 16, **config}
+    return make_model(ModelConfig(**config), spec or make_spec(), tasks, popart, seed)
+
+
+def make_batch(spec=None, *, steps=5, size=4, tasks=1, seed=0, **overrides):
+    """A random batch; column 0 has a time-limit end, column 1 a termination, column 2 a lost life.
+
+    The first half of the columns is online.
+    """
+    spec = spec or make_spec()
+    draw = torch.Generator().manual_seed(seed)
+    if spec.is_image:
+        shape = (steps + 1, size, *spec.obs_shape)
+        obs = torch.randint(0, 256, shape, dtype=torch.uint8, generator=draw)
+    else:
+        obs = torch.randn(steps + 1, size, *spec.obs_shape, generator=draw)
+    first = torch.zeros(steps + 1, size, dtype=torch.bool)
+    terminated = torch.zeros(steps, size, dtype=torch.bool)
+    reward = torch.randn(steps, size, generator=draw) * 2
+    first[2, 0] = True  # so step 1 of column 0 is a reset row, and step 0 was cut by time
+    if size > 2:
+        terminated[1, 1] = True
+        first[3, 1] = True
+        terminated[3, 2] = True
+    reward[first[1:]] = 0
+    batch = Batch(
+        obs=obs,
+        first=first,
+        action=torch.randint(0, spec.action_count, (steps, size), generator=draw),
+        reward=reward,
+        terminated=terminated,
+        behaviour_params=torch.randn(steps, size, spec.action_count, generator=draw),
+        behaviour_value=torch.randn(steps, size, generator=draw),
+        task_id=torch.arange(size) % tasks,
+        version=torch.arange(size),
+        age=torch.zeros(size, dtype=torch.int64),
+        source=torch.zeros(size, dtype=torch.int64),
+        is_online=torch.arange(size) < (size + 1) // 2,
+    )
+    return replace(batch, **overrides)

@@ -1,0 +1,36 @@
+from dataclasses import fields, replace
+
+import pytest
+import torch
+
+from core.errors import ShapeError
+from tests.agent.builders import make_batch
+
+
+@pytest.mark.parametrize("name", [f.name for f in fields(make_batch())])
+def test_a_batch_refuses_a_field_of_another_length_by_name(name):
+    batch = make_batch()
+    wrong = torch.cat([getattr(batch, name)] * 2)
+    # action is what T and B are read from, so there it is the others that do not fit.
+    with pytest.raises(ShapeError, match="obs" if name == "action" else f"^{name} "):
+        replace(batch, **{name: wrong})
+
+
+@pytest.mark.parametrize("name", ["reward", "terminated", "first", "behaviour_value"])
+def test_a_trailing_axis_that_would_broadcast_is_refused(name):
+    batch = make_batch()
+    with pytest.raises(ShapeError, match=f"^{name} "):
+        replace(batch, **{name: getattr(batch, name).unsqueeze(-1)})
+
+
+def test_a_reset_row_is_the_step_before_a_first_row():
+    batch = make_batch()
+    assert (batch.steps, batch.size) == (5, 4)
+    assert batch.first[2, 0]
+    assert batch.reset_row[1, 0]
+    assert batch.reset_row.sum() == batch.first.sum()
+
+
+def test_to_the_same_device_shares_memory():
+    batch = make_batch()
+    assert batch.to("cpu").obs.data_ptr() == batch.obs.data_ptr()

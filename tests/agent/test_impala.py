@@ -1,0 +1,302 @@
+import copy
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from agent.algorithms.impala import Impala, ImpalaConfig
+from agent.algorithms.rewards import rescale, unrescale
+from core.errors import ConfigError
+from tests.agent.builders import make_batch, make_small_model
+from tests.reference.impala_loops import impala_loss_loops
+
+PLAIN = ImpalaConfig(reward_transform="none")
+
+
+def loss_of(model, batch, **changes):
+    return Impala(replace(PLAIN, **changes)).loss(model, batch)
+
+
+def gradients_of(model, batch, **changes):
+    model.zero_grad()
+    loss_of(model, batch, **changes).total.backward()
+    return {name: p.grad.clone() for name, p in model.named_parameters()}
+
+
+def sharpened(model):
+    """Make the policy differ clearly from uniform, so that ratios are clipped on both sides."""
+    with torch.no_grad():
+        model.policy_head.weight *= 100
+    return model
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"rho_bar": 2.0, "c_bar": 0.7, "rho_pg_bar": 1.5, "lambda_": 0.9, "discount": 0.8},
+        {"trust_region": "implied", "trust_threshold": 0.1},
+        {"policy_cloning_cost": 0.3, "value_cloning_cost": 0.2, "entropy_online_only": True},
+        {"trust_region": "implied", "policy_cloning_cost": 0.3, "value_cloning_cost": 0.2},
+    ],
+    ids=["plain", "bars", "laser", "clear", "laser and clear"],
+)
+def test_the_loss_equals_the_plain_loops(changes):
+    model, batch = sharpened(make_small_model()), make_batch()
+    config = replace(PLAIN, **changes)
+    metrics = Impala(config).loss(model, batch).metrics
+    with torch.no_grad():
+        heads = model(batch.obs)
+    lists = {
+        name: getattr(batch, name).tolist()
+        for name in ("action", "reward", "terminated", "reset_row", "behaviour_value", "is_online")
+    }
+    expected = impala_loss_loops(
+        config,
+        heads.params.softmax(-1).tolist(),
+        batch.behaviour_params.softmax(-1).tolist(),
+        heads.value.tolist(),
+        lists,
+    )
+    for name, term in expected.items():
+        got = metrics.get(f"loss/{name}", torch.tensor(0.0)).item()
+        assert got == pytest.approx(term, rel=1e-4, abs=1e-5), name
+    assert metrics["loss/total"].item() == pytest.approx(sum(expected.values()), rel=1e-4)
+    if "trust_region" in changes:
+        assert 0 < metrics["vtrace/masked_fraction"].item() < 1  # the case is not trivial
+
+
+def test_the_gradient_flows_through_log_pi_entropy_and_values_only():
+    """The gradient of a hand-written surrogate, in which targets and advantages are numbers."""
+    model, batch = make_small_model(), make_batch(size=1)
+    batch = replace(batch, first=torch.zeros_like(batch.first))
+    got = gradients_of(model, batch, loss_reduction="sum")
+
+    model.zero_grad()
+    heads = model(batch.obs)
+    log_pi = heads.params[:-1].log_softmax(-1)
+    log_mu = batch.behaviour_params.log_softmax(-1)
+    chosen = log_pi.gather(-1, batch.action.unsqueeze(-1)).squeeze(-1)
+    ratios = (chosen - log_mu.gather(-1, batch.action.unsqueeze(-1)).squeeze(-1)).exp().detach()
+    values, acc = heads.value.detach(), torch.zeros(1)
+    surrogate = 0.0
+    for t in reversed(range(batch.steps)):
+        rho = ratios[t].clamp(max=1)
+        q = batch.reward[t] + 0.99 * (values[t + 1] + acc)
+        acc = rho * (q - 0.99 * acc - values[t]) + 0.99 * rho * acc
+        surrogate += -rho * (q - values[t]) * chosen[t]
+        surrogate += 0.5 * 0.5 * (values[t] + acc - heads.value[t]).square()
+        surrogate += 0.01 * (log_pi[t].exp() * log_pi[t]).sum(-1)
+    surrogate.sum().backward()
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(got[name], parameter.grad, rtol=1e-4, atol=1e-5)
+
+
+def test_what_happened_at_a_reset_row_has_no_influence():
+    model, batch = make_small_model(), make_batch()
+    rows = batch.reset_row
+    changed = replace(
+        batch,
+        action=torch.where(rows, (batch.action + 1) % 3, batch.action),
+        reward=torch.where(rows, 77.0, batch.reward),
+        behaviour_params=torch.where(rows.unsqueeze(-1), 5.0, batch.behaviour_params),
+        behaviour_value=torch.where(rows, 99.0, batch.behaviour_value),
+    )
+    assert rows.any()
+    costs = {"policy_cloning_cost": 0.1, "value_cloning_cost": 0.1, "cloning_on_online": True}
+    before, after = (gradients_of(model, b, **costs) for b in (batch, changed))
+    for name, gradient in before.items():
+        assert torch.equal(gradient, after[name]), name
+    one, two = loss_of(model, batch, **costs).metrics, loss_of(model, changed, **costs).metrics
+    assert {k: v.item() for k, v in one.items()} == {k: v.item() for k, v in two.items()}
+
+
+def test_a_mean_is_the_sum_over_the_valid_steps():
+    model, batch = make_small_model(), make_batch()
+    valid_count = (~batch.reset_row).sum().item()
+    assert valid_count < batch.action.numel()
+    total = loss_of(model, batch).total.item()
+    assert loss_of(model, batch, loss_reduction="mean").total.item() == pytest.approx(
+        total / valid_count, rel=1e-5
+    )
+
+
+def test_costs_scale_their_own_term_only():
+    model, batch = make_small_model(), make_batch()
+    base = loss_of(model, batch).metrics
+    other = loss_of(model, batch, value_cost=1.0, entropy_cost=0.05).metrics
+    assert other["loss/policy"] == base["loss/policy"]
+    assert other["loss/value"].item() == pytest.approx(2 * base["loss/value"].item())
+    assert other["loss/entropy"].item() == pytest.approx(5 * base["loss/entropy"].item())
+
+
+def test_cloning_touches_replayed_data_only_unless_told_otherwise():
+    model = make_small_model()
+    costs = {"policy_cloning_cost": 1.0, "value_cloning_cost": 1.0}
+    online = make_batch(is_online=torch.ones(4, dtype=torch.bool))
+    metrics = loss_of(model, online, **costs).metrics
+    assert metrics["loss/policy_cloning"] == 0
+    assert metrics["loss/value_cloning"] == 0
+    metrics = loss_of(model, online, **costs, cloning_on_online=True).metrics
+    assert metrics["loss/policy_cloning"] > 0
+    assert metrics["loss/value_cloning"] > 0
+
+
+def test_the_trust_mask_spares_cloning_unless_told_otherwise():
+    model, batch = make_small_model(), make_batch()
+    changes = {"policy_cloning_cost": 1.0, "trust_region": "kl_pi_mu", "trust_threshold": 1e-9}
+    metrics = loss_of(model, batch, **changes).metrics
+    assert metrics["vtrace/masked_fraction"] == 1
+    assert metrics["loss/policy"] == metrics["loss/value"] == metrics["loss/entropy"] == 0
+    assert metrics["loss/policy_cloning"] > 0
+    assert loss_of(model, batch, **changes, trust_masks_cloning=True).total == 0
+
+
+@pytest.mark.parametrize("kind", ["implied", "kl_pi_mu", "kl_mu_pi"])
+def test_an_infinite_threshold_trusts_everything(kind):
+    model, batch = make_small_model(), make_batch()
+    with_mask = loss_of(model, batch, trust_region=kind, trust_threshold=math.inf)
+    assert with_mask.total == loss_of(model, batch).total
+
+
+def test_popart_losses_are_those_of_rewards_in_units_of_sigma():
+    """With mu = 0 and sigma = 10, rewards ten times as large give the loss of a plain head."""
+    plain = make_small_model(popart=False)
+    scaled = make_small_model(popart=True)
+    scaled.load_state_dict(plain.state_dict())
+    scaled.value_head.nu.fill_(100.0)
+    scaled.value_head.step_size = 0.0
+    batch = make_batch()
+    expected = gradients_of(plain, batch)
+    got = gradients_of(scaled, replace(batch, reward=batch.reward * 10))
+    for name, gradient in expected.items():
+        torch.testing.assert_close(got[name], gradient, rtol=1e-4, atol=1e-5)
+
+
+def test_popart_moves_before_the_loss_and_the_loss_uses_the_rewritten_head():
+    model, batch = make_small_model(popart=True, popart_step_size=0.5), make_batch()
+    before = model(batch.obs).value.detach()
+    loss = loss_of(model, batch)
+    assert model.value_head.mu.item() != 0
+    torch.testing.assert_close(model(batch.obs).value, before, rtol=1e-4, atol=1e-5)
+
+    # The same batch with the statistics frozen where they are now gives the same loss.
+    frozen = copy.deepcopy(model)
+    frozen.value_head.step_size = 0.0
+    torch.testing.assert_close(loss_of(frozen, batch).total, loss.total, rtol=1e-4, atol=1e-4)
+    loss.total.backward()  # rewriting the head in place did not break the graph
+    assert model.value_head.linear.weight.grad.any()
+
+
+def test_stored_values_are_cloned_in_the_units_of_today():
+    model, batch = make_small_model(popart=True), make_batch()
+    model.value_head.mu.fill_(20.0)
+    model.value_head.nu.fill_(20.0**2 + 9.0)
+    model.value_head.step_size = 0.0
+    batch = replace(batch, behaviour_value=model(batch.obs).value[:-1].detach() + 6.0)
+    metrics = loss_of(model, batch, value_cloning_cost=1.0).metrics
+    replayed = (~batch.reset_row & ~batch.is_online).sum().item()
+    assert metrics["loss/value_cloning"].item() == pytest.approx(replayed * (6 / 3) ** 2, rel=1e-3)
+
+
+def test_only_the_head_of_the_transitions_own_task_learns():
+    model, batch = make_small_model(tasks=3, popart=True), make_batch(tasks=2)
+    before = copy.deepcopy(model.value_head)
+    gradient = gradients_of(model, batch)["value_head.linear.weight"]
+    assert gradient[0].any()
+    assert gradient[1].any()
+    assert not gradient[2].any()
+    assert torch.equal(model.value_head.mu[2], before.mu[2])
+    assert not torch.equal(model.value_head.mu[1], before.mu[1])
+
+
+def test_value_rescaling_bootstraps_in_reward_units_and_learns_in_units_of_h():
+    """On-policy with lambda 0, the head is regressed on h(r + gamma h^-1(head of the next row))."""
+    model = make_small_model()
+    with torch.no_grad():
+        model.value_head.linear.weight *= 10
+    batch = make_batch(reward=torch.full((5, 4), 100.0))
+    with torch.no_grad():
+        heads = model(batch.obs)
+    never = torch.zeros_like(batch.first)
+    batch = replace(batch, behaviour_params=heads.params[:-1], first=never, terminated=never[1:])
+    metrics = loss_of(model, batch, value_rescaling=True, discount=0.5, lambda_=0.0).metrics
+    targets = rescale(100 + 0.5 * unrescale(heads.value[1:]))
+    expected = 0.25 * (targets - heads.value[:-1]).square().sum()
+    torch.testing.assert_close(metrics["loss/value"], expected, rtol=1e-4, atol=0)
+
+
+def test_value_rescaling_and_popart_exclude_each_other():
+    algorithm = Impala(replace(PLAIN, value_rescaling=True))
+    with pytest.raises(ConfigError, match="at most one"):
+        algorithm.check(make_small_model(popart=True))
+    algorithm.check(make_small_model())
+
+
+def test_normalised_advantages_do_not_depend_on_the_size_of_rewards():
+    model, batch = make_small_model(), make_batch()
+    with torch.no_grad():
+        model.value_head.linear.weight.zero_()
+    larger = replace(batch, reward=batch.reward * 1000)
+    one = loss_of(model, batch, advantage_normalisation="rms").metrics["loss/policy"]
+    two = loss_of(model, larger, advantage_normalisation="rms").metrics["loss/policy"]
+    torch.testing.assert_close(one, two)
+
+
+def test_rewards_are_transformed_in_the_loss_and_nowhere_else():
+    model, batch = make_small_model(), make_batch()
+    signed = replace(batch, reward=batch.reward.sign())
+    got = loss_of(model, batch, reward_transform="abs_one_sign").total
+    assert got == loss_of(model, signed).total
+    assert got != loss_of(model, batch).total
+
+
+def test_on_policy_data_looks_healthy():
+    model, batch = make_small_model(), make_batch()
+    with torch.no_grad():
+        batch = replace(batch, behaviour_params=model(batch.obs).params[:-1])
+    metrics = loss_of(model, batch).metrics
+    assert metrics["vtrace/rho_mean"].item() == pytest.approx(1)
+    assert metrics["vtrace/ess"].item() == pytest.approx(1)
+    assert metrics["policy/kl_behaviour_target"].item() == pytest.approx(0, abs=1e-6)
+    reset_share = batch.reset_row.float().mean().item()
+    assert metrics["vtrace/reset_fraction"].item() == pytest.approx(reset_share)
+
+
+def test_a_value_that_equals_its_targets_explains_all_variance():
+    model, batch = make_small_model(), make_batch()
+    with torch.no_grad():
+        heads = model(batch.obs)
+    # Rewards that make every temporal difference zero make v_t = V_t.
+    ended = batch.terminated | batch.reset_row
+    batch = replace(batch, reward=heads.value[:-1] - 0.99 * ~ended * heads.value[1:])
+    metrics = loss_of(model, batch).metrics
+    assert metrics["value/explained_variance"].item() == pytest.approx(1, abs=1e-3)
+    assert metrics["loss/value"].item() == pytest.approx(0, abs=1e-6)
+
+
+def test_every_metric_is_a_detached_scalar():
+    model, batch = make_small_model(tasks=2, popart=True), make_batch(tasks=2)
+    metrics = loss_of(model, batch, policy_cloning_cost=0.1, trust_region="implied").metrics
+    assert {"popart/mu_0", "popart/sigma_1", "vtrace/masked_fraction"} <= metrics.keys()
+    for name, value in metrics.items():
+        assert value.ndim == 0, name
+        assert not value.requires_grad, name
+        assert value.isfinite(), name
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"trust_region": "kl"}, "implied, kl_pi_mu"),
+        ({"reward_transform": "sign"}, "abs_one_sign"),
+        ({"loss_reduction": "avg"}, "sum, mean"),
+        ({"discount": 1.5}, "discount"),
+        ({"rho_bar": 0.0, "c_bar": 0.0}, "rho_bar"),
+        ({"c_bar": 2.0}, "at most rho_bar"),
+    ],
+)
+def test_a_config_out_of_range_is_refused(changes, message):
+    with pytest.raises(ConfigError, match=message):
+        ImpalaConfig(**changes)

@@ -1,0 +1,164 @@
+import copy
+from dataclasses import replace
+
+import pytest
+import torch
+
+from agent.algorithms.impala import Impala, ImpalaConfig
+from agent.learner import Learner, NonFiniteUpdate
+from agent.optim import OptimiserConfig, learning_rate, make_optimiser
+from core.errors import ConfigError
+from tests.agent.builders import make_batch, make_small_model, make_spec
+
+CONFIG = ImpalaConfig(reward_transform="none")
+
+
+def make_learner(model=None, *, config=CONFIG, optimiser=None, **options):
+    model = model or make_small_model()
+    optimiser_config = OptimiserConfig(lr=1e-3)
+    return Learner(
+        model,
+        Impala(config),
+        optimiser or make_optimiser(optimiser_config, model),
+        lambda progress: learning_rate(optimiser_config, progress),
+        **options,
+    )
+
+
+def snapshot(model):
+    return {name: tensor.clone() for name, tensor in model.state_dict().items()}
+
+
+def same(one, two):
+    """Whether two nested state dicts are equal, tensors by value."""
+    if isinstance(one, torch.Tensor):
+        return torch.equal(one, two)
+    if isinstance(one, dict):
+        return one.keys() == two.keys() and all(same(one[k], two[k]) for k in one)
+    if isinstance(one, list):
+        return len(one) == len(two) and all(map(same, one, two))
+    return one == two
+
+
+def test_one_step_of_plain_sgd_subtracts_the_rate_times_the_gradient():
+    model, batch = make_small_model(), make_batch()
+    before = snapshot(model)
+    Impala(CONFIG).loss(model, batch).total.backward()
+    expected = {n: before[n] - 5e-4 * p.grad for n, p in model.named_parameters()}
+    sgd = torch.optim.SGD(model.parameters(), lr=123.0)  # the schedule decides, not this
+
+    make_learner(model, optimiser=sgd, max_grad_norm=0).step(batch, progress=0.5)
+
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(parameter.detach(), expected[name])
+        assert not torch.equal(parameter, before[name])
+
+
+def test_clipping_keeps_the_direction_and_limits_the_norm():
+    model, batch = make_small_model(), make_batch()
+    before = snapshot(model)
+    sgd = torch.optim.SGD(model.parameters(), lr=1.0)
+    metrics = make_learner(model, optimiser=sgd, max_grad_norm=0.5).step(batch, progress=0.0)
+    assert metrics["grad/norm_before_clip"] > 0.5
+    assert metrics["grad/clipped_fraction"] == 1
+    moved = torch.cat([(before[n] - p).flatten() for n, p in model.named_parameters()])
+    assert moved.norm().item() == pytest.approx(0.5 * 1e-3, rel=1e-3)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("popart", [False, True])
+def test_a_learner_fits_one_batch(precision, popart):
+    spec = make_spec((2, 36, 36), actions=3, stacked=2)
+    model = make_small_model(spec, name="nature", popart=popart)
+    learner = make_learner(model, precision=precision, channels_last=True)
+    batch = make_batch(spec)
+    losses = [learner.step(batch, progress=0.0)["loss/value"].item() for _ in range(25)]
+    assert losses[-1] < 0.5 * losses[0]
+    assert learner.version == 25
+    for parameter in model.parameters():
+        assert parameter.dtype == torch.float32
+        assert parameter.grad.any()
+
+
+def test_lag_is_counted_in_updates_since_the_weights_that_acted():
+    learner = make_learner()
+    learner.version = 10
+    batch = make_batch(version=torch.tensor([9, 6, 0, 0]))  # columns 0 and 1 are online
+    metrics = learner.step(batch, progress=0.0)
+    assert metrics["lag/mean_updates"] == 2.5
+    assert metrics["lag/max_updates"] == 4
+    assert learner.version == 11
+
+
+def test_the_learning_rate_follows_progress():
+    learner = make_learner()
+    rates = [learner.step(make_batch(), p)["optimiser/lr"].item() for p in (0.0, 0.5, 1.0)]
+    assert rates == pytest.approx([1e-3, 5e-4, 0.0])
+
+
+@pytest.mark.parametrize("popart", [False, True])
+def test_a_state_dict_is_a_copy(popart):
+    learner = make_learner(make_small_model(popart=popart))
+    learner.step(make_batch(), 0.0)
+    state = learner.state_dict()
+    kept = copy.deepcopy(state)
+    learner.step(make_batch(seed=1), 0.1)
+    assert same(state, kept)
+    assert not same(state, learner.state_dict())
+
+
+def test_loading_copies_too():
+    learner = make_learner()
+    learner.step(make_batch(), 0.0)
+    state = learner.state_dict()
+    kept = copy.deepcopy(state)
+    other = make_learner(make_small_model(seed=9))
+    other.load_state_dict(state)
+    other.step(make_batch(), 0.0)
+    assert same(state, kept)
+
+
+def test_resuming_equals_going_on():
+    straight = make_learner(make_small_model(popart=True))
+    batches = [make_batch(seed=n) for n in range(4)]
+    for batch in batches[:2]:
+        straight.step(batch, 0.1)
+    resumed = make_learner(make_small_model(popart=True, seed=9))
+    resumed.load_state_dict(straight.state_dict())
+    for batch in batches[2:]:
+        straight.step(batch, 0.2)
+        resumed.step(batch, 0.2)
+    assert same(straight.state_dict(), resumed.state_dict())
+
+
+def test_a_state_dict_loads_as_weights_only(tmp_path):
+    learner = make_learner(make_small_model(popart=True))
+    learner.step(make_batch(), 0.0)
+    torch.save(learner.state_dict(), tmp_path / "state.pt")
+    loaded = torch.load(tmp_path / "state.pt", weights_only=True)
+    assert same(loaded, learner.state_dict())
+
+
+def test_a_bad_reward_is_blamed_on_its_term_and_leaves_the_weights_alone():
+    learner = make_learner()
+    batch = make_batch()
+    reward = batch.reward.clone()
+    reward[0, 3] = float("nan")
+    before = snapshot(learner.model)
+    with pytest.raises(NonFiniteUpdate, match=r"loss/policy is nan.*loss/value is nan"):
+        learner.step(replace(batch, reward=reward), 0.0)
+    assert same(before, snapshot(learner.model))
+    assert learner.version == 0
+
+
+def test_a_bad_gradient_is_blamed_on_its_parameter():
+    learner = make_learner()
+    learner.model.policy_head.weight.register_hook(lambda g: g * float("inf"))
+    with pytest.raises(NonFiniteUpdate, match=r"gradient of policy_head\.weight"):
+        learner.step(make_batch(), 0.0)
+
+
+def test_a_contradicting_config_is_refused_at_construction():
+    config = replace(CONFIG, value_rescaling=True)
+    with pytest.raises(ConfigError, match="PopArt"):
+        make_learner(make_small_model(popart=True), config=config)

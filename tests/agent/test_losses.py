@@ -1,0 +1,85 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.algorithms import losses
+from tests.reference.laser_loops import behaviour_relevance, implied_policy, kl
+
+PI, MU = [0.7, 0.2, 0.1], [0.5, 0.3, 0.2]
+
+
+def log(*probabilities):
+    return torch.tensor(probabilities, dtype=torch.float64).log()
+
+
+@st.composite
+def policies(draw):
+    count = draw(st.integers(2, 6))
+
+    def one():
+        weights = draw(st.lists(st.floats(0.01, 1), min_size=count, max_size=count))
+        return [w / sum(weights) for w in weights]
+
+    return one(), one()
+
+
+def test_the_implied_kl_gives_the_number_computed_by_hand():
+    # pi_mu = (0.5, 0.2, 0.1) / 0.8, so KL = 0.7 log(0.7 * 0.8 / 0.5) + 0.3 log 0.8 = 0.0124
+    assert losses.implied_kl(log(*PI), log(*MU)).item() == pytest.approx(0.0124, abs=5e-5)
+    assert losses.kl_divergence(log(*PI), log(*MU)).item() == pytest.approx(0.0851, abs=5e-5)
+
+
+@given(policies(), st.sampled_from([0.5, 1.0, 2.0, 4.0]))
+def test_the_implied_kl_equals_its_definition(policy_pair, rho_bar):
+    pi, mu = policy_pair
+    got = losses.implied_kl(log(*pi), log(*mu), rho_bar).item()
+    assert got == pytest.approx(behaviour_relevance(pi, mu, rho_bar), abs=1e-9)
+    assert sum(implied_policy(pi, mu, rho_bar)) == pytest.approx(1)
+
+
+@given(policies())
+def test_the_implied_kl_is_between_zero_and_the_kl_of_pi_and_mu(policy_pair):
+    pi, mu = policy_pair
+    implied = losses.implied_kl(log(*pi), log(*mu)).item()
+    assert -1e-9 <= implied <= kl(pi, mu) + 1e-9
+
+
+@given(policies())
+def test_policy_cloning_is_the_kl_with_behaviour_first(policy_pair):
+    pi, mu = policy_pair
+    assert losses.policy_cloning(log(*mu), log(*pi)).item() == pytest.approx(kl(mu, pi), abs=1e-9)
+
+
+def test_policy_cloning_moves_pi_and_never_mu():
+    log_mu = log(*MU).requires_grad_()
+    log_pi = log(*PI).requires_grad_()
+    losses.policy_cloning(log_mu, log_pi).backward()
+    assert log_mu.grad is None
+    # d/d log_pi of sum mu (log mu - log pi) is -mu
+    torch.testing.assert_close(log_pi.grad, -log(*MU).exp())
+
+
+def test_entropy_is_largest_for_the_uniform_policy():
+    assert losses.entropy(log(*[1 / 3] * 3)).item() == pytest.approx(math.log(3))
+    assert losses.entropy(log(*PI)).item() == pytest.approx(-sum(p * math.log(p) for p in PI))
+
+
+def test_no_gradient_flows_through_targets_or_advantages():
+    values = torch.tensor([1.0, 2.0], requires_grad=True)
+    targets = torch.tensor([3.0, 5.0], requires_grad=True)
+    losses.value_error(values, targets).sum().backward()
+    assert values.grad.tolist() == [-2.0, -3.0]  # V - v, with the half inside
+    assert targets.grad is None
+
+    log_pi_action = torch.tensor([-1.0, -2.0], requires_grad=True)
+    losses.policy_gradient(log_pi_action, targets).sum().backward()
+    assert log_pi_action.grad.tolist() == [-3.0, -5.0]
+    assert targets.grad is None
+
+    values.grad = None
+    losses.value_cloning(values, targets).sum().backward()
+    assert values.grad.tolist() == [-4.0, -6.0]
+    assert targets.grad is None

@@ -1,0 +1,118 @@
+import copy
+import math
+
+import pytest
+import torch
+
+from agent.optim import OptimiserConfig, RMSpropTF, learning_rate, make_optimiser
+from core.errors import ConfigError
+from tests.agent.builders import make_small_model
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("initial", [0.0, 1.0])
+def test_rmsprop_tf_equals_tensorflows_rule_by_hand(momentum, initial):
+    parameter = torch.tensor([2.0, -1.0], requires_grad=True)
+    optimiser = RMSpropTF(
+        [parameter],
+        lr=0.1,
+        alpha=0.9,
+        eps=0.01,
+        momentum=momentum,
+        initial_second_moment=initial,
+    )
+    values, squares, moves = [2.0, -1.0], [initial] * 2, [0.0, 0.0]
+    for gradients in ([0.5, -3.0], [0.001, 2.0], [-1.0, 0.0]):
+        parameter.grad = torch.tensor(gradients)
+        optimiser.step()
+        for i, g in enumerate(gradients):
+            squares[i] = 0.9 * squares[i] + 0.1 * g * g
+            moves[i] = momentum * moves[i] + 0.1 * g / math.sqrt(squares[i] + 0.01)
+            values[i] -= moves[i]
+        torch.testing.assert_close(parameter.detach(), torch.tensor(values))
+
+
+def test_the_two_rmsprops_differ_by_where_epsilon_stands():
+    one, two = (torch.zeros(1, requires_grad=True) for _ in range(2))
+    inside = RMSpropTF([one], lr=1.0, alpha=0.99, eps=0.01, initial_second_moment=0.0)
+    outside = torch.optim.RMSprop([two], lr=1.0, alpha=0.99, eps=0.01)
+    one.grad = torch.full((1,), 1e-3)
+    two.grad = torch.full((1,), 1e-3)
+    inside.step()
+    outside.step()
+    # 1e-3 / sqrt(1e-8 + 0.01) against 1e-3 / (sqrt(1e-8) + 0.01)
+    assert one.item() == pytest.approx(-0.01, rel=1e-3)
+    assert two.item() == pytest.approx(-0.0990, rel=1e-2)
+
+
+def test_parameters_without_a_gradient_stay():
+    moved, kept = (torch.ones(2, requires_grad=True) for _ in range(2))
+    optimiser = RMSpropTF([moved, kept], lr=0.1)
+    moved.grad = torch.ones(2)
+    optimiser.step()
+    assert kept.tolist() == [1.0, 1.0]
+    assert moved.tolist() != [1.0, 1.0]
+
+
+@pytest.mark.parametrize("name", ["rmsprop_tf", "rmsprop", "adam"])
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
+def test_an_optimiser_continues_from_its_state(name, momentum):
+    config = OptimiserConfig(name=name, lr=0.01, momentum=momentum)
+
+    def steps(model, optimiser, count):
+        for _ in range(count):
+            optimiser.zero_grad()
+            model(torch.ones(2, 6)).params[:, 0].square().sum().backward()
+            optimiser.step()
+
+    straight = make_small_model()
+    optimiser = make_optimiser(config, straight)
+    steps(straight, optimiser, 2)
+    resumed = make_small_model()
+    resumed.load_state_dict(straight.state_dict())
+    other = make_optimiser(config, resumed)
+    other.load_state_dict(copy.deepcopy(optimiser.state_dict()))
+    steps(straight, optimiser, 1)
+    steps(resumed, other, 1)
+    for one, two in zip(straight.parameters(), resumed.parameters(), strict=True):
+        assert torch.equal(one, two)
+
+
+@pytest.mark.parametrize(
+    ("changes", "progress", "expected"),
+    [
+        ({"schedule": "constant"}, 0.7, 8e-4),
+        ({"schedule": "linear"}, 0.25, 6e-4),
+        ({"schedule": "linear", "lr_end": 4e-4}, 0.5, 6e-4),
+        ({"schedule": "polynomial"}, 0.5, 2e-4),
+        ({"schedule": "polynomial", "power": 3.0}, 0.5, 1e-4),
+        ({"schedule": "linear", "lr_end": 1e-5}, 1.0, 1e-5),
+        ({"schedule": "polynomial", "lr_end": 1e-5}, 7.0, 1e-5),
+        ({"schedule": "linear"}, -1.0, 8e-4),
+        ({"schedule": "constant", "warmup_fraction": 0.1}, 0.025, 2e-4),
+        ({"schedule": "constant", "warmup_fraction": 0.1}, 0.1, 8e-4),
+    ],
+)
+def test_the_learning_rate_is_a_function_of_progress(changes, progress, expected):
+    config = OptimiserConfig(lr=8e-4, **changes)
+    assert learning_rate(config, progress) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"name": "sgd"}, "rmsprop_tf, rmsprop, adam"),
+        ({"schedule": "cosine"}, "constant, linear, polynomial"),
+        ({"lr": 0.0}, "lr is"),
+        ({"alpha": 1.0}, "alpha is"),
+        ({"lr_end": -1.0}, "lr_end is"),
+    ],
+)
+def test_a_config_out_of_range_is_refused(changes, message):
+    with pytest.raises(ConfigError, match=message):
+        OptimiserConfig(**changes)
+
+
+def test_a_closure_is_refused():
+    with pytest.raises(ValueError, match="closure"):
+        RMSpropTF([torch.ones(1, requires_grad=True)], lr=0.1).step(lambda: 0.0)

@@ -1,0 +1,149 @@
+import copy
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.models.popart import PopArt
+from tests.reference.popart_loops import PopArtLoops
+
+
+def make_head(tasks=1, features=3, step_size=3e-4, seed=0, **options):
+    torch.manual_seed(seed)
+    return PopArt(features, tasks, step_size=step_size, **options)
+
+
+@settings(max_examples=50)
+@given(
+    st.integers(1, 3),
+    st.lists(st.floats(-1e4, 1e4), min_size=6, max_size=6),
+    st.sampled_from([3e-4, 0.1, 1.0]),
+    st.integers(0, 9),
+)
+def test_popart_updates_never_change_value(tasks, targets, step_size, seed):
+    head = make_head(tasks, step_size=step_size, seed=seed)
+    features = torch.randn(5, 3, 3)
+    task_id = torch.tensor([0, tasks - 1, tasks // 2])
+    before = head(features, task_id).value
+    for _ in range(3):
+        head.update(torch.tensor(targets).reshape(2, 3), task_id)
+    after = head(features, task_id).value
+    # Values of size mu are differences of float32 numbers of that size.
+    tolerance = 1e-5 * max(1.0, *map(abs, targets))
+    torch.testing.assert_close(after, before, rtol=1e-5, atol=tolerance)
+
+
+def test_the_first_update_gives_the_numbers_computed_by_hand():
+    # mu = 3e-4 * 10, nu = 1 - 3e-4 + 3e-4 * 100, sigma = sqrt(1.0297 - 0.003^2)
+    head = make_head()
+    torch.nn.init.ones_(head.linear.weight)
+    torch.nn.init.zeros_(head.linear.bias)
+    head.update(torch.full((2, 4), 10.0))
+    assert head.mu.item() == pytest.approx(0.003)
+    assert head.nu.item() == pytest.approx(1.0297)
+    assert head.sigma.item() == pytest.approx(1.014737, abs=1e-6)
+    assert head.linear.weight[0, 0].item() == pytest.approx(0.985477, abs=1e-6)
+    assert head.linear.bias.item() == pytest.approx(-0.002956, abs=1e-6)
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 999), st.integers(1, 3))
+def test_popart_equals_the_plain_loops(seed, tasks):
+    rng = np.random.default_rng(seed)
+    head = make_head(tasks, step_size=0.05, seed=seed)
+    twin = PopArtLoops(head.linear.weight.tolist(), head.linear.bias.tolist(), 0.05)
+    task_id = torch.from_numpy(rng.integers(0, tasks, 4))
+    for _ in range(3):
+        targets = rng.normal(3, 5, (2, 4))
+        mask = rng.random((2, 4)) < 0.7
+        head.update(torch.from_numpy(targets), task_id, torch.from_numpy(mask))
+        by_task = {
+            k: [targets[t, b] for t in range(2) for b in range(4) if mask[t, b] and task_id[b] == k]
+            for k in range(tasks)
+        }
+        twin.update(by_task)
+    np.testing.assert_allclose(head.mu, twin.mu)
+    np.testing.assert_allclose(head.sigma, [twin.sigma(k) for k in range(tasks)])
+    features = torch.from_numpy(rng.normal(size=(4, 3))).float()
+    got = head(features, task_id)
+    for b in range(4):
+        task = int(task_id[b])
+        assert got.value[b].item() == pytest.approx(
+            twin.value(features[b].tolist(), task), rel=1e-4
+        )
+        expected = twin.normalised(features[b].tolist(), task)
+        assert got.value_normalised[b].item() == pytest.approx(expected, rel=1e-4, abs=1e-5)
+
+
+def test_constant_targets_drive_sigma_to_its_lower_bound_without_nan():
+    head = make_head(step_size=0.5)
+    for _ in range(200):
+        head.update(torch.full((2, 2), 7.0))
+    assert head.sigma.item() == pytest.approx(1e-4)
+    assert head(torch.randn(4, 3)).value.isfinite().all()
+
+
+def test_sigma_respects_its_upper_bound():
+    head = make_head(step_size=1.0, sigma_max=5.0)
+    head.update(torch.tensor([[-1000.0, 1000.0]]))
+    assert head.sigma.item() == pytest.approx(5.0)
+
+
+def test_a_task_that_is_absent_or_masked_keeps_everything_bit_by_bit():
+    head = make_head(tasks=3, step_size=0.1)
+    before = copy.deepcopy(head)
+    targets = torch.tensor([[5.0, -3.0], [8.0, 2.0]])
+    mask = torch.tensor([[True, False], [True, False]])
+    head.update(targets, torch.tensor([1, 2]), mask)
+    for kept in (0, 2):
+        assert torch.equal(head.mu[kept], before.mu[kept])
+        assert torch.equal(head.nu[kept], before.nu[kept])
+        assert torch.equal(head.linear.weight[kept], before.linear.weight[kept])
+        assert torch.equal(head.linear.bias[kept], before.linear.bias[kept])
+    assert head.mu[1].item() == pytest.approx(0.65)  # 0.1 * (5 + 8) / 2
+
+
+def test_normalise_and_unnormalise_are_inverse_and_per_task():
+    head = make_head(tasks=2, step_size=0.5)
+    head.update(torch.tensor([[100.0, 1.0], [300.0, 2.0]]), torch.tensor([0, 1]))
+    values = torch.tensor([[50.0, 1.5], [70.0, -1.0]])
+    task_id = torch.tensor([0, 1])
+    normalised = head.normalise(values, task_id)
+    torch.testing.assert_close(head.unnormalise(normalised, task_id), values)
+    expected = (50.0 - head.mu[0]) / head.sigma[0]
+    assert normalised[0, 0].item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_the_moments_of_the_optimiser_are_rescaled_with_the_gradient():
+    head = make_head(step_size=0.5)
+    optimiser = torch.optim.Adam(head.parameters())
+    head(torch.randn(4, 3)).value_normalised.square().sum().backward()
+    optimiser.step()
+    old_sigma = head.sigma
+    state = optimiser.state[head.linear.weight]
+    first, second = state["exp_avg"].clone(), state["exp_avg_sq"].clone()
+    head.update(torch.tensor([[10.0, -10.0]]), optimiser=optimiser)
+    ratio = (old_sigma / head.sigma).item()
+    assert ratio < 0.9
+    torch.testing.assert_close(state["exp_avg"], first * ratio)
+    torch.testing.assert_close(state["exp_avg_sq"], second * ratio**2)
+
+
+def test_a_disabled_head_is_a_plain_linear_layer():
+    head = make_head(enabled=False)
+    features = torch.randn(5, 3)
+    weight = head.linear.weight.clone()
+    head.update(torch.full((2, 2), 9.0))
+    got = head(features)
+    assert torch.equal(head.linear.weight, weight)
+    assert torch.equal(got.value, head.linear(features).squeeze(-1))
+    assert torch.equal(got.value, got.value_normalised)
+
+
+def test_without_a_task_the_first_head_answers():
+    head = make_head(tasks=3, step_size=0.5)
+    head.update(torch.tensor([[3.0, 50.0]]), torch.tensor([0, 1]))
+    features = torch.randn(4, 3)
+    assert torch.equal(head(features).value, head(features, torch.zeros(4).long()).value)
