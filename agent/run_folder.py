@@ -1,0 +1,242 @@
+"""The folder of one run: where it is, what it says about the run, and its log.
+
+    results/<env>_<YYYYmmdd-HHMMSS>/
+      flags.json       every flag with its resolved value
+      run.json         commit, versions, hardware, command line: what produced these numbers
+      metrics.jsonl    one record per line, appended (metrics/sinks.py)
+      train.log        everything that was logged, down to DEBUG
+      checkpoints/     see agent/checkpoint.py
+      summary.json     written at the end: counters, best return, why the run ended
+
+`run.json` never holds environment variables: they contain passwords.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from importlib import metadata
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import psutil
+
+from agent.atomic_file import write_json
+from core.errors import ConfigError
+
+PROJECT_ROOT = Path(__file__).resolve().parent.parent
+RECORDED_PACKAGES = ("torch", "numpy", "gymnasium", "ale-py", "opencv-python-headless")
+LOG_FORMAT = "%(asctime)s %(levelname)-7s %(processName)s/%(threadName)s %(name)s: %(message)s"
+# These describe each font and image they touch at DEBUG, which would bury our own lines.
+CHATTY_LOGGERS = ("matplotlib", "PIL", "asyncio")
+
+
+class RunFolder:
+    """Paths and small JSON files of one run. Not thread-safe, on purpose: one thread reports."""
+
+    def __init__(self, path: Path | str) -> None:
+        """Describe an existing folder; `create` makes a new one."""
+        self.path = Path(path)
+        self.checkpoints = self.path / "checkpoints"
+        self.flags_file = self.path / "flags.json"
+        self.run_file = self.path / "run.json"
+        self.metrics_file = self.path / "metrics.jsonl"
+        self.log_file = self.path / "train.log"
+        self.summary_file = self.path / "summary.json"
+
+    @classmethod
+    def create(cls, results: Path | str, env_id: str, *, now: datetime | None = None) -> RunFolder:
+        """Make `results/<env>_<time>`, exclusively: two runs never share a folder.
+
+        A run that starts in the same second gets `_2`, `_3`, ... appended.
+
+        Args:
+          results: parent folder, made if it is missing.
+          env_id: environment id, or several with commas; made safe for a file name.
+          now: the time in the name; the present time if None.
+        """
+        parent = Path(results)
+        stem = f"{safe_name(env_id)}_{now or datetime.now():%Y%m%d-%H%M%S}"
+        folder = cls(create_exclusively(parent, stem))
+        folder.checkpoints.mkdir()
+        return folder
+
+    def write_flags(self, flags: Mapping[str, Any]) -> None:
+        """Write flags.json: plain JSON types only."""
+        write_json(self.flags_file, flags)
+
+    def read_flags(self) -> dict[str, Any]:
+        """Return the flags that the run was started with."""
+        flags: dict[str, Any] = json.loads(self.flags_file.read_text(encoding="utf-8"))
+        return flags
+
+    def write_run_info(self, command_line: Sequence[str] | None = None) -> None:
+        """Write run.json: what a reader needs to know to believe or repeat the numbers."""
+        info = {
+            "started": datetime.now().astimezone().isoformat(timespec="seconds"),
+            "command_line": list(sys.argv if command_line is None else command_line),
+            "source": describe_source(),
+            "versions": describe_versions(),
+            "machine": describe_machine(),
+        }
+        write_json(self.run_file, info)
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        """Write summary.json at the end of the run; its presence means the run ended cleanly."""
+        write_json(self.summary_file, summary)
+
+    def has_checkpoint(self) -> bool:
+        """Whether there is anything to resume from (without loading torch)."""
+        return any(self.checkpoints.glob("*.pt"))
+
+
+def safe_name(text: str) -> str:
+    """Return `text` fit for a file name: `ALE/Pong-v5` gives `ALE-Pong-v5`."""
+    return re.sub(r"[^A-Za-z0-9._+-]+", "-", text).strip("-.")[:100] or "run"
+
+
+def create_exclusively(parent: Path, stem: str) -> Path:
+    """Make and return `parent/stem`, or `parent/stem_2`, ... if somebody else has it."""
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        for number in range(1, 10_000):
+            path = parent / (stem if number == 1 else f"{stem}_{number}")
+            try:
+                path.mkdir()
+                return path
+            except FileExistsError:
+                continue
+    except OSError as error:
+        raise ConfigError(
+            f"Cannot make a run folder in {parent.resolve()}: {error.strerror}. "
+            "Give a folder that you may write to, e.g. --results_dir=/tmp/results."
+        ) from error
+    raise ConfigError(f"{parent.resolve()} holds 10 000 folders named {stem}: clean it up.")
+
+
+def describe_source() -> dict[str, Any]:
+    """Return {commit, dirty} of this source tree; both None outside of a git checkout."""
+    top_and_commit = _git("rev-parse", "--show-toplevel", "HEAD")
+    if top_and_commit is None or Path(top_and_commit.split("\n")[0]).resolve() != PROJECT_ROOT:
+        # The second case: an unpacked copy inside somebody else's repository.
+        return {"commit": None, "dirty": None}
+    status = _git("status", "--porcelain", "--untracked-files=no")
+    return {
+        "commit": top_and_commit.split("\n")[1],
+        "dirty": None if status is None else bool(status),
+    }
+
+
+def describe_versions() -> dict[str, str]:
+    """Return the versions of Python and of the packages that can change results."""
+    versions = {"python": platform.python_version()}
+    for package in RECORDED_PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def describe_machine() -> dict[str, Any]:
+    """Return the hardware: names, counts, memory in bytes. Starts no CUDA context."""
+    import torch  # lazily: multi_train reads run folders and has no use for torch
+
+    has_affinity = hasattr(os, "sched_getaffinity")
+    gpus = [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
+    return {
+        "system": platform.platform(),
+        "cpu": _cpu_name(),
+        "cores_usable": len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count(),
+        "cores_logical": os.cpu_count(),
+        "memory_bytes": psutil.virtual_memory().total,
+        "gpus": gpus,
+        "cuda": torch.version.cuda,
+    }
+
+
+class RunLog:
+    """The log of a run, as a context manager: a file with everything, a console with the rest.
+
+    Handlers are added to the root logger and taken away again by `close`, so tests and several
+    runs in one process do not write into each other's files. Warnings of libraries are logged too.
+    """
+
+    def __init__(
+        self,
+        log_file: Path,
+        console_level: int | str = logging.INFO,
+        console: logging.Handler | None = None,
+    ) -> None:
+        """Start logging.
+
+        Args:
+          log_file: appended to; a resumed run goes on in the same file.
+          console_level: least level shown on the console, e.g. "WARNING"; the file has DEBUG.
+          console: handler of the console, e.g. one that knows a live display; stderr if None.
+        """
+        self._file = logging.FileHandler(log_file, encoding="utf-8")
+        self._file.setFormatter(logging.Formatter(LOG_FORMAT))
+        self._console = console or logging.StreamHandler()
+        self._console.setLevel(console_level)
+        if console is None:
+            self._console.setFormatter(logging.Formatter("%(message)s"))
+        root = logging.getLogger()
+        self._previous_level = root.level
+        root.setLevel(logging.DEBUG)
+        for handler in (self._file, self._console):
+            root.addHandler(handler)
+        for name in CHATTY_LOGGERS:
+            logging.getLogger(name).setLevel(logging.INFO)
+        logging.captureWarnings(True)
+
+    def close(self) -> None:
+        """Flush and take the handlers away. May be called twice."""
+        logging.captureWarnings(False)
+        root = logging.getLogger()
+        for handler in (self._file, self._console):
+            root.removeHandler(handler)
+            handler.close()
+        root.setLevel(self._previous_level)
+
+    def __enter__(self) -> RunLog:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        result = subprocess.run(
+            ["git", "-C", str(PROJECT_ROOT), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None  # no git, or no repository: the run is as good, only less documented
+    return result.stdout.strip()
+
+
+def _cpu_name() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return platform.processor() or "unknown"
+    match = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return match.group(1) if match else platform.processor() or "unknown"

@@ -1,0 +1,370 @@
+from __future__ import annotations
+
+import enum
+import logging
+import os
+import weakref
+from collections import OrderedDict
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from agent import atomic_file
+from agent.checkpoint import CheckpointWriter, decode, encode, load, resolve
+from core.errors import CheckpointError
+from core.rng import child_generator, generator_state, restore_generator
+from core.spec import EnvSpec
+
+SPEC = EnvSpec("PongNoFrameskip-v4", (1, 84, 84), "uint8", 4, ("NOOP", "FIRE", "UP"), 4)
+
+
+def state_at(updates: int) -> dict[str, object]:
+    return {"updates": updates, "env_spec": SPEC.to_dict(), "weights": torch.full((3,), updates)}
+
+
+def save_several(folder: Path, updates: list[int], **options: int) -> CheckpointWriter:
+    writer = CheckpointWriter(folder, **options)
+    for n in updates:
+        writer.save(state_at(n), updates=n, agent_steps=100 * n)
+    return writer
+
+
+def flip_a_byte(path: Path, needle: bytes) -> None:
+    content = bytearray(path.read_bytes())
+    position = content.index(needle)
+    content[position] ^= 1
+    path.write_bytes(content)
+
+
+def names(folder: Path, pattern: str = "*") -> list[str]:
+    return sorted(path.name for path in folder.glob(pattern))
+
+
+# --- what is stored ----------------------------------------------------------------------------
+
+numbers = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+arrays = hnp.arrays(
+    st.sampled_from(["uint8", "int64", "float16", "float32", "float64", "bool"]),
+    hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4),
+)
+trees = st.recursive(
+    numbers | arrays | st.binary(),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.tuples(inner, inner)
+        | st.dictionaries(st.text() | st.integers(), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+def same(a: object, b: object) -> bool:
+    if isinstance(a, np.ndarray):
+        return (
+            isinstance(b, np.ndarray)
+            and a.dtype == b.dtype
+            and a.shape == b.shape
+            and a.tobytes() == b.tobytes()
+        )
+    if isinstance(a, dict):
+        return isinstance(b, dict) and list(a) == list(b) and all(same(a[k], b[k]) for k in a)
+    if isinstance(a, (list, tuple)):
+        return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))  # type: ignore[arg-type]
+    return type(a) is type(b) and a == b
+
+
+@settings(max_examples=60)
+@given(tree=trees)
+def test_any_tree_of_plain_types_and_arrays_comes_back_from_disk_as_it_was(
+    tree: object, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("tree")
+    path = CheckpointWriter(folder).save({"tree": tree}, updates=1, agent_steps=1)
+    assert same(load(path).state["tree"], tree)
+
+
+def test_model_and_optimiser_states_come_back_and_continue_alike(tmp_path: Path) -> None:
+    model = torch.nn.Linear(3, 2)
+    optimiser = torch.optim.Adam(model.parameters())
+    model(torch.ones(3)).sum().backward()
+    optimiser.step()
+    state = {"model": model.state_dict(), "optimiser": optimiser.state_dict()}
+    loaded = load(CheckpointWriter(tmp_path).save(state, updates=1, agent_steps=1)).state
+    other = torch.nn.Linear(3, 2)
+    other.load_state_dict(loaded["model"])
+    other_optimiser = torch.optim.Adam(other.parameters())
+    other_optimiser.load_state_dict(loaded["optimiser"])
+    for each, optim in ((model, optimiser), (other, other_optimiser)):
+        optim.zero_grad()
+        each(torch.ones(3)).sum().backward()
+        optim.step()
+    assert torch.equal(model.weight, other.weight)
+
+
+def test_a_random_stream_goes_on_where_it_was(tmp_path: Path) -> None:
+    generator = child_generator(7, "sampler")
+    generator.random(10)
+    state = {"rng": generator_state(generator), "torch": torch.get_rng_state()}
+    loaded = load(CheckpointWriter(tmp_path).save(state, updates=1, agent_steps=1)).state
+    expected = generator.random(5)
+    other = child_generator(8, "sampler")
+    restore_generator(other, loaded["rng"])
+    assert np.array_equal(other.random(5), expected)
+    assert torch.equal(loaded["torch"], state["torch"])
+
+
+def test_numpy_scalars_and_ordered_dicts_become_plain_types() -> None:
+    encoded = encode(OrderedDict(a=np.float32(1.5), b=np.int64(3), c=np.bool_(True)))
+    assert type(encoded) is dict
+    assert [type(value) for value in encoded.values()] == [float, int, bool]
+
+
+def test_read_only_and_strided_arrays_are_stored_without_complaint() -> None:
+    array = np.arange(12, dtype=np.float32).reshape(3, 4)
+    strided = array[:, ::-2]
+    array.flags.writeable = False
+    assert np.array_equal(decode(encode({"x": array}))["x"], array)
+    assert np.array_equal(decode(encode({"x": strided}))["x"], strided)
+
+
+def test_read_only_memory_is_written_without_a_second_copy_of_it() -> None:
+    array = np.arange(10)
+    array.flags.writeable = False
+    encoded = encode([array, b"bytes too"])
+    (tensor,), (other,) = (item.values() for item in encoded)
+    assert tensor.data_ptr() == array.ctypes.data
+    owner = weakref.ref(array)
+    del array, encoded
+    assert owner() is not None, "the tensor must keep the memory alive"
+    assert tensor.tolist() == list(range(10))
+    assert bytes(other.tolist()) == b"bytes too"
+
+
+def test_a_view_does_not_drag_its_whole_storage_into_the_file(tmp_path: Path) -> None:
+    big = torch.zeros(1_000_000)
+    path = CheckpointWriter(tmp_path).save({"part": big[:10]}, updates=1, agent_steps=1)
+    assert path.stat().st_size < 10_000
+
+
+class Colour(enum.IntEnum):
+    RED = 1
+
+
+@pytest.mark.parametrize("value", [object(), {1, 2}, Colour.RED, len, np.array(["text"])])
+def test_anything_but_data_is_refused_by_its_place_in_the_tree(
+    tmp_path: Path, value: object
+) -> None:
+    with pytest.raises(CheckpointError, match=r"state\['a'\]\[1\]"):
+        CheckpointWriter(tmp_path).save({"a": [0, value]}, updates=1, agent_steps=1)
+    assert names(tmp_path) == []
+
+
+def test_a_file_that_would_run_code_is_refused(tmp_path: Path) -> None:
+    class Evil:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return (os.mkdir, (str(tmp_path / "executed"),))
+
+    path = tmp_path / "update_000000001.pt"
+    torch.save({"format_version": 1, "state": Evil()}, path)
+    with pytest.raises(CheckpointError, match="damaged or not a checkpoint of ours"):
+        load(path)
+    assert not (tmp_path / "executed").exists()
+
+
+# --- atomicity, damage, fallback ---------------------------------------------------------------
+
+
+def test_a_crash_at_any_point_of_a_save_leaves_the_previous_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = save_several(tmp_path, [1])
+
+    def fail(*_: object) -> None:
+        raise OSError("No space left on device")
+
+    for module, function in ((torch, "save"), (os, "fsync"), (os, "replace")):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, function, fail)
+            with pytest.raises(CheckpointError, match=r"No space left.*before it is intact"):
+                writer.save(state_at(2), updates=2, agent_steps=2)
+        assert load(tmp_path).state["updates"] == 1
+        assert names(tmp_path, ".*") == [], "a temporary file is left"
+
+
+def test_a_crash_half_way_through_replacing_a_file_leaves_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = CheckpointWriter(tmp_path)
+    writer.save_best(state_at(1))
+
+    def write_half(state: object, path: Path) -> None:
+        path.write_bytes(b"half of a checkpoint")
+        raise OSError("Input/output error")
+
+    monkeypatch.setattr(torch, "save", write_half)
+    with pytest.raises(CheckpointError, match="Input/output error"):
+        writer.save_best(state_at(2))
+    assert load(tmp_path).state["updates"] == 1
+
+
+def test_what_a_killed_process_left_is_removed_at_the_next_start(tmp_path: Path) -> None:
+    (tmp_path / f".update_000000002.pt.4711{atomic_file.TEMPORARY_SUFFIX}").write_bytes(b"half")
+    CheckpointWriter(tmp_path)
+    assert names(tmp_path, ".*") == []
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "empty", "missing"])
+def test_a_damaged_newest_checkpoint_falls_back_with_a_warning_naming_both(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: str
+) -> None:
+    save_several(tmp_path, [1, 2])
+    newest = tmp_path / "update_000000002.pt"
+    if damage == "truncated":
+        newest.write_bytes(newest.read_bytes()[:-100])
+    elif damage == "flipped":
+        flip_a_byte(newest, torch.full((3,), 2).numpy().tobytes())
+    elif damage == "empty":
+        newest.write_bytes(b"")
+    else:
+        newest.unlink()
+    with caplog.at_level(logging.WARNING):
+        assert load(tmp_path).state["updates"] == 1
+    if damage != "missing":
+        assert "update_000000002.pt is damaged" in caplog.text
+        assert "Falling back to" in caplog.text
+        assert "update_000000001.pt" in caplog.text
+
+
+def test_a_damaged_file_that_was_named_outright_is_an_error(tmp_path: Path) -> None:
+    save_several(tmp_path, [1, 2])
+    newest = tmp_path / "update_000000002.pt"
+    newest.write_bytes(b"")
+    with pytest.raises(CheckpointError, match="update_000000002.pt is damaged"):
+        load(newest)
+
+
+def test_another_format_version_is_an_error_and_not_damage(tmp_path: Path) -> None:
+    save_several(tmp_path, [1])
+    torch.save({"format_version": 99, "state": {}}, tmp_path / "update_000000001.pt")
+    with pytest.raises(CheckpointError, match="format version 99.*reads version 1"):
+        load(tmp_path)
+
+
+# --- which one is meant ------------------------------------------------------------------------
+
+
+def test_run_folder_checkpoints_folder_and_file_all_resolve(tmp_path: Path) -> None:
+    save_several(tmp_path / "checkpoints", [1, 2])
+    newest = tmp_path / "checkpoints" / "update_000000002.pt"
+    for url in (tmp_path, tmp_path / "checkpoints", newest):
+        assert load(url).path == newest
+
+
+def test_latest_wins_over_names_after_resuming_from_an_older_update(tmp_path: Path) -> None:
+    save_several(tmp_path, [10, 20, 30])
+    save_several(tmp_path, [15])
+    assert load(tmp_path).state["updates"] == 15
+    assert names(tmp_path, "update_*.pt") == [f"update_0000000{n}.pt" for n in (15, 20, 30)]
+
+
+def test_the_newest_save_is_latest_and_kept_whatever_the_clock_says(tmp_path: Path) -> None:
+    writer = save_several(tmp_path, [1], keep_last=1)
+    os.utime(tmp_path / "update_000000001.pt", (9e9, 9e9))  # written "in the future"
+    writer.save(state_at(2), updates=2, agent_steps=2)
+    assert names(tmp_path, "*.pt") == ["update_000000002.pt"]
+    save_several(tmp_path, [3], keep_last=3)
+    os.utime(tmp_path / "update_000000002.pt", (9e9, 9e9))
+    assert load(tmp_path).state["updates"] == 3
+
+
+def test_best_is_preferred_on_request_and_used_when_alone(tmp_path: Path) -> None:
+    writer = save_several(tmp_path, [1, 2])
+    writer.save_best(state_at(77))
+    assert load(tmp_path).state["updates"] == 2
+    assert load(tmp_path, prefer_best=True).state["updates"] == 77
+    for path in (*tmp_path.glob("update_*"), tmp_path / "latest"):
+        path.unlink()
+    assert load(tmp_path).state["updates"] == 77
+
+
+def test_a_url_that_leads_nowhere_says_what_was_expected_and_what_there_is(tmp_path: Path) -> None:
+    (tmp_path / "Pong_1" / "checkpoints").mkdir(parents=True)
+    with pytest.raises(CheckpointError, match=r"does not exist. Expected a run folder.*Pong_1"):
+        resolve(tmp_path / "Pnog_1")
+    with pytest.raises(CheckpointError, match="No checkpoint in"):
+        resolve(tmp_path / "Pong_1")
+
+
+# --- retention ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("keep_last", [1, 2, 5])
+def test_the_last_k_are_kept_and_their_replay_with_them(tmp_path: Path, keep_last: int) -> None:
+    writer = CheckpointWriter(tmp_path, keep_last=keep_last)
+    for n in range(1, 5):
+        writer.save(state_at(n), updates=n, agent_steps=n, replay={"n": np.array([n])})
+    kept = [f"update_{n:09d}" for n in range(max(1, 5 - keep_last), 5)]
+    assert names(tmp_path, "*.pt") == [f"{stem}.pt" for stem in kept]
+    assert names(tmp_path, "*.replay") == [f"{stem}.replay" for stem in kept]
+
+
+def test_milestones_are_left_once_per_interval_and_never_dropped(tmp_path: Path) -> None:
+    writer = save_several(tmp_path, [], keep_last=1, milestone_steps=1000, start_steps=1000)
+    for steps in (1400, 1900, 2100, 2900, 5000, 5001):
+        writer.save(state_at(steps), updates=steps, agent_steps=steps)
+    assert names(tmp_path, "step_*") == ["step_000000002100.pt", "step_000000005000.pt"]
+    assert load(tmp_path / "step_000000002100.pt").state["updates"] == 2100
+
+
+def test_replay_contents_come_back_and_absence_is_none(tmp_path: Path) -> None:
+    writer = CheckpointWriter(tmp_path)
+    records = np.arange(100, dtype=np.uint8).reshape(4, 25)
+    with_replay = writer.save(state_at(1), updates=1, agent_steps=1, replay={"records": records})
+    without = writer.save(state_at(2), updates=2, agent_steps=2)
+    replay = load(with_replay).load_replay()
+    assert replay is not None
+    assert np.array_equal(replay["records"], records)
+    assert load(without).load_replay() is None
+
+
+def test_damaged_replay_is_an_error_and_removed_replay_is_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    records = np.arange(100, dtype=np.uint8)
+    path = CheckpointWriter(tmp_path).save(
+        state_at(1), updates=1, agent_steps=1, replay={"records": records}
+    )
+    replay_path = path.with_suffix(".replay")
+    flip_a_byte(replay_path, records.tobytes())
+    with pytest.raises(CheckpointError, match="--load_replay=False"):
+        load(path).load_replay()
+    replay_path.unlink()
+    assert load(path).load_replay() is None
+    assert "start empty" in caplog.text
+
+
+# --- does it fit -------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_of_another_shape_lists_every_difference(tmp_path: Path) -> None:
+    save_several(tmp_path, [1])
+    checkpoint = load(tmp_path)
+    checkpoint.check_spec(SPEC)
+    other = EnvSpec("ALE/Breakout-v5", (3, 84, 84), "uint8", 4, ("NOOP", "LEFT"), 4)
+    with pytest.raises(CheckpointError) as caught:
+        checkpoint.check_spec(other)
+    message = str(caught.value)
+    assert "frame_shape: (1, 84, 84) in the checkpoint, (3, 84, 84) now" in message
+    assert "action_meanings" in message
+    assert "frame_dtype" not in message
+
+
+def test_going_on_in_another_game_of_the_same_shape_is_allowed(tmp_path: Path) -> None:
+    save_several(tmp_path, [1])
+    same_shape = EnvSpec("ALE/Tennis-v5", (1, 84, 84), "uint8", 4, SPEC.action_meanings, 2)
+    load(tmp_path).check_spec(same_shape)

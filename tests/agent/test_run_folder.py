@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import warnings
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from agent import run_folder
+from agent.run_folder import RunFolder, RunLog, safe_name
+from core.errors import ConfigError
+
+NOON = datetime(2024, 2, 3, 12, 0, 1)
+
+
+def test_the_folder_is_named_by_environment_and_time(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "results", "ALE/Pong-v5", now=NOON)
+    assert folder.path == tmp_path / "results" / "ALE-Pong-v5_20240203-120001"
+    assert folder.checkpoints.is_dir()
+
+
+def test_runs_of_the_same_second_get_folders_of_their_own(tmp_path: Path) -> None:
+    made = [RunFolder.create(tmp_path, "Pong", now=NOON).path.name for _ in range(3)]
+    stem = "Pong_20240203-120001"
+    assert made == [stem, f"{stem}_2", f"{stem}_3"]
+
+
+@pytest.mark.parametrize(
+    ("env_id", "expected"),
+    [
+        ("PongNoFrameskip-v4", "PongNoFrameskip-v4"),
+        ("tests.fakes:Counting-v0", "tests.fakes-Counting-v0"),
+        ("A,B", "A-B"),
+        ("../../etc", "etc"),
+        ("///", "run"),
+    ],
+)
+def test_environment_ids_are_made_safe_for_file_names(env_id: str, expected: str) -> None:
+    assert safe_name(env_id) == expected
+
+
+def test_a_results_folder_that_cannot_be_made_is_a_config_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="--results_dir"):
+        RunFolder.create(tmp_path / "file" / "results", "Pong")
+
+
+def test_run_json_says_what_produced_the_numbers_but_no_environment_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_TOKEN", "s3cret-value")
+    folder = RunFolder.create(tmp_path, "Pong")
+    folder.write_run_info(["main.py", "--env=Pong"])
+    text = folder.run_file.read_text()
+    info = json.loads(text)
+    assert info["command_line"] == ["main.py", "--env=Pong"]
+    assert info["versions"]["torch"]
+    assert info["machine"]["cores_usable"] >= 1
+    assert set(info["source"]) == {"commit", "dirty"}
+    assert "s3cret-value" not in text
+    assert "SOME_TOKEN" not in text
+
+
+def test_a_checkout_reports_its_commit_and_whether_it_was_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def git(*arguments: str) -> None:
+        identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+        subprocess.run(["git", "-C", tmp_path, *identity, *arguments], check=True, text=True)
+
+    try:
+        git("init", "--quiet")
+    except FileNotFoundError:
+        pytest.skip("git is not installed")
+    (tmp_path / "code.py").write_text("a = 1\n")
+    git("add", "code.py")
+    git("commit", "--quiet", "--no-verify", "-m", "first")
+    monkeypatch.setattr(run_folder, "PROJECT_ROOT", tmp_path.resolve())
+    clean = run_folder.describe_source()
+    assert len(clean["commit"]) == 40
+    assert clean["dirty"] is False
+    (tmp_path / "code.py").write_text("a = 2\n")
+    assert run_folder.describe_source() == {"commit": clean["commit"], "dirty": True}
+    # A copy inside somebody else's repository must not borrow that repository's commit.
+    (tmp_path / "copy").mkdir()
+    monkeypatch.setattr(run_folder, "PROJECT_ROOT", (tmp_path / "copy").resolve())
+    assert run_folder.describe_source() == {"commit": None, "dirty": None}
+
+
+def test_without_git_a_run_is_only_less_documented(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert run_folder.describe_source() == {"commit": None, "dirty": None}
+
+
+def test_flags_and_summary_round_trip_and_leave_no_temporary_file(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, "Pong")
+    folder.write_flags({"lr": 5e-4, "env": "Pong", "résumé": None})
+    folder.write_summary({"reason": "finished"})
+    assert folder.read_flags() == {"lr": 5e-4, "env": "Pong", "résumé": None}
+    assert sorted(os.listdir(folder.path)) == ["checkpoints", "flags.json", "summary.json"]
+
+
+def test_a_failed_write_keeps_the_previous_file(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, "Pong")
+    folder.write_flags({"lr": 1})
+    with pytest.raises(TypeError):
+        folder.write_flags({"lr": object()})
+    assert folder.read_flags() == {"lr": 1}
+
+
+def test_a_run_with_a_checkpoint_can_be_told_from_one_without(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, "Pong")
+    assert not folder.has_checkpoint()
+    (folder.checkpoints / "best.pt").write_bytes(b"")
+    assert folder.has_checkpoint()
+
+
+def test_the_file_gets_everything_and_the_console_what_was_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log_file = tmp_path / "train.log"
+    with RunLog(log_file, console_level="WARNING"):
+        logging.getLogger("agent.trainer").debug("a detail")
+        logging.getLogger("agent.trainer").warning("a warning")
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            warnings.warn("from a library", stacklevel=1)
+    logging.getLogger("agent.trainer").warning("after the end")
+    text = log_file.read_text()
+    for expected in ("a detail", "a warning", "from a library", "MainProcess/MainThread"):
+        assert expected in text
+    assert "after the end" not in text
+    console = capsys.readouterr().err
+    assert "a warning" in console
+    assert "a detail" not in console
+
+
+def test_a_resumed_run_goes_on_in_the_same_log(tmp_path: Path) -> None:
+    for text in ("first", "second"):
+        with RunLog(tmp_path / "train.log", console_level="ERROR"):
+            logging.getLogger("x").info(text)
+    lines = (tmp_path / "train.log").read_text().splitlines()
+    assert [line.split(": ")[1] for line in lines] == ["first", "second"]
+
+
+@pytest.mark.process
+def test_run_folders_can_be_read_without_loading_torch() -> None:
+    code = "import sys, agent.run_folder; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=run_folder.PROJECT_ROOT)
