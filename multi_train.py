@@ -1,0 +1,153 @@
+"""Train a whole sequence of runs, one after the other, and compare them.
+
+  python multi_train.py --list                          the sequences that come with the program
+  python multi_train.py --sequence=smoke                run one of them (or a .yaml file of yours)
+  python multi_train.py --sequence=smoke --dry_run      only print the runs it would do
+  python multi_train.py --sequence=smoke -- --lr=0.001  what follows -- goes to every main.py
+  python multi_train.py --resume=results/smoke_<time>   go on with what is not done
+  python multi_train.py --report=results/smoke_<time>   draw the tables and the figure again
+
+Each run is a process of its own; one that fails is recorded and passed over. Ctrl-C ends the
+present run cleanly and goes on with the next; twice within 5 seconds stops the sequence, which
+--resume takes up again from the last checkpoints. Results: results/<sequence>_<time>/.
+
+How to write a sequence is told at the top of sequences/plan.py; sequences/*.yaml are examples.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.status import Status
+
+from core.errors import ConfigError
+from option_flags import Flags
+from sequences.curves import RETURN, last_record
+from sequences.plan import Plan, check_flags, load_plan, shipped_plans
+from sequences.report import rich_table, write_report
+from sequences.runner import Interrupts, RunState, SequenceFolder, run_sequence
+
+DEFAULT_SEQUENCE = "compare_replay"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program; return 0 if every run is done, 1 if some are not, 2 for wrong arguments."""
+    console = Console()
+    ours, rest = _split(list(sys.argv[1:] if argv is None else argv))
+    arguments = _parser().parse_args(ours)
+    try:
+        if arguments.list:
+            for name in shipped_plans():
+                console.print(f"[bold]{name}[/]  {load_plan(name).about}")
+            return 0
+        if arguments.report:
+            console.print(rich_table(write_report(SequenceFolder.open(arguments.report))))
+            return 0
+        if arguments.resume:
+            folder = SequenceFolder.open(arguments.resume)
+            folder.arguments += rest
+        else:
+            plan = load_plan(arguments.sequence)
+            check_flags(plan, Flags.model_fields)
+            if arguments.dry_run:
+                _print_plan(console, plan, rest)
+                return 0
+            folder = SequenceFolder.create(Path(arguments.results_dir), plan, rest)
+    except ConfigError as error:
+        print(f"multi_train.py: {error}", file=sys.stderr)
+        return 2
+    return _run(console, folder)
+
+
+def _run(console: Console, folder: SequenceFolder) -> int:
+    waiting = sum(run.status != "done" for run in folder.runs)
+    console.print(f"{folder.path}: {waiting} of {len(folder.runs)} runs to do")
+    with Interrupts().installed() as interrupts, console.status("") as status:
+        run_sequence(folder, interrupts, lambda run, s: _show(console, status, folder, run, s))
+    console.print(rich_table(write_report(folder)))
+    console.print(f"Tables and figure: {folder.path}/table.md, table.csv, comparison.png")
+    unfinished = [run for run in folder.runs if run.status != "done"]
+    for run in unfinished:
+        console.print(f"{run.status}: {run.name} (see {folder.path / run.name / 'output.log'})")
+    if unfinished:
+        console.print(f"To go on: python multi_train.py --resume={folder.path}")
+    return 1 if unfinished else 0
+
+
+def _show(
+    console: Console, status: Status, folder: SequenceFolder, run: RunState, seconds: float
+) -> None:
+    """Show where the present run is: a living line while it runs, a lasting one at its end."""
+    number = next(n for n, each in enumerate(folder.runs, start=1) if each.name == run.name)
+    made = folder.run_folders(run)
+    record = last_record(made[-1].metrics_file) if made else None
+    line = f"{number}/{len(folder.runs)} {run.group}, seed {run.seed}: {_duration(seconds)}"
+    if record is not None:
+        line += f", {record['agent_steps']:,} agent steps"
+        if RETURN in record["values"]:
+            line += f", mean return {record['values'][RETURN]:.1f}"
+    if run.status == "running":
+        status.update(f"{line}  (Ctrl-C skips, twice stops)")
+    else:
+        console.print(f"{run.status:8}{line}", highlight=False)
+
+
+def _duration(seconds: float) -> str:
+    return f"{int(seconds) // 3600}:{int(seconds) // 60 % 60:02d}:{int(seconds) % 60:02d}"
+
+
+def _print_plan(console: Console, plan: Plan, arguments: Sequence[str]) -> None:
+    for number, run in enumerate(plan.runs, start=1):
+        flags = " ".join(f"--{name}={value}" for name, value in run.flags.items())
+        console.print(f"{number:3}  {run.group}, seed {run.seed}", highlight=False)
+        console.print(f"     {flags} {shlex.join(arguments)}", highlight=False, soft_wrap=True)
+
+
+def _split(argv: list[str]) -> tuple[list[str], list[str]]:
+    """Split at `--`: ours before it, main.py's after it."""
+    if "--" not in argv:
+        return argv, []
+    place = argv.index("--")
+    return argv[:place], argv[place + 1 :]
+
+
+def _bool(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither True nor False")
+    return text.lower() == "true"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="multi_train.py",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--sequence",
+        default=DEFAULT_SEQUENCE,
+        help="name of a shipped sequence or path of a .yaml file (default: %(default)s)",
+    )
+    parser.add_argument("--resume", metavar="FOLDER", help="go on with the sequence in this folder")
+    parser.add_argument("--report", metavar="FOLDER", help="only compare what is in this folder")
+    parser.add_argument(
+        "--results_dir", default="results", help="where folders are made (default: %(default)s)"
+    )
+    for name, text in (
+        ("--dry_run", "only print the runs"),
+        ("--list", "list the shipped sequences"),
+    ):
+        parser.add_argument(
+            name, type=_bool, nargs="?", const=True, default=False, metavar="True|False", help=text
+        )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""The learning curve of a run, read back from its `metrics.jsonl`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+RETURN = "episode/return_mean_100"
+BEST = "episode/return_best"
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Mean raw return of the last 100 games over a run; agent_steps strictly increases."""
+
+    agent_steps: np.ndarray  # [n] float64
+    wall_s: np.ndarray  # [n] float64, running time only
+    mean_return: np.ndarray  # [n] float64
+    best: float | None  # best single game
+
+    def at_steps(self, agent_steps: float) -> float:
+        """Return the mean return after this many agent steps, linear between records."""
+        return float(np.interp(agent_steps, self.agent_steps, self.mean_return))
+
+
+def read_curve(metrics_files: Sequence[Path]) -> Curve | None:
+    """Read one run, which may lie in several files if it was begun anew.
+
+    A resumed run goes back to its checkpoint: what it had recorded beyond that is dropped. A last
+    line that was cut by a kill is passed over.
+
+    Returns:
+      The curve, or None if no game was finished.
+    """
+    points: list[tuple[float, float, float]] = []
+    best: float | None = None
+    wall_offset_s = last_wall_s = 0.0
+    for record in _records(metrics_files):
+        values = record["values"]
+        wall_s = float(record["wall_s"])
+        if wall_s < last_wall_s:  # the clock of a new session
+            wall_offset_s += last_wall_s
+        last_wall_s = wall_s
+        steps = float(record["agent_steps"])
+        while points and points[-1][0] >= steps:
+            points.pop()
+        if RETURN in values:
+            points.append((steps, wall_offset_s + wall_s, float(values[RETURN])))
+        if BEST in values:
+            best = max(float(values[BEST]), best if best is not None else -np.inf)
+    if not points:
+        return None
+    agent_steps, seconds, returns = np.array(points, dtype=np.float64).T
+    return Curve(agent_steps, seconds, returns, best)
+
+
+def last_record(metrics_file: Path) -> dict | None:
+    """Return the newest complete record without reading the whole file; None if there is none."""
+    try:
+        with open(metrics_file, "rb") as file:
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - 65_536))  # a record is a few kB
+            lines = file.read().split(b"\n")
+    except OSError:
+        return None
+    for line in reversed(lines[:-1]):  # after the last newline: nothing, or half a record
+        record = _parse(line)
+        if record is not None:
+            return record
+    return None
+
+
+def _records(files: Sequence[Path]) -> list[dict]:
+    records = []
+    for path in files:
+        if path.exists():
+            with open(path, "rb") as file:
+                records += [record for record in map(_parse, file) if record is not None]
+    return records
+
+
+def _parse(line: bytes) -> dict | None:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) and "values" in record else None

@@ -1,0 +1,373 @@
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import multi_train
+from core.errors import ConfigError
+from option_flags import Flags
+from sequences import runner
+from sequences.curves import last_record, read_curve
+from sequences.plan import check_flags, load_plan, parse_plan, shipped_plans
+from sequences.report import compare, interquartile_mean, interval, write_report
+from sequences.runner import Interrupts, SequenceFolder, run_sequence
+
+# Stands in for main.py: the environment id tells it how to behave.
+FAKE_MAIN = """
+import json, pathlib, signal, sys
+arguments = dict(a[2:].partition("=")[::2] for a in sys.argv[1:])
+flags = json.loads(pathlib.Path(arguments["multi_train_overrides"]).read_text())
+print("arguments:", json.dumps(arguments))
+if flags["env"] == "Fail-v0":
+    sys.exit("this environment always fails")
+resumed = arguments["op_mode"] == "train_w_load"
+if resumed:
+    run = pathlib.Path(arguments["load_model_url"])
+else:
+    run = pathlib.Path(arguments["results_dir"]) / (flags["env"] + "_20240101-000000")
+    (run / "checkpoints").mkdir(parents=True)
+start = 300 if resumed else 0
+with open(run / "metrics.jsonl", "a") as file:
+    for steps in range(start + 100, 1001, 100):
+        values = {"episode/return_mean_100": flags["lr"] * steps + flags["seed"],
+                  "episode/return_best": flags["lr"] * steps + 10}
+        file.write(json.dumps({"agent_steps": steps, "frames": 4 * steps, "updates": steps // 10,
+            "episodes": 1, "wall_s": (steps - start) / 100, "values": values}) + "\\n")
+        if flags["env"] == "Wait-v0" and not resumed and steps == 500:
+            break
+if flags["env"] == "Wait-v0" and not resumed:
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    (run / "ready").write_text("")
+    signal.sigwait([signal.SIGINT])
+    (run / "checkpoints" / "update_000000030.pt").write_text("clean")
+"""
+
+
+@pytest.fixture
+def fake_main(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "fake_main.py"
+    path.write_text(FAKE_MAIN)
+    monkeypatch.setattr(runner, "MAIN_PROGRAM", path)
+    monkeypatch.setattr(runner, "POLL_S", 0.02)
+    return path
+
+
+def begin(
+    tmp_path: Path, *envs: str, seeds: tuple[int, ...] = (1,), **grid: list
+) -> SequenceFolder:
+    runs = [{"name": f"{n}-{env}", "flags": {"env": env}} for n, env in enumerate(envs)]
+    data = {"base": {"lr": 0.01}, "seeds": list(seeds), "runs": runs, "grid": grid}
+    plan = parse_plan(data, default_name="test", where="test")
+    return SequenceFolder.create(tmp_path / "results", plan, ["--debug=True"])
+
+
+def statuses(folder: SequenceFolder) -> list[str]:
+    saved = SequenceFolder.open(folder.path)
+    assert saved.runs == folder.runs, "the file and the memory disagree"
+    return [run.status for run in saved.runs]
+
+
+def output_of(folder: SequenceFolder, index: int) -> str:
+    return (folder.path / folder.runs[index].name / "output.log").read_text()
+
+
+# --- plans -------------------------------------------------------------------------------------
+
+
+def test_a_plan_expands_to_groups_times_grid_with_seeds_outermost() -> None:
+    plan = parse_plan(
+        {
+            "base": {"env": "E", "lr": 1},
+            "seeds": [1, 2],
+            "runs": [{"name": "a", "flags": {"lr": 2}}, {"name": "b"}],
+            "grid": {"gamma": [0.9, 0.99]},
+        },
+        default_name="p",
+        where="here",
+    )
+    expected = [
+        (group, seed, lr, gamma)
+        for seed in (1, 2)
+        for group, lr, gamma in [
+            ("a gamma=0.9", 2, 0.9),
+            ("a gamma=0.99", 2, 0.99),
+            ("b gamma=0.9", 1, 0.9),
+            ("b gamma=0.99", 1, 0.99),
+        ]
+    ]
+    assert [(r.group, r.seed, r.flags["lr"], r.flags["gamma"]) for r in plan.runs] == expected
+    assert all(run.flags["seed"] == run.seed for run in plan.runs)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ([], "expected a mapping"),
+        ({"bse": {}}, "unknown key 'bse': did you mean base"),
+        ({"seeds": 3}, "expected a list of integers"),
+        ({"seeds": [True]}, "expected a list of integers"),
+        ({"runs": [{"flags": {}}]}, r"runs\[0\]"),
+        ({"runs": [{"name": "a", "flag": {}}]}, "did you mean flags"),
+        ({"runs": [{"name": "a"}, {"name": "a"}]}, "two groups named 'a'"),
+        ({"grid": {"lr": 0.1}}, "expected a list of values"),
+        ({"base": {"seed": 1}}, "list them under seeds"),
+    ],
+)
+def test_a_malformed_plan_is_refused_by_the_key_that_is_wrong(data: object, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse_plan(data, default_name="p", where="here")
+
+
+def test_an_unknown_flag_is_found_before_the_first_run() -> None:
+    plan = parse_plan({"base": {"batchsize": 1}}, default_name="p", where="here")
+    with pytest.raises(ConfigError, match="batchsize.*did you mean batch_size"):
+        check_flags(plan, ["batch_size", "env"])
+
+
+@pytest.mark.parametrize("name", sorted(shipped_plans()))
+def test_every_run_of_every_shipped_sequence_has_valid_flags(name: str) -> None:
+    for run in load_plan(name).runs:
+        Flags(**run.flags)
+
+
+def test_an_unknown_sequence_lists_those_that_there_are() -> None:
+    with pytest.raises(ConfigError, match="compare_replay, smoke"):
+        load_plan("no_such_sequence")
+
+
+# --- running -----------------------------------------------------------------------------------
+
+
+@pytest.mark.process
+def test_failures_are_recorded_and_passed_over(tmp_path: Path, fake_main: Path) -> None:
+    folder = begin(tmp_path, "Ok-v0", "Fail-v0", "Ok-v0")
+    run_sequence(folder, Interrupts())
+    assert statuses(folder) == ["done", "failed", "done"]
+    assert folder.runs[1].exit_code == 1
+    assert "this environment always fails" in output_of(folder, 1)
+    assert '"debug": "True"' in output_of(folder, 0), "arguments after -- reach main.py"
+
+
+@pytest.mark.process
+def test_one_interrupt_ends_the_present_run_cleanly_and_goes_on(
+    tmp_path: Path, fake_main: Path
+) -> None:
+    folder = begin(tmp_path, "Wait-v0", "Ok-v0")
+    interrupts = Interrupts()
+
+    def interrupt_once_ready(run: runner.RunState, seconds: float) -> None:
+        ready = list(folder.path.glob(f"{run.name}/*/ready"))
+        if ready and run.status == "running" and not interrupts.skip:
+            interrupts.note(signal.SIGINT)
+
+    run_sequence(folder, interrupts, interrupt_once_ready)
+    assert statuses(folder) == ["skipped", "done"]
+    assert list(folder.path.glob("001_*/*/checkpoints/update_000000030.pt")), "no clean save"
+
+
+@pytest.mark.process
+def test_two_interrupts_stop_the_sequence_and_resume_goes_on_with_the_checkpoint(
+    tmp_path: Path, fake_main: Path
+) -> None:
+    folder = begin(tmp_path, "Ok-v0", "Wait-v0", "Ok-v0")
+    interrupts = Interrupts()
+
+    def interrupt_twice_once_ready(run: runner.RunState, seconds: float) -> None:
+        if list(folder.path.glob("*/*/ready")) and not interrupts.stop:
+            interrupts.note(signal.SIGINT)
+            interrupts.note(signal.SIGINT)
+
+    run_sequence(folder, interrupts, interrupt_twice_once_ready)
+    assert statuses(folder) == ["done", "stopped", "waiting"]
+
+    reopened = SequenceFolder.open(folder.path)
+    run_sequence(reopened, Interrupts())
+    assert statuses(reopened) == ["done", "done", "done"]
+    assert '"op_mode": "train_w_load"' in output_of(reopened, 1)
+    assert output_of(reopened, 0).count("arguments:") == 1, "a run that was done was run again"
+    # Steps 400 and 500 were recorded twice: before the interrupt, and after going back to 300.
+    curve = read_curve([made.metrics_file for made in reopened.run_folders(reopened.runs[1])])
+    assert curve is not None
+    assert curve.agent_steps.tolist() == [100.0 * n for n in range(1, 11)]
+
+
+@pytest.mark.process
+def test_a_run_that_ignores_the_interrupt_is_killed_with_its_children(
+    tmp_path: Path, fake_main: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_main.write_text(
+        "import os, pathlib, signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "read_end, write_end = os.pipe()\n"
+        "child = os.fork()\n"
+        "if child:\n"
+        "    run = pathlib.Path(sys.argv[2].partition('=')[2])\n"
+        "    (run / 'ready').write_text(str(child))\n"
+        "os.read(read_end, 1)\n"  # for ever: this process holds the other end itself
+    )
+    monkeypatch.setattr(runner, "GRACE_S", 0.1)
+    folder = begin(tmp_path, "Deaf-v0")
+    interrupts = Interrupts()
+    grandchildren: list[int] = []
+
+    def interrupt_once_ready(run: runner.RunState, seconds: float) -> None:
+        for path in folder.path.glob("*/ready"):
+            if not interrupts.skip and path.read_text():
+                grandchildren.append(int(path.read_text()))
+                interrupts.note(signal.SIGINT)
+
+    run_sequence(folder, interrupts, interrupt_once_ready)
+    assert statuses(folder) == ["skipped"]
+    assert folder.runs[0].exit_code == -signal.SIGKILL
+    (grandchild,) = grandchildren
+    stat = Path(f"/proc/{grandchild}/stat")
+    if stat.exists():  # an orphan that init has not collected yet
+        assert stat.read_text().split()[2] == "Z"
+
+
+def test_interrupts_far_apart_skip_and_close_together_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(runner.time, "monotonic", lambda: now[0])
+    interrupts = Interrupts()
+    interrupts.note(signal.SIGINT)
+    now[0] += 5.1
+    interrupts.note(signal.SIGINT)
+    assert (interrupts.skip, interrupts.stop) == (True, False)
+    now[0] += 4.9
+    interrupts.note(signal.SIGINT)
+    assert interrupts.stop
+
+
+def test_a_termination_stops_at_once_and_handlers_are_put_back() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with Interrupts().installed() as interrupts:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert interrupts.stop
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_folder_without_a_sequence_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="not the folder of a sequence"):
+        SequenceFolder.open(tmp_path)
+
+
+# --- results -----------------------------------------------------------------------------------
+
+
+def write_metrics(path: Path, points: list[tuple[float, float, float]]) -> Path:
+    lines = [
+        json.dumps({"agent_steps": s, "wall_s": w, "values": {"episode/return_mean_100": r}})
+        for s, w, r in points
+    ]
+    path.write_text("\n".join([*lines, '{"agent_steps": 9, "wal']))
+    return path
+
+
+def test_a_resumed_curve_drops_what_lies_beyond_its_checkpoint_and_adds_up_time(
+    tmp_path: Path,
+) -> None:
+    first = write_metrics(tmp_path / "a.jsonl", [(10, 1, 1), (20, 2, 2), (30, 3, 3)])
+    second = write_metrics(tmp_path / "b.jsonl", [(20, 0.5, 5), (40, 1.5, 6)])
+    curve = read_curve([first, second, tmp_path / "absent.jsonl"])
+    assert curve is not None
+    assert curve.agent_steps.tolist() == [10, 20, 40]
+    assert curve.mean_return.tolist() == [1, 5, 6]
+    assert curve.wall_s.tolist() == [1, 3.5, 4.5]
+    assert curve.at_steps(30) == 5.5
+
+
+def test_the_last_record_is_found_behind_a_half_written_line(tmp_path: Path) -> None:
+    path = write_metrics(tmp_path / "a.jsonl", [(n, n, n) for n in range(5000)])
+    record = last_record(path)
+    assert record is not None
+    assert record["agent_steps"] == 4999
+    assert last_record(tmp_path / "absent.jsonl") is None
+
+
+def test_the_interquartile_mean_leaves_out_the_outer_quarters() -> None:
+    # Of 8 sorted values the middle 4 are 3, 4, 5, 6: mean 4.5.
+    assert interquartile_mean(np.array([1000.0, 3, 4, 5, 6, 7, -1000, 2])) == pytest.approx(4.5)
+
+
+def test_the_interval_holds_the_mean_and_needs_two_seeds() -> None:
+    values = np.random.default_rng(0).normal(5.0, 1.0, size=12)
+    bounds = interval(values)
+    assert bounds is not None
+    assert bounds[0] < interquartile_mean(values) < bounds[1]
+    assert interval(values[:1]) is None
+    same = interval(np.full(3, 2.0))
+    assert same is not None
+    assert [float(bound) for bound in same] == [2.0, 2.0]
+
+
+@pytest.mark.process
+def test_groups_are_compared_at_equal_steps_and_written_down(
+    tmp_path: Path, fake_main: Path
+) -> None:
+    folder = begin(tmp_path, "Ok-v0", seeds=(1, 2, 3), lr=[0.01, 0.02])
+    run_sequence(folder, Interrupts())
+    # One run got less far than the others: all are compared where it ended.
+    (short,) = folder.path.glob("001_*/*/metrics.jsonl")
+    short.write_text("".join(short.read_text().splitlines(keepends=True)[:8]))
+    comparison = write_report(folder)
+    assert comparison.agent_steps == 800
+    by_group = {group.group: group for group in comparison.groups}
+    assert by_group["0-Ok-v0 lr=0.01"].scores == pytest.approx((9.0, 10.0, 11.0))
+    assert by_group["0-Ok-v0 lr=0.02"].score == pytest.approx(18.0)
+    markdown = (folder.path / "table.md").read_text()
+    assert markdown.index("lr=0.02") < markdown.index("lr=0.01"), "the best comes first"
+    lines = list(csv.DictReader((folder.path / "table.csv").read_text().splitlines()))
+    assert len(lines) == 6
+    assert math.isclose(float(lines[0]["score"]), 9.0)
+    assert (folder.path / "comparison.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_sequence_without_results_still_has_its_table(tmp_path: Path) -> None:
+    folder = begin(tmp_path, "Ok-v0")
+    assert compare(folder).groups[0].score is None
+    write_report(folder)
+    assert "0/1" in (folder.path / "table.md").read_text()
+
+
+# --- the program -------------------------------------------------------------------------------
+
+
+@pytest.mark.process
+def test_the_program_runs_resumes_and_reports(
+    tmp_path: Path, fake_main: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sequence = tmp_path / "mine.yaml"
+    sequence.write_text("base: {lr: 0.01}\ngrid: {env: [Ok-v0, Fail-v0]}\n")
+    results = tmp_path / "out"
+    assert multi_train.main([f"--sequence={sequence}", f"--results_dir={results}"]) == 1
+    (made,) = results.iterdir()
+    assert made.name.startswith("mine_")
+    shown = capsys.readouterr().out
+    assert "failed" in shown
+    assert "--resume=" in shown
+    fake_main.write_text(FAKE_MAIN.replace("Fail-v0", "Never-v0"))
+    assert multi_train.main([f"--resume={made}"]) == 0
+    assert multi_train.main([f"--report={made}"]) == 0
+
+
+def test_a_dry_run_makes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--sequence=compare_replay", "--dry_run", f"--results_dir={tmp_path / 'out'}"]
+    assert multi_train.main([*arguments, "--", "--lr=0.1"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("seed") >= 21
+    assert "--lr=0.1" in shown
+    assert not (tmp_path / "out").exists()
+
+
+def test_wrong_arguments_end_with_status_2_and_one_sentence(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert multi_train.main(["--sequence=nothing_like_it"]) == 2
+    assert "Traceback" not in capsys.readouterr().err
