@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from agent.models.base import ActorCritic
+from agent.models.base import TORSO_PREFIX, ActorCritic
 from core.unroll import ALIGNMENT_BYTES
 
 
@@ -32,7 +32,7 @@ class FlatWeights:
         self._entries: list[tuple[str, torch.Size, torch.dtype, int, int]] = []
         offset = 0
         for name, tensor in model.state_dict().items():
-            in_torso = name.startswith("body.") and tensor.is_floating_point()
+            in_torso = name.startswith(TORSO_PREFIX) and tensor.is_floating_point()
             dtype = torso_dtype if in_torso else tensor.dtype
             nbytes = tensor.numel() * dtype.itemsize
             self._entries.append((name, tensor.shape, dtype, offset, nbytes))

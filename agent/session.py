@@ -26,6 +26,7 @@ from agent.trainer import INTERRUPTED, Summary, Trainer
 from core.errors import CheckpointError, ConfigError, PlatformError
 from metrics.charts import draw_run
 from metrics.console import ConsoleSink, Goal
+from metrics.rewind import rewind
 from metrics.sinks import JsonLinesSink, Sink, Tee, TensorBoardSink, TextFilesSink
 from option_flags import Flags, parse
 from transport.ring import UnrollRing
@@ -136,10 +137,8 @@ class Session:
         if folder is None or self.checkpoint is None:
             folder = RunFolder.create(flags.results_dir, flags.env)
         else:
-            folder.rewind(
-                updates=int(self.checkpoint.state["tally"]["updates"]),
-                agent_steps=int(self.checkpoint.state["tally"]["agent_steps"]),
-            )
+            tally = self.checkpoint.state["tally"]
+            rewind(folder.path, updates=tally["updates"], agent_steps=tally["agent_steps"])
         folder.write_flags(flags.to_json())
         folder.write_run_info([sys.argv[0], *self.argv])
         console = ConsoleSink(Goal(flags.env, str(folder.path), flags.environment_max_steps))

@@ -1,0 +1,175 @@
+"""How near a real run comes to what its parts allow.
+
+    python benchmarks/bench_end_to_end.py --config=queue --seconds=60
+
+Measures emulation, inference, learning (and scoring, for attentive and elite replay) alone, each on
+all cores at once; the bound is what the machine could do if nothing else cost anything: no
+hand-over, no sampling, no Python in between, no waiting. Then it trains for real and reports the
+share of the bound that was reached. Parts are measured before and after the run, and the faster
+of the two counts, so that a change of the machine's speed does not flatter the run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from core.allocator import environment_to_restart_with  # noqa: E402
+
+QUEUE = {"type": "queue", "capacity": 16}
+REPLAYS: dict[str, list[dict[str, Any]]] = {
+    "queue": [{**QUEUE, "sample_ratio": 1.0}],
+    "mixed": [
+        {**QUEUE, "sample_ratio": 0.5},
+        {"type": "standard", "capacity": 1000, "sample_ratio": 0.5},
+    ],
+    "attentive": [
+        {**QUEUE, "sample_ratio": 0.5},
+        {
+            "type": "attentive",
+            "capacity": 1000,
+            "sample_ratio": 0.5,
+            "lambda_batch_multiplier": 6,
+            "alfa_annealing_factor": 2.0,
+        },
+    ],
+    "elite": [
+        {**QUEUE, "sample_ratio": 0.5},
+        {
+            "type": "elite",
+            "capacity": 1000,
+            "sample_ratio": 0.5,
+            "lambda_batch_multiplier": 6,
+            "alfa_annealing_factor": 2.0,
+        },
+    ],
+}
+WARM_UP_SHARE = 0.25  # of the run: start of processes, filling of buffers
+CANDIDATES_PER_REPLAYED = 6  # lambda
+
+
+def parse() -> argparse.Namespace:
+    """Read the options of the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--config", default="all", choices=["all", *REPLAYS])
+    parser.add_argument("--seconds", type=float, default=60.0, help="length of each real run")
+    parser.add_argument("--part_seconds", type=float, default=6.0, help="length of each part")
+    parser.add_argument("--env", default="PongNoFrameskip-v4")
+    parser.add_argument("--repeats", type=int, default=1, help="real runs; the median counts")
+    parser.add_argument(
+        "flags", nargs="*", help="more flags of main.py, after --, e.g. -- --model=resnet"
+    )
+    return parser.parse_args()
+
+
+def flag_values(config: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Return the flags of a configuration, as option_flags.Flags takes them."""
+    more = dict(flag.removeprefix("--").split("=", 1) for flag in options.flags)
+    return {"env": options.env, "seed": 1, "replay_parameters": REPLAYS[config], **more}
+
+
+def measure_parts(config: str, values: dict[str, Any], seconds: float) -> dict[str, float]:
+    """Return machine microseconds per unit of each part that the configuration needs."""
+    from agent.machine import cpu_count
+    from benchmarks.parts import PARTS, machine_us
+
+    wanted = [part for part in PARTS if part != "scoring" or config in ("attentive", "elite")]
+    return {part: machine_us(part, values, cpu_count(), seconds) for part in wanted}
+
+
+def cost_per_step(config: str, parts: dict[str, float]) -> dict[str, float]:
+    """Return machine microseconds per *new* agent step, of each part."""
+    ratio = sum(b["sample_ratio"] for b in REPLAYS[config] if b["type"] != "queue")
+    learned_per_new = 1 / (1 - ratio)  # each batch has so many steps for one new one
+    replayed_per_new = learned_per_new - 1
+    factors = {
+        "emulation": 1.0,
+        "inference": 1.0,
+        "hand-over": 1.0,
+        "sampling": learned_per_new,
+        "scoring": CANDIDATES_PER_REPLAYED * replayed_per_new,
+        "learning": learned_per_new,
+    }
+    return {part: us * factors[part] for part, us in parts.items()}
+
+
+def bound(costs: dict[str, float]) -> float:
+    """Return agent steps per second if only the indispensable parts cost anything."""
+    free = ("hand-over", "sampling")
+    return 1e6 / sum(us for part, us in costs.items() if part not in free)
+
+
+def real_run(values: dict[str, Any], seconds: float) -> tuple[float, float]:
+    """Train in a process of its own; return (agent steps per second, peak memory in MB)."""
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = [
+            f"--{name}={json.dumps(value) if isinstance(value, list) else value}"
+            for name, value in values.items()
+        ]
+        command = [
+            sys.executable, str(ROOT / "main.py"), "--op_mode=train", *arguments,
+            f"--results_dir={folder}", f"--training_seconds={seconds}", "--log_interval_s=1",
+            "--tensorboard=False", "--charts=False", "--basic_verbose=False",
+        ]  # fmt: skip
+        subprocess.run(command, check=True, cwd=ROOT, timeout=seconds + 120)
+        (path,) = Path(folder).glob("*/metrics.jsonl")
+        records = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    steady = [r for r in records if r["wall_s"] >= WARM_UP_SHARE * seconds]
+    first, last = steady[0], steady[-2]  # the last one is written while stopping
+    speed = (last["agent_steps"] - first["agent_steps"]) / (last["wall_s"] - first["wall_s"])
+    memory = max(r["values"].get("system/memory_mb", 0.0) for r in records)
+    return speed, memory
+
+
+def run_config(config: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Measure one configuration and print its table."""
+    values = flag_values(config, options)
+    before = measure_parts(config, values, options.part_seconds)
+    runs = [real_run(values, options.seconds) for _ in range(options.repeats)]
+    after = measure_parts(config, values, options.part_seconds)
+    parts = {part: min(before[part], after[part]) for part in before}
+    costs = cost_per_step(config, parts)
+    limit = bound(costs)
+    speed = statistics.median(speed for speed, _ in runs)
+    print(f"\n{config}: {options.env}")
+    print(f"{'part':<12}{'us of the machine per unit':>28}{'per new agent step':>22}")
+    for part, us in parts.items():
+        print(f"{part:<12}{us:>28.1f}{costs[part]:>22.1f}")
+    print(f"bound {limit:.0f} agent steps/s, reached {speed:.0f} ({100 * speed / limit:.0f} %)")
+    return {
+        "config": config,
+        "env": options.env,
+        "sps": round(speed, 1),
+        "sps_runs": [round(speed, 1) for speed, _ in runs],
+        "bound_sps": round(limit, 1),
+        "fraction": round(speed / limit, 3),
+        "peak_memory_mb": round(max(memory for _, memory in runs)),
+        "parts_us": {part: round(us, 1) for part, us in parts.items()},
+    }
+
+
+def main() -> None:
+    """Run the benchmark; the last lines are JSON, one per configuration."""
+    options = parse()
+    configs = list(REPLAYS) if options.config == "all" else [options.config]
+    results = [run_config(config, options) for config in configs]
+    print()
+    for result in results:
+        print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    environment = environment_to_restart_with()
+    if environment is not None:
+        os.execve(sys.executable, [sys.executable, *sys.argv], environment)
+    main()

@@ -1,0 +1,30 @@
+"""Blueprints of small runs for the tests of the moving parts of agent/."""
+
+from agent.assembly import Blueprint
+from option_flags import Flags
+
+COUNTING = "tests.fakes:tests/Counting-v0"
+INFINITE = "tests.fakes:tests/Infinite-v0"
+
+QUEUE_AND_STANDARD = [
+    {"type": "queue", "capacity": 4, "sample_ratio": 0.5},
+    {"type": "standard", "capacity": 40, "sample_ratio": 0.5},
+]
+
+
+def make_blueprint(env=COUNTING, **values):
+    defaults = {
+        "env": env,
+        "seed": 1,
+        "model": "auto",
+        "precision": "fp32",
+        "r_f_steps": 5,
+        "batch_size": 4,
+        "worker_count": 1,
+        "envs_per_worker": 3,
+        "replay_parameters": QUEUE_AND_STANDARD,
+        "clip_rewards": False,
+        "feature_out_layer_size": 16,
+        "learner_thread_count": 1,
+    }
+    return Blueprint.draw(Flags(**{**defaults, **values}))

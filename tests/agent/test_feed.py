@@ -1,0 +1,123 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.feed import Feed, restack, stale_frames
+from core.spec import EnvSpec
+from core.unroll import UnrollSchema
+from replay.codec import Plain
+from replay.item import Draw, Item
+
+
+def restack_loops(frames, first, depth):
+    """Row by row: walk back from the newest frame, and stop at the row that starts an episode."""
+    rows, size = first.shape
+    stacks = np.zeros((rows, size, depth, *frames.shape[2:]), frames.dtype)
+    for b in range(size):
+        for t in range(rows):
+            for back in range(depth):
+                stacks[t, b, depth - 1 - back] = frames[t + depth - 1 - back, b]
+                if t - back >= 0 and first[t - back, b]:
+                    break
+    return stacks.reshape(rows, size, depth * frames.shape[2], *frames.shape[3:])
+
+
+@given(
+    st.integers(1, 4),
+    st.lists(st.lists(st.booleans(), min_size=6, max_size=6), min_size=1, max_size=3),
+)
+def test_stacks_equal_the_plain_loop_and_never_reach_over_a_reset(depth, columns):
+    first = np.array(columns).T  # [T+1, B]
+    rows, size = first.shape
+    draw = np.random.default_rng(0)
+    frames = draw.integers(1, 255, (rows + depth - 1, size, 1, 2, 3), np.uint8)
+    # Frames from before row 0 are cut by the environment itself if row 0 starts an episode.
+    frames[: depth - 1, first[0]] = 0
+    obs = restack(torch.from_numpy(frames), depth).numpy()
+    row, column, position = stale_frames(first, depth)
+    obs.reshape(rows, size, depth, 1, 2, 3)[row, column, position] = 0
+    np.testing.assert_array_equal(obs, restack_loops(frames, first, depth))
+
+
+def make_draws(schema, count, first=None):
+    records = schema.allocate(count)
+    unroll = schema.unroll(records)
+    draw = np.random.default_rng(1)
+    unroll.frames[...] = draw.integers(1, 255, unroll.frames.shape)
+    unroll.first[...] = False if first is None else first
+    unroll.action[...] = draw.integers(0, 3, unroll.action.shape)
+    for name in ("reward", "behaviour_params", "behaviour_value"):
+        getattr(unroll, name)[...] = draw.standard_normal(getattr(unroll, name).shape)
+    unroll.terminated[...] = draw.random(unroll.terminated.shape) < 0.5
+    for name in ("worker_id", "seq", "task_id"):
+        getattr(unroll, name)[...] = 0
+    unroll.env_id[...] = np.arange(count)
+    unroll.version[...] = 10 + np.arange(count)
+    codec = Plain()
+    return [
+        Draw(Item(i, codec.encode(r), codec, 10 + i, 20 + i), i % 2, r, i % 2 == 0)
+        for i, r in enumerate(records)
+    ]
+
+
+def test_a_batch_has_every_field_of_every_draw_in_its_column():
+    spec = EnvSpec("x", (1, 4, 5), "uint8", 3, ("a", "b", "c"), 4)
+    schema = UnrollSchema(spec, 6)
+    draws = make_draws(schema, 4)
+    batch = Feed(schema, torch.device("cpu")).compose(draws, update=30)
+    assert batch.obs.shape == (7, 4, 3, 4, 5)
+    for b, draw in enumerate(draws):
+        unroll = schema.unroll(draw.record)
+        for name in ("action", "reward", "terminated", "behaviour_params", "first"):
+            np.testing.assert_array_equal(getattr(batch, name)[:, b].numpy(), getattr(unroll, name))
+    assert batch.version.tolist() == [10, 11, 12, 13]
+    assert batch.age.tolist() == [10, 9, 8, 7]
+    assert batch.source.tolist() == [0, 1, 0, 1]
+    assert batch.is_online.tolist() == [True, False, True, False]
+
+
+def test_a_batch_does_not_change_the_replay():
+    spec = EnvSpec("x", (1, 4, 5), "uint8", 3, ("a", "b", "c"), 4)
+    schema = UnrollSchema(spec, 6)
+    first = np.zeros((4, 7), bool)
+    first[1, 3] = True
+    draws = make_draws(schema, 4, first)
+    before = [draw.record.copy() for draw in draws]
+    batch = Feed(schema, torch.device("cpu")).compose(draws, update=30)
+    assert (batch.obs[3, 1, :2] == 0).all()  # the reset cut the two older frames
+    batch.obs.fill_(0)
+    for draw, record in zip(draws, before, strict=True):
+        np.testing.assert_array_equal(draw.record, record)
+
+
+@pytest.mark.parametrize("env", ["PongNoFrameskip-v4", "BreakoutNoFrameskip-v4"])
+def test_stacks_of_the_batch_are_the_ones_that_the_agent_saw(env):
+    """Real games: rebuild the stacks of many unrolls and compare with what the actor was shown."""
+    from agent.worker import WorkerBody
+    from tests.agent.runs import make_blueprint
+    from tests.agent.test_rollout import make_board
+
+    blueprint = make_blueprint(
+        env, r_f_steps=20, envs_per_worker=2, max_episode_frames=200, frame_scale_resolution=(42, 42),
+        model="resnet",
+    )  # fmt: skip
+    body = WorkerBody(blueprint.workers()[0], make_board(blueprint))
+    seen = []
+    act = body.rollout._actor.act
+    body.rollout._actor.act = lambda stacks: (seen.append(stacks.copy()), act(stacks))[1]
+    feed = Feed(blueprint.schema, torch.device("cpu"))
+    codec = Plain()
+    resets = 0
+    for _ in range(8):
+        seen.clear()
+        block = blueprint.schema.allocate(2)
+        body.collect(block)
+        draws = [Draw(Item(0, codec.encode(r), codec, 0, 0), 0, r, True) for r in block]
+        batch = feed.compose(draws, 0)
+        resets += int(batch.first.sum())
+        shown = np.stack(seen).reshape(20, 2, 4, 42, 42)
+        np.testing.assert_array_equal(batch.obs[:-1].numpy(), shown)
+    assert resets > 4
+    body.close()

@@ -1,0 +1,128 @@
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+
+from agent.pool import ProcessPool, SerialPool
+from core.errors import WorkerDied
+from tests.agent.runs import make_blueprint
+from tests.agent.test_rollout import make_board
+
+pytestmark = pytest.mark.process
+DEADLINE_S = 50
+
+
+def gather(pool, blocks):
+    """(worker, seq, records) of the next `blocks` blocks, released at once."""
+    taken, deadline = [], time.monotonic() + DEADLINE_S
+    while len(taken) < blocks:
+        assert time.monotonic() < deadline, f"only {len(taken)} of {blocks} blocks came"
+        for block in pool.poll(0.5):
+            taken.append((block.worker_id, block.records.copy()))
+            block.release()
+    return taken
+
+
+@pytest.fixture
+def make_pool():
+    pools = []
+
+    def make(blueprint, max_restarts=2):
+        pool = ProcessPool(
+            blueprint.workers(), make_board(blueprint), slots=2, max_restarts=max_restarts
+        )
+        pools.append(pool)
+        pool.start()
+        return pool
+
+    yield make
+    for pool in pools:
+        pool.stop(3.0)
+
+
+def sequences(blueprint, taken):
+    by_env = {}
+    for worker, records in taken:
+        unroll = blueprint.schema.unroll(records)
+        for env, seq in zip(unroll.env_id.tolist(), unroll.seq.tolist(), strict=True):
+            by_env.setdefault((worker, env), []).append(seq)
+    return by_env
+
+
+def test_a_process_pool_with_one_worker_yields_the_bytes_of_the_serial_pool(make_pool):
+    blueprint = make_blueprint()
+    pool = make_pool(blueprint)
+    serial = SerialPool(blueprint.workers(), make_board(blueprint))
+    serial.start()
+    for _, records in gather(pool, 6):
+        np.testing.assert_array_equal(records, serial.poll(0.0)[0].records)
+    serial.stop(0.0)
+
+
+def test_per_environment_seq_arrives_without_gap_or_repetition_unless_a_worker_died(
+    make_pool, caplog
+):
+    blueprint = make_blueprint(worker_count=2)
+    pool = make_pool(blueprint)
+    taken = gather(pool, 12)
+    while {worker for worker, _ in taken} != {0, 1}:
+        taken += gather(pool, 1)
+    for seqs in sequences(blueprint, taken).values():
+        assert seqs == list(range(len(seqs)))
+
+    victim = pool._members[0].process
+    os.kill(victim.pid, signal.SIGKILL)
+    after = []
+    deadline = time.monotonic() + DEADLINE_S
+    while pool.restarts == 0 or not any(worker == 0 for worker, _ in after[-4:]):
+        assert time.monotonic() < deadline
+        after += gather(pool, 1)
+    assert "worker 0" in caplog.text
+    assert "killed by signal 9" in caplog.text
+    both = sequences(blueprint, taken + after)
+    for env in range(3):
+        undisturbed = both[1, env]
+        assert undisturbed == list(range(len(undisturbed)))
+        lives = both[0, env]
+        restart = lives.index(0, 1)  # the second life counts from 0 again
+        assert lives == [*range(restart), *range(len(lives) - restart)]
+
+
+def test_a_restarted_worker_plays_other_games(make_pool):
+    blueprint = make_blueprint()
+    pool = make_pool(blueprint)
+    (_, before), *_ = gather(pool, 2)
+    os.kill(pool._members[0].process.pid, signal.SIGKILL)
+    after = None
+    while pool.restarts == 0 or after is None:
+        _, after = gather(pool, 1)[0]
+        if int(blueprint.schema.unroll(after).seq[0]) != 0:
+            after = None
+    first_frames = [blueprint.schema.unroll(records).frames[:, 0] for records in (before, after)]
+    assert not np.array_equal(*first_frames)
+
+
+def test_workers_that_keep_dying_end_the_run_with_their_last_words(make_pool):
+    from dataclasses import replace
+
+    blueprint = make_blueprint()
+    board = make_board(blueprint)
+    broken = [replace(config, seed="not a number") for config in blueprint.workers()]
+    pool = ProcessPool(broken, board, slots=2, max_restarts=1)
+    pool.start()
+    deadline = time.monotonic() + DEADLINE_S
+    with pytest.raises(WorkerDied, match="(?s)left with exit code 1.*ValueError.*giving up"):
+        while time.monotonic() < deadline:
+            pool.poll(0.5)
+    pool.stop(3.0)
+
+
+def test_after_stop_no_child_process_is_left(make_pool):
+    pool = make_pool(make_blueprint(worker_count=2))
+    gather(pool, 2)
+    processes = [member.process for member in pool._members]
+    pool.stop(3.0)
+    assert [process.is_alive() for process in processes] == [False, False]
+    pool.stop(3.0)  # a second time does no harm

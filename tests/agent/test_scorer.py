@@ -1,0 +1,70 @@
+import numpy as np
+import pytest
+import torch
+
+from agent.scorer import Scorer
+from tests.agent.runs import make_blueprint
+from transport.weights import WeightBoard
+
+ELITE = [
+    {"type": "queue", "capacity": 4, "sample_ratio": 0.5},
+    {"type": "elite", "capacity": 40, "sample_ratio": 0.5},
+]
+
+
+@pytest.fixture
+def parts():
+    from agent.worker import WorkerBody
+
+    blueprint = make_blueprint(
+        "PongNoFrameskip-v4", replay_parameters=ELITE, r_f_steps=8, max_episode_frames=160,
+        frame_scale_resolution=(42, 42), model="resnet",
+    )  # fmt: skip
+    board = WeightBoard(blueprint.acting_weights.nbytes)
+    learner = blueprint.learner()
+    with board.write(0) as block:
+        blueprint.acting_weights.pack(learner.model, block)
+    body = WorkerBody(blueprint.workers()[0], board)
+    records = []
+    for _ in range(6):
+        block = blueprint.schema.allocate(3)
+        body.collect(block)
+        records += list(block)
+    body.close()
+    model, _ = blueprint.acting_model()
+    scorer = Scorer(
+        model, blueprint.acting_weights, board, blueprint.schema, torch.device("cpu")
+    )
+    return blueprint, board, learner, records, scorer
+
+
+def test_unchanged_weights_give_the_features_that_were_stored(parts):
+    blueprint, _, _, records, scorer = parts
+    rows = np.arange(8)
+    now = scorer.evaluate(records, rows)
+    assert now.features.shape == (18, 8, 16)
+    assert any(blueprint.schema.unroll(r).first[1:8].any() for r in records)  # resets inside
+    for record, features, params in zip(records, now.features, now.params, strict=True):
+        unroll = blueprint.schema.unroll(record)
+        np.testing.assert_allclose(features, unroll.features, rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(params, unroll.behaviour_params, atol=1e-5)
+
+
+def test_some_rows_give_what_all_rows_give_there(parts):
+    _, _, _, records, scorer = parts
+    every = scorer.evaluate(records, np.arange(9))
+    for rows in (np.array([8]), np.array([0, 3, 6])):
+        some = scorer.evaluate(records, rows)
+        np.testing.assert_allclose(some.features, every.features[:, rows], atol=1e-5)
+        np.testing.assert_allclose(some.params, every.params[:, rows], atol=1e-5)
+
+
+def test_new_weights_on_the_board_change_the_scores(parts):
+    blueprint, board, learner, records, scorer = parts
+    before = scorer.evaluate(records, np.arange(8)).features
+    with torch.no_grad():
+        for parameter in learner.model.parameters():
+            parameter.add_(0.05)
+    with board.write(1) as block:
+        blueprint.acting_weights.pack(learner.model, block)
+    assert not np.allclose(before, scorer.evaluate(records, np.arange(8)).features)

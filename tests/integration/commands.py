@@ -1,0 +1,97 @@
+"""Runs main.py as a user would, in a process of its own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+QUIET = ("--tensorboard=False", "--charts=False", "--log_interval_s=0.5")
+# Small enough that every run of the tests is over in seconds.
+SMALL = (
+    "--env=CartPole-v1", "--seed=3", "--worker_count=2", "--envs_per_worker=2", "--r_f_steps=5",
+    "--batch_size=4", "--feature_out_layer_size=16", "--training_fill_in_factor=0.01",
+    "--learner_thread_count=1",
+)  # fmt: skip
+
+
+def start(results, *flags):
+    return subprocess.Popen(
+        [sys.executable, "main.py", f"--results_dir={results}", *QUIET, *flags],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+
+
+def run(results, *flags, timeout=55):
+    process = start(results, *flags)
+    try:
+        output, _ = process.communicate(timeout=timeout)
+    finally:
+        process.kill()
+    return process.returncode, output
+
+
+def only_run(results):
+    (folder,) = [path for path in Path(results).iterdir() if path.is_dir()]
+    return folder
+
+
+def records(folder):
+    lines = (folder / "metrics.jsonl").read_text("utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def wait_for_records(results, count, deadline_s=45):
+    """Wait until a run has written this many records with updates; return its folder."""
+    deadline = time.monotonic() + deadline_s
+    while time.monotonic() < deadline:
+        folders = list(Path(results).glob("*/metrics.jsonl"))
+        if folders:
+            text = folders[0].read_text("utf-8")
+            written = [json.loads(x) for x in text.splitlines(keepends=True) if x.endswith("\n")]
+            if sum(record["updates"] > 0 for record in written) >= count:
+                return folders[0].parent
+        time.sleep(0.05)
+    raise AssertionError(f"the run did not write {count} records in {deadline_s} s")
+
+
+def descendants(pid):
+    import psutil
+
+    return psutil.Process(pid).children(recursive=True)
+
+
+def interrupt(process, number=signal.SIGINT, limit_s=10.0):
+    """Send a signal; return the exit status and the output. Fails if it takes too long."""
+    children = descendants(process.pid)
+    began = time.monotonic()
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=limit_s)
+    took = time.monotonic() - began
+    deadline = time.monotonic() + 2
+    while any(child.is_running() for child in children) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not [child for child in children if child.is_running()], "processes were left behind"
+    return process.returncode, output, took
+
+
+def comparable(folder):
+    """All records but for what depends on the clock."""
+    timed = ("throughput/", "system/", "workers/", "ring/", "cache/")
+    result = []
+    for record in records(folder):
+        values = {
+            name: value
+            for name, value in record.pop("values").items()
+            if not name.startswith(timed) and not name.endswith("_s")
+        }
+        record.pop("wall_s")
+        result.append({**record, **values})
+    return result

@@ -1,0 +1,83 @@
+import pytest
+import torch
+
+from agent.checkpoint import load
+from tests.integration.commands import SMALL, comparable, only_run, run
+
+REPLAYS = {
+    "standard": '[{"type":"queue","capacity":2,"sample_ratio":0.5},'
+    '{"type":"standard","capacity":50,"sample_ratio":0.5}]',
+    "elite": '[{"type":"queue","capacity":1,"sample_ratio":0.5},'
+    '{"type":"elite","capacity":50,"sample_ratio":0.25},'
+    '{"type":"attentive","capacity":50,"sample_ratio":0.25}]',
+}
+
+
+def trained(results, steps, *flags):
+    status, output = run(
+        results, *SMALL, "--reproducible=True", f"--environment_max_steps={steps}", *flags
+    )
+    assert status == 0, output
+    return only_run(results)
+
+
+def assert_same_weights(one, other):
+    ours, theirs = (load(folder).state["learner"] for folder in (one, other))
+    assert ours["model"].keys() == theirs["model"].keys()
+    for name, tensor in ours["model"].items():
+        assert torch.equal(tensor, theirs["model"][name]), name
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("replay", REPLAYS)
+def test_same_seed_serial_pool_gives_identical_metrics_and_resume_equals_running_on(
+    tmp_path, replay
+):
+    flags = (f"--replay_parameters={REPLAYS[replay]}", "--save_model_period=20")
+    straight = trained(tmp_path / "a", 1200, *flags)
+    again = trained(tmp_path / "b", 1200, *flags)
+    assert len(comparable(straight)) > 20
+    assert comparable(straight) == comparable(again)
+
+    halfway = trained(tmp_path / "c", 600, *flags)
+    assert len(comparable(halfway)) < len(comparable(straight))
+    status, output = run(
+        tmp_path / "c", "--op_mode=train_w_load", f"--load_model_url={halfway}",
+        "--environment_max_steps=1200",
+    )  # fmt: skip
+    assert status == 0, output
+    assert comparable(halfway) == comparable(straight)
+    assert_same_weights(straight, halfway)
+
+
+@pytest.mark.process
+def test_another_seed_gives_another_run(tmp_path):
+    one = trained(tmp_path / "a", 600)
+    other = trained(tmp_path / "b", 600, "--seed=4")
+    assert comparable(one) != comparable(other)
+
+
+@pytest.mark.slow
+@pytest.mark.process
+@pytest.mark.timeout(600)
+def test_on_pong_training_to_2n_equals_training_to_n_and_resuming_to_2n(tmp_path):
+    flags = (
+        "--env=PongNoFrameskip-v4", "--seed=3", "--reproducible=True", "--r_f_steps=20",
+        "--envs_per_worker=4", "--training_fill_in_factor=0.01",
+    )  # fmt: skip
+    folders = []
+    for name, steps in (("a", 4000), ("b", 2000)):
+        status, output = run(
+            tmp_path / name, *flags, f"--environment_max_steps={steps}", timeout=280
+        )
+        assert status == 0, output
+        folders.append(only_run(tmp_path / name))
+    straight, halfway = folders
+    status, output = run(
+        tmp_path / "b", "--op_mode=train_w_load", f"--load_model_url={halfway}",
+        "--environment_max_steps=4000", timeout=280,
+    )  # fmt: skip
+    assert status == 0, output
+    assert len(comparable(straight)) > 20
+    assert comparable(halfway) == comparable(straight)
+    assert_same_weights(straight, halfway)

@@ -1,0 +1,259 @@
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from agent.checkpoint import load
+from metrics.record import check_declared
+from tests.integration.commands import (
+    ROOT,
+    SMALL,
+    descendants,
+    interrupt,
+    only_run,
+    records,
+    run,
+    start,
+    wait_for_records,
+)
+
+pytestmark = pytest.mark.process
+STEPS = "--environment_max_steps=3000"
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """One finished run that several tests look at."""
+    results = tmp_path_factory.mktemp("finished")
+    status, output = run(results, *SMALL, STEPS, "--charts=True", "--tensorboard=True")
+    assert status == 0, output
+    return only_run(results), output
+
+
+def test_a_run_writes_all_its_files(finished):
+    folder, output = finished
+    names = {path.name for path in folder.iterdir()}
+    assert {
+        "flags.json", "run.json", "metrics.jsonl", "train.log", "summary.json", "checkpoints",
+        "Scores.txt", "Episode_steps.txt", "Train_time.txt", "Loss_file.txt", "lr_file.txt",
+        "max_reward_file.txt", "training_summary.txt",
+    } <= names  # fmt: skip
+    assert any(name.startswith("events.out.tfevents") for name in names)
+    assert list(folder.rglob("*.png"))
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["reason"] == "steps"
+    assert summary["agent_steps"] >= 3000
+    assert f"--load_model_url={folder}" in output  # says how to go on
+
+
+def test_each_metric_written_is_declared(finished):
+    folder, _ = finished
+    names = {name for record in records(folder) for name in record["values"]}
+    assert len(names) > 30
+    for name in names:
+        check_declared(name)
+
+
+def test_no_environment_variable_is_written(finished):
+    folder, _ = finished
+    text = (folder / "run.json").read_text() + (folder / "flags.json").read_text()
+    for name in ("PATH", "HOME", "OMP_NUM_THREADS", "MALLOC_"):
+        assert f'"{name}' not in text
+
+
+def test_scores_hold_every_game_once(finished):
+    folder, _ = finished
+    games = (folder / "Scores.txt").read_text().splitlines()
+    assert len(games) == records(folder)[-1]["episodes"] > 5
+
+
+def test_a_run_can_be_resumed_in_its_folder_and_in_a_new_one(tmp_path):
+    status, output = run(tmp_path, *SMALL, "--environment_max_steps=1500")
+    assert status == 0, output
+    folder = only_run(tmp_path)
+    before = records(folder)[-1]
+    resume = ("--op_mode=train_w_load", f"--load_model_url={folder}")
+    status, output = run(tmp_path, *resume, "--environment_max_steps=2500")
+    assert status == 0, output
+    assert only_run(tmp_path) == folder
+    after = records(folder)[-1]
+    for counter in ("agent_steps", "updates", "episodes", "wall_s"):
+        assert after[counter] > before[counter]
+    assert json.loads((folder / "flags.json").read_text())["seed"] == 3
+    status, output = run(
+        tmp_path, *resume, "--environment_max_steps=3500", "--new_run_folder=True"
+    )
+    assert status == 0, output
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_test_mode_plays_whole_games_and_needs_nothing_but_the_run(finished, tmp_path):
+    folder, _ = finished
+    status, output = run(
+        tmp_path, "--op_mode=test", f"--load_model_url={folder}", "--test_episode_count=6"
+    )
+    assert status == 0, output
+    report = json.loads(next(folder.glob("test_*.json")).read_text())
+    assert report["episodes"] == 6
+    assert report["env"] == "CartPole-v1"
+    assert report["distinct_games"] == 6
+    assert report["min"] <= report["median"] <= report["max"]
+    rows = next(folder.glob("test_*.csv")).read_text().splitlines()
+    assert len(rows) == 7
+    assert "mean" in output
+    assert not list(tmp_path.iterdir())
+
+
+def test_render_records_a_film_where_there_is_no_display(finished, tmp_path, monkeypatch):
+    monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    folder, _ = finished
+    status, output = run(
+        tmp_path, "--op_mode=test", f"--load_model_url={folder}", "--test_episode_count=1",
+        "--render=True", "--greedy=True",
+    )  # fmt: skip
+    assert status == 0, output
+    (film,) = folder.glob("*.mp4")
+    assert film.stat().st_size > 1000
+    assert str(film) in output
+
+
+MISTAKES = {
+    "unknown flag": (["--worker_cuont=2"], "did you mean --worker_count"),
+    "unknown game": (["--env=PongoNoFrameskip-v4"], "PongNoFrameskip-v4"),
+    "ratio sum": (
+        ['--replay_parameters=[{"type":"queue","capacity":1,"sample_ratio":0.7}]'],
+        "sums to 0.7",
+    ),
+    "missing checkpoint": (
+        ["--op_mode=train_w_load", "--load_model_url=/nonexistent/run"],
+        "/nonexistent/run does not exist",
+    ),
+    "no memory": (
+        [
+            '--replay_parameters=[{"type":"queue","capacity":1,"sample_ratio":0.5},'
+            '{"type":"standard","capacity":900000000,"sample_ratio":0.5}]'
+        ],
+        "of memory",
+    ),
+    "shared memory": (["--shared_queue_size=90000000"], "shared memory"),
+    "no bool": (["--render=perhaps"], "--render=perhaps"),
+    "image model on a vector": (["--env=CartPole-v1", "--model=nature"], "needs images"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_every_mistake_is_one_message_and_status_2_before_anything_is_made(tmp_path, name):
+    flags, expected = MISTAKES[name]
+    status, output = run(tmp_path / "results", *flags)
+    assert status == 2, output
+    assert expected in output
+    assert "Traceback" not in output
+    assert len(output.splitlines()) <= 6
+    assert not (tmp_path / "results").exists()
+
+
+def test_help_teaches_and_exits_with_0():
+    done = subprocess.run(
+        [sys.executable, "main.py", "--help"],
+        cwd=ROOT, capture_output=True, text=True, timeout=50, check=True,
+    )  # fmt: skip
+    assert "--replay_parameters" in done.stdout
+    assert "agent steps" in done.stdout
+
+
+def test_a_killed_worker_is_reported_and_replaced_and_the_run_goes_on(tmp_path):
+    process = start(tmp_path, *SMALL, "--environment_max_steps=100000000")
+    try:
+        folder = wait_for_records(tmp_path, 1)
+        worker = next(c for c in descendants(process.pid) if "spawn_main" in " ".join(c.cmdline()))
+        worker.kill()
+        at_kill = records(folder)[-1]
+        deadline = time.monotonic() + 40
+        while records(folder)[-1]["values"].get("workers/restarts", 0) < 1:
+            assert time.monotonic() < deadline, "the death was not noticed"
+            time.sleep(0.1)
+        wait_for_records(tmp_path, len(records(folder)) + 2)
+        assert records(folder)[-1]["agent_steps"] > at_kill["agent_steps"]
+        status, output, _ = interrupt(process)
+    finally:
+        process.kill()
+    assert status == 130
+    assert "was killed by signal 9" in output
+    assert load(folder).state["tally"]["updates"] > 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_after_stop_no_child_process_no_shared_memory_and_no_temporary_file_is_left(
+    tmp_path, number
+):
+    shared = Path("/dev/shm")
+    before = set(shared.iterdir()) if shared.exists() else set()
+    process = start(tmp_path, *SMALL, "--environment_max_steps=100000000")
+    try:
+        folder = wait_for_records(tmp_path, 1)
+        status, output, took = interrupt(process, number)
+    finally:
+        process.kill()
+    assert status == 130, output
+    assert took < 10
+    assert not list(folder.rglob("*.tmp"))
+    if shared.exists():
+        assert {p for p in set(shared.iterdir()) - before if "vtrace" in p.name} == set()
+    checkpoint = load(folder)
+    assert checkpoint.state["tally"]["updates"] == records(folder)[-1]["updates"]
+    assert json.loads((folder / "summary.json").read_text())["reason"] == "interrupted"
+
+
+def test_the_second_signal_forces(tmp_path):
+    process = start(tmp_path, *SMALL, "--environment_max_steps=100000000")
+    try:
+        wait_for_records(tmp_path, 1)
+        children = descendants(process.pid)
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=10)
+        assert process.returncode == 130
+        deadline = time.monotonic() + 5
+        while any(child.is_running() for child in children):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    finally:
+        process.kill()
+
+
+def test_no_exception_in_any_thread_is_lost(tmp_path):
+    """The learner diverges: the exit code is 1 and the cause is the last thing said."""
+    status, output = run(
+        tmp_path, *SMALL, "--environment_max_steps=1000000", "--lr=1e30", "--lr_end_value=1e30",
+        "--gradient_clip_by_norm_threshold=1e30", "--use_popart=False",
+    )  # fmt: skip
+    assert status == 1, output
+    assert "expected finite numbers" in output.splitlines()[-1]
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(600)
+def test_ctrl_c_at_twenty_random_moments_always_leaves_a_loadable_state(tmp_path):
+    draw = random.Random(int(os.environ.get("CHAOS_SEED", "0")))
+    for attempt in range(20):
+        results = tmp_path / str(attempt)
+        process = start(results, *SMALL, "--environment_max_steps=100000000", "--save_model_period=7")
+        try:
+            time.sleep(draw.uniform(1.0, 12.0))
+            status, output, took = interrupt(process)
+        finally:
+            process.kill()
+        assert status in (130, -signal.SIGINT), output  # the latter: before Python was up
+        assert took < 10
+        assert not list(tmp_path.rglob("*.tmp"))
+        metrics = list(results.glob("*/metrics.jsonl"))
+        if metrics and metrics[0].read_text() and records(metrics[0].parent)[-1]["updates"]:
+            assert load(metrics[0].parent).state["tally"]["updates"] > 0

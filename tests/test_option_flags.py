@@ -1,0 +1,164 @@
+import json
+
+import pytest
+
+from core.errors import ConfigError
+from option_flags import FAMILY_DEFAULTS, Flags, REMOVED_FLAGS, help_text, parse
+
+
+def resolve(*argv, checkpoint=None, family="atari"):
+    return parse(argv, lambda url: checkpoint or {}, lambda env: family)
+
+
+def overrides(tmp_path, **values):
+    path = tmp_path / "overrides.json"
+    path.write_text(json.dumps(values))
+    return f"--multi_train_overrides={path}"
+
+
+RESUME = ("--op_mode=train_w_load", "--load_model_url=somewhere")
+
+
+def test_the_command_line_wins_over_multi_train(tmp_path):
+    flags = resolve("--lr=0.1", overrides(tmp_path, lr=0.2, gamma=0.5))
+    assert (flags.lr, flags.gamma) == (0.1, 0.5)
+
+
+def test_the_command_line_wins_over_the_checkpoint():
+    flags = resolve(*RESUME, "--lr=0.1", checkpoint={"lr": 0.3, "gamma": 0.5})
+    assert (flags.lr, flags.gamma) == (0.1, 0.5)
+
+
+def test_the_command_line_wins_over_the_default():
+    assert resolve("--batch_size=7").batch_size == 7 != Flags.model_fields["batch_size"].default
+
+
+def test_multi_train_wins_over_the_checkpoint(tmp_path):
+    flags = resolve(*RESUME, overrides(tmp_path, lr=0.2), checkpoint={"lr": 0.3, "gamma": 0.5})
+    assert (flags.lr, flags.gamma) == (0.2, 0.5)
+
+
+def test_multi_train_wins_over_the_default(tmp_path):
+    assert resolve(overrides(tmp_path, batch_size=9)).batch_size == 9
+
+
+def test_the_checkpoint_wins_over_family_and_default():
+    flags = resolve(*RESUME, checkpoint={"lr": 0.3, "seed": 5}, family="vector")
+    assert FAMILY_DEFAULTS["vector"]["lr"] != 0.3
+    assert (flags.lr, flags.seed) == (0.3, 5)
+
+
+def test_the_family_of_the_environment_wins_over_the_default():
+    assert resolve("--env=CartPole-v1", family="vector").model == "mlp"
+
+
+def test_what_belongs_to_one_invocation_never_comes_from_a_checkpoint():
+    flags = resolve(*RESUME, checkpoint={"render": True, "op_mode": "test"})
+    assert flags.render is False
+    assert flags.op_mode == "train_w_load"
+
+
+def test_a_new_run_reads_no_checkpoint():
+    def refuse(url):
+        raise AssertionError("a new run has no checkpoint")
+
+    assert parse(["--lr=0.01"], refuse, lambda env: "atari").lr == 0.01
+
+
+BOOLEANS = [name for name, f in Flags.model_fields.items() if f.annotation is bool]
+
+
+@pytest.mark.parametrize("name", BOOLEANS)
+@pytest.mark.parametrize(
+    ("text", "value"), [("True", True), ("False", False), ("0", False), ("yes", True)]
+)
+def test_every_boolean_honours_true_and_false(name, text, value):
+    assert getattr(resolve(f"--{name}={text}"), name) is value
+
+
+@pytest.mark.parametrize("name", BOOLEANS)
+def test_no_boolean_takes_anything_else(name):
+    with pytest.raises(ConfigError, match=f"--{name}=maybe"):
+        resolve(f"--{name}=maybe")
+
+
+def test_values_may_follow_their_name_and_names_may_have_dashes():
+    flags = resolve("--batch-size", "12", "--frame_scale_resolution", "96,64")
+    assert flags.batch_size == 12
+    assert flags.frame_scale_resolution == (96, 64)
+
+
+def test_all_mistakes_are_told_at_once_with_names_and_values():
+    with pytest.raises(ConfigError) as caught:
+        resolve("--batch_size=0", "--gamma=2", "--optimizer=sgd")
+    text = str(caught.value)
+    assert "--batch_size=0" in text
+    assert "--gamma=2" in text
+    assert "--optimizer=sgd" in text
+    assert "Traceback" not in text
+
+
+def test_an_unknown_option_is_refused_with_the_nearest_names():
+    with pytest.raises(ConfigError, match="unknown option --batchsize; did you mean --batch_size"):
+        resolve("--batchsize=3")
+
+
+@pytest.mark.parametrize("name", REMOVED_FLAGS)
+def test_an_option_of_the_older_platform_that_is_gone_says_what_to_do(name):
+    with pytest.raises(ConfigError, match=f"--{name} is gone"):
+        resolve(f"--{name}=1")
+
+
+def test_an_option_without_a_value_is_refused():
+    with pytest.raises(ConfigError, match="--render needs a value, e.g. --render=True"):
+        resolve("--render")
+
+
+def test_multi_train_may_not_give_unknown_options(tmp_path):
+    with pytest.raises(ConfigError, match="unknown options: mini_batch_multiplier"):
+        resolve(overrides(tmp_path, mini_batch_multiplier=1))
+
+
+def test_ratios_that_do_not_sum_to_one_are_refused_with_their_sum():
+    replay = [{"type": "queue", "capacity": 1, "sample_ratio": 0.5}]
+    with pytest.raises(ConfigError, match="sums to 0.5"):
+        resolve(f"--replay_parameters={json.dumps(replay)}")
+
+
+def test_the_ratios_07_02_01_sum_to_one():
+    replay = [
+        {"type": "queue", "capacity": 1, "sample_ratio": 0.7},
+        {"type": "standard", "capacity": 9, "sample_ratio": 0.2},
+        {"type": "elite", "capacity": 9, "sample_ratio": 0.1},
+    ]
+    assert len(resolve(f"--replay_parameters={json.dumps(replay)}").replay_parameters) == 3
+
+
+def test_without_a_queue_a_pace_is_demanded():
+    replay = '[{"type": "standard", "capacity": 9, "sample_ratio": 1}]'
+    with pytest.raises(ConfigError, match="max_draws_per_unroll"):
+        resolve(f"--replay_parameters={replay}")
+    assert resolve(f"--replay_parameters={replay}", "--max_draws_per_unroll=4")
+
+
+def test_resuming_without_a_checkpoint_is_refused():
+    with pytest.raises(ConfigError, match="needs --load_model_url"):
+        resolve("--op_mode=test")
+
+
+def test_flags_survive_json():
+    flags = resolve("--seed=3", "--cache_output_buffer_size=2")
+    assert Flags(**json.loads(json.dumps(flags.to_json()))) == flags
+
+
+def test_short_runs_keep_their_learning_rate_and_long_ones_anneal_it_to_their_end():
+    assert resolve("--environment_max_steps=1000").schedule_steps == 10_000_000
+    assert resolve("--environment_max_steps=50000000").schedule_steps == 50_000_000
+    assert resolve("--lr_scheduler_steps=77").schedule_steps == 77
+
+
+def test_help_names_every_option_with_its_text():
+    text = help_text()
+    for name, field in Flags.model_fields.items():
+        assert f"--{name}=" in text
+        assert field.description in text
