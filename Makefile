@@ -1,0 +1,64 @@
+# Each target is one line that a person could type. `make` alone lists them.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+ARGS ?=
+FAST := not slow and not learning and not chaos
+
+.DEFAULT_GOAL := help
+.PHONY: help setup train test test-all check format format-check lint type smoke docs bench docker clean
+
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
+
+# The stamps say when the requirements were last installed: once, and again when a file changes.
+$(VENV)/run.stamp: requirements.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --requirement requirements.txt
+	@touch $@
+
+$(VENV)/dev.stamp: requirements-dev.txt $(VENV)/run.stamp
+	$(BIN)/python -m pip install --quiet --requirement requirements-dev.txt
+	@touch $@
+
+setup: $(VENV)/dev.stamp  ## make .venv and install everything, also what developers need
+
+train: $(VENV)/run.stamp  ## train; flags in ARGS, e.g. make train ARGS="--env=CartPole-v1"
+	$(BIN)/python main.py $(ARGS)
+
+test: $(VENV)/dev.stamp  ## the fast tests, in parallel and in random order
+	$(BIN)/python -m pytest --numprocesses=auto -m "$(FAST)" $(ARGS)
+
+test-all: $(VENV)/dev.stamp  ## every test, also those that train, kill and take long
+	$(BIN)/python -m pytest --numprocesses=auto $(ARGS)
+
+check: format-check lint type test  ## what .ci/run checks
+
+format: $(VENV)/dev.stamp  ## format the code and sort imports
+	$(BIN)/ruff check --quiet --select I --fix . && $(BIN)/ruff format .
+
+format-check: $(VENV)/dev.stamp
+	$(BIN)/ruff format --check .
+
+lint: $(VENV)/dev.stamp  ## ruff
+	$(BIN)/ruff check .
+
+type: $(VENV)/dev.stamp  ## mypy
+	$(BIN)/mypy
+
+smoke: $(VENV)/run.stamp  ## four tiny runs and their comparison
+	$(BIN)/python multi_train.py --sequence=smoke
+
+docs: $(VENV)/run.stamp  ## regenerate docs/flags.md and docs/metrics.md
+	$(BIN)/python docs/generate.py
+
+bench: $(VENV)/run.stamp  ## how near whole runs come to what their parts allow
+	$(BIN)/python benchmarks/bench_end_to_end.py $(ARGS)
+
+docker:  ## build the image
+	docker build --tag actor-critic .
+
+clean:  ## remove caches; never results/
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
