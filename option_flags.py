@@ -101,109 +101,313 @@ class Flags(BaseSettings):
     """All options, resolved. Frozen: a run never changes its own flags."""
 
     model_config = SettingsConfigDict(
-        extra="forbid", frozen=True, validate_default=True, protected_namespaces=(),
+        extra="forbid",
+        frozen=True,
+        validate_default=True,
+        protected_namespaces=(),
         cli_implicit_flags=False,
     )
 
     # --- run -------------------------------------------------------------------------------------
-    op_mode: Literal["train", "train_w_load", "test"] = _flag("run", "train", "train: a new run; train_w_load: resume the run at --load_model_url; test: play whole games with it")
-    load_model_url: str | None = _flag("run", None, "run folder or checkpoint file to resume or to test; a run folder means its latest checkpoint")
-    load_replay: bool = _flag("run", True, "on resume, also restore the replay contents where they were saved (--save_replay)")
+    op_mode: Literal["train", "train_w_load", "test"] = _flag(
+        "run",
+        "train",
+        "train: a new run; train_w_load: resume the run at --load_model_url; test: play whole games with it",
+    )
+    load_model_url: str | None = _flag(
+        "run",
+        None,
+        "run folder or checkpoint file to resume or to test; a run folder means its latest checkpoint",
+    )
+    load_replay: bool = _flag(
+        "run",
+        True,
+        "on resume, also restore the replay contents where they were saved (--save_replay)",
+    )
     load_optimizer_save: bool = _flag("run", True, "on resume, also restore the optimiser's state")
-    new_run_folder: bool = _flag("run", False, "on resume, write to a new run folder instead of going on in the old one")
+    new_run_folder: bool = _flag(
+        "run", False, "on resume, write to a new run folder instead of going on in the old one"
+    )
     results_dir: str = _flag("run", "results", "folder in which run folders are made")
-    environment_max_steps: Count = _flag("run", 10_000_000, "stop after this many agent steps over all environments (1 step = --skipped_frames simulator frames)")
-    training_seconds: float | None = _flag("run", None, "also stop after this many seconds of wall-clock in this session", gt=0)
-    stop_at_mean_return: float | None = _flag("run", None, "also stop when the mean raw return of the last --avg_buff_size games reaches this")
-    seed: int | None = _flag("run", None, "root seed of every random stream; drawn from the system when not given, and recorded", ge=0)
-    reproducible: bool = _flag("run", False, "one process, no threads, deterministic operators: two runs with the same flags, or a run and its resume, are bit-identical")
-    debug: bool = _flag("run", False, "more checks and a verbose log: every unroll is validated and torch's anomaly detection is on")
+    environment_max_steps: Count = _flag(
+        "run",
+        10_000_000,
+        "stop after this many agent steps over all environments (1 step = --skipped_frames simulator frames)",
+    )
+    training_seconds: float | None = _flag(
+        "run", None, "also stop after this many seconds of wall-clock in this session", gt=0
+    )
+    stop_at_mean_return: float | None = _flag(
+        "run",
+        None,
+        "also stop when the mean raw return of the last --avg_buff_size games reaches this",
+    )
+    seed: int | None = _flag(
+        "run",
+        None,
+        "root seed of every random stream; drawn from the system when not given, and recorded",
+        ge=0,
+    )
+    reproducible: bool = _flag(
+        "run",
+        False,
+        "one process, no threads, deterministic operators: two runs with the same flags, or a run and its resume, are bit-identical",
+    )
+    debug: bool = _flag(
+        "run",
+        False,
+        "more checks and a verbose log: every unroll is validated and torch's anomaly detection is on",
+    )
 
     # --- environment -----------------------------------------------------------------------------
-    env: str = _flag("environment", "PongNoFrameskip-v4", "environment id: <Game>NoFrameskip-v4, ALE/<Game>-v5, or any Gymnasium id with discrete actions and a flat Box observation, e.g. CartPole-v1")
-    clip_rewards: bool = _flag("environment", True, "transform rewards for learning by --reward_clipping_method; reported returns stay raw")
-    reward_clipping_method: Literal["abs_one_sign", "abs_one_clamp", "soft_asymmetric"] = _flag("environment", "abs_one_sign", "sign(r); clip to [-1, 1]; or 5 tanh(r/5), negative part times 0.3")
-    skipped_frames: Count = _flag("environment", 4, "simulator frames per agent step (action repeat)")
+    env: str = _flag(
+        "environment",
+        "PongNoFrameskip-v4",
+        "environment id: <Game>NoFrameskip-v4, ALE/<Game>-v5, or any Gymnasium id with discrete actions and a flat Box observation, e.g. CartPole-v1",
+    )
+    clip_rewards: bool = _flag(
+        "environment",
+        True,
+        "transform rewards for learning by --reward_clipping_method; reported returns stay raw",
+    )
+    reward_clipping_method: Literal["abs_one_sign", "abs_one_clamp", "soft_asymmetric"] = _flag(
+        "environment",
+        "abs_one_sign",
+        "sign(r); clip to [-1, 1]; or 5 tanh(r/5), negative part times 0.3",
+    )
+    skipped_frames: Count = _flag(
+        "environment", 4, "simulator frames per agent step (action repeat)"
+    )
     frames_stacked: Count = _flag("environment", 4, "newest frames that the model sees at once")
-    noop_threshold: CountOrAuto = _flag("environment", 30, "random no-ops at the start of a game: 1 to this many simulator frames; 0 for none")
-    grayscaling_frames: bool = _flag("environment", True, "gray frames (1 channel) instead of RGB (3)")
-    frame_scale_resolution: Resolution = _flag("environment", (84, 84), "height,width of a frame, pixels")
-    episodic_life: bool = _flag("environment", True, "in training, the loss of a life ends the agent's episode (not the game)")
-    fire_reset: bool = _flag("environment", True, "press FIRE after a reset in games that wait for it")
-    repeat_action_probability: float | None = _flag("environment", None, "sticky actions: probability that the simulator repeats the previous action; default 0 for NoFrameskip-v4 and 0.25 for ALE/...-v5")
-    full_action_space: bool = _flag("environment", False, "all 18 Atari actions instead of the game's own")
-    max_episode_frames: Count = _flag("environment", 108_000, "a game is cut (truncated, not terminated) after this many simulator frames; 108 000 is 30 minutes")
-    env_backend: Literal["auto", "ale_vector", "gymnasium"] = _flag("environment", "auto", "ale_vector: the fast C++ one; gymnasium: the readable wrappers; auto: the fast one where it honours every flag")
+    noop_threshold: CountOrAuto = _flag(
+        "environment",
+        30,
+        "random no-ops at the start of a game: 1 to this many simulator frames; 0 for none",
+    )
+    grayscaling_frames: bool = _flag(
+        "environment", True, "gray frames (1 channel) instead of RGB (3)"
+    )
+    frame_scale_resolution: Resolution = _flag(
+        "environment", (84, 84), "height,width of a frame, pixels"
+    )
+    episodic_life: bool = _flag(
+        "environment",
+        True,
+        "in training, the loss of a life ends the agent's episode (not the game)",
+    )
+    fire_reset: bool = _flag(
+        "environment", True, "press FIRE after a reset in games that wait for it"
+    )
+    repeat_action_probability: float | None = _flag(
+        "environment",
+        None,
+        "sticky actions: probability that the simulator repeats the previous action; default 0 for NoFrameskip-v4 and 0.25 for ALE/...-v5",
+    )
+    full_action_space: bool = _flag(
+        "environment", False, "all 18 Atari actions instead of the game's own"
+    )
+    max_episode_frames: Count = _flag(
+        "environment",
+        108_000,
+        "a game is cut (truncated, not terminated) after this many simulator frames; 108 000 is 30 minutes",
+    )
+    env_backend: Literal["auto", "ale_vector", "gymnasium"] = _flag(
+        "environment",
+        "auto",
+        "ale_vector: the fast C++ one; gymnasium: the readable wrappers; auto: the fast one where it honours every flag",
+    )
 
     # --- workers ---------------------------------------------------------------------------------
-    worker_count: CountOrAuto = _flag("workers", 0, "worker processes; 0 chooses by the number of CPU cores")
-    envs_per_worker: CountOrAuto = _flag("workers", 0, "environments per worker, stepped together with one forward pass; 0 chooses")
+    worker_count: CountOrAuto = _flag(
+        "workers", 0, "worker processes; 0 chooses by the number of CPU cores"
+    )
+    envs_per_worker: CountOrAuto = _flag(
+        "workers", 0, "environments per worker, stepped together with one forward pass; 0 chooses"
+    )
     r_f_steps: Count = _flag("workers", 20, "T, unroll length in agent steps")
-    shared_queue_size: Count = _flag("workers", 2, "slots of shared memory per worker, each one unroll of all its environments; 1 is being written, the rest wait", ge=2)
-    multiprocessing_backend: Literal["python_native"] = _flag("workers", "python_native", "transport between workers and learner: shared memory and pipes")
-    max_worker_restarts: CountOrAuto = _flag("workers", 10, "how often dead workers are restarted, in all, before the run gives up")
+    shared_queue_size: Count = _flag(
+        "workers",
+        2,
+        "slots of shared memory per worker, each one unroll of all its environments; 1 is being written, the rest wait",
+        ge=2,
+    )
+    multiprocessing_backend: Literal["python_native"] = _flag(
+        "workers", "python_native", "transport between workers and learner: shared memory and pipes"
+    )
+    max_worker_restarts: CountOrAuto = _flag(
+        "workers", 10, "how often dead workers are restarted, in all, before the run gives up"
+    )
     worker_verbose: bool = _flag("workers", False, "log every worker event at INFO level")
 
     # --- replay ----------------------------------------------------------------------------------
     batch_size: Count = _flag("replay", 16, "B, unrolls per update, all buffers together")
-    replay_parameters: ReplayParameters = _flag("replay", DEFAULT_REPLAY, "JSON list of buffers; each {type: queue|standard|attentive|elite|custom, capacity: unrolls, sample_ratio: share of the batch, ...}; ratios sum to 1; see docs/replay.md")
-    training_fill_in_factor: Fraction01 = _flag("replay", 0.05, "part of each replay buffer's capacity to fill before training starts")
-    discarding_strategy: Literal["block", "keep_latest", "keep_oldest", "alternating"] = _flag("replay", "block", "what a full queue does with a new unroll: make the worker wait, drop the oldest, drop the new one, or drop every other one")
-    max_draws_per_unroll: float | None = _flag("replay", None, "upper limit of draws per new unroll; needed when no queue sets the pace", gt=0)
-    use_replay_compression: bool = _flag("replay", False, "keep unrolls LZ4-compressed in memory: about 5 times smaller, costs processor time")
+    replay_parameters: ReplayParameters = _flag(
+        "replay",
+        DEFAULT_REPLAY,
+        "JSON list of buffers; each {type: queue|standard|attentive|elite|custom, capacity: unrolls, sample_ratio: share of the batch, ...}; ratios sum to 1; see docs/replay.md",
+    )
+    training_fill_in_factor: Fraction01 = _flag(
+        "replay", 0.05, "part of each replay buffer's capacity to fill before training starts"
+    )
+    discarding_strategy: Literal["block", "keep_latest", "keep_oldest", "alternating"] = _flag(
+        "replay",
+        "block",
+        "what a full queue does with a new unroll: make the worker wait, drop the oldest, drop the new one, or drop every other one",
+    )
+    max_draws_per_unroll: float | None = _flag(
+        "replay",
+        None,
+        "upper limit of draws per new unroll; needed when no queue sets the pace",
+        gt=0,
+    )
+    use_replay_compression: bool = _flag(
+        "replay",
+        False,
+        "keep unrolls LZ4-compressed in memory: about 5 times smaller, costs processor time",
+    )
     lz4_compression_level: int = _flag("replay", 0, "LZ4 frame level; 0 is fastest", ge=0, le=16)
-    caching: bool = _flag("replay", True, "compose batches in background threads ahead of the learner")
+    caching: bool = _flag(
+        "replay", True, "compose batches in background threads ahead of the learner"
+    )
     caching_threads: Count = _flag("replay", 1, "background threads that compose batches")
-    cache_output_buffer_size: Annotated[int | Literal["auto"], Field(union_mode="left_to_right")] = _flag("replay", "auto", "batches composed ahead; auto adapts it to the learner's waiting and to the age of the data")
+    cache_output_buffer_size: Annotated[
+        int | Literal["auto"], Field(union_mode="left_to_right")
+    ] = _flag(
+        "replay",
+        "auto",
+        "batches composed ahead; auto adapts it to the learner's waiting and to the age of the data",
+    )
 
     # --- model -----------------------------------------------------------------------------------
-    model: Literal["auto", "nature", "impala_shallow", "resnet", "elite", "mlp"] = _flag("model", "auto", "network; auto: nature for images, mlp for vectors")
-    feature_out_layer_size: CountOrAuto = _flag("model", 0, "F, width of the feature layer; 0 is the network's own (512 nature, 256 impala)")
-    use_popart: bool = _flag("model", True, "PopArt: adaptive normalisation of value targets, outputs preserved")
+    model: Literal["auto", "nature", "impala_shallow", "resnet", "elite", "mlp"] = _flag(
+        "model", "auto", "network; auto: nature for images, mlp for vectors"
+    )
+    feature_out_layer_size: CountOrAuto = _flag(
+        "model", 0, "F, width of the feature layer; 0 is the network's own (512 nature, 256 impala)"
+    )
+    use_popart: bool = _flag(
+        "model", True, "PopArt: adaptive normalisation of value targets, outputs preserved"
+    )
     popart_beta: Fraction01 = _flag("model", 3e-4, "step size of the PopArt statistics, per update")
 
     # --- algorithm -------------------------------------------------------------------------------
     gamma: Fraction01 = _flag("algorithm", 0.99, "discount per agent step")
-    rho_const: Positive = _flag("algorithm", 1.0, "V-trace: clip of rho, which decides what the value converges to")
-    c_const: Positive = _flag("algorithm", 1.0, "V-trace: clip of c, which decides how far corrections travel back")
-    pg_rho_const: Positive = _flag("algorithm", 1.0, "V-trace: clip of the importance weight in the policy gradient")
-    vtrace_lambda: Fraction01 = _flag("algorithm", 1.0, "V-trace: factor of c, as lambda in TD(lambda)")
-    policy_gradient_loss_weight: Weight = _flag("algorithm", 1.0, "weight of the policy-gradient loss")
-    value_loss_weight: Weight = _flag("algorithm", 0.5, "weight of the value loss, 0.5 (target - value)^2")
+    rho_const: Positive = _flag(
+        "algorithm", 1.0, "V-trace: clip of rho, which decides what the value converges to"
+    )
+    c_const: Positive = _flag(
+        "algorithm", 1.0, "V-trace: clip of c, which decides how far corrections travel back"
+    )
+    pg_rho_const: Positive = _flag(
+        "algorithm", 1.0, "V-trace: clip of the importance weight in the policy gradient"
+    )
+    vtrace_lambda: Fraction01 = _flag(
+        "algorithm", 1.0, "V-trace: factor of c, as lambda in TD(lambda)"
+    )
+    policy_gradient_loss_weight: Weight = _flag(
+        "algorithm", 1.0, "weight of the policy-gradient loss"
+    )
+    value_loss_weight: Weight = _flag(
+        "algorithm", 0.5, "weight of the value loss, 0.5 (target - value)^2"
+    )
     entropy_loss_weight: Weight = _flag("algorithm", 0.01, "weight of the entropy bonus")
-    entropy_on: Literal["all", "online"] = _flag("algorithm", "all", "entropy bonus on all data, or on new data only (as LASER)")
-    loss_reduction: Literal["sum", "mean"] = _flag("algorithm", "mean", "sum over time and batch (as IMPALA; sets the scale of lr and clip), or mean over valid steps")
-    advantage_normalisation: Literal["none", "rms"] = _flag("algorithm", "none", "divide advantages by their root mean square over the batch")
-    use_policy_cloning_loss: bool = _flag("algorithm", False, "CLEAR: keep the policy near the stored one, on replayed data")
-    policy_cloning_loss_weight: Weight = _flag("algorithm", 0.01, "CLEAR: weight of KL(behaviour || policy)")
-    use_value_cloning_loss: bool = _flag("algorithm", False, "CLEAR: keep the value near the stored one, on replayed data")
-    value_cloning_loss_weight: Weight = _flag("algorithm", 0.005, "CLEAR: weight of the squared difference")
-    use_kl_mask: bool = _flag("algorithm", False, "LASER trust region: leave out states where behaviour and policy differ too much")
-    kl_div_threshold: Positive = _flag("algorithm", 0.3, "LASER: largest divergence of a trusted state, nats")
-    kl_mask_kind: Literal["implied", "kl_pi_mu", "kl_mu_pi"] = _flag("algorithm", "implied", "LASER: KL(pi || implied policy) as the paper, KL(pi || mu), or KL(mu || pi)")
+    entropy_on: Literal["all", "online"] = _flag(
+        "algorithm", "all", "entropy bonus on all data, or on new data only (as LASER)"
+    )
+    loss_reduction: Literal["sum", "mean"] = _flag(
+        "algorithm",
+        "mean",
+        "sum over time and batch (as IMPALA; sets the scale of lr and clip), or mean over valid steps",
+    )
+    advantage_normalisation: Literal["none", "rms"] = _flag(
+        "algorithm", "none", "divide advantages by their root mean square over the batch"
+    )
+    use_policy_cloning_loss: bool = _flag(
+        "algorithm", False, "CLEAR: keep the policy near the stored one, on replayed data"
+    )
+    policy_cloning_loss_weight: Weight = _flag(
+        "algorithm", 0.01, "CLEAR: weight of KL(behaviour || policy)"
+    )
+    use_value_cloning_loss: bool = _flag(
+        "algorithm", False, "CLEAR: keep the value near the stored one, on replayed data"
+    )
+    value_cloning_loss_weight: Weight = _flag(
+        "algorithm", 0.005, "CLEAR: weight of the squared difference"
+    )
+    use_kl_mask: bool = _flag(
+        "algorithm",
+        False,
+        "LASER trust region: leave out states where behaviour and policy differ too much",
+    )
+    kl_div_threshold: Positive = _flag(
+        "algorithm", 0.3, "LASER: largest divergence of a trusted state, nats"
+    )
+    kl_mask_kind: Literal["implied", "kl_pi_mu", "kl_mu_pi"] = _flag(
+        "algorithm",
+        "implied",
+        "LASER: KL(pi || implied policy) as the paper, KL(pi || mu), or KL(mu || pi)",
+    )
 
     # --- optimiser -------------------------------------------------------------------------------
-    optimizer: Literal["adam", "rmsprop", "rmsprop_tf"] = _flag("optimiser", "adam", "adam; rmsprop with epsilon outside the square root (torch) or inside it (rmsprop_tf, as the paper)")
+    optimizer: Literal["adam", "rmsprop", "rmsprop_tf"] = _flag(
+        "optimiser",
+        "adam",
+        "adam; rmsprop with epsilon outside the square root (torch) or inside it (rmsprop_tf, as the paper)",
+    )
     lr: Positive = _flag("optimiser", 5e-4, "initial learning rate")
-    lr_schedule: Literal["constant", "linear", "polynomial"] = _flag("optimiser", "linear", "how the learning rate goes to --lr_end_value over --lr_scheduler_steps")
+    lr_schedule: Literal["constant", "linear", "polynomial"] = _flag(
+        "optimiser",
+        "linear",
+        "how the learning rate goes to --lr_end_value over --lr_scheduler_steps",
+    )
     lr_schedule_power: Positive = _flag("optimiser", 2.0, "exponent of the polynomial schedule")
     lr_end_value: Weight = _flag("optimiser", 1e-5, "final learning rate")
-    lr_scheduler_steps: CountOrAuto = _flag("optimiser", 0, "agent steps over which the learning rate and the replay's lambda anneal; 0: --environment_max_steps, but at least 10 000 000, so that short runs keep the rate")
+    lr_scheduler_steps: CountOrAuto = _flag(
+        "optimiser",
+        0,
+        "agent steps over which the learning rate and the replay's lambda anneal; 0: --environment_max_steps, but at least 10 000 000, so that short runs keep the rate",
+    )
     rmsprop_eps: Positive = _flag("optimiser", 0.01, "epsilon of RMSprop")
     adam_eps: Positive = _flag("optimiser", 1e-5, "epsilon of Adam")
-    gradient_clip_by_norm_threshold: Positive = _flag("optimiser", 0.5, "clip of the global gradient norm (40 goes with --loss_reduction=sum)")
+    gradient_clip_by_norm_threshold: Positive = _flag(
+        "optimiser", 0.5, "clip of the global gradient norm (40 goes with --loss_reduction=sum)"
+    )
 
     # --- machine ---------------------------------------------------------------------------------
-    device: Literal["auto", "cpu", "cuda", "mps"] = _flag("machine", "auto", "where the learner runs; auto: cuda if there is one, else cpu. Workers act on the CPU")
-    precision: Literal["auto", "bf16", "fp32"] = _flag("machine", "auto", "of the networks' torsos; auto: bf16 where the processor computes it natively. Losses are always fp32")
-    learner_thread_count: CountOrAuto = _flag("machine", 0, "CPU threads that the learner's tensor operations may use (not copies of the learner); 0 chooses")
-    compile: bool = _flag("machine", False, "torch.compile the torso of the learner (needs a C++ compiler; slow start, then faster)")
+    device: Literal["auto", "cpu", "cuda", "mps"] = _flag(
+        "machine",
+        "auto",
+        "where the learner runs; auto: cuda if there is one, else cpu. Workers act on the CPU",
+    )
+    precision: Literal["auto", "bf16", "fp32"] = _flag(
+        "machine",
+        "auto",
+        "of the networks' torsos; auto: bf16 where the processor computes it natively. Losses are always fp32",
+    )
+    learner_thread_count: CountOrAuto = _flag(
+        "machine",
+        0,
+        "CPU threads that the learner's tensor operations may use (not copies of the learner); 0 chooses",
+    )
+    compile: bool = _flag(
+        "machine",
+        False,
+        "torch.compile the torso of the learner (needs a C++ compiler; slow start, then faster)",
+    )
 
     # --- output ----------------------------------------------------------------------------------
     save_model_period: Count = _flag("output", 1000, "updates between checkpoints")
-    keep_checkpoints: Count = _flag("output", 3, "latest checkpoints kept; the best is kept besides")
-    save_model_every_nsteps: CountOrAuto = _flag("output", 0, "also keep a checkpoint for ever every n agent steps; 0: none")
-    save_replay: bool = _flag("output", False, "save the contents of the replay buffers with each checkpoint (counters are always saved)")
+    keep_checkpoints: Count = _flag(
+        "output", 3, "latest checkpoints kept; the best is kept besides"
+    )
+    save_model_every_nsteps: CountOrAuto = _flag(
+        "output", 0, "also keep a checkpoint for ever every n agent steps; 0: none"
+    )
+    save_replay: bool = _flag(
+        "output",
+        False,
+        "save the contents of the replay buffers with each checkpoint (counters are always saved)",
+    )
     log_interval_s: Positive = _flag("output", 5.0, "seconds between records of all metrics")
     avg_buff_size: Count = _flag("output", 100, "games in the moving average of the return")
     basic_verbose: bool = _flag("output", True, "show progress on the terminal")
@@ -212,8 +416,14 @@ class Flags(BaseSettings):
 
     # --- test ------------------------------------------------------------------------------------
     test_episode_count: Count = _flag("test", 100, "whole games to play in --op_mode=test")
-    render: bool = _flag("test", False, "in test mode, show the first game in a window, or record it as MP4 where there is no display")
-    greedy: bool = _flag("test", False, "in test mode, take the most probable action instead of sampling")
+    render: bool = _flag(
+        "test",
+        False,
+        "in test mode, show the first game in a window, or record it as MP4 where there is no display",
+    )
+    greedy: bool = _flag(
+        "test", False, "in test mode, take the most probable action instead of sampling"
+    )
 
     @classmethod
     def settings_customise_sources(

@@ -1,7 +1,7 @@
 """Acting: a light copy of the model whose weights arrive as one block of bytes.
 
-The learner keeps fp32 weights. Whoever acts (workers, the scorer of elite replay, test mode) holds a
-copy with the torso in bf16 where the processor computes it natively: half the bytes to copy and
+The learner keeps fp32 weights. Whoever acts (workers, the scorer of elite replay, test mode) holds
+a copy with the torso in bf16 where the processor computes it natively: half the bytes to copy and
 half the time to act. The behaviour logits that V-trace needs are the ones this copy really used,
 so the importance weights stay exact.
 

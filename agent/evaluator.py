@@ -250,9 +250,7 @@ def _play_shown(
     film = _Film(video, VIDEO_FRAMES_PER_S / blueprint.env_spec.action_repeat)
     try:
         with film:
-            _play(
-                blueprint, checkpoint, env, 1, 0, finished, lambda: film.add(env.render())
-            )
+            _play(blueprint, checkpoint, env, 1, 0, finished, lambda: film.add(env.render()))
     finally:
         env.close()
     show(f"there is no display here, so the first game was recorded: {video}")

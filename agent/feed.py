@@ -41,7 +41,9 @@ def stale_frames(first: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray,
     Returns:
       Index arrays (row, column, position in the stack), each [n]; position S-1 is the newest frame.
     """
-    rows, columns, positions = [], [], []
+    rows: list[int] = []
+    columns: list[int] = []
+    positions: list[int] = []
     for t, b in np.argwhere(first):
         # Rows t .. t+S-2 still reach over the reset at t; row t+j may see its newest j+1 frames.
         for j in range(min(depth - 1, first.shape[0] - t)):
@@ -49,9 +51,11 @@ def stale_frames(first: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray,
             rows += [t + j] * count
             columns += [b] * count
             positions += range(count)
-    as_index = (np.array(values, np.int64) for values in (rows, columns, positions))
-    row, column, position = as_index
-    return row, column, position
+    return (
+        np.array(rows, np.int64),
+        np.array(columns, np.int64),
+        np.array(positions, np.int64),
+    )
 
 
 class Feed:

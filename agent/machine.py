@@ -10,6 +10,7 @@ import torch
 
 from core.errors import ConfigError
 
+
 @dataclass(frozen=True)
 class Choices:
     """Resolved machine settings of a run."""
@@ -31,7 +32,7 @@ def cpu_count() -> int:
 
 def has_native_bf16() -> bool:
     """Whether the processor multiplies bf16 natively (AVX-512 BF16 or AMX; not by emulation)."""
-    capabilities = getattr(torch.cpu, "get_capabilities", dict)()
+    capabilities: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
     if capabilities:
         return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
     probe = getattr(torch.cpu, "_is_avx512_bf16_supported", None)  # torch 2.10 has no public query

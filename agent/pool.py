@@ -1,4 +1,4 @@
-"""Worker pools: the seam where one process, many processes and (later) clusters are interchangeable.
+"""Worker pools: the seam where one process, many, and (later) a cluster are interchangeable.
 
 `SerialPool` runs the rollout in the caller's thread; it is the reference implementation, used by
 `--reproducible` and by tests. `ProcessPool` starts, polls, restarts and stops worker processes.
@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from agent.worker import WorkerBody, WorkerConfig, worker_main
 from core.episode import EpisodeEnd
-from core.errors import TransportError, WorkerDied
+from core.errors import WorkerDied
 from core.unroll import Record
 from transport.channel import Failed, Ready, WorkerChannel, WorkerStats
 from transport.ring import UnrollRing

@@ -7,14 +7,14 @@ the same. Read core/unroll.py first for what the rows mean. Next: agent/worker.p
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from agent.acting import Actor
 from core.episode import EpisodeEnd
 from core.unroll import Record, UnrollSchema
-from wrappers.vector import EnvVector
+from wrappers.vector import EnvVector, RestorableEnvVector
 
 
 class Rollout:
@@ -85,7 +85,7 @@ class Rollout:
     def state_dict(self) -> dict[str, Any]:
         """Return what the next unroll depends on; needs a restorable environment."""
         return {
-            "env": self._env.state_dict(),
+            "env": cast("RestorableEnvVector", self._env).state_dict(),
             "actor": self._actor.state_dict(),
             "seq": self._seq,
             "first": self._first.astype(np.uint8),
@@ -93,7 +93,7 @@ class Rollout:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on exactly where `state_dict` was taken."""
-        self._stacks = self._env.load_state_dict(state["env"])
+        self._stacks = cast("RestorableEnvVector", self._env).load_state_dict(state["env"])
         self._actor.load_state_dict(state["actor"])
         self._seq = int(state["seq"])
         self._first = np.asarray(state["first"]).astype(np.bool_)

@@ -11,7 +11,6 @@ import secrets
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -160,9 +159,7 @@ class Session:
         _log_start(self.blueprint, folder, self.checkpoint)
         sinks: list[Sink] = [
             JsonLinesSink(folder.metrics_file),
-            TextFilesSink(
-                folder.path, batch_size=flags.batch_size, unroll_length=flags.r_f_steps
-            ),
+            TextFilesSink(folder.path, batch_size=flags.batch_size, unroll_length=flags.r_f_steps),
         ]
         if flags.basic_verbose:
             sinks.append(console)

@@ -23,7 +23,6 @@ from types import FrameType
 from typing import Any
 
 import psutil
-import torch
 
 from agent.assembly import Blueprint
 from agent.batch import Batch
@@ -168,7 +167,9 @@ class Trainer:
         if not flags.caching:
             depth = 0
         elif depth == "auto":
-            self._depth_control = AdaptiveDepth(MAX_CACHE_DEPTH, max_age_updates=MAX_NEW_AGE_UPDATES)
+            self._depth_control = AdaptiveDepth(
+                MAX_CACHE_DEPTH, max_age_updates=MAX_NEW_AGE_UPDATES
+            )
             depth = 2
         self._cache = BatchCache(self._produce, depth, flags.caching_threads)
 

@@ -1,6 +1,6 @@
 """A worker process: environments and an acting copy of the policy, writing unrolls into its ring.
 
-Comes from `agent/pool.py`, which starts, watches and restarts it. All its work is `Rollout.collect`.
+`agent/pool.py` starts, watches and restarts it. All its work is `Rollout.collect`.
 """
 
 from __future__ import annotations

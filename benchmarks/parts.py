@@ -185,7 +185,7 @@ def _scoring(blueprint: Blueprint) -> Callable[[], int]:
     """One unit: one row of one candidate evaluated by the scorer."""
     schema = blueprint.schema
     board = WeightBoard(blueprint.acting_weights.nbytes)
-    model, block = blueprint.acting_model()
+    model, _ = blueprint.acting_model()
     with board.write(0) as idle:
         blueprint.acting_weights.pack(blueprint.learner().model, idle)
     scorer = Scorer(model, blueprint.acting_weights, board, schema, blueprint.choices.device)

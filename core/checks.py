@@ -23,9 +23,7 @@ def check_array(
     """
     origin = f": {where}" if where else ""
     if tuple(array.shape) != tuple(shape):
-        raise ShapeError(
-            f"{name} has shape {tuple(array.shape)}, expected {tuple(shape)}{origin}."
-        )
+        raise ShapeError(f"{name} has shape {tuple(array.shape)}, expected {tuple(shape)}{origin}.")
     if array.dtype != np.dtype(dtype):
         raise ShapeError(f"{name} has dtype {array.dtype}, expected {np.dtype(dtype)}{origin}.")
 
@@ -35,4 +33,6 @@ def check_finite(name: str, array: np.ndarray, where: str = "") -> None:
     if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
         index = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
         origin = f": {where}" if where else ""
-        raise ShapeError(f"{name}{list(index)} is {array[index]}, expected a finite number{origin}.")
+        raise ShapeError(
+            f"{name}{list(index)} is {array[index]}, expected a finite number{origin}."
+        )

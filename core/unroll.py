@@ -83,7 +83,9 @@ class Unroll:
 
     def where(self) -> str:
         """Name this unroll in error messages (single records only)."""
-        return f"unroll of worker {int(self.worker_id)}, env {int(self.env_id)}, seq {int(self.seq)}"
+        return (
+            f"unroll of worker {int(self.worker_id)}, env {int(self.env_id)}, seq {int(self.seq)}"
+        )
 
 
 class UnrollSchema:

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from core.errors import ConfigError
-from option_flags import FAMILY_DEFAULTS, Flags, REMOVED_FLAGS, help_text, parse
+from option_flags import FAMILY_DEFAULTS, REMOVED_FLAGS, Flags, help_text, parse
 
 
 def resolve(*argv, checkpoint=None, family="atari"):

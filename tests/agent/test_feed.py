@@ -100,8 +100,8 @@ def test_stacks_of_the_batch_are_the_ones_that_the_agent_saw(env):
     from tests.agent.test_rollout import make_board
 
     blueprint = make_blueprint(
-        env, r_f_steps=20, envs_per_worker=2, max_episode_frames=200, frame_scale_resolution=(42, 42),
-        model="resnet",
+        env, r_f_steps=20, envs_per_worker=2, max_episode_frames=200, model="resnet",
+        frame_scale_resolution=(42, 42),
     )  # fmt: skip
     body = WorkerBody(blueprint.workers()[0], make_board(blueprint))
     seen = []

@@ -113,9 +113,13 @@ def test_workers_that_keep_dying_end_the_run_with_their_last_words(make_pool):
     pool = ProcessPool(broken, board, slots=2, max_restarts=1)
     pool.start()
     deadline = time.monotonic() + DEADLINE_S
-    with pytest.raises(WorkerDied, match="(?s)left with exit code 1.*ValueError.*giving up"):
+
+    def poll_until_it_gives_up():
         while time.monotonic() < deadline:
             pool.poll(0.5)
+
+    with pytest.raises(WorkerDied, match="(?s)left with exit code 1.*ValueError.*giving up"):
+        poll_until_it_gives_up()
     pool.stop(3.0)
 
 

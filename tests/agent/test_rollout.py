@@ -1,3 +1,5 @@
+import itertools
+
 import numpy as np
 import pytest
 
@@ -32,7 +34,7 @@ def collect(blueprint, blocks):
 
 def test_row_T_of_unroll_n_equals_row_0_of_unroll_n_plus_1_of_the_same_environment():
     blocks, _, _ = collect(make_blueprint(), 6)
-    for earlier, later in zip(blocks, blocks[1:], strict=False):
+    for earlier, later in itertools.pairwise(blocks):
         for before, after in zip(earlier, later, strict=True):
             assert int(after.seq) == int(before.seq) + 1
             np.testing.assert_array_equal(before.frames[-1], after.frames[0])

@@ -32,9 +32,7 @@ def parts():
         records += list(block)
     body.close()
     model, _ = blueprint.acting_model()
-    scorer = Scorer(
-        model, blueprint.acting_weights, board, blueprint.schema, torch.device("cpu")
-    )
+    scorer = Scorer(model, blueprint.acting_weights, board, blueprint.schema, torch.device("cpu"))
     return blueprint, board, learner, records, scorer
 
 

@@ -86,9 +86,7 @@ def test_a_run_can_be_resumed_in_its_folder_and_in_a_new_one(tmp_path):
     for counter in ("agent_steps", "updates", "episodes", "wall_s"):
         assert after[counter] > before[counter]
     assert json.loads((folder / "flags.json").read_text())["seed"] == 3
-    status, output = run(
-        tmp_path, *resume, "--environment_max_steps=3500", "--new_run_folder=True"
-    )
+    status, output = run(tmp_path, *resume, "--environment_max_steps=3500", "--new_run_folder=True")
     assert status == 0, output
     assert len(list(tmp_path.iterdir())) == 2
 
@@ -245,7 +243,9 @@ def test_ctrl_c_at_twenty_random_moments_always_leaves_a_loadable_state(tmp_path
     draw = random.Random(int(os.environ.get("CHAOS_SEED", "0")))
     for attempt in range(20):
         results = tmp_path / str(attempt)
-        process = start(results, *SMALL, "--environment_max_steps=100000000", "--save_model_period=7")
+        process = start(
+            results, *SMALL, "--environment_max_steps=100000000", "--save_model_period=7"
+        )
         try:
             time.sleep(draw.uniform(1.0, 12.0))
             status, output, took = interrupt(process)
