@@ -1,0 +1,240 @@
+"""From names and configs to environments, and the words for what cannot be had."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import gymnasium
+import pytest
+
+from core.errors import ConfigError
+from wrappers.ale_vector import AleVector
+from wrappers.config import EnvConfig
+from wrappers.env_ids import rom_name, with_sticky_actions
+from wrappers.gym_vector import GymVector
+from wrappers.registry import (
+    check_env_id,
+    choose_backend,
+    describe,
+    is_atari,
+    make_env_spec,
+    make_env_vector,
+)
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("env_id", "near"),
+    [
+        ("PongNoFramskip-v4", "PongNoFrameskip-v4"),
+        ("pong", "PongNoFrameskip-v4"),
+        ("Pong", "ALE/Pong-v5"),
+        ("Breakout-v5", "ALE/Breakout-v5"),
+        ("ALE/SpaceInvader-v5", "ALE/SpaceInvaders-v5"),
+        ("CartPole", "CartPole-v1"),
+        ("CartPole-v7", "CartPole-v1"),
+        ("tests.fakes:tests/Counting", "tests/Counting-v0"),
+    ],
+)
+def test_an_unknown_id_is_refused_with_the_nearest_ones(env_id, near):
+    with pytest.raises(ConfigError, match="Did you mean") as caught:
+        check_env_id(env_id)
+    assert near in str(caught.value)
+    assert repr(env_id) in str(caught.value)
+    assert not is_atari(env_id)
+
+
+@pytest.mark.parametrize("env_id", ["", "xqzw", "a b", "no_such_module:CartPole-v1", ":", "x:"])
+def test_hopeless_ids_are_refused_with_an_explanation(env_id):
+    with pytest.raises(ConfigError, match=r"(?i)expected"):
+        check_env_id(env_id)
+
+
+def test_an_id_that_repeats_actions_at_random_is_refused():
+    with pytest.raises(ConfigError, match=r"PongNoFrameskip-v4 or ALE/Pong-v5"):
+        check_env_id("Pong-v4")
+
+
+def test_a_game_without_a_rom_is_refused(monkeypatch):
+    monkeypatch.setattr("wrappers.env_ids.roms.get_all_rom_ids", lambda: ["breakout"])
+    with pytest.raises(ConfigError, match="no ROM named 'pong'"):
+        check_env_id("PongNoFrameskip-v4")
+    check_env_id("BreakoutNoFrameskip-v4")
+
+
+@pytest.mark.parametrize(
+    ("env_id", "rom", "sticky"),
+    [
+        ("PongNoFrameskip-v4", "pong", 0.0),
+        ("PongNoFrameskip-v0", "pong", 0.25),
+        ("ALE/SpaceInvaders-v5", "space_invaders", 0.25),
+        ("MsPacmanNoFrameskip-v4", "ms_pacman", 0.0),
+    ],
+)
+def test_an_atari_id_stands_for_a_rom_and_for_sticky_actions(env_id, rom, sticky):
+    check_env_id(env_id)
+    assert is_atari(env_id)
+    assert rom_name(env_id) == rom
+    assert with_sticky_actions(EnvConfig(env_id)).sticky_action_probability == sticky
+    for probability in (0.0, 0.1):
+        given = EnvConfig(env_id, sticky_action_probability=probability)
+        assert with_sticky_actions(given) == given
+
+
+def test_the_spec_of_a_game_is_read_off_the_game():
+    spec = make_env_spec(EnvConfig("BreakoutNoFrameskip-v4", frames_stacked=3, width=90))
+    assert spec.frame_shape == (1, 84, 90)
+    assert spec.obs_shape == (3, 84, 90)
+    assert spec.frame_dtype == "uint8"
+    assert spec.action_meanings == ("NOOP", "FIRE", "RIGHT", "LEFT")
+    assert spec.action_repeat == 4
+    rgb = make_env_spec(EnvConfig("ALE/Breakout-v5", grayscale=False, full_action_space=True))
+    assert rgb.frame_shape == (3, 84, 84)
+    assert rgb.action_count == 18
+
+
+def test_the_spec_of_a_flat_environment_ignores_the_rules_of_atari():
+    spec = make_env_spec(EnvConfig("CartPole-v1", action_repeat=4, frames_stacked=4))
+    assert (spec.frame_shape, spec.frame_dtype, spec.frames_stacked) == ((4,), "float32", 1)
+    assert (spec.action_count, spec.action_repeat, spec.is_image) == (2, 1, False)
+
+
+@pytest.mark.parametrize("env_id", ["Pendulum-v1", "FrozenLake-v1"])
+def test_unsupported_spaces_are_refused_and_the_supported_ones_named(env_id):
+    with pytest.raises(ConfigError, match=r"not supported.*flat Box.*Discrete"):
+        make_env_spec(EnvConfig(env_id))
+
+
+@pytest.mark.parametrize(("shape", "start"), [((2,), 1), ((2, 2), 0), ((), 0)])
+def test_actions_from_one_and_observations_that_are_not_flat_are_refused(shape, start):
+    class Odd(gymnasium.Env):
+        observation_space = gymnasium.spaces.Box(0, 1, shape)
+        action_space = gymnasium.spaces.Discrete(2, start=start)
+
+    gymnasium.register("tests/Odd-v0", entry_point=Odd)
+    try:
+        with pytest.raises(ConfigError, match="flat Box.*Discrete actions from 0"):
+            make_env_spec(EnvConfig("tests/Odd-v0"))
+    finally:
+        del gymnasium.registry["tests/Odd-v0"]
+
+
+def test_an_environment_that_lacks_a_package_is_refused_with_the_reason():
+    def need_something():
+        raise gymnasium.error.DependencyNotInstalled("box2d is not installed")
+
+    gymnasium.register("tests/Needy-v0", entry_point=need_something)
+    try:
+        with pytest.raises(ConfigError, match="tests/Needy-v0.*box2d is not installed"):
+            make_env_spec(EnvConfig("tests/Needy-v0"))
+    finally:
+        del gymnasium.registry["tests/Needy-v0"]
+
+
+@pytest.mark.parametrize(
+    ("config", "asked", "name", "reason"),
+    [
+        (EnvConfig("PongNoFrameskip-v4"), {}, "ale_vector", "fastest"),
+        (EnvConfig("PongNoFrameskip-v4", backend="gymnasium"), {}, "gymnasium", "asked for"),
+        (EnvConfig("PongNoFrameskip-v4", backend="ale_vector"), {}, "ale_vector", "asked for"),
+        (EnvConfig("PongNoFrameskip-v4"), {"restorable": True}, "gymnasium", "restore"),
+        (EnvConfig("PongNoFrameskip-v4"), {"render_mode": "rgb_array"}, "gymnasium", "render"),
+        (EnvConfig("CartPole-v1"), {}, "gymnasium", "not an Atari game"),
+    ],
+)
+def test_the_fast_backend_is_taken_unless_it_cannot_do_what_is_asked(config, asked, name, reason):
+    backend = choose_backend(config, **asked)
+    assert backend.name == name
+    assert reason in backend.reason
+    vector = make_env_vector(config, 1, [7], **asked)
+    assert isinstance(vector, {"ale_vector": AleVector, "gymnasium": GymVector}[name])
+    vector.close()
+    vector.close()  # closing twice is allowed
+
+
+@pytest.mark.parametrize(
+    ("env_id", "asked"), [("CartPole-v1", {}), ("PongNoFrameskip-v4", {"restorable": True})]
+)
+def test_insisting_on_the_fast_backend_where_it_cannot_work_is_an_error(env_id, asked):
+    with pytest.raises(ConfigError, match="backend is ale_vector, but"):
+        make_env_vector(EnvConfig(env_id, backend="ale_vector"), 1, [0], **asked)
+
+
+def test_an_ale_py_built_without_the_vector_environment_is_no_obstacle(monkeypatch):
+    monkeypatch.delattr("ale_py.ALEVectorInterface")
+    backend = choose_backend(EnvConfig("PongNoFrameskip-v4"))
+    assert backend.name == "gymnasium"
+    assert "no vector environment" in backend.reason
+
+
+def test_rendering_gives_pictures():
+    config = EnvConfig("PongNoFrameskip-v4")
+    vector = make_env_vector(config, 1, [0], render_mode="rgb_array")
+    vector.reset()
+    assert vector.render().shape == (210, 160, 3)
+    vector.close()
+
+
+def test_there_must_be_one_seed_per_environment():
+    with pytest.raises(ConfigError, match="2 seeds for 3 environments"):
+        make_env_vector(EnvConfig("CartPole-v1"), 3, [1, 2])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"action_repeat": 0},
+        {"frames_stacked": 0},
+        {"noop_max": -1},
+        {"height": 0},
+        {"width": -3},
+        {"max_episode_frames": 0},
+        {"sticky_action_probability": 1.0},
+        {"sticky_action_probability": -0.1},
+        {"backend": "envpool"},
+    ],
+    ids=str,
+)
+def test_values_that_no_environment_can_honour_are_refused(options):
+    with pytest.raises(ConfigError, match=f"{next(iter(options))} is .*expected"):
+        EnvConfig("PongNoFrameskip-v4", **options)
+
+
+def test_a_config_is_described_in_one_line():
+    assert describe(EnvConfig("PongNoFrameskip-v4")) == (
+        "PongNoFrameskip-v4: 84x84 gray, 4 frames stacked, actions repeated for 4 frames, "
+        "minimal actions, sticky actions 0, starts after 0-29 frames, FIRE at start, "
+        "lost life ends the episode, at most 108000 frames; backend ale_vector (fastest)"
+    )
+    plain = EnvConfig(
+        "ALE/Pong-v5", grayscale=False, noop_max=0, fire_reset=False, episodic_life=False
+    )
+    assert describe(plain, restorable=True) == (
+        "ALE/Pong-v5: 84x84 RGB, 4 frames stacked, actions repeated for 4 frames, minimal actions, "
+        "sticky actions 0.25, lives ignored, at most 108000 frames; backend gymnasium "
+        "(environments that can be restored are asked for, and it cannot restore games)"
+    )
+    assert describe(EnvConfig("CartPole-v1")) == (
+        "CartPole-v1: as Gymnasium has it, Atari rules do not apply; "
+        "backend gymnasium (CartPole-v1 is not an Atari game)"
+    )
+    with pytest.raises(ConfigError, match="Did you mean"):
+        describe(EnvConfig("CartPool-v1"))
+
+
+@pytest.mark.process
+def test_the_fakes_are_found_by_a_fresh_process_and_nothing_is_printed():
+    program = (
+        "from wrappers.config import EnvConfig\n"
+        "from wrappers.registry import make_env_vector\n"
+        "for env_id in ['tests.fakes:Counting-v0', 'tests.fakes:tests/Chain-v0',"
+        " 'PongNoFrameskip-v4']:\n"
+        "    make_env_vector(EnvConfig(env_id), 1, [0], restorable=True).reset()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=50
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -1,0 +1,53 @@
+"""What can be chosen about an environment: one frozen record, read by everything in this package.
+
+Next to read: wrappers/vector.py, the interface that environments are stepped through.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from core.errors import ConfigError
+
+BACKENDS = ("auto", "ale_vector", "gymnasium")
+MAX_EPISODE_FRAMES = 108_000  # 30 minutes at 60 frames/s, the usual Atari cap
+
+
+@dataclass(frozen=True)
+class EnvConfig:
+    """Everything that decides what an environment shows.
+
+    Only `env_id` and `backend` matter outside Atari; other environments are taken as they are.
+    """
+
+    env_id: str  # PongNoFrameskip-v4 | ALE/Pong-v5 | CartPole-v1 | module:MyEnv-v0
+    action_repeat: int = 4  # simulator frames per agent step
+    frames_stacked: int = 4  # frames per observation
+    noop_max: int = 30  # a game starts after 0 .. noop_max - 1 frames of doing nothing
+    grayscale: bool = True  # else RGB
+    episodic_life: bool = True  # a lost life ends the agent's episode, but not the game
+    height: int = 84  # pixels
+    width: int = 84  # pixels
+    # Per frame. None is what the id stands for: 0 for NoFrameskip-v4, 0.25 for v5.
+    sticky_action_probability: float | None = None
+    full_action_space: bool = False  # all 18 joystick actions, not only those the game uses
+    fire_reset: bool = True  # press FIRE once when a game starts, if the game has that button
+    max_episode_frames: int = MAX_EPISODE_FRAMES  # then the game is truncated
+    backend: str = "auto"  # auto | ale_vector | gymnasium
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError on the first value that no environment can honour."""
+        for name in ("action_repeat", "frames_stacked", "height", "width", "max_episode_frames"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}, expected at least 1.")
+        if self.noop_max < 0:
+            raise ConfigError(f"noop_max is {self.noop_max}, expected 0 (off) or more.")
+        sticky = self.sticky_action_probability
+        if sticky is not None and not 0.0 <= sticky < 1.0:
+            raise ConfigError(
+                f"sticky_action_probability is {sticky}, expected 0 (off) or more and less than 1."
+            )
+        if self.backend not in BACKENDS:
+            raise ConfigError(
+                f"backend is {self.backend!r}, expected one of {', '.join(BACKENDS)}."
+            )

@@ -1,0 +1,103 @@
+"""From the name of an environment to what it stands for. No emulator is made here."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from dataclasses import replace
+
+import gymnasium
+from ale_py import roms  # importing ale_py registers the Atari games with Gymnasium
+from gymnasium.envs.registration import EnvSpec as GymSpec
+
+from core.errors import ConfigError
+from wrappers.config import EnvConfig
+
+ATARI_ENTRY_POINT = "ale_py.env:AtariEnv"
+
+
+def find_gym_spec(env_id: str) -> GymSpec:
+    """Return Gymnasium's entry for `env_id`, which may be `module:id` (imports the module).
+
+    Raises:
+      ConfigError: if there is none; the message names the nearest ids.
+    """
+    module_name, colon, name = env_id.rpartition(":")
+    if colon:
+        try:
+            importlib.import_module(module_name)
+        except (ImportError, ValueError) as error:  # ValueError: an empty name
+            raise ConfigError(
+                f"env is {env_id!r}, but module {module_name!r} cannot be imported ({error}). "
+                "Expected module:id, where importing the module registers the id with Gymnasium."
+            ) from error
+    try:
+        return gymnasium.spec(name)
+    except gymnasium.error.Error as error:
+        near = _nearest_ids(name)
+        hint = f"Did you mean {' or '.join(near)}?" if near else f"Gymnasium says: {error}"
+        raise ConfigError(
+            f"env is {env_id!r}, expected the id of a registered environment such as "
+            f"PongNoFrameskip-v4, ALE/Pong-v5 or CartPole-v1. {hint}"
+        ) from error
+
+
+def check_env_id(env_id: str) -> None:
+    """Raise ConfigError if `env_id` is unknown or cannot be honoured as it is named."""
+    gym_spec = find_gym_spec(env_id)
+    if gym_spec.entry_point != ATARI_ENTRY_POINT:
+        return
+    if isinstance(gym_spec.kwargs["frameskip"], tuple):
+        raise ConfigError(
+            f"env is {env_id!r}, which stands for repeating each action a random number of times; "
+            f"that is not supported. Use {gym_spec.name}NoFrameskip-v{gym_spec.version} or "
+            f"ALE/{gym_spec.name}-v5 and choose the number with --skipped_frames."
+        )
+    rom = gym_spec.kwargs["game"]
+    if rom not in roms.get_all_rom_ids():
+        raise ConfigError(
+            f"env is {env_id!r}, but ale-py has no ROM named {rom!r}: reinstall ale-py, or choose "
+            f"one of the {len(roms.get_all_rom_ids())} games it has."
+        )
+
+
+def is_atari(env_id: str) -> bool:
+    """Whether `env_id` is a known Atari game, so that the Atari rules apply."""
+    try:
+        return find_gym_spec(env_id).entry_point == ATARI_ENTRY_POINT
+    except ConfigError:
+        return False
+
+
+def rom_name(env_id: str) -> str:
+    """Return the game's ROM as ale-py spells it: "space_invaders" for ALE/SpaceInvaders-v5."""
+    return str(find_gym_spec(env_id).kwargs["game"])
+
+
+def with_sticky_actions(config: EnvConfig) -> EnvConfig:
+    """Return an Atari `config` whose sticky-action probability is a number.
+
+    Where the config leaves it open, the id decides: Machado et al., "Revisiting the Arcade
+    Learning Environment" (JAIR 61, 2018) made 0.25 the standard, which v5 (and v0) stand for; v4
+    stands for none.
+    """
+    if config.sticky_action_probability is not None:
+        return config
+    kwargs = find_gym_spec(config.env_id).kwargs
+    return replace(config, sticky_action_probability=float(kwargs["repeat_action_probability"]))
+
+
+def _nearest_ids(name: str, count: int = 4) -> list[str]:
+    """Return up to `count` usable ids that look like `name`, best first; case does not matter."""
+    usable = {
+        env_id.lower(): env_id
+        for env_id, entry in gymnasium.registry.items()
+        if not isinstance(entry.kwargs.get("frameskip"), tuple)
+    }
+    asked = name.lower()
+    near = difflib.get_close_matches(asked, usable, n=count)
+    # "pong" is no near spelling of "PongNoFrameskip-v4" by letters, but its beginning.
+    stem = asked.split("-v")[0]
+    begun = [key for key in usable if stem and key.split("/")[-1].startswith(stem)]
+    chosen = list(dict.fromkeys([*begun[::-1], *near]))[:count]
+    return [usable[key] for key in chosen]

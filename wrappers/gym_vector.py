@@ -1,0 +1,176 @@
+"""E Gymnasium environments, stepped one after another in plain Python: the readable vector.
+
+Environments come in through `make_env`; StepResults go out (wrappers/vector.py). It runs every
+environment this project supports, can be put back to where it was, and is the twin by which the
+fast vector is tested.
+
+Next to read: wrappers/atari.py, the rules of Atari.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from core.episode import EpisodeEnd
+from core.errors import CheckpointError, PlatformError
+from core.rng import child_seed
+from core.spec import EnvSpec
+from wrappers.vector import StepResult, check_actions
+
+
+def episode_seed(seed: int, episode: int) -> int:
+    """Return the seed of the n-th episode of the environment with root `seed`.
+
+    31 bits, because some environments hand it to generators that take no more.
+    """
+    return child_seed(seed, "episode", episode) >> 32
+
+
+@dataclass
+class _Game:
+    """The game that one environment is playing."""
+
+    episode: int = -1  # index of the game; -1 before the first
+    over: bool = False  # the next step is the reset row
+    return_raw: float = 0.0
+    length_steps: int = 0
+    actions: list[int] = field(default_factory=list)  # since its start, if restorable
+
+
+class GymVector:
+    """E environments made by `make_env`, each episode started with a seed of its own.
+
+    Because a game depends on nothing but its seed and its actions, (episode index, actions so far)
+    says where an environment is: `load_state_dict` plays these actions again. That holds for any
+    environment that is deterministic given its seed. Owns the environments and the stacks it
+    returns. Not thread-safe.
+    """
+
+    def __init__(
+        self,
+        spec: EnvSpec,
+        make_env: Callable[[], gymnasium.Env],
+        seeds: Sequence[int],
+        *,
+        restorable: bool = False,
+    ) -> None:
+        """Make one environment per seed.
+
+        Args:
+          spec: what the environments show.
+          make_env: makes one environment whose observations are single frames of `spec`.
+          seeds: E root seeds, from which the seeds of the episodes are derived.
+          restorable: keep the actions of the running games, for `state_dict`.
+        """
+        self.spec = spec
+        self.num_envs = len(seeds)
+        self._restorable = restorable
+        self._seeds = [int(seed) for seed in seeds]
+        self._envs = [make_env() for _ in seeds]
+        self._games = [_Game() for _ in seeds]
+        shape = (self.num_envs, spec.frames_stacked, *spec.frame_shape)
+        self._stacks = np.zeros(shape, spec.frame_dtype)
+
+    def reset(self) -> np.ndarray:
+        """Start every environment with its first episode; return stacks `[E, S, *frame_shape]`."""
+        for index in range(self.num_envs):
+            self._start(index, episode=0)
+        return self._stacks
+
+    def step(self, actions: np.ndarray) -> StepResult:
+        """Do `actions` ([E] int64), one in each environment."""
+        check_actions(actions, self.num_envs, self.spec.action_count)
+        reward = np.zeros(self.num_envs, np.float32)
+        terminated = np.zeros(self.num_envs, bool)
+        first = np.zeros(self.num_envs, bool)
+        episodes: list[EpisodeEnd] = []
+        for index, action in enumerate(actions.tolist()):
+            game = self._games[index]
+            if game.over:
+                self._start(index, game.episode + 1)
+                first[index] = True
+                continue
+            reward[index], terminated[index], end = self._advance(index, action)
+            if end is not None:
+                episodes.append(end)
+        return StepResult(self._stacks, reward, terminated, first, episodes)
+
+    def close(self) -> None:
+        """Close the environments."""
+        for env in self._envs:
+            env.close()
+        self._envs = []
+
+    def render(self) -> Any:
+        """Return what the first environment renders (None when a window shows it)."""
+        return self._envs[0].render()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where each environment is, as plain ints and lists.
+
+        Raises:
+          PlatformError: if the vector was not made with `restorable=True`.
+        """
+        if not self._restorable:
+            raise PlatformError(
+                "these environments do not remember their actions, so they cannot be saved: "
+                "expected make_env_vector(..., restorable=True)."
+            )
+        return {
+            "env_id": self.spec.env_id,
+            "seeds": list(self._seeds),
+            "episodes": [game.episode for game in self._games],
+            "actions": [list(game.actions) for game in self._games],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> np.ndarray:
+        """Play each saved game again up to where it was; return the stacks shown there.
+
+        Raises:
+          CheckpointError: if the state belongs to other environments.
+        """
+        ours = (self.spec.env_id, self.num_envs)
+        saved = (state["env_id"], len(state["seeds"]))
+        if saved != ours:
+            raise CheckpointError(
+                f"the saved state is of {saved[1]} x {saved[0]}, expected {ours[1]} x {ours[0]}: "
+                "resume with the same --env and --envs_per_worker."
+            )
+        self._seeds = [int(seed) for seed in state["seeds"]]
+        for index, episode in enumerate(state["episodes"]):
+            if episode < 0:  # saved before the first reset
+                self._games[index] = _Game()
+                continue
+            self._start(index, episode)
+            for action in state["actions"][index]:
+                self._advance(index, action)
+        return self._stacks
+
+    def _start(self, index: int, episode: int) -> None:
+        seed = episode_seed(self._seeds[index], episode)
+        frame, _ = self._envs[index].reset(seed=seed)
+        self._games[index] = _Game(episode)
+        self._stacks[index] = 0
+        self._stacks[index, -1] = frame
+
+    def _advance(self, index: int, action: int) -> tuple[float, bool, EpisodeEnd | None]:
+        """Do one action; return (reward, terminated, the end of the game if it ended)."""
+        game = self._games[index]
+        frame, reward, terminated, truncated, info = self._envs[index].step(action)
+        self._stacks[index, :-1] = self._stacks[index, 1:]
+        self._stacks[index, -1] = frame
+        game.return_raw += float(reward)
+        game.length_steps += 1
+        if self._restorable:
+            game.actions.append(action)
+        game.over = bool(terminated or truncated)
+        end = None
+        if game.over:
+            frames = info.get("episode_frame_number", game.length_steps)
+            end = EpisodeEnd(index, game.return_raw, game.length_steps, int(frames))
+        return float(reward), bool(terminated or info.get("life_lost", False)), end

@@ -1,0 +1,81 @@
+"""E environments stepped together: the interface between environments and the rest of the program.
+
+Two implementations give the same rows, pixel for pixel:
+
+* wrappers/gym_vector.py, readable: one Gymnasium environment and one small wrapper per rule;
+* wrappers/ale_vector.py, fast: the same rules in C++, several times cheaper per step.
+
+Rows follow core/unroll.py. A game that ends at one step (over or truncated) shows its last
+observation there; the *next* step of that environment is its reset row. A lost life is
+`terminated` without a reset row: the game, and its stack of frames, go on.
+
+E is the number of environments, S the number of stacked frames.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from core.episode import EpisodeEnd
+from core.errors import ShapeError
+from core.spec import EnvSpec
+
+
+@dataclass
+class StepResult:
+    """What one step of E environments gave; arrays are the caller's until the next step."""
+
+    stacks: np.ndarray  # [E, S, *frame_shape], newest frame last; may be reused by the next step
+    reward: np.ndarray  # [E] float32, raw
+    terminated: np.ndarray  # [E] bool, game over by the rules, or a lost life if episodic_life
+    first: np.ndarray  # [E] bool, this step was a reset: action ignored, reward 0, first stack
+    episodes: list[EpisodeEnd]  # whole games (all lives) that ended at this step, raw
+
+
+class EnvVector(Protocol):
+    """E environments of one kind. Not thread-safe; made and used in one process."""
+
+    spec: EnvSpec
+    num_envs: int
+
+    def reset(self) -> np.ndarray:
+        """Start every environment and return the first stacks `[E, S, *frame_shape]`.
+
+        Frames of a stack from before a start are zeros (black). Called again, it starts the same
+        games again.
+        """
+
+    def step(self, actions: np.ndarray) -> StepResult:
+        """Do `actions` ([E] int64), one in each environment."""
+
+    def close(self) -> None:
+        """Free the emulators. Closing twice is allowed."""
+
+
+class RestorableEnvVector(EnvVector, Protocol):
+    """Environments that can be put back to where they were (the readable kind only)."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where each environment is, as plain ints and lists."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> np.ndarray:
+        """Go to a place taken by `state_dict` and return the stacks shown there."""
+
+
+def check_actions(actions: np.ndarray, num_envs: int, action_count: int) -> None:
+    """Raise ShapeError unless `actions` is `[num_envs]` integers in `[0, action_count)`.
+
+    An emulator thread would die of a wrong action and leave its caller waiting for ever.
+    """
+    if actions.shape != (num_envs,) or actions.dtype.kind != "i":
+        raise ShapeError(
+            f"actions has shape {actions.shape} and dtype {actions.dtype}, "
+            f"expected ({num_envs},) integers, one per environment."
+        )
+    if actions.min() < 0 or actions.max() >= action_count:
+        raise ShapeError(
+            f"actions is in [{actions.min()}, {actions.max()}], expected [0, {action_count - 1}]."
+        )
