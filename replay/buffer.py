@@ -1,0 +1,348 @@
+"""A bounded set of items with a rule to draw and a rule to drop.
+
+All kinds of replay are this one class; queue, standard, attentive and elite differ only in their
+sampler and remover (replay/kinds.py has the table). Next to read: replay/manager.py.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.errors import CheckpointError, ConfigError, Full
+from replay.distance import Evidence, Floats
+from replay.item import Item
+from replay.removers import Remover
+from replay.samplers import Sampler
+
+
+@dataclass(slots=True)
+class Entry:
+    """An item's place in one buffer."""
+
+    item: Item
+    draws: int = 0  # times drawn from this buffer
+    distance: float = 0.0  # drift when last examined (elite insertion)
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """Candidates for `count` draws, with their counters as they were when proposed."""
+
+    count: int
+    items: list[Item]
+    draws: NDArray[np.int64]  # [C]
+
+    @property
+    def leaves_a_choice(self) -> bool:
+        """Whether there are more candidates than draws, so that they must be scored."""
+        return len(self.items) > self.count
+
+
+class Buffer:
+    """A bounded set of items, a rule to draw, a rule to drop.
+
+    Not thread-safe, on purpose: the manager locks. Never blocks. Only `choose` and `measure` may be
+    called without the lock: they read nothing but their arguments.
+
+    Invariants: never more than `capacity` items, none twice, each with a non-negative counter
+    (`check_valid`).
+    """
+
+    def __init__(
+        self,
+        name: str,
+        capacity: int,
+        sampler: Sampler,
+        remover: Remover,
+        *,
+        min_size: int = 1,
+        max_times_sampled: int | None = None,
+        overflow: str = "evict",
+        score_stride: int = 1,
+    ) -> None:
+        """Build an empty buffer.
+
+        Args:
+          name: in metrics and messages.
+          capacity: items at most.
+          sampler: who is drawn.
+          remover: who is dropped.
+          min_size: items needed before anything may be drawn.
+          max_times_sampled: an item drawn so often leaves the buffer; None: never.
+          overflow: "evict": a full buffer drops by the remover's rule; "refuse": it raises Full.
+          score_stride: where items are scored, only each so-manieth row is.
+        """
+        if capacity < 1 or not 1 <= min_size <= capacity:
+            raise ConfigError(
+                f"replay buffer {name} has capacity {capacity} and min_size {min_size}, "
+                "expected 1 <= min_size <= capacity."
+            )
+        if overflow not in ("evict", "refuse"):
+            raise ConfigError(f"overflow of buffer {name} is {overflow!r}, not evict or refuse.")
+        self.name = name
+        self.capacity = capacity
+        self.sampler = sampler
+        self.remover = remover
+        self.min_size = min_size
+        self.max_times_sampled = max_times_sampled
+        self.overflow = overflow
+        self.score_stride = score_stride
+        self._entries: list[Entry] = []  # dense, so that a random item is one look-up
+        self._positions: OrderedDict[int, int] = OrderedDict()  # id -> index, oldest first
+        self._offered = 0
+        self._unused = 0
+        self._drawn = 0
+        self._batches_unexamined = 0
+        self._sum_inserted_at = 0
+
+    @property
+    def consumes(self) -> bool:
+        """Whether an item is drawn once and then gone: a queue, the source of online data."""
+        return self.sampler.consumes
+
+    @property
+    def needs_evaluation(self) -> bool:
+        """Whether it ever asks for the present model's view of its items."""
+        return self.sampler.scores or self.remover.examination is not None
+
+    @property
+    def needs_stored_features(self) -> bool:
+        """Whether unrolls must carry the features of the policy that made them."""
+        examination = self.remover.examination
+        return self.sampler.needs_stored_features or (
+            examination is not None and examination.distance.needs_stored_features
+        )
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def items(self) -> list[Item]:
+        """The items, oldest first."""
+        return [self._entries[position].item for position in self._positions.values()]
+
+    def can_insert(self) -> bool:
+        """Whether `insert` would not raise Full."""
+        return self.overflow == "evict" or len(self) < self.capacity
+
+    def can_sample(self) -> bool:
+        """Whether enough items are here to draw from."""
+        return len(self) >= self.min_size
+
+    def insert(self, item: Item, rng: np.random.Generator) -> Item | None:
+        """Take an item in.
+
+        Returns:
+          The item dropped for it, if any; the item itself if the remover would not have it.
+
+        Raises:
+          Full: if there is no room and the buffer refuses to evict. Nothing has changed then.
+        """
+        if not self.can_insert():
+            raise Full(
+                f"buffer {self.name} holds {len(self)} of {self.capacity} items and may not evict."
+            )
+        if item.id in self._positions:
+            raise ValueError(f"item {item.id} is in buffer {self.name} already.")
+        self._offered += 1
+        dropped = None
+        if len(self) == self.capacity:
+            oldest = next(iter(self._positions.values()))
+            victim = self.remover.victim(self._entries, oldest, self._offered, rng)
+            if victim is None:
+                self._unused += 1
+                return item
+            dropped = self._evict(victim)
+        self._positions[item.id] = len(self._entries)
+        self._entries.append(Entry(item))
+        self._sum_inserted_at += item.inserted_at_update
+        return dropped
+
+    def make_room(self) -> Item | None:
+        """Drop the oldest item of a full buffer, whatever its rules; None if there is room."""
+        if len(self) < self.capacity:
+            return None
+        return self._evict(next(iter(self._positions.values())))
+
+    def skip(self) -> None:
+        """Count an item that was kept from this buffer because it is full."""
+        self._offered += 1
+        self._unused += 1
+
+    def propose(self, count: int, progress: float, rng: np.random.Generator) -> Proposal:
+        """Return candidates for `count` draws; cheap, no model.
+
+        A consuming sampler's items leave the buffer here. Others get different candidates as long
+        as there are enough items, and repeated ones only if there are fewer than `count`.
+        """
+        size = len(self)
+        if not count:
+            return Proposal(0, [], np.zeros(0, np.int64))
+        if not size:
+            raise ValueError(f"{count} draws asked of buffer {self.name}, which is empty.")
+        if self.consumes:
+            if count > size:
+                raise ValueError(f"{count} draws asked of queue {self.name}, which holds {size}.")
+            taken = [self._pop_oldest() for _ in range(count)]
+            self._drawn += count
+            return Proposal(count, taken, np.zeros(count, np.int64))
+        if count > size:
+            positions = rng.integers(size, size=count)
+        else:
+            pool = min(size, self.sampler.pool_size(count, progress))
+            positions = rng.choice(size, pool, replace=False)
+        entries = [self._entries[position] for position in positions]
+        draws = np.array([entry.draws for entry in entries], np.int64)
+        return Proposal(count, [entry.item for entry in entries], draws)
+
+    def choose(self, proposal: Proposal, evidence: Evidence | None) -> list[Item]:
+        """Return exactly `proposal.count` of the candidates. May run without the lock.
+
+        Args:
+          proposal: from `propose`.
+          evidence: about its candidates; only read if `proposal.leaves_a_choice`.
+        """
+        if not proposal.leaves_a_choice:
+            return proposal.items
+        if evidence is None:
+            raise ConfigError(
+                f"buffer {self.name} scores its candidates, but nothing evaluates them."
+            )
+        chosen = self.sampler.choose(proposal.count, proposal.draws, evidence)
+        return [proposal.items[index] for index in chosen]
+
+    def commit(self, drawn: Iterable[Item]) -> None:
+        """Count draws; items drawn `max_times_sampled` times leave.
+
+        Items that were evicted since they were proposed are passed over: their draw is still good.
+        """
+        if self.consumes:
+            return
+        for item in drawn:
+            self._drawn += 1
+            position = self._positions.get(item.id)
+            if position is None:
+                continue
+            entry = self._entries[position]
+            entry.draws += 1
+            if self.max_times_sampled is not None and entry.draws >= self.max_times_sampled:
+                self._remove(position)
+
+    def propose_examination(self, rng: np.random.Generator) -> list[Item]:
+        """Return items whose drift the remover wants measured now; mostly none."""
+        examination = self.remover.examination
+        if examination is None or not self._entries:
+            return []
+        self._batches_unexamined += 1
+        if self._batches_unexamined < examination.period:
+            return []
+        self._batches_unexamined = 0
+        count = min(examination.count, len(self))
+        return [self._entries[i].item for i in rng.choice(len(self), count, replace=False)]
+
+    def measure(self, evidence: Evidence) -> Floats:
+        """Return the drift of examined items. May run without the lock."""
+        if self.remover.examination is None:
+            raise TypeError(f"buffer {self.name} drops by a rule that measures nothing.")
+        return self.remover.examination.distance.drift(evidence)
+
+    def remember(self, items: Sequence[Item], distances: Floats) -> None:
+        """Keep measured drifts for the remover; evicted items are passed over."""
+        for item, distance in zip(items, distances, strict=True):
+            position = self._positions.get(item.id)
+            if position is not None:
+                self._entries[position].distance = float(distance)
+
+    def stats(self, update: int) -> dict[str, float]:
+        """Return figures by short name; `update` is the learner's present update.
+
+        `dropped` counts the items that left, or never got in, without having been drawn.
+        """
+        figures = {
+            "fill": len(self) / self.capacity,
+            "draws": float(self._drawn),
+            "dropped": float(self._unused),
+        }
+        if self._entries:
+            figures["mean_age_updates"] = update - self._sum_inserted_at / len(self)
+        return figures
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return a copy of the bookkeeping; items appear by id only, they are the manager's."""
+        return {
+            "name": self.name,
+            "ids": np.array([entry.item.id for entry in self._entries], np.int64),
+            "draws": np.array([entry.draws for entry in self._entries], np.int64),
+            "distances": np.array([entry.distance for entry in self._entries], np.float64),
+            "oldest_first": np.array(list(self._positions), np.int64),
+            "offered": self._offered,
+            "unused": self._unused,
+            "drawn": self._drawn,
+            "batches_unexamined": self._batches_unexamined,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any], items: Mapping[int, Item]) -> None:
+        """Take over a state from `state_dict`; `items` gives the item of each id.
+
+        Raises:
+          CheckpointError: if the contents do not fit.
+        """
+        ids = [int(i) for i in state["ids"]]
+        if len(ids) > self.capacity:
+            raise CheckpointError(
+                f"checkpoint holds {len(ids)} items of buffer {self.name}, capacity is "
+                f"{self.capacity}. Raise the capacity or resume without replay contents."
+            )
+        self._entries = [
+            Entry(items[i], int(draws), float(distance))
+            for i, draws, distance in zip(ids, state["draws"], state["distances"], strict=True)
+        ]
+        places = {i: place for place, i in enumerate(ids)}
+        self._positions = OrderedDict((int(i), places[int(i)]) for i in state["oldest_first"])
+        self._sum_inserted_at = sum(entry.item.inserted_at_update for entry in self._entries)
+        self._offered = int(state["offered"])
+        self._unused = int(state["unused"])
+        self._drawn = int(state["drawn"])
+        self._batches_unexamined = int(state["batches_unexamined"])
+        self.check_valid()
+
+    def check_valid(self) -> None:
+        """Raise AssertionError if an invariant is broken (tests and loading call this)."""
+        count = len(self._entries)
+        held = [entry.item.id for entry in self._entries]
+        problems = {
+            f"{count} items exceed capacity {self.capacity}": count > self.capacity,
+            "items and index disagree": {i: p for p, i in enumerate(held)} != dict(self._positions),
+            "an item is held twice": len(set(held)) != count,
+            "a counter is negative": any(entry.draws < 0 for entry in self._entries),
+            "the sum of insertion times is wrong": self._sum_inserted_at
+            != sum(entry.item.inserted_at_update for entry in self._entries),
+        }
+        broken = [text for text, is_broken in problems.items() if is_broken]
+        if broken:
+            raise AssertionError(f"buffer {self.name}: {'; '.join(broken)}.")
+
+    def _pop_oldest(self) -> Item:
+        return self._remove(next(iter(self._positions.values()))).item
+
+    def _evict(self, position: int) -> Item:
+        entry = self._remove(position)
+        self._unused += entry.draws == 0
+        return entry.item
+
+    def _remove(self, position: int) -> Entry:
+        """Take an entry out; the last one moves into its place."""
+        entry = self._entries[position]
+        last = self._entries.pop()
+        if last is not entry:
+            self._entries[position] = last
+            self._positions[last.item.id] = position  # keeps its rank by age
+        del self._positions[entry.item.id]
+        self._sum_inserted_at -= entry.item.inserted_at_update
+        return entry

@@ -1,0 +1,263 @@
+"""Batches made ahead of time, by background threads, so that the learner need not wait for them.
+
+Generic: knows nothing of replay or torch. `produce` makes one batch; in this project it draws from
+the replay manager, decodes, stacks, and copies to the device.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from core.errors import Closed, ConfigError
+
+T = TypeVar("T")
+
+JOIN_TIMEOUT_S = 30.0  # a produce() that takes longer than this to return is stuck
+
+
+class BatchCache(Generic[T]):
+    """A bounded read-ahead of what `produce` returns. Thread-safe.
+
+    At most `depth` batches are ready or in the making, so no batch is older than `depth` updates
+    when it is used. Depth 0 has no threads: `get` calls `produce` itself (the serial twin).
+    """
+
+    def __init__(
+        self, produce: Callable[[], T | None], depth: int, threads: int = 1, name: str = "cache"
+    ) -> None:
+        """Start the threads.
+
+        Args:
+          produce: returns a batch, or None for "nothing yet, ask again". It must return within
+            seconds (give its waits a timeout), or `close` cannot end its thread. With several
+            threads it is called by all of them at once.
+          depth: batches ready or in the making; 0: made when asked for.
+          threads: how many make batches, if depth is not 0.
+          name: of the threads, in messages.
+        """
+        if depth < 0 or threads < 1:
+            raise ConfigError(
+                f"cache has depth {depth} and {threads} threads, expected at least 0 and 1."
+            )
+        self._produce = produce
+        self._depth = depth
+        self._lock = threading.Lock()
+        self._ready_or_failed = threading.Condition(self._lock)
+        self._room = threading.Condition(self._lock)
+        self._ready: deque[T] = deque()
+        self._in_the_making = 0
+        self._closed = False
+        self._error: BaseException | None = None
+        self._stats = _Stats(time.monotonic())
+        self._threads = [
+            # Daemons only so that a crash of the main thread can end the program: whatever they
+            # raise is raised again by get().
+            threading.Thread(target=self._work, name=f"{name}-{i}", daemon=True)
+            for i in range(threads if depth else 0)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def get(self, timeout_s: float) -> T | None:
+        """Return the oldest batch; None if there is none in time.
+
+        Raises:
+          Closed: after `close`, or if `produce` raised it.
+          BaseException: whatever else `produce` raised, with its own traceback.
+        """
+        asked_at = time.monotonic()
+        deadline = asked_at + timeout_s
+        if not self._threads:
+            return self._get_synchronously(asked_at, deadline)
+        with self._lock:
+            ready = len(self._ready)
+            while not (self._ready or self._closed or self._error):
+                remaining_s = deadline - time.monotonic()
+                if remaining_s <= 0:
+                    self._stats.waited(time.monotonic() - asked_at)
+                    return None
+                self._ready_or_failed.wait(remaining_s)
+            if self._error is not None:
+                raise self._error
+            if self._closed:
+                raise Closed("the batch cache is closed.")
+            self._stats.got(ready, time.monotonic() - asked_at)
+            self._room.notify()
+            return self._ready.popleft()
+
+    def _get_synchronously(self, asked_at: float, deadline: float) -> T | None:
+        while True:
+            if self._closed:
+                raise Closed("the batch cache is closed.")
+            batch = self._produce()
+            if batch is not None or time.monotonic() >= deadline:
+                break
+        waited_s = time.monotonic() - asked_at
+        with self._lock:
+            if batch is None:
+                self._stats.waited(waited_s)
+            else:
+                self._stats.got(0, waited_s)
+        return batch
+
+    def set_depth(self, depth: int) -> None:
+        """Change the depth; batches that are ready stay so even if they are now too many.
+
+        Raises:
+          ConfigError: for 0, or if the cache was built without threads.
+        """
+        if depth < 1 or not self._threads:
+            raise ConfigError(
+                f"depth {depth} asked of a cache of depth {self._depth}: whether there are threads "
+                "is decided once, when the cache is built."
+            )
+        with self._lock:
+            self._depth = depth
+            self._room.notify_all()
+
+    @property
+    def depth(self) -> int:
+        """Batches ready or in the making, at most."""
+        return self._depth
+
+    def stats(self) -> dict[str, float]:
+        """Return metrics over the time since the last call (or since the start).
+
+        `cache/wait_s` seconds that `get` waited, `cache/wait_fraction` their share of the time,
+        `cache/fill` the mean number of batches that were ready when `get` was called (absent if it
+        was not), `cache/depth`, and `cache/waits` how often none was ready since the start.
+        """
+        with self._lock:
+            now = time.monotonic()
+            figures = self._stats.figures(now)
+            figures["cache/depth"] = float(self._depth)
+            self._stats = _Stats(now, self._stats.waits)
+            return figures
+
+    def close(self, timeout_s: float = JOIN_TIMEOUT_S) -> None:
+        """Drop what is ready, end the threads and wait for them. Idempotent.
+
+        Raises:
+          TimeoutError: if a thread does not end, because `produce` does not return.
+        """
+        with self._lock:
+            self._closed = True
+            self._ready.clear()
+            self._room.notify_all()
+            self._ready_or_failed.notify_all()
+        deadline = time.monotonic() + timeout_s
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        stuck = [thread.name for thread in self._threads if thread.is_alive()]
+        if stuck:
+            raise TimeoutError(
+                f"{', '.join(stuck)} did not end within {timeout_s:g} s: "
+                "a batch in the making does not return."
+            )
+
+    def _work(self) -> None:
+        while self._reserve():
+            batch: T | None = None
+            try:
+                batch = self._produce()
+            except BaseException as error:  # not swallowed: get() raises it again
+                with self._lock:
+                    self._error = self._error or error
+            with self._lock:
+                self._in_the_making -= 1
+                if batch is not None and not self._closed:
+                    self._ready.append(batch)
+                self._room.notify()
+                self._ready_or_failed.notify_all()
+
+    def _reserve(self) -> bool:
+        """Wait until another batch may be made; False when it is time to end."""
+        with self._lock:
+            while not (self._closed or self._error):
+                if len(self._ready) + self._in_the_making < self._depth:
+                    self._in_the_making += 1
+                    return True
+                self._room.wait()
+            return False
+
+
+class _Stats:
+    """Sums since a moment. The cache locks."""
+
+    def __init__(self, since: float, waits: int = 0) -> None:
+        self._since = since
+        self.waits = waits
+        self._gets = 0
+        self._ready = 0
+        self._wait_s = 0.0
+
+    def got(self, ready: int, waited_s: float) -> None:
+        self._gets += 1
+        self._ready += ready
+        self.waits += ready == 0
+        self._wait_s += waited_s
+
+    def waited(self, waited_s: float) -> None:
+        self.waits += 1
+        self._wait_s += waited_s
+
+    def figures(self, now: float) -> dict[str, float]:
+        figures = {
+            "cache/wait_s": self._wait_s,
+            "cache/waits": float(self.waits),
+            "cache/wait_fraction": min(1.0, self._wait_s / max(now - self._since, 1e-9)),
+        }
+        if self._gets:
+            figures["cache/fill"] = self._ready / self._gets
+        return figures
+
+
+@dataclass(frozen=True)
+class AdaptiveDepth:
+    """Decides how deep the cache should be: as shallow as keeps the learner busy.
+
+    A deep cache evens out batches that take longer than others; its price is that every batch gets
+    older before it is used. Pure: ask it now and then with the figures since the last time.
+    """
+
+    max_depth: int
+    min_depth: int = 1
+    max_age_updates: float | None = None  # of new data; None: only the waiting decides
+    waits_too_much: float = 0.02  # share of time; below 2 % nothing is worth fresher data
+    waits_hardly: float = 0.005
+
+    def __post_init__(self) -> None:
+        """Refuse bounds that are none."""
+        if not 1 <= self.min_depth <= self.max_depth:
+            raise ConfigError(
+                f"cache depth bounds are {self.min_depth} to {self.max_depth}, "
+                "expected 1 <= min_depth <= max_depth."
+            )
+
+    def next_depth(
+        self, depth: int, wait_fraction: float, fill: float, mean_age_updates: float
+    ) -> int:
+        """Return the depth to use from now on, at most one step from `depth`.
+
+        Args:
+          depth: in use now.
+          wait_fraction: share of the time the learner waited for batches.
+          fill: mean number of batches that were ready when the learner asked.
+          mean_age_updates: of new data when it is learned from.
+        """
+        if self.max_age_updates is not None and mean_age_updates > self.max_age_updates:
+            change = -1
+        elif wait_fraction > self.waits_too_much and fill > 0.1 * depth:
+            # Sometimes there is plenty, sometimes nothing: more in store helps. A cache that is
+            # always empty would stay so at any depth: then production is too slow, not uneven.
+            change = 1
+        elif wait_fraction < self.waits_hardly and fill > 0.75 * depth:
+            change = -1
+        else:
+            change = 0
+        return min(self.max_depth, max(self.min_depth, depth + change))

@@ -1,0 +1,37 @@
+"""An unroll in replay, and one choice of it for a batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from core.unroll import Record
+from replay.codec import Codec, Payload
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Item:
+    """An unroll with its bookkeeping: immutable, encoded once, shared by all buffers.
+
+    Python frees it when the last buffer and the last batch under construction let go, so an
+    eviction can never pull an unroll from under a thread that is just reading it.
+    """
+
+    id: int  # unique within a manager, in order of insertion
+    payload: Payload  # encoded record; nobody writes to it
+    codec: Codec
+    version: int  # learner updates in the weights that acted
+    inserted_at_update: int
+
+    def record(self) -> Record:
+        """Return the decoded record `[nbytes]`, read-only. Any thread may call this."""
+        return self.codec.decode(self.payload)
+
+
+@dataclass(frozen=True, eq=False)
+class Draw:
+    """One choice of an item for a batch."""
+
+    item: Item
+    source: int  # index of the buffer it was drawn from
+    record: Record  # decoded, read-only
+    is_online: bool  # drawn from a queue: new, used once

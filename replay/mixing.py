@@ -1,0 +1,240 @@
+"""How one stream of unrolls becomes batches with a share from every buffer, and who has to wait.
+
+No threads here: `replay/manager.py` adds the lock and the waiting. Next to read: that.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from core.errors import ConfigError
+from core.rng import generator_state, restore_generator
+from replay.buffer import Buffer, Proposal
+from replay.item import Item
+from replay.pace import Pace
+from replay.quotas import Quotas
+from replay.scoring import Claim
+from replay.snapshot import pack_items, unpack_items
+
+DISCARDING_STRATEGIES = ("block", "keep_latest", "keep_oldest", "alternating")
+
+MAX_QUERIES = 32  # newest unrolls to which attentive sampling compares
+
+
+class Mixer:
+    """Puts each item into every buffer and takes batches out. Not thread-safe: the manager locks.
+
+    The liveness rule: an insert has to wait only while a batch can be got on with. Whenever a batch
+    lacks what only an insert can bring, a full queue drops its oldest item instead. Without this, a
+    queue beside a buffer that must first fill up would stop the program for ever: the queue is
+    full, so nothing is inserted, so the other buffer never fills, so nothing drains the queue.
+
+    A queue may be smaller than its quota: its items are then collected as they come.
+    """
+
+    def __init__(
+        self,
+        buffers: Sequence[Buffer],
+        ratios: Sequence[Fraction],
+        batch_size: int,
+        rng: np.random.Generator,
+        discarding_strategy: str,
+        max_draws_per_unroll: float | None,
+    ) -> None:
+        """Put the buffers together; the arguments are those of `ReplayManager`.
+
+        Raises:
+          ConfigError: if they do not fit together.
+        """
+        names = [buffer.name for buffer in buffers]
+        if len(ratios) != len(buffers) or len(set(names)) != len(names):
+            raise ConfigError(
+                f"replay has buffers {names} and {len(ratios)} ratios, "
+                "expected different names and a ratio for each."
+            )
+        if discarding_strategy not in DISCARDING_STRATEGIES:
+            raise ConfigError(
+                f"discarding_strategy is {discarding_strategy!r}, "
+                f"expected one of {', '.join(DISCARDING_STRATEGIES)}."
+            )
+        self.has_queue = any(buffer.consumes for buffer in buffers)
+        if max_draws_per_unroll is None and not self.has_queue:
+            raise ConfigError(
+                f"no replay buffer of {names} is a queue, so nothing ties the number of updates to "
+                "the amount of new experience. Add a queue, or give max_draws_per_unroll."
+            )
+        self.buffers = tuple(buffers)
+        self.needs_queries = any(buffer.sampler.needs_queries for buffer in buffers)
+        self._strategy = discarding_strategy
+        self._rng = rng
+        self._quotas = Quotas(ratios, batch_size)
+        self._pace = (
+            None if max_draws_per_unroll is None else Pace(max_draws_per_unroll, batch_size)
+        )
+        self._drop_newest_next = False  # whose turn it is in "alternating"
+        self._newest: OrderedDict[tuple[int, int], Item] = OrderedDict()  # by environment
+        self._collected: list[deque[Item]] = [deque() for _ in buffers]  # of queues only
+        self.wanted = self._quotas.next()  # draws per buffer of the batch being collected
+
+    # --- who waits for what -----------------------------------------------------------------------
+
+    def insert_must_wait(self) -> bool:
+        """Whether an insert has to wait until something is taken out."""
+        if self._strategy != "block" or self.awaits_insert():
+            return False
+        if any(not buffer.can_insert() for buffer in self.buffers):
+            return True
+        # Where there is a queue, its capacity holds the workers back, and the pace (if given) only
+        # the learner.
+        return self._pace is not None and not self.has_queue and not self._pace.allows_unroll()
+
+    def awaits_insert(self) -> bool:
+        """Whether only an insert can get the batch any further."""
+        return not self.may_collect() or any(
+            self._need(source) and not len(buffer) for source, buffer in enumerate(self.buffers)
+        )
+
+    def may_collect(self) -> bool:
+        """Whether the buffers that must fill up have, and the learner is not too far ahead."""
+        return self._is_warm() and (self._pace is None or self._pace.allows_batch())
+
+    def can_complete(self) -> bool:
+        """Whether a whole batch can be had now."""
+        return self.may_collect() and all(
+            self._need(source) <= len(buffer) for source, buffer in enumerate(self.buffers)
+        )
+
+    def missing(self) -> str:
+        """Return what the batch waits for, in words; empty if nothing."""
+        parts = []
+        for source, buffer in enumerate(self.buffers):
+            if buffer.consumes:
+                here = len(self._collected[source]) + len(buffer)
+                enough = self.wanted[source]
+            else:
+                here, enough = len(buffer), buffer.min_size
+            if here < enough:
+                parts.append(f"{buffer.name} has {here} of {enough} unrolls")
+        if not parts and self._pace is not None and not self._pace.allows_batch():
+            parts.append(f"at most {self._pace.draws_per_unroll:g} draws per unroll are allowed")
+        return ", ".join(parts)
+
+    def _is_warm(self) -> bool:
+        return all(buffer.consumes or buffer.can_sample() for buffer in self.buffers)
+
+    def _need(self, source: int) -> int:
+        """Return how many items the batch still needs from a queue (0 for other buffers)."""
+        if not self.buffers[source].consumes:
+            return 0
+        return max(0, self.wanted[source] - len(self._collected[source]))
+
+    # --- in ---------------------------------------------------------------------------------------
+
+    def put(self, item: Item, origin: tuple[int, int]) -> None:
+        """Put an item into every buffer; `origin` names its environment: (worker, env)."""
+        if self._pace is not None and self._is_warm():
+            self._pace.unrolls += 1
+        for buffer in self.buffers:
+            if not buffer.can_insert():
+                if self._newcomer_goes():
+                    buffer.skip()
+                    continue
+                buffer.make_room()
+            buffer.insert(item, self._rng)
+        if self.needs_queries:
+            self._newest[origin] = item
+            self._newest.move_to_end(origin)
+            if len(self._newest) > MAX_QUERIES:
+                self._newest.popitem(last=False)
+
+    def _newcomer_goes(self) -> bool:
+        if self._strategy == "alternating":
+            self._drop_newest_next = not self._drop_newest_next
+            return not self._drop_newest_next
+        return self._strategy == "keep_oldest"
+
+    # --- out --------------------------------------------------------------------------------------
+
+    def collect(self) -> bool:
+        """Take from the queues what the batch needs and they have; whether they had any."""
+        found = False
+        for source, buffer in enumerate(self.buffers):
+            count = min(self._need(source), len(buffer))
+            if count:
+                proposal = buffer.propose(count, 0.0, self._rng)
+                self._collected[source].extend(proposal.items)
+                found = True
+        return found
+
+    def claim(self, progress: float) -> Claim:
+        """Take a batch out. Only if `can_complete`, after `collect`."""
+        proposals = []
+        for buffer, count, collected in zip(
+            self.buffers, self.wanted, self._collected, strict=True
+        ):
+            if buffer.consumes:
+                items = [collected.popleft() for _ in range(count)]
+                proposals.append(Proposal(count, items, np.zeros(count, np.int64)))
+            else:
+                proposals.append(buffer.propose(count, progress, self._rng))
+        if self._pace is not None:
+            self._pace.draws += sum(self.wanted)
+        self.wanted = self._quotas.next()
+        return Claim(
+            proposals,
+            [buffer.propose_examination(self._rng) for buffer in self.buffers],
+            list(self._newest.values()),
+        )
+
+    # --- checkpoints ------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return a copy of what is not items: the state of chance, carried shares, whose turn."""
+        return {
+            "rng": generator_state(self._rng),
+            "quotas": self._quotas.state_dict(),
+            "wanted": list(self.wanted),
+            "drop_newest_next": self._drop_newest_next,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over a state from `state_dict`."""
+        restore_generator(self._rng, state["rng"])
+        self._drop_newest_next = bool(state["drop_newest_next"])
+        # With another batch size or other ratios there is nothing sensible to carry over.
+        if self._quotas.load_state_dict(state["quotas"]):
+            self.wanted = [int(count) for count in state["wanted"]]
+
+    def items(self) -> dict[int, Item]:
+        """Return id -> item of all that is held anywhere, each once."""
+        held = [buffer.items for buffer in self.buffers]
+        every = chain(*held, *self._collected, self._newest.values())
+        return {item.id: item for item in every}
+
+    def contents(self, record_nbytes: int) -> dict[str, Any]:
+        """Return all items and where they are. Their bytes are shared, not copied."""
+        return {
+            "items": pack_items(self.items().values(), record_nbytes),
+            "buffers": [buffer.state_dict() for buffer in self.buffers],
+            "collected": [[item.id for item in items] for items in self._collected],
+            "newest": [[*origin, item.id] for origin, item in self._newest.items()],
+            "pace": [0, 0] if self._pace is None else [self._pace.unrolls, self._pace.draws],
+        }
+
+    def load_contents(self, contents: Mapping[str, Any], record_nbytes: int) -> None:
+        """Take over items from `contents`."""
+        items = unpack_items(contents["items"], record_nbytes)
+        for buffer, state in zip(self.buffers, contents["buffers"], strict=True):
+            buffer.load_state_dict(state, items)
+        self._collected = [deque(items[int(i)] for i in ids) for ids in contents["collected"]]
+        self._newest = OrderedDict(
+            ((int(worker), int(env)), items[int(i)]) for worker, env, i in contents["newest"]
+        )
+        if self._pace is not None:
+            self._pace.unrolls, self._pace.draws = (int(n) for n in contents["pace"])

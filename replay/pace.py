@@ -1,0 +1,45 @@
+"""How often an unroll may be drawn on average, where no queue sets the pace."""
+
+from __future__ import annotations
+
+from core.errors import ConfigError
+
+
+class Pace:
+    """Holds draws per unroll near a given number, from both sides.
+
+    This is the samples-per-insert limiter of Reverb (Cassirer et al. 2021): the difference
+
+        balance = draws_per_unroll * unrolls - draws
+
+    is kept in [-slack, slack] by making the learner wait at one end and the workers at the other,
+    so learning curves do not depend on which of them is faster. The slack is one batch (or what
+    one unroll allows, if more), so that one side can always go on.
+    """
+
+    def __init__(self, draws_per_unroll: float, batch_size: int) -> None:
+        """Start balanced.
+
+        Raises:
+          ConfigError: unless `draws_per_unroll` is positive.
+        """
+        if not draws_per_unroll > 0:
+            raise ConfigError(f"max_draws_per_unroll is {draws_per_unroll}, expected more than 0.")
+        self.draws_per_unroll = draws_per_unroll
+        self.batch_size = batch_size
+        self.slack = max(float(batch_size), draws_per_unroll)
+        self.unrolls = 0
+        self.draws = 0
+
+    @property
+    def balance(self) -> float:
+        """Draws that are still owed to the unrolls so far."""
+        return self.draws_per_unroll * self.unrolls - self.draws
+
+    def allows_batch(self) -> bool:
+        """Whether another batch keeps the learner from running ahead."""
+        return self.balance - self.batch_size >= -self.slack
+
+    def allows_unroll(self) -> bool:
+        """Whether another unroll keeps the workers from running ahead."""
+        return self.balance + self.draws_per_unroll <= self.slack

@@ -1,0 +1,61 @@
+"""How many draws of a batch come from each buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from math import lcm
+from typing import Any
+
+from core.errors import ConfigError
+
+
+class Quotas:
+    """Whole numbers per batch that keep exact ratios in the long run.
+
+    Largest remainder with a carry: what a buffer got too little (or too much) in one batch is added
+    to its claim on the next. So each batch has exactly B draws for any B, and after k batches each
+    buffer has had ratio * k * B draws, to within a few.
+    """
+
+    def __init__(self, ratios: Sequence[Fraction], batch_size: int) -> None:
+        """Start with nothing carried.
+
+        Raises:
+          ConfigError: if the ratios are not positive and of sum 1, or the batch is empty.
+        """
+        if sum(ratios) != 1 or any(ratio <= 0 for ratio in ratios):
+            shown = " + ".join(str(ratio) for ratio in ratios)
+            raise ConfigError(f"ratios are {shown} = {sum(ratios)}, expected positive, of sum 1.")
+        if batch_size < 1:
+            raise ConfigError(f"batch_size is {batch_size}, expected at least 1.")
+        # In whole units of 1 / denominator of a draw, nothing is ever rounded.
+        self._unit = lcm(*(ratio.denominator for ratio in ratios))
+        self._claims = [int(ratio * self._unit) * batch_size for ratio in ratios]
+        self.batch_size = batch_size
+        self.carry = [0] * len(ratios)
+
+    def next(self) -> list[int]:
+        """Return the draws per buffer of the next batch: not negative, of sum `batch_size`."""
+        due = [claim + carry for claim, carry in zip(self._claims, self.carry, strict=True)]
+        counts = [max(0, units // self._unit) for units in due]
+        left = [units - count * self._unit for units, count in zip(due, counts, strict=True)]
+        while (missing := self.batch_size - sum(counts)) != 0:
+            step = 1 if missing > 0 else -1
+            able = [i for i in range(len(counts)) if counts[i] + step >= 0]
+            neediest = max(able, key=lambda i: step * left[i])  # the first one, among equals
+            counts[neediest] += step
+            left[neediest] -= step * self._unit
+        self.carry = left
+        return counts
+
+    def state_dict(self) -> dict[str, list[int]]:
+        """Return what is carried, and the claims that it belongs to."""
+        return {"claims": [self._unit, *self._claims], "carry": list(self.carry)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> bool:
+        """Go on from `state`; False, and nothing changes, if it is of other ratios or sizes."""
+        if list(state["claims"]) != [self._unit, *self._claims]:
+            return False
+        self.carry = [int(units) for units in state["carry"]]
+        return True

@@ -1,0 +1,106 @@
+"""Small unrolls, items and managers for the tests of replay."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from core.spec import EnvSpec
+from core.unroll import Record, UnrollSchema
+from replay.codec import Plain, make_codec
+from replay.item import Item
+from replay.kinds import make_buffers, parse_replay_parameters
+from replay.manager import Evaluation, ReplayManager, SampleContext
+
+SPEC = EnvSpec("tests/Vector-v0", (3,), "float32", 1, ("left", "right"), 1)
+SCHEMA = UnrollSchema(SPEC, unroll_length=4, feature_count=5)
+SCHEMA_WITHOUT_FEATURES = UnrollSchema(SPEC, unroll_length=4)
+
+
+def make_record(
+    seq: int, env_id: int = 0, version: int = 0, schema: UnrollSchema = SCHEMA
+) -> Record:
+    """A valid record of which every byte follows from its `seq` (stored features: all `seq`)."""
+    return _cached_record(seq, env_id, version, schema).copy()
+
+
+@lru_cache(2000)
+def _cached_record(seq: int, env_id: int, version: int, schema: UnrollSchema) -> Record:
+    rng = np.random.default_rng(seq)
+    record = schema.allocate()
+    unroll = schema.unroll(record)
+    unroll.frames[...] = rng.normal(size=unroll.frames.shape)
+    unroll.first[...] = False
+    unroll.action[...] = rng.integers(0, 2, unroll.action.shape)
+    unroll.reward[...] = seq
+    unroll.terminated[...] = False
+    unroll.behaviour_params[...] = rng.normal(size=unroll.behaviour_params.shape)
+    unroll.behaviour_value[...] = rng.normal(size=unroll.behaviour_value.shape)
+    if unroll.features is not None:
+        unroll.features[...] = seq
+    header = {"worker_id": 0, "env_id": env_id, "seq": seq, "version": version, "task_id": 0}
+    for name, value in header.items():
+        schema.view(record, name)[...] = value
+    return record
+
+
+def seq_of(record: Record, schema: UnrollSchema = SCHEMA) -> int:
+    return int(schema.view(record, "seq"))
+
+
+def make_item(item_id: int, inserted_at_update: int = 0) -> Item:
+    return Item(item_id, np.zeros(1, np.uint8), Plain(), 0, inserted_at_update)
+
+
+def evaluate_as_stored(records: list[Record], rows: np.ndarray) -> Evaluation:
+    """A model that has not changed since the unrolls were made."""
+    views = [SCHEMA.unroll(record) for record in records]
+    return Evaluation(
+        np.stack([view.features[rows] for view in views]).astype(np.float32),
+        np.stack([view.behaviour_params[rows] for view in views]),
+    )
+
+
+def context(progress: float = 0.0, update: int = 0, evaluate: Any = None) -> SampleContext:
+    return SampleContext(update, progress, evaluate or evaluate_as_stored)
+
+
+def make_manager(
+    parameters: Sequence[dict[str, Any]],
+    batch_size: int,
+    *,
+    fill_in_factor: float = 0.0,
+    seed: int = 0,
+    codec: str = "none",
+    schema: UnrollSchema = SCHEMA,
+    **options: Any,
+) -> ReplayManager:
+    configs = parse_replay_parameters(parameters)
+    return ReplayManager(
+        make_buffers(configs, fill_in_factor),
+        [config.sample_ratio for config in configs],
+        batch_size,
+        np.random.default_rng(seed),
+        schema=schema,
+        codec=make_codec(codec),
+        **options,
+    )
+
+
+def queue(capacity: int, ratio: float = 1.0) -> dict[str, Any]:
+    return {"type": "queue", "capacity": capacity, "sample_ratio": ratio}
+
+
+def standard(capacity: int, ratio: float = 1.0, **more: Any) -> dict[str, Any]:
+    return {"type": "standard", "capacity": capacity, "sample_ratio": ratio, **more}
+
+
+def elite(capacity: int, ratio: float = 1.0, **more: Any) -> dict[str, Any]:
+    return {"type": "elite", "capacity": capacity, "sample_ratio": ratio, **more}
+
+
+def attentive(capacity: int, ratio: float = 1.0, **more: Any) -> dict[str, Any]:
+    return {"type": "attentive", "capacity": capacity, "sample_ratio": ratio, **more}

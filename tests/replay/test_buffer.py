@@ -1,0 +1,259 @@
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+from scipy.stats import chisquare
+
+from core.errors import CheckpointError, ConfigError, Full
+from replay.buffer import Buffer
+from replay.distance import Evidence
+from replay.removers import Oldest
+from replay.samplers import Elite, Fifo, Uniform
+from tests.reference.naive_buffer import NaiveBuffer
+from tests.replay.builders import make_item
+
+
+class BufferMachine(RuleBasedStateMachine):
+    """Insert, draw, evict and reload in any order; a plain list does the same beside it."""
+
+    @initialize(
+        capacity=st.integers(1, 6),
+        consumes=st.booleans(),
+        max_times=st.sampled_from([None, 1, 3]),
+    )
+    def build(self, capacity, consumes, max_times):
+        self.max_times = None if consumes else max_times
+        self.buffer = self.empty = None
+        self.make = lambda: Buffer(
+            "tested",
+            capacity,
+            Fifo() if consumes else Uniform(),
+            Oldest(),
+            max_times_sampled=self.max_times,
+            overflow="refuse" if consumes else "evict",
+        )
+        self.buffer = self.make()
+        self.naive = NaiveBuffer(capacity)
+        self.items = {}
+        self.rng = np.random.default_rng(0)
+
+    def new_item(self):
+        item = make_item(len(self.items), inserted_at_update=7 * len(self.items))
+        self.items[item.id] = item
+        return item
+
+    @rule()
+    def insert(self):
+        item = self.new_item()
+        if not self.buffer.can_insert():
+            with pytest.raises(Full):
+                self.buffer.insert(item, self.rng)
+            return
+        dropped = self.buffer.insert(item, self.rng)
+        assert (dropped and dropped.id) == self.naive.insert(item.id)
+
+    @rule()
+    def make_room(self):
+        is_full = len(self.naive.ids) == self.naive.capacity
+        expected = self.naive.ids[0] if is_full else None
+        dropped = self.buffer.make_room()
+        assert (None if dropped is None else dropped.id) == expected
+        if dropped is not None:
+            self.naive.drop(dropped.id)
+
+    @precondition(lambda self: len(self.buffer))
+    @rule(data=st.data())
+    def draw(self, data):
+        most = len(self.buffer) if self.buffer.consumes else 8
+        n = data.draw(st.integers(0, most))
+        proposal = self.buffer.propose(n, 0.0, self.rng)
+        drawn = [item.id for item in self.buffer.choose(proposal, None)]
+        assert len(drawn) == n
+        if self.buffer.consumes:
+            assert drawn == self.naive.ids[:n]
+            del self.naive.ids[:n]
+            self.naive.draws = dict.fromkeys(self.naive.ids, 0)
+        else:
+            assert set(drawn) <= set(self.naive.ids)
+            assert n > len(self.naive.ids) or len(set(drawn)) == n
+            if data.draw(st.booleans()):
+                self.insert()  # between a proposal and its commit, anything may be evicted
+        self.buffer.commit([self.items[i] for i in drawn])
+        if not self.buffer.consumes:
+            self.naive.count_draws(drawn, self.max_times)
+
+    @rule()
+    def reload(self):
+        state = self.buffer.state_dict()
+        self.buffer = self.make()
+        self.buffer.load_state_dict(state, self.items)
+
+    @invariant()
+    def a_buffer_never_exceeds_capacity_and_check_valid_holds_after_each_operation(self):
+        self.buffer.check_valid()
+        assert [item.id for item in self.buffer.items] == self.naive.ids
+        assert len(self.buffer) == len(self.naive.ids) <= self.buffer.capacity
+        stats = self.buffer.stats(update=1000)
+        assert stats["dropped"] == self.naive.unused
+        if self.naive.ids:
+            mean = np.mean([7 * i for i in self.naive.ids])
+            assert stats["mean_age_updates"] == pytest.approx(1000 - mean)
+        state = self.buffer.state_dict()
+        draws = dict(zip(state["ids"].tolist(), state["draws"].tolist(), strict=True))
+        assert draws == self.naive.draws
+
+
+TestABufferNeverExceedsCapacityAndCheckValidHoldsAfterEachOperation = BufferMachine.TestCase
+TestABufferNeverExceedsCapacityAndCheckValidHoldsAfterEachOperation.settings = settings(
+    max_examples=60, stateful_step_count=30, deadline=None
+)
+
+
+def filled(buffer, count, rng):
+    items = [make_item(i) for i in range(count)]
+    for item in items:
+        buffer.insert(item, rng)
+    return items
+
+
+@pytest.mark.parametrize("n", [4, 30])
+def test_uniform_draws_every_item_equally_likely(n):
+    rng = np.random.default_rng(3)
+    buffer = Buffer("standard", 12, Uniform(), Oldest())
+    filled(buffer, 12, rng)
+    drawn = Counter()
+    for _ in range(4000 // n):
+        proposal = buffer.propose(n, 0.0, rng)
+        drawn.update(item.id for item in buffer.choose(proposal, None))
+    assert chisquare([drawn[i] for i in range(12)]).pvalue > 0.001
+
+
+def test_uniform_stays_uniform_after_evictions_and_removals():
+    rng = np.random.default_rng(4)
+    buffer = Buffer("standard", 8, Uniform(), Oldest(), max_times_sampled=10_000)
+    filled(buffer, 29, rng)
+    drawn = Counter()
+    for _ in range(1000):
+        drawn.update(item.id for item in buffer.propose(3, 0.0, rng).items)
+    assert sorted(drawn) == list(range(21, 29))
+    assert chisquare(list(drawn.values())).pvalue > 0.001
+
+
+def elite_buffer(capacity, **options):
+    return Buffer("elite", capacity, Elite(**options), Oldest())
+
+
+def evidence_by_id(proposal):
+    """Item i has drifted by i."""
+    then = np.array([[[float(item.id)]] for item in proposal.items])
+    zeros = np.zeros_like(then)
+    return Evidence(zeros, zeros, then, zeros, None)
+
+
+def test_elite_proposes_lambda_times_as_many_different_items_and_keeps_the_nearest():
+    rng = np.random.default_rng(0)
+    buffer = elite_buffer(100, initial_lambda=6, strategy=1)
+    filled(buffer, 100, rng)
+    proposal = buffer.propose(5, 0.0, rng)
+    ids = [item.id for item in proposal.items]
+    assert len(ids) == len(set(ids)) == 30
+    chosen = buffer.choose(proposal, evidence_by_id(proposal))
+    assert [item.id for item in chosen] == sorted(ids)[:5]
+
+
+def test_elite_prefers_what_was_drawn_least():
+    rng = np.random.default_rng(0)
+    buffer = elite_buffer(6, initial_lambda=6, strategy=3)
+    filled(buffer, 6, rng)
+    rounds = []
+    for _ in range(3):
+        proposal = buffer.propose(2, 0.0, rng)
+        chosen = buffer.choose(proposal, evidence_by_id(proposal))
+        buffer.commit(chosen)
+        rounds.append(sorted(item.id for item in chosen))
+    assert rounds == [[0, 1], [2, 3], [4, 5]]
+
+
+def test_at_lambda_one_elite_is_uniform_and_asks_for_no_evidence():
+    rng = np.random.default_rng(6)
+    buffer = elite_buffer(10, initial_lambda=6, alfa=0.5)
+    filled(buffer, 10, rng)
+    drawn = Counter()
+    for _ in range(1000):
+        proposal = buffer.propose(3, 0.5, rng)
+        assert not proposal.leaves_a_choice
+        drawn.update(item.id for item in buffer.choose(proposal, None))
+    assert chisquare([drawn[i] for i in range(10)]).pvalue > 0.001
+
+
+@pytest.mark.parametrize("size", [1, 3, 5, 6, 9])
+def test_elite_gives_exactly_n_however_few_items_there_are(size):
+    rng = np.random.default_rng(0)
+    buffer = elite_buffer(10, initial_lambda=1.5)
+    filled(buffer, size, rng)
+    for progress in np.linspace(0, 1, 21):
+        proposal = buffer.propose(5, progress, rng)
+        chosen = buffer.choose(proposal, evidence_by_id(proposal))
+        assert len(chosen) == 5
+        assert len({item.id for item in chosen}) == min(5, size) or size < 5
+
+
+def test_a_choice_without_evidence_is_refused():
+    rng = np.random.default_rng(0)
+    buffer = elite_buffer(10)
+    filled(buffer, 10, rng)
+    with pytest.raises(ConfigError, match="evaluates"):
+        buffer.choose(buffer.propose(1, 0.0, rng), None)
+
+
+def test_a_queue_gives_its_oldest_items_once():
+    rng = np.random.default_rng(0)
+    buffer = Buffer("queue", 5, Fifo(), Oldest(), overflow="refuse")
+    filled(buffer, 5, rng)
+    assert [item.id for item in buffer.propose(3, 0.0, rng).items] == [0, 1, 2]
+    assert [item.id for item in buffer.propose(2, 0.0, rng).items] == [3, 4]
+    with pytest.raises(ValueError, match="empty"):
+        buffer.propose(1, 0.0, rng)
+
+
+def test_an_item_enters_a_buffer_only_once():
+    rng = np.random.default_rng(0)
+    buffer = Buffer("standard", 5, Uniform(), Oldest())
+    buffer.insert(make_item(1), rng)
+    with pytest.raises(ValueError, match="already"):
+        buffer.insert(make_item(1), rng)
+
+
+def test_a_state_is_a_copy():
+    rng = np.random.default_rng(0)
+    buffer = Buffer("standard", 5, Uniform(), Oldest())
+    items = filled(buffer, 3, rng)
+    state = buffer.state_dict()
+    buffer.commit(items)
+    buffer.insert(make_item(3), rng)
+    assert state["draws"].tolist() == [0, 0, 0]
+    assert state["ids"].tolist() == [0, 1, 2]
+
+
+def test_contents_that_do_not_fit_are_refused():
+    rng = np.random.default_rng(0)
+    buffer = Buffer("standard", 5, Uniform(), Oldest())
+    items = filled(buffer, 5, rng)
+    smaller = Buffer("standard", 4, Uniform(), Oldest())
+    with pytest.raises(CheckpointError, match="capacity"):
+        smaller.load_state_dict(buffer.state_dict(), {item.id: item for item in items})
+
+
+@pytest.mark.parametrize(("capacity", "min_size"), [(0, 1), (3, 4), (3, 0)])
+def test_sizes_that_make_no_sense_are_refused(capacity, min_size):
+    with pytest.raises(ConfigError, match="min_size"):
+        Buffer("standard", capacity, Uniform(), Oldest(), min_size=min_size)

@@ -1,0 +1,215 @@
+import itertools
+import threading
+import time
+
+import pytest
+
+from core.errors import Closed, ConfigError
+from replay.cache import AdaptiveDepth, BatchCache
+
+DEADLINE_S = 30
+
+
+def wait_until(condition):
+    """Poll with a deadline."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, "never came true"
+        time.sleep(0.001)
+
+
+@pytest.fixture
+def build():
+    """Builds caches that are closed after the test."""
+    built = []
+
+    def build(*args, **kwargs):
+        built.append(BatchCache(*args, **kwargs))
+        return built[-1]
+
+    yield build
+    for cache in built:
+        cache.close()
+
+
+@pytest.mark.parametrize("depth", [0, 1, 4])
+def test_batches_come_in_the_order_they_were_made(build, depth):
+    cache = build(itertools.count().__next__, depth)
+    assert [cache.get(DEADLINE_S) for _ in range(20)] == list(range(20))
+
+
+@pytest.mark.parametrize("depth", [0, 2])
+def test_none_from_produce_means_try_again(build, depth):
+    answers = iter([None, None, "batch", None, "another"] + [None] * 10_000_000)
+    cache = build(lambda: next(answers), depth)
+    assert [cache.get(DEADLINE_S) for _ in range(2)] == ["batch", "another"]
+
+
+@pytest.mark.parametrize("depth", [0, 2])
+def test_get_gives_none_when_its_time_is_up(build, depth):
+    stop = threading.Event()
+    cache = build(lambda: stop.wait(0.001) or None, depth)
+    assert cache.get(timeout_s=0.02) is None
+    stop.set()
+
+
+def test_depth_zero_calls_produce_in_the_callers_thread(build):
+    cache = build(threading.get_ident, 0)
+    assert cache.get(0) == threading.get_ident()
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_never_more_than_depth_batches_are_ready_or_in_the_making(build, threads):
+    lock = threading.Lock()
+    made, taken, most = [0], [0], [0]
+    may_go_on = threading.Semaphore(0)
+
+    def produce():
+        with lock:
+            made[0] += 1
+            most[0] = max(most[0], made[0] - taken[0])
+        assert may_go_on.acquire(timeout=DEADLINE_S)
+        return made[0]
+
+    cache = build(produce, 2, threads=threads)
+    wait_until(lambda: made[0] == min(2, threads))
+    for _ in range(10):
+        may_go_on.release()
+        with lock:
+            taken[0] += 1  # before get(): its thread may be told of the room at once
+        assert cache.get(DEADLINE_S) is not None
+    for _ in range(50):
+        may_go_on.release()
+    wait_until(lambda: made[0] == 12)
+    assert most[0] <= 3  # 2, and the one that is counted as taken a moment too early
+
+
+@pytest.mark.parametrize("depth", [0, 2])
+def test_an_error_of_produce_is_raised_by_get_with_its_origin(build, depth):
+    def produce_badly():
+        raise ZeroDivisionError("in the making")
+
+    cache = build(produce_badly, depth)
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError, match="in the making") as raised:
+            cache.get(DEADLINE_S)
+        assert "produce_badly" in [entry.name for entry in raised.traceback]
+
+
+@pytest.mark.parametrize("depth", [0, 2])
+def test_closed_from_produce_is_closed_for_get(build, depth):
+    def produce():
+        raise Closed("the replay manager is closed.")
+
+    cache = build(produce, depth)
+    with pytest.raises(Closed, match="manager"):
+        cache.get(DEADLINE_S)
+
+
+@pytest.mark.parametrize("depth", [0, 3])
+def test_after_close_there_are_no_threads_and_get_raises_closed(build, depth):
+    before = threading.active_count()
+    cache = build(lambda: 1, depth, threads=2)
+    assert cache.get(DEADLINE_S) == 1
+    cache.close()
+    cache.close()
+    assert threading.active_count() == before
+    with pytest.raises(Closed):
+        cache.get(0)
+
+
+def test_close_wakes_a_waiting_get(build):
+    release = threading.Event()
+    cache = build(lambda: release.wait(0.001) or None, 1)
+    outcome = []
+
+    def get():
+        try:
+            cache.get(DEADLINE_S)
+        except Closed:
+            outcome.append("closed")
+
+    thread = threading.Thread(target=get)
+    thread.start()
+    cache.close()
+    thread.join(DEADLINE_S)
+    assert outcome == ["closed"]
+
+
+def test_close_tells_of_a_thread_that_does_not_end():
+    release = threading.Event()
+    cache = BatchCache(lambda: release.wait(DEADLINE_S), 1, name="stuck")
+    with pytest.raises(TimeoutError, match="stuck-0"):
+        cache.close(timeout_s=0.01)
+    release.set()
+    cache.close()
+
+
+def test_the_depth_can_be_changed_while_running(build):
+    made = itertools.count(1)
+    latest = [0]
+
+    def produce():
+        latest[0] = next(made)
+        return latest[0]
+
+    cache = build(produce, 1)
+    wait_until(lambda: latest[0] == 1)
+    cache.set_depth(5)
+    wait_until(lambda: latest[0] == 5)
+    cache.set_depth(2)
+    assert cache.depth == 2
+    assert [cache.get(DEADLINE_S) for _ in range(4)] == [1, 2, 3, 4]
+    with pytest.raises(ConfigError, match="depth 0"):
+        cache.set_depth(0)
+    with pytest.raises(ConfigError, match="threads"):
+        build(lambda: 1, 0).set_depth(2)
+
+
+def test_stats_tell_whether_the_learner_starves(build):
+    slow = threading.Event()
+    cache = build(lambda: slow.wait(0.01) or "batch", 1)
+    cache.get(DEADLINE_S)
+    starving = cache.stats()
+    assert starving["cache/waits"] == 1
+    assert starving["cache/wait_s"] > 0
+    assert 0 < starving["cache/wait_fraction"] <= 1
+    assert starving["cache/fill"] == 0
+    assert starving["cache/depth"] == 1
+
+    fast = build(itertools.count().__next__, 3)
+    wait_until(lambda: len(fast._ready) == 3)
+    fast.get(DEADLINE_S)
+    assert fast.stats()["cache/fill"] == 3
+    assert "cache/fill" not in fast.stats()
+    assert fast.stats()["cache/waits"] == 0
+
+
+@pytest.mark.parametrize(("depth", "threads"), [(-1, 1), (1, 0)])
+def test_sizes_that_make_no_sense_are_refused(depth, threads):
+    with pytest.raises(ConfigError, match="cache"):
+        BatchCache(lambda: 1, depth, threads)
+
+
+@pytest.mark.parametrize(
+    ("depth", "wait_fraction", "fill", "age", "expected"),
+    [
+        (2, 0.10, 1.0, 3, 3),  # waits now and then, though batches are made: deeper
+        (2, 0.10, 0.0, 3, 2),  # always empty: production is too slow, depth is no help
+        (4, 0.10, 2.0, 3, 4),  # already at the upper bound
+        (3, 0.001, 2.9, 3, 2),  # always full: fresher data for nothing
+        (1, 0.001, 1.0, 3, 1),  # already at the lower bound
+        (3, 0.01, 2.9, 3, 3),  # just right
+        (3, 0.001, 1.5, 3, 3),  # not full: do not take away what evens things out
+        (3, 0.10, 1.5, 99, 2),  # too old comes first
+        (1, 0.10, 1.0, 99, 1),
+    ],
+)
+def test_the_depth_is_as_small_as_keeps_the_learner_busy(depth, wait_fraction, fill, age, expected):
+    rule = AdaptiveDepth(max_depth=4, max_age_updates=10)
+    assert rule.next_depth(depth, wait_fraction, fill, age) == expected
+
+
+def test_depth_bounds_are_checked():
+    with pytest.raises(ConfigError, match="min_depth"):
+        AdaptiveDepth(max_depth=2, min_depth=3)

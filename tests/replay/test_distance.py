@@ -1,0 +1,142 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from core.errors import ConfigError, ShapeError
+from replay.distance import NAMES, Distance, Evidence, cos_dist, kl_div, ln_norm, policy_kl
+from tests.reference.distance_loops import cos_dist_loops, kl_loops, ln_norm_loops
+
+FUNCTIONS = {"ln_norm": ln_norm, "cos_dist": cos_dist, "kl_div": kl_div, "policy_kl": policy_kl}
+SHAPES = hnp.array_shapes(min_dims=3, max_dims=3, min_side=1, max_side=4)
+NUMBERS = st.floats(-8, 8, width=32).filter(lambda x: x == 0 or abs(x) > 1e-3)
+
+
+@st.composite
+def pairs(draw):
+    shape = draw(SHAPES)
+    arrays = hnp.arrays(np.float32, shape, elements=NUMBERS)
+    return draw(arrays), draw(arrays)
+
+
+def evidence(now, then=None, queries=None):
+    params = np.zeros((*now.shape[:2], 2), np.float32)
+    return Evidence(now, params, then, params, queries)
+
+
+@given(pairs(), st.integers(1, 5))
+def test_ln_norm_equals_the_loops(pair, p):
+    new, old = pair
+    expected = [ln_norm_loops(a, b, p) for a, b in zip(new.tolist(), old.tolist(), strict=True)]
+    np.testing.assert_allclose(ln_norm(new, old, p), expected, rtol=1e-4, atol=1e-5)
+
+
+@given(pairs())
+def test_cos_dist_equals_the_loops(pair):
+    new, old = pair
+    expected = [cos_dist_loops(a, b) for a, b in zip(new.tolist(), old.tolist(), strict=True)]
+    np.testing.assert_allclose(cos_dist(new, old), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("function", [kl_div, policy_kl])
+@given(pair=pairs())
+def test_kl_equals_the_loops_with_the_first_argument_first(function, pair):
+    first, second = pair
+    expected = [kl_loops(a, b) for a, b in zip(first.tolist(), second.tolist(), strict=True)]
+    np.testing.assert_allclose(function(first, second), expected, rtol=1e-3, atol=1e-4)
+
+
+def test_kl_of_a_hand_computed_case():
+    # KL((3/4, 1/4) || (1/2, 1/2)) = 3/4 ln 3/2 + 1/4 ln 1/2 = 0.1308; the other way round 0.1438.
+    skewed, even = np.array([[[math.log(3), 0.0]]]), np.array([[[0.0, 0.0]]])
+    assert policy_kl(skewed, even)[0] == pytest.approx(0.1308, abs=1e-4)
+    assert policy_kl(even, skewed)[0] == pytest.approx(0.1438, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(pair=pairs())
+def test_identical_features_are_at_distance_zero_and_none_is_negative(name, pair):
+    new, old = pair
+    np.testing.assert_allclose(FUNCTIONS[name](new, new.copy()), 0, atol=1e-6)
+    assert (FUNCTIONS[name](new, old) >= 0).all()
+    assert FUNCTIONS[name](new, old).shape == (len(new),)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_distance_grows_with_change(name):
+    rng = np.random.default_rng(0)
+    old, change = rng.normal(size=(2, 1, 3, 4))
+    steps = [FUNCTIONS[name](old + size * change, old)[0] for size in (0.0, 0.1, 0.3, 0.9)]
+    assert steps[0] == pytest.approx(0, abs=1e-9)
+    assert steps == sorted(steps)
+    assert len(set(steps)) == len(steps)
+
+
+def test_a_high_norm_does_not_overflow():
+    new = np.full((1, 1, 2), 1000, np.float32)
+    assert ln_norm(new, np.zeros_like(new), p=500)[0] == pytest.approx(1000, rel=0.01)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_shapes_that_would_broadcast_are_refused(name):
+    with pytest.raises(ShapeError, match=r"\(2, 3, 4\)"):
+        FUNCTIONS[name](np.zeros((2, 3, 4)), np.zeros((2, 1, 4)))
+
+
+@pytest.mark.parametrize("distance", [Distance("ln_norm", 1), Distance("ln_norm", 2)])
+@given(
+    rows=hnp.arrays(np.float32, (4, 3), elements=NUMBERS),
+    queries=hnp.arrays(np.float32, (2, 3), elements=NUMBERS),
+)
+def test_pairwise_ln_norm_equals_the_loops(distance, rows, queries):
+    expected = [[ln_norm_loops([r], [q], distance.p) for q in queries] for r in rows]
+    np.testing.assert_allclose(distance.pairwise(rows, queries), expected, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("distance", "twin"), [(Distance("cos_dist"), cos_dist_loops), (Distance("kl_div"), kl_loops)]
+)
+@given(
+    rows=hnp.arrays(np.float32, (4, 3), elements=NUMBERS),
+    queries=hnp.arrays(np.float32, (2, 3), elements=NUMBERS),
+)
+def test_other_pairwise_distances_equal_the_loops(distance, twin, rows, queries):
+    rows, queries = rows.tolist(), queries.tolist()
+    expected = [[twin([row], [query]) for query in queries] for row in rows]
+    got = distance.pairwise(np.array(rows), np.array(queries))
+    np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-5)
+
+
+def test_attentive_distance_is_the_mean_over_rows_of_the_nearest_query():
+    # Candidate 0 has rows 0 and 10, candidate 1 rows 4 and 4; queries are at 0 and 7.
+    now = np.array([[[0.0], [10.0]], [[4.0], [4.0]]], np.float32)
+    queries = np.array([[0.0], [7.0]], np.float32)
+    got = Distance("ln_norm", 2).to_nearest(evidence(now, queries=queries))
+    np.testing.assert_allclose(got, [(0 + 3) / 2, (3 + 3) / 2])
+
+
+def test_elite_distance_compares_now_with_then():
+    now, then = np.zeros((2, 1, 2), np.float32), np.zeros((2, 1, 2), np.float32)
+    then[1] = [3, 4]
+    np.testing.assert_allclose(Distance("ln_norm").drift(evidence(now, then)), [0, 5])
+
+
+def test_policy_kl_reads_policies_and_needs_no_features():
+    params_now, params_then = np.zeros((1, 1, 2)), np.array([[[math.log(3), 0.0]]])
+    given_evidence = Evidence(np.zeros((1, 1, 9)), params_now, None, params_then, None)
+    assert Distance("policy_kl").drift(given_evidence)[0] == pytest.approx(0.1308, abs=1e-4)
+    assert not Distance("policy_kl").needs_stored_features
+
+
+def test_what_cannot_be_compared_is_refused():
+    with pytest.raises(ConfigError, match="stored features"):
+        Distance("ln_norm").drift(evidence(np.zeros((1, 1, 1))))
+    with pytest.raises(ConfigError, match="present states"):
+        Distance("ln_norm").to_nearest(evidence(np.zeros((1, 1, 1))))
+    with pytest.raises(ConfigError, match="policies"):
+        Distance("policy_kl").pairwise(np.zeros((1, 1)), np.zeros((1, 1)))
+    with pytest.raises(ConfigError, match="euclid"):
+        Distance("euclid")

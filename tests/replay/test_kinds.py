@@ -1,0 +1,198 @@
+import json
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.errors import ConfigError
+from replay.keys import KEYS, parameter_table
+from replay.kinds import make_buffers, normal_form, parse_replay_parameters
+from replay.removers import FarthestFeatures, Oldest, Reservoir
+from replay.samplers import Attentive, Elite, Fifo, Uniform
+from tests.replay.builders import attentive, elite, queue, standard
+
+DOC = Path(__file__).parents[2] / "docs" / "replay.md"
+
+
+def test_json_and_python_literals_mean_the_same():
+    json_text = '[{"type": "standard", "capacity": 9, "sample_ratio": 1, "reservoir": true}]'
+    python_text = "[{'type': 'Standard', 'capacity': 9, 'sample_ratio': 1.0, 'reservoir': True}]"
+    expected = parse_replay_parameters([standard(9, 1, reservoir=True)])
+    assert parse_replay_parameters(json_text) == parse_replay_parameters(python_text) == expected
+
+
+@pytest.mark.parametrize(
+    ("given_ratios", "exact"),
+    [
+        ([0.7, 0.2, 0.1], [Fraction(7, 10), Fraction(1, 5), Fraction(1, 10)]),
+        ([0.333333, 0.333333, 0.333334], None),
+        ([1 / 3, 1 / 3, 1 / 3], [Fraction(1, 3)] * 3),
+        ([0.333333, 0.333333, 0.333333], [Fraction(1, 3)] * 3),
+        ([0.1] * 10, [Fraction(1, 10)] * 10),
+    ],
+)
+def test_ratios_become_exact_fractions_of_sum_one(given_ratios, exact):
+    configs = parse_replay_parameters([queue(1, ratio) for ratio in given_ratios])
+    ratios = [config.sample_ratio for config in configs]
+    assert sum(ratios) == 1
+    assert exact is None or ratios == exact
+
+
+def test_a_wrong_sum_is_refused_with_the_shares():
+    with pytest.raises(ConfigError, match=r"sums to 0\.9, must be 1: queue 0\.5, standard 0\.4"):
+        parse_replay_parameters([queue(1, 0.5), standard(9, 0.4)])
+
+
+@pytest.mark.parametrize(
+    ("strategy", "kind"),
+    [
+        ({}, "standard"),
+        ({"sample_strategy": "elite_sampling"}, "elite"),
+        ({"sample_strategy": "attentive_sampling"}, "attentive"),
+    ],
+)
+def test_custom_means_the_type_of_its_sample_strategy(strategy, kind):
+    old = {"type": "custom", "capacity": 5, "sample_ratio": 1, "dist_function": "ln_norm", "p": 2}
+    (config,) = parse_replay_parameters([{**old, **strategy}])
+    assert config.type == kind
+    assert config.lambda_batch_multiplier == 1
+
+
+def test_the_older_platforms_elite_example_is_understood():
+    configs = parse_replay_parameters(
+        "[{'type': 'custom', 'capacity': 1000, 'sample_ratio': 0.5, 'dist_function': 'kl_div', "
+        "'sample_strategy': 'elite_sampling', 'insert_strategy': 'elite_insertion', "
+        "'lambda_batch_multiplier': 6, 'alfa_annealing_factor': 2.0, "
+        "'elite_sampling_strategy': 'strategy2', 'elite_batch_size': 30}, "
+        "{'type': 'queue', 'capacity': 1, 'sample_ratio': 0.5}]"
+    )
+    custom, online = make_buffers(configs, 0.2)
+    assert (custom.name, online.name) == ("elite", "queue")
+    assert isinstance(custom.sampler, Elite)
+    assert custom.sampler.distance.name == "kl_div"
+    assert (custom.sampler.initial_lambda, custom.sampler.alfa) == (6, 2)
+    assert custom.sampler.strategy == 2
+    assert isinstance(custom.remover, FarthestFeatures)
+    assert custom.remover.count == 30
+    assert custom.min_size == 200
+
+
+def test_each_kind_is_its_sampler_and_remover():
+    kinds = [queue(4, 0.25), standard(4, 0.25), attentive(4, 0.25), elite(4, 0.25)]
+    buffers = make_buffers(parse_replay_parameters(kinds), 0.5)
+    samplers = [Fifo, Uniform, Attentive, Elite]
+    assert [type(buffer.sampler) for buffer in buffers] == samplers
+    assert [type(buffer.remover) for buffer in buffers] == [Oldest] * 4
+    assert [buffer.min_size for buffer in buffers] == [1, 2, 2, 2]
+    assert [buffer.overflow for buffer in buffers] == ["refuse", "evict", "evict", "evict"]
+    assert [buffer.sampler.strategy for buffer in buffers[2:]] == [1, 3]
+    assert [buffer.sampler.initial_lambda for buffer in buffers[2:]] == [6, 6]
+    reservoir = parse_replay_parameters([standard(4, reservoir=True)])
+    assert isinstance(make_buffers(reservoir, 0)[0].remover, Reservoir)
+
+
+def test_buffers_of_one_kind_get_different_names():
+    configs = parse_replay_parameters([standard(4, 0.25), queue(4, 0.5), standard(9, 0.25)])
+    names = [buffer.name for buffer in make_buffers(configs, 0)]
+    assert names == ["standard", "queue", "standard_2"]
+
+
+def test_the_fill_threshold_is_exact():
+    (buffer,) = make_buffers(parse_replay_parameters([standard(35)]), 0.2)
+    assert buffer.min_size == 7  # 0.2 * 35 is 7.000000000000001 in floating point
+    (buffer,) = make_buffers(parse_replay_parameters([standard(1001)]), 0.05)
+    assert buffer.min_size == 51
+
+
+@pytest.mark.parametrize(
+    ("buffers", "message"),
+    [
+        ("[{'type'", "neither JSON nor a Python literal"),
+        ("", "neither JSON"),
+        ("{}", "expected a list"),
+        ([], "expected a list"),
+        ([3], "expected an object"),
+        ([{"type": "queue", "capacity": 1}], "lacks sample_ratio"),
+        ([{**queue(1), "capcity": 3}], "Did you mean capacity"),
+        ([{**queue(1), "zzz": 3}], "Known are type"),
+        ([{**queue(1), "type": "cust"}], "expected queue, standard"),
+        ([{**queue(1), "type": 3}], "expected queue, standard"),
+        ([queue(0)], "capacity of replay buffer 1 is 0"),
+        ([queue(True)], "capacity"),
+        ([queue(1.5)], "capacity"),
+        ([queue(1, 0)], "sample_ratio"),
+        ([queue(1, 1e-9), queue(1)], "sample_ratio"),
+        ([queue(1, "1")], "sample_ratio"),
+        ([queue(1, float("nan"))], "sample_ratio"),
+        ([{**queue(1), "p": 2}], "queue, which has no p"),
+        ([standard(1, lambda_batch_multiplier=2)], "has no lambda_batch_multiplier"),
+        ([elite(1, dist_function="cosine")], "ln_norm, cos_dist"),
+        ([elite(1, elite_sampling_strategy="strategy5")], "strategy1"),
+        ([elite(1, elite_sampling_strategy="strategyx")], "strategy1"),
+        ([elite(1, lambda_batch_multiplier=0.5)], "number >= 1"),
+        ([elite(1, alfa_annealing_factor=0)], "number > 0"),
+        ([elite(1, sample_strategy="attentive_sampling")], "type elite, but"),
+        ([elite(1, reservoir=True, insert_strategy="elite_insertion")], "both"),
+        ([elite(1, reservoir=1)], "true, false"),
+        ([attentive(1, dist_function="policy_kl")], "policy_kl"),
+        ([elite(9, 0.5, score_stride=2), attentive(9, 0.5)], "score_stride differs"),
+    ],
+)
+def test_what_is_wrong_is_refused_with_what_is_possible(buffers, message):
+    with pytest.raises(ConfigError, match=message):
+        parse_replay_parameters(buffers)
+
+
+OPTIONS = {
+    "dist_function": st.sampled_from(["ln_norm", "cos_dist", "kl_div"]),
+    "p": st.integers(1, 4),
+    "insert_strategy": st.just("elite_insertion"),
+    "elite_batch_size": st.integers(1, 30),
+    "lambda_batch_multiplier": st.integers(1, 9) | st.floats(1, 9),
+    "alfa_annealing_factor": st.floats(0.1, 3),
+    "elite_sampling_strategy": st.sampled_from([1, 4, "strategy2", "strategy3"]),
+}
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {
+                "type": st.sampled_from(["elite", "attentive", "custom"]),
+                "capacity": st.integers(1, 100),
+            },
+            optional=OPTIONS,
+        ),
+        min_size=1,
+        max_size=7,
+    )
+)
+def test_the_normal_form_is_json_and_parses_to_the_same_configs(buffers):
+    given_buffers = [{**buffer, "sample_ratio": 1 / len(buffers)} for buffer in buffers]
+    configs = parse_replay_parameters(given_buffers)
+    text = json.dumps(normal_form(configs))
+    assert parse_replay_parameters(text) == configs
+    assert normal_form(parse_replay_parameters(text)) == normal_form(configs)
+
+
+def test_what_a_config_needs_is_what_its_buffer_needs():
+    for given_buffer in [
+        queue(4),
+        standard(4),
+        standard(4, insert_strategy="elite_insertion"),
+        standard(4, insert_strategy="elite_insertion", dist_function="policy_kl"),
+        attentive(4),
+        elite(4),
+        elite(4, dist_function="policy_kl"),
+    ]:
+        (config,) = parse_replay_parameters([given_buffer])
+        (buffer,) = make_buffers([config], 0)
+        assert config.needs_evaluation == buffer.needs_evaluation
+        assert config.needs_stored_features == buffer.needs_stored_features
+
+
+def test_the_documentation_shows_the_table_of_keys():
+    assert parameter_table() in DOC.read_text(encoding="utf-8")
+    assert all(f"`{name}`" in parameter_table() for name in KEYS)

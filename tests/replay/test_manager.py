@@ -1,0 +1,426 @@
+import numpy as np
+import pytest
+
+from core.errors import CheckpointError, Closed, ConfigError, ShapeError
+from replay.manager import Evaluation, ReplayManager, SampleContext
+from replay.scoring import scored_rows
+from tests.replay.builders import (
+    SCHEMA,
+    SCHEMA_WITHOUT_FEATURES,
+    attentive,
+    context,
+    elite,
+    evaluate_as_stored,
+    make_manager,
+    make_record,
+    queue,
+    seq_of,
+    standard,
+)
+
+
+def insert(manager, *seqs, **header):
+    for seq in seqs:
+        assert manager.insert(make_record(seq, **header), update=seq, timeout_s=0)
+
+
+def sample_seqs(manager, given_context=None):
+    draws = manager.sample(given_context or context(), timeout_s=0)
+    return None if draws is None else [seq_of(draw.record) for draw in draws]
+
+
+def test_a_queue_gives_each_unroll_once_in_order():
+    manager = make_manager([queue(8)], 3)
+    insert(manager, *range(7))
+    assert sample_seqs(manager) == [0, 1, 2]
+    assert sample_seqs(manager) == [3, 4, 5]
+    assert sample_seqs(manager) is None
+    insert(manager, 7, 8)
+    assert sample_seqs(manager) == [6, 7, 8]
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+def test_a_draw_is_the_unroll_that_was_inserted(codec):
+    manager = make_manager([queue(4, 0.5), standard(4, 0.5)], 4, codec=codec)
+    record = make_record(5, version=3)
+    manager.insert(record, update=9, timeout_s=0)
+    expected = record.copy()
+    record[:] = 0  # the slot of a ring is written again as soon as insert returns
+    insert(manager, 6)
+    draws = manager.sample(context(), 0)
+    assert [draw.is_online for draw in draws] == [True, True, False, False]
+    assert [draw.source for draw in draws] == [0, 0, 1, 1]
+    np.testing.assert_array_equal(draws[0].record, expected)
+    assert (draws[0].item.version, draws[0].item.inserted_at_update) == (3, 9)
+    assert not draws[0].record.flags.writeable
+
+
+def test_an_unroll_is_stored_once_for_all_buffers():
+    manager = make_manager([standard(4, 0.5), standard(4, 0.5)], 2, max_draws_per_unroll=9)
+    insert(manager, 1)
+    first, second = manager.sample(context(), 0)
+    assert first.item is second.item
+    assert manager.stats()["replay/memory_mb"] == pytest.approx(SCHEMA.nbytes / 1e6)
+
+
+def test_a_queue_smaller_than_its_quota_collects_and_a_timeout_loses_nothing():
+    manager = make_manager([queue(2)], 5)
+    insert(manager, 0, 1)
+    assert not manager.insert(make_record(2), 0, timeout_s=0)  # full
+    assert sample_seqs(manager) is None  # but takes 0 and 1
+    insert(manager, 2, 3)
+    assert manager.missing() == "queue has 4 of 5 unrolls"
+    assert not manager.can_sample()
+    assert sample_seqs(manager) is None
+    insert(manager, 4)
+    assert manager.can_sample()
+    assert sample_seqs(manager) == [0, 1, 2, 3, 4]
+
+
+def test_in_warm_up_a_full_queue_drops_its_oldest_so_that_the_others_can_fill():
+    manager = make_manager([queue(2, 0.5), standard(10, 0.5)], 4, fill_in_factor=0.8)
+    insert(manager, *range(7))
+    assert manager.missing() == "standard has 7 of 8 unrolls"
+    assert sample_seqs(manager) is None
+    insert(manager, 7)
+    assert manager.missing() == ""
+    assert not manager.insert(make_record(8), 0, timeout_s=0)  # now the learner can go on
+    assert sample_seqs(manager)[:2] == [6, 7]
+    assert manager.stats()["replay/queue/dropped"] == 6
+
+
+@pytest.mark.parametrize(
+    ("strategy", "kept"),
+    [("keep_latest", [4, 5, 6, 7]), ("keep_oldest", [0, 1, 2, 3]), ("alternating", [2, 3, 4, 6])],
+)
+def test_a_discarding_strategy_decides_what_a_full_queue_keeps(strategy, kept):
+    manager = make_manager(
+        [queue(4, 0.5), standard(10, 0.5)], 8, fill_in_factor=0, discarding_strategy=strategy
+    )
+    insert(manager, *range(8))
+    assert sample_seqs(manager)[:4] == kept
+    stats = manager.stats()
+    assert stats["replay/queue/dropped"] == 4
+    assert stats["replay/standard/fill"] == 0.8  # the other buffers get everything
+
+
+def test_quotas_carry_their_fraction_and_sum_to_the_batch():
+    manager = make_manager([queue(50, 0.2), standard(50, 0.8)], 8)
+    insert(manager, *range(40))
+    sizes = []
+    for _ in range(5):
+        assert sum(manager.quotas().values()) == 8
+        draws = manager.sample(context(), 0)
+        sizes.append(sum(draw.is_online for draw in draws))
+        assert len(draws) == 8
+    assert sizes == [2, 1, 2, 1, 2]
+
+
+def test_two_queues_of_different_need_do_not_stop_each_other():
+    # The first is full when it has all it needs while the second still lacks six unrolls.
+    manager = make_manager([queue(2, 0.2), queue(2, 0.8)], 10)
+    seq, batches = 0, 0
+    for _ in range(200):
+        if manager.insert(make_record(seq), 0, timeout_s=0):
+            seq += 1
+        else:
+            batches += manager.sample(context(), 0) is not None
+    assert batches >= 5
+
+
+def test_without_a_queue_the_pace_holds_both_sides():
+    manager = make_manager([standard(50)], 4, max_draws_per_unroll=2)
+    done, inserted = 0, 0
+    for _ in range(100):
+        while manager.sample(context(), 0):
+            done += 4
+        inserted += manager.insert(make_record(inserted), 0, timeout_s=0)
+    assert done / inserted == pytest.approx(2, abs=0.1)
+    while manager.insert(make_record(inserted), 0, timeout_s=0):
+        inserted += 1
+    assert inserted - done / 2 <= 3
+
+
+def test_the_pace_is_what_is_missing_when_the_learner_is_ahead():
+    manager = make_manager([standard(50)], 4, max_draws_per_unroll=2)
+    insert(manager, 0)
+    while manager.sample(context(), 0):
+        pass
+    assert manager.missing() == "at most 2 draws per unroll are allowed"
+
+
+def test_a_pace_beside_a_queue_cannot_stop_the_program():
+    manager = make_manager([queue(2, 0.5), standard(8, 0.5)], 4, max_draws_per_unroll=1)
+    seq = batches = 0
+    for _ in range(200):
+        if manager.sample(context(), 0):
+            batches += 1
+        else:
+            assert manager.insert(make_record(seq), 0, timeout_s=0)
+            seq += 1
+    assert batches * 4 / seq == pytest.approx(1, abs=0.1)
+
+
+def test_beside_a_queue_the_pace_does_not_hold_back_the_workers():
+    manager = make_manager([queue(8, 0.5), standard(8, 0.5)], 4, max_draws_per_unroll=50)
+    insert(manager, *range(8))
+    assert not manager.insert(make_record(8), 0, timeout_s=0)  # only the full queue does
+
+
+def test_everything_that_does_not_fit_together_is_refused():
+    with pytest.raises(ConfigError, match="max_draws_per_unroll"):
+        make_manager([standard(4)], 2)
+    with pytest.raises(ConfigError, match="drop_all"):
+        make_manager([queue(4)], 2, discarding_strategy="drop_all")
+    with pytest.raises(ConfigError, match="feature_count"):
+        make_manager([queue(4, 0.5), elite(4, 0.5)], 2, schema=SCHEMA_WITHOUT_FEATURES)
+    make_manager([queue(4, 0.5), attentive(4, 0.5)], 2, schema=SCHEMA_WITHOUT_FEATURES)
+    with pytest.raises(ConfigError, match="ratio for each"):
+        ReplayManager([], [1], 2, np.random.default_rng(0), schema=SCHEMA, codec=None)
+    manager = make_manager([queue(4)], 2)
+    with pytest.raises(ShapeError, match="another schema"):
+        manager.insert(np.zeros(3, np.uint8), 0, 0)
+
+
+# --- scoring ------------------------------------------------------------------------------------
+
+
+class Model:
+    """Says that features are now those of `present`; remembers what it was asked."""
+
+    def __init__(self, present=0.0):
+        self.present = present
+        self.calls = []
+
+    def __call__(self, records, rows):
+        self.calls.append(([seq_of(record) for record in records], rows.tolist()))
+        stored = evaluate_as_stored(records, rows)
+        return Evaluation(np.full_like(stored.features, self.present), stored.params)
+
+
+def test_elite_draws_what_the_model_still_sees_as_it_was():
+    manager = make_manager(
+        [queue(40, 0.5), elite(40, 0.5, elite_sampling_strategy=1, lambda_batch_multiplier=20)], 4
+    )
+    insert(manager, *range(30))
+    # Stored features of unroll s are all s; now they are all 12: nearest are 12, then 11 and 13.
+    assert sample_seqs(manager, context(evaluate=Model(12))) == [0, 1, 12, 11]
+
+
+def test_all_candidates_of_all_buffers_are_evaluated_in_one_call_each_once():
+    model = Model()
+    manager = make_manager(
+        [queue(40, 0.5), elite(40, 0.25), elite(40, 0.25, insert_strategy="elite_insertion")], 16
+    )
+    insert(manager, *range(20))
+    assert manager.needs_evaluation
+    sample_seqs(manager, context(evaluate=model))
+    ((seqs, rows),) = model.calls
+    assert sorted(seqs) == list(range(20))
+    assert rows == [0, 1, 2, 3]
+
+
+def test_no_candidate_to_choose_from_means_no_call():
+    model = Model()
+    manager = make_manager([queue(40, 0.5), elite(40, 0.5)], 4)
+    insert(manager, *range(20))
+    sample_seqs(manager, context(progress=1.0, evaluate=model))
+    assert model.calls == []
+
+
+def test_a_score_stride_scores_fewer_rows_and_always_the_last():
+    model = Model()
+    manager = make_manager([queue(40, 0.5), elite(40, 0.5, score_stride=3)], 4)
+    insert(manager, *range(20))
+    sample_seqs(manager, context(evaluate=model))
+    assert model.calls[0][1] == [0, 3]
+    assert scored_rows(20, 8).tolist() == [3, 11, 19]
+    assert scored_rows(1, 8).tolist() == [0]
+
+
+def test_attentive_draws_what_is_near_the_newest_unrolls_of_the_environments():
+    manager = make_manager(
+        [
+            queue(90, 0.5),
+            attentive(90, 0.5, lambda_batch_multiplier=40, elite_sampling_strategy=1),
+        ],
+        8,
+    )
+    insert(manager, *range(30))  # environment 0, newest 29
+    insert(manager, *range(30, 40), env_id=1)  # newest 39
+    manager.sample(context(), 0)
+    calls = []
+
+    def evaluate(records, rows):
+        calls.append((len(records), rows.tolist()))
+        return evaluate_as_stored(records, rows)
+
+    drawn = sample_seqs(manager, context(evaluate=evaluate))[4:]
+    assert sorted(drawn[:2]) == [29, 39]
+    assert set(drawn[2:]) <= {28, 30, 38}
+    assert calls == [(40, [0, 1, 2, 3]), (2, [3])]
+
+
+def test_attentive_compares_with_at_most_32_environments():
+    manager = make_manager([queue(90, 0.5), attentive(90, 0.5)], 4)
+    for seq in range(50):
+        insert(manager, seq, env_id=seq)
+    sizes = []
+
+    def evaluate(records, rows):
+        sizes.append([seq_of(record) for record in records])
+        return evaluate_as_stored(records, rows)
+
+    sample_seqs(manager, context(evaluate=evaluate))
+    assert sizes[1] == list(range(18, 50))
+
+
+def test_the_present_states_are_those_of_the_environments_heard_of_last():
+    manager = make_manager([queue(90, 0.5), attentive(90, 0.5)], 4)
+    for seq, env_id in enumerate([*range(32), 0, 32]):
+        insert(manager, seq, env_id=env_id)
+    asked = []
+
+    def evaluate(records, rows):
+        asked.append([seq_of(record) for record in records])
+        return evaluate_as_stored(records, rows)
+
+    sample_seqs(manager, context(evaluate=evaluate))
+    # Environment 0 was heard of again (unroll 32), so it is environment 1 that made way for 32.
+    assert asked[1] == [*range(2, 32), 32, 33]
+
+
+def test_each_buffer_is_judged_by_the_evidence_about_its_own_candidates():
+    keys = {"elite_sampling_strategy": 1, "lambda_batch_multiplier": 20}
+    manager = make_manager([queue(40, 0.5), elite(40, 0.25, **keys), elite(6, 0.25, **keys)], 8)
+    insert(manager, *range(30))
+
+    def evaluate(records, rows):
+        stored = evaluate_as_stored(records, rows)
+        drift = [abs(seq_of(record) - 12) for record in records]
+        return Evaluation(stored.features + np.reshape(drift, (-1, 1, 1)), stored.params)
+
+    # The farther from 12 a number is, the farther has it drifted. The second holds only 24 to 29.
+    drawn = sample_seqs(manager, context(evaluate=evaluate))
+    assert drawn[4] == 12
+    assert drawn[5] in (11, 13)
+    assert drawn[6:] == [24, 25]
+
+
+def test_elite_insertion_drops_what_the_model_sees_differently_now():
+    manager = make_manager(
+        [queue(1, 0.5), standard(10, 0.5, insert_strategy="elite_insertion")],
+        2,
+        fill_in_factor=1.0,
+    )
+    insert(manager, *range(10))
+    # Stored features are the numbers 0 to 9; now all are 0: 9 has moved farthest, then 8.
+    sample_seqs(manager, context(evaluate=Model(0)))
+    insert(manager, 10)
+    sample_seqs(manager, context(evaluate=Model(10)))  # from now on 0 is the farthest
+    insert(manager, 11)
+    held = manager.state_dict(contents=True)["contents"]["buffers"][1]["ids"]
+    assert sorted(held) == [1, 2, 3, 4, 5, 6, 7, 8, 10, 11]
+
+
+def test_scoring_without_a_model_or_with_a_wrong_one_is_refused():
+    manager = make_manager([queue(40, 0.5), elite(40, 0.5)], 4)
+    insert(manager, *range(20))
+    with pytest.raises(ConfigError, match="SampleContext.evaluate"):
+        manager.sample(SampleContext(0, 0.0, None), 0)
+    with pytest.raises(ShapeError, match=r"expected \(12, 4, ...\)"):
+        manager.sample(
+            context(evaluate=lambda records, rows: Evaluation(np.zeros((1, 4, 2)), np.zeros((1,)))),
+            0,
+        )
+
+
+# --- figures, closing, checkpoints --------------------------------------------------------------
+
+
+def test_stats_name_every_buffer_and_leave_out_what_has_no_value():
+    manager = make_manager([queue(4, 0.5), standard(10, 0.5)], 4)
+    assert "replay/draws_per_unroll" not in manager.stats()
+    assert "replay/standard/mean_age_updates" not in manager.stats()
+    insert(manager, 0, 1, 2, 3)
+    manager.sample(context(update=11), 0)
+    stats = manager.stats()
+    assert stats["replay/draws_per_unroll"] == 1
+    assert stats["replay/ratio"] == 1
+    assert stats["replay/queue/fill"] == 0.5
+    assert stats["replay/standard/fill"] == 0.4
+    assert stats["replay/standard/mean_age_updates"] == 11 - 1.5
+    assert stats["replay/standard/draws"] == 2
+    assert stats["replay/queue/draws"] == 2
+
+
+def test_after_close_everybody_gets_closed():
+    manager = make_manager([queue(4)], 2)
+    insert(manager, 0, 1)
+    manager.close()
+    manager.close()
+    with pytest.raises(Closed):
+        manager.sample(context(), 0)
+    with pytest.raises(Closed):
+        manager.insert(make_record(0), 0, 0)
+
+
+KINDS = [
+    queue(3, 0.4),
+    standard(20, 0.2, reservoir=True),
+    elite(20, 0.2, insert_strategy="elite_insertion", elite_batch_size=5, score_period=2),
+    attentive(20, 0.2),
+]
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+def test_a_state_with_contents_goes_on_bit_for_bit(codec):
+    def make():
+        return make_manager(KINDS, 7, codec=codec, fill_in_factor=0.2, max_draws_per_unroll=50)
+
+    def run(manager, first, count):
+        seen = []
+        for seq in range(first, first + count):
+            manager.insert(make_record(seq, env_id=seq % 3), seq, timeout_s=0)
+            seen.append(sample_seqs(manager, context(progress=0.3, update=seq, evaluate=Model(9))))
+        return seen
+
+    straight = make()
+    before = run(straight, 0, 31)
+    state = straight.state_dict(contents=True)
+    after = run(straight, 31, 40)  # must not change the state that was taken
+    assert sum(batch is not None for batch in before) > 5
+    resumed = make()
+    resumed.load_state_dict(state)
+    assert run(resumed, 31, 40) == after
+    assert resumed.stats() == straight.stats()
+
+
+def test_a_state_without_contents_keeps_counters_and_fills_up_again():
+    manager = make_manager([queue(8, 0.5), standard(8, 0.5)], 4, fill_in_factor=0.5)
+    insert(manager, 0, 1, 2, 3)
+    manager.sample(context(), 0)
+    resumed = make_manager([queue(8, 0.5), standard(8, 0.5)], 4, fill_in_factor=0.5, seed=9)
+    resumed.load_state_dict(manager.state_dict(contents=False))
+    assert resumed.stats()["replay/draws_per_unroll"] == 1
+    assert resumed.stats()["replay/standard/fill"] == 0
+    assert resumed.missing() == "queue has 0 of 2 unrolls, standard has 0 of 4 unrolls"
+    insert(resumed, 4, 5, 6, 7)
+    assert sample_seqs(resumed)[:2] == [4, 5]
+
+
+def test_a_state_of_other_buffers_or_another_schema_is_refused():
+    state = make_manager([queue(8)], 4).state_dict(contents=True)
+    with pytest.raises(CheckpointError, match="standard"):
+        make_manager([queue(8, 0.5), standard(8, 0.5)], 4).load_state_dict(state)
+    with pytest.raises(CheckpointError, match="Resume without"):
+        make_manager([queue(8)], 4, schema=SCHEMA_WITHOUT_FEATURES).load_state_dict(state)
+
+
+def test_a_state_with_another_batch_size_is_taken_over_with_fresh_quotas():
+    manager = make_manager([queue(2, 0.5), standard(8, 0.5)], 8)
+    insert(manager, 0, 1)
+    assert sample_seqs(manager) is None  # two of four are collected
+    resumed = make_manager([queue(2, 0.5), standard(8, 0.5)], 2)
+    resumed.load_state_dict(manager.state_dict(contents=True))
+    assert [sample_seqs(resumed)[0] for _ in range(2)] == [0, 1]

@@ -1,0 +1,70 @@
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.errors import ConfigError
+from replay.quotas import Quotas
+
+
+def ratios_of(parts):
+    return [Fraction(part, sum(parts)) for part in parts]
+
+
+PARTS = st.lists(st.integers(1, 100), min_size=1, max_size=6)
+
+
+@given(PARTS, st.integers(1, 512))
+def test_quotas_fill_the_batch_and_stay_within_one_of_the_ratio(parts, batch_size):
+    ratios = ratios_of(parts)
+    got = Quotas(ratios, batch_size).next()
+    assert sum(got) == batch_size
+    assert all(abs(n - r * batch_size) < 1 for n, r in zip(got, ratios, strict=True))
+
+
+@given(PARTS, st.integers(1, 64), st.integers(1, 60))
+def test_quotas_are_exact_in_the_long_run_and_fill_every_batch(parts, batch_size, batches):
+    ratios = ratios_of(parts)
+    quotas = Quotas(ratios, batch_size)
+    totals = [0] * len(ratios)
+    for k in range(1, batches + 1):
+        got = quotas.next()
+        assert sum(got) == batch_size
+        assert min(got) >= 0
+        totals = [total + n for total, n in zip(totals, got, strict=True)]
+        wanted = [ratio * batch_size * k for ratio in ratios]
+        assert all(abs(t - w) < len(parts) for t, w in zip(totals, wanted, strict=True))
+
+
+def test_the_fraction_is_carried_to_the_next_batch():
+    # 0.8 and 0.2 of 8 are 6.4 and 1.6: over five batches 32 and 8.
+    quotas = Quotas([Fraction(4, 5), Fraction(1, 5)], 8)
+    assert [quotas.next() for _ in range(5)] == [[6, 2], [7, 1], [6, 2], [7, 1], [6, 2]]
+    assert quotas.carry == [0, 0]
+
+
+def test_a_state_goes_on_where_it_was_taken():
+    quotas = Quotas([Fraction(4, 5), Fraction(1, 5)], 8)
+    quotas.next()
+    state = quotas.state_dict()
+    expected = [quotas.next() for _ in range(4)]
+    resumed = Quotas([Fraction(4, 5), Fraction(1, 5)], 8)
+    assert resumed.load_state_dict(state)
+    assert [resumed.next() for _ in range(4)] == expected
+
+
+def test_a_state_of_other_ratios_is_not_taken_over():
+    state = Quotas([Fraction(4, 5), Fraction(1, 5)], 8).state_dict()
+    assert not Quotas([Fraction(1, 2), Fraction(1, 2)], 8).load_state_dict(state)
+
+
+@pytest.mark.parametrize("ratios", [[Fraction(1, 2)], [Fraction(1), Fraction(0)], []])
+def test_ratios_that_are_no_shares_are_refused(ratios):
+    with pytest.raises(ConfigError, match="ratios"):
+        Quotas(ratios, 8)
+
+
+def test_an_empty_batch_is_refused():
+    with pytest.raises(ConfigError, match="batch_size"):
+        Quotas([Fraction(1)], 0)

@@ -1,0 +1,91 @@
+from collections import Counter
+
+import numpy as np
+import pytest
+from scipy.stats import chisquare
+
+from core.errors import ConfigError
+from replay.buffer import Buffer
+from replay.distance import Distance
+from replay.removers import FarthestFeatures, Oldest, Reservoir
+from replay.samplers import Uniform
+from tests.replay.builders import make_item
+
+
+def test_a_reservoir_keeps_each_past_unroll_equally_likely():
+    rng = np.random.default_rng(5)
+    kept = Counter()
+    for _ in range(1500):
+        buffer = Buffer("standard", 6, Uniform(), Reservoir())
+        for i in range(20):
+            buffer.insert(make_item(i), rng)
+        kept.update(item.id for item in buffer.items)
+    counts = [kept[i] for i in range(20)]
+    assert sum(counts) == 1500 * 6
+    assert chisquare(counts).pvalue > 0.001
+
+
+def test_a_reservoir_that_refuses_the_newcomer_says_so_and_counts_it():
+    rng = np.random.default_rng(0)
+    buffer = Buffer("standard", 2, Uniform(), Reservoir())
+    dropped = [buffer.insert(make_item(i), rng) for i in range(50)]
+    refused = [i for i, item in enumerate(dropped) if item is not None and item.id == i]
+    assert refused
+    assert len(buffer) == 2
+    assert buffer.stats(0)["dropped"] == 48
+
+
+def test_a_ring_drops_the_oldest():
+    rng = np.random.default_rng(0)
+    buffer = Buffer("standard", 3, Uniform(), Oldest())
+    dropped = [buffer.insert(make_item(i), rng) for i in range(5)]
+    assert [item.id for item in dropped if item] == [0, 1]
+    assert [item.id for item in buffer.items] == [2, 3, 4]
+
+
+def test_elite_insertion_drops_the_farthest_of_those_it_compares():
+    rng = np.random.default_rng(0)
+    buffer = Buffer("elite", 5, Uniform(), FarthestFeatures(elite_batch_size=5))
+    items = [make_item(i) for i in range(5)]
+    for item in items:
+        buffer.insert(item, rng)
+    buffer.remember(items, np.array([0.1, 0.5, 0.9, 0.3, 0.2]))
+    dropped = [buffer.insert(make_item(i), rng).id for i in (5, 6)]
+    assert dropped == [2, 1]
+
+
+def test_elite_insertion_compares_no_more_than_it_is_told_to():
+    rng = np.random.default_rng(1)
+    survived = 0
+    for _ in range(300):
+        buffer = Buffer("elite", 10, Uniform(), FarthestFeatures(elite_batch_size=3))
+        items = [make_item(i) for i in range(10)]
+        for item in items:
+            buffer.insert(item, rng)
+        buffer.remember(items, np.arange(10.0))
+        survived += buffer.insert(make_item(10), rng).id != 9
+    # The farthest is among 3 of 10 in 30 % of the cases.
+    assert survived / 300 == pytest.approx(0.7, abs=0.08)
+
+
+def test_elite_insertion_drops_the_oldest_while_nothing_is_measured():
+    rng = np.random.default_rng(0)
+    buffer = Buffer("elite", 4, Uniform(), FarthestFeatures(elite_batch_size=4))
+    dropped = [buffer.insert(make_item(i), rng) for i in range(6)]
+    assert [item.id for item in dropped if item] == [0, 1]
+
+
+def test_examinations_come_at_their_period_with_different_items():
+    rng = np.random.default_rng(0)
+    remover = FarthestFeatures(Distance("cos_dist"), elite_batch_size=3, score_period=4)
+    buffer = Buffer("elite", 10, Uniform(), remover)
+    for i in range(10):
+        buffer.insert(make_item(i), rng)
+    asked = [buffer.propose_examination(rng) for _ in range(9)]
+    assert [len(items) for items in asked] == [0, 0, 0, 3, 0, 0, 0, 3, 0]
+    assert len({item.id for item in asked[3]}) == 3
+
+
+def test_bad_arguments_are_refused():
+    with pytest.raises(ConfigError, match="elite_batch_size is 0"):
+        FarthestFeatures(elite_batch_size=0)

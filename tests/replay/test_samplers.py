@@ -1,0 +1,104 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.errors import ConfigError
+from replay.distance import Distance
+from replay.samplers import STRATEGIES, Attentive, Elite, Fifo, Uniform, select
+
+
+def select_loops(strategy, distances, draws, n):
+    """The four strategies in plain words, for at least n candidates."""
+    order = sorted(range(len(distances)), key=lambda i: (distances[i], i))
+    if strategy == 1:
+        return order[:n]
+    if strategy == 3:
+        least_drawn_first = []
+        for count in sorted(set(draws)):
+            least_drawn_first += [i for i in order if draws[i] == count]
+        return least_drawn_first[:n]
+    chosen = []
+    for k in range(n):
+        stratum = order[k * len(order) // n : (k + 1) * len(order) // n]
+        fewest = min(draws[i] for i in stratum)
+        chosen.append(
+            stratum[0] if strategy == 2 else next(i for i in stratum if draws[i] == fewest)
+        )
+    return chosen
+
+
+@st.composite
+def candidates(draw, min_size=1):
+    count = draw(st.integers(min_size, 40))
+    distances = draw(st.lists(st.integers(0, 9), min_size=count, max_size=count))
+    draws = draw(st.lists(st.integers(0, 3), min_size=count, max_size=count))
+    return np.array(distances, float), np.array(draws, np.int64)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@given(pool=candidates(), n=st.integers(1, 60))
+def test_every_strategy_returns_exactly_n_valid_candidates_for_any_pool(strategy, pool, n):
+    distances, draws = pool
+    chosen = select(strategy, distances, draws, n)
+    assert chosen.shape == (n,)
+    assert ((chosen >= 0) & (chosen < len(distances))).all()
+    assert len(set(chosen.tolist())) == min(n, len(distances))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@given(pool=candidates(), data=st.data())
+def test_every_strategy_equals_its_description(strategy, pool, data):
+    distances, draws = pool
+    n = data.draw(st.integers(1, len(distances)))
+    expected = select_loops(strategy, distances.tolist(), draws.tolist(), n)
+    assert select(strategy, distances, draws, n).tolist() == expected
+
+
+def test_the_strategies_on_one_example():
+    distances = np.array([0.6, 0.1, 0.5, 0.2, 0.4, 0.3])
+    draws = np.array([0, 2, 0, 1, 0, 3])
+    # Sorted by distance: 1 3 5 | 4 2 0.
+    assert select(1, distances, draws, 2).tolist() == [1, 3]
+    assert select(2, distances, draws, 2).tolist() == [1, 4]
+    assert select(3, distances, draws, 2).tolist() == [4, 2]
+    assert select(4, distances, draws, 2).tolist() == [3, 4]
+
+
+@pytest.mark.parametrize("sampler", [Elite, Attentive])
+def test_lambda_falls_linearly_to_one_and_stays_there(sampler):
+    rule = sampler(initial_lambda=6, alfa=0.5)
+    shares = [0, 0.1, 0.25, 0.5, 1]
+    assert [rule.current_lambda(share) for share in shares] == pytest.approx([6, 5, 3.5, 1, 1])
+    assert Elite(initial_lambda=6, alfa=2).current_lambda(1.0) == pytest.approx(3.5)
+
+
+@given(
+    n=st.integers(1, 500),
+    initial=st.floats(1, 20),
+    alfa=st.floats(0.01, 10),
+    progress=st.floats(0, 1),
+)
+def test_a_pool_is_never_smaller_than_what_is_drawn(n, initial, alfa, progress):
+    size = Elite(initial_lambda=initial, alfa=alfa).pool_size(n, progress)
+    assert n <= size <= round(initial * n) + 1
+
+
+def test_unscored_samplers_propose_what_they_draw():
+    assert Fifo().pool_size(7, 0.5) == Uniform().pool_size(7, 0.5) == 7
+    assert Fifo().consumes
+    assert not Uniform().consumes
+
+
+def test_what_a_sampler_needs_follows_from_its_distance():
+    assert Elite().needs_stored_features
+    assert not Elite(Distance("policy_kl")).needs_stored_features
+    assert not Attentive().needs_stored_features
+    assert Attentive().needs_queries
+
+
+def test_bad_arguments_are_refused():
+    with pytest.raises(ConfigError, match="strategy is 5"):
+        Elite(strategy=5)
+    with pytest.raises(ConfigError, match="policy_kl"):
+        Attentive(Distance("policy_kl"))
