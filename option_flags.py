@@ -59,6 +59,7 @@ REMOVED_FLAGS: dict[str, str] = {
     "replay_writer_queue_size": "there is no such queue any more; see --shared_queue_size",
     "verbose_worker_out_int": "progress is shown by time; see --log_interval_s",
     "verbose_learner_out_int": "progress is shown by time; see --log_interval_s",
+    "worker_verbose": "what workers do is in train.log; their deaths are always shown",
     "background_save": "statistics are always written while running; see --log_interval_s",
 }
 
@@ -182,7 +183,7 @@ class Flags(BaseSettings):
     noop_threshold: CountOrAuto = _flag(
         "environment",
         30,
-        "random no-ops at the start of a game: 1 to this many simulator frames; 0 for none",
+        "a game starts after a random number of simulator frames without action, below this; 0 for none",
     )
     grayscaling_frames: bool = _flag(
         "environment", True, "gray frames (1 channel) instead of RGB (3)"
@@ -237,7 +238,6 @@ class Flags(BaseSettings):
     max_worker_restarts: CountOrAuto = _flag(
         "workers", 10, "how often dead workers are restarted, in all, before the run gives up"
     )
-    worker_verbose: bool = _flag("workers", False, "log every worker event at INFO level")
 
     # --- replay ----------------------------------------------------------------------------------
     batch_size: Count = _flag("replay", 16, "B, unrolls per update, all buffers together")
