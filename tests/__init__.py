@@ -1,0 +1,1 @@
+"""Tests: one folder per package, plus fakes that everybody may use."""

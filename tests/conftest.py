@@ -1,0 +1,26 @@
+"""What every test needs: one thread per process, no hypothesis deadlines, GPU tests skipped."""
+
+from __future__ import annotations
+
+import os
+
+# Before torch is imported: tests run in parallel processes, and threads would fight for the cores.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import pytest
+from hypothesis import settings
+
+# A shared machine may stall for a second; pytest-timeout guards against hangs instead.
+settings.register_profile("default", deadline=None, print_blob=True)
+settings.load_profile("default")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if not any(item.get_closest_marker("gpu") for item in items):
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        for item in items:
+            if item.get_closest_marker("gpu"):
+                item.add_marker(pytest.mark.skip(reason="no CUDA device here"))

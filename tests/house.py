@@ -1,0 +1,56 @@
+"""The source tree, as the house rules see it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LAYER = {
+    **{"core": 0},
+    **{"wrappers": 1, "replay": 1, "transport": 1, "metrics": 1},
+    **{"agent": 2},
+    **{"sequences": 3},
+    **{"main": 4, "multi_train": 4},
+}
+PROGRAMS = ("main.py", "multi_train.py", "option_flags.py")
+
+
+def product_files() -> list[Path]:
+    """Every Python file of the product: packages and programs, without tests and benchmarks."""
+    packages = [name for name in LAYER if (ROOT / name).is_dir()]
+    inside = [path for package in packages for path in sorted((ROOT / package).rglob("*.py"))]
+    return inside + [ROOT / name for name in PROGRAMS if (ROOT / name).exists()]
+
+
+def all_files(*suffixes: str) -> list[Path]:
+    """Every file of the repository with such a suffix, without what is ignored."""
+    ignored = {".git", ".venv", "results", "__pycache__"}
+    return [
+        path
+        for path in sorted(ROOT.rglob("*"))
+        if path.is_file()
+        and (path.suffix in suffixes or path.name in suffixes)
+        and not any(
+            part in ignored or part.endswith("_cache") or part == ".hypothesis"
+            for part in path.relative_to(ROOT).parts[:-1]
+        )
+    ]
+
+
+def imported_modules(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield (line, module) of every import of a file, lazy ones included."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            for name in node.names:
+                yield node.lineno, name.name
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: imports are absolute here"
+            yield node.lineno, node.module or ""
+
+
+def module_name(path: Path) -> str:
+    """`core/rng.py` -> `core.rng`; a package's `__init__.py` -> the package."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)

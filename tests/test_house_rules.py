@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from option_flags import Flags
+from tests.house import ROOT, all_files, module_name, product_files
+
+PRODUCT = product_files()
+MAX_LINES = 400
+# Longer files, each with the reason why cutting it would make it worse to read.
+LONG_FILES = {
+    "agent/trainer.py": "the one place that knows everybody: wiring, threads, signals, stop",
+    "option_flags.py": "one table of all flags, and how it is read",
+}
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+# --- code --------------------------------------------------------------------------------------
+
+IMPORT_EVERYTHING = """
+import importlib, multiprocessing, os, random, signal, sys, threading
+modules = sys.argv.pop().split(",")
+sys.argv += ["--this_is_no_flag"]
+handlers = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
+import numpy, rich.console  # rich itself draws from the global generator when it is imported
+random_state, numpy_state = random.getstate(), numpy.random.get_state()[1].copy()
+for module in modules:
+    importlib.import_module(module)
+assert threading.active_count() == 1, threading.enumerate()
+assert not multiprocessing.active_children()
+assert handlers == {s: signal.getsignal(s) for s in handlers}
+assert random.getstate() == random_state
+assert (numpy.random.get_state()[1] == numpy_state).all()
+assert "torch" not in sys.modules or not sys.modules["torch"].cuda.is_initialized()
+assert multiprocessing.get_start_method(allow_none=True) is None
+"""
+
+
+@pytest.mark.process
+def test_importing_any_module_has_no_side_effect(tmp_path: Path) -> None:
+    modules = [module_name(path) for path in PRODUCT if path.stem != "__main__"]
+    result = subprocess.run(
+        [sys.executable, "-c", IMPORT_EVERYTHING, ",".join(modules)],
+        env={"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", "HOME": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == ""
+    assert [path for path in tmp_path.iterdir() if not path.name.startswith(".")] == []
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    for path in PRODUCT:
+        assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), name_of(path)
+
+
+def test_every_module_is_named_for_what_it_is() -> None:
+    vague = {"utils", "util", "helpers", "helper", "misc", "common", "base_utils", "functions"}
+    assert not [name_of(path) for path in all_files(".py") if path.stem in vague]
+
+
+def test_no_module_hides_one_of_the_standard_library() -> None:
+    top_level = {path.stem for path in ROOT.glob("*.py")}
+    assert not top_level & set(sys.stdlib_module_names)
+
+
+def test_files_are_short_or_have_a_reason() -> None:
+    lengths = {name_of(path): len(path.read_text("utf-8").splitlines()) for path in PRODUCT}
+    long = {name for name, lines in lengths.items() if lines > MAX_LINES}
+    assert long <= set(LONG_FILES), "cut them, or say in LONG_FILES why not"
+    assert set(LONG_FILES) <= long, "these are short by now: remove them from LONG_FILES"
+
+
+@pytest.mark.parametrize("path", PRODUCT, ids=name_of)
+def test_nothing_sleeps_to_synchronise_and_no_error_is_swallowed(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call):
+            assert ast.unparse(node.func) != "time.sleep", f"{name_of(path)}:{node.lineno}"
+        if isinstance(node, ast.ExceptHandler):
+            caught = ast.unparse(node.type) if node.type else "everything"
+            silent = all(isinstance(line, (ast.Pass, ast.Continue)) for line in node.body)
+            if caught in ("everything", "Exception", "BaseException"):
+                assert not silent, f"{name_of(path)}:{node.lineno} swallows {caught}"
+
+
+def test_no_todo_is_left_behind() -> None:
+    marks = re.compile(r"\b(TO" + "DO|FIX" + "ME|X" + "XX|HA" + "CK)\\b")
+    for path in all_files(".py", ".md", ".yaml", ".toml", "Makefile", "Dockerfile"):
+        assert not marks.search(path.read_text(encoding="utf-8")), name_of(path)
+
+
+# --- what must not be named --------------------------------------------------------------------
+
+
+def test_no_package_index_is_named() -> None:
+    # pip uses whatever the machine is set up with. (Joined here, or this file would name them.)
+    hosts = [".".join(parts) for parts in (("pypi", "org"), ("pythonhosted", "org"))]
+    hosts += [".".join(parts) for parts in (("pytorch", "org/whl"), ("anaconda", "org"))]
+    for path in all_files(".py", ".md", ".yaml", ".toml", ".txt", "Makefile", "Dockerfile", "run"):
+        text = path.read_text(encoding="utf-8")
+        assert not [host for host in hosts if host in text], name_of(path)
+
+
+def test_requirements_are_pinned_exactly_and_explained() -> None:
+    explained = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8").lower()
+    for name in ("requirements.txt", "requirements-dev.txt"):
+        for line in (ROOT / name).read_text(encoding="utf-8").splitlines():
+            if not line or line.startswith(("#", "-r ")):
+                continue
+            match = re.fullmatch(r"([A-Za-z0-9-]+)==[0-9.]+(; python_version .*)?", line)
+            assert match, f"{name}: {line!r} is not pinned exactly"
+            assert match[1].lower() in explained, f"{match[1]} is not in docs/dependencies.md"
+
+
+# --- documents ---------------------------------------------------------------------------------
+
+
+def command_lines() -> list[tuple[Path, str]]:
+    """Every line in a code block or in `code` of the documents that starts one of our programs."""
+    found: list[tuple[Path, str]] = []
+    for path in all_files(".md"):
+        text = path.read_text(encoding="utf-8").replace("\\\n", " ")
+        for code in re.findall(r"```[a-z]*\n(.*?)```|`([^`\n]+)`", text, re.DOTALL):
+            lines = "\n".join(code).splitlines()
+            commands = [x for x in lines if re.search(r"python\S* \w+\.py|^make ", x)]
+            found += [(path, command.split("  #")[0]) for command in commands]
+    return found
+
+
+def test_commands_in_documents_use_flags_that_exist() -> None:
+    ours = {"sequence", "resume", "report", "results_dir", "dry_run", "list", "help"}
+    for path, line in command_lines():
+        for program, rest in re.findall(r"(main|multi_train)\.py([^|;&]*)", line):
+            before, _, after = rest.partition(" -- ")
+            own, others = (before, after) if program == "multi_train" else ("", rest)
+            for known, text in ((ours, own), ({*Flags.model_fields, "help"}, others)):
+                unknown = set(re.findall(r"--([A-Za-z_]+)", text)) - known
+                assert not unknown, f"{name_of(path)}: {line.strip()!r} uses {unknown}"
+        for flags in re.findall(r'ARGS="([^"]*)"', line):
+            assert set(re.findall(r"--([A-Za-z_]+)", flags)) <= set(Flags.model_fields), line
+
+
+def test_make_targets_in_documents_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    for path, line in command_lines():
+        for target in re.findall(r"^make ([a-z][a-z-]*)", line):
+            assert target in targets, f"{name_of(path)}: make {target}"
+
+
+def test_local_links_in_documents_lead_somewhere() -> None:
+    for path in all_files(".md"):
+        for link in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8")):
+            assert (path.parent / link).exists(), f"{name_of(path)} links to {link}"
+
+
+def test_generated_documents_are_up_to_date() -> None:
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    generate = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generate)
+    for path, content in generate.pages().items():
+        assert path.exists(), "run `make docs`"
+        assert path.read_text(encoding="utf-8") == content, f"{name_of(path)}: run `make docs`"
+
+
+def test_every_flag_explains_itself() -> None:
+    for name, field in Flags.model_fields.items():
+        assert field.description, f"--{name} has no help"
+        assert re.fullmatch(r"[a-z][A-Za-z0-9_]*", name), name

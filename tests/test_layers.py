@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.house import LAYER, ROOT, imported_modules, product_files
+
+# Beyond the standard library. metrics/ reaches for torch only to write TensorBoard files, lazily.
+THIRD_PARTY = {
+    "core": {"numpy"},
+    "replay": {"numpy", "lz4"},
+    "transport": {"numpy"},
+    "wrappers": {"numpy", "gymnasium", "ale_py", "cv2"},
+    "metrics": {"numpy", "rich", "matplotlib", "torch", "tensorboard", "psutil"},
+}
+# Flags are read where a run is put together; all below takes plain arguments.
+READERS_OF_FLAGS = {
+    "main.py",
+    "multi_train.py",
+    "agent/session.py",
+    "agent/assembly.py",
+    "agent/trainer.py",
+    "agent/evaluator.py",
+}
+PRODUCT = product_files()
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("path", PRODUCT, ids=name_of)
+def test_imports_point_downwards(path: Path) -> None:
+    package = path.relative_to(ROOT).parts[0].removesuffix(".py")
+    for line, module in imported_modules(path):
+        target = module.split(".")[0]
+        assert target not in ("tests", "benchmarks"), f"{path.name}:{line} imports {module}"
+        if package in LAYER and target in LAYER and target != package:
+            assert LAYER[target] < LAYER[package], (
+                f"{name_of(path)}:{line}: {package} must not import {module}"
+            )
+
+
+@pytest.mark.parametrize("path", PRODUCT, ids=name_of)
+def test_lower_packages_use_only_their_own_libraries(path: Path) -> None:
+    package = path.relative_to(ROOT).parts[0]
+    if package not in THIRD_PARTY:
+        return
+    allowed = THIRD_PARTY[package] | set(sys.stdlib_module_names) | set(LAYER)
+    foreign = {module for _, module in imported_modules(path)}
+    assert not {module for module in foreign if module.split(".")[0] not in allowed}
+
+
+def test_flags_are_read_only_where_a_run_is_put_together() -> None:
+    readers = {
+        name_of(path)
+        for path in PRODUCT
+        for _, module in imported_modules(path)
+        if module == "option_flags"
+    }
+    assert readers <= READERS_OF_FLAGS
+
+
+def test_only_the_programs_know_the_sequences() -> None:
+    for path in PRODUCT:
+        if path.relative_to(ROOT).parts[0] not in ("sequences", "multi_train.py"):
+            assert not any(module.startswith("sequences") for _, module in imported_modules(path))
