@@ -387,7 +387,7 @@ class Flags(BaseSettings):
     learner_thread_count: CountOrAuto = _flag(
         "machine",
         0,
-        "CPU threads that the learner's tensor operations may use (not copies of the learner); 0 chooses",
+        "CPU threads that compute shares of each batch side by side, one learner, one set of weights; 0 chooses all cores",
     )
     compile: bool = _flag(
         "machine",

@@ -111,6 +111,7 @@ def build_learner(flags: Flags, model: ActorCritic, choices: Choices) -> Learner
         precision="bf16" if choices.torso_dtype == torch.bfloat16 else "fp32",
         channels_last=model_wants_channels_last(flags, choices),
         compile=flags.compile,
+        threads=choices.learner_threads if choices.device.type == "cpu" else 1,
     )
 
 
@@ -179,12 +180,16 @@ class Blueprint:
         seed = child_seed(self.flags.seed or 0, "model") % 2**32
         return build_learner(self.flags, build_model(self.flags, self.env_spec, seed), self.choices)
 
-    def workers(self) -> list[WorkerConfig]:
-        """Return the config of every worker."""
+    def workers(self, life: int = 0) -> list[WorkerConfig]:
+        """Return the config of every worker.
+
+        Args:
+          life: workers of different lives play different games.
+        """
         return [
             WorkerConfig(
                 worker_id=worker,
-                life=0,
+                life=life,
                 env_config=env_config(self.flags),
                 env_spec=self.env_spec,
                 num_envs=self.choices.envs_per_worker,

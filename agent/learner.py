@@ -52,6 +52,7 @@ class Learner:
         precision: str = "fp32",
         channels_last: bool = False,
         compile: bool = False,
+        threads: int = 1,
     ) -> None:
         """Prepare for training; `model` stays on its device.
 
@@ -63,6 +64,7 @@ class Learner:
           max_grad_norm: global L2 norm that gradients are clipped to; 0 does not clip.
           precision: "fp32" or "bf16", what the torso computes in. Everything else is fp32.
           channels_last: keep images and convolution weights in NHWC order (for tensor cores).
+          threads: on a CPU, how many compute shares of the torso's rows at once.
           compile: run the torso through torch.compile; the first step then takes a minute.
         """
         algorithm.check(model)
@@ -74,6 +76,7 @@ class Learner:
         self._max_grad_norm = max_grad_norm or float("inf")
         self._parameters = list(model.parameters())
         model.set_precision(precision)
+        model.set_threads(threads)
         if channels_last:
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if compile:

@@ -76,8 +76,9 @@ def choose(
         envs_per_worker = 8
         reasons.append("8 environments per worker: one forward pass of 8 costs half of 8 of one")
     if learner_threads == 0:
-        learner_threads = 1 if reproducible else max(1, cores // 2)
-        reasons.append(f"{learner_threads} learner threads: half of the cores")
+        # Workers give way (agent/worker.py), so the learner may use every core when it has work.
+        learner_threads = 1 if reproducible or chosen_device.type != "cpu" else cores
+        reasons.append(f"learner threads {learner_threads}: shares of a batch computed at once")
     return Choices(
         device=chosen_device,
         torso_dtype=torch.bfloat16 if precision == "bf16" else torch.float32,

@@ -154,8 +154,8 @@ class Session:
                 return 1
 
     def _train_in(self, folder: RunFolder, console: ConsoleSink) -> int:
-        flags, choices = self.blueprint.flags, self.blueprint.choices
-        _set_up_torch(flags, choices.learner_threads)
+        flags = self.blueprint.flags
+        _set_up_torch(flags)
         _log_start(self.blueprint, folder, self.checkpoint)
         sinks: list[Sink] = [
             JsonLinesSink(folder.metrics_file),
@@ -185,8 +185,10 @@ def _console_handler(console: ConsoleSink) -> logging.Handler:
     )
 
 
-def _set_up_torch(flags: Flags, threads: int) -> None:
-    torch.set_num_threads(threads)
+def _set_up_torch(flags: Flags) -> None:
+    # The learner's threads compute shares of a batch side by side (agent/models/parallel.py); each
+    # of their operators, and those of the scorer and the feed, runs on one thread.
+    torch.set_num_threads(1)
     if flags.debug:
         torch.autograd.set_detect_anomaly(True)
     if flags.reproducible:

@@ -33,7 +33,7 @@ from agent.run_folder import RunFolder
 from agent.scorer import Scorer
 from agent.tally import Tally
 from core.episode import EpisodeEnd
-from core.errors import Closed
+from core.errors import CheckpointError, Closed
 from core.unroll import Record
 from metrics.sinks import Sink
 from replay.cache import AdaptiveDepth, BatchCache
@@ -102,12 +102,16 @@ class Trainer:
             self._scorer = Scorer(
                 model.to(device), blueprint.acting_weights, self._board, blueprint.schema, device
             )
+        self._checkpoint = checkpoint
+        if checkpoint is not None:
+            self._restore(checkpoint)
         self._pool: SerialPool | ProcessPool
         if flags.reproducible:
             self._pool = SerialPool(blueprint.workers(), self._board)
         else:
             self._pool = ProcessPool(
-                blueprint.workers(),
+                # After a resume the games are others than after the first start.
+                blueprint.workers(life=self._tally.updates),
                 self._board,
                 slots=flags.shared_queue_size,
                 max_restarts=flags.max_worker_restarts,
@@ -121,9 +125,6 @@ class Trainer:
         self._stop_reason = ""
         self._failure: BaseException | None = None
         self._process = psutil.Process()
-        self._checkpoint = checkpoint
-        if checkpoint is not None:
-            self._restore(checkpoint)
         self._writer = CheckpointWriter(
             folder.checkpoints,
             keep_last=flags.keep_checkpoints,
@@ -343,7 +344,10 @@ class Trainer:
         self._learner.load_state_dict(learner)
         self._tally.load_state_dict(state["tally"])
         contents = checkpoint.load_replay() if self._flags.load_replay else None
-        self._replay.load_state_dict(contents if contents is not None else state["replay"])
+        try:
+            self._replay.load_state_dict(contents if contents is not None else state["replay"])
+        except CheckpointError as error:
+            log.warning("%s Going on with empty buffers.", error)
 
     # --- stopping --------------------------------------------------------------------------------
 

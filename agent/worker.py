@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import sys
 import time
@@ -29,6 +30,10 @@ from wrappers.config import EnvConfig
 from wrappers.registry import make_env_vector
 
 SLOT_WAIT_S = 1.0  # how often a waiting worker looks up; it wakes at once when a slot comes free
+
+# Workers give way to the learner: its threads wait for one another, so that a worker that takes a
+# core from one of them stops them all; a worker that is made to wait delays nobody.
+NICENESS = 19
 
 
 @dataclass(frozen=True)
@@ -114,6 +119,8 @@ def worker_main(config: WorkerConfig, end: WorkerEnd, board: WeightBoard) -> Non
     """Entry point of the process. Returns when told to stop or when the learner is gone."""
     # The terminal sends Ctrl-C to every process; the parent alone decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(os, "nice"):
+        os.nice(NICENESS)
     torch.set_num_threads(1)
     try:
         body = WorkerBody(config, board)

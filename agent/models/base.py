@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from agent.models.parallel import ParallelTorso
 from agent.models.popart import PopArt
 from core.errors import ConfigError, ShapeError
 
@@ -60,6 +61,11 @@ class ActorCritic(nn.Module):
         self.policy_head = nn.Linear(feature_count, action_count)
         self.value_head = value_head
         self.precision = "fp32"
+        self._parallel_torso: ParallelTorso | None = None
+
+    def set_threads(self, threads: int) -> None:
+        """Compute the torso on this many threads where a gradient is wanted (CPU only)."""
+        self._parallel_torso = ParallelTorso(self.torso_net, threads) if threads > 1 else None
 
     def set_precision(self, precision: str) -> None:
         """Choose what the torso computes in: "fp32" or "bf16" (autocast; weights stay fp32)."""
@@ -84,7 +90,10 @@ class ActorCritic(nn.Module):
             )
         rows = obs.reshape(-1, *self.obs_shape)
         with torch.autocast(obs.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
-            features = self.torso_net(rows)
+            if self._parallel_torso is not None and torch.is_grad_enabled():
+                features = self._parallel_torso(rows)
+            else:
+                features = self.torso_net(rows)
         return features.float().reshape(*leading, self.feature_count)
 
     def heads(self, features: Tensor, task_id: Tensor | None = None) -> Heads:

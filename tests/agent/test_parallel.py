@@ -1,0 +1,69 @@
+import pytest
+import torch
+
+from tests.agent.builders import make_batch, make_small_model, make_spec
+
+
+def gradients(model, obs):
+    model.zero_grad()
+    features = model.torso(obs)
+    (features.square() * torch.arange(features.shape[-1])).sum().backward()
+    return features.detach(), {n: p.grad.clone() for n, p in model.torso_net.named_parameters()}
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+@pytest.mark.parametrize("model_name", ["nature", "resnet"])
+def test_shares_in_threads_give_the_features_and_gradients_of_one_pass(threads, model_name):
+    spec = make_spec(obs_shape=(4, 40, 40), stacked=4)
+    model = make_small_model(spec, name=model_name)
+    obs = make_batch(spec).obs
+    expected_features, expected = gradients(model, obs)
+    model.set_threads(threads)
+    for _ in range(2):  # a second pass must not see anything of the first
+        features, found = gradients(model, obs)
+        torch.testing.assert_close(features, expected_features)
+        for name, gradient in expected.items():
+            # Sums in another order: equal but for the rounding of the largest terms.
+            difference = (found[name] - gradient).abs().max()
+            assert difference < 1e-4 * gradient.abs().max(), name
+
+
+def test_shares_are_added_in_a_fixed_order():
+    spec = make_spec(obs_shape=(4, 40, 40), stacked=4)
+    model = make_small_model(spec, name="nature")
+    model.set_threads(3)
+    obs = make_batch(spec).obs
+    _, first = gradients(model, obs)
+    for _ in range(5):
+        _, again = gradients(model, obs)
+        assert all(torch.equal(first[name], again[name]) for name in first)
+
+
+def test_threads_compute_in_the_precision_that_was_chosen():
+    spec = make_spec(obs_shape=(4, 40, 40), stacked=4)
+    model = make_small_model(spec, name="nature")
+    obs = make_batch(spec).obs
+    exact, _ = gradients(model, obs)
+    model.set_precision("bf16")
+    rounded, _ = gradients(model, obs)
+    model.set_threads(2)
+    in_threads, _ = gradients(model, obs)
+    assert not torch.allclose(rounded, exact, rtol=1e-4)
+    torch.testing.assert_close(in_threads, rounded, rtol=2e-2, atol=2e-2)
+
+
+def test_without_a_gradient_nothing_is_split():
+    spec = make_spec(obs_shape=(4, 40, 40), stacked=4)
+    model = make_small_model(spec, name="nature")
+    obs = make_batch(spec).obs
+    with torch.no_grad():
+        expected = model.torso(obs)
+        model.set_threads(2)
+        assert torch.equal(model.torso(obs), expected)
+
+
+def test_an_error_in_a_thread_reaches_the_caller():
+    model = make_small_model(make_spec(obs_shape=(6,)), name="mlp")
+    model.set_threads(2)
+    with pytest.raises(RuntimeError):
+        model._parallel_torso(torch.zeros(4, 5))
