@@ -37,7 +37,9 @@ DEFAULT_REPLAY = (
 FAMILY_DEFAULTS: dict[str, dict[str, Any]] = {
     "atari": {},
     "vector": {
-        "environment_max_steps": 400_000,
+        "environment_max_steps": 300_000,
+        "lr_scheduler_steps": 300_000,
+        "entropy_loss_weight": 0.003,
         "model": "mlp",
         "precision": "fp32",
         "lr": 1e-3,
