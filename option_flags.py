@@ -29,8 +29,8 @@ from core.errors import ConfigError
 from replay.kinds import normal_form, parse_replay_parameters
 
 DEFAULT_REPLAY = (
-    '[{"type": "queue", "capacity": 16, "sample_ratio": 0.5}, '
-    '{"type": "standard", "capacity": 2000, "sample_ratio": 0.5}]'
+    '[{"type": "queue", "capacity": 4, "sample_ratio": 0.5}, '
+    '{"type": "standard", "capacity": 1000, "sample_ratio": 0.5}]'
 )
 
 # What a family of environments needs to learn out of the box; anything the user says wins.
@@ -242,7 +242,7 @@ class Flags(BaseSettings):
     )
 
     # --- replay ----------------------------------------------------------------------------------
-    batch_size: Count = _flag("replay", 16, "B, unrolls per update, all buffers together")
+    batch_size: Count = _flag("replay", 8, "B, unrolls per update, all buffers together")
     replay_parameters: ReplayParameters = _flag(
         "replay",
         DEFAULT_REPLAY,
@@ -282,7 +282,7 @@ class Flags(BaseSettings):
 
     # --- model -----------------------------------------------------------------------------------
     model: Literal["auto", "nature", "impala_shallow", "resnet", "elite", "mlp"] = _flag(
-        "model", "auto", "network; auto: nature for images, mlp for vectors"
+        "model", "auto", "network; auto: impala_shallow for images, mlp for vectors"
     )
     feature_out_layer_size: CountOrAuto = _flag(
         "model", 0, "F, width of the feature layer; 0 is the network's own (512 nature, 256 impala)"
@@ -290,7 +290,7 @@ class Flags(BaseSettings):
     use_popart: bool = _flag(
         "model", True, "PopArt: adaptive normalisation of value targets, outputs preserved"
     )
-    popart_beta: Fraction01 = _flag("model", 3e-4, "step size of the PopArt statistics, per update")
+    popart_beta: Fraction01 = _flag("model", 3e-3, "step size of the PopArt statistics, per update")
 
     # --- algorithm -------------------------------------------------------------------------------
     gamma: Fraction01 = _flag("algorithm", 0.99, "discount per agent step")
@@ -304,7 +304,7 @@ class Flags(BaseSettings):
         "algorithm", 1.0, "V-trace: clip of the importance weight in the policy gradient"
     )
     vtrace_lambda: Fraction01 = _flag(
-        "algorithm", 1.0, "V-trace: factor of c, as lambda in TD(lambda)"
+        "algorithm", 0.95, "V-trace: factor of c, as lambda in TD(lambda)"
     )
     policy_gradient_loss_weight: Weight = _flag(
         "algorithm", 1.0, "weight of the policy-gradient loss"
@@ -322,7 +322,7 @@ class Flags(BaseSettings):
         "sum over time and batch (as IMPALA; sets the scale of lr and clip), or mean over valid steps",
     )
     advantage_normalisation: Literal["none", "rms"] = _flag(
-        "algorithm", "none", "divide advantages by their root mean square over the batch"
+        "algorithm", "rms", "divide advantages by their root mean square over the batch"
     )
     use_policy_cloning_loss: bool = _flag(
         "algorithm", False, "CLEAR: keep the policy near the stored one, on replayed data"
@@ -356,7 +356,7 @@ class Flags(BaseSettings):
         "adam",
         "adam; rmsprop with epsilon outside the square root (torch) or inside it (rmsprop_tf, as the paper)",
     )
-    lr: Positive = _flag("optimiser", 5e-4, "initial learning rate")
+    lr: Positive = _flag("optimiser", 4e-4, "initial learning rate")
     lr_schedule: Literal["constant", "linear", "polynomial"] = _flag(
         "optimiser",
         "linear",

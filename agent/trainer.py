@@ -47,7 +47,7 @@ POLL_S = 0.2  # how often waiting threads look whether the run is over
 WORKER_GRACE_S = 3.0  # workers finish their unroll (well under a second) before they are terminated
 BEST_INTERVAL_S = 30.0  # a quickly improving run does not save its best at each game
 MAX_CACHE_DEPTH = 8
-MAX_NEW_AGE_UPDATES = 20.0  # beyond this the cache gets shallower rather than deeper
+MAX_NEW_AGE_UPDATES = 10.0  # beyond this the cache gets shallower rather than deeper
 INTERRUPTED = 130  # exit status after Ctrl-C, as shells have it
 
 
@@ -171,7 +171,7 @@ class Trainer:
             self._depth_control = AdaptiveDepth(
                 MAX_CACHE_DEPTH, max_age_updates=MAX_NEW_AGE_UPDATES
             )
-            depth = 2
+            depth = 1
         self._cache = BatchCache(self._produce, depth, flags.caching_threads)
 
     def _loop(self, began: float) -> None:

@@ -75,7 +75,14 @@ def parse() -> argparse.Namespace:
 def flag_values(config: str, options: argparse.Namespace) -> dict[str, Any]:
     """Return the flags of a configuration, as option_flags.Flags takes them."""
     more = dict(flag.removeprefix("--").split("=", 1) for flag in options.flags)
-    return {"env": options.env, "seed": 1, "replay_parameters": REPLAYS[config], **more}
+    return {
+        "env": options.env,
+        "seed": 1,
+        "model": "nature",
+        "batch_size": 16,
+        "replay_parameters": REPLAYS[config],
+        **more,
+    }
 
 
 def measure_parts(config: str, values: dict[str, Any], seconds: float) -> dict[str, float]:

@@ -23,7 +23,7 @@ POLICY_HEAD_GAIN = 0.01  # almost uniform at the start, whatever the features ar
 class ModelConfig:
     """Which network, and how its value head is normalised."""
 
-    name: str = "auto"  # one of MODEL_NAMES; auto: nature for images, mlp for vectors
+    name: str = "auto"  # one of MODEL_NAMES; auto: impala_shallow for images, mlp for vectors
     feature_count: int = 0  # F, width of the last hidden layer; 0: the network's own
     popart_step_size: float = 3e-4  # beta, share of the statistics replaced per update
     popart_sigma_min: float = 1e-4
@@ -62,7 +62,7 @@ def make_model(
     """
     name = config.name
     if name == "auto":
-        name = "nature" if env_spec.is_image else "mlp"
+        name = "impala_shallow" if env_spec.is_image else "mlp"
     if name in IMAGE_TORSOS and not env_spec.is_image:
         raise ConfigError(
             f"model {name!r} needs images, but {env_spec.env_id} shows vectors of shape "

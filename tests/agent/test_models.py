@@ -145,7 +145,7 @@ def test_the_policy_has_no_task_input_and_the_value_has_one():
 
 
 def test_auto_chooses_by_what_the_environment_shows():
-    assert make_model(ModelConfig(), IMAGE_SPEC).feature_count == 512
+    assert make_model(ModelConfig(), IMAGE_SPEC).feature_count == 256
     assert make_model(ModelConfig(), make_spec((6,))).feature_count == 256
 
 
