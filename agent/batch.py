@@ -6,9 +6,8 @@ names and row semantics are those of core/unroll.py. Sizes: T steps, B unrolls, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from core.errors import ShapeError
@@ -71,16 +70,3 @@ class Batch:
     def reset_row(self) -> Tensor:
         """[T, B] bool: the action of this step was ignored because the environment was reset."""
         return self.first[1:]
-
-    def pin_memory(self) -> Batch:
-        """Return a copy in page-locked memory, from where a GPU copies asynchronously."""
-        return Batch(**{f.name: getattr(self, f.name).pin_memory() for f in fields(self)})
-
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> Batch:
-        """Return this batch on `device`; tensors that are already there are shared."""
-        return Batch(
-            **{
-                f.name: getattr(self, f.name).to(device, non_blocking=non_blocking)
-                for f in fields(self)
-            }
-        )

@@ -36,23 +36,6 @@ class Mean:
         return mean
 
 
-class Max:
-    """Largest value since the last read."""
-
-    def __init__(self) -> None:
-        """Start empty."""
-        self._max: float | None = None
-
-    def add(self, value: float) -> None:
-        """Add a value."""
-        self._max = value if self._max is None else max(self._max, value)
-
-    def read(self) -> float | None:
-        """Return the maximum and start again; None if nothing was added."""
-        largest, self._max = self._max, None
-        return largest
-
-
 class MeanByName:
     """Means of many named values since the last read, such as the metrics of each update.
 
@@ -107,31 +90,6 @@ class WindowMean:
     def read(self) -> float | None:
         """Return the mean of what is there, or None."""
         return math.fsum(self.values) / len(self.values) if self.values else None
-
-
-class Stopwatch:
-    """Seconds spent inside `with stopwatch:` since the last read, and their share of the time."""
-
-    def __init__(self, clock: Clock = time.monotonic) -> None:
-        """Start with nothing spent."""
-        self._clock = clock
-        self._since_read = clock()
-        self._entered = 0.0
-        self._spent = 0.0
-
-    def __enter__(self) -> Stopwatch:
-        self._entered = self._clock()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._spent += self._clock() - self._entered
-
-    def read(self) -> tuple[float, float]:
-        """Return (seconds spent, share of the time since the last read) and start again."""
-        now = self._clock()
-        elapsed, spent = now - self._since_read, self._spent
-        self._since_read, self._spent = now, 0.0
-        return spent, spent / elapsed if elapsed > 0 else 0.0
 
 
 class EpisodeMeter:

@@ -29,8 +29,3 @@ def test_a_reset_row_is_the_step_before_a_first_row():
     assert batch.first[2, 0]
     assert batch.reset_row[1, 0]
     assert batch.reset_row.sum() == batch.first.sum()
-
-
-def test_to_the_same_device_shares_memory():
-    batch = make_batch()
-    assert batch.to("cpu").obs.data_ptr() == batch.obs.data_ptr()

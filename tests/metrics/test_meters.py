@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.episode import EpisodeEnd
-from metrics.meters import EpisodeMeter, Max, Mean, MeanByName, Rate, Stopwatch, WindowMean
+from metrics.meters import EpisodeMeter, Mean, MeanByName, Rate, WindowMean
 
 NUMBERS = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30)
 
@@ -21,24 +21,21 @@ class Clock:
 
 @given(NUMBERS, st.integers(1, 10))
 def test_meters_agree_with_plain_statistics(values, size):
-    mean, largest, window = Mean(), Max(), WindowMean(size)
+    mean, window = Mean(), WindowMean(size)
     for value in values:
         mean.add(value)
-        largest.add(value)
         window.add(value)
     assert mean.read() == pytest.approx(statistics.fmean(values), abs=1e-6)
-    assert largest.read() == max(values)
     assert window.read() == pytest.approx(statistics.fmean(values[-size:]), abs=1e-6)
 
 
 def test_reading_forgets_and_an_empty_meter_has_no_value():
-    mean, largest, by_name, window = Mean(), Max(), MeanByName(), WindowMean(3)
-    assert (mean.read(), largest.read(), window.read(), by_name.read()) == (None, None, None, {})
+    mean, by_name, window = Mean(), MeanByName(), WindowMean(3)
+    assert (mean.read(), window.read(), by_name.read()) == (None, None, {})
     mean.add(1.0)
     mean.add(4.0, weight=2)
-    largest.add(-5.0)
-    assert (mean.read(), largest.read()) == (3.0, -5.0)
-    assert (mean.read(), largest.read()) == (None, None)
+    assert mean.read() == 3.0
+    assert mean.read() is None
 
 
 def test_a_mean_by_name_is_over_the_times_when_the_value_existed():
@@ -58,18 +55,6 @@ def test_a_rate_is_growth_over_time_since_the_last_read():
     assert rate.read(1200) == 50.0
     clock.now += 1
     assert rate.read(1210) == 10.0
-
-
-def test_a_stopwatch_gives_seconds_and_their_share():
-    clock = Clock()
-    watch = Stopwatch(clock)
-    for seconds in (1, 2):
-        with watch:
-            clock.now += seconds
-        clock.now += 3
-    assert watch.read() == (3.0, 3 / 9)
-    clock.now += 5
-    assert watch.read() == (0.0, 0.0)
 
 
 def play(meter: EpisodeMeter, *returns: float) -> None:
