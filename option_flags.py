@@ -376,7 +376,7 @@ class Flags(BaseSettings):
     )
 
     # --- machine ---------------------------------------------------------------------------------
-    device: Literal["auto", "cpu", "cuda", "mps"] = _flag(
+    device: Literal["auto", "cpu", "cuda"] = _flag(
         "machine",
         "auto",
         "where the learner runs; auto: cuda if there is one, else cpu. Workers act on the CPU",

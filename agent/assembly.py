@@ -165,7 +165,7 @@ class Blueprint:
             choices,
             spec,
             UnrollSchema(spec, flags.r_f_steps, features),
-            FlatWeights(model, choices.torso_dtype),
+            FlatWeights(model, choices.acting_dtype),
         )
 
     def acting_model(self) -> tuple[ActorCritic, np.ndarray]:
@@ -197,7 +197,7 @@ class Blueprint:
                 feature_count=self.schema.feature_count,
                 model_config=model_config(self.flags),
                 popart=self.flags.use_popart,
-                torso_dtype=self.choices.torso_dtype,
+                acting_dtype=self.choices.acting_dtype,
                 seed=self.flags.seed or 0,
                 restorable=self.flags.reproducible,
                 check_unrolls=self.flags.debug,

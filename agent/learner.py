@@ -116,7 +116,7 @@ class Learner:
         return loss.metrics | {
             "grad/norm_before_clip": norm,
             "grad/clipped_fraction": (norm > self._max_grad_norm).float(),
-            "optimiser/lr": torch.tensor(lr),
+            "optimiser/lr": norm.new_tensor(lr),
             "lag/mean_updates": lag.sum() / batch.is_online.sum().clamp(min=1),
             "lag/max_updates": lag.max(),
         }

@@ -16,7 +16,8 @@ class Choices:
     """Resolved machine settings of a run."""
 
     device: torch.device
-    torso_dtype: torch.dtype
+    torso_dtype: torch.dtype  # of the learner's computation; its weights are fp32
+    acting_dtype: torch.dtype  # of the torso's weights where actions are chosen, on the CPU
     worker_count: int
     envs_per_worker: int
     learner_threads: int
@@ -79,9 +80,13 @@ def choose(
         # Workers give way (agent/worker.py), so the learner may use every core when it has work.
         learner_threads = 1 if reproducible or chosen_device.type != "cpu" else cores
         reasons.append(f"learner threads {learner_threads}: shares of a batch computed at once")
+    torso_dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    # A GPU has bf16 where the processor beside it, on which workers act, may only emulate it.
+    emulated = chosen_device.type == "cuda" and not has_native_bf16()
     return Choices(
         device=chosen_device,
-        torso_dtype=torch.bfloat16 if precision == "bf16" else torch.float32,
+        torso_dtype=torso_dtype,
+        acting_dtype=torch.float32 if emulated else torso_dtype,
         worker_count=worker_count,
         envs_per_worker=envs_per_worker,
         learner_threads=learner_threads,
@@ -94,6 +99,4 @@ def _device(name: str) -> torch.device:
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name == "cuda" and not torch.cuda.is_available():
         raise ConfigError("--device=cuda: torch sees no CUDA device here; use --device=cpu or auto")
-    if name == "mps" and not torch.backends.mps.is_available():
-        raise ConfigError("--device=mps: torch sees no Metal device here; use --device=cpu or auto")
     return torch.device(name)

@@ -49,7 +49,7 @@ class WorkerConfig:
     feature_count: int  # F if unrolls carry features, else 0
     model_config: ModelConfig
     popart: bool
-    torso_dtype: torch.dtype
+    acting_dtype: torch.dtype
     seed: int
     restorable: bool = False
     check_unrolls: bool = False
@@ -66,7 +66,7 @@ class WorkerBody:
         """Build environments and model, and load the newest weights."""
         path = ("worker", config.worker_id, "life", config.life)
         model = make_model(config.model_config, config.env_spec, popart=config.popart).eval()
-        weights = FlatWeights(model, config.torso_dtype)
+        weights = FlatWeights(model, config.acting_dtype)
         self._block = np.zeros(weights.nbytes, np.uint8)
         weights.bind(model, self._block)
         self._board = board

@@ -1,0 +1,49 @@
+import pytest
+import torch
+
+from agent import machine
+from core.errors import ConfigError
+
+DEFAULTS = {
+    "device": "cpu", "precision": "auto", "worker_count": 0, "envs_per_worker": 0,
+    "learner_threads": 0, "is_image": True, "reproducible": False,
+}  # fmt: skip
+
+
+def choose(**values):
+    return machine.choose(**{**DEFAULTS, **values})
+
+
+def test_what_is_given_is_taken_and_what_is_not_is_chosen_with_a_reason(monkeypatch):
+    monkeypatch.setattr(machine, "cpu_count", lambda: 6)
+    chosen = choose()
+    assert (chosen.worker_count, chosen.envs_per_worker, chosen.learner_threads) == (6, 8, 6)
+    assert len(chosen.reasons) == 4
+    given = choose(worker_count=3, envs_per_worker=2, learner_threads=1, precision="fp32")
+    assert (given.worker_count, given.envs_per_worker, given.learner_threads) == (3, 2, 1)
+    assert given.reasons == ()
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_bf16_is_chosen_where_the_processor_has_it_and_only_for_images(monkeypatch, native):
+    monkeypatch.setattr(machine, "has_native_bf16", lambda: native)
+    expected = torch.bfloat16 if native else torch.float32
+    assert choose().torso_dtype == choose().acting_dtype == expected
+    assert choose(is_image=False).torso_dtype == torch.float32
+    assert choose(precision="bf16").torso_dtype == torch.bfloat16
+
+
+def test_a_reproducible_run_does_not_depend_on_the_number_of_cores(monkeypatch):
+    chosen = []
+    for cores in (1, 64):
+        monkeypatch.setattr(machine, "cpu_count", lambda cores=cores: cores)
+        chosen.append(choose(reproducible=True))
+    one, other = chosen
+    assert one.worker_count == other.worker_count
+    assert one.learner_threads == other.learner_threads == 1
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
+def test_a_device_that_is_not_there_is_refused():
+    with pytest.raises(ConfigError, match="sees no CUDA device"):
+        choose(device="cuda")
