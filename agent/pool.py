@@ -24,6 +24,8 @@ from transport.weights import WeightBoard
 
 log = logging.getLogger(__name__)
 
+EXIT_WAIT_S = 5.0  # a process that has closed its pipe is only being taken down by the system
+
 
 @dataclass(frozen=True)
 class UnrollBlock:
@@ -181,10 +183,9 @@ class ProcessPool:
 
     def _revive(self, member: _Member) -> None:
         """Report a death with its cause, then start the worker anew."""
-        member.process.join(5.0)
-        code = member.process.exitcode
-        killed = code is not None and code < 0
-        cause = f"was killed by signal {-code}" if killed else f"left with exit code {code}"
+        cause = _end(member.process)
+        if member.failure:
+            cause = "failed"
         text = (
             f"worker {member.config.worker_id} (pid {member.process.pid}) {cause} "
             f"after {member.unrolls} unrolls"
@@ -226,3 +227,14 @@ class ProcessPool:
                     process.join(1.0)
         for member in members:
             member.channel.close()
+
+
+def _end(process: Any) -> str:
+    """Wait for a process that has closed its pipe, and say how it ended."""
+    process.join(EXIT_WAIT_S)
+    code = process.exitcode
+    if code is None:
+        process.kill()
+        process.join(1.0)
+        return f"closed its pipe, did not end within {EXIT_WAIT_S:g} s and was killed"
+    return f"was killed by signal {-code}" if code < 0 else f"left with exit code {code}"

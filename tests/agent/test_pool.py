@@ -118,7 +118,7 @@ def test_workers_that_keep_dying_end_the_run_with_their_last_words(make_pool):
         while time.monotonic() < deadline:
             pool.poll(0.5)
 
-    with pytest.raises(WorkerDied, match="(?s)left with exit code 1.*ValueError.*giving up"):
+    with pytest.raises(WorkerDied, match="(?s)worker 0 .* failed after 0.*ValueError.*giving up"):
         poll_until_it_gives_up()
     pool.stop(3.0)
 
