@@ -22,7 +22,7 @@ from agent.checkpoint import Checkpoint, load
 from agent.evaluator import evaluate
 from agent.run_folder import RunFolder, RunLog
 from agent.trainer import INTERRUPTED, Summary, Trainer
-from core.errors import CheckpointError, ConfigError, PlatformError
+from core.errors import ConfigError, PlatformError
 from metrics.charts import draw_run
 from metrics.console import ConsoleSink, Goal
 from metrics.rewind import rewind
@@ -231,6 +231,3 @@ def _log_end(summary: Summary, folder: RunFolder) -> None:
     )  # fmt: skip
     log.info("resume: python main.py --op_mode=train_w_load --load_model_url=%s", folder.path)
     log.info("test:   python main.py --op_mode=test --load_model_url=%s", folder.path)
-
-
-__all__ = ["CheckpointError", "Session", "prepare"]

@@ -20,7 +20,6 @@ from agent.feed import Feed
 from agent.scorer import Scorer
 from core.unroll import Record, UnrollSchema
 from replay.item import Draw, Item
-from replay.manager import SampleContext
 from transport.weights import WeightBoard
 from wrappers.registry import make_env_vector
 
@@ -207,5 +206,3 @@ PARTS: dict[str, Callable[[Blueprint], Callable[[], int]]] = {
     "scoring": _scoring,
     "learning": _learning,
 }
-
-__all__ = ["PARTS", "SampleContext", "machine_us", "synthetic_records"]

@@ -107,7 +107,7 @@ def test_no_todo_is_left_behind() -> None:
 
 def test_no_package_index_is_named() -> None:
     # pip uses whatever the machine is set up with. (Joined here, or this file would name them.)
-    hosts = [".".join(parts) for parts in (("pypi", "org"), ("pythonhosted", "org"))]
+    hosts = [".".join(parts) for parts in (("pypi", "org"), ("python" + "hosted", "org"))]
     hosts += [".".join(parts) for parts in (("pytorch", "org/whl"), ("anaconda", "org"))]
     for path in all_files(".py", ".md", ".yaml", ".toml", ".txt", "Makefile", "Dockerfile", "run"):
         text = path.read_text(encoding="utf-8")
