@@ -3,7 +3,7 @@
 `parse(argv)` is a pure function of its arguments (and of the checkpoint that they name): importing
 or calling it starts nothing and builds no environment. Layers, highest first:
 
-    command line  >  multi_train  >  checkpoint  >  family of the environment  >  default
+    command line  >  multi_train  >  preset  >  checkpoint  >  family of the environment  >  default
 
 All mistakes are collected into one `ConfigError`, which `main.py` prints before any process or
 folder is made. `docs/flags.md` is generated from this file (`make docs`).
@@ -26,6 +26,7 @@ from pydantic_settings import (
 )
 
 from core.errors import ConfigError
+from presets import PRESETS, describe, preset_flags
 from replay.kinds import normal_form, parse_replay_parameters
 
 DEFAULT_REPLAY = (
@@ -33,26 +34,7 @@ DEFAULT_REPLAY = (
     '{"type": "standard", "capacity": 1000, "sample_ratio": 0.5}]'
 )
 
-# What a family of environments needs to learn out of the box; anything the user says wins.
-FAMILY_DEFAULTS: dict[str, dict[str, Any]] = {
-    "atari": {},
-    "vector": {
-        "environment_max_steps": 300_000,
-        "lr_scheduler_steps": 300_000,
-        "advantage_normalisation": "none",
-        "popart_beta": 3e-4,
-        "entropy_loss_weight": 0.005,
-        "model": "mlp",
-        "precision": "fp32",
-        "lr": 7e-4,
-        "clip_rewards": False,
-        "worker_count": 1,
-        "envs_per_worker": 8,
-        "noop_threshold": 0,
-        "frames_stacked": 1,
-        "skipped_frames": 1,
-    },
-}
+MIN_SCHEDULE_STEPS = 2_500_000  # see --lr_scheduler_steps
 
 # Flags of the platform that this one succeeds that no longer make sense, and what to do instead.
 REMOVED_FLAGS: dict[str, str] = {
@@ -119,10 +101,15 @@ class Flags(BaseSettings):
         "train",
         "train: a new run; train_w_load: resume the run at --load_model_url; test: play whole games with it",
     )
+    preset: str | None = _flag(
+        "run",
+        None,
+        "recipe, a named set of flags (see presets below), or several separated by commas; what you say besides wins",
+    )
     load_model_url: str | None = _flag(
         "run",
         None,
-        "run folder or checkpoint file to resume or to test; a run folder means its latest checkpoint",
+        "run folder, checkpoint file or model folder (models/<name>) to resume, to start from or to test; a run folder means its latest checkpoint",
     )
     load_replay: bool = _flag(
         "run",
@@ -136,8 +123,8 @@ class Flags(BaseSettings):
     results_dir: str = _flag("run", "results", "folder in which run folders are made")
     environment_max_steps: Count = _flag(
         "run",
-        10_000_000,
-        "stop after this many agent steps over all environments (1 step = --skipped_frames simulator frames)",
+        2_500_000,
+        "stop after this many agent steps over all environments (1 step = --skipped_frames simulator frames; the default is 10 M frames of Atari)",
     )
     training_seconds: float | None = _flag(
         "run", None, "also stop after this many seconds of wall-clock in this session", gt=0
@@ -229,6 +216,11 @@ class Flags(BaseSettings):
     envs_per_worker: CountOrAuto = _flag(
         "workers", 0, "environments per worker, stepped together with one forward pass; 0 chooses"
     )
+    inference: Literal["auto", "worker", "server"] = _flag(
+        "workers",
+        "auto",
+        "who chooses actions: each worker, on the CPU; or one server for all workers, on the learner's device; auto: the server if that is a GPU",
+    )
     r_f_steps: Count = _flag("workers", 20, "T, unroll length in agent steps")
     shared_queue_size: Count = _flag(
         "workers",
@@ -289,6 +281,11 @@ class Flags(BaseSettings):
     feature_out_layer_size: CountOrAuto = _flag(
         "model", 0, "F, width of the feature layer; 0 is the network's own (512 nature, 256 impala)"
     )
+    normalise_pixels: bool = _flag(
+        "model",
+        True,
+        "subtract the mean image and divide by the deviation, both of the first 200 batches: the network sees what moves",
+    )
     use_popart: bool = _flag(
         "model", True, "PopArt: adaptive normalisation of value targets, outputs preserved"
     )
@@ -314,7 +311,11 @@ class Flags(BaseSettings):
     value_loss_weight: Weight = _flag(
         "algorithm", 0.5, "weight of the value loss, 0.5 (target - value)^2"
     )
-    entropy_loss_weight: Weight = _flag("algorithm", 0.01, "weight of the entropy bonus")
+    entropy_loss_weight: Weight = _flag(
+        "algorithm",
+        0.025,
+        "weight of the entropy bonus, beside advantages as --advantage_normalisation leaves them",
+    )
     entropy_on: Literal["all", "online"] = _flag(
         "algorithm", "all", "entropy bonus on all data, or on new data only (as LASER)"
     )
@@ -358,7 +359,7 @@ class Flags(BaseSettings):
         "adam",
         "adam; rmsprop with epsilon outside the square root (torch) or inside it (rmsprop_tf, as the paper)",
     )
-    lr: Positive = _flag("optimiser", 4e-4, "initial learning rate")
+    lr: Positive = _flag("optimiser", 2.5e-4, "initial learning rate")
     lr_schedule: Literal["constant", "linear", "polynomial"] = _flag(
         "optimiser",
         "linear",
@@ -369,7 +370,7 @@ class Flags(BaseSettings):
     lr_scheduler_steps: CountOrAuto = _flag(
         "optimiser",
         0,
-        "agent steps over which the learning rate and the replay's lambda anneal; 0: --environment_max_steps, but at least 10 000 000, so that short runs keep the rate",
+        "agent steps over which the learning rate and the replay's lambda anneal; 0: --environment_max_steps, but at least 2 500 000, so that a short run is the beginning of a longer one",
     )
     rmsprop_eps: Positive = _flag("optimiser", 0.01, "epsilon of RMSprop")
     adam_eps: Positive = _flag("optimiser", 1e-5, "epsilon of Adam")
@@ -469,7 +470,7 @@ class Flags(BaseSettings):
     @property
     def schedule_steps(self) -> int:
         """Agent steps over which rates anneal (see --lr_scheduler_steps)."""
-        return self.lr_scheduler_steps or max(self.environment_max_steps, 10_000_000)
+        return self.lr_scheduler_steps or max(self.environment_max_steps, MIN_SCHEDULE_STEPS)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON types, as stored in flags.json and in checkpoints."""
@@ -495,7 +496,7 @@ def parse(
     Args:
       argv: the command line without the program's name.
       load_checkpoint_flags: url -> the flags stored in that checkpoint. Not called in a new run.
-      family_of: environment id -> key of FAMILY_DEFAULTS.
+      family_of: environment id -> name of the preset that such environments use anyway.
 
     Raises:
       ConfigError: with every problem found, one a line.
@@ -512,10 +513,16 @@ def parse(
             # A flag of another version of the program is not an error of this user.
             if name in known and name not in NOT_FROM_CHECKPOINT
         }
-    env = said.get("env", checkpoint.get("env", Flags.model_fields["env"].default))
-    family = FAMILY_DEFAULTS.get(family_of(str(env)), {}) if family_of is not None else {}
+    # A preset that a checkpoint remembers is in its other flags already.
+    chosen = (
+        {**checkpoint, **preset_flags(str(said["preset"])), **said}
+        if "preset" in said
+        else {**checkpoint, **said}
+    )
+    env = chosen.get("env", Flags.model_fields["env"].default)
+    family = PRESETS[family_of(str(env))].flags if family_of is not None else {}
     try:
-        return Flags(**{**family, **checkpoint, **said})
+        return Flags(**{**family, **chosen})
     except ValidationError as error:
         raise ConfigError(_explain(error)) from error
 
@@ -641,6 +648,11 @@ def help_text() -> str:
         "",
         "A step is one decision of the agent; a frame is one tick of the simulator.",
     ]
+    lines += ["", "presets (--preset=<name>[,<name>...]; the later wins, and your flags over all):"]
+    for name, preset in PRESETS.items():
+        lines += [f"  {name}: {preset.purpose}"]
+        if preset.flags:
+            lines += [f"      {describe(preset)}"]
     for group, flags in flag_groups().items():
         lines += ["", f"{group}:"]
         for name, kind, default, text in flags:

@@ -7,11 +7,15 @@ so the importance weights stay exact.
 
 All weights of the copy are views of one flat byte block, so that "load the newest weights" is one
 memory copy from the WeightBoard and needs no parsing.
+
+A rollout does not care where actions come from (`ActionSource`): from an `Actor` of its own process
+(`LocalActor`), or from the inference server (`RemoteActor` in agent/inference_server.py).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -19,6 +23,7 @@ from torch import nn
 
 from agent.models.base import TORSO_PREFIX, ActorCritic
 from core.unroll import ALIGNMENT_BYTES
+from transport.weights import NO_VERSION, WeightBoard
 
 
 class FlatWeights:
@@ -28,11 +33,12 @@ class FlatWeights:
     """
 
     def __init__(self, model: nn.Module, torso_dtype: torch.dtype) -> None:
-        """Lay out the state of `model`: floating torso tensors as `torso_dtype`, the rest as is."""
+        """Lay out the state of `model`: the torso's parameters as `torso_dtype`, the rest as is."""
+        parameters = dict(model.named_parameters())
         self._entries: list[tuple[str, torch.Size, torch.dtype, int, int]] = []
         offset = 0
         for name, tensor in model.state_dict().items():
-            in_torso = name.startswith(TORSO_PREFIX) and tensor.is_floating_point()
+            in_torso = name.startswith(TORSO_PREFIX) and name in parameters
             dtype = torso_dtype if in_torso else tensor.dtype
             nbytes = tensor.numel() * dtype.itemsize
             self._entries.append((name, tensor.shape, dtype, offset, nbytes))
@@ -64,6 +70,50 @@ class FlatWeights:
                 buffer.data = views[name]
 
 
+class ActingModel:
+    """A model that acts with the newest weights of a WeightBoard, on any device. One thread."""
+
+    def __init__(
+        self,
+        model: ActorCritic,
+        weights: FlatWeights,
+        board: WeightBoard,
+        *,
+        device: torch.device | str = "cpu",
+        torso_dtype: torch.dtype = torch.float32,
+    ) -> None:
+        """Own `model`; its weights are arbitrary until the first `refresh`.
+
+        Args:
+          model: of the layout of `weights`, on the CPU.
+          weights: the layout of the board.
+          board: where the newest weights are.
+          device: where the model computes. On the CPU its weights are those of the board.
+          torso_dtype: of the torso's parameters on another device.
+        """
+        self.model = model
+        self.version = NO_VERSION  # learner updates in the weights
+        self._weights = weights
+        self._board = board
+        self._block = np.zeros(weights.nbytes, np.uint8)
+        self._is_bound = torch.device(device).type == "cpu"
+        if self._is_bound:
+            weights.bind(model, self._block)
+        else:
+            model.to(device)
+            for parameter in model.torso_net.parameters():  # buffers stay as they are
+                parameter.data = parameter.data.to(torso_dtype)
+
+    def refresh(self) -> None:
+        """Take the newest weights, if there are newer ones."""
+        version = self._board.read_if_newer(self.version, self._block)
+        if version is None:
+            return
+        self.version = version
+        if not self._is_bound:
+            self.model.load_state_dict(self._weights.views(self._block))
+
+
 @dataclass(frozen=True)
 class Action:
     """What an actor decided for its E environments, and what must be recorded of it."""
@@ -78,11 +128,26 @@ class Actor:
     """Turns stacked observations into actions. Not thread-safe: it owns a random stream."""
 
     def __init__(
-        self, model: ActorCritic, seed: int, *, with_features: bool, greedy: bool = False
+        self,
+        model: ActorCritic,
+        seed: int,
+        *,
+        with_features: bool,
+        greedy: bool = False,
+        device: torch.device | str = "cpu",
     ) -> None:
-        """Wrap an acting model; `seed` starts this actor's own stream of random numbers."""
+        """Wrap an acting model; `seed` starts this actor's own stream of random numbers.
+
+        Args:
+          model: on `device`.
+          seed: equal seeds give equal draws on the same device.
+          with_features: whether actions carry features.
+          greedy: take the most probable action instead of a draw.
+          device: where the model computes; observations and answers are on the CPU in any case.
+        """
         self._model = model
-        self._generator = torch.Generator().manual_seed(seed)
+        self._device = torch.device(device)
+        self._generator = torch.Generator(self._device).manual_seed(seed)
         self._with_features = with_features
         self._greedy = greedy
 
@@ -91,11 +156,12 @@ class Actor:
         """Choose an action for each stack.
 
         Args:
-          stacks: [E, S, *frame_shape] uint8 or float32.
+          stacks: [E, S, *frame_shape] uint8 or float32, pinned memory if the device is a GPU.
           task_id: [E] int64, or None for task 0.
         """
         envs, depth, channels = stacks.shape[:3]
         obs = torch.from_numpy(stacks).view(envs, depth * channels, *stacks.shape[3:])
+        obs = obs.to(self._device, non_blocking=True)
         features = self._model.torso(obs)
         heads = self._model.heads(features, task_id)
         if self._greedy:
@@ -105,10 +171,10 @@ class Actor:
             noise = torch.empty_like(heads.params).exponential_(generator=self._generator)
             action = (heads.params - noise.log()).argmax(-1)
         return Action(
-            action=action.numpy(),
-            params=heads.params.numpy(),
-            value=heads.value.numpy(),
-            features=features.to(torch.float16).numpy() if self._with_features else None,
+            action=action.cpu().numpy(),
+            params=heads.params.cpu().numpy(),
+            value=heads.value.cpu().numpy(),
+            features=features.to(torch.float16).cpu().numpy() if self._with_features else None,
         )
 
     def state_dict(self) -> dict[str, torch.Tensor]:
@@ -118,3 +184,51 @@ class Actor:
     def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
         """Put the random stream back."""
         self._generator.set_state(state["generator"])
+
+
+class ActionSource(Protocol):
+    """Chooses the actions of one group of environments: asked first, and answered when needed.
+
+    Between the two the caller may do something else, such as stepping another group.
+    """
+
+    @property
+    def version(self) -> int:
+        """Learner updates in the weights of the last answer."""
+
+    def ask(self, stacks: np.ndarray) -> None:
+        """Say what the environments show, `[E, S, *frame_shape]`; unchanged until the answer."""
+
+    def answer(self) -> Action:
+        """Return the actions for what was asked last; valid until the next `ask`."""
+
+
+class LocalActor:
+    """An ActionSource of this process: it acts when the answer is wanted."""
+
+    def __init__(self, actor: Actor, acting: ActingModel) -> None:
+        """Wrap `actor`, which acts with the model of `acting`; who refreshes it is the caller."""
+        self._actor = actor
+        self._acting = acting
+        self._stacks = np.empty(0)
+
+    @property
+    def version(self) -> int:
+        """Learner updates in the weights as they are now."""
+        return self._acting.version
+
+    def ask(self, stacks: np.ndarray) -> None:
+        """Remember the observations (no copy)."""
+        self._stacks = stacks
+
+    def answer(self) -> Action:
+        """Act on them."""
+        return self._actor.act(self._stacks)
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Return the state of the random stream (a copy)."""
+        return self._actor.state_dict()
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        """Put the random stream back."""
+        self._actor.load_state_dict(state)

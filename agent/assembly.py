@@ -13,6 +13,7 @@ import torch
 
 from agent.acting import FlatWeights
 from agent.algorithms.impala import Impala, ImpalaConfig
+from agent.inference_server import ServerConfig
 from agent.learner import Learner
 from agent.machine import Choices, choose
 from agent.models.base import ActorCritic
@@ -24,7 +25,7 @@ from core.spec import EnvSpec
 from core.unroll import UnrollSchema
 from option_flags import Flags
 from replay.codec import make_codec
-from replay.kinds import BufferConfig, make_buffers, parse_replay_parameters
+from replay.kinds import BufferConfig, buffer_names, make_buffers, parse_replay_parameters
 from replay.manager import ReplayManager
 from wrappers.config import EnvConfig
 from wrappers.registry import make_env_spec
@@ -55,6 +56,7 @@ def model_config(flags: Flags) -> ModelConfig:
     return ModelConfig(
         name=flags.model,
         feature_count=flags.feature_out_layer_size,
+        normalise_pixels=flags.normalise_pixels,
         popart_step_size=flags.popart_beta,
     )
 
@@ -104,7 +106,7 @@ def build_learner(flags: Flags, model: ActorCritic, choices: Choices) -> Learner
     config = optimiser_config(flags)
     return Learner(
         model,
-        Impala(impala_config(flags)),
+        Impala(impala_config(flags), buffer_names(replay_configs(flags))),
         make_optimiser(config, model),
         lambda progress: learning_rate(config, progress),
         max_grad_norm=flags.gradient_clip_by_norm_threshold,
@@ -151,6 +153,7 @@ class Blueprint:
         choices = choose(
             device=flags.device,
             precision=flags.precision,
+            inference=flags.inference,
             worker_count=flags.worker_count,
             envs_per_worker=flags.envs_per_worker,
             learner_threads=flags.learner_thread_count,
@@ -204,6 +207,26 @@ class Blueprint:
             )
             for worker in range(self.choices.worker_count)
         ]
+
+    def server(self, life: int = 0) -> ServerConfig | None:
+        """Return the config of the inference server, or None if workers act themselves.
+
+        Args:
+          life: servers of different lives draw other actions.
+        """
+        if self.choices.inference == "worker":
+            return None
+        return ServerConfig(
+            life=life,
+            env_spec=self.env_spec,
+            feature_count=self.schema.feature_count,
+            model_config=model_config(self.flags),
+            popart=self.flags.use_popart,
+            acting_dtype=self.choices.acting_dtype,
+            device=self.choices.device,
+            torso_dtype=self.choices.torso_dtype,
+            seed=self.flags.seed or 0,
+        )
 
     def replay(self) -> ReplayManager:
         """Return empty replay buffers."""

@@ -18,6 +18,8 @@ from agent.batch import Batch
 from agent.models.base import ActorCritic
 from core.errors import PlatformError
 
+OBSERVED_UPDATES = 200  # over which the torso learns what pixels look like; fixed from then on
+
 
 class NonFiniteUpdate(PlatformError):
     """A loss or a gradient became NaN or infinite; the optimiser has not stepped on it."""
@@ -98,6 +100,8 @@ class Learner:
         lr = self._schedule(progress)
         for group in self.optimiser.param_groups:
             group["lr"] = lr
+        if self.version < OBSERVED_UPDATES:
+            self.model.observe(batch.obs)
         self.optimiser.zero_grad(set_to_none=True)
         loss = self.algorithm.loss(self.model, batch, self.optimiser)
         loss.total.backward()

@@ -18,10 +18,22 @@ class Choices:
     device: torch.device
     torso_dtype: torch.dtype  # of the learner's computation; its weights are fp32
     acting_dtype: torch.dtype  # of the torso's weights where actions are chosen, on the CPU
+    inference: str  # worker | server: who chooses actions
     worker_count: int
     envs_per_worker: int
     learner_threads: int
     reasons: tuple[str, ...]
+
+
+# Whoever makes experience gives way to the learner: its threads wait for one another, so that a
+# worker that takes a core from one of them stops them all; a worker that waits delays nobody.
+NICENESS = 19
+
+
+def give_way() -> None:
+    """Let this process compute only where the learner does not (once, at its start)."""
+    if hasattr(os, "nice"):
+        os.nice(NICENESS)
 
 
 def cpu_count() -> int:
@@ -44,6 +56,7 @@ def choose(
     *,
     device: str,
     precision: str,
+    inference: str,
     worker_count: int,
     envs_per_worker: int,
     learner_threads: int,
@@ -53,7 +66,7 @@ def choose(
     """Fill in every setting that was left to the program, with the reason for each.
 
     Raises:
-      ConfigError: if the device or precision asked for is not there.
+      ConfigError: if the device asked for is not there, or what is asked for does not go together.
     """
     reasons = []
     cores = cpu_count()
@@ -65,13 +78,28 @@ def choose(
     if precision == "auto":
         precision = "bf16" if native and is_image else "fp32"
         reasons.append(f"precision {precision}: native bf16 is {'here' if native else 'missing'}")
+    if inference == "auto":
+        serve = chosen_device.type == "cuda" and not reproducible
+        inference = "server" if serve else "worker"
+        reasons.append(
+            "inference in a server: one process acts for all workers on the GPU"
+            if serve
+            else "inference in the workers: no GPU to share, so each acts on a core of its own"
+        )
+    elif inference == "server" and reproducible:
+        raise ConfigError(
+            "--inference=server batches whoever is ready, so its random numbers depend on timing, "
+            "and --reproducible=True allows none of that: expected --inference=worker or auto"
+        )
     if reproducible:
         # The same on every machine: a run and its resume must not depend on the core count.
         worker_count, envs_per_worker = worker_count or 1, envs_per_worker or 4
     if worker_count == 0:
         # On a CPU the learner shares the cores: workers wait for it through back-pressure, so one
-        # worker per core keeps every core busy. With a GPU the learner needs one core to itself.
-        worker_count = cores if chosen_device.type == "cpu" else max(1, cores - 1)
+        # worker per core keeps every core busy. With a GPU the learner needs one core to itself,
+        # and so does the server.
+        busy = 0 if chosen_device.type == "cpu" else 1 + (inference == "server")
+        worker_count = max(1, cores - busy)
         reasons.append(f"{worker_count} workers: {cores} cores")
     if envs_per_worker == 0:
         envs_per_worker = 8
@@ -87,6 +115,7 @@ def choose(
         device=chosen_device,
         torso_dtype=torso_dtype,
         acting_dtype=torch.float32 if emulated else torso_dtype,
+        inference=inference,
         worker_count=worker_count,
         envs_per_worker=envs_per_worker,
         learner_threads=learner_threads,

@@ -1,7 +1,8 @@
 """Worker pools: the seam where one process, many, and (later) a cluster are interchangeable.
 
 `SerialPool` runs the rollout in the caller's thread; it is the reference implementation, used by
-`--reproducible` and by tests. `ProcessPool` starts, polls, restarts and stops worker processes.
+`--reproducible` and by tests. `ProcessPool` starts, polls, restarts and stops worker processes, and
+the inference server if there is one.
 """
 
 from __future__ import annotations
@@ -9,16 +10,18 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from multiprocessing import connection
 from typing import Any, Protocol
 
+from agent.inference_server import ServerConfig, group_sizes, server_main
 from agent.worker import WorkerBody, WorkerConfig, worker_main
 from core.episode import EpisodeEnd
 from core.errors import WorkerDied
 from core.unroll import Record
 from transport.channel import Failed, Ready, WorkerChannel, WorkerStats
+from transport.mailbox import Bell, Mailbox
 from transport.ring import UnrollRing
 from transport.weights import WeightBoard
 
@@ -110,30 +113,100 @@ class _Member:
 
     config: WorkerConfig
     channel: WorkerChannel
+    mailbox: Mailbox | None  # of the inference server, if there is one
     process: Any = None  # a multiprocessing Process of the spawn context
     unrolls: int = 0  # received in this life
     failure: str = ""  # traceback that the worker sent before it left
+
+
+class _Server:
+    """The inference server's process of the present, and the mailboxes that it serves for good."""
+
+    def __init__(self, config: ServerConfig, workers: list[WorkerConfig]) -> None:
+        """Allocate a mailbox per worker; no process is started before `launch`."""
+        self.config = config
+        self.doorbell = Bell()
+        self.mailboxes = [
+            Mailbox(
+                worker.env_spec,
+                group_sizes(worker.num_envs),
+                worker.feature_count,
+                self.doorbell,
+            )
+            for worker in workers
+        ]
+        self.process: Any = None
+        self.connection: connection.Connection  # says that it died, and its last words
+
+    def launch(self, context: Any, board: WeightBoard) -> None:
+        """Start the process, also in the place of one that died."""
+        self.connection, theirs = multiprocessing.Pipe(duplex=True)
+        self.process = context.Process(
+            target=server_main,
+            args=(self.config, theirs, self.mailboxes, self.doorbell, board),
+            name="vtrace-server",
+            daemon=True,
+        )
+        self.process.start()
+        theirs.close()  # or its death would not be seen
+
+    def last_words(self) -> str:
+        """Return the traceback that a server that died has left, or nothing."""
+        try:
+            return str(self.connection.recv())
+        except (EOFError, OSError):
+            return ""
+        finally:
+            self.connection.close()
+
+    def is_alive(self) -> bool:
+        """Whether the process runs."""
+        return self.process is not None and self.process.is_alive()
+
+    def stop(self, grace_s: float) -> None:
+        """Ask it to leave, then make it."""
+        if self.process is not None:
+            self.connection.close()
+            _leave([self.process], grace_s)
 
 
 class ProcessPool:
     """Worker processes over shared memory. Used by one thread (the ingest thread)."""
 
     def __init__(
-        self, configs: list[WorkerConfig], board: WeightBoard, *, slots: int, max_restarts: int
+        self,
+        configs: list[WorkerConfig],
+        board: WeightBoard,
+        *,
+        slots: int,
+        max_restarts: int,
+        server: ServerConfig | None = None,
     ) -> None:
-        """Allocate a ring of `slots` blocks per worker; no process is started before `start`."""
+        """Allocate the shared memory; no process is started before `start`.
+
+        Args:
+          configs: of the workers.
+          board: where they find the newest weights.
+          slots: blocks in the ring of each worker.
+          max_restarts: how often processes that died are replaced, all together.
+          server: of the inference server; None: workers act themselves.
+        """
         self._board = board
         self._max_restarts = max_restarts
         self._context = multiprocessing.get_context("spawn")
+        self._server = None if server is None else _Server(server, configs)
         self._members = []
-        for config in configs:
+        for index, config in enumerate(configs):
             schema = config.schema()
             ring = UnrollRing(slots, config.num_envs, schema.nbytes, poison=schema.poison)
-            self._members.append(_Member(config, WorkerChannel(ring)))
+            mailbox = None if self._server is None else self._server.mailboxes[index]
+            self._members.append(_Member(config, WorkerChannel(ring), mailbox))
         self.restarts = 0
 
     def start(self) -> None:
-        """Start every worker process."""
+        """Start every process."""
+        if self._server is not None:
+            self._server.launch(self._context, self._board)
         for member in self._members:
             self._launch(member)
 
@@ -141,7 +214,7 @@ class ProcessPool:
         end = member.channel.open()
         member.process = self._context.Process(
             target=worker_main,
-            args=(member.config, end, self._board),
+            args=(member.config, end, self._board, member.mailbox),
             name=f"vtrace-worker-{member.config.worker_id}",
             daemon=True,
         )
@@ -150,14 +223,18 @@ class ProcessPool:
         end.close()
 
     def poll(self, timeout_s: float) -> list[UnrollBlock]:
-        """Return ready blocks; restarts workers that died.
+        """Return ready blocks; restarts processes that died.
 
         Raises:
-          WorkerDied: when workers died more often than allowed; carries the last cause.
+          WorkerDied: when processes died more often than allowed; carries the last cause.
         """
         by_connection = {member.channel.connection: member for member in self._members}
+        servers = [] if self._server is None else [self._server.connection]
         blocks: list[UnrollBlock] = []
-        for ready in connection.wait(list(by_connection), timeout_s):
+        for ready in connection.wait([*by_connection, *servers], timeout_s):
+            if ready in servers:
+                self._revive_server()
+                continue
             member = by_connection[ready]  # type: ignore[index]
             messages = member.channel.poll()
             blocks += [
@@ -193,8 +270,28 @@ class ProcessPool:
         lost = member.channel.ring.reclaim()
         if lost:
             text += f"; {lost} unfinished {'block' if lost == 1 else 'blocks'} lost"
-        if member.failure:
-            text += f". Its last words:\n{member.failure}"
+        self._count_death(text, member.failure)
+        # Another life, another random stream: a restarted worker does not repeat its games.
+        member.config = replace(member.config, life=member.config.life + 1)
+        member.unrolls, member.failure = 0, ""
+        self._launch(member)
+
+    def _revive_server(self) -> None:
+        """Report the server's death, then start it anew; workers wait for it meanwhile."""
+        server = self._server
+        assert server is not None
+        words = server.last_words()
+        cause = _end(server.process)
+        if words:
+            cause = "failed"
+        self._count_death(f"inference server (pid {server.process.pid}) {cause}", words)
+        server.config = replace(server.config, life=server.config.life + 1)
+        server.launch(self._context, self._board)
+
+    def _count_death(self, text: str, last_words: str) -> None:
+        """Say who died of what, and raise WorkerDied if it was one too many."""
+        if last_words:
+            text += f". Its last words:\n{last_words}"
         if self.restarts >= self._max_restarts:
             raise WorkerDied(
                 f"{text}\nWorkers were restarted {self.restarts} times already "
@@ -202,10 +299,6 @@ class ProcessPool:
             )
         self.restarts += 1
         log.warning("%s; restarting (%d of %d)", text, self.restarts, self._max_restarts)
-        # Another life, another random stream: a restarted worker does not repeat its games.
-        member.config = replace(member.config, life=member.config.life + 1)
-        member.unrolls, member.failure = 0, ""
-        self._launch(member)
 
     def alive(self) -> int:
         """Return the number of worker processes that run."""
@@ -214,19 +307,29 @@ class ProcessPool:
     def stop(self, grace_s: float) -> None:
         """Ask, then terminate, then kill. The rings go with the last process that maps them."""
         members, self._members = self._members, []
+        server, self._server = self._server, None
         for member in members:
             member.channel.stop()
-        processes = [member.process for member in members if member.process is not None]
-        deadline = time.monotonic() + grace_s
-        for process in processes:
-            process.join(max(0.0, deadline - time.monotonic()))
-        for ask in ("terminate", "kill"):
-            for process in processes:
-                if process.is_alive():
-                    getattr(process, ask)()
-                    process.join(1.0)
+        # Workers whose server is dead would wait for an answer rather than for the end.
+        can_finish = server is None or server.is_alive()
+        _leave((member.process for member in members), grace_s if can_finish else 0.0)
         for member in members:
             member.channel.close()
+        if server is not None:
+            server.stop(grace_s)  # after the workers, who need its answers to finish their unrolls
+
+
+def _leave(processes: Iterable[Any], grace_s: float) -> None:
+    """Wait for processes that were asked to leave, and end those that do not."""
+    started = [process for process in processes if process is not None]
+    deadline = time.monotonic() + grace_s
+    for process in started:
+        process.join(max(0.0, deadline - time.monotonic()))
+    for ask in ("terminate", "kill"):
+        for process in started:
+            if process.is_alive():
+                getattr(process, ask)()
+                process.join(1.0)
 
 
 def _end(process: Any) -> str:

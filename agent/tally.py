@@ -115,12 +115,15 @@ class Tally:
 
 
 def _means(metrics: list[dict[str, torch.Tensor]]) -> dict[str, float]:
-    """Average each metric over the updates that reported it; one wait for the device in all."""
+    """Average each metric over the updates that reported it; one wait for the device in all.
+
+    NaN reports nothing: a buffer may have no draw in a batch.
+    """
     by_name: dict[str, list[torch.Tensor]] = {}
     for update in metrics:
         for name, value in update.items():
             by_name.setdefault(name, []).append(value.float())
     if not by_name:
         return {}
-    means = torch.stack([torch.stack(values).mean() for values in by_name.values()])
+    means = torch.stack([torch.stack(values).nanmean() for values in by_name.values()])
     return dict(zip(by_name, means.tolist(), strict=True))

@@ -35,6 +35,8 @@ from agent.tally import Tally
 from core.episode import EpisodeEnd
 from core.errors import CheckpointError, Closed
 from core.unroll import Record
+from metrics.health import Diagnosis, Finding
+from metrics.run_files import read_records
 from metrics.sinks import Sink
 from replay.cache import AdaptiveDepth, BatchCache
 from replay.manager import SampleContext
@@ -65,6 +67,7 @@ class Summary:
     best_mean_return: float | None
     best_return: float | None
     agent_steps_per_s: float
+    findings: tuple[Finding, ...]  # what the health metrics said, earlier sessions included
 
 
 class Trainer:
@@ -124,6 +127,9 @@ class Trainer:
         self._stop = threading.Event()
         self._stop_reason = ""
         self._failure: BaseException | None = None
+        self._diagnosis = Diagnosis()
+        # What a resumed run was told before is known, and not said again.
+        self._findings = [f for r in read_records(folder.path) for f in self._diagnosis.add(r)]
         self._process = psutil.Process()
         self._writer = CheckpointWriter(
             folder.checkpoints,
@@ -299,6 +305,9 @@ class Trainer:
             )
             self._cache.set_depth(depth)
         self._sink.write(record)
+        for finding in self._diagnosis.add(record):
+            log.warning("health: %s", finding)
+            self._findings.append(finding)
 
     def _memory_mb(self) -> float:
         """Return the resident memory of this process and its workers, megabytes."""
@@ -415,4 +424,5 @@ class Trainer:
             best_mean_return=tally.games.best_mean,
             best_return=tally.games.best,
             agent_steps_per_s=steps / max(session_s, 1e-9),
+            findings=tuple(self._findings),
         )

@@ -1,39 +1,39 @@
-"""A worker process: environments and an acting copy of the policy, writing unrolls into its ring.
+"""A worker process: environments and who acts in them, writing unrolls into its ring.
 
-`agent/pool.py` starts, watches and restarts it. All its work is `Rollout.collect`.
+It acts with a copy of the model of its own, or asks the inference server. `agent/pool.py` starts,
+watches and restarts it. All its work is `Rollout.collect`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
+import multiprocessing
 import signal
 import sys
 import time
 import traceback
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
-from agent.acting import Actor, FlatWeights
+from agent.acting import ActingModel, Actor, FlatWeights, LocalActor
+from agent.inference_server import RemoteActor
+from agent.machine import give_way
 from agent.models.factory import ModelConfig, make_model
-from agent.rollout import Rollout
+from agent.rollout import EnvGroup, Rollout
 from core.episode import EpisodeEnd
 from core.errors import Closed
 from core.rng import child_seed
 from core.spec import EnvSpec
 from core.unroll import Record, UnrollSchema
 from transport.channel import WorkerEnd, WorkerStats
+from transport.mailbox import Mailbox
 from transport.weights import WeightBoard
 from wrappers.config import EnvConfig
 from wrappers.registry import make_env_vector
+from wrappers.vector import EnvVector
 
 SLOT_WAIT_S = 1.0  # how often a waiting worker looks up; it wakes at once when a slot comes free
-
-# Workers give way to the learner: its threads wait for one another, so that a worker that takes a
-# core from one of them stops them all; a worker that is made to wait delays nobody.
-NICENESS = 19
 
 
 @dataclass(frozen=True)
@@ -60,47 +60,76 @@ class WorkerConfig:
 
 
 class WorkerBody:
-    """What worker processes and the serial pool share: the rollout and its weights."""
+    """What worker processes and the serial pool share: environments, and who acts in them."""
 
-    def __init__(self, config: WorkerConfig, board: WeightBoard) -> None:
-        """Build environments and model, and load the newest weights."""
-        path = ("worker", config.worker_id, "life", config.life)
-        model = make_model(config.model_config, config.env_spec, popart=config.popart).eval()
-        weights = FlatWeights(model, config.acting_dtype)
-        self._block = np.zeros(weights.nbytes, np.uint8)
-        weights.bind(model, self._block)
-        self._board = board
-        self._version = -1
-        seeds = [child_seed(config.seed, *path, "env", i) for i in range(config.num_envs)]
-        env = make_env_vector(
-            config.env_config, config.num_envs, seeds, restorable=config.restorable
-        )
-        actor = Actor(
-            model,
-            child_seed(config.seed, *path, "actor"),
-            with_features=config.feature_count > 0,
-        )
+    def __init__(
+        self, config: WorkerConfig, board: WeightBoard, mailbox: Mailbox | None = None
+    ) -> None:
+        """Build environments, and a model unless a server acts.
+
+        Args:
+          config: of the worker.
+          board: where the newest weights are.
+          mailbox: where to ask for actions; None: this worker acts itself.
+        """
+        self._path = ("worker", config.worker_id, "life", config.life)
+        self._acting: ActingModel | None = None
+        if mailbox is None:
+            groups = [self._with_own_model(config, board)]
+        else:
+            groups = self._with_server(config, mailbox)
         self._schema = config.schema()
         self._check_unrolls = config.check_unrolls
         self._clocks = (time.monotonic(), 0.0, 0.0, 0.0)  # now, env, act, waited; seconds
-        self.rollout = Rollout(env, actor, self._schema, config.worker_id)
-        self.close = env.close
+        self._envs = [group.env for group in groups]
+        self.rollout = Rollout(groups, self._schema, config.worker_id)
+
+    def _with_own_model(self, config: WorkerConfig, board: WeightBoard) -> EnvGroup:
+        """Return all environments as one group."""
+        model = make_model(config.model_config, config.env_spec, popart=config.popart).eval()
+        self._acting = ActingModel(model, FlatWeights(model, config.acting_dtype), board)
+        actor = Actor(
+            model,
+            child_seed(config.seed, *self._path, "actor"),
+            with_features=config.feature_count > 0,
+        )
+        env = self._make_envs(config, range(config.num_envs))
+        return EnvGroup(env, LocalActor(actor, self._acting))
+
+    def _with_server(self, config: WorkerConfig, mailbox: Mailbox) -> list[EnvGroup]:
+        """Return one group of environments for each of the mailbox; their games are the same."""
+        groups, start = [], 0
+        for group, count in enumerate(mailbox.group_sizes):
+            env = self._make_envs(config, range(start, start + count))
+            groups.append(EnvGroup(env, RemoteActor(mailbox, group)))
+            start += count
+        return groups
+
+    def _make_envs(self, config: WorkerConfig, indices: range) -> EnvVector:
+        seeds = [child_seed(config.seed, *self._path, "env", index) for index in indices]
+        return make_env_vector(config.env_config, len(indices), seeds, restorable=config.restorable)
+
+    def close(self) -> None:
+        """Close the environments."""
+        for env in self._envs:
+            env.close()
 
     def collect(
         self, block: Record, waited_s: float = 0.0
     ) -> tuple[int, tuple[EpisodeEnd, ...], WorkerStats]:
         """Fill a block with the newest weights; return their version, games that ended, times.
 
+        The version is that of the oldest row 0 of the block.
+
         Args:
           block: [E, nbytes] uint8, written completely.
           waited_s: seconds this worker has waited for slots since its start.
         """
-        version = self._board.read_if_newer(self._version, self._block)
-        if version is not None:
-            self._version = version
+        if self._acting is not None:
+            self._acting.refresh()
         if self._check_unrolls:
             self._schema.poison(block)
-        episodes = self.rollout.collect(block, self._version)
+        episodes = self.rollout.collect(block)
         if self._check_unrolls:
             for record in block:
                 self._schema.check(self._schema.unroll(record))
@@ -112,18 +141,23 @@ class WorkerBody:
         self._clocks = clocks
         steps = first[:, 1:].size - int(first[:, 1:].sum())  # a reset row is not a decision
         stats = WorkerStats(steps, total_s, env_s, act_s, wait_s)
-        return self._version, tuple(episodes), stats
+        version = int(self._schema.view(block, "version").min())
+        return version, tuple(episodes), stats
 
 
-def worker_main(config: WorkerConfig, end: WorkerEnd, board: WeightBoard) -> None:
+def worker_main(
+    config: WorkerConfig, end: WorkerEnd, board: WeightBoard, mailbox: Mailbox | None = None
+) -> None:
     """Entry point of the process. Returns when told to stop or when the learner is gone."""
     # The terminal sends Ctrl-C to every process; the parent alone decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if hasattr(os, "nice"):
-        os.nice(NICENESS)
+    give_way()
     torch.set_num_threads(1)
+    parent = multiprocessing.parent_process()
+    if mailbox is not None and parent is not None:
+        mailbox.hang_up_with(parent.sentinel)
     try:
-        body = WorkerBody(config, board)
+        body = WorkerBody(config, board, mailbox)
         end.send_started()
         while True:
             slot = end.wait_for_slot(SLOT_WAIT_S)

@@ -1,15 +1,16 @@
-"""`python -m metrics` prints docs/metrics.md, made from the declarations in metrics/record.py."""
+"""`python -m metrics` prints docs/metrics.md, made from metrics/record.py and metrics/health.py."""
 
 from __future__ import annotations
 
 import sys
 from itertools import groupby
 
+from metrics.health import healthy_text
 from metrics.record import METRICS
 
 INTRODUCTION = """# Metrics
 
-Generated from `metrics/record.py` by `make docs`; do not edit.
+Generated from `metrics/record.py` and `metrics/health.py` by `make docs`; do not edit.
 
 Every line of `metrics.jsonl` in a run's folder holds the counters `agent_steps`, `frames`,
 `updates`, `episodes`, `wall_s` and the `values` below, measured since the line before. A value that
@@ -25,7 +26,8 @@ def markdown() -> str:
         lines += [f"## {group}", "", "| metric | unit | meaning | healthy |", "|---|---|---|---|"]
         for name in names:
             info = METRICS[name]
-            cells = (f"`{name}`", info.unit, info.doc, info.healthy)
+            healthy = "; ".join(filter(None, (healthy_text(name), info.healthy)))
+            cells = (f"`{name}`", info.unit, info.doc, healthy)
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
         lines.append("")
     return "\n".join(lines)

@@ -1,13 +1,12 @@
 """Charts of runs, from the files they left: metrics.jsonl and Scores.txt.
 
-`draw_run` makes the pictures of one run at its end; `compare_runs` lays several on top of each
-other. Matplotlib is imported when something is drawn, and used through its objects: no global
-state, no display.
+Matplotlib is imported when something is drawn, and used through its objects: no global state, no
+display. Several runs are laid on top of each other by `python -m analysis compare`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -26,9 +25,7 @@ if TYPE_CHECKING:
 # Okabe and Ito's colours: told apart by everybody, also in print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 INK = "#333333"
-GRID_POINTS = 200  # of a comparison, as the older platform's charts
 MAX_POINTS = 5000  # of a curve
-X_LABELS = {"agent_steps": "agent steps", "wall_s": "hours"}
 
 
 @dataclass(frozen=True)
@@ -46,7 +43,7 @@ OVERVIEW = (
     Chart("Value", ("value/mean", "value/target_mean"), "transformed reward"),
     Chart("Explained variance of the value", ("value/explained_variance",)),
     Chart("Importance weights", ("vtrace/rho_mean", "vtrace/ess", "vtrace/rho_clipped_fraction")),
-    Chart("Distance of data from policy", ("policy/kl_behaviour_target",), "nats"),
+    Chart("Distance of data from policy", ("replay/*/kl_behaviour_target",), "nats"),
     Chart("Policy lag", ("lag/mean_updates", "lag/max_updates"), "updates"),
     Chart("Age of replayed unrolls", ("replay/*/mean_age_updates",), "updates"),
     Chart("Fill of the buffers", ("replay/*/fill",), "fraction"),
@@ -78,49 +75,6 @@ def draw_run(folder: Path) -> list[Path]:
     if len(records) >= 2:
         drawn.append(_save(_draw_overview(records, folder.name), charts / "overview.png"))
     return drawn
-
-
-def compare_runs(
-    groups: Mapping[str, Sequence[Path]],
-    output: Path,
-    *,
-    x_axis: str = "agent_steps",
-    window: int = 100,
-) -> Path:
-    """Draw the mean return of groups of runs, each with a band of one standard deviation.
-
-    Args:
-      groups: label -> folders of the runs that differ in their seed only.
-      output: file to write; .png, .svg or .pdf.
-      x_axis: "agent_steps" or "wall_s".
-      window: games in the moving mean of each run.
-
-    Returns:
-      `output`.
-    """
-    figure = _new_figure(8.0, 4.8)
-    axes = figure.add_subplot()
-    for colour, (label, folders) in zip(_colours(), groups.items(), strict=False):
-        runs = [games for games in map(read_games, folders) if len(games.returns)]
-        if not runs:
-            continue
-        xs = [getattr(run, x_axis) / (3600.0 if x_axis == "wall_s" else 1.0) for run in runs]
-        # Only where every run of the group has data: a mean over fewer seeds would jump.
-        grid = np.linspace(max(x[0] for x in xs), min(x[-1] for x in xs), GRID_POINTS)
-        curves = np.stack(
-            [
-                np.interp(grid, x, moving_mean(run.returns, window))
-                for x, run in zip(xs, runs, strict=True)
-            ]
-        )
-        mean, deviation = curves.mean(0), curves.std(0)
-        count = f" ({len(runs)} runs)" if len(runs) > 1 else ""
-        axes.plot(grid, mean, color=colour, linewidth=2, label=label + count)
-        axes.fill_between(grid, mean - deviation, mean + deviation, color=colour, alpha=0.18, lw=0)
-    _style(axes, f"Return, mean of {window} games", X_LABELS[x_axis], "raw return")
-    if axes.get_legend_handles_labels()[1]:
-        axes.legend(frameon=False, labelcolor=INK)
-    return _save(figure, output)
 
 
 def _draw_returns(games: Games, title: str) -> Figure:

@@ -51,19 +51,24 @@ METRICS: dict[str, MetricInfo] = {
     "loss/policy_cloning": _info("", "CLEAR: KL(behaviour || policy) on replayed steps."),
     "loss/value_cloning": _info("", "CLEAR: squared change of the value on replayed steps."),
     "policy/entropy": _info(
-        "nats", "Mean entropy of the policy.", "falls slowly from log(actions); 0 early = collapse"
+        "nats", "Mean entropy of the policy.", "falls slowly from log(actions)"
+    ),
+    "policy/entropy_fraction": _info(
+        "fraction", "The same as a share of log(actions): 1 is a policy that acts at random."
     ),
     "policy/kl_behaviour_target": _info(
-        "nats", "Mean KL(behaviour || policy): how far the data is from the policy.", "below 0.1"
+        "nats",
+        "Mean KL(behaviour || policy): how far the data is from the policy.",
+        "judged for each buffer: replay/*/kl_behaviour_target",
     ),
-    "vtrace/rho_mean": _info("", "Mean importance weight, not clipped.", "near 1"),
+    "vtrace/rho_mean": _info("", "Mean importance weight, not clipped.", "its expectation is 1"),
     "vtrace/rho_clipped_fraction": _info(
-        "fraction", "Importance weights that were clipped.", "below 0.5"
+        "fraction", "Importance weights that were clipped.", "about half where policies are near"
     ),
     "vtrace/ess": _info(
         "fraction",
         "Effective sample size of the importance weights as a share of the batch.",
-        "above 0.5; near 0 means that a few steps decide everything",
+        "near 0 means that a few steps decide everything",
     ),
     "vtrace/masked_fraction": _info(
         "fraction", "LASER: steps left out because their data is too far from the policy."
@@ -72,17 +77,25 @@ METRICS: dict[str, MetricInfo] = {
     "value/explained_variance": _info(
         "",
         "1 - Var(target - value) / Var(target).",
-        "rises towards 1; below 0 is worse than a mean",
+        "rises towards 1; around 0 again when all returns have become equal",
     ),
     "value/mean": _info("points", "Mean value, unnormalised (discounted transformed reward)."),
     "value/target_mean": _info("points", "Mean V-trace target, same unit.", "close to value/mean"),
     "grad/norm_before_clip": _info("", "Norm of the gradient of all parameters, before clipping."),
-    "grad/clipped_fraction": _info("fraction", "Updates whose gradient was clipped."),
-    "popart/mu_*": _info("points", "PopArt: running mean of the value targets of a game."),
+    "grad/clipped_fraction": _info(
+        "fraction",
+        "Updates whose gradient was clipped.",
+        "any; always 1 matters with RMSProp (raise the clip), not with Adam",
+    ),
+    "popart/mu_*": _info(
+        "points",
+        "PopArt: running mean of the value targets of a game.",
+        "follows value/target_mean",
+    ),
     "popart/sigma_*": _info("points", "PopArt: running standard deviation of a game's targets."),
     "optimiser/lr": _info("", "Learning rate."),
     "lag/mean_updates": _info(
-        "updates", "Updates between acting and learning, mean over new unrolls.", "below about 50"
+        "updates", "Updates between acting and learning, mean over new unrolls."
     ),
     "lag/max_updates": _info("updates", "The same, largest of the batch."),
     "replay/ratio": _info(
@@ -93,6 +106,19 @@ METRICS: dict[str, MetricInfo] = {
     "replay/*/fill": _info("fraction", "Unrolls in the buffer over its capacity."),
     "replay/*/mean_age_updates": _info(
         "updates", "Mean number of updates since the unrolls in the buffer came in."
+    ),
+    "replay/*/drawn_age_updates": _info(
+        "updates",
+        "Mean number of updates since the unrolls that were drawn came in.",
+        "any that leaves kl_behaviour_target in its range",
+    ),
+    "replay/*/kl_behaviour_target": _info(
+        "nats",
+        "Mean KL(behaviour || policy) of what was drawn from the buffer.",
+        "far less in a queue: health.md",
+    ),
+    "replay/*/masked_fraction": _info(
+        "fraction", "LASER: steps drawn from the buffer that were left out."
     ),
     "replay/*/draws": _info("draws", "Draws since the start."),
     "replay/*/dropped": _info(

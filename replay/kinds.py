@@ -123,14 +123,22 @@ def make_buffers(configs: Sequence[BufferConfig], fill_in_factor: float) -> list
       fill_in_factor: part of its capacity that a buffer must hold before anything is drawn from it
         (a queue: one unroll).
     """
+    names = buffer_names(configs)
+    return [
+        _make_buffer(name, config, fill_in_factor)
+        for name, config in zip(names, configs, strict=True)
+    ]
+
+
+def buffer_names(configs: Sequence[BufferConfig]) -> list[str]:
+    """Return the names of the buffers, in order: the type, numbered from the second of its kind."""
     seen: Counter[str] = Counter()
-    buffers = []
+    names = []
     for config in configs:
         seen[config.type] += 1
         count = seen[config.type]
-        name = config.type if count == 1 else f"{config.type}_{count}"
-        buffers.append(_make_buffer(name, config, fill_in_factor))
-    return buffers
+        names.append(config.type if count == 1 else f"{config.type}_{count}")
+    return names
 
 
 def _literal(text: str) -> Any:

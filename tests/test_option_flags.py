@@ -3,7 +3,8 @@ import json
 import pytest
 
 from core.errors import ConfigError
-from option_flags import FAMILY_DEFAULTS, REMOVED_FLAGS, Flags, help_text, parse
+from option_flags import MIN_SCHEDULE_STEPS, REMOVED_FLAGS, Flags, help_text, parse
+from presets import PRESETS, describe
 
 
 def resolve(*argv, checkpoint=None, family="atari"):
@@ -44,12 +45,53 @@ def test_multi_train_wins_over_the_default(tmp_path):
 
 def test_the_checkpoint_wins_over_family_and_default():
     flags = resolve(*RESUME, checkpoint={"lr": 0.3, "seed": 5}, family="vector")
-    assert FAMILY_DEFAULTS["vector"]["lr"] != 0.3
+    assert PRESETS["vector"].flags["lr"] != 0.3
     assert (flags.lr, flags.seed) == (0.3, 5)
 
 
 def test_the_family_of_the_environment_wins_over_the_default():
     assert resolve("--env=CartPole-v1", family="vector").model == "mlp"
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_is_valid_and_sets_what_it_says(name):
+    flags = resolve(f"--preset={name}")
+    for flag, value in PRESETS[name].flags.items():
+        if flag != "replay_parameters":
+            assert getattr(flags, flag) == value
+    assert flags.replay_parameters[0]["type"] == "queue"
+    # What help shows can be typed.
+    typed = resolve(f"--preset={name}", *_words(describe(PRESETS[name])))
+    assert typed == flags
+
+
+def _words(text):
+    """Split a described preset at its options (JSON values hold blanks)."""
+    return [f"--{part.strip()}" for part in text.split("--") if part] if text else []
+
+
+def test_what_the_user_says_wins_over_the_preset_and_the_later_preset_over_the_earlier():
+    flags = resolve("--preset=impala-shallow,impala-deep", "--lr=0.1")
+    assert (flags.lr, flags.model, flags.optimizer) == (0.1, "resnet", "rmsprop_tf")
+    assert resolve("--preset=impala-deep,impala-shallow").model == "impala_shallow"
+
+
+def test_the_environment_that_a_preset_chooses_decides_the_family():
+    flags = parse(["--preset=cartpole"], None, lambda env: "vector" if "Cart" in env else "atari")
+    assert (flags.env, flags.model) == ("CartPole-v1", "mlp")
+
+
+def test_a_preset_that_is_given_wins_over_the_checkpoint_a_remembered_one_does_not():
+    stored = {"preset": "sticky", "full_action_space": False, "lr": 0.3}
+    flags = resolve(*RESUME, checkpoint=stored)
+    assert (flags.preset, flags.full_action_space, flags.lr) == ("sticky", False, 0.3)
+    flags = resolve(*RESUME, "--preset=impala-shallow", checkpoint=stored)
+    assert flags.lr == PRESETS["impala-shallow"].flags["lr"]
+
+
+def test_an_unknown_preset_is_refused_with_the_nearest_name():
+    with pytest.raises(ConfigError, match="no preset 'impala-deap'; did you mean impala-deep"):
+        resolve("--preset=sticky,impala-deap")
 
 
 def test_what_belongs_to_one_invocation_never_comes_from_a_checkpoint():
@@ -152,7 +194,7 @@ def test_flags_survive_json():
 
 
 def test_short_runs_keep_their_learning_rate_and_long_ones_anneal_it_to_their_end():
-    assert resolve("--environment_max_steps=1000").schedule_steps == 10_000_000
+    assert resolve("--environment_max_steps=1000").schedule_steps == MIN_SCHEDULE_STEPS
     assert resolve("--environment_max_steps=50000000").schedule_steps == 50_000_000
     assert resolve("--lr_scheduler_steps=77").schedule_steps == 77
 

@@ -13,6 +13,7 @@ actions. Next to read: agent/learner.py, which differentiates the loss.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -90,9 +91,16 @@ class Loss(NamedTuple):
 class Impala:
     """The V-trace actor-critic loss. Stateless: everything learned is in the model."""
 
-    def __init__(self, config: ImpalaConfig) -> None:
-        """Keep the config."""
+    def __init__(self, config: ImpalaConfig, buffers: Sequence[str] = ()) -> None:
+        """Keep the config.
+
+        Args:
+          config: everything that decides the loss.
+          buffers: names of the replay buffers, in the order of `Batch.source`; each gets metrics of
+            its own. None: only those of the whole batch.
+        """
         self.config = config
+        self.buffers = tuple(buffers)
 
     def check(self, model: ActorCritic) -> None:
         """Raise ConfigError if config and model contradict each other."""
@@ -165,7 +173,7 @@ class Impala:
             for name, term in zip(per_step, sums.detach().unbind(), strict=True)
         }
         with torch.no_grad():
-            metrics |= _health(config, valid, log_rhos, log_pi, log_mu, entropy, trust)
+            metrics |= self._health(batch, log_rhos, log_pi, log_mu, entropy, trust)
             metrics |= _value_health(valid, heads.value[:-1], targets)
         if model.value_head.enabled:
             statistics = {"mu": model.value_head.mu.clone(), "sigma": model.value_head.sigma}
@@ -238,34 +246,67 @@ class Impala:
             terms["value_cloning"] = config.value_cloning_cost * cloning * mask
         return terms
 
+    def _health(
+        self,
+        batch: Batch,
+        log_rhos: Tensor,
+        log_pi: Tensor,
+        log_mu: Tensor,
+        entropy: Tensor,
+        trust: Tensor | None,
+    ) -> dict[str, Tensor]:
+        """Return how far the data is from the policy, averaged over valid steps."""
+        valid = ~batch.reset_row
+        ratios = log_rhos.clamp(max=MAX_LOG_RATIO).exp()
+        rows = {
+            "policy/kl_behaviour_target": losses.kl_divergence(log_mu, log_pi),
+            "policy/entropy": entropy,
+            "vtrace/rho_mean": ratios,
+            "vtrace/rho_clipped_fraction": (ratios > self.config.rho_bar).float(),
+            "vtrace/ess": ratios.square(),
+        }
+        if trust is not None:
+            rows["vtrace/masked_fraction"] = (~trust).float()
+        sums = (torch.stack(list(rows.values())) * valid).sum(1)  # [rows, B]
+        sum_of = dict(zip(rows, sums.unbind(), strict=True))
+        steps = valid.sum(0)  # [B]
+        means = sums.sum(1) / steps.sum().clamp(min=1)
+        metrics = dict(zip(rows, means.unbind(), strict=True))
+        # Effective sample size as a share of the steps: (mean rho)^2 / mean rho^2, 1 on-policy.
+        mean_square = metrics["vtrace/ess"].clamp(min=1e-12)
+        metrics["vtrace/ess"] = metrics["vtrace/rho_mean"].square() / mean_square
+        # An environment with one action has no entropy to speak of; 2 keeps the share finite.
+        highest_entropy = math.log(max(2, log_pi.shape[-1]))
+        metrics["policy/entropy_fraction"] = metrics["policy/entropy"] / highest_entropy
+        metrics["vtrace/reset_fraction"] = 1 - valid.float().mean()
+        if self.buffers:
+            metrics |= self._buffer_health(batch, steps, sum_of)
+        return metrics
 
-def _health(
-    config: ImpalaConfig,
-    valid: Tensor,
-    log_rhos: Tensor,
-    log_pi: Tensor,
-    log_mu: Tensor,
-    entropy: Tensor,
-    trust: Tensor | None,
-) -> dict[str, Tensor]:
-    """Return how far the data is from the policy, averaged over valid steps."""
-    ratios = log_rhos.clamp(max=MAX_LOG_RATIO).exp()
-    rows = {
-        "policy/entropy": entropy,
-        "policy/kl_behaviour_target": losses.kl_divergence(log_mu, log_pi),
-        "vtrace/rho_mean": ratios,
-        "vtrace/rho_clipped_fraction": (ratios > config.rho_bar).float(),
-        "vtrace/ess": ratios.square(),
-    }
-    if trust is not None:
-        rows["vtrace/masked_fraction"] = (~trust).float()
-    means = (torch.stack(list(rows.values())) * valid).sum((1, 2)) / valid.sum().clamp(min=1)
-    metrics = dict(zip(rows, means.unbind(), strict=True))
-    # Effective sample size as a share of the steps: (mean rho)^2 / mean rho^2, 1 when on-policy.
-    mean_square = metrics["vtrace/ess"].clamp(min=1e-12)
-    metrics["vtrace/ess"] = metrics["vtrace/rho_mean"].square() / mean_square
-    metrics["vtrace/reset_fraction"] = 1 - valid.float().mean()
-    return metrics
+    def _buffer_health(
+        self, batch: Batch, steps: Tensor, sum_of: dict[str, Tensor]
+    ) -> dict[str, Tensor]:
+        """Return the same for each buffer; NaN for one that the batch has nothing of.
+
+        Args:
+          batch: knows where each column is from.
+          steps: [B], valid steps of each column.
+          sum_of: [B] each, sums over the valid steps of each column.
+        """
+        numbers = torch.arange(len(self.buffers), device=batch.source.device)
+        belongs = batch.source.unsqueeze(-1) == numbers  # [B, K]
+        per_step = {"kl_behaviour_target": sum_of["policy/kl_behaviour_target"]}
+        if "vtrace/masked_fraction" in sum_of:
+            per_step["masked_fraction"] = sum_of["vtrace/masked_fraction"]
+        columns = torch.stack([torch.ones_like(steps), batch.age, steps, *per_step.values()])
+        draws, ages, counts, *sums = (columns.unsqueeze(-1) * belongs).sum(1).unbind()  # each [K]
+        means = {"drawn_age_updates": ages / draws}
+        means |= {name: total / counts for name, total in zip(per_step, sums, strict=True)}
+        return {
+            f"replay/{buffer}/{name}": value
+            for name, of_buffers in means.items()
+            for buffer, value in zip(self.buffers, of_buffers.unbind(), strict=True)
+        }
 
 
 def _value_health(valid: Tensor, values: Tensor, targets: Tensor) -> dict[str, Tensor]:

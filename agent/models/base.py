@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from agent.models.parallel import ParallelTorso
+from agent.models.pixels import PixelStatistics
 from agent.models.popart import PopArt
 from core.errors import ConfigError, ShapeError
 
@@ -72,6 +73,16 @@ class ActorCritic(nn.Module):
         if precision not in PRECISIONS:
             raise ConfigError(f"precision is {precision!r}, expected one of {PRECISIONS}.")
         self.precision = precision
+
+    def observe(self, obs: Tensor) -> None:
+        """Let the torso learn what pixels look like, if it normalises them.
+
+        Args:
+          obs: as for `torso`.
+        """
+        for module in self.torso_net.modules():
+            if isinstance(module, PixelStatistics):
+                module.observe(obs.reshape(-1, *self.obs_shape))
 
     def torso(self, obs: Tensor) -> Tensor:
         """Encode observations.

@@ -25,6 +25,7 @@ class ModelConfig:
 
     name: str = "auto"  # one of MODEL_NAMES; auto: impala_shallow for images, mlp for vectors
     feature_count: int = 0  # F, width of the last hidden layer; 0: the network's own
+    normalise_pixels: bool = True  # subtract the mean image, divide by the deviation
     popart_step_size: float = 3e-4  # beta, share of the statistics replaced per update
     popart_sigma_min: float = 1e-4
     popart_sigma_max: float = 1e6
@@ -72,7 +73,12 @@ def make_model(
     if name == "mlp":
         torso = MlpTorso(env_spec.obs_shape, config.feature_count)
     else:
-        torso = ImageTorso(name, env_spec.obs_shape, config.feature_count)
+        torso = ImageTorso(
+            name,
+            env_spec.obs_shape,
+            config.feature_count,
+            normalise_pixels=config.normalise_pixels and env_spec.frame_dtype == "uint8",
+        )
     value_head = PopArt(
         torso.feature_count,
         task_count,

@@ -13,9 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from agent.models.pixels import PIXEL_MAX, PixelStatistics
 from core.errors import ConfigError
-
-PIXEL_MAX = 255.0
 
 
 def _compute_dtype(parameter: Tensor) -> torch.dtype:
@@ -27,20 +26,49 @@ def _compute_dtype(parameter: Tensor) -> torch.dtype:
 
 
 class PixelConv2d(nn.Conv2d):
-    """A first convolution that takes uint8 pixels and sees them scaled to [0, 1].
+    """A first convolution that takes uint8 pixels, and normalises them or scales them to [0, 1].
 
-    The weights are divided by 255 instead of the pixels: the product is the same, the big tensor
-    is read once, and integers up to 256 stay exact in bfloat16 while x / 255 would be rounded.
+    The weights are scaled instead of the pixels: the product is the same, the big tensor is read
+    once, and integers up to 256 stay exact in bfloat16 while x / 255 would be rounded.
     """
+
+    def __init__(
+        self,
+        image_shape: tuple[int, ...],
+        channels: int,
+        kernel: int,
+        stride: int = 1,
+        padding: int = 0,
+        *,
+        normalise: bool = False,
+    ) -> None:
+        """Build the layer for images `image_shape` = (C, H, W).
+
+        Args:
+          image_shape: of one input.
+          channels: out.
+          kernel: width and height.
+          stride: likewise.
+          padding: likewise. What is padded has the mean colour if pixels are normalised.
+          normalise: subtract the mean image and divide by the deviation.
+        """
+        super().__init__(image_shape[0], channels, kernel, stride, padding)
+        self.statistics = PixelStatistics(image_shape) if normalise else None
 
     def forward(self, input: Tensor) -> Tensor:
         """Convolve `[N, C, H, W]`; float input is taken as already scaled."""
         # Convert straight to the layout the convolution wants; with weights that are contiguous
         # either way (one input channel) the usual one.
         layout = torch.contiguous_format if self.weight.is_contiguous() else torch.channels_last
-        is_pixels = input.dtype == torch.uint8
-        weight = self.weight * (1 / PIXEL_MAX) if is_pixels else self.weight
-        converted = input.to(_compute_dtype(self.weight), memory_format=layout)
+        dtype = _compute_dtype(self.weight)
+        if input.dtype != torch.uint8:
+            converted, weight = input.to(dtype, memory_format=layout), self.weight
+        elif self.statistics is None:
+            converted = input.to(dtype, memory_format=layout)
+            weight = self.weight * (1 / PIXEL_MAX)
+        else:
+            converted = self.statistics.centred(input, dtype, layout)
+            weight = self.weight * self.statistics.scale()
         return self._conv_forward(converted, weight, self.bias)
 
 
@@ -58,40 +86,50 @@ class ResidualBlock(nn.Module):
         return x + self.conv2(F.relu(self.conv1(F.relu(x)), inplace=True))
 
 
-def _relu_convs(channels_in: int, layers: list[tuple[int, int, int]]) -> nn.Sequential:
+def _relu_convs(
+    image_shape: tuple[int, ...], normalise: bool, layers: list[tuple[int, int, int]]
+) -> nn.Sequential:
     """Return convolutions (channels, kernel, stride), each followed by ReLU."""
-    modules: list[nn.Module] = []
-    for index, (channels, kernel, stride) in enumerate(layers):
-        conv = PixelConv2d if index == 0 else nn.Conv2d
-        modules += [conv(channels_in, channels, kernel, stride), nn.ReLU(inplace=True)]
-        channels_in = channels
+    (width, kernel, stride), *others = layers
+    modules: list[nn.Module] = [
+        PixelConv2d(image_shape, width, kernel, stride, normalise=normalise),
+        nn.ReLU(inplace=True),
+    ]
+    for channels, kernel, stride in others:
+        modules += [nn.Conv2d(width, channels, kernel, stride), nn.ReLU(inplace=True)]
+        width = channels
     return nn.Sequential(*modules)
 
 
-def _nature_convs(channels: int) -> nn.Sequential:
-    return _relu_convs(channels, [(32, 8, 4), (64, 4, 2), (64, 3, 1)])
+def _nature_convs(image_shape: tuple[int, ...], normalise: bool) -> nn.Sequential:
+    return _relu_convs(image_shape, normalise, [(32, 8, 4), (64, 4, 2), (64, 3, 1)])
 
 
-def _impala_shallow_convs(channels: int) -> nn.Sequential:
-    return _relu_convs(channels, [(16, 8, 4), (32, 4, 2)])
+def _impala_shallow_convs(image_shape: tuple[int, ...], normalise: bool) -> nn.Sequential:
+    return _relu_convs(image_shape, normalise, [(16, 8, 4), (32, 4, 2)])
 
 
-def _elite_convs(channels: int) -> nn.Sequential:
-    return _relu_convs(channels, [(64, 3, 3), (64, 3, 2), (128, 3, 2)])
+def _elite_convs(image_shape: tuple[int, ...], normalise: bool) -> nn.Sequential:
+    return _relu_convs(image_shape, normalise, [(64, 3, 3), (64, 3, 2), (128, 3, 2)])
 
 
-def _resnet_convs(channels: int) -> nn.Sequential:
+def _resnet_convs(image_shape: tuple[int, ...], normalise: bool) -> nn.Sequential:
     modules: list[nn.Module] = []
+    channels = 0
     for width in (16, 32, 32):
-        conv = PixelConv2d if not modules else nn.Conv2d
-        modules += [conv(channels, width, 3, padding=1), nn.MaxPool2d(3, stride=2, padding=1)]
+        conv = (
+            nn.Conv2d(channels, width, 3, padding=1)
+            if modules
+            else PixelConv2d(image_shape, width, 3, padding=1, normalise=normalise)
+        )
+        modules += [conv, nn.MaxPool2d(3, stride=2, padding=1)]
         modules += [ResidualBlock(width), ResidualBlock(width)]
         channels = width
     return nn.Sequential(*modules, nn.ReLU())
 
 
-# name -> (convolutions for that many input channels, default F)
-IMAGE_TORSOS: dict[str, tuple[Callable[[int], nn.Sequential], int]] = {
+# name -> (convolutions for that image shape, pixels normalised or not; default F)
+IMAGE_TORSOS: dict[str, tuple[Callable[[tuple[int, ...], bool], nn.Sequential], int]] = {
     "nature": (_nature_convs, 512),  # Mnih et al. 2015, methods
     "impala_shallow": (_impala_shallow_convs, 256),  # Espeholt et al. 2018, figure 3 left
     "resnet": (_resnet_convs, 256),  # Espeholt et al. 2018, figure 3 right: 15 convolutions
@@ -102,8 +140,21 @@ IMAGE_TORSOS: dict[str, tuple[Callable[[int], nn.Sequential], int]] = {
 class ImageTorso(nn.Module):
     """Convolutions, then one linear layer with ReLU to the features."""
 
-    def __init__(self, name: str, obs_shape: tuple[int, ...], feature_count: int = 0) -> None:
-        """Build torso `name` of IMAGE_TORSOS for images `obs_shape` = (C, H, W); F 0 = default.
+    def __init__(
+        self,
+        name: str,
+        obs_shape: tuple[int, ...],
+        feature_count: int = 0,
+        *,
+        normalise_pixels: bool = False,
+    ) -> None:
+        """Build torso `name` of IMAGE_TORSOS.
+
+        Args:
+          name: which.
+          obs_shape: (C, H, W) of the images.
+          feature_count: F; 0 is the torso's own.
+          normalise_pixels: see PixelStatistics.
 
         Raises:
           ConfigError: if the convolutions do not fit into the frame.
@@ -111,7 +162,7 @@ class ImageTorso(nn.Module):
         super().__init__()
         build, default_count = IMAGE_TORSOS[name]
         self.feature_count = feature_count or default_count
-        self.convs = build(obs_shape[0])
+        self.convs = build(tuple(obs_shape), normalise_pixels)
         try:
             with torch.no_grad():
                 flat_count = self.convs(torch.zeros(1, *obs_shape)).numel()

@@ -105,8 +105,9 @@ def test_stacks_of_the_batch_are_the_ones_that_the_agent_saw(env):
     )  # fmt: skip
     body = WorkerBody(blueprint.workers()[0], make_board(blueprint))
     seen = []
-    act = body.rollout._actor.act
-    body.rollout._actor.act = lambda stacks: (seen.append(stacks.copy()), act(stacks))[1]
+    actor = body.rollout._lanes[0].group.actor._actor
+    act = actor.act
+    actor.act = lambda stacks: (seen.append(stacks.copy()), act(stacks))[1]
     feed = Feed(blueprint.schema, torch.device("cpu"))
     codec = Plain()
     resets = 0

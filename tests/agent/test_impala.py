@@ -5,9 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from agent.algorithms import losses
 from agent.algorithms.impala import Impala, ImpalaConfig
 from agent.algorithms.rewards import rescale, unrescale
 from core.errors import ConfigError
+from metrics.record import check_declared
 from tests.agent.builders import make_batch, make_small_model
 from tests.reference.impala_loops import impala_loss_loops
 
@@ -264,6 +266,56 @@ def test_on_policy_data_looks_healthy():
     assert metrics["vtrace/reset_fraction"].item() == pytest.approx(reset_share)
 
 
+def from_buffers(*sources):
+    """A batch whose columns come from these buffers, at different ages, with one reset row."""
+    return make_batch(
+        size=len(sources), source=torch.tensor(sources), age=torch.tensor(sources) * 7
+    )
+
+
+def test_each_buffer_gets_the_means_over_its_own_columns():
+    model = sharpened(make_small_model())
+    batch = from_buffers(0, 1, 1, 0)
+    config = replace(PLAIN, trust_region="implied", trust_threshold=0.1)
+    metrics = Impala(config, ["queue", "standard"]).loss(model, batch).metrics
+    with torch.no_grad():
+        log_pi = model(batch.obs).params[:-1].log_softmax(-1)
+    log_mu = batch.behaviour_params.log_softmax(-1)
+    for number, name in enumerate(("queue", "standard")):
+        own, seen = [], []
+        for t in range(batch.steps):
+            for b in range(batch.size):
+                if batch.source[b] == number and not batch.reset_row[t, b]:
+                    pi, mu = log_pi[t, b], log_mu[t, b]
+                    own.append((mu.exp() * (mu - pi)).sum().item())
+                    seen.append(losses.implied_kl(pi, mu).item() >= 0.1)
+        kl = metrics[f"replay/{name}/kl_behaviour_target"].item()
+        assert kl == pytest.approx(sum(own) / len(own), rel=1e-4)
+        masked = metrics[f"replay/{name}/masked_fraction"].item()
+        assert masked == pytest.approx(sum(seen) / len(seen))
+        assert metrics[f"replay/{name}/drawn_age_updates"].item() == 7 * number
+    whole = metrics["policy/kl_behaviour_target"].item()
+    assert metrics["replay/queue/kl_behaviour_target"].item() != pytest.approx(whole, rel=1e-3)
+
+
+def test_a_buffer_that_the_batch_has_nothing_of_says_nothing():
+    metrics = Impala(PLAIN, ["queue", "elite"]).loss(make_small_model(), from_buffers(0, 0)).metrics
+    whole = metrics["policy/kl_behaviour_target"].item()
+    assert metrics["replay/queue/kl_behaviour_target"].item() == pytest.approx(whole, rel=1e-5)
+    assert metrics["replay/elite/kl_behaviour_target"].isnan()
+    assert metrics["replay/elite/drawn_age_updates"].isnan()
+
+
+def test_the_entropy_of_a_policy_at_random_is_all_there_can_be():
+    model = make_small_model()
+    with torch.no_grad():
+        model.policy_head.weight.zero_()
+        model.policy_head.bias.zero_()
+    metrics = loss_of(model, make_batch()).metrics
+    assert metrics["policy/entropy"].item() == pytest.approx(math.log(3))
+    assert metrics["policy/entropy_fraction"].item() == pytest.approx(1)
+
+
 def test_a_value_that_equals_its_targets_explains_all_variance():
     model, batch = make_small_model(), make_batch()
     with torch.no_grad():
@@ -278,9 +330,11 @@ def test_a_value_that_equals_its_targets_explains_all_variance():
 
 def test_every_metric_is_a_detached_scalar():
     model, batch = make_small_model(tasks=2, popart=True), make_batch(tasks=2)
-    metrics = loss_of(model, batch, policy_cloning_cost=0.1, trust_region="implied").metrics
+    config = replace(PLAIN, policy_cloning_cost=0.1, trust_region="implied")
+    metrics = Impala(config, ["standard"]).loss(model, batch).metrics
     assert {"popart/mu_0", "popart/sigma_1", "vtrace/masked_fraction"} <= metrics.keys()
     for name, value in metrics.items():
+        assert check_declared(name)
         assert value.ndim == 0, name
         assert not value.requires_grad, name
         assert value.isfinite(), name

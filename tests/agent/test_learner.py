@@ -80,6 +80,19 @@ def test_a_learner_fits_one_batch(precision, popart):
         assert parameter.grad.any()
 
 
+def test_pixels_are_observed_in_the_first_updates_only(monkeypatch):
+    monkeypatch.setattr("agent.learner.OBSERVED_UPDATES", 2)
+    spec = make_spec((2, 44, 40))
+    learner = make_learner(make_small_model(spec, name="impala_shallow"))
+    seen = []
+    for seed in range(4):
+        learner.step(make_batch(spec, seed=seed), progress=0.0)
+        seen.append(learner.model.torso_net.convs[0].statistics.mean.clone())
+    assert seen[0].any()
+    assert not torch.equal(seen[0], seen[1])
+    assert torch.equal(seen[1], seen[3])
+
+
 def test_lag_is_counted_in_updates_since_the_weights_that_acted():
     learner = make_learner()
     learner.version = 10

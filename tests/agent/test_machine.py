@@ -5,8 +5,8 @@ from agent import machine
 from core.errors import ConfigError
 
 DEFAULTS = {
-    "device": "cpu", "precision": "auto", "worker_count": 0, "envs_per_worker": 0,
-    "learner_threads": 0, "is_image": True, "reproducible": False,
+    "device": "cpu", "precision": "auto", "inference": "auto", "worker_count": 0,
+    "envs_per_worker": 0, "learner_threads": 0, "is_image": True, "reproducible": False,
 }  # fmt: skip
 
 
@@ -18,8 +18,10 @@ def test_what_is_given_is_taken_and_what_is_not_is_chosen_with_a_reason(monkeypa
     monkeypatch.setattr(machine, "cpu_count", lambda: 6)
     chosen = choose()
     assert (chosen.worker_count, chosen.envs_per_worker, chosen.learner_threads) == (6, 8, 6)
-    assert len(chosen.reasons) == 4
-    given = choose(worker_count=3, envs_per_worker=2, learner_threads=1, precision="fp32")
+    assert len(chosen.reasons) == 5
+    given = choose(
+        worker_count=3, envs_per_worker=2, learner_threads=1, precision="fp32", inference="worker"
+    )
     assert (given.worker_count, given.envs_per_worker, given.learner_threads) == (3, 2, 1)
     assert given.reasons == ()
 
@@ -41,6 +43,28 @@ def test_a_reproducible_run_does_not_depend_on_the_number_of_cores(monkeypatch):
     one, other = chosen
     assert one.worker_count == other.worker_count
     assert one.learner_threads == other.learner_threads == 1
+
+
+def test_a_server_acts_where_there_is_a_gpu_and_workers_where_there_is_none(monkeypatch):
+    monkeypatch.setattr(machine, "cpu_count", lambda: 8)
+    chosen = choose()
+    assert (chosen.inference, chosen.worker_count) == ("worker", 8)
+    assert any("inference in the workers: no GPU" in reason for reason in chosen.reasons)
+    assert choose(inference="server").inference == "server"
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
+    chosen = choose(device="auto")
+    assert (chosen.inference, chosen.worker_count) == ("server", 6)
+    assert any("inference in a server: one process acts" in reason for reason in chosen.reasons)
+    chosen = choose(device="auto", inference="worker")
+    assert (chosen.inference, chosen.worker_count) == ("worker", 7)
+    assert choose(device="auto", reproducible=True).inference == "worker"
+
+
+def test_a_server_is_refused_where_a_run_must_be_reproducible():
+    with pytest.raises(ConfigError, match="--inference=server.*--reproducible=True"):
+        choose(inference="server", reproducible=True)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")

@@ -74,7 +74,7 @@ def test_leading_dims_are_free_and_change_nothing(leading):
 
 def test_pixels_are_seen_scaled_to_one():
     torch.manual_seed(1)
-    conv = PixelConv2d(3, 5, 3)
+    conv = PixelConv2d((3, 8, 8), 5, 3)
     pixels = torch.randint(0, 256, (2, 3, 8, 8), dtype=torch.uint8)
     torch.testing.assert_close(conv(pixels), conv(pixels.float() / 255), rtol=1e-5, atol=1e-6)
 

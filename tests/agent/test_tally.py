@@ -34,6 +34,15 @@ def test_a_record_has_counters_means_and_shares_of_the_workers_time():
     assert values["throughput/frames_per_s"] == 4 * values["throughput/agent_steps_per_s"]
 
 
+def test_an_update_that_has_no_value_for_a_metric_does_not_spoil_its_mean():
+    tally = Tally(1, 3)
+    for value in (1.0, float("nan"), 3.0):
+        tally.book_update({"replay/standard/drawn_age_updates": torch.tensor(value)})
+    assert tally.record({}).values["replay/standard/drawn_age_updates"] == 2.0
+    tally.book_update({"replay/standard/drawn_age_updates": torch.tensor(float("nan"))})
+    assert "replay/standard/drawn_age_updates" not in tally.record({}).values
+
+
 def test_a_metric_is_averaged_over_the_updates_that_reported_it():
     tally = Tally(1, 3)
     tally.book_update(

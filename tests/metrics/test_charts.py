@@ -10,7 +10,6 @@ from metrics.charts import (
     OVERVIEW,
     Chart,
     _expand,
-    compare_runs,
     draw_run,
     moving_mean,
     tick,
@@ -55,15 +54,6 @@ def test_a_run_is_drawn_from_its_files(tmp_path):
 def test_a_run_that_ended_at_once_has_no_charts_and_no_error(tmp_path):
     assert draw_run(tmp_path) == []
     assert list(tmp_path.iterdir()) == []
-
-
-def test_runs_are_compared_over_steps_and_over_time(tmp_path):
-    a = [make_run(tmp_path / f"a{n}", offset=n) for n in range(2)]
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    for x_axis in ("agent_steps", "wall_s"):
-        path = compare_runs({"a": a, "b": a[:1], "c": [empty]}, tmp_path / "x.png", x_axis=x_axis)
-        assert min(png_size(path)) > 400
 
 
 def test_a_moving_mean_is_over_the_last_values_only():

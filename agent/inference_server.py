@@ -1,0 +1,213 @@
+"""The inference server: one process that chooses the actions of all workers' environments.
+
+It owns the only acting copy of the model, on the learner's device, and answers whatever questions
+lie in the mailboxes (transport/mailbox.py) with one forward pass. While it computes, the next
+questions come in, so batches grow by themselves when it is the bottleneck, and nobody ever waits
+for a batch to fill. Workers ask for half of their environments at a time and step the other half
+meanwhile (agent/rollout.py).
+
+`RemoteActor` is the worker's side, `InferenceServer` the server's. Apart from its random stream a
+server has no state, so that a dead one is replaced without anybody noticing (agent/pool.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+
+import numpy as np
+import torch
+
+from agent.acting import ActingModel, Action, Actor, FlatWeights
+from agent.machine import give_way
+from agent.models.factory import ModelConfig, make_model
+from core.errors import Closed, TransportError
+from core.rng import child_seed
+from core.spec import EnvSpec
+from transport.mailbox import Bell, Mailbox
+from transport.weights import NO_VERSION, WeightBoard
+
+WAIT_S = 1.0  # how often an idle server looks up; it wakes at once when it is asked
+# A worker waits so long before it fails: a server may be starting, or be started anew.
+ANSWER_LIMIT_S = 300.0
+# Weights are copied at most so often: a worker that acts for itself renews them once an unroll,
+# which is rarer, and a copy of a few MB takes as long as acting does.
+REFRESH_INTERVAL_S = 0.02
+
+
+@dataclass(frozen=True)
+class ServerConfig:
+    """All that a server needs to know; plain and picklable, so that spawn can carry it."""
+
+    life: int  # grows with each restart, so that actions are drawn from another random stream
+    env_spec: EnvSpec
+    feature_count: int  # F if unrolls carry features, else 0
+    model_config: ModelConfig
+    popart: bool
+    acting_dtype: torch.dtype  # of the torso's parameters on the board
+    device: torch.device
+    torso_dtype: torch.dtype  # of the torso's parameters on a device that is not the CPU
+    seed: int
+
+
+def group_sizes(num_envs: int) -> tuple[int, ...]:
+    """Return how many environments of a worker step together: two halves, if it has two."""
+    half = num_envs // 2
+    return (num_envs - half, half) if half else (num_envs,)
+
+
+class RemoteActor:
+    """An ActionSource at the other end of a mailbox: what it is asked, the server answers."""
+
+    def __init__(self, mailbox: Mailbox, group: int) -> None:
+        """Take over a group's letter, after the answer to a predecessor if one is pending."""
+        self.version = NO_VERSION
+        self._mailbox = mailbox
+        self._group = group
+        self._wait()
+
+    def ask(self, stacks: np.ndarray) -> None:
+        """Post the observations `[n, S, *frame_shape]` (a copy)."""
+        self._mailbox.post(self._group, stacks)
+
+    def answer(self) -> Action:
+        """Wait for the answer; its arrays lie in shared memory and are valid until `ask`.
+
+        Raises:
+          Closed: the learner's process is gone.
+          TransportError: the server does not answer.
+        """
+        self._wait()
+        letter = self._mailbox.letter(self._group)
+        self.version = int(letter.version[0])
+        return Action(letter.action, letter.params, letter.value, letter.features)
+
+    def _wait(self) -> None:
+        if not self._mailbox.wait(self._group, ANSWER_LIMIT_S):
+            raise TransportError(
+                f"the inference server has not answered for {ANSWER_LIMIT_S:g} s, expected "
+                "milliseconds: it hangs, or the machine is overloaded. Its log may say more; "
+                "--inference=worker does without it."
+            )
+
+
+class InferenceServer:
+    """Answers the questions of all mailboxes. Single thread; `server_main` runs it in a process."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        mailboxes: Sequence[Mailbox],
+        doorbell: Bell,
+        board: WeightBoard,
+    ) -> None:
+        """Build the model on its device.
+
+        Args:
+          config: which model, where.
+          mailboxes: of all workers.
+          doorbell: which they ring.
+          board: where the newest weights are.
+        """
+        spec, device = config.env_spec, config.device
+        model = make_model(config.model_config, spec, popart=config.popart).eval()
+        self._acting = ActingModel(
+            model,
+            FlatWeights(model, config.acting_dtype),
+            board,
+            device=device,
+            torso_dtype=config.torso_dtype,
+        )
+        self._actor = Actor(
+            model,
+            child_seed(config.seed, "server", "life", config.life, "actor"),
+            with_features=config.feature_count > 0,
+            device=device,
+        )
+        self._mailboxes = tuple(mailboxes)
+        self._doorbell = doorbell
+        self._next_refresh = 0.0  # time.monotonic
+        env_count = sum(sum(box.group_sizes) for box in mailboxes)
+        # Pinned, so that the copy to the GPU is one transfer without a detour.
+        self._staging = torch.empty(
+            (env_count, spec.frames_stacked, *spec.frame_shape),
+            dtype=getattr(torch, spec.frame_dtype),
+            pin_memory=device.type == "cuda",
+        )
+
+    def serve(self, timeout_s: float) -> int:
+        """Answer everything that is asked, waiting at most `timeout_s` for the first question.
+
+        Returns:
+          The number of observations answered.
+
+        Raises:
+          Closed: the process that started this one is gone, or wants it to stop.
+        """
+        # A question may lie there without the bell: asked before this server's life, or by a worker
+        # that was killed before it could ring.
+        self._doorbell.wait(0.0 if self._asked() else timeout_s)
+        asked = self._asked()
+        if not asked:
+            return 0
+        if time.monotonic() >= self._next_refresh:
+            self._acting.refresh()
+            self._next_refresh = time.monotonic() + REFRESH_INTERVAL_S
+        stacks = self._staging.numpy()
+        rows: list[slice] = []
+        stop = 0
+        for box, group in asked:
+            start, stop = stop, stop + box.group_sizes[group]
+            rows.append(slice(start, stop))
+            stacks[start:stop] = box.letter(group).stacks
+        action = self._actor.act(stacks[:stop])
+        for (box, group), own in zip(asked, rows, strict=True):
+            letter = box.letter(group)
+            letter.action[...] = action.action[own]
+            letter.params[...] = action.params[own]
+            letter.value[...] = action.value[own]
+            letter.version[...] = self._acting.version
+            if letter.features is not None and action.features is not None:
+                letter.features[...] = action.features[own]
+            box.answer(group)
+        return stop
+
+    def _asked(self) -> list[tuple[Mailbox, int]]:
+        return [(box, group) for box in self._mailboxes for group in box.asked()]
+
+
+def server_main(
+    config: ServerConfig,
+    connection: Connection,
+    mailboxes: Sequence[Mailbox],
+    doorbell: Bell,
+    board: WeightBoard,
+) -> None:
+    """Entry point of the process. Returns when the other end of `connection` is closed.
+
+    The last words of a server that fails are sent as a traceback.
+    """
+    # The terminal sends Ctrl-C to every process; the parent alone decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if config.device.type == "cpu":
+        give_way()  # like a worker; with a GPU it computes little, and everybody waits for it
+    torch.set_num_threads(1)
+    try:
+        doorbell.hang_up_with(connection.fileno())
+        server = InferenceServer(config, mailboxes, doorbell, board)
+        while True:
+            server.serve(WAIT_S)
+    except Closed:
+        pass  # told to stop, or the learner's process is gone
+    except BaseException:
+        with contextlib.suppress(OSError):
+            connection.send(traceback.format_exc())
+        sys.exit(1)
+    finally:
+        connection.close()

@@ -1,0 +1,50 @@
+"""What pixels look like on average, so that a network sees what moves instead of the background.
+
+A frame of Pong is a gray plane with a few bright pixels on it, the same in every frame but for
+those. Scaled to [0, 1], the plane dominates every feature and every gradient, and the ball is a
+small correction. With the mean image taken away and what is left brought to unit deviation, as the
+theory of initialisation assumes of inputs, Pong needs a third of the steps (docs/results.md).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+PIXEL_MAX = 255.0
+MIN_DEVIATION = 4.0  # of 255, so that a picture in which hardly anything moves does not blow up
+
+
+class PixelStatistics(nn.Module):
+    """Mean image and overall deviation of uint8 images, over the batches shown to `observe`."""
+
+    mean: Tensor  # [C, H, W] float32
+    mean_square: Tensor  # [] float32, over all pixels
+    batches: Tensor  # [] float32
+
+    def __init__(self, image_shape: tuple[int, ...]) -> None:
+        """Start from black: no batch was seen, and pixels are scaled to [0, 1]."""
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(image_shape))
+        self.register_buffer("mean_square", torch.tensor(PIXEL_MAX**2))
+        self.register_buffer("batches", torch.tensor(0.0))
+
+    @torch.no_grad()
+    def observe(self, images: Tensor) -> None:
+        """Take a batch `[N, C, H, W]` uint8 into the averages; all batches weigh the same."""
+        values = images.float()
+        self.batches += 1
+        self.mean += (values.mean(0) - self.mean) / self.batches
+        self.mean_square += (values.square().mean() - self.mean_square) / self.batches
+
+    def centred(self, images: Tensor, dtype: torch.dtype, layout: torch.memory_format) -> Tensor:
+        """Return images - mean, in units of 1/255.
+
+        The mean is rounded, so that differences are integers up to 255: exact also in bfloat16.
+        """
+        return images.to(dtype, memory_format=layout) - self.mean.round().to(dtype)
+
+    def scale(self) -> Tensor:
+        """Return what centred images are to be multiplied by: [] float32, 1 / deviation."""
+        variance = self.mean_square - self.mean.square().mean()
+        return variance.clamp(min=MIN_DEVIATION**2).rsqrt()

@@ -1,0 +1,158 @@
+"""Recipes: named sets of flags, chosen by `--preset=<name>` or `--preset=<name>,<name>`.
+
+A recipe says only what differs from the defaults in option_flags.py, which are the recipe for Atari
+on a small machine. Of several the later one wins; what the user says wins over all of them.
+`docs/flags.md` and `--help` show this table.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from core.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A documented set of flags."""
+
+    purpose: str
+    flags: dict[str, Any]
+
+
+def _half_queue_half(**replay: Any) -> list[dict[str, Any]]:
+    """Return the default mixture with its second half replaced."""
+    return [
+        {"type": "queue", "capacity": 4, "sample_ratio": 0.5},
+        {"capacity": 1000, "sample_ratio": 0.5, **replay},
+    ]
+
+
+# Espeholt et al. 2018, table G.1: the rate goes to 0 over 200 M frames, losses are summed, and
+# RMSprop's epsilon stands inside the square root.
+_IMPALA: dict[str, Any] = {
+    "model": "impala_shallow",
+    "r_f_steps": 20,
+    "batch_size": 32,
+    "replay_parameters": [{"type": "queue", "capacity": 32, "sample_ratio": 1.0}],
+    "environment_max_steps": 50_000_000,
+    "lr_scheduler_steps": 50_000_000,
+    "optimizer": "rmsprop_tf",
+    "rmsprop_eps": 0.01,
+    "lr": 6e-4,
+    "lr_end_value": 0.0,
+    "loss_reduction": "sum",
+    "gradient_clip_by_norm_threshold": 40.0,
+    "entropy_loss_weight": 0.01,
+    "value_loss_weight": 0.5,
+    "vtrace_lambda": 1.0,
+    "normalise_pixels": False,
+    "use_popart": False,
+    "advantage_normalisation": "none",
+    "reward_clipping_method": "abs_one_clamp",
+}
+
+PRESETS: dict[str, Preset] = {
+    "atari": Preset("Atari on a small machine; what is used for Atari games anyway", {}),
+    "vector": Preset(
+        "small vector observations; what is used for them anyway",
+        {
+            "environment_max_steps": 300_000,
+            "lr_scheduler_steps": 300_000,
+            "advantage_normalisation": "none",
+            "popart_beta": 3e-4,
+            "entropy_loss_weight": 0.005,
+            "model": "mlp",
+            "precision": "fp32",
+            "lr": 7e-4,
+            "clip_rewards": False,
+            "worker_count": 1,
+            "envs_per_worker": 8,
+            "noop_threshold": 0,
+            "frames_stacked": 1,
+            "skipped_frames": 1,
+        },
+    ),
+    "cartpole": Preset("CartPole-v1, solved within minutes", {"env": "CartPole-v1"}),
+    "impala-shallow": Preset(
+        "IMPALA's published settings, small network, 200 M frames (Espeholt et al. 2018)", _IMPALA
+    ),
+    "impala-deep": Preset(
+        "the same with the residual network, which wants a GPU", {**_IMPALA, "model": "resnet"}
+    ),
+    "laser": Preset(
+        "impala-deep, 7/8 of each batch replayed, trust region (Schmitt et al. 2020)",
+        {
+            **_IMPALA,
+            "model": "resnet",
+            "replay_parameters": [
+                {"type": "queue", "capacity": 32, "sample_ratio": 0.125},
+                {"type": "standard", "capacity": 50_000, "sample_ratio": 0.875},
+            ],
+            "use_replay_compression": True,
+            "use_kl_mask": True,
+            "kl_mask_kind": "implied",
+            "kl_div_threshold": 0.3,
+            "entropy_on": "online",
+        },
+    ),
+    "clear": Preset(
+        "half replay from a reservoir, behaviour cloned, against forgetting (Rolnick et al. 2019)",
+        {
+            "replay_parameters": _half_queue_half(type="standard", capacity=10_000, reservoir=True),
+            "use_policy_cloning_loss": True,
+            "policy_cloning_loss_weight": 0.01,
+            "use_value_cloning_loss": True,
+            "value_cloning_loss_weight": 0.005,
+        },
+    ),
+    "attentive": Preset(
+        "half attentive replay: unrolls like those that are being played (Sun et al. 2020)",
+        {"replay_parameters": _half_queue_half(type="attentive", lambda_batch_multiplier=6.0)},
+    ),
+    "elite": Preset(
+        "half elite replay: unrolls whose features have drifted least (strategy 3)",
+        {
+            "replay_parameters": _half_queue_half(
+                type="elite", lambda_batch_multiplier=6.0, elite_sampling_strategy=3
+            )
+        },
+    ),
+    "sticky": Preset(
+        "protocol of Machado et al. 2018: sticky actions, all 18 actions, lives do not matter",
+        {
+            "repeat_action_probability": 0.25,
+            "full_action_space": True,
+            "episodic_life": False,
+            "fire_reset": False,
+            "max_episode_frames": 108_000,
+        },
+    ),
+}
+
+
+def preset_flags(names: str) -> dict[str, Any]:
+    """Return the flags of a comma-separated list of presets, the later ones winning.
+
+    Raises:
+      ConfigError: on an unknown name.
+    """
+    flags: dict[str, Any] = {}
+    for name in (part.strip() for part in names.split(",")):
+        if name not in PRESETS:
+            near = difflib.get_close_matches(name, PRESETS, 1)
+            hint = f"did you mean {near[0]}?" if near else f"expected {', '.join(PRESETS)}"
+            raise ConfigError(f"--preset={names}: there is no preset {name!r}; {hint}")
+        flags |= PRESETS[name].flags
+    return flags
+
+
+def describe(preset: Preset) -> str:
+    """Return the flags of a preset as they would be typed."""
+    return " ".join(
+        f"--{name}={json.dumps(value) if isinstance(value, list) else value}"
+        for name, value in preset.flags.items()
+    )

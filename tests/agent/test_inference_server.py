@@ -1,0 +1,480 @@
+"""The server beside the local path: same logits, same bytes, and nobody's death matters."""
+
+import os
+import signal
+import threading
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from agent import inference_server
+from agent.acting import ActingModel, Action, FlatWeights
+from agent.inference_server import InferenceServer, RemoteActor, group_sizes
+from agent.models.factory import make_model
+from agent.pool import ProcessPool
+from agent.rollout import EnvGroup, Rollout
+from agent.worker import WorkerBody
+from core.errors import Closed, TransportError, WorkerDied
+from tests.agent.runs import make_blueprint
+from tests.agent.test_pool import DEADLINE_S, gather, sequences
+from tests.agent.test_rollout import check_rows, make_board
+from transport.mailbox import Bell, Mailbox
+from transport.weights import WeightBoard
+from wrappers.registry import make_env_vector
+
+ELITE = [
+    {"type": "queue", "capacity": 4, "sample_ratio": 0.5},
+    {"type": "elite", "capacity": 40, "sample_ratio": 0.5},
+]
+PONG = {
+    "env": "PongNoFrameskip-v4", "model": "impala_shallow", "envs_per_worker": 2,
+    "frame_scale_resolution": (84, 84),
+}  # fmt: skip
+
+
+class Served:
+    """Workers of a blueprint in this process, and their server in a thread."""
+
+    def __init__(self, blueprint, board):
+        self.blueprint, self.board, self.errors = blueprint, board, []
+        self.doorbell, self.bodies = Bell(), []
+        self.mailboxes = [
+            Mailbox(
+                config.env_spec,
+                group_sizes(config.num_envs),
+                config.feature_count,
+                self.doorbell,
+            )
+            for config in blueprint.workers()
+        ]
+        self.server = InferenceServer(blueprint.server(), self.mailboxes, self.doorbell, board)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._serve)
+
+    def _serve(self):
+        try:
+            while not self._stop.is_set():
+                self.server.serve(0.05)
+        except BaseException as error:
+            self.errors.append(error)
+
+    def __enter__(self):
+        self._thread.start()
+        for config, box in zip(self.blueprint.workers(), self.mailboxes, strict=True):
+            self.bodies.append(WorkerBody(config, self.board, box))
+        return self
+
+    def __exit__(self, *_):
+        self._stop.set()
+        self._thread.join(DEADLINE_S)
+        for body in self.bodies:
+            body.close()
+        assert not self.errors
+
+    def collect(self, blocks, worker=0):
+        """The next blocks of a worker: records [blocks, E, nbytes], versions, games, steps."""
+        schema, count = self.blueprint.schema, self.blueprint.choices.envs_per_worker
+        records, versions, games, steps = [], [], [], 0
+        for _ in range(blocks):
+            block = schema.allocate(count)
+            version, ended, stats = self.bodies[worker].collect(block)
+            records.append(block)
+            versions.append(version)
+            games += ended
+            steps += stats.steps
+        return np.stack(records), versions, games, steps
+
+
+def make_served(board=None, **values):
+    blueprint = make_blueprint(**{"inference": "server", "device": "cpu", **values})
+    return Served(blueprint, board or make_board(blueprint))
+
+
+def unrolls_of(served, records):
+    """[blocks][E] unrolls."""
+    return [[served.blueprint.schema.unroll(record) for record in block] for block in records]
+
+
+@pytest.mark.parametrize(("envs", "sizes"), [(1, (1,)), (2, (1, 1)), (3, (2, 1)), (8, (4, 4))])
+def test_environments_are_split_in_two_halves(envs, sizes):
+    assert group_sizes(envs) == sizes
+
+
+@pytest.mark.parametrize("envs", [1, 3])
+def test_actions_reach_the_environment_and_the_row_that_asked(envs):
+    """The counting environment says in each observation which one it is, and what was done."""
+    with make_served(envs_per_worker=envs, debug=True) as served:
+        records, _, _, _ = served.collect(16)
+    check_rows(unrolls_of(served, records), envs, min_rows=75)
+    env_ids = served.blueprint.schema.unroll(records).env_id
+    assert env_ids.tolist() == [list(range(envs))] * 16
+
+
+def test_games_are_reported_once_with_the_environment_that_played_them():
+    with make_served() as served:
+        records, _, games, steps = served.collect(8)
+    first = served.blueprint.schema.unroll(records).first
+    assert steps == 8 * 5 * 3 - int(first[:, :, 1:].sum())
+    for env in range(3):
+        reward = served.blueprint.schema.unroll(records).reward[:, env]
+        mine = [game for game in games if game.env_id == env]
+        unfinished = reward.sum() - sum(game.return_raw for game in mine)
+        assert 0 <= unfinished <= 11 * 12 / 2
+        assert len(mine) >= 2
+
+
+@pytest.mark.parametrize("worker_count", [1, 2])
+def test_the_server_acts_with_the_logits_of_the_same_weights(worker_count):
+    """Also with features, and with the questions of two workers in one batch."""
+    with make_served(worker_count=worker_count, replay_parameters=ELITE) as served:
+        learner = served.blueprint.learner()
+        threads = [
+            threading.Thread(target=lambda w=w: results.update({w: served.collect(4, w)[0]}))
+            for w in range(worker_count)
+        ]
+        results = {}
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(DEADLINE_S)
+    assert len(results) == worker_count
+    for records in results.values():
+        unroll = served.blueprint.schema.unroll(records)
+        frames = torch.from_numpy(unroll.frames[:, :, :-1].copy())
+        with torch.no_grad():
+            features = learner.model.torso(frames)
+            heads = learner.model.heads(features)
+        close = {"rtol": 1e-5, "atol": 1e-6}
+        np.testing.assert_allclose(unroll.behaviour_params, heads.params.numpy(), **close)
+        np.testing.assert_allclose(unroll.behaviour_value, heads.value.numpy(), **close)
+        np.testing.assert_allclose(unroll.features, features.numpy(), rtol=1e-3, atol=1e-3)
+
+
+def test_one_pass_answers_whoever_has_asked_each_with_actions_from_its_own_logits():
+    """A policy so sure of itself that each draw is its most probable action."""
+    blueprint = make_blueprint(inference="server", device="cpu")
+    model = blueprint.learner().model
+    with torch.no_grad():
+        model.policy_head.weight *= 1e6
+    board, doorbell = WeightBoard(blueprint.acting_weights.nbytes), Bell()
+    with board.write(3) as block:
+        blueprint.acting_weights.pack(model, block)
+    boxes = [Mailbox(blueprint.env_spec, sizes, 0, doorbell) for sizes in ((20, 30), (25, 15))]
+    server = InferenceServer(blueprint.server(), boxes, doorbell, board)
+    assert server.serve(0.0) == 0
+    asked = [(boxes[0], 1), (boxes[1], 0), (boxes[1], 1)]
+    random = np.random.default_rng(0)
+    for box, group in asked:
+        shape = (box.group_sizes[group], 1, *blueprint.env_spec.frame_shape)
+        box.post(group, random.standard_normal(shape).astype(np.float32))
+    boxes[0].letter(0).action[...] = -7
+    assert server.serve(0.0) == 30 + 25 + 15
+    assert server.serve(0.0) == 0
+    assert (boxes[0].letter(0).action == -7).all()  # nobody has asked
+    for box, group in asked:
+        assert box.wait(group, 0.0)
+        letter = box.letter(group)
+        with torch.no_grad():
+            expected = model(torch.from_numpy(letter.stacks.copy()).flatten(1, 2)).params.numpy()
+        np.testing.assert_allclose(letter.params, expected, rtol=1e-4, atol=0.1)
+        best = letter.params.argmax(1)
+        assert len(set(best.tolist())) == 3
+        low, high = np.sort(letter.params, 1)[:, -2:].T
+        sure = high - low > 30
+        assert sure.mean() > 0.8
+        np.testing.assert_array_equal(letter.action[sure], best[sure])
+        assert letter.version.tolist() == [3]
+
+
+class Replayed:
+    """An ActionSource that says what a recorded group was answered."""
+
+    def __init__(self, unrolls):
+        self._rows = [
+            (unroll, t) for unroll in unrolls for t in range(unroll.action.shape[1])
+        ].__iter__()
+        self.version = -1
+
+    def ask(self, stacks):
+        pass
+
+    def answer(self):
+        unroll, t = next(self._rows)
+        if t == 0:
+            self.version = int(unroll.version[0])
+        return Action(
+            unroll.action[:, t],
+            unroll.behaviour_params[:, t],
+            unroll.behaviour_value[:, t],
+            None if unroll.features is None else unroll.features[:, t],
+        )
+
+
+@pytest.mark.parametrize("game", [{}, PONG], ids=["counting", "pong"])
+def test_records_are_those_of_the_local_path_given_the_same_actions(game):
+    """Two halves of environments write the very bytes that all of them together would."""
+    with make_served(replay_parameters=ELITE, **game) as served:
+        records, _, games, _ = served.collect(4)
+    config, schema = served.blueprint.workers()[0], served.blueprint.schema
+    local = WorkerBody(config, served.board)  # its environments, with all seeds as always
+    source = Replayed([schema.unroll(block) for block in records])
+    rollout = Rollout([EnvGroup(local._envs[0], source)], schema, config.worker_id)
+    played = []
+    for block in records:
+        twin = np.zeros_like(block)
+        played += rollout.collect(twin)
+        for name in schema.fields:
+            np.testing.assert_array_equal(
+                schema.view(twin, name), schema.view(block, name), err_msg=name
+            )
+    local.close()
+    stack = schema.env_spec.frames_stacked
+    frames = schema.unroll(records).frames  # no game ends in so few steps of Pong: no stack is cut
+    np.testing.assert_array_equal(frames[:-1, :, -stack:], frames[1:, :, :stack])
+    assert sorted(played, key=repr) == sorted(games, key=repr)
+
+
+class Diary:
+    """An ActionSource and an environment that write down who is called when."""
+
+    def __init__(self, name, spec, log):
+        self.name, self.spec, self.log, self.num_envs, self.version = name, spec, log, 1, 0
+        self._env = make_env_vector(make_blueprint().workers()[0].env_config, 1, [3])
+
+    def reset(self):
+        return self._env.reset()
+
+    def step(self, actions):
+        self.log.append(f"step {self.name}")
+        return self._env.step(actions)
+
+    def ask(self, stacks):
+        self.log.append(f"ask {self.name}")
+
+    def answer(self):
+        self.log.append(f"answer {self.name}")
+        zeros = np.zeros((1, self.spec.action_count), np.float32)
+        return Action(np.zeros(1, np.int64), zeros, zeros[:, 0], None)
+
+
+def test_one_half_is_asked_before_the_other_half_steps():
+    """So its answer is computed while the environments of the other half step."""
+    blueprint, log = make_blueprint(), []
+    diaries = [Diary(name, blueprint.env_spec, log) for name in "ab"]
+    rollout = Rollout([EnvGroup(diary, diary) for diary in diaries], blueprint.schema, 0)
+    assert log == ["ask a", "ask b"]
+    log.clear()
+    rollout.collect(blueprint.schema.allocate(2))
+    row = [f"{what} {who}" for who in "ab" for what in ("answer", "step", "ask")]
+    assert log == row * 5
+
+
+def test_the_recorded_version_is_that_of_row_0_and_logits_are_those_that_acted(monkeypatch):
+    """Weights change in the middle of unrolls."""
+    monkeypatch.setattr(inference_server, "REFRESH_INTERVAL_S", 0.0)
+    blueprint = make_blueprint(inference="server", device="cpu", r_f_steps=40)
+    board = make_board(blueprint)
+    models = {0: blueprint.learner().model}
+    stop = threading.Event()
+
+    def learn():
+        for version in range(1, 400):
+            if stop.wait(0.002):
+                return
+            models[version] = make_model(
+                blueprint.workers()[0].model_config, blueprint.env_spec, seed=version
+            )
+            with board.write(version) as block:
+                blueprint.acting_weights.pack(models[version], block)
+
+    learner = threading.Thread(target=learn)
+    with Served(blueprint, board) as served:
+        learner.start()
+        records, versions, _, _ = served.collect(12)
+        stop.set()
+        learner.join(DEADLINE_S)
+    changed = 0
+    for block, version in zip(records, versions, strict=True):
+        unroll = blueprint.schema.unroll(block)
+        assert version == unroll.version.min()
+        for env in range(3):
+            newest = int(unroll.version[env])
+            for t in range(40):
+                frame = torch.from_numpy(unroll.frames[env, t : t + 1].copy())
+                acted = unroll.behaviour_params[env, t]
+                while True:  # versions only grow
+                    with torch.no_grad():
+                        heads = models[newest](frame)
+                    if np.allclose(heads.params[0].numpy(), acted, rtol=1e-4, atol=1e-6):
+                        break
+                    assert t > 0, "row 0 was not acted by the version that is recorded"
+                    newest += 1
+                    assert newest in models, "no weights that were ever published gave these logits"
+            changed += newest > int(unroll.version[env])
+    assert changed > 0, "the test is idle: no weights changed within an unroll"
+    assert versions == sorted(versions)
+    assert versions[-1] > 0
+
+
+def test_weights_are_not_copied_for_each_batch(monkeypatch):
+    monkeypatch.setattr(inference_server, "REFRESH_INTERVAL_S", 3600.0)
+    with make_served() as served:
+        served.collect(1)
+        with served.board.write(5) as block:
+            served.blueprint.acting_weights.pack(served.blueprint.learner().model, block)
+        _, versions, _, _ = served.collect(2)
+    assert versions == [0, 0]
+
+
+def test_on_a_gpu_the_parameters_of_the_torso_are_cast_and_nothing_else():
+    """On the device without data, which takes the same way."""
+    blueprint = make_blueprint(**PONG)
+    model = make_model(blueprint.workers()[0].model_config, blueprint.env_spec)
+    before = {name: tensor.dtype for name, tensor in model.state_dict().items()}
+    ActingModel(
+        model, FlatWeights(model, torch.float32), make_board(blueprint),
+        device="meta", torso_dtype=torch.bfloat16,
+    )  # fmt: skip
+    parameters = {name for name, _ in model.torso_net.named_parameters()}
+    for name, tensor in model.state_dict().items():
+        cast = name.removeprefix("torso_net.") in parameters
+        assert tensor.dtype == (torch.bfloat16 if cast else before[name]), name
+        assert tensor.device.type == "meta"
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_on_a_gpu_the_server_acts_with_the_logits_of_the_same_weights(precision):
+    with make_served(**PONG, device="cuda", precision=precision) as served:
+        records = served.collect(4)[0]
+    unroll = served.blueprint.schema.unroll(records)
+    learner = served.blueprint.learner()
+    frames = torch.from_numpy(unroll.frames.copy()).flatten(0, 1)  # [n, T+S, 1, H, W]
+    stacks = torch.stack([frames[:, t : t + 4, 0] for t in range(5)], 1)
+    with torch.no_grad():
+        heads = learner.model(stacks.to("cuda"))
+    for recorded, expected in (
+        (unroll.behaviour_params, heads.params),
+        (unroll.behaviour_value, heads.value),
+    ):
+        values = expected.cpu().numpy().reshape(recorded.shape)
+        np.testing.assert_allclose(recorded, values, rtol=0.05, atol=0.02)
+
+
+def test_a_server_that_does_not_answer_is_an_error_that_says_so(monkeypatch):
+    monkeypatch.setattr(inference_server, "ANSWER_LIMIT_S", 0.02)
+    blueprint = make_blueprint()
+    box = Mailbox(blueprint.env_spec, (2,), 0, Bell())
+    actor = RemoteActor(box, 0)
+    actor.ask(np.zeros((2, 1, 4), np.float32))
+    with pytest.raises(TransportError, match="has not answered for 0.02 s.*--inference=worker"):
+        actor.answer()
+
+
+# --- processes ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def make_pool():
+    pools = []
+
+    def make(blueprint, max_restarts=3, server=None):
+        pool = ProcessPool(
+            blueprint.workers(), make_board(blueprint), slots=2, max_restarts=max_restarts,
+            server=server or blueprint.server(),
+        )  # fmt: skip
+        pools.append(pool)
+        pool.start()
+        return pool
+
+    yield make
+    for pool in pools:
+        pool.stop(3.0)
+
+
+def served_blueprint(**values):
+    return make_blueprint(**{"inference": "server", "device": "cpu", "worker_count": 2, **values})
+
+
+def gather_until(pool, condition):
+    """Blocks until `condition(blocks)`."""
+    taken, deadline = [], time.monotonic() + DEADLINE_S
+    while not condition(taken):
+        assert time.monotonic() < deadline
+        taken += gather(pool, 1)
+    return taken
+
+
+@pytest.mark.process
+def test_a_killed_worker_and_a_killed_server_are_replaced_and_no_unroll_is_missed(
+    make_pool, caplog
+):
+    blueprint = served_blueprint()
+    pool = make_pool(blueprint)
+    taken = gather_until(pool, lambda blocks: {worker for worker, _ in blocks} == {0, 1})
+
+    os.kill(pool._server.process.pid, signal.SIGKILL)
+    taken += gather_until(pool, lambda blocks: pool.restarts == 1 and len(blocks) > 10)
+    assert "inference server" in caplog.text
+    assert "was killed by signal 9; restarting (1 of 3)" in caplog.text
+    assert pool._server.config.life == 1
+    for seqs in sequences(blueprint, taken).values():  # workers have only waited
+        assert seqs == list(range(len(seqs)))
+
+    os.kill(pool._members[0].process.pid, signal.SIGKILL)
+    taken += gather_until(
+        pool, lambda blocks: pool.restarts == 2 and any(worker == 0 for worker, _ in blocks[-4:])
+    )
+    assert "worker 0" in caplog.text
+    both = sequences(blueprint, taken)
+    for env in range(3):
+        undisturbed, lives = both[1, env], both[0, env]
+        assert undisturbed == list(range(len(undisturbed)))
+        restart = lives.index(0, 1)  # the second life counts from 0 again
+        assert lives == [*range(restart), *range(len(lives) - restart)]
+    blocks = [[blueprint.schema.unroll(r) for r in records] for w, records in taken if w == 1]
+    check_rows(blocks, 3, min_rows=20)
+
+
+@pytest.mark.process
+def test_a_server_that_keeps_dying_ends_the_run_with_its_last_words(make_pool):
+    blueprint = served_blueprint(worker_count=1)
+    broken = replace(blueprint.server(), seed="not a number")
+    pool = make_pool(blueprint, max_restarts=1, server=broken)
+    deadline = time.monotonic() + DEADLINE_S
+
+    def poll_until_it_gives_up():
+        while time.monotonic() < deadline:
+            pool.poll(0.5)
+
+    with pytest.raises(WorkerDied, match="(?s)inference server .* failed.*ValueError.*giving up"):
+        poll_until_it_gives_up()
+    workers = [member.process for member in pool._members]
+    pool.stop(3.0)
+    assert [process.is_alive() for process in workers] == [False]
+
+
+@pytest.mark.process
+def test_after_stop_neither_worker_nor_server_is_left_and_all_left_by_themselves(make_pool):
+    pool = make_pool(served_blueprint())
+    gather_until(pool, lambda blocks: {worker for worker, _ in blocks} == {0, 1})
+    processes = [member.process for member in pool._members] + [pool._server.process]
+    pool.stop(20.0)
+    assert [process.exitcode for process in processes] == [0, 0, 0]
+    pool.stop(3.0)  # a second time does no harm
+
+
+def test_a_worker_whose_learner_is_gone_while_it_waits_for_the_server_is_closed():
+    blueprint = make_blueprint()
+    box = Mailbox(blueprint.env_spec, (2,), 0, Bell())
+    read, write = os.pipe()
+    box.hang_up_with(read)
+    actor = RemoteActor(box, 0)
+    actor.ask(np.zeros((2, 1, 4), np.float32))
+    os.close(write)
+    with pytest.raises(Closed):
+        actor.answer()
+    os.close(read)

@@ -1,0 +1,77 @@
+import numpy as np
+import pytest
+import torch
+
+from agent.acting import FlatWeights
+from agent.models.pixels import MIN_DEVIATION, PixelStatistics
+from agent.models.torsos import PixelConv2d
+from tests.agent.builders import make_small_model, make_spec
+
+SHAPE = (3, 8, 7)
+
+
+def batches(count=4, seed=0):
+    random = np.random.default_rng(seed)
+    return [random.integers(40, 220, (5, *SHAPE)).astype(np.uint8) for _ in range(count)]
+
+
+def observed(images):
+    statistics = PixelStatistics(SHAPE)
+    for batch in images:
+        statistics.observe(torch.from_numpy(batch))
+    return statistics
+
+
+def test_statistics_are_those_of_all_images_together():
+    images = batches()
+    statistics = observed(images)
+    pixels = np.concatenate(images).astype(np.float64)
+    mean = pixels.mean(0)
+    np.testing.assert_allclose(statistics.mean.numpy(), mean, rtol=1e-5)
+    deviation = np.sqrt(((pixels - mean) ** 2).mean())
+    assert float(statistics.scale()) == pytest.approx(1 / deviation, rel=1e-4)
+
+
+def test_before_any_batch_pixels_are_scaled_to_one():
+    conv = PixelConv2d(SHAPE, 5, 3, normalise=True)
+    pixels = torch.from_numpy(batches()[0])
+    torch.testing.assert_close(conv(pixels), conv(pixels.float() / 255), rtol=1e-5, atol=1e-5)
+
+
+def test_a_layer_sees_what_differs_from_the_mean_image_in_units_of_the_deviation():
+    images = batches()
+    conv = PixelConv2d(SHAPE, 5, 3, normalise=True)
+    for batch in images:
+        conv.statistics.observe(torch.from_numpy(batch))
+    pixels = np.concatenate(images).astype(np.float64)
+    mean = pixels.mean(0)
+    inputs = (images[1] - mean.round()) / np.sqrt(((pixels - mean) ** 2).mean())
+    wanted = conv(torch.from_numpy(inputs).float())  # float input is taken as it is
+    torch.testing.assert_close(conv(torch.from_numpy(images[1])), wanted, rtol=1e-3, atol=1e-4)
+
+
+def test_differences_from_the_mean_are_exact_in_bfloat16():
+    statistics = observed(batches())
+    images = torch.from_numpy(batches(1, seed=1)[0])
+    layout = torch.contiguous_format
+    coarse = statistics.centred(images, torch.bfloat16, layout)
+    assert torch.equal(coarse.float(), statistics.centred(images, torch.float32, layout))
+
+
+def test_a_still_picture_does_not_blow_up():
+    statistics = observed([np.full((2, *SHAPE), 90, np.uint8)] * 3)
+    assert float(statistics.scale()) == pytest.approx(1 / MIN_DEVIATION)
+
+
+def test_an_acting_copy_sees_exactly_what_the_learner_sees():
+    model = make_small_model(make_spec((4, 36, 36)), name="impala_shallow")
+    obs = torch.randint(0, 256, (9, 4, 36, 36), dtype=torch.uint8)
+    model.observe(obs)
+    weights = FlatWeights(model, torch.bfloat16)
+    block = np.zeros(weights.nbytes, np.uint8)
+    weights.pack(model, block)
+    copy = weights.views(block)
+    name = "torso_net.convs.0.statistics.mean"
+    assert copy[name].dtype == torch.float32
+    assert torch.equal(copy[name], model.state_dict()[name])
+    assert copy["torso_net.convs.0.weight"].dtype == torch.bfloat16

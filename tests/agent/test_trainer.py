@@ -1,0 +1,46 @@
+import json
+from dataclasses import asdict
+
+import agent.trainer
+from agent.checkpoint import load
+from agent.run_folder import RunFolder
+from agent.trainer import Trainer
+from metrics.health import Finding
+from metrics.sinks import JsonLinesSink
+from tests.agent.runs import make_blueprint
+
+
+class EveryRecord:
+    """Finds something in each record."""
+
+    def add(self, record):
+        return [Finding(record.agent_steps, "loss/total", 9.0, "below 1", "it is too large")]
+
+
+def trained(folder, steps, checkpoint=None):
+    blueprint = make_blueprint(reproducible=True, environment_max_steps=steps)
+    sink = JsonLinesSink(folder.metrics_file)
+    return Trainer(blueprint, folder, sink, checkpoint).run()
+
+
+def test_findings_are_logged_and_end_up_in_the_summary_also_after_a_resume(
+    tmp_path, monkeypatch, caplog
+):
+    monkeypatch.setattr(agent.trainer, "Diagnosis", EveryRecord)
+    folder = RunFolder.create(tmp_path, "Test-v0")
+    summary = trained(folder, 300)
+    records = len(folder.metrics_file.read_text("utf-8").splitlines())
+    assert records > 0
+    assert len(summary.findings) == records
+    said = [line for line in caplog.messages if line.startswith("health: ")]
+    assert said == ["health: loss/total is 9 (healthy: below 1): it is too large"] * records
+    folder.write_summary(asdict(summary))
+    written = json.loads(folder.summary_file.read_text("utf-8"))["findings"]
+    assert written[-1]["cause"] == "it is too large"
+
+    caplog.clear()
+    resumed = trained(folder, 400, load(folder.path))
+    more = len(folder.metrics_file.read_text("utf-8").splitlines()) - records
+    assert more > 0
+    assert len(resumed.findings) == records + more
+    assert sum(line.startswith("health: ") for line in caplog.messages) == more

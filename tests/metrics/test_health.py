@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from metrics.health import (
+    JUDGED_GAMES,
+    PATIENCE_RECORDS,
+    PATIENCE_UPDATES,
+    RANGES,
+    WARM_UP_STEPS,
+    Diagnosis,
+    Finding,
+    healthy_text,
+)
+from metrics.record import Record, check_declared
+from option_flags import Flags
+
+KL = "replay/standard/kl_behaviour_target"  # healthy below 0.7
+RETURN = "episode/return_mean_100"
+COLUMNS = (
+    RETURN, "policy/entropy_fraction", KL, "vtrace/ess", "vtrace/rho_clipped_fraction",
+    "value/explained_variance",
+)  # fmt: skip
+# Some records of a run that learned Pong, and successive ones of a run that drew three quarters of
+# each batch from replay and whose policy ran away from it: agent steps, updates, games, then
+# COLUMNS. The KL is that of the whole batch, as if all of it came from the replayed part.
+LEARNS = """
+43325 529 35 -20 0.999 0.003 0.997 0.505 0.080
+118442 1467 118 -20.1 0.926 0.059 0.929 0.429 0.347
+195477 2433 203 -20.4 0.832 0.050 0.948 0.449 0.824
+271868 3389 292 -20.4 0.910 0.036 0.966 0.477 0.878
+345867 4316 373 -20.4 0.921 0.018 0.983 0.488 0.771
+427543 5337 457 -20.3 0.899 0.020 0.981 0.507 0.809
+499942 6242 538 -20.3 0.882 0.065 0.938 0.469 0.851
+576019 7193 621 -20.4 0.899 0.060 0.947 0.469 0.808
+647305 8087 695 -20 0.932 0.058 0.936 0.45 0.791
+716992 8959 768 -20 0.893 0.107 0.899 0.448 0.836
+787490 9841 830 -19.7 0.876 0.063 0.944 0.478 0.754
+860068 10749 892 -19.1 0.887 0.052 0.955 0.485 0.688
+930731 11631 949 -18.5 0.871 0.059 0.931 0.455 0.718
+998689 12481 991 -18.3 0.737 0.155 0.867 0.467 0.702
+1069526 13369 1034 -18.3 0.876 0.025 0.977 0.477 0.634
+1217286 15218 1114 -17.8 0.686 0.186 0.842 0.461 0.749
+1353536 16921 1184 -17.5 0.787 0.278 0.799 0.446 0.721
+1491875 18651 1245 -17 0.686 0.078 0.925 0.477 0.679
+1620612 20261 1308 -15.8 0.793 0.117 0.890 0.446 0.689
+1769031 22117 1369 -14 0.592 0.092 0.897 0.462 0.812
+1911053 23893 1427 -9.4 0.524 0.113 0.881 0.438 0.863
+2027641 25351 1479 -8.3 0.670 0.270 0.881 0.450 0.795
+2093846 26179 1514 -8.02 0.647 0.798 0.730 0.396 0.848
+2128715 26615 1525 -9.41 0.569 0.195 0.834 0.445 0.888
+"""
+RUNS_AWAY = """
+366972 9138 388 -19.8 0.196 6.616 0.347 0.351 0.566
+373363 9291 397 -19.8 0.191 8.024 0.236 0.269 0.545
+379756 9451 404 -19.8 0.627 2.363 0.312 0.231 0.296
+386147 9611 413 -19.9 0.862 0.833 0.432 0.271 0.163
+391900 9755 420 -19.9 0.595 1.153 0.461 0.318 0.657
+397977 9911 423 -19.9 0.446 2.833 0.211 0.219 0.871
+403410 10045 430 -19.9 0.440 2.630 0.210 0.210 0.880
+408844 10181 436 -19.9 0.397 3.174 0.221 0.261 0.880
+414921 10331 439 -19.9 0.512 1.747 0.270 0.272 0.876
+421313 10493 447 -19.9 0.562 1.431 0.277 0.277 0.886
+"""
+
+
+def recorded(table: str) -> list[Record]:
+    """The records of such a table."""
+    records = []
+    for line in table.strip().splitlines():
+        steps, updates, games, *values = line.split()
+        named = dict(zip(COLUMNS, map(float, values), strict=True))
+        records.append(Record(int(steps), 0, int(updates), int(games), 0.0, named))
+    return records
+
+
+class Feeder:
+    """Gives a diagnosis one record after the other."""
+
+    def __init__(self, *, agent_steps: int = 10 * WARM_UP_STEPS, updates: int = 100) -> None:
+        self.diagnosis = Diagnosis()
+        self.steps, self.updates, self.per_record = agent_steps, 5000, updates
+
+    def feed(self, metric: str, *values: float, games: int = 0) -> list[Finding]:
+        findings = []
+        for value in values:
+            self.updates += self.per_record
+            record = Record(self.steps, 0, self.updates, games, 0.0, {metric: value})
+            findings += self.diagnosis.add(record)
+        return findings
+
+
+def test_a_metric_that_leaves_its_range_and_stays_outside_is_reported_once() -> None:
+    feeder = Feeder()
+    assert feeder.feed(KL, *[0.1] * 9, *[0.9] * (PATIENCE_RECORDS - 1)) == []
+    (finding,) = feeder.feed(KL, 0.912)
+    assert finding.metric == KL
+    assert finding.agent_steps == feeder.steps
+    assert str(finding).startswith(f"{KL} is 0.912 (healthy: below 0.7): replay is too old")
+    assert "capacity or the sample_ratio of 'standard' in --replay_parameters" in str(finding)
+    assert feeder.feed(KL, *[0.9] * 50) == []
+
+
+def test_it_is_reported_again_only_after_it_has_recovered() -> None:
+    feeder = Feeder()
+    bad = [0.9] * PATIENCE_RECORDS
+    assert len(feeder.feed(KL, *bad)) == 1
+    # Too short to be a recovery.
+    assert feeder.feed(KL, *[0.1] * (PATIENCE_RECORDS - 1), *bad, *bad) == []
+    assert feeder.feed(KL, *[0.1] * PATIENCE_RECORDS) == []
+    assert len(feeder.feed(KL, *bad)) == 1
+
+
+def test_noise_is_not_reported() -> None:
+    assert Feeder().feed(KL, *[0.9, 0.9, 0.1] * 20) == []
+
+
+def test_where_each_update_has_a_record_patience_is_counted_in_updates() -> None:
+    feeder = Feeder(updates=1)
+    assert feeder.feed(KL, *[0.9] * PATIENCE_UPDATES) == []
+    assert len(feeder.feed(KL, 0.9)) == 1
+
+
+def test_nothing_is_said_during_the_warm_up() -> None:
+    assert Feeder(agent_steps=WARM_UP_STEPS - 1).feed(KL, *[0.9] * 50) == []
+    assert Feeder(agent_steps=WARM_UP_STEPS).feed(KL, *[0.9] * 50) != []
+
+
+def test_a_record_without_the_metric_changes_nothing() -> None:
+    feeder = Feeder()
+    findings = []
+    for _ in range(PATIENCE_RECORDS):
+        findings += feeder.feed(KL, 0.9) + feeder.feed("loss/total", 1e9)
+    assert [finding.metric for finding in findings] == [KL]
+
+
+@pytest.mark.parametrize("wanted", RANGES, ids=lambda wanted: wanted.metric)
+def test_each_limit_of_each_range_gives_a_finding_with_its_own_cause(wanted) -> None:  # type: ignore[no-untyped-def]
+    metric = wanted.metric.replace("/queue*/", "/queue_2/").replace("/*/", "/elite/")
+    metric = metric.replace("_*", "_0")
+    assert check_declared(metric)
+    if wanted.above_start:
+        return
+    for limit, direction, cause in ((wanted.low, -1, "too_low"), (wanted.high, 1, "too_high")):
+        text = getattr(wanted, cause)
+        assert bool(text) == (limit is not None)
+        if limit is None:
+            continue
+        margin = 1e-6 * abs(limit)
+        inside = Feeder().feed(metric, *[limit - direction * margin] * 20)
+        outside = Feeder().feed(metric, *[limit + direction * margin] * 20)
+        assert inside == []
+        assert [finding.cause for finding in outside] == [text.format(buffer="elite")]
+
+
+def test_new_data_is_held_to_a_closer_range_than_replayed_data() -> None:
+    far = [0.3] * 20
+    assert Feeder().feed(KL, *far) == []
+    (finding,) = Feeder().feed("replay/queue/kl_behaviour_target", *far)
+    assert "one lag" in finding.cause
+
+
+def test_a_run_whose_return_is_where_it_began_is_told_so() -> None:
+    feeder = Feeder()
+    feeder.feed(RETURN, -20.3, games=120)
+    assert feeder.feed(RETURN, *[-20.5] * 20, games=JUDGED_GAMES - 1) == []
+    (finding,) = feeder.feed(RETURN, *[-20.5] * 20, games=JUDGED_GAMES)
+    assert finding.healthy == "above -20.3, its start"
+    risen = Feeder()
+    risen.feed(RETURN, -20.3, games=120)
+    assert risen.feed(RETURN, *[-20.2] * 20, games=JUDGED_GAMES) == []
+
+
+def test_a_run_whose_beginning_was_not_seen_is_not_judged_by_it() -> None:
+    feeder = Feeder()  # resumed into another folder, with a policy that has learned all there is
+    assert feeder.feed(RETURN, *[21.0] * 50, games=5000) == []
+
+
+def test_a_run_that_learns_is_met_with_silence() -> None:
+    diagnosis = Diagnosis()
+    # Three times each: the longest time that this run's KL was outside was three records.
+    records = [record for record in recorded(LEARNS) for _ in range(3)]
+    assert [finding for record in records for finding in diagnosis.add(record)] == []
+
+
+def test_a_run_whose_policy_runs_away_from_its_replay_is_told_so() -> None:
+    diagnosis = Diagnosis()
+    found = [finding for record in recorded(RUNS_AWAY) for finding in diagnosis.add(record)]
+    assert [finding.metric for finding in found] == [KL, "vtrace/ess"]
+
+
+def test_the_causes_name_flags_that_exist() -> None:
+    named = set()
+    for wanted in RANGES:
+        for text in (wanted.too_low, wanted.too_high):
+            flags = re.findall(r"--([A-Za-z_]+)", text)
+            assert flags or not text, f"{wanted.metric}: what to turn?"
+            named |= set(flags)
+    assert named <= set(Flags.model_fields)
+
+
+def test_ranges_are_in_words() -> None:
+    assert healthy_text("replay/ratio") == "below 16"
+    assert healthy_text("vtrace/rho_mean") == "0.8 to 1.25"
+    assert healthy_text("vtrace/ess") == "above 0.4"
+    assert healthy_text("loss/total") == ""

@@ -1,0 +1,232 @@
+"""The protocol of mailbox and bell within one process, and with peers that are killed."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from core.errors import Closed, ShapeError, TransportError
+from core.spec import EnvSpec
+from tests.transport import programs
+from tests.transport.programs import TIMEOUT_S
+from transport.mailbox import Bell, Mailbox, Turn
+
+SPAWN = multiprocessing.get_context("spawn")
+SIZES = (3, 2)
+SPEC = EnvSpec(
+    env_id="Test-v0",
+    frame_shape=(1, 4, 5),
+    frame_dtype="uint8",
+    frames_stacked=2,
+    action_meanings=("A", "B", "C"),
+    action_repeat=1,
+)
+
+
+def make_box(feature_count: int = 0, sizes=SIZES) -> tuple[Mailbox, Bell]:
+    doorbell = Bell()
+    return Mailbox(SPEC, sizes, feature_count, doorbell), doorbell
+
+
+def stacks_of(group: int, number: int) -> np.ndarray:
+    """Observations that no other question has."""
+    draw = np.random.default_rng([group, number])
+    return draw.integers(0, 256, (SIZES[group], 2, 1, 4, 5), np.uint8)
+
+
+class Protocol(RuleBasedStateMachine):
+    """Worker and server in any order, against a model of who asked what."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.box, self.doorbell = make_box(feature_count=7)
+        self.open: dict[int, int] = {}  # group -> number of its open question
+        self.answered: dict[int, int] = {}
+        self.number = 0
+
+    @rule(group=st.sampled_from([0, 1]))
+    def post(self, group):
+        self.number += 1
+        stacks = stacks_of(group, self.number)
+        if group in self.open:
+            with pytest.raises(TransportError, match="turn of the server, expected the worker"):
+                self.box.post(group, stacks)
+            return
+        self.box.post(group, stacks)
+        stacks[...] = 0  # the caller may reuse it
+        self.open[group] = self.number
+        self.answered.pop(group, None)
+        assert self.doorbell.wait(0.0)
+
+    @rule(group=st.sampled_from([0, 1]))
+    def answer(self, group):
+        if group not in self.open:
+            with pytest.raises(TransportError, match="turn of the worker, expected the server"):
+                self.box.answer(group)
+            return
+        number = self.open.pop(group)
+        letter = self.box.letter(group)
+        np.testing.assert_array_equal(letter.stacks, stacks_of(group, number))
+        for field in (letter.action, letter.params, letter.value, letter.version, letter.features):
+            field[...] = number
+        self.box.answer(group)
+        self.answered[group] = number
+
+    @precondition(lambda self: self.answered)
+    @rule()
+    def read(self):
+        for group, number in self.answered.items():
+            assert self.box.wait(group, 0.0)
+            letter = self.box.letter(group)
+            shapes = [letter.action.shape, letter.params.shape, letter.features.shape]
+            assert shapes == [(SIZES[group],), (SIZES[group], 3), (SIZES[group], 7)]
+            for field in (letter.action, letter.params, letter.value, letter.features):
+                assert (field == number).all()
+            assert letter.version.tolist() == [number]
+
+    @invariant()
+    def the_turns_are_those_of_the_model(self):
+        assert self.box.asked() == sorted(self.open)
+        for group in range(len(SIZES)):
+            turn = Turn.SERVER if group in self.open else Turn.WORKER
+            assert self.box.turn(group) == turn
+            assert self.box.wait(group, 0.0) == (turn == Turn.WORKER)
+
+
+Protocol.TestCase.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
+TestProtocol = Protocol.TestCase
+
+
+def test_observations_of_another_shape_are_refused():
+    box, _ = make_box()
+    with pytest.raises(ShapeError, match="stacks has shape .2,.*expected .3,"):
+        box.post(0, stacks_of(1, 0))
+
+
+def test_without_features_a_letter_has_none():
+    box, _ = make_box()
+    assert box.letter(0).features is None
+
+
+def test_a_bell_remembers_that_it_rang_and_forgets_it_when_it_was_heard():
+    bell = Bell()
+    assert not bell.wait(0.0)
+    for _ in range(3):
+        bell.ring()
+    assert bell.wait(TIMEOUT_S)
+    assert not bell.wait(0.0)
+
+
+def test_ringing_for_ever_never_blocks():
+    bell = Bell()
+    for _ in range(100_000):  # more than a pipe holds
+        bell.ring()
+    assert bell.wait(TIMEOUT_S)
+
+
+def test_whoever_waits_is_woken_by_the_answer():
+    box, doorbell = make_box()
+
+    def serve() -> None:
+        assert doorbell.wait(TIMEOUT_S)
+        box.answer(0)
+
+    box.post(0, stacks_of(0, 0))
+    thread = threading.Thread(target=serve)
+    began = time.monotonic()
+    thread.start()
+    assert box.wait(0, TIMEOUT_S)
+    assert (
+        time.monotonic() - began < TIMEOUT_S / 2
+    )  # woken, rather than come to the end of its time
+    thread.join(TIMEOUT_S)
+    assert not thread.is_alive()
+
+
+def test_a_wait_ends_after_its_time_also_when_another_group_is_answered():
+    box, _ = make_box()
+    for group in (0, 1):
+        box.post(group, stacks_of(group, 0))
+    box.answer(1)  # rings, but not for group 0
+    assert not box.wait(0, 0.02)
+
+
+def test_a_wait_ends_when_the_other_side_hangs_up():
+    box, doorbell = make_box()
+    box.post(0, stacks_of(0, 0))
+    for listen in (lambda: box.wait(0, TIMEOUT_S), lambda: doorbell.wait(TIMEOUT_S)):
+        ours, theirs = multiprocessing.Pipe()
+        box.hang_up_with(ours.fileno())
+        doorbell.hang_up_with(ours.fileno())
+        theirs.close()
+        with pytest.raises(Closed, match="is gone, or wants it to stop"):
+            listen()
+        ours.close()
+
+
+def test_a_mailbox_travels_only_to_a_child_that_is_being_spawned():
+    with pytest.raises(RuntimeError, match="inheritance"):
+        pickle.dumps(make_box()[0])
+
+
+@pytest.mark.process
+def test_a_successor_of_a_killed_server_finds_the_open_questions():
+    """The first server is killed between reading and answering; nothing is lost."""
+    box, doorbell = make_box()
+    rounds = 20
+    for life, program in enumerate((programs.read_questions_and_die, programs.add_up)):
+        server = SPAWN.Process(target=program, args=(box, doorbell, 2 * rounds), daemon=True)
+        server.start()
+        if life == 0:
+            for group in (0, 1):
+                box.post(group, stacks_of(group, 0))
+            server.join(TIMEOUT_S)
+            assert server.exitcode == -signal.SIGKILL
+            assert box.asked() == [0, 1]
+    for number in range(rounds):
+        for group in (0, 1):
+            assert box.wait(group, TIMEOUT_S)
+            expected = stacks_of(group, number).sum((1, 2, 3, 4), np.int64)
+            np.testing.assert_array_equal(box.letter(group).action, expected)
+            if number + 1 < rounds:
+                box.post(group, stacks_of(group, number + 1))
+    server.join(TIMEOUT_S)
+    assert server.exitcode == 0
+
+
+@pytest.mark.process
+def test_a_successor_of_a_killed_worker_waits_for_the_last_answer():
+    box, doorbell = make_box()
+    worker = SPAWN.Process(target=programs.ask_and_die, args=(box, stacks_of(0, 5)), daemon=True)
+    worker.start()
+    worker.join(TIMEOUT_S)
+    assert worker.exitcode == -signal.SIGKILL
+    assert box.asked() == [0]
+    assert doorbell.wait(TIMEOUT_S)
+    np.testing.assert_array_equal(box.letter(0).stacks, stacks_of(0, 5))
+    assert not box.wait(0, 0.0)
+    box.answer(0)
+    box.post(0, stacks_of(0, 6))
+    np.testing.assert_array_equal(box.letter(0).stacks, stacks_of(0, 6))
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc")
+def test_memory_and_pipes_are_given_back_without_close():
+    import gc
+
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        make_box()
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) == before

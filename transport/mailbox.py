@@ -1,0 +1,257 @@
+"""Mailbox: how a worker asks the inference server for actions, and gets them.
+
+Observations and answers lie in shared memory; only one byte travels, to wake whoever waits. A
+worker asks for one group of its environments at a time, so that it can step the others meanwhile:
+
+    worker                                      server
+    box.post(0, stacks)        -- doorbell -->  doorbell.wait(timeout_s)
+    ... steps group 1 ...                       box.asked() -> [0]; letter = box.letter(0)
+                                                ... reads letter.stacks, writes the rest ...
+    box.wait(0, timeout_s)     <--- bell -----  box.answer(0)
+    letter = box.letter(0)
+
+No lock is shared, and what lies in the memory says alone what is to be done. So whoever dies, at
+whichever byte, can be replaced by a process that is handed the same mailbox: a successor of the
+server finds the questions that are open, a successor of the worker waits for the last answer.
+
+The readers are `RemoteActor` and `InferenceServer` of agent/inference_server.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import select
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from multiprocessing import context
+from typing import Any
+
+import numpy as np
+
+from core.errors import Closed, ShapeError, TransportError
+from core.spec import EnvSpec
+from core.unroll import ALIGNMENT_BYTES
+from transport.shared import SharedBlock, memory_fence, whole_pages
+
+
+class Bell:
+    """A pipe that wakes one listener; any number of processes may ring. Its bytes say nothing.
+
+    A full pipe is a bell that rings already, so ringing never blocks, and one byte is never half
+    written. Hand it to children as an argument of their `Process`.
+    """
+
+    def __init__(self) -> None:
+        """Make the pipe."""
+        self._ear, self._button = multiprocessing.Pipe(duplex=False)
+        for end in (self._ear, self._button):
+            os.set_blocking(end.fileno(), False)
+        self._listen()
+
+    def _listen(self) -> None:
+        self._poll = select.poll()
+        self._poll.register(self._ear.fileno(), select.POLLIN)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Travel to a child without the poll object, which belongs to one process."""
+        context.assert_spawning(self)
+        return {"_ear": self._ear, "_button": self._button}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._listen()
+
+    def hang_up_with(self, file: int) -> None:
+        """From now on `wait` raises Closed as soon as this descriptor has an end of file."""
+        self._poll.register(file, select.POLLIN)
+
+    def ring(self) -> None:
+        """Wake the listener, now or when it waits next."""
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._button.fileno(), b"\0")
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until it rings; return whether it did. Look at the shared memory in any case.
+
+        Raises:
+          Closed: the process whose end `hang_up_with` watches for is gone.
+        """
+        ear, rang = self._ear.fileno(), False
+        for file, _ in self._poll.poll(timeout_s * 1000):
+            if file != ear:
+                raise Closed("the process that started this one is gone, or wants it to stop.")
+            os.read(ear, 4096)
+            rang = True
+        return rang
+
+
+class Turn(IntEnum):
+    """Who owns a group's letter: who may read and write it."""
+
+    WORKER = 0  # the answer has come (or nothing was ever asked)
+    SERVER = 1  # a question is open
+
+
+@dataclass(frozen=True)
+class Letter:
+    """Views of what lies in the shared memory for a group of n environments."""
+
+    stacks: np.ndarray  # [n, S, *frame_shape] uint8 or float32, the question
+    action: np.ndarray  # [n] int64
+    params: np.ndarray  # [n, A] float32, logits
+    value: np.ndarray  # [n] float32, unnormalised
+    version: np.ndarray  # [1] int64, learner updates in the weights that acted
+    features: np.ndarray | None  # [n, F] float16, if unrolls carry features
+
+
+class Mailbox:
+    """The letters of one worker, one for each group of its environments.
+
+    The turn of a group is one byte, never half written. WORKER -> SERVER is a move of the worker,
+    SERVER -> WORKER of the server; an illegal move raises TransportError.
+    """
+
+    def __init__(
+        self, env_spec: EnvSpec, group_sizes: Sequence[int], feature_count: int, doorbell: Bell
+    ) -> None:
+        """Allocate the memory; every group is the worker's turn.
+
+        Args:
+          env_spec: gives the shape of observations and the number of actions.
+          group_sizes: environments of each group.
+          feature_count: F, or 0 to leave features out.
+          doorbell: of the server; all workers ring the same one.
+        """
+        self.group_sizes = tuple(group_sizes)
+        self._env_spec = env_spec
+        self._feature_count = feature_count
+        self._doorbell = doorbell
+        self._bell = Bell()
+        sizes = [self._layout(count)[1] for count in self.group_sizes]
+        self._starts = [whole_pages(self._turns_nbytes)]
+        for size in sizes:
+            self._starts.append(self._starts[-1] + whole_pages(size))
+        self._shared = SharedBlock(self._starts[-1], "mailbox")
+        self._map()
+
+    @property
+    def _turns_nbytes(self) -> int:
+        return len(self.group_sizes) * ALIGNMENT_BYTES  # one cache line each
+
+    def _layout(self, count: int) -> tuple[list[tuple[str, tuple[int, ...], str, int]], int]:
+        """Return ([(name, shape, dtype, offset)], bytes) of the letter of `count` environments."""
+        spec = self._env_spec
+        table: list[tuple[str, tuple[int, ...], str]] = [
+            ("stacks", (count, spec.frames_stacked, *spec.frame_shape), spec.frame_dtype),
+            ("action", (count,), "int64"),
+            ("params", (count, spec.action_count), "float32"),
+            ("value", (count,), "float32"),
+            ("version", (1,), "int64"),
+        ]
+        if self._feature_count:
+            table.append(("features", (count, self._feature_count), "float16"))
+        fields, offset = [], 0
+        for name, shape, dtype in table:
+            fields.append((name, shape, dtype, offset))
+            nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+            offset += -(-nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+        return fields, offset
+
+    def _map(self) -> None:
+        memory = self._shared.array
+        self._turns = memory[: self._turns_nbytes : ALIGNMENT_BYTES]
+        self._letters = []
+        for start, count in zip(self._starts, self.group_sizes, strict=False):
+            views: dict[str, np.ndarray | None] = {"features": None}
+            for name, shape, dtype, offset in self._layout(count)[0]:
+                nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+                flat = memory[start + offset : start + offset + nbytes]
+                views[name] = flat.view(dtype).reshape(shape)
+            self._letters.append(Letter(**views))  # type: ignore[arg-type]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Travel to a child without the views: they are made again over its own mapping."""
+        return {k: v for k, v in self.__dict__.items() if k not in ("_turns", "_letters")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._map()
+
+    # Moves of the worker.
+
+    def post(self, group: int, stacks: np.ndarray) -> None:
+        """Ask for the actions of a group: copy its observations, and WORKER -> SERVER.
+
+        Args:
+          group: index into `group_sizes`.
+          stacks: [n, S, *frame_shape]; the caller may reuse it at once.
+        """
+        letter = self._letters[group]
+        if stacks.shape != letter.stacks.shape:
+            raise ShapeError(
+                f"stacks has shape {stacks.shape}, expected {letter.stacks.shape}: group {group} "
+                "of this mailbox was made for other environments."
+            )
+        self._expect(group, Turn.WORKER)
+        letter.stacks[...] = stacks
+        self._give(group, Turn.SERVER)
+        self._doorbell.ring()
+
+    def wait(self, group: int, timeout_s: float) -> bool:
+        """Wait for the answer of a group; return whether it is the worker's turn.
+
+        Raises:
+          Closed: see `hang_up_with`.
+        """
+        deadline = time.monotonic() + timeout_s
+        while self.turn(group) != Turn.WORKER:
+            remaining_s = deadline - time.monotonic()
+            if remaining_s <= 0:
+                return False
+            self._bell.wait(remaining_s)
+        memory_fence()  # what is read from now on was written before the turn
+        return True
+
+    def hang_up_with(self, file: int) -> None:
+        """From now on `wait` raises Closed as soon as this descriptor has an end of file."""
+        self._bell.hang_up_with(file)
+
+    # Moves of the server.
+
+    def asked(self) -> list[int]:
+        """Return the groups whose actions are wanted."""
+        groups = [g for g in range(len(self.group_sizes)) if self.turn(g) == Turn.SERVER]
+        if groups:
+            memory_fence()
+        return groups
+
+    def answer(self, group: int) -> None:
+        """Hand the letter back, its answer written completely: SERVER -> WORKER."""
+        self._expect(group, Turn.SERVER)
+        self._give(group, Turn.WORKER)
+        self._bell.ring()
+
+    # For both.
+
+    def letter(self, group: int) -> Letter:
+        """Return a group's letter. Only the one whose turn it is may touch it."""
+        return self._letters[group]
+
+    def turn(self, group: int) -> Turn:
+        """Return whose turn it is."""
+        return Turn(int(self._turns[group]))
+
+    def _expect(self, group: int, turn: Turn) -> None:
+        if self.turn(group) != turn:
+            raise TransportError(
+                f"group {group} of the mailbox is the turn of the {self.turn(group).name.lower()}, "
+                f"expected the {turn.name.lower()}: a letter is answered once for each question."
+            )
+
+    def _give(self, group: int, turn: Turn) -> None:
+        memory_fence()  # the letter changes hands with its turn
+        self._turns[group] = turn
