@@ -7,7 +7,7 @@ ARGS ?=
 FAST := not slow and not learning and not chaos
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test test-all check format format-check lint type smoke docs bench docker clean
+.PHONY: help setup train watch test test-all check format format-check lint type smoke docs bench docker clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
@@ -26,6 +26,10 @@ setup: $(VENV)/dev.stamp  ## make .venv and install everything, also what develo
 
 train: $(VENV)/run.stamp  ## train; flags in ARGS, e.g. make train ARGS="--env=CartPole-v1"
 	$(BIN)/python main.py $(ARGS)
+
+# The dummy driver makes a film where there is a display as well.
+watch: $(VENV)/run.stamp  ## film a game of the trained agent in models/pong; flags in ARGS as above
+	SDL_VIDEODRIVER=dummy $(BIN)/python main.py --op_mode=test --load_model_url=models/pong --render=True --test_episode_count=1 $(ARGS)
 
 test: $(VENV)/dev.stamp  ## the fast tests, in parallel and in random order
 	$(BIN)/python -m pytest --numprocesses=auto -m "$(FAST)" $(ARGS)

@@ -3,6 +3,7 @@
     python main.py                                                          train on Pong
     python main.py --op_mode=train_w_load --load_model_url=results/<run>    resume
     python main.py --op_mode=test --load_model_url=results/<run>            play whole games
+    python main.py --op_mode=test --load_model_url=models/pong              the shipped agent
     python main.py --help                                                   every option
 
 Exit status: 0 done, 1 the run failed, 2 the command cannot be honoured (nothing was started),

@@ -70,8 +70,8 @@ class Report:
     def lines(self) -> list[str]:
         """Return what the terminal shows."""
         lines = [
-            f"{self.episodes} games of {self.env}, {self.distinct_games} of them distinct, "
-            f"{self.policy} actions",
+            f"{self.episodes} game{'s' * (self.episodes > 1)} of {self.env}, "
+            f"{self.distinct_games} of them distinct, {self.policy} actions",
             f"  return  mean {self.mean:.2f}  median {self.median:.2f}  std {self.std:.2f}  "
             f"min {self.min:.2f}  max {self.max:.2f}",
         ]
@@ -97,7 +97,6 @@ def evaluate(
     """
     flags = blueprint.flags
     checkpoint.check_spec(blueprint.env_spec)
-    torch.set_num_threads(blueprint.choices.learner_threads)
     steps = int(checkpoint.state["tally"]["agent_steps"])
     show(f"{checkpoint.path}: {steps:,} agent steps")
     show(describe(env_config(flags, testing=True)))
@@ -196,6 +195,8 @@ def _play(
     each_step: Callable[[], None] = lambda: None,
 ) -> None:
     """Play `count` games, the same number (give or take one) in each environment."""
+    # An observation is too little to share: for a single game, two threads take 6 times as long.
+    torch.set_num_threads(min(blueprint.choices.learner_threads, env.num_envs))
     model, block = blueprint.acting_model()
     trained, _ = blueprint.acting_model()
     trained.load_state_dict(checkpoint.state["learner"]["model"])
@@ -253,11 +254,17 @@ def _play_shown(
             _play(blueprint, checkpoint, env, 1, 0, finished, lambda: film.add(env.render()))
     finally:
         env.close()
-    show(f"there is no display here, so the first game was recorded: {video}")
+    show(f"the first game, without a display recorded as a film: {video}")
 
 
 def has_display() -> bool:
-    """Whether a window can be opened."""
+    """Whether a window can be opened, and seen.
+
+    SDL, which draws the windows, has drivers that show nothing (SDL_VIDEODRIVER=dummy): who sets
+    one of them wants no window, on any system.
+    """
+    if os.environ.get("SDL_VIDEODRIVER") in ("dummy", "offscreen"):
+        return False
     if sys.platform in ("win32", "darwin"):
         return True
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

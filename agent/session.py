@@ -11,16 +11,19 @@ import secrets
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import psutil
 import torch
 from rich.logging import RichHandler
 
-from agent.assembly import Blueprint, env_config, replay_configs
+from agent.assembly import Blueprint, build_model, env_config, replay_configs
 from agent.checkpoint import Checkpoint, load
 from agent.evaluator import evaluate
+from agent.model_file import ShippedModel, check_weights, find_model_folder, load_model
 from agent.run_folder import RunFolder, RunLog
+from agent.tally import Tally
 from agent.trainer import INTERRUPTED, Summary, Trainer
 from core.errors import ConfigError, PlatformError
 from metrics.charts import draw_run
@@ -49,7 +52,8 @@ def prepare(argv: Sequence[str]) -> Session:
     loaded: dict[str, Checkpoint] = {}
 
     def stored_flags(url: str) -> Mapping[str, Any]:
-        loaded[url] = load(url)
+        folder = find_model_folder(url)
+        loaded[url] = load(url) if folder is None else load_model(folder)
         flags: dict[str, Any] = loaded[url].state["flags"]
         return flags
 
@@ -61,6 +65,7 @@ def prepare(argv: Sequence[str]) -> Session:
     checkpoint = loaded.get(flags.load_model_url or "") if flags.op_mode != "train" else None
     if checkpoint is not None:
         checkpoint.check_spec(blueprint.env_spec)
+        check_weights(checkpoint, build_model(flags, blueprint.env_spec))
     if flags.op_mode != "test":
         _check_memory(blueprint)
         _check_limits(flags, checkpoint)
@@ -90,8 +95,8 @@ def _check_memory(blueprint: Blueprint) -> None:
 
 
 def _check_limits(flags: Flags, checkpoint: Checkpoint | None) -> None:
-    if checkpoint is None:
-        return
+    if checkpoint is None or isinstance(checkpoint, ShippedModel):
+        return  # a new run: it begins to count at zero
     done = int(checkpoint.state["tally"]["agent_steps"])
     if done >= flags.environment_max_steps:
         raise ConfigError(
@@ -116,7 +121,9 @@ class Session:
 
     def _own_folder(self) -> RunFolder | None:
         """Return the run folder that the checkpoint lies in, if it lies in one."""
-        if self.checkpoint is None or self.checkpoint.path.parent.name != "checkpoints":
+        if self.checkpoint is None or isinstance(self.checkpoint, ShippedModel):
+            return None
+        if self.checkpoint.path.parent.name != "checkpoints":
             return None
         return RunFolder(self.checkpoint.path.parent.parent)
 
@@ -124,6 +131,9 @@ class Session:
         assert self.checkpoint is not None
         folder = self._own_folder()
         output = folder.path if folder else self.checkpoint.path.parent
+        if isinstance(self.checkpoint, ShippedModel):
+            # The folder of a shipped model is a source, perhaps not even writable.
+            output = Path(self.blueprint.flags.results_dir) / output.resolve().name
         try:
             evaluate(self.blueprint, self.checkpoint, output)
         except KeyboardInterrupt:
@@ -165,13 +175,34 @@ class Session:
             sinks.append(console)
         if flags.tensorboard:
             sinks.append(TensorBoardSink(folder.path))
-        trainer = Trainer(self.blueprint, folder, Tee(sinks), self.checkpoint)
+        checkpoint = self.checkpoint
+        if isinstance(checkpoint, ShippedModel):
+            checkpoint = _before_the_first_update(self.blueprint, checkpoint)
+        trainer = Trainer(self.blueprint, folder, Tee(sinks), checkpoint)
         summary = trainer.run()
         folder.write_summary(asdict(summary))
         if flags.charts:
             draw_run(folder.path)
         _log_end(summary, folder)
         return INTERRUPTED if summary.reason == "interrupted" else 0
+
+
+def _before_the_first_update(blueprint: Blueprint, model: ShippedModel) -> Checkpoint:
+    """Return the state of a run that has done nothing yet, but with the weights of `model`.
+
+    The trainer goes on from it as from any checkpoint: counters at zero, a fresh optimiser, empty
+    buffers.
+    """
+    learner = blueprint.learner()
+    learner.model.load_state_dict(model.state["learner"]["model"])
+    tally = Tally(blueprint.env_spec.action_repeat, blueprint.flags.avg_buff_size)
+    state = {
+        "env_spec": blueprint.env_spec.to_dict(),
+        "learner": learner.state_dict(),
+        "replay": blueprint.replay().state_dict(contents=False),
+        "tally": tally.state_dict(),
+    }
+    return Checkpoint(model.path, state)
 
 
 def _console_handler(console: ConsoleSink) -> logging.Handler:
@@ -209,7 +240,13 @@ def _log_start(blueprint: Blueprint, folder: RunFolder, checkpoint: Checkpoint |
         "replay: %s; an unroll of %d steps takes %.0f kB; seed %d",
         buffers, blueprint.schema.unroll_length, blueprint.schema.nbytes / 1e3, flags.seed,
     )  # fmt: skip
-    if checkpoint is not None:
+    if isinstance(checkpoint, ShippedModel):
+        log.info(
+            "a new run that starts from the weights of %s, trained for %s agent steps; counters "
+            "are at zero, the optimiser is fresh",
+            checkpoint.path, f"{checkpoint.state['tally']['agent_steps']:,}",
+        )  # fmt: skip
+    elif checkpoint is not None:
         log.info(
             "resuming %s at %s agent steps",
             checkpoint.path, f"{checkpoint.state['tally']['agent_steps']:,}",

@@ -12,7 +12,7 @@ LAYER = {
     **{"wrappers": 1, "replay": 1, "transport": 1, "metrics": 1},
     **{"agent": 2},
     **{"sequences": 3},
-    **{"main": 4, "multi_train": 4},
+    **{"analysis": 4, "main": 4, "multi_train": 4},
 }
 PROGRAMS = ("main.py", "multi_train.py", "option_flags.py")
 

@@ -138,7 +138,7 @@ def test_every_run_of_every_shipped_sequence_has_valid_flags(name: str) -> None:
 
 
 def test_an_unknown_sequence_lists_those_that_there_are() -> None:
-    with pytest.raises(ConfigError, match="compare_replay, smoke"):
+    with pytest.raises(ConfigError, match="compare_replay, elite_claim, elite_claim_small, smoke"):
         load_plan("no_such_sequence")
 
 

@@ -30,7 +30,14 @@ class AleVector:
     Owns the emulators; what it returns is the caller's. Not thread-safe.
     """
 
-    def __init__(self, spec: EnvSpec, config: EnvConfig, rom_name: str, seeds: Sequence[int]):
+    def __init__(
+        self,
+        spec: EnvSpec,
+        config: EnvConfig,
+        rom_name: str,
+        seeds: Sequence[int],
+        threads: int = 1,
+    ) -> None:
         """Make one emulator per seed.
 
         Args:
@@ -38,6 +45,7 @@ class AleVector:
           config: the rules, with the probability of sticky actions filled in.
           rom_name: name of the ROM as ale-py spells it, e.g. "space_invaders".
           seeds: E root seeds.
+          threads: that step the games; 1 for workers, which are one to a core.
         """
         self.spec = spec
         self.num_envs = len(seeds)
@@ -48,7 +56,7 @@ class AleVector:
         self._env = AtariVectorEnv(
             rom_name,
             self.num_envs,
-            num_threads=1,
+            num_threads=threads,
             frameskip=config.action_repeat,
             maxpool=True,
             stack_num=config.frames_stacked,

@@ -98,6 +98,7 @@ def make_env_vector(
     *,
     restorable: bool = False,
     render_mode: str | None = None,
+    threads: int = 1,
 ) -> EnvVector:
     """Make E environments that are stepped together.
 
@@ -107,6 +108,7 @@ def make_env_vector(
       seeds: E root seeds; equal seeds give equal games with the same backend.
       restorable: make a RestorableEnvVector (with `state_dict`), which needs Gymnasium.
       render_mode: "human" or "rgb_array"; needs Gymnasium.
+      threads: that step them, where the backend can.
 
     Raises:
       ConfigError: if the environment is unknown or not supported, or `seeds` are not E.
@@ -118,7 +120,7 @@ def make_env_vector(
     if backend.name == "ale_vector":
         from wrappers.ale_vector import AleVector  # needs an ale-py built with it
 
-        return AleVector(spec, with_sticky_actions(config), rom_name(config.env_id), seeds)
+        return AleVector(spec, with_sticky_actions(config), rom_name(config.env_id), seeds, threads)
     return GymVector(spec, _env_maker(config, render_mode), seeds, restorable=restorable)
 
 

@@ -1,0 +1,134 @@
+"""Makes a model folder (agent/model_file.py) of a run or of one of its checkpoints.
+
+    python -m agent.export --load_model_url=results/<run> --output=models/pong
+
+The training facts come from the checkpoint and from the run folder that it lies in; a score is
+among them if the checkpoint was tested before (--op_mode=test).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from agent.checkpoint import Checkpoint, load
+from agent.model_file import WEIGHTS, save_model
+from core.errors import PlatformError
+
+TEST_FACTS = (
+    "policy", "episodes", "distinct_games", "mean", "median", "std", "min", "max",
+    "human_normalised",
+)  # fmt: skip
+
+
+def export(url: str, output: Path) -> dict[str, Any]:
+    """Write the model folder `output` of the checkpoint that `url` means; return the facts.
+
+    Args:
+      url: a run folder (its latest checkpoint), its checkpoints folder, or a checkpoint file.
+      output: the model folder, made or written anew.
+
+    Raises:
+      CheckpointError: if there is no sound checkpoint.
+      ConfigError: if the folder cannot be written.
+    """
+    checkpoint = load(url)
+    facts = training_facts(checkpoint)
+    save_model(output, checkpoint.state["learner"]["model"], checkpoint.state["flags"], facts)
+    return facts
+
+
+def training_facts(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return what is known about a checkpoint, as JSON types; None where it is not known.
+
+    `mean_return` is of the raw returns of the last `mean_return_games` whole games in training,
+    `test` is of whole games played with these very weights.
+    """
+    tally, path = checkpoint.state["tally"], checkpoint.path
+    in_run = path.parent.name == "checkpoints"
+    folder = path.parent.parent if in_run else path.parent
+    run = _read_if_there(folder / "run.json")
+    report = _read_if_there(folder / f"test_{path.stem}.json")
+    # A resumed run can reach the same update again with other weights.
+    tested = report.get("agent_steps") == tally["agent_steps"]
+    window = [float(value) for value in tally["games"]["window"]]
+    return {
+        "env_spec": checkpoint.state["env_spec"],
+        "agent_steps": tally["agent_steps"],
+        "updates": tally["updates"],
+        "games": tally["games"]["count"],
+        "training_s": round(tally["wall_s"], 1),
+        "mean_return": sum(window) / len(window) if window else None,
+        "mean_return_games": len(window),
+        "test": {name: report.get(name) for name in TEST_FACTS} if tested else None,
+        "run": folder.resolve().name if in_run else None,
+        "checkpoint": path.name,
+        "commit": run.get("source", {}).get("commit"),
+        "versions": run.get("versions"),
+    }
+
+
+def summary_lines(facts: dict[str, Any], output: Path) -> list[str]:
+    """Return what the terminal shows after an export."""
+    spec, test = facts["env_spec"], facts["test"]
+    size_mb = (output / WEIGHTS).stat().st_size / 1e6
+    lines = [
+        f"{output}: {spec['env_id']}, {facts['agent_steps']:,} agent steps, {facts['updates']:,} "
+        f"updates, weights of {size_mb:.1f} MB"
+    ]
+    if facts["mean_return"] is not None:
+        lines.append(
+            f"  in training: mean return of the last {facts['mean_return_games']} games "
+            f"{facts['mean_return']:.2f}"
+        )
+    if test is None:
+        lines.append("  not tested yet: run --op_mode=test with it, then export again")
+    else:
+        lines.append(
+            f"  tested: {test['episodes']} games, {test['policy']}, mean {test['mean']:.2f}"
+        )
+    return [*lines, f"play: python main.py --op_mode=test --load_model_url={output}"]
+
+
+def main(argv: Sequence[str], show: Callable[[str], None] = print) -> None:
+    """Run the command; a mistake is one message and exit status 2."""
+    parser = argparse.ArgumentParser(
+        prog="python -m agent.export",
+        description="Make a small folder of a trained agent that can be shipped and played, and "
+        "be what a new run starts from.",
+    )
+    parser.add_argument(
+        "--load_model_url",
+        required=True,
+        help="run folder (its latest checkpoint is taken) or checkpoint file",
+    )
+    parser.add_argument(
+        "--output",
+        required=True,
+        type=Path,
+        help="the model folder, e.g. models/pong; made, or written anew",
+    )
+    options = parser.parse_args(argv)
+    try:
+        facts = export(options.load_model_url, options.output)
+    except PlatformError as error:
+        parser.exit(2, f"error: {error}\n")
+    for line in summary_lines(facts, options.output):
+        show(line)
+
+
+def _read_if_there(path: Path) -> dict[str, Any]:
+    """Return a JSON object, or an empty one: these files make a model no better to play."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,51 @@
+"""`python -m analysis <command> ...`: finds the command and hands it the rest of the line.
+
+Each command is a module here with a `main(arguments) -> exit status` that reads its own options.
+It is imported only when it is asked for: one that needs torch does not slow down one that does not.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+from core.errors import ConfigError
+
+COMMANDS = {
+    "compare": "which configuration learned best: table, figure and small CSV files of runs",
+}
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run one command; return its exit status, or 2 for wrong arguments."""
+    if not argv or argv[0] in ("-h", "--help"):
+        print(_usage())
+        return 0 if argv else 2
+    command, *arguments = argv
+    if command not in COMMANDS:
+        print(f"python -m analysis: there is no command {command!r}.\n{_usage()}", file=sys.stderr)
+        return 2
+    try:
+        return int(importlib.import_module(f"analysis.{command}").main(arguments))
+    except ConfigError as error:
+        print(f"python -m analysis {command}: {error}", file=sys.stderr)
+        return 2
+
+
+def _usage() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:{width}}  {about}" for name, about in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: python -m analysis <command> [options]",
+            "",
+            *lines,
+            "",
+            "python -m analysis <command> --help explains a command.",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

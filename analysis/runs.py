@@ -1,0 +1,339 @@
+"""Runs to compare, from wherever they lie: run folders, sequences, or small CSV files in git.
+
+A CSV holds the curve of one run in at most `MAX_ROWS` rows under one comment line that says which
+run it was, so that a table in the documents can be made again from files beside it:
+
+    # {"label": "elite 3", "env": "PongNoFrameskip-v4", "seed": 1, "command": "python main.py ...
+    agent_steps,wall_s,return_mean_100
+    21280,8.827,-21.0
+
+Next to read: analysis/compare.py.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from glob import glob
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from agent.atomic_file import write_text
+from agent.run_folder import RunFolder, safe_name
+from core.errors import ConfigError
+from sequences.curves import Curve, read_curve
+from sequences.runner import STATE_FILE, RunState, SequenceFolder
+
+COLUMNS = ("agent_steps", "wall_s", "return_mean_100")
+MAX_ROWS = 200
+# Flags that say where a run writes, how long it was meant to take or how it is shown: runs that
+# differ in nothing else have one configuration.
+NOT_CONFIGURATION = {
+    *("seed", "env", "op_mode", "load_model_url", "load_optimizer_save", "load_replay"),
+    *("new_run_folder", "results_dir", "training_seconds", "stop_at_mean_return", "debug"),
+    *("save_model_period", "keep_checkpoints", "save_model_every_nsteps", "save_replay"),
+    *("log_interval_s", "basic_verbose", "tensorboard", "charts"),
+    *("test_episode_count", "render", "greedy"),
+}
+
+
+@dataclass(frozen=True)
+class About:
+    """What is known of a run beside its curve; the comment line of its CSV."""
+
+    label: str  # of its configuration; empty until one is chosen
+    env: str
+    seed: int
+    finished: bool  # it came to its own end
+    best: float | None  # best single game
+    command: str
+    commit: str
+    machine: str
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: what it was, how it went, and where that was read."""
+
+    about: About
+    curve: Curve
+    source: Path
+    flags: dict[str, Any]  # empty if it came from a CSV
+
+    @property
+    def csv_name(self) -> str:
+        """Name of the run's CSV: `<label>_<env>_seed<k>.csv`."""
+        about = self.about
+        return f"{safe_name(about.label)}_{safe_name(about.env)}_seed{about.seed}.csv"
+
+
+def find_runs(places: Sequence[str], by: str = "label") -> tuple[list[Run], list[str]]:
+    """Read the runs in some places, each labelled.
+
+    Args:
+      places: each a run folder, the folder of a sequence, a CSV, a folder with any of these below
+        it, or a pattern of such (`results/a*`); `label=place` gives its runs this label.
+      by: "label": the label given, or the group in the sequence, or what the run's flags have that
+        others have not. Else names of flags with commas between: these flags alone.
+
+    Returns:
+      (runs, notes): notes name the runs left out because no game was finished.
+
+    Raises:
+      ConfigError: if a place holds no run, no run has a finished game, or two runs are the same
+        seed of the same configuration.
+    """
+    runs, notes = [], []
+    for place in places:
+        # A path may hold "=" too; one that is there is no label.
+        label, equals, pattern = ("", "", place) if glob(place) else place.rpartition("=")
+        paths = [Path(path) for path in sorted(glob(pattern))]
+        found = [run for path in paths for run in _read(path)]
+        if not found:
+            raise ConfigError(
+                f"{pattern!r} holds no run. Expected a run folder (with metrics.jsonl), the folder "
+                "of a sequence, a CSV that `analysis compare --output` wrote, or a folder or "
+                "pattern of such."
+            )
+        for run in found:
+            if not len(run.curve.agent_steps):
+                notes.append(f"{run.source}: no game was finished.")
+                continue
+            runs.append(_relabelled(run, label) if equals else run)
+    if not runs:
+        raise ConfigError(f"nothing to compare yet: no run has finished a game.\n{notes}")
+    runs = _label_by_replay_and_flags(runs) if by == "label" else _label_by(by.split(","), runs)
+    _check_distinct(runs)
+    return runs, notes
+
+
+def write_csv(run: Run, folder: Path) -> Path:
+    """Write the curve of a run as it is (see `thinned`) to `folder`; return the file."""
+    text = io.StringIO()
+    text.write(f"# {json.dumps(asdict(run.about), ensure_ascii=False)}\n")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    curve = run.curve
+    for steps, wall_s, mean in zip(curve.agent_steps, curve.wall_s, curve.mean_return, strict=True):
+        writer.writerow((int(steps), wall_s, mean))
+    path = folder / run.csv_name
+    write_text(path, text.getvalue())
+    return path
+
+
+def thinned(run: Run, at_steps: float, at_seconds: float) -> Run:
+    """Return the run with at most MAX_ROWS points, exact where scores are taken.
+
+    The points at `at_steps` and `at_seconds`, interpolated, are among them: scores that are read
+    from the CSV are those of the whole curve. Doing it twice changes nothing.
+    """
+    curve = run.curve
+    marks = [
+        (at_steps, float(np.interp(at_steps, curve.agent_steps, curve.wall_s))),
+        (float(np.interp(at_seconds, curve.wall_s, curve.agent_steps)), at_seconds),
+    ]
+    values = [curve.at_steps(at_steps), return_at_seconds(curve, at_seconds)]
+    points = np.stack([curve.agent_steps, curve.wall_s, curve.mean_return], axis=1)
+    extra = _rounded(np.column_stack([marks, values]))
+    near = np.isin(points[:, 0], extra[:, 0]) | np.isin(points[:, 1], extra[:, 1])
+    rest = points[~near]
+    room = MAX_ROWS - len(extra)
+    if len(rest) > room:
+        rest = rest[np.linspace(0, len(rest) - 1, room).round().astype(int)]
+    merged = np.unique(np.concatenate([rest, extra]), axis=0)  # sorted by agent steps
+    return replace(run, curve=_curve(merged, curve.best))
+
+
+def return_at_seconds(curve: Curve, seconds: float) -> float:
+    """Return the mean return after this running time, linear between records."""
+    return float(np.interp(seconds, curve.wall_s, curve.mean_return))
+
+
+def _read(path: Path) -> Iterator[Run]:
+    """Yield every run in or below `path`."""
+    if path.is_file():
+        if path.suffix == ".csv":
+            yield from _read_csv(path)
+    elif (path / STATE_FILE).exists():
+        sequence = SequenceFolder.open(path)
+        for state in sequence.runs:
+            folders = sequence.run_folders(state)
+            if folders:
+                yield _of_sequence(sequence, state, folders)
+    elif (path / "metrics.jsonl").exists():
+        folder = RunFolder(path)
+        about = _about(folder, "", folder.summary_file.exists(), _own_command(folder))
+        yield _run(about, [folder])
+    else:
+        for child in sorted(path.iterdir()):
+            yield from _read(child)
+
+
+def _read_csv(path: Path) -> Iterator[Run]:
+    """Yield the run of a CSV; nothing if the file is a table of another kind."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    if len(lines) < 2 or not lines[0].startswith("# {") or lines[1] != ",".join(COLUMNS):
+        return
+    try:
+        data = json.loads(lines[0][2:])
+        about = About(**{field.name: data[field.name] for field in fields(About)})
+        points = np.array([list(map(float, row)) for row in csv.reader(lines[2:])], np.float64)
+        yield Run(about, _curve(points.reshape(-1, len(COLUMNS)), about.best), path, {})
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"{path} is damaged ({error!r}). Expected a comment line with {{label, env, seed, "
+            f"...}}, then {','.join(COLUMNS)}; write it again with `analysis compare --output`."
+        ) from error
+
+
+def _of_sequence(sequence: SequenceFolder, state: RunState, folders: Sequence[RunFolder]) -> Run:
+    # The game is told apart by env: a grid over games must not make a group of each.
+    label = re.sub(r" ?\benv=\S+", "", state.group).strip() or sequence.name
+    command = ["python", "multi_train.py", f"--sequence={sequence.name}"]
+    if sequence.arguments:
+        command += ["--", *sequence.arguments]
+    finished = state.status == "done"
+    return _run(_about(folders[-1], label, finished, shlex.join(command)), folders)
+
+
+def _run(about: About, folders: Sequence[RunFolder]) -> Run:
+    flags = folders[-1].read_flags()
+    curve = read_curve([folder.metrics_file for folder in folders])
+    if curve is None:
+        return Run(about, _curve(np.empty((0, len(COLUMNS))), None), folders[-1].path, flags)
+    points = np.stack([curve.agent_steps, curve.wall_s, curve.mean_return], axis=1)
+    return Run(replace(about, best=curve.best), _curve(points, curve.best), folders[-1].path, flags)
+
+
+def _about(folder: RunFolder, label: str, finished: bool, command: str) -> About:
+    try:
+        flags = folder.read_flags()
+        info = _read_json(folder.run_file)
+        source, machine = info.get("source", {}), info.get("machine", {})
+        parts = [machine.get("cpu", "unknown processor"), f"{machine.get('cores_usable')} cores"]
+        commit = str(source.get("commit") or "unknown")[:12]
+        return About(
+            label=label,
+            env=flags["env"],
+            seed=int(flags["seed"]),
+            finished=finished,
+            best=None,
+            command=command,
+            commit=commit + (" with changes" if source.get("dirty") else ""),
+            machine=", ".join(parts + machine.get("gpus", [])),
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"{folder.path} has metrics.jsonl, but its flags.json or run.json cannot be read "
+            f"({error!r}). Leave the folder out, or restore the file."
+        ) from error
+
+
+def _own_command(folder: RunFolder) -> str:
+    """Return the command that made a run, without where it wrote; the seed is left open."""
+    given = _read_json(folder.run_file).get("command_line", [])[1:]
+    kept = [x for x in given if not x.startswith(("--results_dir", "--seed"))]
+    return shlex.join(["python", "main.py", *kept]) + " --seed=<seed>"
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    return data
+
+
+def _rounded(points: np.ndarray) -> np.ndarray:
+    """Round `[n, 3]` points as they are written: whole steps, ms, four digits of return."""
+    return np.stack([points[:, 0].round(), points[:, 1].round(3), points[:, 2].round(4)], axis=1)
+
+
+def _curve(points: np.ndarray, best: float | None) -> Curve:
+    """Make a curve of `[n, 3]` points, rounded; steps and time strictly increase after it."""
+    points = _rounded(points)
+    kept: list[np.ndarray] = []
+    for point in points:
+        if not kept or (point[0] > kept[-1][0] and point[1] > kept[-1][1]):
+            kept.append(point)
+    columns = np.array(kept, np.float64).reshape(-1, len(COLUMNS)).T
+    return Curve(columns[0], columns[1], columns[2], best)
+
+
+def _relabelled(run: Run, label: str) -> Run:
+    return replace(run, about=replace(run.about, label=label))
+
+
+def _label_by(names: Sequence[str], runs: Sequence[Run]) -> list[Run]:
+    """Label runs by the values of some flags."""
+    labelled = []
+    for run in runs:
+        missing = [name for name in names if name not in run.flags]
+        if missing:
+            raise ConfigError(
+                f"--by={','.join(names)}: {run.source} has no flag {missing[0]!r}. Give names that "
+                "`python main.py --help` lists; runs read from CSV files have only a label."
+            )
+        text = " ".join(f"{name}={_short(run.flags[name])}" for name in names)
+        labelled.append(_relabelled(run, text))
+    return labelled
+
+
+def _label_by_replay_and_flags(runs: Sequence[Run]) -> list[Run]:
+    """Label the runs that have no label yet by their replay, and by flags that tell them apart.
+
+    Flags are compared within an environment: each kind of environment has presets of its own.
+    """
+    unnamed = [run for run in runs if not run.about.label]
+    varying = set()
+    first: dict[tuple[str, str], str] = {}
+    for run in unnamed:
+        for name in run.flags.keys() - NOT_CONFIGURATION:
+            value = json.dumps(run.flags[name], sort_keys=True)
+            if first.setdefault((run.about.env, name), value) != value:
+                varying.add(name)
+    varying.discard("replay_parameters")  # always said, in short form
+    buffers = [buffer for run in unnamed for buffer in run.flags.get("replay_parameters", [])]
+    labelled = []
+    for run in runs:
+        if not run.about.label:
+            replay = [_buffer_text(b, buffers) for b in run.flags.get("replay_parameters", [])]
+            parts = [" + ".join(replay)]
+            parts += [f"{name}={_short(run.flags.get(name))}" for name in sorted(varying)]
+            run = _relabelled(run, " ".join(parts).strip() or "run")
+        labelled.append(run)
+    return labelled
+
+
+def _buffer_text(buffer: dict[str, Any], others: Sequence[dict[str, Any]]) -> str:
+    """Name a buffer by its kind, and by the keys in which those of its kind differ."""
+    kind = [other for other in others if other.get("type") == buffer.get("type")]
+    keys = [key for key in buffer if any(other.get(key) != buffer[key] for other in kind)]
+    return " ".join([str(buffer.get("type")), *(f"{key}={_short(buffer[key])}" for key in keys)])
+
+
+def _short(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _check_distinct(runs: Sequence[Run]) -> None:
+    """Refuse two runs that would be counted as two seeds, or would share a file."""
+    seen: dict[str, Run] = {}
+    for run in runs:
+        other = seen.setdefault(run.csv_name, run)
+        if other is run:
+            continue
+        if other.about.label != run.about.label:
+            raise ConfigError(
+                f"{other.about.label!r} and {run.about.label!r} would both be written to "
+                f"{run.csv_name}: give shorter labels, --runs='name=folder,other name=folder'."
+            )
+        raise ConfigError(
+            f"{other.source} and {run.source} are both seed {run.about.seed} of "
+            f"{run.about.label!r} in {run.about.env}, so they are not two independent runs. "
+            "Leave one out, or tell them apart: --runs='name=folder,other name=folder'."
+        )

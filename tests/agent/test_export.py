@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.assembly import Blueprint
+from agent.checkpoint import CheckpointWriter, load
+from agent.evaluator import evaluate
+from agent.export import export, main
+from agent.model_file import load_model
+from agent.run_folder import RunFolder
+from agent.tally import Tally
+from core.episode import EpisodeEnd
+from core.errors import CheckpointError
+from tests.agent.runs import make_blueprint
+
+RETURNS = [1.0, 2.0, 6.0]
+UPDATES, STEPS = 7, 140
+
+
+@pytest.fixture
+def blueprint() -> Blueprint:
+    return make_blueprint(test_episode_count=4)
+
+
+@pytest.fixture
+def run(tmp_path: Path, blueprint: Blueprint) -> Path:
+    """A run folder with one checkpoint, as the trainer leaves it."""
+    folder = RunFolder.create(tmp_path / "results", "Counting")
+    tally = Tally(action_repeat=1, window=2)
+    tally.agent_steps, tally.updates = STEPS, UPDATES
+    for value in RETURNS:
+        tally.book_game(EpisodeEnd(0, value, 5, 5))
+    state = {
+        "flags": blueprint.flags.to_json(),
+        "env_spec": blueprint.env_spec.to_dict(),
+        "learner": blueprint.learner().state_dict(),
+        "tally": tally.state_dict(),
+    }
+    CheckpointWriter(folder.checkpoints).save(state, updates=UPDATES, agent_steps=STEPS)
+    folder.write_run_info(["main.py"])
+    return folder.path
+
+
+def fingerprints(folder: Path) -> list[str]:
+    with next(folder.glob("test_*.csv")).open() as file:
+        return [row["fingerprint"] for row in csv.DictReader(file)]
+
+
+def silent(line: str) -> None:
+    """Show nothing."""
+
+
+def test_the_facts_are_those_of_the_run(run: Path, tmp_path: Path) -> None:
+    facts = export(str(run), tmp_path / "models" / "counting")
+    written = json.loads((tmp_path / "models" / "counting" / "model.json").read_text("utf-8"))
+    assert written.items() >= json.loads(json.dumps(facts)).items()
+    assert (written["agent_steps"], written["updates"], written["games"]) == (STEPS, UPDATES, 3)
+    assert (written["mean_return"], written["mean_return_games"]) == (4.0, 2)  # the window's
+    assert written["env_spec"]["env_id"] == "tests.fakes:tests/Counting-v0"
+    assert len(written["env_spec"]["action_meanings"]) == 3
+    assert (written["run"], written["checkpoint"]) == (run.name, "update_000000007.pt")
+    assert written["versions"] == json.loads((run / "run.json").read_text("utf-8"))["versions"]
+    assert written["test"] is None
+    weights = (tmp_path / "models" / "counting" / "model.safetensors").read_bytes()
+    assert written["sha256"] == hashlib.sha256(weights).hexdigest()
+    assert str(tmp_path) not in json.dumps(written), "a path of this machine"
+
+
+def test_the_exported_agent_plays_the_very_games_of_the_checkpoint(
+    run: Path, tmp_path: Path, blueprint: Blueprint
+) -> None:
+    model = tmp_path / "counting"
+    export(str(run), model)
+    evaluate(blueprint, load(run), tmp_path / "a", show=silent)
+    evaluate(blueprint, load_model(model), tmp_path / "b", show=silent)
+    games = fingerprints(tmp_path / "a")
+    assert len(set(games)) == 4
+    assert fingerprints(tmp_path / "b") == games
+    report: dict[str, Any] = json.loads((tmp_path / "b" / "test_model.json").read_text("utf-8"))
+    assert report["agent_steps"] == STEPS
+
+
+def test_a_score_is_shipped_if_these_very_weights_were_tested(
+    run: Path, tmp_path: Path, blueprint: Blueprint
+) -> None:
+    evaluate(blueprint, load(run), run, show=silent)
+    report_file = run / "test_update_000000007.json"
+    report = json.loads(report_file.read_text("utf-8"))
+    test = export(str(run), tmp_path / "counting")["test"]
+    assert test["episodes"] == 4
+    assert test["mean"] == report["mean"]
+    assert test["policy"] == "sampled"
+    # The same update of a run that was resumed from before it: other weights.
+    report_file.write_text(json.dumps({**report, "agent_steps": STEPS + 1}))
+    assert export(str(run), tmp_path / "counting")["test"] is None
+
+
+def test_a_checkpoint_that_was_moved_away_from_its_run_can_be_shipped(
+    run: Path, tmp_path: Path
+) -> None:
+    moved = tmp_path / "elsewhere" / "agent.pt"
+    moved.parent.mkdir()
+    (run / "checkpoints" / "update_000000007.pt").rename(moved)
+    facts = export(str(moved), tmp_path / "counting")
+    assert (facts["run"], facts["commit"], facts["versions"]) == (None, None, None)
+    assert load_model(tmp_path / "counting").state["tally"]["updates"] == UPDATES
+
+
+def test_the_command_says_what_it_made_and_how_to_play_it(run: Path, tmp_path: Path) -> None:
+    lines: list[str] = []
+    show: Callable[[str], None] = lines.append
+    main([f"--load_model_url={run}", f"--output={tmp_path / 'counting'}"], show)
+    text = "\n".join(lines)
+    assert "140 agent steps, 7 updates" in text
+    assert "mean return of the last 2 games 4.00" in text
+    assert "not tested yet" in text
+    assert f"--op_mode=test --load_model_url={tmp_path / 'counting'}" in text
+
+
+def test_a_mistake_is_one_message_and_status_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(CheckpointError):
+        export(str(tmp_path / "nowhere"), tmp_path / "counting")
+    with pytest.raises(SystemExit) as exit_:
+        main([f"--load_model_url={tmp_path / 'nowhere'}", f"--output={tmp_path / 'counting'}"])
+    assert exit_.value.code == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert "nowhere does not exist" in error
+    assert not (tmp_path / "counting").exists()

@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from agent.model_file import (
+    FACTS,
+    FLAGS,
+    WEIGHTS,
+    ShippedModel,
+    check_weights,
+    find_model_folder,
+    load_model,
+    save_model,
+)
+from core.errors import CheckpointError, ConfigError
+from tests.agent.builders import make_small_model, make_spec
+
+FLAG_VALUES = {"env": "Test-v0", "seed": 3, "results_dir": "/home/me", "device": "cuda"}
+
+
+def facts() -> dict[str, Any]:
+    return {"env_spec": make_spec().to_dict(), "agent_steps": 1234, "updates": 56}
+
+
+def write(folder: Path, seed: int = 5) -> dict[str, torch.Tensor]:
+    weights = make_small_model(popart=True, seed=seed).state_dict()
+    save_model(folder, weights, FLAG_VALUES, facts())
+    return weights
+
+
+def change(path: Path, **values: object) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), **values}), "utf-8")
+
+
+def vouch_for(folder: Path) -> None:
+    """Make the facts agree with whatever bytes the weights are."""
+    change(folder / FACTS, sha256=hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest())
+
+
+# --- what is stored ----------------------------------------------------------------------------
+
+
+def test_a_model_comes_back_bit_for_bit_with_its_flags_and_counters(tmp_path: Path) -> None:
+    weights = write(tmp_path / "pong")
+    model = load_model(tmp_path / "pong")
+    assert isinstance(model, ShippedModel)
+    assert model.path == tmp_path / "pong" / WEIGHTS
+    loaded = model.state["learner"]["model"]
+    assert set(loaded) == set(weights)
+    for name, tensor in weights.items():
+        assert loaded[name].dtype == tensor.dtype
+        assert torch.equal(loaded[name], tensor), name
+    assert model.state["tally"] == {"agent_steps": 1234, "updates": 56}
+    assert model.state["env_spec"] == make_spec().to_dict()
+    model.check_spec(make_spec())
+    assert model.load_replay() is None
+
+
+def test_what_is_about_the_machine_of_the_run_stays_there(tmp_path: Path) -> None:
+    write(tmp_path)
+    assert json.loads((tmp_path / FLAGS).read_text("utf-8")) == {"env": "Test-v0", "seed": 3}
+    assert load_model(tmp_path).state["flags"] == {"env": "Test-v0", "seed": 3}
+
+
+def test_the_weights_are_an_ordinary_safetensors_file_of_little_more_than_its_tensors(
+    tmp_path: Path,
+) -> None:
+    weights = write(tmp_path)
+    assert set(load_file(tmp_path / WEIGHTS)) == set(weights)
+    nbytes = sum(tensor.numel() * tensor.element_size() for tensor in weights.values())
+    assert nbytes < (tmp_path / WEIGHTS).stat().st_size < nbytes + 4096
+
+
+def test_weights_in_nhwc_order_are_stored(tmp_path: Path) -> None:
+    kernel = torch.arange(2 * 3 * 4 * 4.0).view(2, 3, 4, 4)
+    nhwc = kernel.to(memory_format=torch.channels_last)
+    save_model(tmp_path, {"kernel": nhwc}, FLAG_VALUES, facts())
+    assert torch.equal(load_model(tmp_path).state["learner"]["model"]["kernel"], kernel)
+
+
+def test_a_model_folder_can_be_written_anew_but_the_folder_of_a_run_cannot(tmp_path: Path) -> None:
+    write(tmp_path / "pong", seed=1)
+    weights = write(tmp_path / "pong", seed=2)
+    loaded = load_model(tmp_path / "pong").state["learner"]["model"]
+    assert torch.equal(loaded["policy_head.weight"], weights["policy_head.weight"])
+    assert not list((tmp_path / "pong").glob(".*"))
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / FLAGS).write_text("{}")
+    with pytest.raises(ConfigError, match="run holds flags.json but no model.safetensors"):
+        write(run)
+    assert [path.name for path in run.iterdir()] == [FLAGS]
+    with pytest.raises(ConfigError, match="Cannot write the model folder"):
+        write(run / FLAGS / "below a file")
+
+
+# --- what is found -----------------------------------------------------------------------------
+
+
+def test_a_model_folder_is_known_by_what_lies_in_it(tmp_path: Path) -> None:
+    folder, run = tmp_path / "any name", tmp_path / "run"
+    write(folder)
+    run.mkdir()
+    (run / FLAGS).write_text("{}")
+    assert find_model_folder(folder) == folder
+    assert find_model_folder(f"{folder}/{WEIGHTS}") == folder
+    assert find_model_folder(run) is None
+    assert find_model_folder(tmp_path / "nowhere") is None
+    assert find_model_folder(tmp_path / "nowhere" / WEIGHTS) is None
+
+
+@pytest.mark.parametrize("lost", [WEIGHTS, FLAGS, FACTS])
+def test_a_folder_that_lost_a_file_is_an_error_that_names_it(tmp_path: Path, lost: str) -> None:
+    write(tmp_path)
+    (tmp_path / lost).unlink()
+    assert find_model_folder(tmp_path) == tmp_path
+    with pytest.raises(CheckpointError, match=f"has no {lost}. A model folder holds"):
+        load_model(tmp_path)
+
+
+# --- what is refused ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "empty", "of another model"])
+def test_damaged_weights_are_an_error_with_both_checksums(tmp_path: Path, damage: str) -> None:
+    write(tmp_path)
+    path = tmp_path / WEIGHTS
+    content = bytearray(path.read_bytes())
+    expected = hashlib.sha256(content).hexdigest()
+    if damage == "truncated":
+        del content[-1:]
+    elif damage == "flipped":
+        content[-1] ^= 1
+    elif damage == "empty":
+        content.clear()
+    else:
+        write(tmp_path / "other", seed=6)
+        content[:] = (tmp_path / "other" / WEIGHTS).read_bytes()
+    path.write_bytes(content)
+    got = hashlib.sha256(content).hexdigest()
+    pattern = f"{WEIGHTS} is damaged or of another model: expected sha256 {expected}.*got {got}"
+    with pytest.raises(CheckpointError, match=pattern):
+        load_model(tmp_path)
+
+
+def test_a_pickle_is_refused_unopened_even_if_the_checksum_is_right(tmp_path: Path) -> None:
+    class Evil:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return (os.mkdir, (str(tmp_path / "executed"),))
+
+    write(tmp_path)
+    torch.save({"policy_head.weight": Evil()}, tmp_path / WEIGHTS)
+    vouch_for(tmp_path)
+    with pytest.raises(CheckpointError, match="model.safetensors is .* not a safetensors file"):
+        load_model(tmp_path)
+    assert not (tmp_path / "executed").exists()
+
+
+@pytest.mark.parametrize("name", [FLAGS, FACTS])
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ('{"env": ', "is damaged: expected JSON"),
+        ("[1]", "expected a JSON object, got a list"),
+        ("\udcff", "is damaged: expected JSON"),
+    ],
+)
+def test_json_that_is_none_is_an_error_that_names_the_file(
+    tmp_path: Path, name: str, content: str, expected: str
+) -> None:
+    write(tmp_path)
+    (tmp_path / name).write_bytes(content.encode("utf-8", "surrogateescape"))
+    with pytest.raises(CheckpointError, match=f"{name} is .*{expected}|{name} {expected}"):
+        load_model(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"updates": "many"}, {"agent_steps": None}, {"env_spec": {"env_id": "Test-v0"}}]
+)
+def test_facts_that_lack_something_are_an_error(tmp_path: Path, wrong: dict[str, object]) -> None:
+    write(tmp_path)
+    change(tmp_path / FACTS, **wrong)
+    with pytest.raises(CheckpointError, match="model.json is not complete: expected env_spec"):
+        load_model(tmp_path)
+
+
+def test_another_format_version_is_an_error(tmp_path: Path) -> None:
+    write(tmp_path)
+    change(tmp_path / FACTS, format_version=99)
+    with pytest.raises(CheckpointError, match="format version 99.*reads version 1"):
+        load_model(tmp_path)
+
+
+def test_weights_of_another_network_are_listed_by_name_and_shape(tmp_path: Path) -> None:
+    write(tmp_path)
+    model = load_model(tmp_path)
+    check_weights(model, make_small_model(popart=True, seed=9))
+    weights = model.state["learner"]["model"]
+    weights["policy_head.weight"] = torch.zeros(4, 16)
+    del weights["policy_head.bias"]
+    weights["more"] = torch.zeros(2)
+    with pytest.raises(CheckpointError) as caught:
+        check_weights(model, make_small_model(popart=True))
+    assert str(caught.value).splitlines()[1:-1] == [
+        "  policy_head.weight: expected (3, 16), got (4, 16)",
+        "  policy_head.bias: expected (3,), got nothing",
+        "  more: expected nothing, got (2,)",
+    ]
+    with pytest.raises(CheckpointError, match="and [0-9]+ more"):
+        check_weights(model, make_small_model(feature_count=8))

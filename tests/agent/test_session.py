@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from agent import session
+from agent.checkpoint import CheckpointWriter, load
+from agent.model_file import ShippedModel, save_model
+from agent.run_folder import RunFolder
+from agent.session import Session, prepare
+from agent.trainer import Summary, Trainer
+from core.errors import CheckpointError, ConfigError
+from tests.agent.runs import make_blueprint
+
+SHIPPED_STEPS = 5000
+QUIET = ("--basic_verbose=False", "--tensorboard=False", "--charts=False")
+
+
+@pytest.fixture
+def model_folder(tmp_path: Path) -> Path:
+    """A model folder whose flags ask for fewer steps than its model was trained for."""
+    blueprint = make_blueprint(reproducible=True, environment_max_steps=60, seed=11)
+    learner = blueprint.learner()
+    with torch.no_grad():
+        for tensor in learner.model.state_dict().values():
+            tensor.add_(0.25)  # nothing that an initialisation would draw
+    facts = {"env_spec": blueprint.env_spec.to_dict(), "agent_steps": SHIPPED_STEPS, "updates": 90}
+    folder = tmp_path / "models" / "counting"
+    save_model(folder, learner.model.state_dict(), blueprint.flags.to_json(), facts)
+    return folder
+
+
+def prepared(folder: Path, mode: str, *flags: str) -> Session:
+    results = folder.parent.parent / "results"
+    return prepare(
+        [f"--op_mode={mode}", f"--load_model_url={folder}", f"--results_dir={results}", *flags]
+    )
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_model_folder_is_tested_with_its_own_flags_and_nothing_is_written_into_it(
+    model_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = tree(model_folder)
+    tested = prepared(model_folder, "test", "--test_episode_count=3", "--greedy=True")
+    assert isinstance(tested.checkpoint, ShippedModel)
+    assert tested.blueprint.flags.env == "tests.fakes:tests/Counting-v0"
+    assert tested.blueprint.flags.seed == 11
+    assert tested.run() == 0
+    assert tree(model_folder) == before
+    results = model_folder.parent.parent / "results" / "counting"
+    report = json.loads((results / "test_model.json").read_text("utf-8"))
+    assert (report["episodes"], report["policy"]) == (3, "greedy")
+    assert report["agent_steps"] == SHIPPED_STEPS
+    assert str(model_folder) in capsys.readouterr().out
+
+
+def test_training_from_a_model_folder_is_a_new_run_with_those_weights(
+    model_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts: list[dict[str, Any]] = []
+    begin = Trainer.run
+
+    def run_from_here(trainer: Trainer) -> Summary:
+        starts.append(trainer._state())
+        return begin(trainer)
+
+    monkeypatch.setattr(Trainer, "run", run_from_here)
+    monkeypatch.setattr(session, "_set_up_torch", lambda flags: None)  # it is for the whole process
+    before = tree(model_folder)
+    training = prepared(model_folder, "train_w_load", *QUIET)
+    assert isinstance(training.checkpoint, ShippedModel)
+    shipped = training.checkpoint.state["learner"]["model"]
+    assert training.run() == 0
+
+    (start,) = starts
+    learner, tally = start["learner"], start["tally"]
+    for name, tensor in shipped.items():
+        assert torch.equal(learner["model"][name], tensor), name
+    assert learner["version"] == tally["updates"] == tally["agent_steps"] == 0
+    assert tally["games"]["count"] == 0
+    assert learner["optimiser"]["state"] == {}
+
+    (run,) = (model_folder.parent.parent / "results").iterdir()
+    assert run.name.startswith("tests.fakes")
+    end = load(run).state["tally"]
+    assert 60 <= end["agent_steps"] < SHIPPED_STEPS
+    assert 0 < end["updates"] < 90
+    log = RunFolder(run).log_file.read_text("utf-8")
+    assert "a new run that starts from the weights of" in log
+    assert "trained for 5,000 agent steps" in log
+    assert "resuming" not in log
+    assert tree(model_folder) == before
+
+
+def test_a_damaged_model_folder_is_found_before_anything_is_made(model_folder: Path) -> None:
+    path = model_folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+    for mode in ("test", "train_w_load"):
+        with pytest.raises(CheckpointError, match="model.safetensors is damaged"):
+            prepared(model_folder, mode)
+    assert [item.name for item in model_folder.parent.parent.iterdir()] == ["models"]
+
+
+def test_a_wrong_value_in_the_flags_of_a_model_is_named(model_folder: Path) -> None:
+    path = model_folder / "flags.json"
+    path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), "gamma": 7}), "utf-8")
+    with pytest.raises(ConfigError, match="--gamma=7"):
+        prepared(model_folder, "test")
+
+
+@pytest.mark.parametrize("kind", ["model folder", "checkpoint"])
+def test_flags_that_change_the_network_are_refused_with_the_shapes(
+    model_folder: Path, tmp_path: Path, kind: str
+) -> None:
+    url = model_folder
+    if kind == "checkpoint":
+        blueprint = make_blueprint()
+        state = {
+            "flags": blueprint.flags.to_json(),
+            "env_spec": blueprint.env_spec.to_dict(),
+            "learner": blueprint.learner().state_dict(),
+            "tally": {"agent_steps": 1},
+        }
+        url = CheckpointWriter(tmp_path / "run").save(state, updates=1, agent_steps=1)
+    with pytest.raises(CheckpointError, match=r"linear1.bias: expected \(8,\), got \(16,\)"):
+        prepared(url, "test", "--feature_out_layer_size=8")

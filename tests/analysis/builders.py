@@ -1,0 +1,61 @@
+"""Run folders and sequences as the program leaves them, with returns that a test can foretell."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+QUEUE = [{"type": "queue", "capacity": 4, "sample_ratio": 1.0}]
+MIXED = [
+    {"type": "queue", "capacity": 4, "sample_ratio": 0.5},
+    {"type": "standard", "capacity": 1000, "sample_ratio": 0.5},
+]
+
+
+def write_run(
+    folder: Path,
+    *,
+    seed: int,
+    slope: float = 1.0,
+    env: str = "PongNoFrameskip-v4",
+    end: int = 1000,
+    records: int = 10,
+    steps_per_s: float = 10.0,
+    finished: bool = True,
+    **flags: object,
+) -> Path:
+    """Write a run whose mean return is `slope * agent_steps + seed`."""
+    (folder / "checkpoints").mkdir(parents=True)
+    defaults = {"env": env, "seed": seed, "batch_size": 8, "replay_parameters": QUEUE}
+    (folder / "flags.json").write_text(json.dumps({**defaults, **flags}))
+    info = {
+        "command_line": ["main.py", f"--env={env}", f"--seed={seed}", "--results_dir=/home/me"],
+        "source": {"commit": "0123456789abcdef", "dirty": False},
+        "machine": {"cpu": "Abacus", "cores_usable": 2, "gpus": []},
+    }
+    (folder / "run.json").write_text(json.dumps(info))
+    lines = [json.dumps({"agent_steps": 1, "wall_s": 0.0, "values": {}})]  # before the first game
+    for steps in range(end // records, end + 1, end // records):
+        values = {
+            "episode/return_mean_100": slope * steps + seed,
+            "episode/return_best": slope * steps + 10,
+        }
+        record = {"agent_steps": steps, "wall_s": steps / steps_per_s, "values": values}
+        lines.append(json.dumps(record))
+    (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    if finished:
+        (folder / "summary.json").write_text("{}")
+    return folder
+
+
+def write_sequence(folder: Path, groups: list[tuple[str, str, float]]) -> Path:
+    """Write a sequence of groups (name, env, slope), each with seeds 1 and 2, all done."""
+    runs = []
+    for seed in (1, 2):
+        for group, env, slope in groups:
+            name = f"{len(runs) + 1:03d}_run_seed{seed}"
+            write_run(folder / name / "made", seed=seed, slope=slope, env=env, finished=False)
+            runs.append({"name": name, "group": group, "seed": seed, "flags": {}, "status": "done"})
+    state = {"format_version": 1, "name": "mine", "arguments": ["--lr=0.1"], "runs": runs}
+    (folder / "sequence.json").write_text(json.dumps(state))
+    return folder

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from analysis import __main__ as program
+from analysis.compare import compare, main, markdown, over_games
+from analysis.runs import MAX_ROWS, find_runs
+from core.errors import ConfigError
+from tests.analysis.builders import write_run, write_sequence
+from tests.house import ROOT
+
+PONG, BREAKOUT = "PongNoFrameskip-v4", "BreakoutNoFrameskip-v4"
+
+
+@pytest.fixture
+def two_games(tmp_path):
+    groups = [
+        (f"{name} env={env}", env, slope)
+        for name, slope in (("queue", 0.01), ("elite 1", 0.02))
+        for env in (PONG, BREAKOUT)
+    ]
+    return write_sequence(tmp_path / "sequence", groups)
+
+
+def test_scores_are_taken_at_equal_steps_and_at_equal_time(tmp_path):
+    # The fast one passes 500 steps after 25 s; the slow one has made 250 steps by then.
+    write_run(tmp_path / "fast", seed=1, slope=0.1, end=500, steps_per_s=20)
+    write_run(tmp_path / "slow", seed=2, slope=0.2, end=1000, steps_per_s=10)
+    runs, _ = find_runs([f"fast={tmp_path}/fast", f"slow={tmp_path}/slow"])
+    (game,) = compare(runs)
+    assert (game.at_steps, game.at_seconds) == (500, 25.0)
+    assert [row.label for row in game.rows] == ["slow", "fast"], "the best comes first"
+    slow, fast = game.rows
+    assert slow.by_steps == pytest.approx((0.2 * 500 + 2,))
+    assert slow.by_time == pytest.approx((0.2 * 250 + 2,))
+    assert fast.by_steps == fast.by_time == pytest.approx((0.1 * 500 + 1,))
+    (game,) = compare(runs, at_steps=300)
+    assert game.at_seconds == 15.0
+    assert game.rows[0].by_steps == pytest.approx((62.0,))
+
+
+def test_runs_that_did_not_get_there_are_left_out_and_named(tmp_path):
+    write_run(tmp_path / "a", seed=1)
+    write_run(tmp_path / "b", seed=2, end=300, finished=False)
+    runs, _ = find_runs([str(tmp_path)])
+    (game,) = compare(runs)
+    assert game.at_steps == 1000, "a run that is under way does not shorten the comparison"
+    assert [run.about.seed for run in game.rows[0].runs] == [1]
+    assert "from 30 to 300 agent steps" in game.left_out[0]
+    assert "## Left out" in markdown([game])
+    assert compare([runs[1]])[0].at_steps == 300, "better than nothing"
+    (game,) = compare(runs, at_steps=200)
+    assert len(game.rows[0].runs) == 2
+    with pytest.raises(ConfigError, match="furthest ended at 1,000 agent steps"):
+        compare(runs, at_steps=2000)
+    with pytest.raises(ConfigError, match="no run of Pong.* has a score there"):
+        compare(runs, at_steps=5)  # before the first game ended
+
+
+def test_over_games_counts_only_configurations_that_have_them_all(two_games, tmp_path):
+    runs, _ = find_runs([str(two_games), f"only pong={write_run(tmp_path / 'p', seed=1)}"])
+    whole = over_games(compare(runs))
+    assert list(whole) == ["elite 1", "queue"]
+    # queue at 1000 steps scores 11 and 12 in both games; of the four normalised scores the lowest
+    # and the highest are left out.
+    pong = [(x + 20.7) / 35.3 for x in (11, 12)]
+    breakout = [(x - 1.7) / 28.8 for x in (11, 12)]
+    middle = sorted(pong + breakout)[1:3]
+    assert whole["queue"].value == pytest.approx(sum(middle) / 2)
+    assert over_games(compare([run for run in runs if run.about.env == PONG])) == {}
+
+
+def test_the_files_make_the_same_table_as_the_runs(two_games, tmp_path, capsys):
+    output = tmp_path / "docs"
+    assert main([f"--sequence_folder={two_games}", f"--output={output}"]) == 0
+    first = (output / "table.md").read_text()
+    assert first in capsys.readouterr().out
+    assert (output / "curves.png").read_bytes().startswith(b"\x89PNG")
+    names = sorted(path.name for path in output.glob("*.csv"))
+    assert len(names) == 8
+    assert names[0] == f"elite-1_{BREAKOUT}_seed1.csv"
+    assert all(len(p.read_text().splitlines()) <= MAX_ROWS + 2 for p in output.glob("*.csv"))
+    contents = [(output / name).read_text() for name in names]
+    assert main([f"--runs={output}", f"--output={output}"]) == 0
+    assert (output / "table.md").read_text() == first
+    assert [(output / name).read_text() for name in names] == contents
+    # elite 1: 21 and 22 points at 1000 steps, mean 21.5; (21.5 + 20.7) / 35.3 = 119.5 %.
+    assert "| elite 1 | 2 | 21.5 [21.0, 22.0] | 119.5 [118.1, 121.0] % |" in first
+    assert "Human-normalised, over games" in first
+    assert first.count("`python multi_train.py --sequence=mine -- --lr=0.1`") == 1
+
+
+def test_options_that_make_no_sense_are_refused(tmp_path, capsys):
+    with pytest.raises(ConfigError, match="give --runs or --sequence_folder"):
+        main([])
+    with pytest.raises(ConfigError, match="no sequence.json"):
+        main([f"--sequence_folder={tmp_path}"])
+    with pytest.raises(SystemExit):
+        main(["--runs=x", "--at_steps=-3"])
+    assert "not a number of agent steps" in capsys.readouterr().err
+
+
+def test_the_program_lists_commands_and_explains_errors(capsys):
+    assert program.main(["--help"]) == 0
+    assert "compare" in capsys.readouterr().out
+    assert program.main([]) == 2
+    assert program.main(["compair"]) == 2
+    assert "no command 'compair'" in capsys.readouterr().err
+    assert program.main(["compare", "--runs=/nowhere"]) == 2
+    assert "'/nowhere' holds no run" in capsys.readouterr().err
+
+
+@pytest.mark.process
+def test_a_comparison_needs_no_torch(tmp_path):
+    folder = write_run(tmp_path / "a", seed=1)
+    code = (
+        "import sys; from analysis.__main__ import main; "
+        f"assert main(['compare', '--runs={folder}', '--output={tmp_path}/out']) == 0; "
+        "assert 'torch' not in sys.modules"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr

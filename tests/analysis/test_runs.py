@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from analysis.runs import MAX_ROWS, find_runs, return_at_seconds, thinned, write_csv
+from core.errors import ConfigError
+from tests.analysis.builders import MIXED, write_run, write_sequence
+
+
+def labels(runs):
+    return [run.about.label for run in runs]
+
+
+def test_runs_are_found_below_a_folder_and_know_what_they_are(tmp_path):
+    write_run(tmp_path / "deep" / "a", seed=1)
+    write_run(tmp_path / "b", seed=2, finished=False)
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    runs, notes = find_runs([str(tmp_path)])
+    second, first = runs
+    assert (first.about.seed, second.about.seed, notes) == (1, 2, [])
+    assert (first.about.finished, second.about.finished) == (True, False)
+    assert first.about.env == "PongNoFrameskip-v4"
+    assert first.about.best == 1010.0
+    assert first.about.commit == "0123456789ab"
+    assert first.about.machine == "Abacus, 2 cores"
+    assert first.about.command == "python main.py --env=PongNoFrameskip-v4 --seed=<seed>"
+    assert first.curve.agent_steps.tolist() == list(range(100, 1001, 100))
+    assert first.curve.at_steps(500) == 501.0
+
+
+def test_a_label_may_be_given_and_else_says_what_differs(tmp_path):
+    write_run(tmp_path / "a", seed=1)
+    write_run(tmp_path / "b", seed=1, replay_parameters=MIXED)
+    write_run(tmp_path / "c", seed=1, replay_parameters=MIXED, batch_size=4, charts=True)
+    # Other presets of another kind of environment are no difference.
+    write_run(tmp_path / "d", seed=1, env="CartPole-v1", batch_size=8, model="mlp")
+    runs, _ = find_runs([str(tmp_path)])
+    assert labels(runs) == [
+        "queue sample_ratio=1.0 batch_size=8",
+        "queue sample_ratio=0.5 + standard batch_size=8",
+        "queue sample_ratio=0.5 + standard batch_size=4",
+        "queue sample_ratio=1.0 batch_size=8",
+    ]
+    runs, _ = find_runs([f"mine={tmp_path}/a", f"other={tmp_path}/[bd]"])
+    assert labels(runs) == ["mine", "other", "other"]
+    runs, _ = find_runs([str(tmp_path / "[ac]")], by="batch_size")
+    assert labels(runs) == ["batch_size=8", "batch_size=4"]
+
+
+def test_a_sequence_gives_its_groups_as_labels_over_games(tmp_path):
+    pong, breakout = "PongNoFrameskip-v4", "BreakoutNoFrameskip-v4"
+    folder = write_sequence(
+        tmp_path / "sequence",
+        [
+            (f"elite 1 env={pong} use_kl_mask=true", pong, 1.0),
+            (f"elite 1 env={breakout}", breakout, 1),
+        ],
+    )
+    runs, _ = find_runs([str(folder)])
+    assert labels(runs) == ["elite 1 use_kl_mask=true", "elite 1"] * 2
+    assert all(run.about.finished for run in runs), "the sequence says so, not the run's summary"
+    assert runs[0].about.command == "python multi_train.py --sequence=mine -- --lr=0.1"
+
+
+@pytest.mark.parametrize("records", [10, 1000])
+def test_a_thin_curve_is_short_and_exact_where_scores_are_taken(tmp_path, records):
+    write_run(tmp_path / "a", seed=1, records=records, end=10_000, slope=0.37)
+    (run,), _ = find_runs([f"x={tmp_path}/a"])
+    at_steps, at_seconds = 3337, 512.345
+    thin = thinned(run, at_steps, at_seconds)
+    assert len(thin.curve.agent_steps) == min(records + 2, MAX_ROWS)
+    assert thin.curve.at_steps(at_steps) == pytest.approx(0.37 * at_steps + 1, abs=1e-4)
+    assert return_at_seconds(thin.curve, at_seconds) == pytest.approx(
+        return_at_seconds(run.curve, at_seconds), abs=1e-4
+    )
+    assert (np.diff(thin.curve.agent_steps) > 0).all()
+    assert (np.diff(thin.curve.wall_s) > 0).all()
+    assert thin.curve.agent_steps[[0, -1]].tolist() == run.curve.agent_steps[[0, -1]].tolist()
+    again = thinned(thin, at_steps, at_seconds)
+    np.testing.assert_array_equal(again.curve.mean_return, thin.curve.mean_return)
+
+
+def test_a_csv_gives_back_the_run_that_was_written(tmp_path):
+    write_run(tmp_path / "a", seed=3, slope=1 / 3)
+    (run,), _ = find_runs([f"half | half={tmp_path}/a"])
+    path = write_csv(run, tmp_path)
+    assert path.name == "half-half_PongNoFrameskip-v4_seed3.csv"
+    (back,), _ = find_runs([str(path)])
+    assert back.about == run.about
+    for name in ("agent_steps", "wall_s", "mean_return"):
+        np.testing.assert_array_equal(getattr(back.curve, name), getattr(run.curve, name))
+    assert back.curve.best == run.curve.best
+
+
+def test_what_cannot_be_compared_is_refused_or_noted(tmp_path):
+    write_run(tmp_path / "a", seed=1)
+    write_run(tmp_path / "b", seed=1)
+    with pytest.raises(ConfigError, match="both seed 1 of 'queue'"):
+        find_runs([str(tmp_path)])
+    with pytest.raises(ConfigError, match="would both be written to"):
+        find_runs([f"x y={tmp_path}/a", f"x/y={tmp_path}/b"])
+    with pytest.raises(ConfigError, match="holds no run"):
+        find_runs([str(tmp_path / "nowhere*")])
+    with pytest.raises(ConfigError, match="no flag 'bacth_size'"):
+        find_runs([str(tmp_path / "a")], by="bacth_size")
+    (tmp_path / "a" / "metrics.jsonl").write_text("")
+    _, notes = find_runs([str(tmp_path)])
+    assert notes == [f"{tmp_path}/a: no game was finished."]
+    with pytest.raises(ConfigError, match="no run has finished a game"):
+        find_runs([str(tmp_path / "a")])
+    (tmp_path / "b" / "flags.json").write_text("{")
+    with pytest.raises(ConfigError, match="flags.json or run.json cannot be read"):
+        find_runs([str(tmp_path / "b")])
+
+
+def test_a_damaged_csv_is_named(tmp_path):
+    write_run(tmp_path / "a", seed=1)
+    (run,), _ = find_runs([f"x={tmp_path}/a"])
+    path = write_csv(run, tmp_path)
+    path.write_text(path.read_text() + "12,13\n")
+    with pytest.raises(ConfigError, match=f"{path.name} is damaged"):
+        find_runs([str(path)])
