@@ -1,0 +1,92 @@
+"""What a large replay takes in memory, with and without compression.
+
+    python benchmarks/bench_memory.py --steps=1000000
+
+Plays real games with a random policy for a while, inserts those unrolls again and again into a
+replay buffer until it holds that many agent steps, and reports by how much the process has grown.
+One agent step is one stored frame here (the simulator ran --skipped_frames of them): 1 000 000
+steps are the "replay of one million" of the DQN literature. Each compression is measured in a
+process of its own. Prints one line of JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import sys
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import psutil
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from agent.assembly import Blueprint  # noqa: E402
+from agent.worker import WorkerBody  # noqa: E402
+from option_flags import Flags  # noqa: E402
+from transport.weights import WeightBoard  # noqa: E402
+
+
+def grown_mb(env: str, unroll_length: int, steps: int, compressed: bool, end: Connection) -> None:
+    """Child process: fill a buffer; send (growth of the process, payload bytes), both in MB."""
+    flags = Flags(
+        env=env,
+        seed=1,
+        r_f_steps=unroll_length,
+        use_replay_compression=compressed,
+        discarding_strategy="keep_latest",  # nobody draws here, and nothing should wait for it
+        replay_parameters=[
+            {"type": "queue", "capacity": 1, "sample_ratio": 0.5},
+            {"type": "standard", "capacity": steps // unroll_length, "sample_ratio": 0.5},
+        ],
+    )
+    blueprint = Blueprint.draw(flags)
+    board = WeightBoard(blueprint.acting_weights.nbytes)
+    with board.write(0) as block:
+        blueprint.acting_weights.pack(blueprint.learner().model, block)
+    config = blueprint.workers()[0]
+    worker = WorkerBody(config, board)
+    blocks = []
+    for _ in range(40_000 // (unroll_length * config.num_envs)):
+        blocks.append(blueprint.schema.allocate(config.num_envs))
+        worker.collect(blocks[-1])
+    worker.close()
+    records = [record for block in blocks for record in block]
+    replay = blueprint.replay()
+    before = psutil.Process().memory_info().rss
+    for index in range(steps // unroll_length):
+        if not replay.insert(records[index % len(records)], 0, timeout_s=1.0):
+            raise RuntimeError("the buffer took no more unrolls, expected it never to wait.")
+    after = psutil.Process().memory_info().rss
+    end.send(((after - before) / 1e6, replay.stats()["replay/memory_mb"]))
+
+
+def main() -> None:
+    """Measure both, print one line of JSON."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--env", default="PongNoFrameskip-v4")
+    parser.add_argument("--steps", type=int, default=1_000_000, help="agent steps to hold")
+    parser.add_argument("--r_f_steps", type=int, default=20, help="T, unroll length")
+    options = parser.parse_args()
+    result = {"env": options.env, "steps": options.steps, "r_f_steps": options.r_f_steps}
+    context = multiprocessing.get_context("spawn")
+    for name, compressed in (("raw", False), ("lz4", True)):
+        ours, theirs = context.Pipe()
+        child = context.Process(
+            target=grown_mb,
+            args=(options.env, options.r_f_steps, options.steps, compressed, theirs),
+        )
+        child.start()
+        theirs.close()  # so that the death of the child is an end of file, not silence
+        process_mb, payload_mb = ours.recv()
+        child.join()
+        result |= {f"{name}_process_mb": round(process_mb), f"{name}_payload_mb": round(payload_mb)}
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,197 @@
+"""How fast other systems train on this machine, and how fast ours does.
+
+    python benchmarks/compare_peers.py --env=PongNoFrameskip-v4 --seconds=60 --repeats=2
+
+Other systems are installed by pip, each in a virtual environment of its own below --peers_dir: some
+3 GB in all, once. Then all are run one at a time and in turn (A B C, A B C, ...), so that a change
+of the machine's speed hits all alike. Each gets the Nature network on 84x84x4 pixels, 16 games,
+unrolls of 20 steps and 320 steps per update, as near as it allows; the table says where it does
+otherwise. Nothing else should run meanwhile.
+
+A run is timed from its first update; the first quarter of --seconds is warm-up. Counted are agent
+steps (of 4 frames each) that were learned from as new, CPU seconds of the whole process tree per
+second, and the peak of its memory as PSS, in which pages that processes share count once. A system
+that cannot be installed or run is reported as failed, with the last line of its error, and the
+others go on. The last line is JSON. Ctrl-C stops everything that was started. Linux only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.peers.catalogue import BY_NAME, SYSTEMS, System, driver_command  # noqa: E402
+from benchmarks.peers.installation import python_of  # noqa: E402
+from benchmarks.peers.measurement import Run, RunFailed, run_driver  # noqa: E402
+from benchmarks.peers.report import Result, ours_over, table  # noqa: E402
+from core.allocator import SETTINGS  # noqa: E402
+
+EXAMPLES = """
+examples:
+  python benchmarks/compare_peers.py --list
+  python benchmarks/compare_peers.py --peers=sb3_a2c,sync_loop,ours_queue --seconds=30 --repeats=1
+"""
+
+
+def systems(names: str) -> list[System]:
+    """Return the systems that a list like "sb3_a2c,ours_queue" names.
+
+    Raises:
+      argparse.ArgumentTypeError: if there is no system of such a name.
+    """
+    unknown = [name for name in names.split(",") if name not in BY_NAME]
+    if unknown:
+        raise argparse.ArgumentTypeError(
+            f"no system is called {', '.join(unknown)}; expected some of {', '.join(BY_NAME)}"
+        )
+    return [BY_NAME[name] for name in dict.fromkeys(names.split(","))]
+
+
+def positive(text: str) -> float:
+    """Return a number above 0; argparse reports any other as a mistake."""
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds above 0")
+    return value
+
+
+def count(text: str) -> int:
+    """Return a whole number above 0; argparse reports any other as a mistake."""
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number above 0")
+    return int(text)
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Read the options of the benchmark."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    parser = argparse.ArgumentParser(
+        description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--env", default="PongNoFrameskip-v4", help="<Game>NoFrameskip-v4")
+    parser.add_argument(
+        "--seconds", type=positive, default=60.0, help="of each run, from its first update"
+    )
+    parser.add_argument(
+        "--repeats", type=count, default=2, help="runs of each system; the median counts"
+    )
+    parser.add_argument(
+        "--peers", type=systems, default=list(SYSTEMS), help="names, by commas; default all"
+    )
+    parser.add_argument(
+        "--peers_dir",
+        type=Path,
+        default=cache / "actor-critic-peers",
+        help="where other systems are installed, and logs are kept; default %(default)s",
+    )
+    parser.add_argument("--list", action="store_true", help="list the systems and stop")
+    return parser.parse_args(argv)
+
+
+def cpu_count() -> int:
+    """Return the cores this process may use, like agent/machine.py, but without torch."""
+    return len(os.sched_getaffinity(0))
+
+
+def environment_of_peers() -> dict[str, str]:
+    """Return this process's variables without the allocator settings that ours gives itself."""
+    return {name: value for name, value in os.environ.items() if name not in SETTINGS}
+
+
+def one_run(system: System, options: argparse.Namespace) -> Run:
+    """Install a system if needed and run it once, in a folder that is removed afterwards.
+
+    Raises:
+      RunFailed: if it cannot be installed or does not run.
+    """
+    peers_dir: Path = options.peers_dir.resolve()
+    python = python_of(system, peers_dir)
+    command = driver_command(system, python, options.env, cpu_count())
+    # A short path: Ray makes sockets in it, whose names have at most 107 bytes.
+    folder = Path(tempfile.mkdtemp(prefix="peer-"))
+    try:
+        return run_driver(command, folder, options.seconds, environment_of_peers())
+    finally:
+        logs = peers_dir / "logs"
+        logs.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(folder / "log.txt", logs / f"{system.name}.txt")
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def compare(options: argparse.Namespace) -> dict[str, Result]:
+    """Run all systems in turn, `repeats` times; a system that has failed is not run again."""
+    results = {system.name: Result(system) for system in options.peers}
+    for repeat in range(options.repeats):
+        for name, result in results.items():
+            if result.failure:
+                continue
+            print(f"run {repeat + 1} of {options.repeats}: {name} ...", end=" ", flush=True)
+            try:
+                run = one_run(result.system, options)
+            except RunFailed as error:
+                result.failure = str(error)
+                print(f"failed: {error}", flush=True)
+            else:
+                result.runs.append(run)
+                print(f"{run.steps_per_s:.0f} steps/s", flush=True)
+    return results
+
+
+def to_json(results: dict[str, Result], options: argparse.Namespace) -> dict[str, Any]:
+    """Return the whole comparison, with the machine it was made on, as plain types."""
+    return {
+        "env": options.env,
+        "seconds": options.seconds,
+        "repeats": options.repeats,
+        "machine": {
+            "cores": cpu_count(),
+            "python": platform.python_version(),
+            "platform": platform.platform(),
+        },
+        "systems": {
+            name: result.to_json(ours_over(results, name)) for name, result in results.items()
+        },
+    }
+
+
+def _stop(signal_number: int, _: object) -> NoReturn:
+    sys.exit(128 + signal_number)  # leaving by an exception stops what was started
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the benchmark; return the exit status, 1 if no system could be run."""
+    options = parse(argv)
+    if options.list:
+        for system in SYSTEMS:
+            print(f"{system.name:<16}{system.title:<32}{system.version:<11}{system.remark}")
+        return 0
+    if not sys.platform.startswith("linux"):
+        print("error: process trees are metered in /proc, so this runs on Linux", file=sys.stderr)
+        return 2
+    before = signal.signal(signal.SIGTERM, _stop)
+    try:
+        results = compare(options)
+    except KeyboardInterrupt:
+        print("\ninterrupted; everything that was started is stopped", file=sys.stderr)
+        return 130
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    print(f"\n{table(results)}\n")
+    print(json.dumps(to_json(results, options)))
+    return 0 if any(result.runs for result in results.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

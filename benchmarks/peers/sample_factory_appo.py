@@ -1,0 +1,79 @@
+"""Driver of Sample Factory's Atari example: asynchronous PPO, in an environment of its own.
+
+Runs until it is stopped. Writes to `--progress`: first a line that describes the run, then one line
+for each update, {"steps": agent steps learned from, "wall_s": time.monotonic()}.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from typing import Any
+
+import ale_py  # noqa: F401  # registers the games, in workers too
+from sample_factory.algo.runners.runner import (  # type: ignore[import-not-found]
+    AlgoObserver,
+    Runner,
+)
+from sample_factory.train import make_runner  # type: ignore[import-not-found]
+from sf_examples.atari.atari_utils import ATARI_ENVS  # type: ignore[import-not-found]
+from sf_examples.atari.train_atari import (  # type: ignore[import-not-found]
+    parse_atari_args,
+    register_atari_components,
+)
+
+# with_vtrace crashes in 2.1.1: its summaries read advantages that were not computed. This is GAE.
+FLAGS = (
+    "--algo=APPO", "--device=cpu", "--async_rl=True", "--serial_mode=False",
+    "--worker_num_splits=2", "--rollout=20", "--batch_size=320", "--num_epochs=1",
+    "--num_batches_per_epoch=1", "--encoder_conv_architecture=convnet_atari",
+    "--summaries_use_frameskip=False", "--train_for_env_steps=1000000000000",
+    "--restart_behavior=overwrite", "--seed=1",
+)  # fmt: skip
+
+
+class ProgressWriter(AlgoObserver):  # type: ignore[misc]
+    """Writes one line for each update of the learner."""
+
+    def __init__(self, path: str) -> None:
+        """Append to the file at `path`."""
+        self._path = path
+
+    def on_training_step(self, runner: Runner, training_iteration_since_resume: int) -> None:
+        """Note the agent steps learned from so far."""
+        steps = sum(runner.env_steps.values())  # summaries_use_frameskip is off: not frames
+        write(self._path, steps=steps, wall_s=time.monotonic())
+
+
+def write(path: str, **line: Any) -> None:
+    """Append one JSON line to the file at `path`."""
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def main() -> None:
+    """Train until stopped."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name in ("env", "workers", "envs_per_worker", "progress", "scratch"):
+        parser.add_argument(f"--{name}", required=True)
+    options = parser.parse_args()
+    names = [spec.name for spec in ATARI_ENVS if spec.env_id == options.env]
+    if not names:
+        raise SystemExit(f"error: Sample Factory's example knows no {options.env}")
+    flags = [
+        f"--env={names[0]}", f"--num_workers={options.workers}",
+        f"--num_envs_per_worker={options.envs_per_worker}", *FLAGS,
+    ]  # fmt: skip
+    register_atari_components()
+    _, runner = make_runner(
+        parse_atari_args([*flags, f"--train_dir={options.scratch}", "--experiment=run"])
+    )
+    runner.register_observer(ProgressWriter(options.progress))
+    write(options.progress, flags=" ".join(flags))
+    runner.init()
+    runner.run()
+
+
+if __name__ == "__main__":
+    main()

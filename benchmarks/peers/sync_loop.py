@@ -1,0 +1,109 @@
+"""Driver of the simplest honest rival: our own parts in one process, one after the other.
+
+All 16 games in one fast vector, the same network, precision, allocator settings, batch and V-trace
+as ours; no worker processes, no rings, no replay, no cache, and no threads but those that torch
+spreads an operator over. What a run gains over it is what the distributed design is worth.
+
+Runs until it is stopped. Writes to `--progress`: first a line that describes the run, then one line
+for each update, {"steps": agent steps learned from, "wall_s": time.monotonic()}.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
+
+from agent.acting import Actor
+from agent.assembly import Blueprint, env_config
+from agent.feed import Feed
+from agent.machine import cpu_count
+from benchmarks.bench_end_to_end import flag_values
+from core.allocator import environment_to_restart_with
+from option_flags import Flags
+from replay.codec import Plain
+from replay.item import Draw, Item
+from wrappers.registry import make_env_vector
+
+
+def write(path: Path, **line: Any) -> None:
+    """Append one JSON line to the file at `path`."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def train(blueprint: Blueprint, games: int, progress: Path) -> None:
+    """Act, step and learn in turn, for ever.
+
+    Args:
+      blueprint: the parts; one batch is one unroll of each game.
+      games: E.
+      progress: file that takes a line for each update.
+    """
+    schema, depth = blueprint.schema, blueprint.env_spec.frames_stacked
+    learner = blueprint.learner()
+    model, block = blueprint.acting_model()
+    actor = Actor(model, 0, with_features=False)
+    config, seeds = env_config(blueprint.flags), list(range(games))
+    env = make_env_vector(config, games, seeds, threads=cpu_count())
+    feed = Feed(schema, blueprint.choices.device)
+    records = schema.allocate(games)
+    unroll = schema.unroll(records)
+    for name in ("worker_id", "env_id", "seq", "version", "task_id"):
+        getattr(unroll, name)[...] = 0  # nobody asks: there is one worker, and no lag
+    codec = Plain()
+    # The batch reads `records` where they were written: nothing acts while it learns.
+    draws = [Draw(Item(i, r, codec, 0, 0), 0, r, is_online=True) for i, r in enumerate(records)]
+    stacks, first, steps = env.reset(), np.ones(games, np.bool_), 0
+    while True:
+        blueprint.acting_weights.pack(learner.model, block)
+        unroll.frames[:, :depth] = stacks
+        unroll.first[:, 0] = first
+        for t in range(schema.unroll_length):
+            decision = actor.act(stacks)
+            result = env.step(decision.action)
+            unroll.action[:, t] = decision.action
+            unroll.behaviour_params[:, t] = decision.params
+            unroll.behaviour_value[:, t] = decision.value
+            unroll.reward[:, t] = result.reward
+            unroll.terminated[:, t] = result.terminated
+            unroll.first[:, t + 1] = result.first
+            unroll.frames[:, t + depth] = result.stacks[:, -1]
+            stacks, first = result.stacks, result.first
+            steps += games - int(result.first.sum())  # a reset row is not a decision
+        learner.step(feed.compose(draws, learner.version), 0.0)
+        write(progress, steps=steps, wall_s=time.monotonic())
+
+
+def main() -> None:
+    """Train until stopped."""
+    environment = environment_to_restart_with()
+    if environment is not None:
+        os.execve(sys.executable, [sys.executable, "-I", *sys.argv], environment)
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name in ("env", "workers", "envs_per_worker", "progress", "scratch"):
+        parser.add_argument(f"--{name}", required=True)
+    options = parser.parse_args()
+    games = int(options.workers) * int(options.envs_per_worker)
+    more = argparse.Namespace(env=options.env, flags=["--device=cpu"])
+    # One share per batch: here torch has the cores, operator by operator.
+    values = flag_values("queue", more) | {"batch_size": games, "learner_thread_count": 1}
+    torch.set_num_threads(cpu_count())
+    blueprint = Blueprint.draw(Flags(**values))
+    flags = {k: v for k, v in values.items() if k != "replay_parameters"}
+    flags |= {"torch_threads": cpu_count(), "precision": str(blueprint.choices.torso_dtype)}
+    write(Path(options.progress), flags=json.dumps(flags))
+    train(blueprint, games, Path(options.progress))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,380 @@
+"""Drivers are fakes here: a few lines of Python that install nothing and learn nothing."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import venv
+from argparse import ArgumentTypeError
+
+import numpy as np
+import psutil
+import pytest
+
+from benchmarks import compare_peers
+from benchmarks.peers import measurement
+from benchmarks.peers.catalogue import BY_NAME, DRIVERS, SYSTEMS, System, driver_command
+from benchmarks.peers.installation import python_of
+from benchmarks.peers.measurement import (
+    ProcessTree,
+    Progress,
+    Run,
+    RunFailed,
+    Usage,
+    busy_cpus,
+    last_error,
+    read_progress,
+    run_driver,
+    started,
+    steady,
+)
+from benchmarks.peers.report import Result, ours_over, table
+from core.allocator import SETTINGS
+from tests.house import LAYER, ROOT, imported_modules
+
+# Writes an update of 10 steps every 20 ms for ever; what a test adds runs before.
+FAKE = """
+import json, os, subprocess, sys, time
+path = next(x for x in sys.argv if x.startswith("--progress=")).split("=")[1]
+def write(**line):
+    with open(path, "a") as file:
+        file.write(json.dumps(line) + chr(10))
+write(flags="--a=1")
+{first}
+steps = 0
+while True:
+    time.sleep(0.02)
+    steps += 10
+    write(steps=steps, wall_s=time.monotonic())
+"""
+
+
+@pytest.fixture(autouse=True)
+def short_interval(monkeypatch):
+    monkeypatch.setattr(measurement, "METER_INTERVAL_S", 0.1)
+
+
+def fake(folder, first="", name="driver"):
+    path = folder / f"{name}.py"
+    path.write_text(FAKE.format(first=textwrap.dedent(first)))
+    return path
+
+
+def run_fake(tmp_path, first="", seconds=0.8):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    return run_driver([sys.executable, "-I", str(fake(tmp_path, first))], folder, seconds)
+
+
+def wait_until(condition, what, limit_s=40.0):
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+# --- reading progress --------------------------------------------------------------------------
+
+
+def test_progress_is_read_up_to_the_last_whole_line():
+    text = '{"flags": "--lr=1"}\n{"steps": 320, "wall_s": 7.5}\n{"steps": 640, "wall'
+    assert read_progress(text) == ("--lr=1", [Progress(320, 7.5)])
+    assert read_progress("") == ("", [])
+
+
+def test_the_first_quarter_after_the_first_update_is_warm_up():
+    # Start-up took 100 s; one update per second, slow ones until second 3 and fast ones after.
+    progress = [Progress(10 * s if s < 3 else 1000 * (s - 2), 100.0 + s) for s in range(13)]
+    first, last = steady(progress, seconds=12.0)
+    assert (first, last) == (Progress(1000, 103.0), Progress(10_000, 112.0))
+    with pytest.raises(RunFailed, match="1 updates after the warm-up"):
+        steady(progress[:4], seconds=12.0)
+
+
+def test_busy_cpus_are_those_of_the_window_alone():
+    # Start-up: 5 CPUs for 10 s. Then 1.5 CPUs for 20 s, then none.
+    usage = [Usage(0.0, 0.0, 1.0), Usage(10.0, 50.0, 1.0)]
+    usage += [Usage(13.0, 54.5, 1.0), Usage(30.0, 80.0, 1.0), Usage(60.0, 80.0, 1.0)]
+    assert busy_cpus(usage, 14.0, 25.5) == pytest.approx(1.5)
+    assert busy_cpus(usage, 20.0, 40.0) == pytest.approx(0.75)
+
+
+def test_the_error_of_a_log_is_told_from_what_came_after_it(tmp_path):
+    log = tmp_path / "log.txt"
+    log.write_text("starting\nModuleNotFoundError: No module named 'ray'\nbye\n\n")
+    assert last_error(log) == "ModuleNotFoundError: No module named 'ray'"
+    log.write_text("Killed\n")
+    assert last_error(log) == "Killed"
+
+
+# --- running a driver --------------------------------------------------------------------------
+
+
+@pytest.mark.process
+def test_a_run_reports_speed_processors_and_memory_of_the_whole_tree(tmp_path):
+    # 60 MB that a child shares with its parent count once; the child's own 40 MB count as well.
+    # The child says how much processor time it has really had.
+    result = run_fake(
+        tmp_path,
+        f"""
+        shared = bytearray(os.urandom(1)) * 60_000_000
+        if os.fork() == 0:
+            own = bytearray(os.urandom(1)) * 40_000_000
+            while os.getppid() != 1:
+                with open("{tmp_path}/cpu", "a") as file:
+                    file.write(f"{{time.monotonic()}} {{time.process_time()}}" + chr(10))
+                until = time.process_time() + 0.01
+                while time.process_time() < until:
+                    pass
+            os._exit(0)
+        """,
+        seconds=2.0,
+    )
+    assert result.flags == "--a=1"
+    assert 10 < result.steps_per_s <= 500
+    assert 100 < result.peak_memory_mb < 150
+    # A loaded machine may give it little, so what it had is compared, not what it could have had.
+    times, cpu = np.loadtxt((tmp_path / "cpu").read_text().splitlines()[:-1]).T
+    _, progress = read_progress((tmp_path / "run" / "progress.jsonl").read_text())
+    window = [p.wall_s for p in steady(progress, 2.0)]
+    expected = np.diff(np.interp(window, times, cpu)) / np.diff(window)
+    assert result.busy_cpus == pytest.approx(expected.item(), rel=0.25, abs=0.02)
+
+
+@pytest.mark.process
+def test_a_driver_that_fails_is_reported_with_the_last_line_of_its_error(tmp_path):
+    with pytest.raises(RunFailed, match="^ValueError: no such game$"):
+        run_fake(tmp_path, "raise ValueError('no such game')")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("first", "message"),
+    [("sys.exit(0)", "ended before"), ("time.sleep(60)", "no update for too long, after 0")],
+)
+def test_a_driver_that_ends_early_or_hangs_is_reported(tmp_path, monkeypatch, first, message):
+    if first.startswith("time"):
+        monkeypatch.setattr(measurement, "FIRST_UPDATE_LIMIT_S", 0.5)
+    with pytest.raises(RunFailed, match=message):
+        run_fake(tmp_path, first)
+
+
+@pytest.mark.process
+def test_processor_time_of_a_process_that_has_ended_is_kept(tmp_path):
+    burn = "import time\nwhile time.process_time() < 0.3: pass\nprint(1, flush=True)\ninput()"
+    root = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {burn!r}])\ninput()"
+    # A pipe of our own: `input()` waits until it is closed.
+    process = subprocess.Popen(
+        [sys.executable, "-c", root], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    tree = ProcessTree(psutil.Process(process.pid))
+    try:
+        assert process.stdout.readline() == b"1\n"
+        before = tree.measure()
+        (child,) = psutil.Process(process.pid).children()
+        child.kill()
+        wait_until(lambda: not child.is_running(), "the child does not end")
+        assert before.cpu_s >= 0.3
+        assert tree.measure().cpu_s >= before.cpu_s
+    finally:
+        tree.stop()
+        process.communicate()
+
+
+@pytest.mark.process
+def test_stopping_reaches_processes_that_have_lost_their_parent_and_their_session(tmp_path):
+    # The grandchild is in a session of its own and outlives its parent, as Ray's daemons do.
+    grandchild = "import time; time.sleep(100)"
+    child = (
+        "import subprocess, sys\n"
+        f"x = subprocess.Popen([sys.executable, '-c', {grandchild!r}], start_new_session=True)\n"
+        f"open('{tmp_path}/pid.part', 'w').write(str(x.pid))\n"
+        f"import os; os.rename('{tmp_path}/pid.part', '{tmp_path}/pid')\n"
+        "sys.stdin.read()"
+    )
+    root = (
+        "import subprocess, sys, time\n"
+        f"x = subprocess.Popen([sys.executable, '-c', {child!r}], stdin=subprocess.PIPE)\n"
+        f"import os\nwhile not os.path.exists('{tmp_path}/go'): time.sleep(0.02)\n"
+        "x.communicate(); time.sleep(100)"
+    )
+    with started([sys.executable, "-c", root], tmp_path, tmp_path / "log") as (_, tree):
+        wait_until((tmp_path / "pid").exists, "the grandchild does not start")
+        orphan = psutil.Process(int((tmp_path / "pid").read_text()))
+        tree.measure()
+        (tmp_path / "go").touch()
+        wait_until(lambda: orphan.ppid() == 1, "the child does not end")
+        assert orphan.is_running()
+    wait_until(lambda: not orphan.is_running(), "the grandchild was left behind", limit_s=5.0)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_stops_the_whole_tree(tmp_path, number):
+    child = fake(tmp_path, f"subprocess.Popen(['sleep', '100']); open('{tmp_path}/up', 'w')")
+    program = f"""
+        import sys
+        from benchmarks import compare_peers
+        from benchmarks.peers.catalogue import System
+        system = System("x", "", {str(child)!r}, "", "")
+        compare_peers.systems = lambda names: [system]
+        sys.exit(compare_peers.main(["--peers=x", "--peers_dir={tmp_path}"]))
+    """
+    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(program)], cwd=ROOT)
+    try:
+        wait_until((tmp_path / "up").exists, "the driver does not start")
+        tree = psutil.Process(process.pid).children(recursive=True)
+        assert len(tree) == 2
+        process.send_signal(number)
+        assert process.wait(20) == 128 + number
+        assert not [x for x in tree if x.is_running() and x.status() != psutil.STATUS_ZOMBIE]
+    finally:
+        process.kill()
+        process.wait()
+
+
+# --- the whole comparison ----------------------------------------------------------------------
+
+
+@pytest.mark.process
+def test_a_system_that_fails_is_reported_and_the_others_go_on_in_turn(
+    tmp_path, monkeypatch, capsys
+):
+    good = System("good", "Good", str(fake(tmp_path)), "nature", "as it is")
+    bad = System("bad", "Bad", str(fake(tmp_path, "import no_such_thing", "bad")), "nature", "")
+    monkeypatch.setattr(compare_peers, "systems", lambda names: [bad, good])
+    status = compare_peers.main(
+        ["--peers=bad,good", "--seconds=0.6", "--repeats=2", f"--peers_dir={tmp_path}/peers"]
+    )
+    assert status == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [x.split(" ...")[0] for x in lines[:3]] == [
+        "run 1 of 2: bad", "run 1 of 2: good", "run 2 of 2: good",
+    ]  # fmt: skip
+    assert any(re.match("bad +failed: .*no_such_thing", line) for line in lines)
+    systems = json.loads(lines[-1])["systems"]
+    assert "no_such_thing" in systems["bad"]["failure"]
+    assert systems["bad"]["steps_per_s"] is None
+    assert len(systems["good"]["steps_per_s_runs"]) == 2
+    assert systems["good"]["flags"] == "--a=1"
+    assert "no_such_thing" in (tmp_path / "peers" / "logs" / "bad.txt").read_text()
+
+
+def results():
+    def result(name, *speeds, failure=""):
+        runs = [Run(speed, 1.5, 1000 + speed, f"--speed={speed}") for speed in speeds]
+        return Result(BY_NAME[name], runs, failure)
+
+    return {
+        "sb3_a2c": result("sb3_a2c", 400, 600, 500),
+        "rllib_impala": result("rllib_impala", failure="ImportError: no ray"),
+        "ours_queue": result("ours_queue", 1500, 2000, 1750),
+        "ours_elite": result("ours_elite", 800, 900),
+    }
+
+
+def test_ratios_are_ours_over_theirs_of_the_medians():
+    ours = ours_over(results(), "sb3_a2c")
+    assert ours == {"ours_queue": 1750 / 500, "ours_elite": 850 / 500}
+    assert ours_over(results(), "rllib_impala") == {}
+    assert ours_over(results(), "ours_queue")["ours_queue"] == 1
+
+
+def test_the_table_has_a_row_for_each_system_that_ran_and_a_line_for_each_that_failed():
+    lines = table(results()).splitlines()
+    head, a2c, queue, elite, failed = lines[:5]
+    assert re.split("  +", head)[4:6] == ["ours_queue/this", "ours_elite/this"]
+    assert re.split("  +", a2c) == [
+        "Stable-Baselines3, A2C", "2.9.2", "500", "400 600 500", "3.50", "1.70", "1.50", "1600",
+        "nature",
+    ]  # fmt: skip
+    assert [row.split(",")[0] for row in (queue, elite)] == ["ours", "ours"]
+    assert re.split(" +", failed, maxsplit=1) == ["rllib_impala", "failed: ImportError: no ray"]
+    assert "    --speed=400" in lines
+
+
+# --- the list of systems -----------------------------------------------------------------------
+
+
+def test_every_requirement_is_pinned_and_torch_is_the_one_of_this_repository():
+    ours = (ROOT / "requirements.txt").read_text().splitlines()
+    for system in SYSTEMS:
+        for requirement in system.requirements:
+            assert re.fullmatch(r"[\w\[\]-]+==[\d.]+", requirement), requirement
+        if system.requirements:
+            assert set(system.requirements) & {x for x in ours if x.startswith("torch==")}
+            assert re.fullmatch(r"[\d.]+", system.version)
+
+
+def test_drivers_of_other_systems_import_nothing_of_ours():
+    ours = {*LAYER, "option_flags", "benchmarks", "tests"}
+    for system in SYSTEMS:
+        path = DRIVERS / system.driver
+        if system.requirements:
+            imported = {module.split(".")[0] for _, module in imported_modules(path)}
+            assert not imported & ours, path
+
+
+@pytest.mark.parametrize(("cores", "workers"), [(1, 1), (2, 2), (3, 2), (6, 4), (64, 16)])
+def test_sixteen_games_are_dealt_out_to_the_cores(cores, workers):
+    command = driver_command(BY_NAME["sb3_a2c"], "python", "Game", cores)
+    assert f"--workers={workers}" in command
+    assert f"--envs_per_worker={16 // workers}" in command
+
+
+def test_an_unknown_system_is_refused_and_a_repeated_one_runs_once():
+    with pytest.raises(ArgumentTypeError, match="no system is called sb4; expected some of sample"):
+        compare_peers.systems("sb3_a2c,sb4")
+    assert [x.name for x in compare_peers.systems("ours_queue,sb3_a2c,ours_queue")] == [
+        "ours_queue", "sb3_a2c",
+    ]  # fmt: skip
+
+
+def test_other_systems_do_not_get_our_allocator_settings(monkeypatch):
+    for name, value in SETTINGS.items():
+        monkeypatch.setenv(name, value)
+    environment = compare_peers.environment_of_peers()
+    assert not set(SETTINGS) & set(environment)
+    assert environment["PATH"] == os.environ["PATH"]
+
+
+@pytest.mark.process
+def test_an_installation_that_fails_is_reported_and_made_anew_next_time(tmp_path, monkeypatch):
+    made = []
+
+    def create(folder, clear, with_pip):
+        made.append(folder)
+        python = folder / "bin" / "python"
+        python.parent.mkdir(parents=True, exist_ok=True)
+        status = 1 if len(made) == 1 else 0
+        python.write_text(
+            f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\necho "ERROR: no"\nexit {status}'
+        )
+        python.chmod(0o755)
+
+    monkeypatch.setattr(venv, "create", create)
+    system = System("x", "", "x.py", "", "", requirements=("thing==1.0",))
+    with pytest.raises(RunFailed, match="^pip: ERROR: no$"):
+        python_of(system, tmp_path)
+    for _ in range(2):  # the second finds it installed
+        assert python_of(system, tmp_path) == tmp_path / "x" / "bin" / "python"
+    assert len(made) == 2
+    assert (tmp_path / "calls").read_text().splitlines() == [
+        "-m pip install --quiet thing==1.0"
+    ] * 2
+
+
+@pytest.mark.slow
+@pytest.mark.process
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", ["sync_loop", "ours_queue"])
+def test_our_own_drivers_learn(tmp_path, name):
+    system = BY_NAME[name]
+    command = driver_command(system, sys.executable, "PongNoFrameskip-v4", 2)
+    result = run_driver(command, tmp_path, seconds=6.0)
+    assert result.steps_per_s > 0
+    assert "PongNoFrameskip-v4" in result.flags
