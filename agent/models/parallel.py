@@ -13,9 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-# Two, so that a thread that is held up by another process leaves work to the others.
-SHARES_PER_THREAD = 2
-
 
 class ParallelTorso:
     """Runs a module over row shares in threads, forwards and backwards. Used by one thread."""
@@ -28,7 +25,7 @@ class ParallelTorso:
           threads: at least 2.
         """
         self._module = module
-        self._shares = threads * SHARES_PER_THREAD
+        self._shares = threads
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="learner")
 
     def __call__(self, rows: Tensor) -> Tensor:

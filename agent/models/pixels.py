@@ -42,7 +42,8 @@ class PixelStatistics(nn.Module):
 
         The mean is rounded, so that differences are integers up to 255: exact also in bfloat16.
         """
-        return images.to(dtype, memory_format=layout) - self.mean.round().to(dtype)
+        difference = torch.sub(images, self.mean.round().to(torch.int16))
+        return difference.to(dtype, memory_format=layout)
 
     def scale(self) -> Tensor:
         """Return what centred images are to be multiplied by: [] float32, 1 / deviation."""
