@@ -219,7 +219,7 @@ class Flags(BaseSettings):
     inference: Literal["auto", "worker", "server"] = _flag(
         "workers",
         "auto",
-        "who chooses actions: each worker, on the CPU; or one server for all workers, on the learner's device; auto: the server if that is a GPU",
+        "who chooses actions: each worker, on the CPU; or one server for all workers, on the learner's device (meant for a GPU); auto: the workers",
     )
     r_f_steps: Count = _flag("workers", 20, "T, unroll length in agent steps")
     shared_queue_size: Count = _flag(
@@ -382,7 +382,7 @@ class Flags(BaseSettings):
     device: Literal["auto", "cpu", "cuda"] = _flag(
         "machine",
         "auto",
-        "where the learner runs; auto: cuda if there is one, else cpu. Workers act on the CPU",
+        "where the learner runs; auto: cuda if there is one, else cpu. See --inference for where actions are chosen",
     )
     precision: Literal["auto", "bf16", "fp32"] = _flag(
         "machine",

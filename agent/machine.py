@@ -79,13 +79,8 @@ def choose(
         precision = "bf16" if native and is_image else "fp32"
         reasons.append(f"precision {precision}: native bf16 is {'here' if native else 'missing'}")
     if inference == "auto":
-        serve = chosen_device.type == "cuda" and not reproducible
-        inference = "server" if serve else "worker"
-        reasons.append(
-            "inference in a server: one process acts for all workers on the GPU"
-            if serve
-            else "inference in the workers: no GPU to share, so each acts on a core of its own"
-        )
+        inference = "worker"
+        reasons.append("inference in the workers: the server has yet to be measured on a GPU")
     elif inference == "server" and reproducible:
         raise ConfigError(
             "--inference=server batches whoever is ready, so its random numbers depend on timing, "

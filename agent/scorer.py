@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from agent.acting import FlatWeights
+from agent.acting import ActingModel, FlatWeights
 from agent.feed import restack, stale_frames
 from agent.models.base import ActorCritic
 from core.unroll import Record, UnrollSchema
@@ -34,16 +34,10 @@ class Scorer:
         device: torch.device,
     ) -> None:
         """Own `model`, an acting copy that no one else uses."""
-        self._block = np.zeros(weights.nbytes, np.uint8)
-        self._weights = weights
-        self._on_cpu = device.type == "cpu"
-        if self._on_cpu:
-            weights.bind(model, self._block)
-        self._model = model
-        self._board = board
+        dtype = next(model.torso_net.parameters()).dtype  # on a GPU too, scores as it acts
+        self._acting = ActingModel(model, weights, board, device=device, torso_dtype=dtype)
         self._schema = schema
         self._device = device
-        self._version = -1
         self._lock = threading.Lock()
 
     def evaluate(self, records: Sequence[Record], rows: np.ndarray) -> Evaluation:
@@ -57,26 +51,18 @@ class Scorer:
           Evaluation(features [n, R, F] float32, params [n, R, A] float32).
         """
         with self._lock, torch.inference_mode():
-            self._refresh()
+            self._acting.refresh()
             obs = self._observations(records, rows)
             features, params = [], []
             for chunk in obs.split(CHUNK_ROWS):
-                torso = self._model.torso(chunk.to(self._device))
+                torso = self._acting.model.torso(chunk.to(self._device))
                 features.append(torso.float())
-                params.append(self._model.heads(torso, None).params)
+                params.append(self._acting.model.heads(torso, None).params)
             n, count = len(records), len(rows)
             return Evaluation(
                 features=torch.cat(features).view(n, count, -1).cpu().numpy(),
                 params=torch.cat(params).view(n, count, -1).cpu().numpy(),
             )
-
-    def _refresh(self) -> None:
-        version = self._board.read_if_newer(self._version, self._block)
-        if version is None:
-            return
-        self._version = version
-        if not self._on_cpu:
-            self._model.load_state_dict(self._weights.views(self._block))
 
     def _observations(self, records: Sequence[Record], rows: np.ndarray) -> torch.Tensor:
         """Return the stacked observations [n*R, S*C, ...] of the chosen rows only."""

@@ -103,7 +103,7 @@ class Trainer:
         if self._replay.needs_evaluation:
             model, _ = blueprint.acting_model()
             self._scorer = Scorer(
-                model.to(device), blueprint.acting_weights, self._board, blueprint.schema, device
+                model, blueprint.acting_weights, self._board, blueprint.schema, device
             )
         self._checkpoint = checkpoint
         if checkpoint is not None:
@@ -118,6 +118,7 @@ class Trainer:
                 self._board,
                 slots=flags.shared_queue_size,
                 max_restarts=flags.max_worker_restarts,
+                server=blueprint.server(life=self._tally.updates),
             )
         self._waiting_records: deque[Record] = deque()  # serial mode: collected, not yet inserted
         self._cache: BatchCache[Batch] | None = None

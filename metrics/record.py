@@ -137,7 +137,9 @@ METRICS: dict[str, MetricInfo] = {
         "near 0; high means that the learner is the bottleneck",
     ),
     "workers/alive": _info("processes", "Workers running.", "--worker_count"),
-    "workers/restarts": _info("processes", "Workers restarted since the start.", "0"),
+    "workers/restarts": _info(
+        "processes", "Workers (and inference servers) restarted since the start.", "0"
+    ),
     "workers/env_fraction": _info("fraction", "Share of the workers' time in environments."),
     "workers/act_fraction": _info("fraction", "Share of the workers' time choosing actions."),
     "learner/step_s": _info("s", "Mean duration of one update."),

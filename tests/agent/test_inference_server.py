@@ -374,6 +374,19 @@ def test_a_server_that_does_not_answer_is_an_error_that_says_so(monkeypatch):
         actor.answer()
 
 
+def test_a_successor_of_a_worker_waits_for_the_answer_to_its_predecessor(monkeypatch):
+    monkeypatch.setattr(inference_server, "ANSWER_LIMIT_S", 0.02)
+    blueprint = make_blueprint()
+    box = Mailbox(blueprint.env_spec, (2,), 0, Bell())
+    stacks = np.zeros((2, 1, 4), np.float32)
+    RemoteActor(box, 0).ask(stacks)  # and dies
+    with pytest.raises(TransportError, match="has not answered"):
+        RemoteActor(box, 0)
+    box.answer(0)
+    RemoteActor(box, 0).ask(stacks + 1)
+    assert (box.letter(0).stacks == 1).all()
+
+
 # --- processes ---------------------------------------------------------------------------------
 
 

@@ -1,0 +1,120 @@
+"""Whole runs in which one server acts for all workers."""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from agent.checkpoint import load
+from tests.integration.commands import (
+    SMALL,
+    descendants,
+    interrupt,
+    only_run,
+    records,
+    run,
+    start,
+    wait_for_records,
+)
+
+pytestmark = pytest.mark.process
+SERVER = (*SMALL, "--inference=server", "--device=cpu")
+FOR_EVER = "--environment_max_steps=100000000"
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+
+
+def mapped(process):
+    """Names of the shared memory that a process has mapped."""
+    try:
+        text = Path(f"/proc/{process.pid}/maps").read_text()
+    except OSError:
+        return set()
+    return {name for name in ("ring", "mailbox") if f"vtrace_{name}" in text}
+
+
+def children(process, limit_s=45):
+    """(the server, the two workers) of a run, as soon as all have started."""
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline:
+        alive = descendants(process.pid)
+        servers = [child for child in alive if mapped(child) == {"mailbox"}]
+        workers = [child for child in alive if mapped(child) == {"ring", "mailbox"}]
+        if len(servers) == 1 and len(workers) == 2:
+            return servers[0], workers
+        time.sleep(0.05)
+    raise AssertionError(f"no server and two workers in {limit_s} s")
+
+
+def test_a_run_with_a_server_trains_to_its_end(tmp_path):
+    status, output = run(tmp_path, *SERVER, "--environment_max_steps=3000")
+    assert status == 0, output
+    last = records(only_run(tmp_path))[-1]
+    assert last["agent_steps"] >= 3000
+    assert last["updates"] > 50
+    assert last["values"]["workers/restarts"] == 0
+    assert 0 < last["values"]["workers/act_fraction"] < 1
+
+
+@linux_only
+def test_a_killed_server_and_a_killed_worker_are_replaced_and_the_run_stops_cleanly(tmp_path):
+    process = start(tmp_path, *SERVER, FOR_EVER)
+    try:
+        folder = wait_for_records(tmp_path, 1)
+        for restarts, who in enumerate(("server", "worker"), 1):
+            server, workers = children(process)
+            (server if who == "server" else workers[0]).kill()
+            deadline = time.monotonic() + 45
+            while records(folder)[-1]["values"].get("workers/restarts", 0) < restarts:
+                assert time.monotonic() < deadline, f"the death of the {who} was not noticed"
+                time.sleep(0.1)
+            steps = records(folder)[-1]["agent_steps"]
+            while records(folder)[-1]["agent_steps"] <= steps + 100:
+                assert time.monotonic() < deadline, f"without its {who} the run did not go on"
+                time.sleep(0.1)
+        status, output, took = interrupt(process)
+    finally:
+        process.kill()
+    assert status == 130, output
+    assert took < 10
+    assert output.count("was killed by signal 9") == 2
+    assert "inference server (pid" in output
+    assert load(folder).state["tally"]["updates"] > 0
+
+
+@linux_only
+def test_when_the_learner_is_killed_server_and_workers_leave(tmp_path):
+    process = start(tmp_path, *SERVER, FOR_EVER)
+    try:
+        wait_for_records(tmp_path, 1)
+        server, workers = children(process)
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate(timeout=20)
+    finally:
+        process.kill()
+    _, alive = psutil.wait_procs([server, *workers], timeout=20)
+    assert alive == []
+
+
+def test_a_server_and_a_reproducible_run_exclude_each_other(tmp_path):
+    status, output = run(tmp_path / "results", *SERVER, "--reproducible=True")
+    assert status == 2, output
+    assert "expected --inference=worker or auto" in output
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_on_pong_a_run_with_a_server_trains_to_its_end(tmp_path):
+    status, output = run(
+        tmp_path, "--env=PongNoFrameskip-v4", "--seed=3", "--worker_count=2",
+        "--envs_per_worker=4", "--training_fill_in_factor=0.01", "--inference=server",
+        "--device=cpu", "--environment_max_steps=4000", timeout=280,
+    )  # fmt: skip
+    assert status == 0, output
+    last = records(only_run(tmp_path))[-1]
+    assert last["agent_steps"] >= 4000
+    assert last["updates"] > 5
