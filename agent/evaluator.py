@@ -23,10 +23,10 @@ import torch
 from agent.acting import Actor
 from agent.assembly import Blueprint, env_config
 from agent.checkpoint import Checkpoint
+from agent.human_scores import human_normalised
 from core.episode import EpisodeEnd
 from core.errors import ConfigError
 from core.rng import child_seed
-from wrappers.env_ids import is_atari, rom_name
 from wrappers.gym_vector import GymVector
 from wrappers.registry import describe, make_env_vector
 from wrappers.vector import EnvVector
@@ -34,7 +34,6 @@ from wrappers.vector import EnvVector
 log = logging.getLogger(__name__)
 
 MAX_ENVS = 16
-HUMAN_SCORES = Path(__file__).with_name("human_scores.csv")
 VIDEO_FRAMES_PER_S = 60  # the console's rate; divided by the action repeat
 
 
@@ -159,22 +158,6 @@ def summarise(
         mean_length_frames=float(np.mean([game.length_frames for game in games])),
         human_normalised=human_normalised(env, float(returns.mean())),
     )
-
-
-def human_normalised(env: str, score: float) -> float | None:
-    """Return (score - random) / (human - random), or None where the two are not known.
-
-    The figures are those of Wang et al. 2016, "Dueling network architectures", table 2 (no-op
-    starts), as commonly used.
-    """
-    if not is_atari(env):
-        return None
-    with HUMAN_SCORES.open(encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            if row["game"] == rom_name(env):
-                random, human = float(row["random"]), float(row["human"])
-                return (score - random) / (human - random)
-    return None
 
 
 def _make_env(blueprint: Blueprint, count: int, render_mode: str | None) -> EnvVector:

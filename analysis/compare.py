@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from agent.atomic_file import write_text
-from analysis.anchors import TABLE, human_normalised
+from agent.human_scores import TABLE, human_normalised
 from analysis.figure import draw
 from analysis.runs import Run, find_runs, return_at_seconds, thinned, write_csv
 from analysis.statistics import Estimate, estimate

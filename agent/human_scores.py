@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import csv
 from functools import cache
+from pathlib import Path
 
-from agent.run_folder import PROJECT_ROOT
 from wrappers.env_ids import is_atari, rom_name
 
 # The table of Mnih et al., "Human-level control through deep reinforcement learning" (2015), as
 # completed to 57 games by Wang et al., "Dueling network architectures" (2016), table 2.
 TABLE = "Wang et al. 2016, no-op starts"
-TABLE_FILE = PROJECT_ROOT / "agent" / "human_scores.csv"
+TABLE_FILE = Path(__file__).with_name("human_scores.csv")
 
 
 @cache
