@@ -18,20 +18,21 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
-from agent.acting import Actor
+from agent.acting import ActingModel, Actor, LocalActor
 from agent.assembly import Blueprint, env_config
 from agent.feed import Feed
 from agent.machine import cpu_count
+from agent.rollout import EnvGroup, Rollout
 from benchmarks.bench_end_to_end import flag_values
 from core.allocator import environment_to_restart_with
 from option_flags import Flags
 from replay.codec import Plain
 from replay.item import Draw, Item
+from transport.weights import WeightBoard
 from wrappers.registry import make_env_vector
 
 
@@ -49,37 +50,26 @@ def train(blueprint: Blueprint, games: int, progress: Path) -> None:
       games: E.
       progress: file that takes a line for each update.
     """
-    schema, depth = blueprint.schema, blueprint.env_spec.frames_stacked
-    learner = blueprint.learner()
-    model, block = blueprint.acting_model()
-    actor = Actor(model, 0, with_features=False)
+    schema, learner = blueprint.schema, blueprint.learner()
+    board = WeightBoard(blueprint.acting_weights.nbytes)
+    model, _ = blueprint.acting_model()
+    acting = ActingModel(model, blueprint.acting_weights, board)
     config, seeds = env_config(blueprint.flags), list(range(games))
     env = make_env_vector(config, games, seeds, threads=cpu_count())
+    actor = LocalActor(Actor(model, 0, with_features=False), acting)
     feed = Feed(schema, blueprint.choices.device)
     records = schema.allocate(games)
-    unroll = schema.unroll(records)
-    for name in ("worker_id", "env_id", "seq", "version", "task_id"):
-        getattr(unroll, name)[...] = 0  # nobody asks: there is one worker, and no lag
-    codec = Plain()
+    codec, steps = Plain(), 0
     # The batch reads `records` where they were written: nothing acts while it learns.
     draws = [Draw(Item(i, r, codec, 0, 0), 0, r, is_online=True) for i, r in enumerate(records)]
-    stacks, first, steps = env.reset(), np.ones(games, np.bool_), 0
+    rollout = Rollout([EnvGroup(env, actor)], schema, worker_id=0)
     while True:
-        blueprint.acting_weights.pack(learner.model, block)
-        unroll.frames[:, :depth] = stacks
-        unroll.first[:, 0] = first
-        for t in range(schema.unroll_length):
-            decision = actor.act(stacks)
-            result = env.step(decision.action)
-            unroll.action[:, t] = decision.action
-            unroll.behaviour_params[:, t] = decision.params
-            unroll.behaviour_value[:, t] = decision.value
-            unroll.reward[:, t] = result.reward
-            unroll.terminated[:, t] = result.terminated
-            unroll.first[:, t + 1] = result.first
-            unroll.frames[:, t + depth] = result.stacks[:, -1]
-            stacks, first = result.stacks, result.first
-            steps += games - int(result.first.sum())  # a reset row is not a decision
+        with board.write(learner.version) as block:
+            blueprint.acting_weights.pack(learner.model, block)
+        acting.refresh()
+        rollout.collect(records)
+        resets = schema.unroll(records).first[:, 1:]  # a reset row is not a decision
+        steps += resets.size - int(resets.sum())
         learner.step(feed.compose(draws, learner.version), 0.0)
         write(progress, steps=steps, wall_s=time.monotonic())
 
