@@ -514,11 +514,8 @@ def parse(
             if name in known and name not in NOT_FROM_CHECKPOINT
         }
     # A preset that a checkpoint remembers is in its other flags already.
-    chosen = (
-        {**checkpoint, **preset_flags(str(said["preset"])), **said}
-        if "preset" in said
-        else {**checkpoint, **said}
-    )
+    preset = said.get("preset")
+    chosen = {**checkpoint, **(preset_flags(str(preset)) if preset else {}), **said}
     env = chosen.get("env", Flags.model_fields["env"].default)
     family = PRESETS[family_of(str(env))].flags if family_of is not None else {}
     try:
