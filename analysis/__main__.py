@@ -10,10 +10,16 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from core.errors import ConfigError
+from core.errors import PlatformError
 
 COMMANDS = {
     "compare": "which configuration learned best: table, figure and small CSV files of runs",
+    "saliency": "a film of what matters to an agent in each frame, for its policy and its value",
+    "attention": "a film of where the heads of an attention agent look",
+    "actions": "what agents do: the share of each action over seeds, games and agents",
+    "filters": "how alike networks are: filters matched, activations compared, what filters see",
+    "features": "a map of what an agent saw, or of what is in a replay: PCA and t-SNE",
+    "gradients": "the gradient of each layer over training, as heat maps and CSV",
 }
 
 
@@ -28,7 +34,7 @@ def main(argv: Sequence[str]) -> int:
         return 2
     try:
         return int(importlib.import_module(f"analysis.{command}").main(arguments))
-    except ConfigError as error:
+    except PlatformError as error:
         print(f"python -m analysis {command}: {error}", file=sys.stderr)
         return 2
 

@@ -1,0 +1,321 @@
+"""What do agents do? The share of each action, over seeds, games and agents.
+
+Each agent plays whole games, one per seed; each game gives the share of every action in it, and the
+mean probability that the policy gave to it. Reported is the mean over games with a 95 % bootstrap
+interval: games are drawn again, not steps, because the steps of a game are not independent. Written
+are actions.png, actions.csv and actions.json (with the entropy of the policy and the returns).
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+
+from agent.atomic_file import atomic_path, write_json
+from analysis.playing import LoadedAgent, load_player, play_many
+from analysis.playing_options import until_interrupted
+from analysis.statistics import RESAMPLES
+from core.errors import ConfigError
+from core.spec import game_name
+from metrics.charts import COLOURS, INK
+
+EPILOG = """examples:
+  python -m analysis actions --load_model_url=models/pong
+  python -m analysis actions --load_model_url=before=results/<run>,after=results/<other>
+  python -m analysis actions --load_model_url=results/<run of several games> --games=16
+  python -m analysis actions --load_model_url=models/pong --together
+
+--together counts an action with and without FIRE as one, for games where FIRE changes nothing.
+"""
+DEFAULT_GAMES = 8
+DEFAULT_MAX_STEPS = 3000
+
+
+class Mean(NamedTuple):
+    """A mean over games and its 95 % interval; no interval from fewer than two games."""
+
+    mean: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class Played:
+    """What one agent did in G games of one kind; a game is a row."""
+
+    agent: str
+    env: str
+    names: tuple[str, ...]  # A actions
+    steps: np.ndarray  # [G] int64
+    shares: np.ndarray  # [G, A] float64, sum to 1
+    probabilities: np.ndarray  # [G, A] float64, mean of the policy, sum to 1
+    entropy: np.ndarray  # [G] float64, mean of the policy's, nats
+    returns: list[float]  # of the games that came to their end
+
+    def together(self) -> Played:
+        """Return the same with X and XFIRE as one action X; FIRE alone stays."""
+        stems = [name.removesuffix("FIRE") or name for name in self.names]
+        names = tuple(dict.fromkeys(stems))
+        into = np.array([[stem == name for name in names] for stem in stems], np.float64)
+        return Played(
+            self.agent,
+            self.env,
+            names,
+            self.steps,
+            self.shares @ into,
+            self.probabilities @ into,
+            self.entropy,
+            self.returns,
+        )
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; return its exit status."""
+    options = _parser().parse_args(arguments)
+    agents = _load(options.load_model_url, options.env)
+    played: list[Played] = []
+    with until_interrupted():
+        for label, (agent, tasks) in agents.items():
+            for task in tasks:
+                played += [watch(agent, label, task, options)]  # kept if the next is interrupted
+    if not played:
+        return 1
+    if options.together:
+        played = [one.together() for one in played]
+    first, _ = next(iter(agents.values()))
+    folder = options.output or first.folder / "actions"
+    folder.mkdir(parents=True, exist_ok=True)
+    reports = [report(one) for one in played]
+    write_json(folder / "actions.json", {"greedy": options.greedy, "agents": reports})
+    _write_csv(reports, folder / "actions.csv")
+    _draw(played, folder / "actions.png")
+    for one in played:
+        sys.stdout.write(_line(one) + "\n")
+    sys.stdout.write(f"written to {folder}: actions.png, actions.csv, actions.json\n")
+    return 0
+
+
+def watch(agent: LoadedAgent, label: str, task: int, options: argparse.Namespace) -> Played:
+    """Let an agent play one game per seed, side by side, and count what it does.
+
+    Args:
+      agent: who plays.
+      label: its name in the report.
+      task: number of the game.
+      options: games, max_steps, seed, greedy.
+    """
+    spec, count = agent.env_spec, options.games
+    counts = np.zeros((count, spec.action_count))
+    probabilities = np.zeros((count, spec.action_count))
+    entropy = np.zeros(count)
+    steps = np.zeros(count, np.int64)
+    playing = np.ones(count, np.bool_)
+    returns: list[float] = []
+    moments = play_many(
+        agent,
+        count,
+        tasks=[task] * count,
+        seed=options.seed,
+        greedy=options.greedy,
+        steps=options.max_steps,
+    )
+    about = f"{label}: {game_name(agent.games[task])}"
+    console = Console(stderr=True)
+    for step in track(moments, about, options.max_steps, console=console, transient=True):
+        log_p = step.heads.params.double().log_softmax(-1)
+        p = log_p.exp()
+        rows = np.flatnonzero(playing)
+        counts[rows, step.action[rows]] += 1
+        probabilities[rows] += p.numpy()[rows]
+        entropy[rows] -= (p * log_p).sum(-1).numpy()[rows]
+        steps[rows] += 1
+        for end in step.episodes:
+            if playing[end.env_id]:
+                playing[end.env_id] = False
+                returns.append(end.return_raw)
+        if not playing.any():
+            break
+    each = steps[:, None]
+    return Played(
+        label,
+        agent.games[task],
+        spec.action_meanings,
+        steps,
+        counts / each,
+        probabilities / each,
+        entropy / steps,
+        returns,
+    )
+
+
+def mean_of(values: np.ndarray) -> list[Mean]:
+    """Return the mean over games of each column of [G, K], with its interval.
+
+    The plain mean, because shares of all actions must still sum to 1; games are drawn again as
+    whole rows. Equal values give equal intervals.
+    """
+    means = values.mean(0)
+    if len(values) < 2:
+        return [Mean(float(mean), None, None) for mean in means]
+    drawn = np.random.default_rng(0).integers(len(values), size=(RESAMPLES, len(values)))
+    low, high = np.percentile(values[drawn].mean(1), (2.5, 97.5), axis=0)
+    bounds = zip(means, low, high, strict=True)
+    return [Mean(float(mean), float(lower), float(upper)) for mean, lower, upper in bounds]
+
+
+def report(played: Played) -> dict[str, object]:
+    """Return plain JSON types: means and intervals over the games."""
+    shares, probabilities = mean_of(played.shares), mean_of(played.probabilities)
+    (entropy,) = mean_of(played.entropy[:, None])
+    return {
+        "agent": played.agent,
+        "env": played.env,
+        "games": len(played.steps),
+        "games_ended": len(played.returns),
+        "steps": int(played.steps.sum()),
+        "return_mean": float(np.mean(played.returns)) if played.returns else None,
+        "entropy_nats": entropy._asdict(),
+        "actions": {
+            name: {"share": share._asdict(), "probability": probability._asdict()}
+            for name, share, probability in zip(played.names, shares, probabilities, strict=True)
+        },
+    }
+
+
+def _load(places: str, env: str | None) -> dict[str, tuple[LoadedAgent, list[int]]]:
+    """Return label -> (agent, the numbers of the games it shall play)."""
+    agents: dict[str, tuple[LoadedAgent, list[int]]] = {}
+    for place in filter(None, places.split(",")):
+        label, equals, url = place.rpartition("=")
+        agent, task = load_player(url, env)
+        tasks = [task] if env else list(range(len(agent.games)))
+        name = label if equals else agent.label
+        if name in agents:
+            raise ConfigError(
+                f"--load_model_url names {name!r} twice: tell them apart, as in before=A,after=B."
+            )
+        agents[name] = (agent, tasks)
+    if not agents:
+        raise ConfigError("--load_model_url is empty: give a run, checkpoint or model folder.")
+    return agents
+
+
+def _line(played: Played) -> str:
+    shares = ", ".join(
+        f"{name} {100 * share:.1f} %"
+        for name, share in zip(played.names, played.shares.mean(0), strict=True)
+    )
+    return f"{played.agent}, {game_name(played.env)}: {shares}"
+
+
+def _write_csv(reports: Sequence[Mapping[str, object]], path: Path) -> None:
+    """Write one row per agent, game and action."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["agent", "env", "action", "share", "low", "high", "probability"])
+        for one in reports:
+            actions = one["actions"]
+            assert isinstance(actions, dict)
+            for name, values in actions.items():
+                share, probability = values["share"], values["probability"]
+                writer.writerow(
+                    [one["agent"], one["env"], name, *share.values(), probability["mean"]]
+                )
+
+
+def _draw(played: Sequence[Played], path: Path) -> None:
+    """Draw bars: a panel per game, a group per action, a colour per agent."""
+    # Lazily, and without pyplot: no global figure and no display.
+    from matplotlib.figure import Figure
+
+    envs = list(dict.fromkeys(one.env for one in played))
+    agents = list(dict.fromkeys(one.agent for one in played))
+    actions = max(len(one.names) for one in played)
+    size = (max(6.0, 1.6 + 0.35 * actions * max(2, len(agents))), 0.6 + 2.8 * len(envs))
+    figure = Figure(figsize=size, dpi=110, layout="constrained", facecolor="white")
+    panels = figure.subplots(len(envs), 1, squeeze=False)[:, 0]
+    for env, axes in zip(envs, panels, strict=True):
+        here = [one for one in played if one.env == env]
+        width = 0.8 / len(here)
+        for number, one in enumerate(here):
+            places = np.arange(len(one.names)) + (number - (len(here) - 1) / 2) * width
+            means = mean_of(one.shares)
+            heights = np.array([100 * mean.mean for mean in means])
+            # Rounding may put the bound of a constant a hair beyond its mean.
+            errors = [
+                [max(0.0, h - 100 * (m.mean if m.low is None else m.low)) for m, h in
+                 zip(means, heights, strict=True)],
+                [max(0.0, 100 * (m.mean if m.high is None else m.high) - h) for m, h in
+                 zip(means, heights, strict=True)],
+            ]  # fmt: skip
+            colour = COLOURS[agents.index(one.agent) % len(COLOURS)]
+            label = f"{one.agent} (entropy {one.entropy.mean():.2f} nats)"
+            axes.bar(places, heights, width, yerr=errors, color=colour, ecolor=INK, label=label)
+            axes.set_xticks(np.arange(len(one.names)), one.names)
+        axes.set_title(game_name(env), loc="left", color=INK, fontsize=11)
+        axes.set_ylabel("% of steps", color=INK, fontsize=9)
+        axes.tick_params(colors=INK, labelsize=8, length=0)
+        axes.grid(axis="y", color="#E5E5E5", linewidth=0.8)
+        axes.set_axisbelow(True)
+        for side in ("top", "right", "left"):
+            axes.spines[side].set_visible(False)
+        axes.legend(frameon=False, fontsize=8, labelcolor=INK)
+    with atomic_path(path) as temporary:
+        figure.savefig(temporary, format="png")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m analysis actions",
+        description=__doc__,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--load_model_url",
+        required=True,
+        metavar="PLACE,...",
+        help="runs, checkpoints or model folders; label=place names the agent in the figure",
+    )
+    parser.add_argument(
+        "--env", metavar="GAME", help="one game only (default: all games of each agent)"
+    )
+    parser.add_argument(
+        "--games", type=_at_least_one, default=DEFAULT_GAMES, metavar="G",
+        help="games per agent and kind, each with a seed of its own (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--max_steps", type=_at_least_one, default=DEFAULT_MAX_STEPS, metavar="N",
+        help="of a game; longer ones are cut (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument("--seed", type=int, default=0, help="of the games (default: %(default)s)")
+    parser.add_argument(
+        "--greedy", action="store_true", help="take the most probable action, not a draw"
+    )
+    parser.add_argument(
+        "--together", action="store_true", help="count X and XFIRE as one action (see below)"
+    )
+    parser.add_argument(
+        "--output", type=Path, metavar="FOLDER", help="default: analysis/actions below the run"
+    )
+    return parser
+
+
+def _at_least_one(text: str) -> int:
+    try:
+        number = int(text.replace("_", ""))
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return number

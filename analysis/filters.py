@@ -1,0 +1,355 @@
+"""How alike are two networks? Filters matched, activations compared, and what filters look for.
+
+Checkpoints of one training are compared with those of another (`--with`), or with the end of the
+same training. Weights are compared in the order they stand in and in the best order (matching.py),
+activations by linear CKA on the same observations (cka.py); two freshly initialised networks are
+the baseline of both. filters_images.py draws the filters themselves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import Progress
+from torch import Tensor
+
+from agent.assembly import build_model
+from agent.atomic_file import atomic_path, write_json, write_text
+from agent.checkpoint import resolve
+from agent.model_file import find_model_folder
+from agent.models.base import ActorCritic
+from analysis.cka import layer_grams, linear_cka
+from analysis.filters_figures import draw_curves, draw_heat_maps
+from analysis.filters_images import draw_first_layer, draw_preferred
+from analysis.matching import UNITS, conv_layers, distances
+from analysis.playing import LoadedAgent, load_agent, play_many
+from core.errors import ConfigError
+
+EPILOG = """examples:
+  python -m analysis filters --load_model_url=models/pong
+  python -m analysis filters --load_model_url=results/Pong_a --with=results/Pong_b --propagate
+  python -m analysis filters --load_model_url=results/single --with=results/multi,results/popart
+
+A run folder means its milestones (--save_model_every_nsteps while training) and its latest
+checkpoint, so that there are curves over training time; without milestones, the checkpoints that
+are left. Each checkpoint of --load_model_url is compared with the one of the other run that has the
+nearest number of agent steps. Without --with, it is compared with the end of its own training, and
+a single checkpoint with a network that has not learned.
+
+Written to <output>: filters.csv and filters.json (all numbers), distances.png and cka.png (curves),
+cka_layers.png (each layer against each), first_layer.png (its weights), preferred_<layer>.png (the
+images that excite each filter most), observations.npz (what was shown: --observations takes it).
+How to read them: docs/analysis.md.
+"""
+BASELINE = "two random networks"
+UNTRAINED = "a random network"
+ENVS = 8  # that play for the observations, or as many as there are games
+STRIDE = 16  # of their steps one is kept: neighbours show nearly the same
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One layer of one pair of networks; a row of filters.csv."""
+
+    agent: str
+    agent_steps: int
+    other: str  # a training, BASELINE or UNTRAINED
+    other_steps: int
+    layer: str
+    default_distance: float | None  # None where the two have no such filters in common
+    optimal_distance: float | None
+    cka: float
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; return its exit status."""
+    options = _parser().parse_args(arguments)
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        agents = load_training(options.load_model_url, options.checkpoints, progress)
+        others = {
+            place: load_training(place, options.checkpoints, progress)
+            for place in options.others.split(",")
+            if place
+        }
+        newest = agents[-1]
+        folder = Path(options.output) if options.output else newest.folder / "filters"
+        folder.mkdir(parents=True, exist_ok=True)
+        obs = _observations(options, newest, folder)
+        rows: list[Comparison] = []
+        pairs = list(_pairs(agents, others))
+        for one, other, name, steps in progress.track(pairs, description="comparing"):
+            rows += compare(one, other, name, steps, obs, options.unit, options.propagate)
+        _write_numbers(rows, folder, options)
+        written = ["filters.csv", "filters.json"]
+        written += draw_curves(rows, folder, options.unit, BASELINE)
+        last = {name: (one.model, other) for one, other, name, _ in pairs}  # the newest of each
+        maps = {name: layer_map(*models, obs) for name, models in last.items()}
+        written += draw_heat_maps(maps, newest.label, folder)
+        written += draw_first_layer(newest, folder)
+        written += draw_preferred(newest, folder, options.preferred_steps, progress)
+    Console().print(f"written to {folder}: {', '.join(written)}", markup=False, soft_wrap=True)
+    return 0
+
+
+def checkpoint_files(url: str, limit: int) -> list[str]:
+    """Return the checkpoints that `url` means, in the order of training.
+
+    Args:
+      url: run folder (its milestones and its latest checkpoint, or without milestones all that
+        are left), checkpoint file or model folder (itself).
+      limit: at most so many, evenly spread, the first and the last among them.
+
+    Raises:
+      CheckpointError: if there is none.
+    """
+    folder = Path(url) / "checkpoints"
+    if find_model_folder(url) is not None or not folder.is_dir():
+        return [url]
+    latest = resolve(url)[0]
+    milestones = sorted(folder.glob("step_*.pt"))
+    files = milestones or sorted(folder.glob("update_*.pt"))
+    files = [*(path for path in files if not path.samefile(latest)), latest]
+    kept = np.unique(np.linspace(0, len(files) - 1, min(limit, len(files))).round().astype(int))
+    return [str(files[index]) for index in kept]
+
+
+def load_training(url: str, limit: int, progress: Progress) -> list[LoadedAgent]:
+    """Load the checkpoints of one training (see `checkpoint_files`), the newest last."""
+    files = checkpoint_files(url, limit)
+    agents = [load_agent(file) for file in progress.track(files, description=f"loading {url}")]
+    return sorted(agents, key=lambda agent: agent.agent_steps)
+
+
+def random_model(agent: LoadedAgent, seed: int) -> ActorCritic:
+    """Return an untrained network of the agent's kind that sees pixels as the agent does.
+
+    Args:
+      agent: whose architecture, and whose statistics of pixels.
+      seed: equal seeds give equal weights.
+    """
+    model = build_model(agent.blueprint.flags, agent.env_spec, seed).eval()
+    seen = {
+        k: v
+        for k, v in agent.model.state_dict().items()
+        if ".statistics." in k or k.startswith("game_pixels.")
+    }
+    model.load_state_dict(seen, strict=False)
+    return model
+
+
+def compare(
+    agent: LoadedAgent,
+    other: ActorCritic,
+    name: str,
+    other_steps: int,
+    obs: Tensor,
+    unit: str,
+    propagate: bool,
+) -> list[Comparison]:
+    """Compare each layer of two networks.
+
+    Args:
+      agent: the first.
+      other: the second; of another architecture it is compared by its activations alone, where
+        a layer has the same name.
+      name: of the second.
+      other_steps: agent steps that the second was trained for.
+      obs: [N, *obs_shape], shown to both.
+      unit: see `distances`.
+      propagate: likewise.
+    """
+    mine, theirs = conv_layers(agent.model.torso_net), conv_layers(other.torso_net)
+    fit = [layer.weight.shape for layer in mine] == [layer.weight.shape for layer in theirs]
+    found = distances(mine, theirs, unit=unit, propagate=propagate) if fit else []
+    by_layer = {layer.name: layer for layer in found}
+    one, two = layer_grams(agent.model, obs), layer_grams(other, obs)
+    rows = []
+    for layer in one.keys() & two.keys():
+        distance = by_layer.get(layer)
+        rows.append(
+            Comparison(
+                agent.label,
+                agent.agent_steps,
+                name,
+                other_steps,
+                layer,
+                None if distance is None else distance.default,
+                None if distance is None else distance.optimal,
+                linear_cka(one[layer], two[layer]),
+            )
+        )
+    order = list(one)
+    return sorted(rows, key=lambda row: order.index(row.layer))
+
+
+def layer_map(one: ActorCritic, two: ActorCritic, obs: Tensor) -> dict[tuple[str, str], float]:
+    """Return the CKA of each layer of one network with each of another."""
+    mine, theirs = layer_grams(one, obs), layer_grams(two, obs)
+    return {(a, b): linear_cka(mine[a], theirs[b]) for a in mine for b in theirs}
+
+
+def _pairs(
+    agents: list[LoadedAgent], others: dict[str, list[LoadedAgent]]
+) -> Iterator[tuple[LoadedAgent, ActorCritic, str, int]]:
+    """Yield (agent, other network, its name, its agent steps), the baseline first."""
+    newest = agents[-1]
+    first, second = (random_model(newest, seed) for seed in (1, 2))
+    nobody = replace(newest, model=first, url="", agent_steps=0, label=BASELINE)
+    yield nobody, second, BASELINE, 0
+    for place, series in others.items():
+        for agent in agents:
+            near = min(series, key=lambda x: abs(x.agent_steps - agent.agent_steps))
+            _check_same_sight(agent, near)
+            yield agent, near.model, place, near.agent_steps
+    if not others and len(agents) > 1:
+        for agent in agents:
+            yield agent, newest.model, "the end of its training", newest.agent_steps
+    elif not others:
+        yield newest, first, UNTRAINED, 0
+
+
+def _check_same_sight(one: LoadedAgent, two: LoadedAgent) -> None:
+    if one.model.obs_shape != two.model.obs_shape:
+        raise ConfigError(
+            f"{one.url} sees {one.model.obs_shape} and {two.url} {two.model.obs_shape}: they "
+            "cannot be shown the same observations. Compare agents with the same --frames_stacked, "
+            "--grayscaling_frames and --frame_scale_resolution."
+        )
+
+
+def _observations(options: argparse.Namespace, agent: LoadedAgent, folder: Path) -> Tensor:
+    """Return [N, *obs_shape]: those of a file, or played by the agent and written to one."""
+    if options.observations:
+        obs = read_observations(Path(options.observations), agent.model.obs_shape)
+        return obs[: options.observation_count]
+    obs = played_observations(agent, options.observation_count, options.seed)
+    with atomic_path(folder / "observations.npz") as temporary, temporary.open("wb") as file:
+        np.savez_compressed(file, obs=obs.numpy())
+    return obs
+
+
+def played_observations(agent: LoadedAgent, count: int, seed: int = 0) -> Tensor:
+    """Let an agent play its games and return some of what it sees: [count, *obs_shape].
+
+    Stacks that reach over a reset are left out: a few pictures that are partly black are so unlike
+    all others that they alone would decide how alike two layers are.
+    """
+    envs = max(ENVS, len(agent.games))
+    depth = agent.env_spec.frames_stacked
+    shown = torch.zeros(envs, dtype=torch.int64)  # frames of this game so far
+    seen: list[Tensor] = []
+    kept = 0
+    for number, step in enumerate(play_many(agent, envs, seed=seed)):
+        shown = torch.where(step.inputs.first, 1, shown + 1)
+        if number % STRIDE == 0:
+            whole = step.inputs.obs[shown >= depth]
+            seen.append(whole)
+            kept += len(whole)
+        if kept >= count:
+            break
+    return torch.cat(seen)[:count]
+
+
+def read_observations(path: Path, obs_shape: tuple[int, ...]) -> Tensor:
+    """Read `obs` [N, *obs_shape] from an .npz file.
+
+    Raises:
+      ConfigError: if they are not there, or are of another shape.
+    """
+    try:
+        with np.load(path) as file:
+            obs = torch.from_numpy(file["obs"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"--observations={path}: expected an .npz file with an array obs, got {error!r}. "
+            "Leave it out, and the agent plays for them."
+        ) from error
+    if tuple(obs.shape[1:]) != tuple(obs_shape) or len(obs) < 2:
+        raise ConfigError(
+            f"--observations={path} has shape {tuple(obs.shape)}, expected [N, *{obs_shape}], N at "
+            "least 2: they are of another environment."
+        )
+    return obs
+
+
+def _write_numbers(rows: list[Comparison], folder: Path, options: argparse.Namespace) -> None:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, [field.name for field in fields(Comparison)], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(asdict(row) for row in rows)
+    write_text(folder / "filters.csv", text.getvalue())
+    settings = {key: value for key, value in vars(options).items() if key != "output"}
+    comparisons = [asdict(row) for row in rows]
+    write_json(folder / "filters.json", {"settings": settings, "comparisons": comparisons})
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m analysis filters",
+        description=__doc__,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add(
+        "--load_model_url",
+        required=True,
+        metavar="PLACE",
+        help="run folder, checkpoint file or model folder",
+    )
+    add(
+        "--with",
+        dest="others",
+        default="",
+        metavar="PLACE,...",
+        help="what to compare it with: other run folders, checkpoint files or model folders",
+    )
+    add("--output", metavar="FOLDER", help="default: analysis/filters in the run folder")
+    add(
+        "--checkpoints",
+        type=int,
+        default=10,
+        metavar="N",
+        help="at most so many of each run, evenly spread over training (default: %(default)s)",
+    )
+    add(
+        "--unit",
+        choices=UNITS,
+        default="filters",
+        help="what is matched: whole filters, or each of their kernels (default: %(default)s)",
+    )
+    add(
+        "--propagate",
+        action="store_true",
+        help="reorder the inputs of each layer as the filters before it were matched",
+    )
+    add(
+        "--observations",
+        metavar="FILE",
+        help="show these (.npz with obs) instead of letting the agent play",
+    )
+    add(
+        "--observation_count",
+        type=int,
+        default=256,
+        metavar="N",
+        help="observations that activations are compared on (default: %(default)s)",
+    )
+    add(
+        "--preferred_steps",
+        type=int,
+        default=60,
+        metavar="N",
+        help="steps towards the image that a filter prefers; 0: none (default: %(default)s)",
+    )
+    add("--seed", type=int, default=0, metavar="N", help="of the games (default: %(default)s)")
+    return parser

@@ -1,0 +1,316 @@
+"""The gradient of each layer over training: heat maps of layer against time, and a CSV.
+
+A run that was trained with --gradient_metrics=True has measured them; they are read from its
+records. For any other run they are measured now, at its checkpoints: the agent plays, and the
+learner takes one step on what it played, which is thrown away again. Those gradients are of new
+experience alone, where a run with replay learns from old experience too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import Progress
+
+from agent.atomic_file import atomic_path, write_text
+from agent.batch import Batch
+from agent.checkpoint import Checkpoint
+from agent.feed import Feed
+from agent.model_file import ShippedModel
+from agent.pool import SerialPool
+from agent.session import prepare
+from analysis.filters import checkpoint_files
+from analysis.playing import load_agent
+from metrics.charts import INK, tick
+from metrics.run_files import read_records
+from replay.codec import make_codec
+from replay.item import Draw, Item
+from transport.weights import WeightBoard
+
+if TYPE_CHECKING:
+    from agent.assembly import Blueprint
+
+EPILOG = """examples:
+  python -m analysis gradients --load_model_url=results/<run>
+  python -m analysis gradients --load_model_url=results/<run> --measure --batches=20
+  python -m analysis gradients --load_model_url=models/pong
+
+  norm           length of the layer's gradient, before clipping
+  mean_abs       mean absolute gradient of its weights
+  update_ratio   |new weights - old| / |old weights| of one update; around 1e-3 is usual
+  zero_fraction  share of its weights with a gradient of exactly 0: near 1, units are dead
+
+Written to <output>: gradients.png and gradients.csv. How to read them: docs/analysis.md.
+"""
+QUANTITIES = ("norm", "mean_abs", "update_ratio", "zero_fraction")  # all but the last: as powers
+ENVS = 8  # that play where gradients are measured now, or as many as there are games
+WARM_UP_UNROLLS = 20  # of each, so that not all stand at the start of their games
+MAX_COLUMNS = 200  # of a heat map; more records are averaged
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The gradient of every layer at one moment of training."""
+
+    agent_steps: int
+    values: Mapping[str, Mapping[str, float]]  # layer -> quantity -> value; some may be missing
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; return its exit status."""
+    options = _parser().parse_args(arguments)
+    url = options.load_model_url
+    measured = [] if options.measure else recorded(Path(url))
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        if not measured:
+            files = checkpoint_files(url, options.checkpoints)
+            measured = [
+                measured_now(file, options.batches, options.seed)
+                for file in progress.track(files, description="learning from new games")
+            ]
+            measured.sort(key=lambda measurement: measurement.agent_steps)
+            source = "measured now, on new games"
+        else:
+            source = f"{len(measured)} records of the training"
+    folder = Path(options.output) if options.output else _folder_of(url)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / "gradients.csv", table(measured))
+    _draw(_averaged(measured), f"{Path(url).resolve().name}: {source}", folder / "gradients.png")
+    Console().print(
+        f"{source}; written: {folder / 'gradients'}.png and .csv", markup=False, soft_wrap=True
+    )
+    return 0
+
+
+def recorded(folder: Path) -> list[Measurement]:
+    """Return what a run has recorded of its gradients; nothing without --gradient_metrics."""
+    found = []
+    for record in read_records(folder):
+        values = by_layer(record.values)
+        if values:
+            found.append(Measurement(record.agent_steps, values))
+    return found
+
+
+def by_layer(metrics: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    """Sort metrics named gradient/<layer>/<quantity> by layer; others are left out."""
+    values: dict[str, dict[str, float]] = defaultdict(dict)
+    for name, value in metrics.items():
+        group, _, rest = name.partition("/")
+        layer, _, quantity = rest.rpartition("/")
+        if group == "gradient" and quantity in QUANTITIES:
+            values[layer][quantity] = value
+    return dict(values)
+
+
+def measured_now(url: str, batches: int, seed: int = 0) -> Measurement:
+    """Let an agent play, and learn from it in thought: measure gradients, and forget them.
+
+    Args:
+      url: checkpoint file or model folder. A model folder has no moments of the optimiser, so
+        nothing is said about the size of its updates.
+      batches: how many are averaged over, each of the run's --batch_size.
+      seed: of the games.
+    """
+    envs = max(ENVS, load_agent(url).env_spec.task_count)
+    session = prepare(
+        [
+            "--op_mode=test",
+            f"--load_model_url={url}",
+            f"--seed={seed}",
+            "--device=cpu",
+            "--inference=worker",
+            "--worker_count=1",
+            f"--envs_per_worker={envs}",
+            "--gradient_metrics=True",
+            "--log_interval_s=1e-9",  # as good as always: each update is measured
+        ]
+    )
+    blueprint, checkpoint = session.blueprint, session.checkpoint
+    assert checkpoint is not None, "prepare loads the checkpoint of a test"
+    learner = blueprint.learner()
+    state = _learner_state(checkpoint, learner.state_dict())
+    steps = int(checkpoint.state["tally"]["agent_steps"])
+    progress = min(1.0, steps / blueprint.flags.schedule_steps)
+    sums: dict[str, list[float]] = defaultdict(list)
+    for batch in _batches(blueprint, state, batches):
+        learner.load_state_dict(state)  # each batch meets the same network
+        for name, value in learner.step(batch, progress).items():
+            sums[name].append(float(value))
+    means = {name: float(np.mean(values)) for name, values in sums.items()}
+    if isinstance(checkpoint, ShippedModel):
+        means = {k: v for k, v in means.items() if not k.endswith("/update_ratio")}
+    return Measurement(steps, by_layer(means))
+
+
+def table(measured: Sequence[Measurement]) -> str:
+    """Return the measurements as CSV: agent_steps, layer, and the quantities."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("agent_steps", "layer", *QUANTITIES))
+    for measurement in measured:
+        for layer, values in measurement.values.items():
+            cells = [f"{values[name]:.6g}" if name in values else "" for name in QUANTITIES]
+            writer.writerow((measurement.agent_steps, layer, *cells))
+    return text.getvalue()
+
+
+def _learner_state(checkpoint: Checkpoint, fresh: dict[str, Any]) -> dict[str, Any]:
+    """Return what the learner starts each batch from."""
+    saved = checkpoint.state["learner"]
+    version = int(checkpoint.state["tally"]["updates"])
+    return {"optimiser": fresh["optimiser"], "version": version, **saved}
+
+
+def _batches(blueprint: Blueprint, state: dict[str, Any], count: int) -> Iterator[Batch]:
+    """Yield batches of new unrolls, played by the network of `state`."""
+    version = int(state["version"])
+    model, _ = blueprint.acting_model()
+    model.load_state_dict(state["model"])
+    board = WeightBoard(blueprint.acting_weights.nbytes)
+    pool = SerialPool(blueprint.workers(), board)
+    feed = Feed(blueprint.schema, torch.device("cpu"))
+    codec = make_codec("none", 0)
+    try:
+        with board.write(version) as block:
+            blueprint.acting_weights.pack(model, block)
+        pool.start()
+        for _ in range(WARM_UP_UNROLLS):
+            pool.poll(0.0)
+        draws: list[Draw] = []
+        while count:
+            for unrolls in pool.poll(0.0):
+                for record in unrolls.records:
+                    item = Item(len(draws), record, codec, version, version)
+                    draws.append(Draw(item, 0, record, is_online=True))
+            if len(draws) >= blueprint.flags.batch_size:
+                yield feed.compose(draws[: blueprint.flags.batch_size], version)
+                draws.clear()
+                count -= 1
+    finally:
+        pool.stop(0.0)
+        board.close()
+
+
+def _averaged(measured: Sequence[Measurement]) -> list[Measurement]:
+    """Return at most MAX_COLUMNS measurements, each the mean of its neighbours."""
+    groups = np.array_split(np.arange(len(measured)), min(MAX_COLUMNS, len(measured)))
+    averaged = []
+    for group in groups:
+        members = [measured[index] for index in group]
+        collected: dict[str, dict[str, list[float]]] = {}
+        for member in members:
+            for layer, values in member.values.items():
+                of_layer = collected.setdefault(layer, {})
+                for quantity, value in values.items():
+                    of_layer.setdefault(quantity, []).append(value)
+        means = {
+            layer: {quantity: float(np.mean(many)) for quantity, many in of_layer.items()}
+            for layer, of_layer in collected.items()
+        }
+        averaged.append(Measurement(members[-1].agent_steps, means))
+    return averaged
+
+
+def _draw(measured: Sequence[Measurement], title: str, path: Path) -> None:
+    # Lazily, and without pyplot: no global figure, no display.
+    from matplotlib.figure import Figure
+
+    layers = list(dict.fromkeys(layer for m in measured for layer in m.values))
+    figure = Figure(
+        figsize=(11.0, 2 * (0.22 * len(layers) + 1.2)),
+        dpi=110,
+        layout="constrained",
+        facecolor="white",
+    )
+    figure.suptitle(title, x=0.01, ha="left", color=INK, fontsize=10, fontweight="bold")
+    panels = figure.subplots(2, 2, sharey=True)
+    for axes, quantity in zip(panels.flat, QUANTITIES, strict=True):
+        cells = [[m.values.get(x, {}).get(quantity, np.nan) for m in measured] for x in layers]
+        values = np.array(cells, np.float64)
+        is_share = quantity == "zero_fraction"
+        if not is_share:
+            values = np.log10(np.where(values > 0, values, np.nan))
+        limits = {"vmin": 0, "vmax": 1} if is_share else {}
+        if np.isnan(values).all():
+            axes.set_title(f"{quantity}: not known", loc="left", color=INK, fontsize=9)
+            axes.set_xticks([])
+            continue
+        image = axes.imshow(
+            values, aspect="auto", interpolation="nearest", cmap="viridis", **limits
+        )
+        axes.set_title(
+            quantity if is_share else f"log10 {quantity}", loc="left", color=INK, fontsize=9
+        )
+        marks = np.unique(np.linspace(0, len(measured) - 1, 6).round().astype(int))
+        axes.set_xticks(marks, [tick(float(f"{measured[i].agent_steps:.3g}")) for i in marks])
+        axes.set_yticks(range(len(layers)), [layer.removeprefix("torso_net.") for layer in layers])
+        axes.tick_params(colors=INK, labelsize=8, length=0)
+        figure.colorbar(image, ax=axes).ax.tick_params(labelsize=7, colors=INK)
+    for axes in panels[1]:
+        axes.set_xlabel("agent steps", fontsize=9, color=INK)
+    with atomic_path(path) as temporary:
+        figure.savefig(temporary, format="png")
+
+
+def _folder_of(url: str) -> Path:
+    """Return where the results go: in the run folder, or where those of its agent go."""
+    if (Path(url) / "metrics.jsonl").exists():
+        return Path(url) / "analysis"
+    return load_agent(url).folder
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m analysis gradients",
+        description=__doc__,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add(
+        "--load_model_url",
+        required=True,
+        metavar="PLACE",
+        help="run folder; without records of gradients also a checkpoint file or model folder",
+    )
+    add("--output", metavar="FOLDER", help="default: analysis in the run folder")
+    add(
+        "--measure",
+        action="store_true",
+        help="measure at the checkpoints even if the run has recorded its gradients",
+    )
+    add(
+        "--checkpoints",
+        type=_count,
+        default=10,
+        metavar="N",
+        help="at most so many are measured, evenly spread (default: %(default)s)",
+    )
+    add(
+        "--batches",
+        type=_count,
+        default=8,
+        metavar="N",
+        help="averaged over at each checkpoint (default: %(default)s)",
+    )
+    add("--seed", type=int, default=0, metavar="N", help="of the games (default: %(default)s)")
+    return parser
+
+
+def _count(text: str) -> int:
+    number = int(text) if text.isdecimal() else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return number

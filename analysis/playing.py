@@ -1,0 +1,347 @@
+"""Trained agents that play, and all that can be seen while they do: what every analysis looks at.
+
+`load_agent` takes what `main.py --op_mode=test --load_model_url=` takes. `play` shows one game as a
+person would see it, moment by moment, with what the model thought of each; `play_many` is many
+games at once, fast and without pictures. Next to read: analysis/playing_recording.py, by which
+several agents are shown the very same states, and analysis/saliency.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from agent.assembly import Blueprint, build_model, env_config
+from agent.model_file import ShippedModel
+from agent.models.base import ActorCritic, Heads, Inputs
+from agent.session import prepare
+from core.episode import EpisodeEnd
+from core.errors import ConfigError
+from core.rng import child_seed
+from core.spec import EnvSpec
+from wrappers.config import EnvConfig
+from wrappers.gym_vector import GymVector
+from wrappers.registry import make_env_vector
+from wrappers.vector import EnvVector
+
+
+@dataclass(frozen=True)
+class LoadedAgent:
+    """A trained model, ready to be asked, and what is known of where it comes from."""
+
+    model: ActorCritic  # fp32, eval mode, on the CPU
+    blueprint: Blueprint  # its flags (`blueprint.flags`) and shapes
+    url: str  # as it was given
+    agent_steps: int  # of training
+    label: str  # short, for legends and file names
+    folder: Path  # where analyses of it go unless told otherwise
+    visiting: str | None = None  # id of a game that it never saw, played instead of its own
+
+    @property
+    def env_spec(self) -> EnvSpec:
+        """What its own games show and accept."""
+        return self.blueprint.env_spec
+
+    @property
+    def games(self) -> tuple[str, ...]:
+        """Ids of the games that it plays, in the order of their task numbers."""
+        return (self.visiting,) if self.visiting else self.env_spec.tasks
+
+    def task_of(self, env_id: str | None) -> int:
+        """Return the number of the game `env_id`; of its first game for None.
+
+        Raises:
+          ConfigError: if it does not play that game.
+        """
+        if env_id is not None and env_id not in self.games:
+            raise ConfigError(f"{self.url} plays {', '.join(self.games)}, not {env_id}.")
+        return 0 if env_id is None else self.games.index(env_id)
+
+    def game_config(self, task: int) -> EnvConfig:
+        """Return the config of one of `games`: whole games, lost lives end nothing."""
+        config = env_config(self.blueprint.flags, testing=True)
+        if self.env_spec.tasks == (self.games[task],):
+            return config
+        return replace(config, env_id=self.games[task], actions=self.env_spec.action_meanings)
+
+
+def load_agent(url: str, overrides: Sequence[str] = ()) -> LoadedAgent:
+    """Load an agent with the flags it was trained with.
+
+    Args:
+      url: run folder, checkpoint file or model folder.
+      overrides: flags that shall be others, as on the command line of main.py.
+
+    Raises:
+      ConfigError: if a flag cannot be honoured.
+      CheckpointError: if there is no such agent, or it is damaged, or the flags do not fit it.
+    """
+    session = prepare(["--op_mode=test", f"--load_model_url={url}", *overrides])
+    blueprint, checkpoint = session.blueprint, session.checkpoint
+    assert checkpoint is not None, "prepare loads the checkpoint of a test"
+    model = build_model(blueprint.flags, blueprint.env_spec)
+    model.load_state_dict(checkpoint.state["learner"]["model"])
+    model.requires_grad_(False)
+    foreign = set(session.envs) - set(blueprint.env_spec.tasks)
+    if foreign and len(session.envs) > 1:
+        raise ConfigError(
+            f"{url} plays {blueprint.env_spec.env_id}, got --env={','.join(session.envs)}: "
+            "expected some of these, or one other game."
+        )
+    path = checkpoint.path.resolve()
+    is_model_folder = isinstance(checkpoint, ShippedModel)
+    in_run = path.parent.name == "checkpoints"
+    home = path.parent.parent if in_run else path.parent
+    # The folder of a shipped model is a source, perhaps not even writable.
+    folder = Path(blueprint.flags.results_dir) / home.name if is_model_folder else home
+    return LoadedAgent(
+        model.eval(),
+        blueprint,
+        url,
+        int(checkpoint.state["tally"]["agent_steps"]),
+        home.name if is_model_folder or not in_run else f"{home.name}-{path.stem}",
+        folder / "analysis",
+        min(foreign, default=None),
+    )
+
+
+def load_player(url: str, env: str | None = None) -> tuple[LoadedAgent, int]:
+    """Load an agent to play `env`: one of its own games, or another that its actions cover.
+
+    Args:
+      url: as for `load_agent`.
+      env: id of the game; None for its first.
+
+    Returns:
+      The agent, and the number of the game among those it plays.
+
+    Raises:
+      ConfigError: if there is no such game.
+      CheckpointError: if there is no such agent, or it is damaged.
+    """
+    agent = load_agent(url)
+    if env is not None and env not in agent.games:
+        agent = load_agent(url, [f"--env={env}"])
+    return agent, agent.task_of(env)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One decision in each of E environments. Tensors and arrays are the receiver's to keep."""
+
+    inputs: Inputs  # [E, ...]
+    state: torch.Tensor  # [E, state_count], before the decision
+    features: torch.Tensor  # [E, F] float32
+    heads: Heads  # [E, ...]
+    action: np.ndarray  # [E] int64
+    reward: np.ndarray  # [E] float32, raw, what the action earned
+    episodes: list[EpisodeEnd]  # whole games that ended with it
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One decision in one game, with the picture of it."""
+
+    frame: np.ndarray  # [H, W, 3] uint8, as the game shows itself
+    inputs: Inputs  # [1, ...]
+    state: torch.Tensor  # [1, state_count], before the decision
+    heads: Heads  # [1, ...]
+    features: torch.Tensor  # [1, F] float32
+    action: int  # ignored by the environment where the game is over already
+    reward: float  # raw, what the action earned
+    first: bool  # the first observation of a game
+    episode_return: float  # raw, of this game so far, `reward` included
+    game: int  # 0, 1, ...
+
+
+class Player:
+    """A model in E environments: carries its recurrent state, last actions and last rewards.
+
+    Not thread-safe: it owns a random stream.
+    """
+
+    def __init__(
+        self,
+        model: ActorCritic,
+        env: EnvVector,
+        tasks: Sequence[int],
+        *,
+        seed: int = 0,
+        greedy: bool = False,
+    ) -> None:
+        """Start all environments.
+
+        Args:
+          model: on the CPU.
+          env: E environments; closing them is the caller's business.
+          tasks: E numbers of games.
+          seed: of the draws of actions.
+          greedy: take the most probable action instead of a draw.
+        """
+        self._model = model
+        self._env = env
+        self._greedy = greedy
+        self._generator = torch.Generator().manual_seed(child_seed(seed, "player") >> 1)
+        self._task_id = torch.tensor(list(tasks))
+        self._stacks = env.reset()
+        count = env.num_envs
+        self._first = np.ones(count, np.bool_)
+        self._action = np.zeros(count, np.int64)
+        self._reward = np.zeros(count, np.float32)
+        self._state = model.initial_state(count)
+
+    @torch.inference_mode()
+    def step(self, action: np.ndarray | None = None) -> Step:
+        """Decide and act once in each environment.
+
+        Args:
+          action: [E] int64 to do instead of what the model would; it is still asked.
+        """
+        envs, depth, channels = self._stacks.shape[:3]
+        obs = torch.from_numpy(self._stacks.copy())  # environments may write there again
+        inputs = Inputs(
+            obs.view(envs, depth * channels, *obs.shape[3:]),
+            torch.from_numpy(self._first.copy()),
+            torch.from_numpy(self._action.copy()),
+            torch.from_numpy(self._reward.copy()),
+            self._task_id,
+        )
+        before = self._state
+        features, heads, self._state = ask(self._model, inputs, before)
+        if action is None:
+            action = self._choose(heads.params)
+        result = self._env.step(action)
+        self._stacks, self._first = result.stacks, result.first
+        self._action, self._reward = action, result.reward
+        return Step(inputs, before, features, heads, action, result.reward.copy(), result.episodes)
+
+    def _choose(self, logits: torch.Tensor) -> np.ndarray:
+        if self._greedy:
+            return logits.argmax(-1).numpy()
+        drawn = torch.multinomial(logits.softmax(-1), 1, generator=self._generator)
+        return drawn[:, 0].numpy()
+
+
+def ask(
+    model: ActorCritic, inputs: Inputs, state: torch.Tensor
+) -> tuple[torch.Tensor, Heads, torch.Tensor]:
+    """Return (features [E, F], heads, state afterwards) of one step of acting.
+
+    As `model(inputs, state)`, but the features are handed out too.
+
+    Args:
+      model: any.
+      inputs: [E, ...].
+      state: [E, state_count].
+    """
+    features = model.torso(inputs.obs, inputs.task_id)
+    hidden, after = model.hidden(features[None], inputs.as_row(), state)
+    return features, model.heads(hidden[0], inputs.task_id), after
+
+
+def play(
+    agent: LoadedAgent,
+    *,
+    task: int = 0,
+    seed: int = 0,
+    greedy: bool = False,
+    steps: int | None = None,
+    games: int | None = None,
+    actions: Sequence[int] | None = None,
+) -> Iterator[Moment]:
+    """Play one environment and show every moment, rendered as the game shows itself.
+
+    After the end of a game comes one more moment with its last picture, whose action is ignored.
+
+    Args:
+      agent: who plays.
+      task: number of the game.
+      seed: equal seeds give equal games.
+      greedy: take the most probable action instead of a draw.
+      steps: stop after so many moments.
+      games: stop when so many whole games are over.
+      actions: to be done instead of the agent's; stop after the last of them. The agent is asked
+        all the same.
+    """
+    with_pictures = _env_with_pictures(agent, task, seed)
+    try:
+        player = Player(agent.model, with_pictures, [task], seed=seed, greedy=greedy)
+        wanted = steps if actions is None else min(len(actions), steps or len(actions))
+        number = game = 0
+        total = 0.0
+        while wanted is None or number < wanted:
+            frame = np.array(with_pictures.render())
+            forced = None if actions is None else np.array([actions[number]])
+            step = player.step(forced)
+            first = bool(step.inputs.first[0])
+            if first and number:
+                total, game = 0.0, game + 1
+                if game == games:
+                    return
+            total += float(step.reward[0])
+            yield Moment(
+                frame,
+                step.inputs,
+                step.state,
+                step.heads,
+                step.features,
+                int(step.action[0]),
+                float(step.reward[0]),
+                first,
+                total,
+                game,
+            )
+            number += 1
+    finally:
+        with_pictures.close()
+
+
+def play_many(
+    agent: LoadedAgent,
+    num_envs: int,
+    *,
+    tasks: Sequence[int] | None = None,
+    seed: int = 0,
+    greedy: bool = False,
+    steps: int | None = None,
+) -> Iterator[Step]:
+    """Play many environments at once on the fastest backend, without pictures.
+
+    Args:
+      agent: who plays.
+      num_envs: E.
+      tasks: E numbers of games; None: its games in turn.
+      seed: equal seeds give equal games.
+      greedy: take the most probable action instead of a draw.
+      steps: stop after so many steps of all environments; None: go on for ever.
+    """
+    if tasks is None:
+        tasks = sorted(index % len(agent.games) for index in range(num_envs))
+    if len(tasks) != num_envs:
+        raise ConfigError(f"got {len(tasks)} tasks for {num_envs} environments, expected one each.")
+    config = agent.game_config(0)
+    if agent.games == agent.env_spec.tasks:
+        config = env_config(agent.blueprint.flags, testing=True)  # all of them
+    seeds = [child_seed(seed, "analysis", index) for index in range(num_envs)]
+    env = make_env_vector(config, num_envs, seeds, tasks=tasks)
+    try:
+        player = Player(agent.model, env, tasks, seed=seed, greedy=greedy)
+        number = 0
+        while steps is None or number < steps:
+            yield player.step()
+            number += 1
+    finally:
+        env.close()
+
+
+def _env_with_pictures(agent: LoadedAgent, task: int, seed: int) -> GymVector:
+    """Make one environment of one game that can be rendered."""
+    seeds = [child_seed(seed, "analysis", 0)]
+    env = make_env_vector(agent.game_config(task), 1, seeds, render_mode="rgb_array")
+    if not isinstance(env, GymVector):
+        raise ConfigError("rendering needs the Gymnasium backend; leave --env_backend at auto.")
+    return env

@@ -1,0 +1,109 @@
+"""Moving pictures: MP4 files that grow frame by frame, small GIFs made of them, and their layout.
+
+A frame is an RGB picture `[H, W, 3]` uint8. Libraries are imported when a film is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+VIDEO_FRAMES_PER_S = 60.0  # the console's rate; divided by the action repeat
+GIF_MAX_BYTES = 3_000_000
+# Viewers take a shorter pause for a mistake and show such GIFs at 10 frames per second.
+GIF_SHORTEST_PAUSE_MS = 20
+GIF_LEVELS = 32  # of each colour: fewer colours make longer runs of equal pixels
+
+
+class Film:
+    """An MP4 file that grows frame by frame; whole after `with`, also after an error."""
+
+    def __init__(self, path: Path, frames_per_s: float) -> None:
+        """Prepare a film; its folder and file are made on entering `with`.
+
+        Args:
+          path: of the .mp4 file.
+          frames_per_s: at which it is shown.
+        """
+        self._path = path
+        self._rate = frames_per_s
+        self._writer: Any = None
+
+    def __enter__(self) -> Film:
+        import imageio.v3 as iio  # lazily: only films need it
+
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._writer = iio.imopen(self._path, "w", plugin="pyav")
+        self._writer.init_video_stream("libx264", fps=self._rate)
+        return self
+
+    def add(self, frame: np.ndarray) -> None:
+        """Append a frame, cut to even sizes as the codec wants them; all must be of one size."""
+        height, width = (size // 2 * 2 for size in frame.shape[:2])
+        self._writer.write_frame(np.ascontiguousarray(frame[:height, :width]))
+
+    def __exit__(self, *error: object) -> None:
+        self._writer.close()
+
+
+def write_gif(
+    path: Path,
+    film: Path,
+    frames_per_s: float,
+    *,
+    shrink: int = 1,
+    max_bytes: int = GIF_MAX_BYTES,
+) -> Path:
+    """Make a GIF of a film; of every n-th frame, with the smallest n that keeps it small.
+
+    Args:
+      path: of the .gif file.
+      film: an MP4 file that `Film` wrote.
+      frames_per_s: of the film; the GIF runs as fast, as far as GIFs can.
+      shrink: show every `shrink`-th pixel of every `shrink`-th row.
+      max_bytes: of the file.
+
+    Returns:
+      `path`.
+    """
+    import imageio.v3 as iio
+
+    every = max(1, -(-GIF_SHORTEST_PAUSE_MS * int(frames_per_s) // 1000))
+    step = 256 // GIF_LEVELS
+    while True:
+        shown = [
+            (frame[::shrink, ::shrink] // step * step + step // 2).astype(np.uint8)
+            for number, frame in enumerate(iio.imiter(film, plugin="pyav"))
+            if number % every == 0
+        ]
+        pause_ms = 1000 * every / frames_per_s
+        iio.imwrite(path, shown, plugin="pillow", duration=pause_ms, loop=0, optimize=True)
+        size = path.stat().st_size
+        if size <= max_bytes or len(shown) == 1:
+            return path
+        every *= -(-size // max_bytes)
+
+
+def enlarged(picture: np.ndarray, factor: int) -> np.ndarray:
+    """Return a picture [H, W, ...] with each pixel `factor` times as high and wide."""
+    return picture.repeat(factor, axis=0).repeat(factor, axis=1)
+
+
+def side_by_side(pictures: Sequence[np.ndarray], gap: int = 4) -> np.ndarray:
+    """Return pictures in one row, top-aligned, with black pixels between and below them.
+
+    Args:
+      pictures: [H, W, 3] uint8 each, of any sizes.
+      gap: pixels between neighbours.
+    """
+    height = max(picture.shape[0] for picture in pictures)
+    width = sum(picture.shape[1] for picture in pictures) + gap * (len(pictures) - 1)
+    row = np.zeros((height, width, 3), np.uint8)
+    left = 0
+    for picture in pictures:
+        row[: picture.shape[0], left : left + picture.shape[1]] = picture
+        left += picture.shape[1] + gap
+    return row

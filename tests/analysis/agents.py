@@ -1,0 +1,30 @@
+"""Agents that have not learned anything, as model folders, for analyses that load agents."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from agent.assembly import Blueprint, build_model
+from agent.model_file import save_model
+from option_flags import parse
+
+
+def draw_blueprint(*flags: str, env: str = "CartPole-v1") -> Blueprint:
+    """Resolve flags to a blueprint of a small run in one process."""
+    small = ["--seed=0", "--worker_count=1", "--envs_per_worker=2", "--device=cpu"]
+    return Blueprint.draw(parse([f"--env={env}", *small, *flags]))
+
+
+def write_agent(
+    folder: Path, *flags: str, seed: int = 0, agent_steps: int = 1000, env: str = "CartPole-v1"
+) -> Path:
+    """Write a model folder; equal seeds give equal weights."""
+    blueprint = draw_blueprint(*flags, env=env)
+    model = build_model(blueprint.flags, blueprint.env_spec, seed)
+    facts = {
+        "env_spec": blueprint.env_spec.to_dict(),
+        "agent_steps": agent_steps,
+        "updates": 500,
+    }
+    save_model(folder, model.state_dict(), blueprint.flags.to_json(), facts)
+    return folder

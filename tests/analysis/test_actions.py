@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from agent.assembly import build_model
+from agent.model_file import save_model
+from analysis.__main__ import main as analysis
+from analysis.actions import Played, main, mean_of
+from tests.analysis.agents import draw_blueprint, write_agent
+
+
+def write_decided(folder: Path, logits: list[float]) -> Path:
+    """Write an agent of CartPole whose policy is the same everywhere."""
+    blueprint = draw_blueprint()
+    model = build_model(blueprint.flags, blueprint.env_spec)
+    with torch.no_grad():
+        model.policy_head.weight.zero_()
+        model.policy_head.bias.copy_(torch.tensor(logits))
+    facts = {"env_spec": blueprint.env_spec.to_dict(), "agent_steps": 0, "updates": 0}
+    save_model(folder, model.state_dict(), blueprint.flags.to_json(), facts)
+    return folder
+
+
+def read(folder: Path) -> tuple[list[dict[str, str]], dict[str, dict]]:
+    with (folder / "actions.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    data = json.loads((folder / "actions.json").read_text())
+    return rows, {one["agent"]: one for one in data["agents"]}
+
+
+def test_shares_are_of_what_was_done_and_probabilities_of_what_was_meant(tmp_path: Path) -> None:
+    right = write_decided(tmp_path / "right", [-50.0, 50.0])
+    mixed = write_decided(tmp_path / "mixed", [0.0, float(np.log(3))])
+    places = f"always={right},{mixed}"
+    output = tmp_path / "out"
+    assert main([f"--load_model_url={places}", "--games=40", f"--output={output}"]) == 0
+    rows, agents = read(output)
+    assert len(rows) == 4
+    always, mixed_report = agents["always"], agents["mixed"]
+    assert always["actions"]["1"]["share"] == {"mean": 1.0, "low": 1.0, "high": 1.0}
+    assert always["entropy_nats"]["mean"] == pytest.approx(0.0, abs=1e-6)
+    # Always to the right, the pole falls within 8 to 11 steps, and each pays 1.
+    assert 8 <= always["return_mean"] <= 11
+    assert always["steps"] == 40 * always["return_mean"]
+    assert always["games_ended"] == always["games"] == 40
+    share = mixed_report["actions"]["1"]["share"]
+    assert share["low"] < share["mean"] < share["high"]
+    assert share["mean"] == pytest.approx(0.75, abs=0.1)
+    assert mixed_report["actions"]["1"]["probability"]["mean"] == pytest.approx(0.75)
+    expected = -(0.25 * np.log(0.25) + 0.75 * np.log(0.75))
+    assert mixed_report["entropy_nats"]["mean"] == pytest.approx(expected)
+    total = sum(float(row["share"]) for row in rows if row["agent"] == "mixed")
+    assert total == pytest.approx(1.0)
+    assert (output / "actions.png").stat().st_size > 5000
+
+
+def test_a_greedy_agent_does_the_most_probable(tmp_path: Path) -> None:
+    agent = write_decided(tmp_path / "agent", [0.1, 0.0])
+    arguments = [f"--load_model_url={agent}", "--games=3", f"--output={tmp_path / 'out'}"]
+    assert main([*arguments, "--greedy"]) == 0
+    _, agents = read(tmp_path / "out")
+    assert agents["agent"]["actions"]["0"]["share"]["mean"] == 1.0
+    assert agents["agent"]["actions"]["0"]["probability"]["mean"] < 0.6
+
+
+def test_long_games_are_cut(tmp_path: Path) -> None:
+    agent = write_agent(tmp_path / "agent")
+    arguments = [f"--load_model_url={agent}", "--games=2", f"--output={tmp_path / 'out'}"]
+    assert main([*arguments, "--max_steps=3"]) == 0
+    _, agents = read(tmp_path / "out")
+    assert agents["agent"]["steps"] == 6
+    assert agents["agent"]["games_ended"] == 0
+    assert agents["agent"]["return_mean"] is None
+
+
+def test_two_agents_of_one_name_must_be_told_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    agent = write_agent(tmp_path / "agent")
+    assert analysis(["actions", f"--load_model_url={agent},{agent}"]) == 2
+    assert "names 'agent' twice" in capsys.readouterr().err
+
+
+def test_intervals_are_over_games() -> None:
+    assert mean_of(np.array([[0.25, 0.75]])) == [(0.25, None, None), (0.75, None, None)]
+    rng = np.random.default_rng(1)
+    values = rng.normal(3.0, 1.0, (100, 1))
+    (mean,) = mean_of(values)
+    assert mean.low is not None
+    assert mean.high is not None
+    # 95 % of a mean of 100 values of deviation 1: about 0.196 either way.
+    assert mean.high - mean.low == pytest.approx(2 * 0.196, rel=0.2)
+    assert mean.low < mean.mean < mean.high
+
+
+def test_actions_with_and_without_fire_can_be_counted_together() -> None:
+    names = ("NOOP", "FIRE", "RIGHT", "RIGHTFIRE")
+    shares = np.array([[0.1, 0.2, 0.3, 0.4]])
+    steps, entropy = np.array([10]), np.array([1.0])
+    together = Played("a", "E", names, steps, shares, shares[:, ::-1], entropy, []).together()
+    assert together.names == ("NOOP", "FIRE", "RIGHT")
+    np.testing.assert_allclose(together.shares, [[0.1, 0.2, 0.7]])
+    np.testing.assert_allclose(together.probabilities, [[0.4, 0.3, 0.3]])

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import imageio.v3 as iio
+import numpy as np
+import pytest
+
+from analysis.__main__ import main as analysis
+from analysis.attention import drawn, main
+from tests.analysis.agents import write_agent
+from tests.house import ROOT
+
+
+def test_a_film_of_the_maps_is_written(tmp_path: Path) -> None:
+    folder = write_agent(tmp_path / "agent", "--model=attention", env="PongNoFrameskip-v4")
+    output = tmp_path / "film"
+    arguments = [f"--load_model_url={folder}", f"--output={output}", "--start=3", "--steps=4"]
+    assert main([*arguments, "--gif"]) == 0
+    maps = np.load(output / "maps.npz")["maps"]
+    assert maps.shape == (4, 4, 11, 11)
+    np.testing.assert_allclose(maps.sum((2, 3)), 1.0, atol=1e-5)
+    assert not np.allclose(maps[0], maps[3], atol=1e-5)
+    film = np.stack(list(iio.imiter(output / "film.mp4", plugin="pyav")))
+    assert film.shape == (4, 420, 320 + 4 + 320, 3)
+    assert len(iio.imread(output / "film.gif")) == 4
+    settings = json.loads((output / "settings.json").read_text())
+    assert (settings["heads"], settings["cells"]) == (4, [11, 11])
+    assert len(json.loads((output / "actions.json").read_text())["actions"]) == 7
+
+
+def test_models_without_maps_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "film"
+    pong = ROOT / "models" / "pong"
+    assert analysis(["attention", f"--load_model_url={pong}", f"--output={output}"]) == 2
+    said = capsys.readouterr().err
+    assert "--model=attention" in said
+    assert "saliency" in said
+    assert not output.exists()
+
+
+def test_a_head_lights_up_what_it_looks_at() -> None:
+    frame = np.full((20, 30, 3), 100, np.uint8)
+    heat = np.zeros((3, 4, 6), np.float32)
+    heat[0, 0, 0] = heat[1, 3, 5] = 1.0  # the third looks nowhere
+    picture = drawn(frame, heat)
+    assert picture.shape == (40, 60 + 4 + 60, 3)
+    together, panels = picture[:, :60], picture[:, 64:]
+    # All heads: the first is red at the top left, the second green at the bottom right.
+    assert together[2, 2].argmax() == 0
+    assert together[37, 57].argmax() == 1
+    assert (together[20, 30] == 100).all()
+    # One panel each, dark elsewhere; an empty place where there is no fourth head.
+    assert panels[2, 1, 0] == 100
+    assert panels[15, 15, 0] == 20
+    assert panels[18, 58, 0] == 100
+    assert (panels[22:40, :30] == 20).all()
+    assert (panels[20:, 30:] == 0).all()

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from analysis.cka import FEATURES, centred_gram, layer_grams, linear_cka
+from tests.agent.builders import make_small_model, make_spec
+
+
+def cka(one, two):
+    return linear_cka(centred_gram(one), centred_gram(two))
+
+
+def draw(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def test_it_is_the_formula_of_the_paper():
+    x, y = draw(40, 7, seed=1), draw(40, 5, seed=2)
+    y[:, :3] += 2 * x[:, :3]
+    x_centred, y_centred = x - x.mean(0), y - y.mean(0)
+    covariance = (y_centred.T @ x_centred).norm() ** 2
+    paper = covariance / ((x_centred.T @ x_centred).norm() * (y_centred.T @ y_centred).norm())
+    assert 0.2 < paper < 0.9
+    assert cka(x, y) == pytest.approx(float(paper), rel=1e-5)
+
+
+def test_rotations_scale_and_shift_do_not_matter_but_other_maps_do():
+    x = draw(60, 8)
+    rotation, _ = torch.linalg.qr(draw(8, 8, seed=3))
+    assert cka(x, 5 * x @ rotation + 3) == pytest.approx(1, abs=1e-5)
+    stretch = torch.diag(torch.tensor([10.0, 1, 1, 1, 1, 1, 1, 0.1]))
+    assert cka(x, x @ stretch) < 0.7
+    assert cka(draw(2000, 8, seed=4), draw(2000, 8, seed=5)) < 0.05
+    assert math.isnan(cka(x, torch.ones(60, 3)))
+
+
+@pytest.mark.parametrize("name", ["impala_shallow", "resnet"])
+def test_layers_are_looked_at_before_their_nonlinearity(name):
+    model = make_small_model(make_spec((2, 36, 36), stacked=2), name=name).eval()
+    obs = torch.randint(0, 256, (12, 2, 36, 36), dtype=torch.uint8)
+    with torch.no_grad():
+        grams = layer_grams(model, obs)
+        first = model.torso_net.convs[0](obs)  # what an inplace ReLU would have changed
+        features = model.torso(obs)
+    assert len(grams) == {"impala_shallow": 3, "resnet": 16}[name]
+    assert first.min() < 0
+    torch.testing.assert_close(grams["convs.0"], centred_gram(first))
+    torch.testing.assert_close(grams[FEATURES], centred_gram(features))
+    assert not any(module._forward_hooks for module in model.modules())

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from analysis.compare import main
+from analysis.compare_scores import bootstrap_mean, read_tables, scores_markdown
+from core.errors import ConfigError
+
+PONG, BREAKOUT = "PongNoFrameskip-v4", "BreakoutNoFrameskip-v4"
+HEAD = "model_id,model_steps,env,episode_steps,episode_return"
+
+
+def write_table(folder, means, *, games=4, shift=0.0, more="", name="scores.csv"):
+    """Write a table of two checkpoints; returns are mean - 1, mean + 1, mean - 1, ..."""
+    folder.mkdir(exist_ok=True)
+    lines = [HEAD + (f",{more}" if more else "")]
+    for steps, factor in ((2000, 1.0), (1000, 0.5)):  # the order of the file does not matter
+        for env, mean in means.items():
+            for game in range(games):
+                returned = factor * mean + shift + (1 if game % 2 else -1)
+                lines.append(
+                    f"update_{steps},{steps},{env},{100 + game},{returned}" + ",1" * bool(more)
+                )
+    (folder / name).write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def test_agents_are_compared_by_their_newest_checkpoint(tmp_path):
+    one = write_table(tmp_path / "one", {PONG: 10, BREAKOUT: 20})
+    two = write_table(tmp_path / "two", {PONG: 14, BREAKOUT: 40}, more="games")
+    text = scores_markdown(read_tables([str(one), f"better={two}/scores.csv"]))
+    lines = text.splitlines()
+    pong = lines.index(f"## {PONG}")
+    # (14 + 20.7) / 35.3 = 98.3 %
+    assert lines[pong + 4].startswith("| better | 2,000 | 1 | 4 | 14.0 [13.0, 15.0] | 102 | 98.3")
+    assert lines[pong + 5].startswith("| one | 2,000 | 1 | 4 | 10.0 [9.0, 11.0] | 102 | 87.0")
+    # Mean of 98.3 % and (40 - 1.7) / 28.8 = 133.0 %.
+    assert "| better | 115.6" in text
+    earlier = scores_markdown(read_tables([str(one)]), at_steps=1999)
+    assert "| one | 1,000 | 1 | 4 | 5.0 [4.0, 6.0] |" in earlier
+    with pytest.raises(ConfigError, match="no model was tested in Breakout.* first has 1,000"):
+        scores_markdown(read_tables([str(one)]), at_steps=999)
+
+
+def test_tables_of_one_label_are_seeds(tmp_path):
+    places = [f"mine={write_table(tmp_path / str(n), {PONG: 10}, shift=n)}" for n in (0, 2, 7)]
+    text = scores_markdown(read_tables(places))
+    assert "| mine | 2,000 | 3 | 12 | 13.0 [10.0, 17.0] |" in text
+    only = scores_markdown(read_tables([f"mine={tmp_path}/[027]"]))
+    assert only == text, "a pattern is as good"
+
+
+def test_the_bootstrap_draws_within_games():
+    assert bootstrap_mean([[1.0, 1.0], [9.0, 9.0]]) == bootstrap_mean([[5.0, 5.0]])
+    assert bootstrap_mean([[1.0], [2.0, 4.0]]).low is None
+    rng = np.random.default_rng(1)
+    hits = 0
+    for _ in range(100):
+        estimate = bootstrap_mean([rng.normal(3.0, 1.0, 30).tolist()])
+        hits += estimate.low <= 3.0 <= estimate.high
+    assert 87 <= hits <= 99
+
+
+def test_the_command_writes_page_and_figure(tmp_path, capsys):
+    one = write_table(tmp_path / "one", {PONG: 10, BREAKOUT: 20, "CartPole-v1": 30})
+    two = write_table(tmp_path / "two", {PONG: 5})
+    output = tmp_path / "out"
+    assert main([f"--scores={one},{two}", f"--output={output}"]) == 0
+    assert (output / "scores.md").read_text() in capsys.readouterr().out
+    assert (output / "scores.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(ConfigError, match="give one kind"):
+        main([f"--scores={one}", f"--runs={one}"])
+
+
+def test_lives_are_not_games(tmp_path):
+    lives = write_table(tmp_path / "l", {PONG: 3}, more="life", name="scores_per_life.csv")
+    text = scores_markdown(read_tables([f"{lives}/scores_per_life.csv"]))
+    assert "of the lives of one checkpoint" in text
+    assert "human" not in text.lower(), "human scores are of whole games"
+    games = write_table(tmp_path / "g", {PONG: 3})
+    with pytest.raises(ConfigError, match="whole games and others single lives"):
+        read_tables([f"{lives}/scores_per_life.csv", str(games)])
+
+
+def test_what_is_no_table_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="there is no scores.csv"):
+        read_tables([str(tmp_path)])
+    path = tmp_path / "scores.csv"
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(ConfigError, match="is another table: .* got a,b"):
+        read_tables([str(tmp_path)])
+    path.write_text(HEAD + "\n")
+    with pytest.raises(ConfigError, match="holds no game yet"):
+        read_tables([str(tmp_path)])
+    path.write_text(f"{HEAD}\nm,many,{PONG},1,2\n")
+    with pytest.raises(ConfigError, match="line 2: invalid literal"):
+        read_tables([str(tmp_path)])

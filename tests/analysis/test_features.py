@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from agent.assembly import build_model
+from agent.checkpoint import CheckpointWriter
+from agent.pool import SerialPool
+from analysis.features import game_points, main
+from analysis.features_projection import affinities, pca, tsne, tsne_gradient
+from analysis.playing import load_agent
+from core.errors import ConfigError
+from tests.analysis.agents import draw_blueprint, write_agent
+from transport.weights import WeightBoard
+
+
+def draw(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def test_pca_finds_the_axes_of_variance():
+    flat = draw(200, 2) * torch.tensor([5.0, 1.0])
+    rotation, _ = torch.linalg.qr(draw(6, 6, seed=1))
+    found = pca(flat @ rotation[:2] + 7)
+    centred = flat - flat.mean(0)
+    shares = centred.square().sum(0) / centred.square().sum()
+    torch.testing.assert_close(found.variance_share, shares, atol=0.01, rtol=0)
+    # Distances in the plane are what they were.
+    apart = [torch.cdist(points, points) for points in (found.points, flat)]
+    torch.testing.assert_close(*apart, atol=5e-3, rtol=1e-4)
+
+
+def test_neighbourhoods_have_the_wanted_size():
+    points = draw(80, 5)
+    p = affinities(points, 12.0)
+    assert p.sum() == pytest.approx(1, abs=1e-5)
+    torch.testing.assert_close(p, p.T)
+    assert not p.diagonal().any()
+    # One point far away: its neighbours are as many as anybody's, so it is no island of its own.
+    far = torch.cat([points, points[:1] + 100])
+    assert affinities(far, 12.0)[-1].sum() > 0.4 / 81
+
+
+def test_the_width_of_each_point_is_that_of_the_perplexity():
+    """Conditional distributions by plain loops and a fine search over the width."""
+    points = draw(12, 3)
+    expected = torch.zeros(12, 12)
+    for i in range(12):
+        others = [j for j in range(12) if j != i]
+        squares = (points[others] - points[i]).square().sum(1)
+        best = None
+        for width in torch.logspace(-2, 2, 1500):
+            p = torch.softmax(-squares * width, 0)
+            entropy = -(p * p.clamp(min=1e-30).log()).sum()
+            error = abs(entropy.exp() - 4)
+            if best is None or error < best[0]:
+                best = (error, p)
+        expected[i, others] = best[1]
+    expected = (expected + expected.T) / 24
+    torch.testing.assert_close(affinities(points, 4.0), expected, atol=1e-3, rtol=0)
+
+
+def test_the_gradient_is_that_of_the_divergence():
+    p = affinities(draw(30, 4), 8.0).double()
+    layout = draw(30, 2, seed=3).double().requires_grad_()
+    nearness = 1 / (1 + torch.cdist(layout, layout).square())
+    off = ~torch.eye(30, dtype=torch.bool)
+    q = nearness / nearness[off].sum()
+    (p[off] * (p[off] / q[off]).log()).sum().backward()
+    torch.testing.assert_close(tsne_gradient(layout.detach(), p), layout.grad)
+
+
+def test_clusters_stay_together_and_apart():
+    centres = draw(4, 20) * 4
+    labels = torch.arange(120) % 4
+    points = centres[labels] + draw(120, 20, seed=1)
+    layout = tsne(points, perplexity=15, steps=250)
+    distance = torch.cdist(layout, layout).fill_diagonal_(torch.inf)
+    nearest = distance.topk(5, largest=False).indices
+    assert (labels[nearest] == labels[:, None]).float().mean() > 0.97
+    assert torch.isfinite(tsne(torch.ones(12, 3), steps=20)).all(), "equal points"
+
+
+def test_a_game_is_mapped_with_what_is_known_of_it(tmp_path):
+    agent = load_agent(str(write_agent(tmp_path / "agent")))
+    points = game_points(agent, 45)
+    assert points.features.shape == (45, 256)
+    assert points.age_unit == "agent steps"
+    age, distance = points.colours["age"], points.colours["distance"]
+    assert sorted(set(age)) == [0, 4, 8, 12, 16, 20]
+    assert (distance[age == 0] == 0).all()
+    assert (distance[age > 0] > 0).all()
+    torch.testing.assert_close(
+        agent.model.heads(points.features).value,
+        torch.from_numpy(points.colours["value"]).float(),
+    )
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A run folder whose checkpoint has a replay: 8 unrolls of 5 steps."""
+    folder = tmp_path_factory.mktemp("run")
+    blueprint = draw_blueprint("--r_f_steps=5", "--batch_size=4", "--reproducible=True")
+    replay, board = blueprint.replay(), WeightBoard(blueprint.acting_weights.nbytes)
+    model = build_model(blueprint.flags, blueprint.env_spec, 1)
+    pool = SerialPool(blueprint.workers(), board)
+    try:
+        with board.write(0) as block:
+            blueprint.acting_weights.pack(model, block)
+        pool.start()
+        for update in range(4):
+            for block in pool.poll(0.0):
+                for record in block.records:
+                    assert replay.insert(record, update, 0.0) or update
+        state = {
+            "flags": blueprint.flags.to_json(),
+            "env_spec": blueprint.env_spec.to_dict(),
+            "learner": {"model": model.state_dict()},
+            "tally": {"agent_steps": 40, "updates": 4},
+        }
+        writer = CheckpointWriter(folder / "checkpoints")
+        writer.save(state, updates=4, agent_steps=40, replay=replay.state_dict(contents=True))
+    finally:
+        pool.stop(0.0)
+        board.close()
+    return folder
+
+
+def test_a_replay_is_mapped_with_the_age_of_its_unrolls(saved, tmp_path):
+    output = tmp_path / "out"
+    arguments = [f"--load_model_url={saved}", "--of=replay", "--points=12", f"--output={output}"]
+    assert main([*arguments, "--steps=5", "--buffer=standard"]) == 0
+    data = np.load(output / "features_replay.npz")
+    assert data["features"].shape == (12, 256)
+    assert set(data["age"]) <= {1, 2, 3, 4}
+    assert data["age"][0] > data["age"][-1] == data["age"].min()
+    assert (data["distance"] > 0).all()
+    assert data["tsne"].shape == data["pca"].shape == (12, 2)
+    facts = json.loads((output / "features_replay.json").read_text())
+    assert facts["age_unit"] == "updates"
+    assert (output / "features_replay.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(ConfigError, match=r"--buffer=elite: expected one that holds.*standard \(8"):
+        main([*arguments, "--buffer=elite"])
+
+
+def test_what_has_no_replay_is_refused(tmp_path):
+    folder = write_agent(tmp_path / "agent")
+    with pytest.raises(ConfigError, match="model folder, which holds no replay"):
+        main([f"--load_model_url={folder}", "--of=replay"])
+    with pytest.raises(ConfigError, match="expected 10 to"):
+        main([f"--load_model_url={folder}", "--points=3"])

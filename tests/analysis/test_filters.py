@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import csv
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from analysis import filters
+from analysis.filters import checkpoint_files, compare, load_training, main, random_model
+from analysis.filters_images import preferred_images
+from analysis.playing import load_agent
+from core.errors import ConfigError
+from tests.agent.builders import make_small_model, make_spec
+from tests.analysis.agents import write_agent
+
+PONG = "PongNoFrameskip-v4"
+SMALL = ("--observation_count=16", "--preferred_steps=2")
+
+
+@pytest.fixture(scope="module")
+def agents(tmp_path_factory):
+    """Two Pong agents of one kind with other weights, and one of another kind."""
+    folder = tmp_path_factory.mktemp("agents")
+    return [
+        write_agent(folder / "one", env=PONG, seed=1, agent_steps=100),
+        write_agent(folder / "two", env=PONG, seed=2, agent_steps=300),
+        write_agent(folder / "nature", "--model=nature", env=PONG, seed=3),
+    ]
+
+
+def rows_of(folder):
+    with (folder / "filters.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(autouse=True)
+def short_play(monkeypatch):
+    monkeypatch.setattr(filters, "STRIDE", 1)
+
+
+def test_an_agent_is_itself_and_not_another(agents, tmp_path):
+    one, two, nature = map(str, agents)
+    others = f"--with={one},{two},{nature}"
+    assert main([f"--load_model_url={one}", others, f"--output={tmp_path}", *SMALL]) == 0
+    rows = rows_of(tmp_path)
+    by_pair = {(row["other"], row["layer"]): row for row in rows}
+    for layer in ("convs.0", "convs.2"):
+        same, other = by_pair[one, layer], by_pair[two, layer]
+        assert float(same["default_distance"]) == 0
+        assert float(same["optimal_distance"]) == pytest.approx(0, abs=1e-9)
+        assert float(same["cka"]) == pytest.approx(1, abs=1e-5)
+        assert float(other["default_distance"]) > float(other["optimal_distance"]) > 0.1
+        # These are random networks too.
+        baseline = by_pair[filters.BASELINE, layer]
+        ratio = float(other["default_distance"]) / float(baseline["default_distance"])
+        assert ratio == pytest.approx(1, abs=0.1)
+        assert by_pair[nature, layer]["default_distance"] == "", "other shapes: activations alone"
+        assert 0 < float(by_pair[nature, layer]["cka"]) < 1
+    assert float(by_pair[one, "features"]["cka"]) == pytest.approx(1, abs=1e-5)
+    assert by_pair[one, "features"]["default_distance"] == ""
+    numbers = json.loads((tmp_path / "filters.json").read_text())
+    assert len(numbers["comparisons"]) == len(rows)
+    for name in ("distances", "cka", "cka_layers", "first_layer", "preferred_convs.0"):
+        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG"), name
+
+
+def test_observations_can_be_given_and_alone_an_agent_meets_a_random_network(agents, tmp_path):
+    one = str(agents[0])
+    draw = np.random.default_rng(0)
+    obs = draw.integers(0, 256, (20, 4, 84, 84), dtype=np.uint8)
+    np.savez(tmp_path / "obs.npz", obs=obs)
+    output = tmp_path / "out"
+    given = [f"--load_model_url={one}", f"--output={output}", *SMALL]
+    assert main([*given, f"--observations={tmp_path}/obs.npz", "--preferred_steps=0"]) == 0
+    assert {row["other"] for row in rows_of(output)} == {filters.BASELINE, filters.UNTRAINED}
+    assert not (output / "observations.npz").exists()
+    assert not list(output.glob("preferred*"))
+    agent = load_agent(one)
+    rows = compare(
+        agent, random_model(agent, 1), "x", 0, torch.from_numpy(obs[:16]), "filters", False
+    )
+    written = [row for row in rows_of(output) if row["other"] == filters.UNTRAINED]
+    assert [float(row["cka"]) for row in written] == [row.cka for row in rows]
+    np.savez(tmp_path / "bad.npz", obs=obs[:, :1])
+    with pytest.raises(
+        ConfigError, match=r"shape \(20, 1, 84, 84\), expected \[N, \*\(4, 84, 84\)"
+    ):
+        main([*given, f"--observations={tmp_path}/bad.npz"])
+    (tmp_path / "bad.npz").write_text("nothing")
+    with pytest.raises(ConfigError, match="expected an .npz file with an array obs"):
+        main([*given, f"--observations={tmp_path}/bad.npz"])
+
+
+def test_stacks_that_reach_over_a_reset_are_not_shown(agents, monkeypatch):
+    resets = {0: [True] * 8, 5: [True] + [False] * 7}
+
+    def play_three_ways(agent, envs, *, seed):
+        for number in range(100):
+            first = torch.tensor(resets.get(number, [False] * 8))
+            obs = torch.full((8, 1), number) * 10 + torch.arange(8)[:, None]
+            yield SimpleNamespace(inputs=SimpleNamespace(obs=obs, first=first))
+
+    monkeypatch.setattr(filters, "play_many", play_three_ways)
+    seen = filters.played_observations(load_agent(str(agents[0])), 44).flatten().tolist()
+    # A stack is 4 frames: whole from the 4th on, and of environment 0 again from its 9th on.
+    every = [10 * number + env for number in range(3, 10) for env in range(8)]
+    assert seen == [x for x in every if x not in (50, 60, 70)][:44]
+
+
+def test_checkpoints_are_those_of_the_whole_training(tmp_path):
+    folder = tmp_path / "run" / "checkpoints"
+    folder.mkdir(parents=True)
+    for name in ("update_000000007.pt", "update_000000009.pt"):
+        (folder / name).touch()
+    (folder / "latest").write_text("update_000000009.pt\n")
+    assert names(checkpoint_files(str(tmp_path / "run"), 10)) == [
+        "update_000000007.pt",
+        "update_000000009.pt",
+    ]
+    for steps in range(1, 8):
+        (folder / f"step_{steps:012d}.pt").touch()
+    kept = names(checkpoint_files(str(tmp_path / "run"), 4))
+    assert kept == [
+        "step_000000000001.pt",
+        "step_000000000003.pt",
+        "step_000000000006.pt",
+        "update_000000009.pt",
+    ]
+    # A milestone that is the latest checkpoint by another name is not taken twice.
+    (folder / "step_000000000007.pt").unlink()
+    (folder / "step_000000000007.pt").hardlink_to(folder / "update_000000009.pt")
+    assert len(checkpoint_files(str(tmp_path / "run"), 100)) == 7
+    assert checkpoint_files(str(folder / "latest"), 4) == [str(folder / "latest")]
+
+
+def names(paths):
+    return [path.rsplit("/", 1)[1] for path in paths]
+
+
+def test_each_checkpoint_meets_the_one_of_as_many_steps(agents, monkeypatch):
+    from rich.progress import Progress
+
+    one, two = load_agent(str(agents[0])), load_agent(str(agents[1]))
+    monkeypatch.setattr(
+        filters, "checkpoint_files", lambda url, limit: list(map(str, agents[1::-1]))
+    )
+    with Progress(disable=True) as progress:
+        training = load_training("somewhere", 10, progress)
+    assert [agent.agent_steps for agent in training] == [100, 300]
+    pairs = list(filters._pairs([one, two], {"other": training}))
+    met = [(agent.agent_steps, name, steps) for agent, _, name, steps in pairs]
+    assert met == [(0, filters.BASELINE, 0), (100, "other", 100), (300, "other", 300)]
+    pairs = list(filters._pairs([one, two], {}))[1:]
+    assert [(agent.agent_steps, steps) for agent, _, _, steps in pairs] == [(100, 300), (300, 300)]
+
+
+@pytest.mark.parametrize("normalise", [False, True])
+def test_preferred_images_excite_their_own_filter(normalise):
+    spec = make_spec((2, 36, 36), stacked=2)
+    model = make_small_model(spec, name="impala_shallow", normalise_pixels=normalise)
+    if normalise:
+        model.observe(torch.randint(0, 128, (8, 2, 36, 36), dtype=torch.uint8))
+    model.requires_grad_(False)
+    conv = model.torso_net.convs[0]
+    images = preferred_images(model, conv, steps=30, count=5)
+    noise = preferred_images(model, conv, steps=0, count=5)
+    assert images.shape == (5, 2, 36, 36)
+    assert 0 <= images.min() < images.max() <= 255
+
+    def excitement(pixels):
+        return conv(pixels.round().to(torch.uint8)).mean((2, 3))[:, :5]
+
+    own, before = excitement(images).diagonal(), excitement(noise).diagonal()
+    assert (own > before + 0.1).all()
+    assert (excitement(images).argmax(0) == torch.arange(5)).all(), "nobody else's image does more"
+    assert not conv._forward_hooks

@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import imageio.v3 as iio
+import numpy as np
+import pytest
+import torch
+
+from analysis.__main__ import main as analysis
+from analysis.playing import Moment
+from analysis.playing_reel import Reel, full_colour, tinted
+from analysis.saliency import hottest, main
+from analysis.saliency_maps import Perturbation, Saliency
+from core.errors import ConfigError
+from tests.analysis.agents import write_agent
+from tests.house import ROOT
+
+PONG = f"--load_model_url={ROOT / 'models' / 'pong'}"
+
+
+def film_of(folder: Path, *options: str) -> tuple[np.ndarray, dict, dict]:
+    """Run the command; return (frames of the film, raw maps, settings)."""
+    assert main([PONG, f"--output={folder}", *options]) == 0
+    maps = dict(np.load(folder / "maps.npz"))
+    settings = json.loads((folder / "settings.json").read_text())
+    film = np.stack(list(iio.imiter(folder / "film.mp4", plugin="pyav")))
+    return film, maps, settings
+
+
+def test_a_film_and_its_maps_are_written(tmp_path: Path) -> None:
+    film, maps, settings = film_of(tmp_path, "--start=30", "--steps=6", "--gif", "--density=12")
+    assert film.shape == (6, 420, 320, 3)
+    assert maps["policy"].shape == maps["value"].shape == (6, 7, 7)
+    assert maps["rows"].tolist() == [6, 18, 30, 42, 54, 66, 78]
+    assert maps["logits"].shape == (6, 6)
+    assert (maps["policy"].max((1, 2)) > 0).all()
+    assert settings["start"] == 30
+    assert settings["frames"] == 6
+    assert settings["density_pixels"] == 12
+    assert settings["radius_pixels"] == 5.0
+    assert settings["agent_steps"] == 451882
+    assert len(json.loads((tmp_path / "actions.json").read_text())["actions"]) == 36
+    assert iio.imread(tmp_path / "still.png").shape == (420, 320, 3)
+    assert len(iio.imread(tmp_path / "film.gif")) == 6
+
+
+def test_another_agent_is_asked_about_the_same_states(tmp_path: Path) -> None:
+    options = ["--density=12", "--start=30"]
+    film_of(tmp_path / "pong", "--steps=4", *options)
+    actions = tmp_path / "pong" / "actions.json"
+    fresh = write_agent(tmp_path / "fresh", env="PongNoFrameskip-v4")
+    # As long as there are actions, not the 20 seconds that are the default.
+    output = tmp_path / "fresh film"
+    arguments = [f"--load_model_url={fresh}", f"--actions={actions}", f"--output={output}"]
+    assert main([*arguments, *options]) == 0
+    ours, theirs = (np.load(tmp_path / name / "maps.npz") for name in ("pong", "fresh film"))
+    assert ours["action"].tolist() == theirs["action"].tolist()
+    # A trained network's maps are not those of random weights.
+    similar = [
+        np.corrcoef(a.ravel(), b.ravel())[0, 1]
+        for a, b in zip(ours["policy"], theirs["policy"], strict=True)
+    ]
+    assert np.mean(similar) < 0.8
+    assert json.loads((output / "settings.json").read_text())["actions_replayed"] is True
+    with pytest.raises(ConfigError, match="only 34 actions"):
+        main([*arguments, "--start=34"])
+
+
+def test_what_is_asked_for_is_shown(tmp_path: Path) -> None:
+    options = ["--start=40", "--steps=2", "--density=12", "--strength=3"]
+    red, maps, _ = film_of(tmp_path / "red", "--what=policy", *options)
+    green, same, _ = film_of(tmp_path / "green", "--what=value", *options)
+    assert np.array_equal(maps["policy"], same["policy"])
+    for film, what, channel in ((red, "policy", 0), (green, "value", 1)):
+        row, column = np.unravel_index(maps[what][0].argmax(), maps[what][0].shape)
+        y = int((maps["rows"][row] + 0.5) * 420 / 84)
+        x = int((maps["columns"][column] + 0.5) * 320 / 84)
+        pixel = film[0, y, x].astype(int)
+        assert pixel[channel] > np.delete(pixel, channel).max() + 60
+
+
+def test_the_earlier_form_shows_the_hottest_tenth(tmp_path: Path) -> None:
+    _, maps, settings = film_of(tmp_path, "--form=earlier", "--start=30", "--steps=1")
+    assert maps["policy"].shape == (1, 42, 42)
+    assert (settings["radius_pixels"], settings["density_pixels"]) == (2.0, 2)
+    picture = np.arange(10_000, dtype=np.float32).reshape(100, 100)
+    bands = hottest(picture)
+    assert (bands > 0).mean() == pytest.approx(0.1, abs=0.01)
+    assert np.unique(bands).tolist() == pytest.approx([n / 10 for n in range(11)])
+    assert bands[-1, -1] == 1.0
+
+
+def test_ctrl_c_keeps_what_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = Perturbation.maps
+    calls: list[int] = []
+
+    def maps(self: Perturbation, *arguments: object) -> Saliency:
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return asked(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Perturbation, "maps", maps)
+    film, arrays, settings = film_of(tmp_path, "--density=12")
+    assert len(film) == len(arrays["policy"]) == settings["frames"] == 2
+    assert "writing what is there" in capsys.readouterr().err
+
+
+def test_nothing_is_written_if_nothing_was_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def maps(*arguments: object) -> Saliency:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Perturbation, "maps", maps)
+    assert main([PONG, f"--output={tmp_path / 'none'}"]) == 1
+    assert not (tmp_path / "none").exists()
+
+
+def test_an_agent_that_sees_no_images_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_agent(tmp_path / "agent")
+    assert analysis(["saliency", f"--load_model_url={folder}"]) == 2
+    assert "CartPole-v1 shows vectors" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--what=all", "--steps=-1", "--seconds=0", "--form=new"])
+def test_a_wrong_option_is_a_message(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([PONG, option])
+    assert option.split("=")[1] in capsys.readouterr().err
+
+
+def test_colours_are_scaled_once_for_a_film() -> None:
+    maps = np.zeros((10, 3, 3), np.float32)
+    maps[:, 1, 1] = np.arange(10)
+    assert full_colour(maps) == pytest.approx(8.1)
+    assert full_colour(np.zeros((2, 3, 3), np.float32)) > 0
+
+
+def test_light_covers_bright_and_dark_pixels_alike() -> None:
+    frame = np.array([[[0, 0, 0], [255, 255, 255], [10, 20, 30]]], np.uint8)
+    colour = np.array([[[1, 0, 0], [1, 0, 0], [0, 0, 0]]], np.float32)
+    (black, white, none) = tinted(frame, colour)[0]
+    assert black.tolist() == [204, 0, 0]
+    assert white.tolist() == [255, 51, 51]
+    assert none.tolist() == [10, 20, 30]
+
+
+def test_a_reel_gives_its_frames_back() -> None:
+    rng = np.random.default_rng(0)
+    frames = rng.integers(0, 256, (3, 6, 5, 3)).astype(np.uint8)
+    reel = Reel()
+    for number, frame in enumerate(frames):
+        heads = type("Heads", (), {"params": torch.zeros(1, 2), "value": torch.ones(1)})
+        moment = Moment(frame, None, None, heads, None, number, 1.0, False, 2.0, 0)  # type: ignore[arg-type]
+        reel.add(moment, {"policy": np.full((2, 2), number)})
+    assert len(reel) == 3
+    assert all(np.array_equal(reel.frame(number), frame) for number, frame in enumerate(frames))
+    assert reel.arrays()["policy"].shape == (3, 2, 2)
+    assert reel.arrays()["action"].tolist() == [0, 1, 2]

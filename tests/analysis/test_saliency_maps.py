@@ -1,0 +1,294 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy import ndimage
+from torch import Tensor, nn
+
+from agent.models.base import ActorCritic, Inputs
+from agent.models.factory import ModelConfig, make_model
+from agent.models.popart import PopArt
+from agent.models.torsos import PixelConv2d
+from analysis.playing import load_agent, play
+from analysis.saliency_maps import Grid, Perturbation
+from core.errors import ConfigError
+from core.spec import EnvSpec
+from tests.house import ROOT
+from tests.reference.saliency_loops import saliency_loops
+
+SIZE = 40
+SPEC = EnvSpec("Test-v0", (1, SIZE, SIZE), "uint8", 3, ("NOOP", "UP", "DOWN"), 4)
+
+
+def some_inputs(obs: Tensor) -> Inputs:
+    return Inputs(
+        obs[None],
+        torch.tensor([False]),
+        torch.tensor([1]),
+        torch.tensor([0.5]),
+        torch.tensor([0]),
+    )
+
+
+def some_model(**config: object) -> tuple[ActorCritic, Inputs, Tensor]:
+    """Return a random model that has seen pixels, an observation, and a state that is not zero."""
+    generator = torch.Generator().manual_seed(1)
+    model = make_model(ModelConfig(**config), SPEC, seed=2).eval()  # type: ignore[arg-type]
+    model.requires_grad_(False)
+    images = torch.randint(0, 256, (5, *SPEC.obs_shape), generator=generator).to(torch.uint8)
+    model.observe(images)
+    state = torch.randn(1, model.state_count, generator=generator).tanh()
+    return model, some_inputs(images[0]), state
+
+
+MODELS = {
+    "strides": {"name": "impala_shallow"},
+    "padding and a stride of 1": {"name": "resnet", "feature_count": 16},
+    "no statistics": {"name": "impala_shallow", "normalise_pixels": False},
+    "memory": {
+        "name": "impala_shallow",
+        "use_lstm": True,
+        "lstm_size": 8,
+        "use_last_action": True,
+        "use_last_reward": True,
+    },
+    "attention": {"name": "attention", "lstm_size": 16},
+}
+
+
+@pytest.mark.parametrize("form", ["paper", "earlier"])
+@pytest.mark.parametrize("kind", MODELS)
+def test_maps_are_those_of_one_forward_per_mask(kind: str, form: str) -> None:
+    model, inputs, state = some_model(**MODELS[kind])
+    grid = Grid(SIZE, SIZE, radius=3.0, density=9, form=form)
+    heads, _ = model(inputs, state)
+    got = Perturbation(model, grid).maps(inputs, state, heads)
+    policy, value = saliency_loops(model, inputs, state, grid.masks())
+    assert got.policy.shape == (len(grid.rows), len(grid.columns)) == (4, 4)
+    np.testing.assert_allclose(got.policy, policy, rtol=2e-3, atol=1e-4 * policy.max())
+    np.testing.assert_allclose(got.value, value, rtol=2e-3, atol=1e-4 * value.max())
+    assert policy.max() > 0
+    # The model is as it was.
+    assert torch.equal(model(inputs, state)[0].params, heads.params)
+
+
+def test_maps_do_not_depend_on_how_many_points_go_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, inputs, state = some_model(name="impala_shallow")
+    heads, _ = model(inputs, state)
+    grid = Grid(SIZE, SIZE, 5.0, 5)
+    whole = Perturbation(model, grid).maps(inputs, state, heads)
+    monkeypatch.setattr("analysis.saliency_maps.BATCH_FLOATS", 8 * 9 * 9 * 16 * 3)  # 3 of 8 rows
+    parts = Perturbation(model, grid).maps(inputs, state, heads)
+    np.testing.assert_allclose(whole.policy, parts.policy, rtol=1e-3, atol=1e-7)
+
+
+def test_only_the_newest_frame_is_blended_if_so_asked() -> None:
+    model, inputs, state = some_model(name="impala_shallow")
+    grid = Grid(SIZE, SIZE, 4.0, 10)
+    heads, _ = model(inputs, state)
+    got = Perturbation(model, grid, newest_channels=1).maps(inputs, state, heads)
+    policy, _ = saliency_loops(model, inputs, state, grid.masks(), channels=slice(2, 3))
+    np.testing.assert_allclose(got.policy, policy, rtol=2e-3, atol=1e-4 * policy.max())
+    whole = Perturbation(model, grid).maps(inputs, state, heads)
+    assert not np.allclose(got.policy, whole.policy, rtol=0.1)
+
+
+def test_the_average_picture_can_be_blended_in() -> None:
+    model, inputs, state = some_model(name="impala_shallow")
+    (layer,) = [m for m in model.modules() if isinstance(m, PixelConv2d)]
+    assert layer.statistics is not None
+    average = layer.statistics.mean.double().numpy()
+    grid = Grid(SIZE, SIZE, 4.0, 10)
+    heads, _ = model(inputs, state)
+    got = Perturbation(model, grid, blend="average").maps(inputs, state, heads)
+    policy, _ = saliency_loops(model, inputs, state, grid.masks(), blurred=average)
+    np.testing.assert_allclose(got.policy, policy, rtol=2e-3, atol=1e-4 * policy.max())
+    plain, _, _ = some_model(name="impala_shallow", normalise_pixels=False)
+    with pytest.raises(ConfigError, match="knows no average picture"):
+        Perturbation(plain, grid, blend="average")
+
+
+@pytest.mark.parametrize("blend", ["blur", "average"])
+def test_in_one_of_several_games_its_own_mean_image_counts(blend: str) -> None:
+    alone, inputs, state = some_model(name="impala_shallow")
+    several = make_model(
+        ModelConfig("impala_shallow"), replace(SPEC, env_id="A-v0,B-v0"), seed=3
+    ).eval()
+    several.requires_grad_(False)
+    shared = {k: v for k, v in alone.state_dict().items() if k.startswith(("torso", "policy"))}
+    several.load_state_dict(shared, strict=False)
+    statistics = alone.pixel_statistics()
+    assert statistics is not None
+    several.game_pixels[1].load_state_dict(statistics.state_dict())
+    grid = Grid(SIZE, SIZE, 4.0, 10)
+    wanted = Perturbation(alone, grid, blend=blend).maps(inputs, state, alone(inputs, state)[0])
+    inputs = inputs._replace(task_id=torch.tensor([1]))
+    heads, _ = several(inputs, state)
+    got = Perturbation(several, grid, blend=blend).maps(inputs, state, heads)
+    np.testing.assert_allclose(got.policy, wanted.policy, rtol=2e-3, atol=1e-4 * got.policy.max())
+
+
+def test_masks_are_as_described() -> None:
+    paper = Grid(84, 84, 5.0, 5)
+    masks = paper.masks()
+    assert masks.shape == (17, 17, 84, 84)
+    row, column = paper.rows[7], paper.columns[11]
+    assert masks[7, 11, row, column] == 1.0
+    # sigma² = 25: at a distance of 5 pixels, exp(-1/2).
+    assert masks[7, 11, row + 3, column - 4] == pytest.approx(np.exp(-0.5))
+    # Far from the border SciPy's filter gives the same, cut at 4 sigma.
+    point = np.zeros((84, 84))
+    point[row, column] = 1
+    blurred = ndimage.gaussian_filter(point, 5.0)
+    np.testing.assert_allclose(masks[7, 11], blurred / blurred.max(), atol=5e-4)
+
+    earlier = Grid(40, 36, 2.0, 2, "earlier")
+    masks = earlier.masks()
+    assert masks.shape == (20, 18, 40, 36)
+    disc = np.zeros((40, 36))
+    row, column = earlier.rows[10], earlier.columns[9]
+    for down, across in ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1)):
+        disc[row + down, column + across] = 1
+    blurred = ndimage.gaussian_filter(disc, 2.0)
+    np.testing.assert_allclose(masks[10, 9], blurred / blurred.max(), atol=1e-3)
+
+
+def test_maps_are_enlarged_in_place() -> None:
+    grid = Grid(84, 84, 5.0, 5)
+    maps = np.zeros((2, 17, 17), np.float32)
+    maps[0, 3, 12], maps[1, 16, 0] = 2.0, 0.5
+    pictures = grid.enlarged(maps, 210, 160)
+    assert pictures.shape == (2, 210, 160)
+    assert pictures.max((1, 2)) == pytest.approx([2.0, 0.5])
+    row, column = np.unravel_index(pictures[0].argmax(), (210, 160))
+    assert abs(row - (grid.rows[3] + 0.5) * 210 / 84) <= 4
+    assert abs(column - (grid.columns[12] + 0.5) * 160 / 84) <= 4
+    assert (grid.enlarged(np.zeros((1, 17, 17), np.float32), 84, 84) == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [((0.0, 5, "paper"), "radius"), ((5.0, 0, "paper"), "density"), ((5.0, 5, "old"), "form")],
+)
+def test_a_grid_that_makes_no_sense_is_refused(
+    values: tuple[float, int, str], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Grid(84, 84, *values)
+
+
+def test_a_model_without_convolutions_has_no_maps() -> None:
+    model = make_model(ModelConfig(name="mlp"), SPEC)
+    with pytest.raises(ConfigError, match="--model=mlp has no such layer"):
+        Perturbation(model, Grid(SIZE, SIZE, 5.0, 5))
+
+
+CELL = 4
+
+
+class CellsTorso(nn.Module):
+    """Features are the brightness of cells of 4x4 pixels, where it is above a threshold."""
+
+    def __init__(self, size: int, threshold: float) -> None:
+        super().__init__()
+        self.conv = PixelConv2d((1, size, size), 1, CELL, CELL)
+        nn.init.constant_(self.conv.weight, 1 / CELL**2)
+        nn.init.constant_(self.conv.bias, -threshold)  # type: ignore[arg-type]
+        self.feature_count = (size // CELL) ** 2
+
+    def forward(self, obs: Tensor) -> Tensor:
+        return torch.relu(self.conv(obs)).flatten(1)
+
+
+def cells_model(threshold: float) -> ActorCritic:
+    torso = CellsTorso(SIZE, threshold)
+    count = torso.feature_count
+    model = ActorCritic(torso, (1, SIZE, SIZE), count, 2, PopArt(count, 1, enabled=False))
+    for parameter in (*model.policy_head.parameters(), *model.value_head.parameters()):
+        nn.init.zeros_(parameter)
+    return model.requires_grad_(False)
+
+
+def hot_spot(model: ActorCritic, obs: Tensor) -> tuple[int, int]:
+    grid = Grid(SIZE, SIZE, 2.0, CELL)
+    inputs, state = some_inputs(obs), model.initial_state(1)
+    maps = Perturbation(model, grid).maps(inputs, state, model(inputs, state)[0])
+    row, column = np.unravel_index(maps.policy.argmax(), maps.policy.shape)
+    assert maps.policy[row, column] > 0
+    return int(grid.rows[row]), int(grid.columns[column])
+
+
+def test_the_hot_spot_is_where_a_model_looks() -> None:
+    model = cells_model(threshold=0.0)
+    noise = torch.Generator().manual_seed(0)
+    obs = torch.randint(0, 256, (1, SIZE, SIZE), generator=noise).to(torch.uint8)
+    for cell in ((2, 3), (7, 1)):
+        nn.init.zeros_(model.policy_head.weight)
+        model.policy_head.weight[0, cell[0] * (SIZE // CELL) + cell[1]] = 3.0
+        inputs, state = some_inputs(obs), model.initial_state(1)
+        grid = Grid(SIZE, SIZE, 2.0, CELL)
+        maps = Perturbation(model, grid).maps(inputs, state, model(inputs, state)[0]).policy
+        far = np.abs(grid.rows[:, None] - CELL * cell[0]) > 16
+        assert maps[far.repeat(len(grid.columns), 1)].max() < 1e-6 * maps.max()
+        row, column = hot_spot(model, obs)
+        assert abs(row - CELL * cell[0] - 2) <= CELL
+        assert abs(column - CELL * cell[1] - 2) <= CELL
+
+
+def test_a_moved_ball_moves_the_hot_spot() -> None:
+    model = cells_model(threshold=0.5)
+    nn.init.constant_(model.policy_head.weight[0], 1.0)  # any bright cell, wherever it is
+    for row, column in ((8, 8), (8, 28), (24, 16)):
+        obs = torch.zeros(1, SIZE, SIZE, dtype=torch.uint8)
+        obs[:, row : row + CELL, column : column + CELL] = 255
+        found = hot_spot(model, obs)
+        assert abs(found[0] - row - 2) <= CELL
+        assert abs(found[1] - column - 2) <= CELL
+
+
+# Between the walls and the paddles of an 84x84 frame of Pong.
+FIELD = (slice(16, 74), slice(14, 68))
+
+
+def ball_of(frame: np.ndarray) -> tuple[int, int] | None:
+    """Return the centre of what differs from the background of the field."""
+    field = frame[FIELD].astype(int)
+    rows, columns = np.nonzero(abs(field - np.median(field)) > 20)
+    if not 1 <= len(rows) <= 12:
+        return None
+    return int(rows.mean()) + FIELD[0].start, int(columns.mean()) + FIELD[1].start
+
+
+def test_the_shipped_agent_watches_the_ball_and_follows_it_when_it_is_moved() -> None:
+    agent = load_agent(str(ROOT / "models" / "pong"))
+    grid = Grid(84, 84, 3.0, 4)
+    perturbation = Perturbation(agent.model, grid, blend="average")
+    in_field = np.ix_(
+        (grid.rows >= FIELD[0].start) & (grid.rows < FIELD[0].stop),
+        (grid.columns >= FIELD[1].start) & (grid.columns < FIELD[1].stop),
+    )
+    near: list[bool] = []
+    for number, moment in enumerate(play(agent, seed=0, steps=120)):
+        frames = moment.inputs.obs[0].numpy()
+        ball = ball_of(frames[-1])
+        if number % 4 or ball is None or not all(ball_of(frame) for frame in frames):
+            continue
+        for shift in (0, 12 if ball[0] < 45 else -12):
+            moved = frames.copy()
+            field = moved[:, FIELD[0], FIELD[1]]
+            field[:] = np.roll(field, shift, axis=1)  # nothing but the ball is in the field
+            inputs = moment.inputs._replace(obs=torch.from_numpy(moved)[None])
+            heads, _ = agent.model(inputs, moment.state)
+            maps = perturbation.maps(inputs, moment.state, heads).policy[in_field]
+            row, column = np.unravel_index(maps.argmax(), maps.shape)
+            found = (grid.rows[in_field[0].ravel()][row], grid.columns[in_field[1].ravel()][column])
+            newest = ball_of(moved[-1])
+            assert newest is not None
+            near.append(max(abs(found[0] - newest[0]), abs(found[1] - newest[1])) <= 9)
+    assert len(near) >= 10
+    assert np.mean(near) > 0.8, near

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import imageio.v3 as iio
+import numpy as np
+import pytest
+
+from metrics.film import Film, enlarged, side_by_side, write_gif
+
+
+def moving_square(count: int) -> list[np.ndarray]:
+    frames = []
+    for number in range(count):
+        frame = np.full((48, 64, 3), 40, np.uint8)
+        frame[8:24, number : number + 16] = (230, 40, 40)
+        frames.append(frame)
+    return frames
+
+
+def write(path: Path, frames: Iterable[np.ndarray]) -> Path:
+    with Film(path, 15.0) as film:
+        for frame in frames:
+            film.add(frame)
+    return path
+
+
+def test_a_film_shows_its_frames_in_order(tmp_path: Path) -> None:
+    frames = moving_square(12)
+    film = write(tmp_path / "new" / "film.mp4", frames)
+    shown = list(iio.imiter(film, plugin="pyav"))
+    assert len(shown) == 12
+    for got, expected in zip(shown, frames, strict=True):
+        assert np.abs(got.astype(int) - expected).mean() < 6  # the codec loses a little
+    assert iio.immeta(film, plugin="pyav")["fps"] == 15.0
+
+
+def test_frames_of_odd_size_are_cut_for_the_codec(tmp_path: Path) -> None:
+    film = write(tmp_path / "film.mp4", [np.zeros((33, 47, 3), np.uint8)] * 2)
+    assert next(iter(iio.imiter(film, plugin="pyav"))).shape == (32, 46, 3)
+
+
+def test_a_film_is_whole_when_it_is_interrupted(tmp_path: Path) -> None:
+    def frames() -> Iterator[np.ndarray]:
+        yield from moving_square(3)
+        raise KeyboardInterrupt
+
+    path = tmp_path / "film.mp4"
+    with pytest.raises(KeyboardInterrupt):
+        write(path, frames())
+    assert len(list(iio.imiter(path, plugin="pyav"))) == 3
+
+
+def test_a_gif_shows_the_film_at_its_speed(tmp_path: Path) -> None:
+    film = write(tmp_path / "film.mp4", moving_square(12))
+    gif = write_gif(tmp_path / "film.gif", film, 15.0, shrink=2)
+    shown = iio.imread(gif)
+    assert shown.shape[:3] == (12, 24, 32)
+    assert abs(shown[0, 8, 4].astype(int) - (230, 40, 40)).max() < 24
+    assert iio.immeta(gif)["duration"] == pytest.approx(1000 / 15, abs=10)
+
+
+def test_a_gif_leaves_out_frames_until_it_is_small_enough(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    noise = [rng.integers(0, 256, (32, 32, 3)).astype(np.uint8) for _ in range(6)]
+    film = write(tmp_path / "film.mp4", noise)
+    whole = write_gif(tmp_path / "whole.gif", film, 15.0).stat().st_size
+    small = write_gif(tmp_path / "small.gif", film, 15.0, max_bytes=whole // 2)
+    assert small.stat().st_size <= whole // 2
+    assert 1 <= len(iio.imread(small)) < 6
+
+
+def test_pictures_stand_side_by_side() -> None:
+    left, right = np.full((2, 3, 3), 7, np.uint8), np.full((4, 5, 3), 9, np.uint8)
+    row = side_by_side([left, right], gap=2)
+    assert row.shape == (4, 10, 3)
+    assert (row[:2, :3] == 7).all()
+    assert (row[2:, :3] == 0).all()
+    assert (row[:, 3:5] == 0).all()
+    assert (row[:, 5:] == 9).all()
+
+
+def test_an_enlarged_picture_repeats_its_pixels() -> None:
+    picture = np.arange(4, dtype=np.uint8).reshape(2, 2)
+    assert enlarged(picture, 2).tolist() == [[0, 0, 1, 1], [0, 0, 1, 1], [2, 2, 3, 3], [2, 2, 3, 3]]
