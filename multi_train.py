@@ -7,9 +7,10 @@
   python multi_train.py --resume=results/smoke_<time>   go on with what is not done
   python multi_train.py --report=results/smoke_<time>   draw the tables and the figure again
 
-Each run is a process of its own; one that fails is recorded and passed over. Ctrl-C ends the
-present run cleanly and goes on with the next; twice within 5 seconds stops the sequence, which
---resume takes up again from the last checkpoints. Results: results/<sequence>_<time>/.
+Each run is a process of its own; one that fails is recorded and passed over, and so are those that
+would start from its weights or test it. Ctrl-C ends the present run cleanly and goes on with the
+next; twice within 5 seconds stops the sequence, which --resume takes up again from the last
+checkpoints. Results: results/<sequence>_<time>/.
 
 How to write a sequence is told at the top of sequences/plan.py; sequences/*.yaml are examples.
 """
@@ -28,9 +29,10 @@ from rich.status import Status
 from core.errors import ConfigError
 from option_flags import Flags
 from sequences.curves import RETURN, last_record
-from sequences.plan import Plan, check_flags, load_plan, shipped_plans
+from sequences.plan import Plan, check_flags, load_plan, shipped_plans, source_of
 from sequences.report import rich_table, write_report
 from sequences.runner import Interrupts, RunState, SequenceFolder, run_sequence
+from sequences.scores import SCORES_PAGE
 
 DEFAULT_SEQUENCE = "compare_replay"
 
@@ -71,6 +73,8 @@ def _run(console: Console, folder: SequenceFolder) -> int:
         run_sequence(folder, interrupts, lambda run, s: _show(console, status, folder, run, s))
     console.print(rich_table(write_report(folder)))
     console.print(f"Tables and figure: {folder.path}/table.md, table.csv, comparison.png")
+    if (folder.path / SCORES_PAGE).exists():
+        console.print(f"Tests of every game: {folder.path / SCORES_PAGE}")
     unfinished = [run for run in folder.runs if run.status != "done"]
     for run in unfinished:
         console.print(f"{run.status}: {run.name} (see {folder.path / run.name / 'output.log'})")
@@ -103,7 +107,10 @@ def _duration(seconds: float) -> str:
 
 def _print_plan(console: Console, plan: Plan, arguments: Sequence[str]) -> None:
     for number, run in enumerate(plan.runs, start=1):
-        flags = " ".join(f"--{name}={value}" for name, value in run.flags.items())
+        shown = dict(run.flags)
+        if source_of(run.flags) is not None:
+            shown["load_model_url"] = f"<run folder of {source_of(run.flags)}>"
+        flags = " ".join(f"--{name}={value}" for name, value in shown.items())
         console.print(f"{number:3}  {run.group}, seed {run.seed}", highlight=False)
         console.print(f"     {flags} {shlex.join(arguments)}", highlight=False, soft_wrap=True)
 

@@ -2,81 +2,51 @@
 
 Each environment plays a fixed share of the games, so that short games are not counted more often
 than long ones, and starts with seeds of its own; the report counts how many games really differ.
+An agent of several games plays each of them; it may also be shown games that it was not trained on,
+if its actions cover theirs. `--test_all_checkpoints` does so with every checkpoint of a run.
+Next to read: agent/score_table.py, what is made of the games.
 """
 
 from __future__ import annotations
 
 import csv
 import hashlib
-import json
-import logging
 import os
 import sys
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
-from agent.acting import Actor
+from agent.acting import Actor, Observation
 from agent.assembly import Blueprint, env_config
-from agent.checkpoint import Checkpoint
-from agent.human_scores import human_normalised
-from core.episode import EpisodeEnd
-from core.errors import ConfigError
+from agent.atomic_file import write_json
+from agent.checkpoint import Checkpoint, load
+from agent.model_file import ShippedModel
+from agent.models.base import ActorCritic
+from agent.score_table import (
+    Game,
+    Life,
+    Report,
+    ScoreTable,
+    mean_human_normalised,
+    policy_name,
+    summarise,
+)
+from core.errors import CheckpointError, ConfigError
 from core.rng import child_seed
+from metrics.film import VIDEO_FRAMES_PER_S, Film
+from wrappers.config import EnvConfig
 from wrappers.gym_vector import GymVector
 from wrappers.registry import describe, make_env_vector
-from wrappers.vector import EnvVector
-
-log = logging.getLogger(__name__)
+from wrappers.vector import EnvVector, StepResult
 
 MAX_ENVS = 16
-VIDEO_FRAMES_PER_S = 60  # the console's rate; divided by the action repeat
 
-
-@dataclass(frozen=True)
-class Game:
-    """One finished game of a test."""
-
-    number: int
-    return_raw: float
-    length_steps: int
-    length_frames: int
-    fingerprint: str  # of all actions: equal for games that are the same
-
-
-@dataclass(frozen=True)
-class Report:
-    """The result of a test; `test_*.json` holds just this."""
-
-    env: str
-    checkpoint: str
-    agent_steps: int
-    policy: str  # sampled | greedy
-    episodes: int
-    distinct_games: int
-    mean: float
-    median: float
-    std: float
-    min: float
-    max: float
-    mean_length_frames: float
-    human_normalised: float | None  # (mean - random) / (human - random), where known
-
-    def lines(self) -> list[str]:
-        """Return what the terminal shows."""
-        lines = [
-            f"{self.episodes} game{'s' * (self.episodes > 1)} of {self.env}, "
-            f"{self.distinct_games} of them distinct, {self.policy} actions",
-            f"  return  mean {self.mean:.2f}  median {self.median:.2f}  std {self.std:.2f}  "
-            f"min {self.min:.2f}  max {self.max:.2f}",
-        ]
-        if self.human_normalised is not None:
-            lines.append(f"  human-normalised score  {100 * self.human_normalised:.1f} %")
-        return lines
+Finished = Callable[[Game], None]
 
 
 def evaluate(
@@ -84,160 +54,314 @@ def evaluate(
     checkpoint: Checkpoint,
     output: Path,
     *,
+    envs: Sequence[str] = (),
     show: Callable[[str], None] = print,
-) -> Report:
-    """Play `--test_episode_count` whole games and report them.
+) -> list[Report]:
+    """Play `--test_episode_count` whole games of each env and report them.
 
     Args:
-      blueprint: of the checkpoint's flags, changed by what the user says.
+      blueprint: of the checkpoint's flags, changed by what the user says; its env is the model's.
       checkpoint: whose model plays.
       output: folder for the CSV, JSON and video.
+      envs: ids of the games to play; none: those of the blueprint.
       show: called with each line of progress.
+
+    Returns:
+      One report per env that had a finished game.
     """
     flags = blueprint.flags
     checkpoint.check_spec(blueprint.env_spec)
     steps = int(checkpoint.state["tally"]["agent_steps"])
     show(f"{checkpoint.path}: {steps:,} agent steps")
-    show(describe(env_config(flags, testing=True)))
     stem = f"test_{checkpoint.path.stem}"
-    games: list[Game] = []
-
-    def finished(game: Game) -> None:
-        games.append(game)
-        show(
-            f"game {len(games)}/{flags.test_episode_count}: return {game.return_raw:g}, "
-            f"{game.length_steps} steps, {game.length_frames} frames"
-        )
-
-    wanted = flags.test_episode_count
+    model = _acting_model(blueprint, checkpoint)
+    played: dict[str, list[Game]] = {}
     try:
-        if flags.render:
-            _play_shown(blueprint, checkpoint, output / f"{stem}.mp4", finished, show)
-        if wanted > len(games):
-            count = wanted - len(games)
-            env_count = min(MAX_ENVS, count)
-            env = _make_env(blueprint, env_count, None)
-            try:
-                _play(blueprint, checkpoint, env, count, len(games), finished)
-            finally:
-                env.close()
+        for env in envs or blueprint.env_spec.tasks:
+            show(describe(_config(blueprint, env)))
+            games = played.setdefault(env, [])
+
+            def finished(game: Game, games: list[Game] = games) -> None:
+                games.append(game)
+                show(
+                    f"game {len(games)}/{flags.test_episode_count}: return {game.return_raw:g}, "
+                    f"{game.length_steps} steps, {game.length_frames} frames"
+                )
+
+            if flags.render and len(played) == 1:
+                _play_shown(blueprint, model, env, output / f"{stem}.mp4", finished, show)
+            _play_games(blueprint, model, env, flags.test_episode_count, games, finished)
     except KeyboardInterrupt:
-        if not games:
+        if not any(played.values()):
             raise
-        show(f"interrupted after {len(games)} games")
-    report = summarise(games, flags.env, str(checkpoint.path), steps, flags.greedy)
-    output.mkdir(parents=True, exist_ok=True)
-    with (output / f"{stem}.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, fieldnames=list(asdict(games[0])))
-        writer.writeheader()
-        writer.writerows(asdict(game) for game in games)
-    (output / f"{stem}.json").write_text(json.dumps(asdict(report), indent=2) + "\n", "utf-8")
-    for line in report.lines():
-        show(line)
+        show(f"interrupted after {sum(map(len, played.values()))} games")
+    played = {env: games for env, games in played.items() if games}
+    reports = [
+        summarise(games, env, str(checkpoint.path), steps, flags.greedy)
+        for env, games in played.items()
+    ]
+    _write(output, stem, played, reports)
+    for report in reports:
+        for line in report.lines():
+            show(line)
+    mean = mean_human_normalised(reports)
+    if len(reports) > 1 and mean is not None:
+        known = sum(report.human_normalised is not None for report in reports)
+        show(f"mean human-normalised score over {known} of the games  {100 * mean:.1f} %")
     show(f"written: {output / stem}.csv and .json")
-    return report
+    return reports
 
 
-def summarise(
-    games: list[Game], env: str, checkpoint: str, agent_steps: int, greedy: bool
-) -> Report:
-    """Return the statistics of a list of games (at least one)."""
-    returns = np.array([game.return_raw for game in games])
-    return Report(
-        env=env,
-        checkpoint=checkpoint,
-        agent_steps=agent_steps,
-        policy="greedy" if greedy else "sampled",
-        episodes=len(games),
-        distinct_games=len({game.fingerprint for game in games}),
-        mean=float(returns.mean()),
-        median=float(np.median(returns)),
-        std=float(returns.std()),
-        min=float(returns.min()),
-        max=float(returns.max()),
-        mean_length_frames=float(np.mean([game.length_frames for game in games])),
-        human_normalised=human_normalised(env, float(returns.mean())),
-    )
-
-
-def _make_env(blueprint: Blueprint, count: int, render_mode: str | None) -> EnvVector:
-    seed = blueprint.flags.seed or 0
-    name = "test" if render_mode is None else "shown"
-    seeds = [child_seed(seed, name, index) for index in range(count)]
-    config = env_config(blueprint.flags, testing=True)
-    return make_env_vector(config, count, seeds, render_mode=render_mode)
-
-
-def _play(
+def evaluate_all(
     blueprint: Blueprint,
     checkpoint: Checkpoint,
-    env: EnvVector,
-    count: int,
-    first_number: int,
-    finished: Callable[[Game], None],
-    each_step: Callable[[], None] = lambda: None,
+    output: Path,
+    *,
+    envs: Sequence[str] = (),
+    show: Callable[[str], None] = print,
 ) -> None:
-    """Play `count` games, the same number (give or take one) in each environment."""
-    # An observation is too little to share: for a single game, two threads take 6 times as long.
-    torch.set_num_threads(min(blueprint.choices.learner_threads, env.num_envs))
+    """Play games with every checkpoint beside `checkpoint`, oldest first, into a ScoreTable.
+
+    What is in the table already is not played again, so an interrupted test, or that of a run
+    that has trained on since, goes on where it was.
+
+    Args:
+      blueprint: as for `evaluate`.
+      checkpoint: one of the run; a model folder holds but this one.
+      output: folder of the table.
+      envs: as for `evaluate`.
+      show: called with each line of progress.
+
+    Raises:
+      ConfigError: if the table there is of another kind of test.
+    """
+    flags = blueprint.flags
+    policy = policy_name(flags.greedy)
+    table = ScoreTable(output, flags.test_episode_count, policy)
+    pairs = [
+        (path, steps, env)
+        for steps, path in _checkpoints_beside(checkpoint, show)
+        for env in envs or blueprint.env_spec.tasks
+    ]
+    waiting = [pair for pair in pairs if not table.has(pair[0].stem, *pair[1:])]
+    show(f"{len(pairs) - len(waiting)} of {len(pairs)} tests are in {table.games_file} already")
+    began_s = time.monotonic()
+    loaded: Path | None = None
+    for number, (path, steps, env) in enumerate(waiting, start=1):
+        if path != loaded:
+            current = checkpoint if path == checkpoint.path else load(path)
+            current.check_spec(blueprint.env_spec)
+            model, loaded = _acting_model(blueprint, current), path
+        games: list[Game] = []
+        _play_games(blueprint, model, env, flags.test_episode_count, games, games.append)
+        table.add(path.stem, steps, env, games, policy)
+        report = summarise(games, env, str(path), steps, flags.greedy)
+        left_s = (time.monotonic() - began_s) / number * (len(waiting) - number)
+        show(
+            f"{number}/{len(waiting)} {path.stem} ({steps:,} agent steps) in {env}: mean "
+            f"{report.mean:.2f}, per life {report.mean_per_life:.2f}; about {_clock(left_s)} left"
+        )
+    show(f"written: {table.games_file} and {table.lives_file.name}")
+
+
+def _checkpoints_beside(
+    checkpoint: Checkpoint, show: Callable[[str], None]
+) -> list[tuple[int, Path]]:
+    """Return (agent steps, path) of all checkpoints in the folder of this one, in order of steps.
+
+    A milestone and a regular checkpoint of the same moment are one model: the milestone counts.
+    """
+    if isinstance(checkpoint, ShippedModel):
+        return [(int(checkpoint.state["tally"]["agent_steps"]), checkpoint.path)]
+    folder = checkpoint.path.parent
+    found: dict[tuple[int, int], Path] = {}
+    for pattern in ("step_*.pt", "update_*.pt", "best.pt"):
+        for path in sorted(folder.glob(pattern)):
+            try:
+                tally = load(path).state["tally"]
+            except CheckpointError as error:
+                show(f"left out: {error}")
+                continue
+            found.setdefault((int(tally["agent_steps"]), int(tally["updates"])), path)
+    if not found:  # a single file with a name of its own
+        return [(int(checkpoint.state["tally"]["agent_steps"]), checkpoint.path)]
+    return [(steps, path) for (steps, _), path in sorted(found.items())]
+
+
+def _acting_model(blueprint: Blueprint, checkpoint: Checkpoint) -> ActorCritic:
+    """Return an acting copy of the checkpoint's model."""
     model, block = blueprint.acting_model()
     trained, _ = blueprint.acting_model()
     trained.load_state_dict(checkpoint.state["learner"]["model"])
     blueprint.acting_weights.pack(trained, block)
+    return model
+
+
+def _config(blueprint: Blueprint, env: str) -> EnvConfig:
+    """Return the config of one game for test mode, with the actions of the model."""
+    config = env_config(blueprint.flags, testing=True)
+    if blueprint.env_spec.tasks == (env,):
+        return config
+    return replace(config, env_id=env, actions=blueprint.env_spec.action_meanings)
+
+
+def _make_env(blueprint: Blueprint, env: str, count: int, render_mode: str | None) -> EnvVector:
+    seed = blueprint.flags.seed or 0
+    name = "test" if render_mode is None else "shown"
+    seeds = [child_seed(seed, name, index) for index in range(count)]
+    # Lost lives end nothing here, but they are marked: that is all that this option does.
+    config = replace(_config(blueprint, env), episodic_life=True)
+    return make_env_vector(config, count, seeds, render_mode=render_mode)
+
+
+def _play_games(
+    blueprint: Blueprint,
+    model: ActorCritic,
+    env: str,
+    wanted: int,
+    games: Sequence[Game],
+    finished: Finished,
+) -> None:
+    """Play until there are `wanted` games."""
+    if len(games) >= wanted:
+        return
+    count = wanted - len(games)
+    vector = _make_env(blueprint, env, min(MAX_ENVS, count), None)
+    try:
+        _play(blueprint, model, env, vector, count, len(games), finished)
+    finally:
+        vector.close()
+
+
+def _play(
+    blueprint: Blueprint,
+    model: ActorCritic,
+    env: str,
+    vector: EnvVector,
+    count: int,
+    first_number: int,
+    finished: Finished,
+    each_step: Callable[[], None] = lambda: None,
+) -> None:
+    """Play `count` games, the same number (give or take one) in each environment."""
+    num_envs = vector.num_envs
+    # An observation is too little to share: for a single game, two threads take 6 times as long.
+    torch.set_num_threads(min(blueprint.choices.learner_threads, num_envs))
     seed = child_seed(blueprint.flags.seed or 0, "test actor", first_number)
     actor = Actor(model, seed, with_features=False, greedy=blueprint.flags.greedy)
-    left = [count // env.num_envs + (i < count % env.num_envs) for i in range(env.num_envs)]
+    left = [count // num_envs + (i < count % num_envs) for i in range(num_envs)]
     hashes = [hashlib.blake2b(digest_size=8) for _ in left]
+    lives = _Lives(num_envs)
     number = first_number
-    stacks = env.reset()
-    for index, stack in enumerate(stacks):
+    # A game that the model does not know is told as the first one; values then mean nothing.
+    tasks = blueprint.env_spec.tasks
+    task = tasks.index(env) if env in tasks else 0
+    observation = Observation.at_start(vector.reset(), np.full(num_envs, task))
+    for index, stack in enumerate(observation.stacks):
         hashes[index].update(stack.tobytes())
     each_step()
     while any(left):
-        action = actor.act(stacks).action
-        result = env.step(action)
-        stacks = result.stacks
+        action = actor.act(observation).action
+        result = vector.step(action)
+        observation = observation.after(action, result)
+        lives.add(result)
         each_step()
         for index, chosen in enumerate(action.tolist()):
             hashes[index].update(bytes([chosen]))
         for end in result.episodes:
-            if left[end.env_id]:
-                left[end.env_id] -= 1
-                finished(_game(number, end, hashes[end.env_id].hexdigest()))
+            index, lived = end.env_id, lives.take(end.env_id)
+            if left[index]:
+                left[index] -= 1
+                fingerprint = hashes[index].hexdigest()
+                steps, frames = end.length_steps, end.length_frames
+                finished(Game(number, end.return_raw, steps, frames, fingerprint, lived))
                 number += 1
-            hashes[end.env_id] = hashlib.blake2b(digest_size=8)
+            hashes[index] = hashlib.blake2b(digest_size=8)
 
 
-def _game(number: int, end: EpisodeEnd, fingerprint: str) -> Game:
-    return Game(number, end.return_raw, end.length_steps, end.length_frames, fingerprint)
+class _Lives:
+    """Cuts the games of E environments at their lost lives."""
+
+    def __init__(self, num_envs: int) -> None:
+        self._returns = np.zeros(num_envs)
+        self._steps = np.zeros(num_envs, np.int64)
+        self._lived: list[list[Life]] = [[] for _ in range(num_envs)]
+
+    def add(self, result: StepResult) -> None:
+        """Take in a step; a game ends its last life, by its rules or not."""
+        self._returns += result.reward
+        self._steps += ~result.first
+        over = set(np.flatnonzero(result.terminated).tolist())
+        for index in over.union(end.env_id for end in result.episodes):
+            self._lived[index].append(Life(float(self._returns[index]), int(self._steps[index])))
+            self._returns[index] = self._steps[index] = 0
+
+    def take(self, index: int) -> tuple[Life, ...]:
+        """Return the lives of the game that has just ended in an environment."""
+        lived, self._lived[index] = self._lived[index], []
+        return tuple(lived)
 
 
 def _play_shown(
     blueprint: Blueprint,
-    checkpoint: Checkpoint,
+    model: ActorCritic,
+    env: str,
     video: Path,
-    finished: Callable[[Game], None],
+    finished: Finished,
     show: Callable[[str], None],
 ) -> None:
     """Play one game in a window, or into a film where there is no display."""
     if has_display():
         show("showing the first game in a window")
-        env = _make_env(blueprint, 1, "human")
+        vector = _make_env(blueprint, env, 1, "human")
         try:
-            _play(blueprint, checkpoint, env, 1, 0, finished)
+            _play(blueprint, model, env, vector, 1, 0, finished)
         finally:
-            env.close()
+            vector.close()
         return
-    env = _make_env(blueprint, 1, "rgb_array")
-    if not isinstance(env, GymVector):
+    vector = _make_env(blueprint, env, 1, "rgb_array")
+    if not isinstance(vector, GymVector):
         raise ConfigError("rendering needs the Gymnasium backend; leave --env_backend at auto")
-    film = _Film(video, VIDEO_FRAMES_PER_S / blueprint.env_spec.action_repeat)
+    film = Film(video, VIDEO_FRAMES_PER_S / blueprint.env_spec.action_repeat)
     try:
         with film:
-            _play(blueprint, checkpoint, env, 1, 0, finished, lambda: film.add(env.render()))
+            _play(
+                *(blueprint, model, env, vector, 1, 0, finished),
+                each_step=lambda: film.add(vector.render()),
+            )
     finally:
-        env.close()
+        vector.close()
     show(f"the first game, without a display recorded as a film: {video}")
+
+
+def _write(
+    output: Path, stem: str, played: dict[str, list[Game]], reports: Sequence[Report]
+) -> None:
+    """Write test_<checkpoint>.csv, a row per game, and .json, the report or the list of reports."""
+    output.mkdir(parents=True, exist_ok=True)
+    rows = [{"env": env, **game.row()} for env, games in played.items() for game in games]
+    with (output / f"{stem}.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    first = reports[0]
+    report = asdict(first)
+    if len(reports) > 1:
+        report = {
+            "env": ",".join(played),
+            "checkpoint": first.checkpoint,
+            "agent_steps": first.agent_steps,
+            "policy": first.policy,
+            "episodes": len(rows),
+            "human_normalised": mean_human_normalised(reports),
+            "games": [asdict(each) for each in reports],
+        }
+    write_json(output / f"{stem}.json", report)
+
+
+def _clock(seconds: float) -> str:
+    minutes, s = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{s:02d}"
 
 
 def has_display() -> bool:
@@ -251,28 +375,3 @@ def has_display() -> bool:
     if sys.platform in ("win32", "darwin"):
         return True
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
-
-
-class _Film:
-    """An MP4 file that grows frame by frame."""
-
-    def __init__(self, path: Path, frames_per_s: float) -> None:
-        self._path = path
-        self._rate = frames_per_s
-        self._writer: Any = None
-
-    def __enter__(self) -> _Film:
-        import imageio.v3 as iio  # lazily: only films need it
-
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._writer = iio.imopen(self._path, "w", plugin="pyav")
-        self._writer.init_video_stream("libx264", fps=self._rate)
-        return self
-
-    def add(self, frame: np.ndarray) -> None:
-        """Append an RGB frame [H, W, 3] uint8, cut to even sizes as the codec wants them."""
-        height, width = (size // 2 * 2 for size in frame.shape[:2])
-        self._writer.write_frame(np.ascontiguousarray(frame[:height, :width]))
-
-    def __exit__(self, *error: object) -> None:
-        self._writer.close()

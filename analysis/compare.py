@@ -18,6 +18,7 @@ import numpy as np
 
 from agent.atomic_file import write_text
 from agent.human_scores import TABLE, human_normalised
+from analysis.compare_scores import draw_scores, read_tables, scores_markdown
 from analysis.figure import draw
 from analysis.runs import Run, find_runs, return_at_seconds, thinned, write_csv
 from analysis.statistics import Estimate, estimate
@@ -29,6 +30,12 @@ EPILOG = """examples:
   python -m analysis compare --runs='results/Pong*' --by=batch_size,lr --at_steps=1000000
   python -m analysis compare --runs='plain=results/a,with replay=results/b' --output=docs/results/ab
   python -m analysis compare --runs=docs/results/ab        the same table from the CSV files
+  python -m analysis compare --scores='single=results/Pong_a,multi=results/6games_b'
+
+A run of several games counts in each of them: with the returns of that game, and with its share of
+the agent steps (--env_shares), so that it stands beside runs of that game alone. --scores compares
+agents by games in test mode instead, from the scores.csv that
+`python main.py --op_mode=test --test_all_checkpoints=True --load_model_url=<run>` writes.
 
 Without --at_steps, each game is scored where the shortest finished run of it ended. "Equal time" is
 when the fastest run reached those steps: there, runs that cost more time have seen fewer steps.
@@ -61,6 +68,10 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command; return its exit status."""
     options = _parser().parse_args(arguments)
     places = [place for place in options.runs.split(",") if place]
+    if options.scores:
+        if places or options.sequence_folder:
+            raise ConfigError("--scores are of test mode, other runs of training: give one kind.")
+        return _compare_scores(options)
     if options.sequence_folder:
         if not (Path(options.sequence_folder) / STATE_FILE).exists():
             raise ConfigError(
@@ -69,7 +80,7 @@ def main(arguments: Sequence[str]) -> int:
             )
         places.append(options.sequence_folder)
     if not places:
-        raise ConfigError("nothing to compare: give --runs or --sequence_folder.")
+        raise ConfigError("nothing to compare: give --runs or --sequence_folder, or --scores.")
     runs, notes = find_runs(places, options.by)
     games = compare(runs, options.at_steps)
     text = markdown(games, notes)
@@ -90,6 +101,20 @@ def main(arguments: Sequence[str]) -> int:
         )
         files = f"table.md, curves.png, {len(thin)} CSV files"
         sys.stdout.write(f"written to {folder}: {files}\n")
+    return 0
+
+
+def _compare_scores(options: argparse.Namespace) -> int:
+    """Compare tables of tested agents."""
+    tables = read_tables([place for place in options.scores.split(",") if place])
+    text = scores_markdown(tables, options.at_steps)
+    sys.stdout.write(text)
+    if options.output:
+        folder = Path(options.output)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / "scores.md", text)
+        draw_scores(tables, folder / "scores.png")
+        sys.stdout.write(f"written to {folder}: scores.md, scores.png\n")
     return 0
 
 
@@ -279,6 +304,13 @@ def _parser() -> argparse.ArgumentParser:
         "--sequence_folder", metavar="FOLDER", help="all runs of a sequence, results/<name>_<time>"
     )
     parser.add_argument(
+        "--scores",
+        default="",
+        metavar="PLACE,...",
+        help="tables of tested agents: scores.csv, run folders with one, or patterns of these; "
+        "label=place names the agent, and several places of one label are its seeds",
+    )
+    parser.add_argument(
         "--by",
         default="label",
         metavar="label|FLAG,...",
@@ -286,12 +318,16 @@ def _parser() -> argparse.ArgumentParser:
         "the flags that differ), or the values of these flags alone (default: %(default)s)",
     )
     parser.add_argument(
-        "--at_steps", type=_steps, metavar="N", help="agent steps at which scores are taken"
+        "--at_steps",
+        type=_steps,
+        metavar="N",
+        help="agent steps at which scores are taken (with --scores: newest checkpoint up to there)",
     )
     parser.add_argument(
         "--output",
         metavar="FOLDER",
-        help="write table.md, curves.png and one CSV of at most 200 rows per run, fit for git",
+        help="write table.md, curves.png and one CSV of at most 200 rows per run, fit for git "
+        "(with --scores: scores.md and scores.png)",
     )
     return parser
 

@@ -39,8 +39,8 @@ NOT_CONFIGURATION = {
     *("seed", "env", "op_mode", "load_model_url", "load_optimizer_save", "load_replay"),
     *("new_run_folder", "results_dir", "training_seconds", "stop_at_mean_return", "debug"),
     *("save_model_period", "keep_checkpoints", "save_model_every_nsteps", "save_replay"),
-    *("log_interval_s", "basic_verbose", "tensorboard", "charts"),
-    *("test_episode_count", "render", "greedy"),
+    *("log_interval_s", "gradient_metrics", "basic_verbose", "tensorboard", "charts"),
+    *("test_episode_count", "test_all_checkpoints", "render", "greedy"),
 }
 
 
@@ -166,11 +166,11 @@ def _read(path: Path) -> Iterator[Run]:
         for state in sequence.runs:
             folders = sequence.run_folders(state)
             if folders:
-                yield _of_sequence(sequence, state, folders)
+                yield from _of_sequence(sequence, state, folders)
     elif (path / "metrics.jsonl").exists():
         folder = RunFolder(path)
         about = _about(folder, "", folder.summary_file.exists(), _own_command(folder))
-        yield _run(about, [folder])
+        yield from _games(about, [folder])
     else:
         for child in sorted(path.iterdir()):
             yield from _read(child)
@@ -193,23 +193,53 @@ def _read_csv(path: Path) -> Iterator[Run]:
         ) from error
 
 
-def _of_sequence(sequence: SequenceFolder, state: RunState, folders: Sequence[RunFolder]) -> Run:
+def _of_sequence(
+    sequence: SequenceFolder, state: RunState, folders: Sequence[RunFolder]
+) -> Iterator[Run]:
     # The game is told apart by env: a grid over games must not make a group of each.
     label = re.sub(r" ?\benv=\S+", "", state.group).strip() or sequence.name
     command = ["python", "multi_train.py", f"--sequence={sequence.name}"]
     if sequence.arguments:
         command += ["--", *sequence.arguments]
     finished = state.status == "done"
-    return _run(_about(folders[-1], label, finished, shlex.join(command)), folders)
+    yield from _games(_about(folders[-1], label, finished, shlex.join(command)), folders)
+
+
+def _games(about: About, folders: Sequence[RunFolder]) -> Iterator[Run]:
+    """Yield a run; one that plays several games once for each of them."""
+    games = about.env.split(",")
+    if len(games) == 1:
+        yield _run(about, folders)
+        return
+    flags = folders[-1].read_flags()
+    shares = [float(share) for share in flags.get("env_shares") or [1.0] * len(games)]
+    for task, (game, share) in enumerate(zip(games, shares, strict=True)):
+        curve = read_curve(
+            [folder.metrics_file for folder in folders],
+            [f"episode/return_mean_{task}"],
+            f"episode/return_best_{task}",
+        )
+        points, best = _points(curve)
+        # What counts as experience of a game is what was played of it.
+        points[:, 0] *= share / sum(shares)
+        # It must not be taken for a run of this game alone.
+        label = f"{about.label}, {len(games)} games" if about.label else ""
+        of_game = replace(about, label=label, env=game, best=best)
+        yield Run(of_game, _curve(points, best), folders[-1].path, flags)
 
 
 def _run(about: About, folders: Sequence[RunFolder]) -> Run:
     flags = folders[-1].read_flags()
     curve = read_curve([folder.metrics_file for folder in folders])
+    points, best = _points(curve)
+    return Run(replace(about, best=best), _curve(points, best), folders[-1].path, flags)
+
+
+def _points(curve: Curve | None) -> tuple[np.ndarray, float | None]:
+    """Return ([n, 3] agent steps of the run, seconds, mean return), and the best single game."""
     if curve is None:
-        return Run(about, _curve(np.empty((0, len(COLUMNS))), None), folders[-1].path, flags)
-    points = np.stack([curve.agent_steps, curve.wall_s, curve.mean_return], axis=1)
-    return Run(replace(about, best=curve.best), _curve(points, curve.best), folders[-1].path, flags)
+        return np.empty((0, len(COLUMNS))), None
+    return np.stack([curve.agent_steps, curve.wall_s, curve.mean_return], axis=1), curve.best
 
 
 def _about(folder: RunFolder, label: str, finished: bool, command: str) -> About:
@@ -304,6 +334,8 @@ def _label_by_replay_and_flags(runs: Sequence[Run]) -> list[Run]:
             replay = [_buffer_text(b, buffers) for b in run.flags.get("replay_parameters", [])]
             parts = [" + ".join(replay)]
             parts += [f"{name}={_short(run.flags.get(name))}" for name in sorted(varying)]
+            games = run.flags["env"].count(",") + 1
+            parts += [f"{games} games"] if games > 1 else []
             run = _relabelled(run, " ".join(parts).strip() or "run")
         labelled.append(run)
     return labelled

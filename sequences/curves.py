@@ -10,12 +10,16 @@ from pathlib import Path
 import numpy as np
 
 RETURN = "episode/return_mean_100"
+SCORE = "episode/score_mean"  # what a run of several games reports instead
 BEST = "episode/return_best"
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Mean raw return of the last 100 games over a run; agent_steps strictly increases."""
+    """Mean raw return of the last 100 games over a run; agent_steps strictly increases.
+
+    Of a run of several games: its mean score over the games, see docs/metrics.md.
+    """
 
     agent_steps: np.ndarray  # [n] float64
     wall_s: np.ndarray  # [n] float64, running time only
@@ -27,11 +31,18 @@ class Curve:
         return float(np.interp(agent_steps, self.agent_steps, self.mean_return))
 
 
-def read_curve(metrics_files: Sequence[Path]) -> Curve | None:
+def read_curve(
+    metrics_files: Sequence[Path], means: Sequence[str] = (RETURN, SCORE), best_metric: str = BEST
+) -> Curve | None:
     """Read one run, which may lie in several files if it was begun anew.
 
     A resumed run goes back to its checkpoint: what it had recorded beyond that is dropped. A last
     line that was cut by a kill is passed over.
+
+    Args:
+      metrics_files: of the run, oldest first.
+      means: metrics, of which the first that a record has is its point of the curve.
+      best_metric: of the best single game.
 
     Returns:
       The curve, or None if no game was finished.
@@ -48,10 +59,11 @@ def read_curve(metrics_files: Sequence[Path]) -> Curve | None:
         steps = float(record["agent_steps"])
         while points and points[-1][0] >= steps:
             points.pop()
-        if RETURN in values:
-            points.append((steps, wall_offset_s + wall_s, float(values[RETURN])))
-        if BEST in values:
-            best = max(float(values[BEST]), best if best is not None else -np.inf)
+        mean = next((values[name] for name in means if name in values), None)
+        if mean is not None:
+            points.append((steps, wall_offset_s + wall_s, float(mean)))
+        if best_metric in values:
+            best = max(float(values[best_metric]), best if best is not None else -np.inf)
     if not points:
         return None
     agent_steps, seconds, returns = np.array(points, dtype=np.float64).T

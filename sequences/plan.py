@@ -10,8 +10,11 @@
         flags: {batch_size: 8}
     grid:                      and/or: one group per combination of these values
       lr: [0.0005, 0.001]
+    test:                      after each run, all its checkpoints are tested with these flags
+      test_episode_count: 20
 
-Flags have the names that `python main.py --help` lists. Next to read: sequences/runner.py.
+Flags have the names that `python main.py --help` lists. A run may start from the weights of an
+earlier one, that of the same seed: `load_model_url: {run: queue}`. Next to read: runner.py.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +32,8 @@ import yaml
 from core.errors import ConfigError
 
 SHIPPED = Path(__file__).resolve().parent
-KEYS = ("name", "about", "base", "seeds", "runs", "grid")
+KEYS = ("name", "about", "base", "seeds", "runs", "grid", "test")
+TEST_FLAGS = {"op_mode": "test", "test_all_checkpoints": True}
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ class PlannedRun:
 
     group: str
     seed: int
-    flags: dict[str, Any]
+    flags: dict[str, Any]  # load_model_url may be {"run": group}, see `source_of`
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,7 @@ def parse_plan(data: Any, *, default_name: str, where: str) -> Plan:
     seeds = data.get("seeds", [1])
     if not _is_list(seeds) or not all(type(seed) is int and seed >= 0 for seed in seeds):
         raise ConfigError(f"{where}: seeds is {seeds!r}, expected a list of integers from 0.")
+    test = None if data.get("test") is None else _mapping(data["test"], f"{where}: test")
     groups: dict[str, dict[str, Any]] = {}
     for run_name, run_flags in _named_runs(data.get("runs"), where):
         for point in _grid_points(_mapping(data.get("grid"), f"{where}: grid"), where):
@@ -101,6 +106,9 @@ def parse_plan(data: Any, *, default_name: str, where: str) -> Plan:
             if group in groups:
                 raise ConfigError(f"{where}: there are two groups named {group!r}.")
             groups[group] = {**base, **run_flags, **point}
+            _resolve_source(groups, group, varied[1:], where)
+            if test is not None:
+                groups[f"test {group}"] = {**TEST_FLAGS, **test, "load_model_url": {"run": group}}
     for group, flags in groups.items():
         if "seed" in flags:
             raise ConfigError(f"{where}: {group!r} sets the flag seed; list them under seeds.")
@@ -110,6 +118,17 @@ def parse_plan(data: Any, *, default_name: str, where: str) -> Plan:
         for group, flags in groups.items()
     ]
     return Plan(str(data.get("name", default_name)), str(data.get("about", "")), tuple(runs))
+
+
+def source_of(flags: Mapping[str, Any]) -> str | None:
+    """Return the group whose weights a run starts from or tests, None if it needs no other run."""
+    url = flags.get("load_model_url")
+    return str(url["run"]) if isinstance(url, Mapping) else None
+
+
+def is_test(flags: Mapping[str, Any]) -> bool:
+    """Whether a run plays with trained weights instead of training."""
+    return flags.get("op_mode") == "test"
 
 
 def check_flags(plan: Plan, known: Iterable[str]) -> None:
@@ -141,6 +160,29 @@ def _named_runs(runs: Any, where: str) -> list[tuple[str, dict[str, Any]]]:
         _check_keys(run, ("name", "flags"), place)
         named.append((run["name"], _mapping(run.get("flags"), f"{place}: flags")))
     return named
+
+
+def _resolve_source(
+    groups: dict[str, dict[str, Any]], group: str, point: Sequence[str], where: str
+) -> None:
+    """Replace the name of the run that a group starts from by that of its group in the grid."""
+    url = groups[group].get("load_model_url")
+    if not isinstance(url, Mapping):
+        return
+    name = url.get("run")
+    if url.keys() != {"run"} or not isinstance(name, str):
+        raise ConfigError(
+            f"{where}: {group!r} has load_model_url {url!r}, expected a path or {{run: name}}."
+        )
+    earlier = [other for other in groups if other != group]
+    at_same_point = " ".join([name, *point])
+    found = next((other for other in (at_same_point, name) if other in earlier), None)
+    if found is None:
+        raise ConfigError(
+            f"{where}: {group!r} starts from {name!r}, but no earlier run has that name"
+            f"{_nearest(name, earlier)} (earlier: {', '.join(earlier) or 'none'})."
+        )
+    groups[group]["load_model_url"] = {"run": found}
 
 
 def _grid_points(grid: dict[str, Any], where: str) -> list[dict[str, Any]]:

@@ -21,7 +21,9 @@ from scipy import stats
 
 from agent.atomic_file import atomic_path, write_text
 from sequences.curves import Curve, read_curve
+from sequences.plan import is_test
 from sequences.runner import RunState, SequenceFolder
+from sequences.scores import write_scores
 
 CURVE_POINTS = 200
 
@@ -87,8 +89,9 @@ def compare(folder: SequenceFolder) -> Comparison:
 
     Finished runs are compared; while there are none, those that are under way.
     """
+    trained = [run for run in folder.runs if not is_test(run.flags)]
     runs = []
-    for run in folder.runs:
+    for run in trained:
         files = [made.metrics_file for made in folder.run_folders(run)]
         runs.append((run, read_curve(files)))
     done = [(run, curve) for run, curve in runs if curve is not None and run.status == "done"]
@@ -98,8 +101,8 @@ def compare(folder: SequenceFolder) -> Comparison:
     for run, curve in compared:
         curves.setdefault(run.group, []).append(curve)
     groups = []
-    for group in dict.fromkeys(run.group for run in folder.runs):
-        members = [run for run in folder.runs if run.group == group]
+    for group in dict.fromkeys(run.group for run in trained):
+        members = [run for run in trained if run.group == group]
         groups.append(_score(group, members, curves.get(group, []), agent_steps))
     return Comparison(folder.name, agent_steps, tuple(groups), curves, tuple(runs))
 
@@ -166,7 +169,10 @@ def rich_table(comparison: Comparison) -> Table:
 
 
 def write_report(folder: SequenceFolder) -> Comparison:
-    """Write table.md, table.csv (one line per run) and comparison.png; return the comparison."""
+    """Write table.md, table.csv (one line per run) and comparison.png; return the comparison.
+
+    If the sequence tests its runs, scores.md too (sequences/scores.py).
+    """
     comparison = compare(folder)
     lines = [caption(comparison), "", _markdown_row(HEADINGS), _markdown_row(["---"] * 6)]
     lines += [_markdown_row(row) for row in rows(comparison)]
@@ -174,6 +180,7 @@ def write_report(folder: SequenceFolder) -> Comparison:
     write_text(folder.path / "table.csv", _csv(comparison))
     if comparison.curves:
         draw(comparison, folder)
+    write_scores(folder)
     return comparison
 
 

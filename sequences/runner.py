@@ -30,7 +30,7 @@ from typing import Any
 from agent.atomic_file import write_json
 from agent.run_folder import PROJECT_ROOT, RunFolder, create_exclusively, safe_name
 from core.errors import ConfigError
-from sequences.plan import Plan
+from sequences.plan import Plan, is_test, source_of
 
 MAIN_PROGRAM = PROJECT_ROOT / "main.py"
 STATE_FILE = "sequence.json"
@@ -124,12 +124,28 @@ class SequenceFolder:
         found = (self.path / run.name).glob("*/checkpoints")
         return [RunFolder(path.parent) for path in sorted(found)]  # names end in the time
 
+    def source(self, run: RunState) -> RunState | None:
+        """Return the earlier run of the same seed that this one starts from or tests, if any."""
+        group = source_of(run.flags)
+        if group is None:
+            return None
+        return next(each for each in self.runs if (each.group, each.seed) == (group, run.seed))
+
+    def resolved_flags(self, run: RunState) -> dict[str, Any]:
+        """Return the flags of a run with the folder of its source in the place of the name."""
+        source = self.source(run)
+        if source is None:
+            return run.flags
+        return {**run.flags, "load_model_url": str(self.run_folders(source)[-1].path)}
+
     def command(self, run: RunState) -> list[str]:
         """Return the command line of a run: a new one, or the resume of its last checkpoint."""
         folder = self.path / run.name
         command = [sys.executable, str(MAIN_PROGRAM)]
         resumable = [made for made in self.run_folders(run) if made.has_checkpoint()]
-        if resumable:
+        if is_test(run.flags):
+            command += ["--op_mode=test"]
+        elif resumable:
             command += ["--op_mode=train_w_load", f"--load_model_url={resumable[-1].path}"]
         else:
             command += ["--op_mode=train"]
@@ -191,6 +207,12 @@ def run_sequence(
         interrupts.skip = False
         if interrupts.stop:
             return
+        source = folder.source(run)
+        if source is not None and source.status != "done":
+            # Not a failure of its own: when the sequence is resumed, the other is tried first.
+            run = folder.update(index, status="waiting")
+            progress(run, run.seconds)
+            continue
         run = folder.update(index, status="running", exit_code=None)
         started_s = time.monotonic()
 
@@ -215,7 +237,7 @@ def _run_child(
     path = folder.path / run.name
     path.mkdir(exist_ok=True)
     command = folder.command(run)
-    write_json(path / "overrides.json", run.flags)
+    write_json(path / "overrides.json", folder.resolved_flags(run))
     with open(path / "output.log", "ab") as log:
         log.write(f"$ {' '.join(command)}\n".encode())
         log.flush()

@@ -15,7 +15,7 @@ from core.errors import ConfigError
 from option_flags import Flags
 from sequences import runner
 from sequences.curves import last_record, read_curve
-from sequences.plan import check_flags, load_plan, parse_plan, shipped_plans
+from sequences.plan import check_flags, load_plan, parse_plan, shipped_plans, source_of
 from sequences.report import compare, interquartile_mean, interval, write_report
 from sequences.runner import Interrupts, SequenceFolder, run_sequence
 
@@ -27,6 +27,8 @@ flags = json.loads(pathlib.Path(arguments["multi_train_overrides"]).read_text())
 print("arguments:", json.dumps(arguments))
 if flags["env"] == "Fail-v0":
     sys.exit("this environment always fails")
+if arguments["op_mode"] == "test":
+    sys.exit(0)
 resumed = arguments["op_mode"] == "train_w_load"
 if resumed:
     run = pathlib.Path(arguments["load_model_url"])
@@ -118,6 +120,27 @@ def test_a_plan_expands_to_groups_times_grid_with_seeds_outermost() -> None:
         ({"runs": [{"name": "a"}, {"name": "a"}]}, "two groups named 'a'"),
         ({"grid": {"lr": 0.1}}, "expected a list of values"),
         ({"base": {"seed": 1}}, "list them under seeds"),
+        ({"runs": [{"name": "b", "flags": {"load_model_url": {"run": "a"}}}]}, "no earlier run"),
+        ({"runs": [{"name": "b", "flags": {"load_model_url": {"rum": "a"}}}]}, "a path or {run"),
+        (
+            {
+                "runs": [
+                    {"name": "later", "flags": {"load_model_url": {"run": "firts"}}},
+                    {"name": "first"},
+                ]
+            },
+            "'later' starts from 'firts', but no earlier run .*earlier: none",
+        ),
+        (
+            {
+                "runs": [
+                    {"name": "first"},
+                    {"name": "b", "flags": {"load_model_url": {"run": "fist"}}},
+                ]
+            },
+            "did you mean first",
+        ),
+        ({"test": [1]}, "test is .*expected a mapping"),
     ],
 )
 def test_a_malformed_plan_is_refused_by_the_key_that_is_wrong(data: object, message: str) -> None:
@@ -134,15 +157,88 @@ def test_an_unknown_flag_is_found_before_the_first_run() -> None:
 @pytest.mark.parametrize("name", sorted(shipped_plans()))
 def test_every_run_of_every_shipped_sequence_has_valid_flags(name: str) -> None:
     for run in load_plan(name).runs:
-        Flags(**run.flags)
+        source = source_of(run.flags)
+        Flags(**{**run.flags, **({"load_model_url": "some"} if source else {})})
 
 
 def test_an_unknown_sequence_lists_those_that_there_are() -> None:
-    with pytest.raises(ConfigError, match="compare_replay, elite_claim, elite_claim_small, smoke"):
+    with pytest.raises(ConfigError, match="compare_replay, elite_claim, .*, smoke"):
         load_plan("no_such_sequence")
 
 
+def test_a_run_starts_from_that_of_its_seed_and_its_point_in_the_grid() -> None:
+    plan = parse_plan(
+        {
+            "seeds": [1, 2],
+            "runs": [
+                {"name": "first"},
+                {"name": "second", "flags": {"load_model_url": {"run": "first"}}},
+            ],
+            "grid": {"lr": [0.1, 0.2]},
+            "test": {"env": "A", "greedy": True},
+        },
+        default_name="p",
+        where="here",
+    )
+    groups = [run.group for run in plan.runs if run.seed == 2]
+    assert groups == [
+        *("first lr=0.1", "test first lr=0.1", "first lr=0.2", "test first lr=0.2"),
+        *("second lr=0.1", "test second lr=0.1", "second lr=0.2", "test second lr=0.2"),
+    ]
+    by_group = {run.group: run.flags for run in plan.runs if run.seed == 2}
+    assert source_of(by_group["first lr=0.2"]) is None
+    assert source_of(by_group["second lr=0.2"]) == "first lr=0.2"
+    assert by_group["test second lr=0.1"] == {
+        **{"op_mode": "test", "test_all_checkpoints": True, "env": "A", "greedy": True},
+        **{"load_model_url": {"run": "second lr=0.1"}, "seed": 2},
+    }
+
+
 # --- running -----------------------------------------------------------------------------------
+
+
+def begin_chain(tmp_path: Path, first_env: str) -> SequenceFolder:
+    data = {
+        "base": {"lr": 0.01},
+        "seeds": [1, 2],
+        "runs": [
+            {"name": "first", "flags": {"env": first_env}},
+            {"name": "then", "flags": {"env": "Ok-v0", "load_model_url": {"run": "first"}}},
+        ],
+        "test": {"env": "Ok-v0"},
+    }
+    plan = parse_plan(data, default_name="test", where="test")
+    return SequenceFolder.create(tmp_path / "results", plan, [])
+
+
+@pytest.mark.process
+def test_a_later_run_gets_the_folder_of_the_run_it_starts_from(
+    tmp_path: Path, fake_main: Path
+) -> None:
+    folder = begin_chain(tmp_path, "Ok-v0")
+    run_sequence(folder, Interrupts())
+    assert statuses(folder) == ["done"] * 8
+    assert [run.group for run in folder.runs[:4]] == ["first", "test first", "then", "test then"]
+    for index, source in ((1, 0), (2, 0), (3, 2), (6, 4)):
+        path = folder.path / folder.runs[index].name / "overrides.json"
+        (made,) = folder.run_folders(folder.runs[source])
+        assert json.loads(path.read_text())["load_model_url"] == str(made.path)
+    assert '"op_mode": "test"' in output_of(folder, 1)
+    assert '"op_mode": "train"' in output_of(folder, 2), "it begins anew, from those weights"
+    # Tests are no runs to compare.
+    assert [group.group for group in compare(folder).groups] == ["first", "then"]
+
+
+@pytest.mark.process
+def test_what_starts_from_a_failed_run_waits_until_that_is_done(
+    tmp_path: Path, fake_main: Path
+) -> None:
+    folder = begin_chain(tmp_path, "Fail-v0")
+    run_sequence(folder, Interrupts())
+    assert statuses(folder) == ["failed", "waiting", "waiting", "waiting"] * 2
+    fake_main.write_text(FAKE_MAIN.replace("Fail-v0", "Never-v0"))
+    run_sequence(folder, Interrupts())
+    assert statuses(folder) == ["done"] * 8
 
 
 @pytest.mark.process
@@ -281,6 +377,18 @@ def test_a_resumed_curve_drops_what_lies_beyond_its_checkpoint_and_adds_up_time(
     assert curve.mean_return.tolist() == [1, 5, 6]
     assert curve.wall_s.tolist() == [1, 3.5, 4.5]
     assert curve.at_steps(30) == 5.5
+
+
+def test_the_curve_of_several_games_is_their_score(tmp_path: Path) -> None:
+    values = {"episode/score_mean": 0.25, "episode/return_mean_1": 7.0}
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({"agent_steps": 5, "wall_s": 1, "values": values}) + "\n")
+    (score,), (return_,) = (
+        curve.mean_return.tolist()
+        for curve in (read_curve([path]), read_curve([path], ["episode/return_mean_1"]))
+        if curve is not None
+    )
+    assert (score, return_) == (0.25, 7.0)
 
 
 def test_the_last_record_is_found_behind_a_half_written_line(tmp_path: Path) -> None:

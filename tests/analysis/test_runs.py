@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -121,3 +123,71 @@ def test_a_damaged_csv_is_named(tmp_path):
     path.write_text(path.read_text() + "12,13\n")
     with pytest.raises(ConfigError, match=f"{path.name} is damaged"):
         find_runs([str(path)])
+
+
+def write_run_of_games(folder, *, shares=(), **options):
+    """Write a run of Pong and Breakout whose returns are 0.1 and 2 per step of the whole run."""
+    env = "PongNoFrameskip-v4,BreakoutNoFrameskip-v4"
+    write_run(folder, env=env, env_shares=list(shares), **options)
+    lines = []
+    for line in (folder / "metrics.jsonl").read_text().splitlines():
+        record = json.loads(line)
+        steps = record["agent_steps"]
+        if record["values"]:
+            values = {f"episode/return_mean_{k}": slope * steps for k, slope in ((0, 0.1), (1, 2))}
+            record["values"] = {**values, "episode/return_best_1": 3.0 * steps}
+        lines.append(json.dumps(record))
+    (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def test_a_run_of_several_games_counts_in_each_with_its_share_of_the_steps(tmp_path):
+    write_run_of_games(tmp_path / "both", seed=1, shares=(3, 1))
+    write_run(tmp_path / "pong", seed=1)
+    runs, _ = find_runs([str(tmp_path)])
+    pong, breakout, alone = runs
+    assert (pong.about.env, breakout.about.env) == ("PongNoFrameskip-v4", "BreakoutNoFrameskip-v4")
+    assert pong.curve.agent_steps.tolist() == [75 * n for n in range(1, 11)]
+    assert breakout.curve.agent_steps.tolist() == [25 * n for n in range(1, 11)]
+    assert pong.curve.at_steps(750) == pytest.approx(100)
+    assert breakout.curve.at_steps(250) == pytest.approx(2000)
+    assert (pong.about.best, breakout.about.best) == (None, 3000)
+    assert pong.curve.wall_s[-1] == alone.curve.wall_s[-1] == 100
+    assert "2 games" in pong.about.label
+    assert "games" not in alone.about.label
+    even, _ = find_runs([f"x={write_run_of_games(tmp_path / 'even', seed=2)}"])
+    assert [run.about.label for run in even] == ["x", "x"]
+    assert even[1].curve.agent_steps[-1] == 500
+    path = write_csv(even[1], tmp_path)
+    (back,), _ = find_runs([str(path)])
+    np.testing.assert_array_equal(back.curve.mean_return, even[1].curve.mean_return)
+
+
+def test_a_run_of_several_games_that_went_back_to_a_checkpoint_is_one_curve(tmp_path):
+    folder = write_run_of_games(tmp_path / "a", seed=1)
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    again = json.loads(lines[6])  # 600 steps, 60 s
+    again["values"]["episode/return_mean_0"] = 7.0
+    (folder / "metrics.jsonl").write_text("\n".join([*lines, json.dumps(again)]) + "\n")
+    (pong, _), _ = find_runs([str(folder)])
+    assert pong.curve.agent_steps.tolist() == [50, 100, 150, 200, 250, 300]
+    assert pong.curve.mean_return[-1] == 7
+    assert pong.curve.wall_s[-1] == 160
+
+
+def test_a_group_of_a_sequence_with_several_games_is_not_that_of_one(tmp_path):
+    pong = "PongNoFrameskip-v4"
+    both = f"{pong},BreakoutNoFrameskip-v4"
+    groups = [(f"elite 1 env={pong}", pong, 1.0), (f"elite 1 env={both}", both, 1.0)]
+    folder = write_sequence(tmp_path / "sequence", groups)
+    for run in (tmp_path / "sequence").glob("*/made"):
+        text = (run / "metrics.jsonl").read_text()
+        (run / "metrics.jsonl").write_text(
+            text.replace('"episode/return_best"', '"episode/return_mean_0": 1.0, "episode/x"')
+        )
+    runs, notes = find_runs([str(folder)])
+    assert {run.about.label for run in runs if run.about.env == pong} == {
+        "elite 1",
+        "elite 1, 2 games",
+    }
+    assert len(notes) == 2, "Breakout has no finished game there"

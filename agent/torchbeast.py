@@ -1,0 +1,385 @@
+"""Turns an agent that TorchBeast saved into a model folder (agent/model_file.py).
+
+    python -m agent.torchbeast <logs>/<xpid>/model.tar models/<name> --env=PongNoFrameskip-v4
+
+TorchBeast is FAIR's IMPALA in PyTorch (https://arxiv.org/abs/1910.03552). Known are the networks of
+MonoBeast (AtariNet) and PolyBeast (ResNet), with and without LSTM, those of its fork with PopArt
+and several games, and networks of either torso that have other extra inputs, as long as these are
+the last reward or the last reward and then the last action. docs/migration.md says what is the
+same afterwards and what is not.
+
+The file is read as data (`weights_only`): it can run no code. The layout is recognised by names and
+shapes of its tensors; each tensor of the file is used, and each of our model is filled.
+"""
+
+from __future__ import annotations
+
+import _codecs
+import argparse
+import pickle
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from agent.model_file import WEIGHTS, save_model
+from agent.models.factory import ModelConfig, make_model
+from core.errors import CheckpointError, ConfigError, PlatformError
+from core.spec import EnvSpec
+from wrappers.config import EnvConfig
+from wrappers.games import expand_games
+from wrappers.registry import make_env_spec
+
+FRAMES_STACKED, HEIGHT, WIDTH = 4, 84, 84  # gray; its networks fit no other size
+ALL_ACTIONS = 18
+MAX_TENSORS_SHOWN = 60
+
+# PolyBeast keeps the returns of its last games as NumPy numbers. These are the parts that such
+# numbers and arrays are pickled of; none of them does anything but hold data.
+_MAKES_NUMBER, _MAKES_ARRAY = np.float64(0).__reduce__()[0], np.empty(0).__reduce__()[0]
+_NUMPY_PARTS: list[Any] = [
+    *((_MAKES_NUMBER, f"{module}.multiarray.scalar") for module in ("numpy.core", "numpy._core")),
+    *((_MAKES_ARRAY, f"{m}.multiarray._reconstruct") for m in ("numpy.core", "numpy._core")),
+    *(np.ndarray, np.dtype, (_codecs.encode, "_codecs.encode")),
+    *(type(np.dtype(name)) for name in ("f4", "f8", "i4", "i8", "?")),
+]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What the tensors of a file say about the network that they are of."""
+
+    torso: str  # our name of it: nature | resnet
+    feature_count: int  # units of the layer after the convolutions
+    action_count: int  # A
+    value_count: int  # outputs of the value head
+    has_last_reward: bool
+    has_last_action: bool
+    lstm_size: int  # 0: no LSTM
+    lstm_layers: int
+    has_popart: bool  # statistics that are not those of a plain value head
+
+    def describe(self) -> str:
+        """Return one line for the terminal."""
+        name = {"nature": "AtariNet", "resnet": "ResNet"}[self.torso]
+        extras = [
+            name
+            for name, present in (
+                ("last reward", self.has_last_reward),
+                ("last action", self.has_last_action),
+            )
+            if present
+        ]
+        lstm = f"LSTM of {self.lstm_layers} x {self.lstm_size}" if self.lstm_size else "no LSTM"
+        return (
+            f"{name}, {' and '.join(extras) or 'no extra inputs'}, {lstm}, {self.action_count} "
+            f"actions, {self.value_count} value{'s' * (self.value_count > 1)}"
+            f"{' with PopArt' * self.has_popart}"
+        )
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Return the content of a `model.tar`: plain types and tensors on the CPU.
+
+    Raises:
+      CheckpointError: if it is not there, damaged, holds anything but data, or no weights.
+    """
+    try:
+        with torch.serialization.safe_globals(_NUMPY_PARTS):
+            content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        reason = str(error).split("\n")[0]
+        raise CheckpointError(
+            f"{path} is refused: expected tensors, numbers and text only, as TorchBeast saves "
+            f"them, got something that would have to be executed or is damaged ({reason})."
+        ) from error
+    except (OSError, EOFError, RuntimeError, ValueError, KeyError) as error:
+        reason = str(error).split("\n")[0]
+        raise CheckpointError(f"{path} cannot be read as a file of torch: {reason}") from error
+    weights = content.get("model_state_dict") if isinstance(content, dict) else None
+    if not isinstance(weights, dict) or not all(isinstance(t, Tensor) for t in weights.values()):
+        keys = ", ".join(map(str, content)) if isinstance(content, dict) else type(content).__name__
+        raise CheckpointError(
+            f"{path} is no checkpoint of TorchBeast: expected the key model_state_dict with "
+            f"tensors, got {keys}."
+        )
+    return content
+
+
+def recognise(weights: Mapping[str, Tensor]) -> Layout:
+    """Return what network the tensors are of.
+
+    Raises:
+      CheckpointError: if it is none of the known ones; the message lists what was found.
+    """
+    missing = {"fc.weight", "policy.weight", "baseline.weight"} - set(weights)
+    torsos = {"conv1.weight": "nature", "feat_convs.0.0.weight": "resnet"}
+    torso = next((torso for name, torso in torsos.items() if name in weights), None)
+    if missing or torso is None:
+        raise _unknown(weights, f"there is no {' and no '.join(sorted(missing or torsos))}")
+    features, actions = weights["fc.weight"].shape[0], weights["policy.weight"].shape[0]
+    lstm = weights.get("core.weight_ih_l0")
+    into_core = (weights["policy.weight"] if lstm is None else lstm).shape[1]
+    extras = into_core - features
+    if extras not in (0, 1, 1 + actions):
+        raise _unknown(
+            weights,
+            f"{extras} inputs beside the {features} features; 0, 1 (reward) or {1 + actions} "
+            "(reward and last action) are known",
+        )
+    mu, sigma = weights.get("baseline.mu"), weights.get("baseline.sigma")
+    return Layout(
+        torso=torso,
+        feature_count=features,
+        action_count=actions,
+        value_count=weights["baseline.weight"].shape[0],
+        has_last_reward=extras > 0,
+        has_last_action=extras > 1,
+        lstm_size=0 if lstm is None else lstm.shape[0] // 4,  # its four gates
+        lstm_layers=sum(name.startswith("core.weight_ih_l") for name in weights),
+        has_popart=mu is not None
+        and sigma is not None
+        and bool((mu != 0).any() or (sigma != 1).any()),
+    )
+
+
+def convert(weights: Mapping[str, Tensor], layout: Layout, task_count: int) -> dict[str, Tensor]:
+    """Return the weights under our names and in our order, fp32.
+
+    Args:
+      weights: of the file.
+      layout: of `recognise`.
+      task_count: K, games of our model. A single value of the file serves them all.
+    """
+    renamed: dict[str, Tensor] = {}
+    for name, tensor in weights.items():
+        if name not in ("baseline.mu", "baseline.sigma"):
+            renamed[_our_name(name, layout.torso)] = tensor.float()
+    # What sees the extra inputs: the first layer of the LSTM, or else the heads.
+    readers = ["core.lstm.weight_ih_l0"]
+    if not layout.lstm_size:
+        readers = ["policy_head.weight", "value_head.linear.weight"]
+    if layout.has_last_action:
+        for name in readers:
+            theirs, reward = renamed[name], layout.feature_count
+            renamed[name] = torch.cat(
+                [theirs[:, :reward], theirs[:, reward + 1 :], theirs[:, reward : reward + 1]], 1
+            )
+    mu = weights.get("baseline.mu", torch.zeros(layout.value_count)).double()
+    sigma = weights.get("baseline.sigma", torch.ones(layout.value_count)).double()
+    per_task = {
+        "value_head.linear.weight": renamed["value_head.linear.weight"],
+        "value_head.linear.bias": renamed["value_head.linear.bias"],
+        "value_head.mu": mu,
+        "value_head.nu": mu.square() + sigma.square(),  # sigma itself is what it averages
+    }
+    if layout.value_count == 1:
+        per_task = {n: t.expand(task_count, *t.shape[1:]).clone() for n, t in per_task.items()}
+    return {name: tensor.contiguous() for name, tensor in (renamed | per_task).items()}
+
+
+def migrate(path: Path, output: Path, env: str = "", *, raw_reward: bool | None = None) -> Layout:
+    """Write the model folder `output` of a `model.tar`.
+
+    Args:
+      path: the file.
+      output: made, or written anew.
+      env: ids of the games in the order of the tasks, or a set of them ("six"); empty: what the
+        file says it was trained on.
+      raw_reward: whether the last reward went into the network unclamped; None: as the file says.
+
+    Returns:
+      What was recognised.
+
+    Raises:
+      CheckpointError: if the file is refused, or its network is not known.
+      ConfigError: if the games do not fit the network, or the folder cannot be written.
+    """
+    content = read(path)
+    weights, trained = content["model_state_dict"], content.get("flags")
+    trained = trained if isinstance(trained, dict) else {}
+    layout = recognise(weights)
+    env = env or str(trained.get("env", ""))
+    if not env:
+        raise ConfigError(f"{path} does not say which game it plays: give --env=<id>.")
+    spec, full_action_space = _env_spec(expand_games(env), layout)
+    if layout.value_count not in (1, spec.task_count):
+        raise ConfigError(
+            f"{path} has values for {layout.value_count} games, but --env={env} means "
+            f"{spec.task_count}: give the ids of its games, in the order in which they were given "
+            "when it was trained."
+        )
+    if raw_reward is None:
+        # Only the ResNet of the fork, which is known by its statistics, does not clamp its input.
+        is_of_fork = layout.torso == "resnet" and "baseline.mu" in weights
+        raw_reward = is_of_fork and trained.get("reward_clipping") == "none"
+    flags = _flags(layout, spec, full_action_space, raw_reward, trained)
+    converted = convert(weights, layout, spec.task_count)
+    _check(converted, weights, flags, spec)
+    steps, updates = _progress(content, trained)
+    facts = {
+        "env_spec": spec.to_dict(),
+        "agent_steps": steps,
+        "updates": updates,
+        "migrated_from": {"program": "TorchBeast", "file": path.name, "network": layout.describe()},
+    }
+    save_model(output, converted, flags, facts)
+    return layout
+
+
+def main(argv: Sequence[str], show: Callable[[str], None] = print) -> None:
+    """Run the command; a mistake is one message and exit status 2."""
+    parser = argparse.ArgumentParser(
+        prog="python -m agent.torchbeast",
+        description="Turn an agent that TorchBeast saved (model.tar) into a model folder that can "
+        "be played, analysed, and be what a new run starts from. docs/migration.md says more.",
+    )
+    parser.add_argument("model", type=Path, help="the file, e.g. logs/<xpid>/model.tar")
+    parser.add_argument("output", type=Path, help="the model folder, made or written anew")
+    parser.add_argument(
+        "--env",
+        default="",
+        help="ids of its games with commas, in the order of their tasks; three or six for the "
+        "games of the fork with PopArt (default: what the file says)",
+    )
+    parser.add_argument(
+        "--raw_reward",
+        choices=("auto", "True", "False"),
+        default="auto",
+        help="whether the last reward entered the network as it was instead of clamped to "
+        "[-1, 1]; auto: in a ResNet of the fork that was trained with --reward_clipping=none",
+    )
+    options = parser.parse_args(argv)
+    raw = None if options.raw_reward == "auto" else options.raw_reward == "True"
+    try:
+        layout = migrate(options.model, options.output, options.env, raw_reward=raw)
+    except PlatformError as error:
+        parser.exit(2, f"error: {error}\n")
+    size_mb = (options.output / WEIGHTS).stat().st_size / 1e6
+    show(f"{options.output}: {layout.describe()}; weights of {size_mb:.1f} MB")
+    show(f"play: python main.py --op_mode=test --load_model_url={options.output}")
+
+
+def _unknown(weights: Mapping[str, Tensor], reason: str) -> CheckpointError:
+    found = [f"  {name}: {tuple(tensor.shape)}" for name, tensor in weights.items()]
+    if len(found) > MAX_TENSORS_SHOWN:
+        found = [*found[:MAX_TENSORS_SHOWN], f"  and {len(found) - MAX_TENSORS_SHOWN} more"]
+    return CheckpointError(
+        f"the network is not known: {reason}. Expected MonoBeast's AtariNet (conv1, conv2, conv3, "
+        "fc) or PolyBeast's ResNet (feat_convs, resnet1, resnet2, fc), with core (LSTM) or "
+        "without, policy and baseline; found\n" + "\n".join(found)
+    )
+
+
+def _our_name(name: str, torso: str) -> str:
+    """Return our name of a tensor; an unknown one keeps its own, and `_check` reports it."""
+    layer, _, kind = name.rpartition(".")
+    whole = {
+        "fc": "torso_net.linear",
+        "core": "core.lstm",
+        "policy": "policy_head",
+        "baseline": "value_head.linear",
+    }
+    if torso == "nature":
+        whole |= {f"conv{n}": f"torso_net.convs.{2 * (n - 1)}" for n in (1, 2, 3)}
+    else:
+        for section in range(3):  # convolution, pooling, block, block
+            start = 4 * section
+            whole[f"feat_convs.{section}.0"] = f"torso_net.convs.{start}"
+            for block in (1, 2):
+                for conv, place in ((1, 1), (2, 3)):
+                    ours = f"torso_net.convs.{start + 1 + block}.conv{conv}"
+                    whole[f"resnet{block}.{section}.{place}"] = ours
+    return f"{whole[layer]}.{kind}" if layer in whole else name
+
+
+def _env_spec(env_id: str, layout: Layout) -> tuple[EnvSpec, bool]:
+    """Return what the games show and accept, and whether they are given all 18 actions."""
+    config = EnvConfig(env_id, frames_stacked=FRAMES_STACKED, height=HEIGHT, width=WIDTH)
+    spec = make_env_spec(config)
+    if spec.action_count == layout.action_count:
+        return spec, False
+    if layout.action_count == ALL_ACTIONS:
+        return make_env_spec(replace(config, full_action_space=True)), True
+    raise ConfigError(
+        f"the file has {layout.action_count} actions, but {env_id} has {spec.action_count} "
+        f"({', '.join(spec.action_meanings)}): give --env=<the games it was trained on>."
+    )
+
+
+def _flags(
+    layout: Layout,
+    spec: EnvSpec,
+    full_action_space: bool,
+    raw_reward: bool,
+    trained: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return the flags that decide what the network is and what it is shown."""
+    lstm = {"lstm_size": layout.lstm_size, "lstm_layers": layout.lstm_layers}
+    return {
+        "env": spec.env_id,
+        "model": layout.torso,
+        "feature_out_layer_size": layout.feature_count,
+        "normalise_pixels": False,  # it divides by 255
+        "use_popart": layout.has_popart,
+        "use_lstm": bool(layout.lstm_size),
+        **(lstm if layout.lstm_size else {}),
+        "use_last_action": layout.has_last_action,
+        "use_last_reward": layout.has_last_reward,
+        "clamp_last_reward": not raw_reward,
+        "use_task_id": False,
+        "grayscaling_frames": True,
+        "frames_stacked": FRAMES_STACKED,
+        "frame_scale_resolution": [HEIGHT, WIDTH],
+        "skipped_frames": 4,
+        "noop_threshold": 30,
+        "episodic_life": True,
+        "fire_reset": True,
+        "full_action_space": full_action_space,
+        "clip_rewards": trained.get("reward_clipping") != "none",
+        "reward_clipping_method": "abs_one_clamp",
+        "gamma": float(trained.get("discounting", 0.99)),
+    }
+
+
+def _check(
+    converted: Mapping[str, Tensor],
+    weights: Mapping[str, Tensor],
+    flags: Mapping[str, Any],
+    spec: EnvSpec,
+) -> None:
+    """Raise CheckpointError unless the weights are, tensor by tensor, those of our model."""
+    config = ModelConfig(
+        name=flags["model"],
+        feature_count=flags["feature_out_layer_size"],
+        normalise_pixels=False,
+        use_lstm=flags["use_lstm"],
+        lstm_size=flags.get("lstm_size", 1),
+        lstm_layers=flags.get("lstm_layers", 1),
+        use_last_action=flags["use_last_action"],
+        use_last_reward=flags["use_last_reward"],
+    )
+    wanted = {name: t.shape for name, t in make_model(config, spec).state_dict().items()}
+    got = {name: tensor.shape for name, tensor in converted.items()}
+    wrong = [name for name in {**wanted, **got} if wanted.get(name) != got.get(name)]
+    if wrong:
+        raise _unknown(weights, f"{', '.join(wrong)} (by our names) are not as they should be")
+
+
+def _progress(content: Mapping[str, Any], trained: Mapping[str, Any]) -> tuple[int, int]:
+    """Return (agent steps, updates) of the training; zeros where the file does not say."""
+    scheduler, stats = content.get("scheduler_state_dict"), content.get("stats")
+    updates = int(scheduler.get("last_epoch", 0)) if isinstance(scheduler, dict) else 0
+    if isinstance(stats, dict) and "step" in stats:
+        return int(stats["step"]), updates
+    per_update = int(trained.get("unroll_length", 0)) * int(trained.get("batch_size", 0))
+    return updates * per_update, updates
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

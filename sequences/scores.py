@@ -1,0 +1,140 @@
+"""What a sequence's tests say: every configuration in every game, and how much of the old is left.
+
+A plan with the key `test` (sequences/plan.py) tests all checkpoints of each run into the scores.csv
+and scores_per_life.csv of its folder (agent/score_table.py). Here the last checkpoint of each run
+counts. For a run that started from the weights of another one, *kept* is what it has left of the
+other's games: the mean over these of the score after, divided by the score before.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from agent.atomic_file import write_text
+from agent.human_scores import human_normalised
+from agent.score_table import SCORES, SCORES_PER_LIFE
+from core.spec import game_name
+from sequences.plan import is_test, source_of
+from sequences.runner import SequenceFolder
+from wrappers.games import expand_games
+
+SCORES_PAGE = "scores.md"
+
+
+@dataclass(frozen=True)
+class PlayedGroup:
+    """One configuration that was tested: mean returns of its last checkpoints, one per seed."""
+
+    group: str
+    returns: Mapping[str, Sequence[float]]  # env -> one mean return per tested seed
+    source: str | None  # group whose weights it started from
+    own_envs: tuple[str, ...]  # the games it was trained on
+
+    def mean(self, env: str) -> float | None:
+        """Return the mean over seeds of one game, None if it was not tested there."""
+        return float(np.mean(self.returns[env])) if env in self.returns else None
+
+
+def kept(group: PlayedGroup, source: PlayedGroup | None) -> float | None:
+    """Return the mean share of the source's scores that is left in the source's own games.
+
+    Games in which the source had no positive score are passed over: there is no share of them.
+    None for a group without a source, or without such games.
+    """
+    if source is None:
+        return None
+    shares = []
+    for env in source.own_envs:
+        before, after = source.mean(env), group.mean(env)
+        if before is not None and after is not None and before > 0:
+            shares.append(after / before)
+    return float(np.mean(shares)) if shares else None
+
+
+def read_groups(folder: SequenceFolder, table: str) -> list[PlayedGroup]:
+    """Return the tested groups in the order of the plan.
+
+    Args:
+      folder: of the sequence.
+      table: SCORES, whole games, or SCORES_PER_LIFE.
+    """
+    groups = []
+    trained = [run for run in folder.runs if not is_test(run.flags)]
+    for group in dict.fromkeys(run.group for run in trained):
+        members = [run for run in trained if run.group == group]
+        returns: dict[str, list[float]] = {}
+        for run in members:
+            made = folder.run_folders(run)
+            for env, mean in _last_means(made[-1].path / table).items() if made else ():
+                returns.setdefault(env, []).append(mean)
+        flags = members[0].flags
+        own = tuple(expand_games(str(flags["env"])).split(",")) if "env" in flags else ()
+        if returns:
+            groups.append(PlayedGroup(group, returns, source_of(flags), own))
+    return groups
+
+
+def write_scores(folder: SequenceFolder) -> Path | None:
+    """Write scores.md, tables of whole games and of lives; None if nothing was tested."""
+    pages = []
+    for table, unit in ((SCORES, "whole game"), (SCORES_PER_LIFE, "life")):
+        groups = read_groups(folder, table)
+        if groups:
+            pages.append(
+                f"{folder.name}: mean raw return per {unit} of the last checkpoint, mean over "
+                "seeds (lowest to highest)\n\n" + "\n".join(_rows(groups))
+            )
+    if not pages:
+        return None
+    path = folder.path / SCORES_PAGE
+    write_text(path, "\n\n".join(pages) + "\n")
+    return path
+
+
+def _rows(groups: Sequence[PlayedGroup]) -> list[str]:
+    envs = list(dict.fromkeys(env for group in groups for env in group.returns))
+    by_name = {group.group: group for group in groups}
+    heading = ["configuration", *map(game_name, envs), "human-normalised", "kept of the old games"]
+    rows = [heading, ["---"] * len(heading)]
+    for group in groups:
+        marks = [human_normalised(e, float(np.mean(values))) for e, values in group.returns.items()]
+        known = [mark for mark in marks if mark is not None]
+        share = kept(group, by_name.get(group.source or ""))
+        rows.append(
+            [
+                group.group,
+                *(_spread(group.returns.get(env, ())) for env in envs),
+                f"{100 * np.mean(known):.0f} % ({len(known)} games)" if known else "-",
+                "-" if share is None else f"{100 * share:.0f} %",
+            ]
+        )
+    return [f"| {' | '.join(row)} |" for row in rows]
+
+
+def _spread(values: Sequence[float]) -> str:
+    if not values:
+        return "-"
+    mean = f"{np.mean(values):,.1f}"
+    return mean if len(values) == 1 else f"{mean} ({min(values):,.1f} to {max(values):,.1f})"
+
+
+def _last_means(path: Path) -> dict[str, float]:
+    """Return env -> mean return of the checkpoint with the most agent steps, in one table."""
+    if not path.exists():
+        return {}
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    newest: dict[str, dict[str, str]] = {}
+    for row in rows:  # of equally many steps the later row has more updates
+        if int(row["model_steps"]) >= int(newest.get(row["env"], row)["model_steps"]):
+            newest[row["env"]] = row
+    returns: dict[str, list[float]] = {}
+    for row in rows:
+        if row["model_id"] == newest[row["env"]]["model_id"]:
+            returns.setdefault(row["env"], []).append(float(row["episode_return"]))
+    return {env: float(np.mean(values)) for env, values in returns.items()}

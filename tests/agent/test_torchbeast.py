@@ -1,0 +1,269 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from agent.assembly import build_model
+from agent.model_file import load_model
+from agent.models.base import Inputs
+from agent.session import prepare
+from agent.torchbeast import main, migrate, read, recognise
+from core.errors import CheckpointError, ConfigError
+from core.spec import EnvSpec
+from option_flags import parse
+from tests.reference.torchbeast_networks import draw_weights, play
+
+PONG, CARNIVAL = "PongNoFrameskip-v4", "CarnivalNoFrameskip-v4"
+ACTIONS = 6  # of both
+STEPS = 7
+# A MonoBeast file, a PolyBeast file, those of the fork with PopArt, and LASER's ports of both.
+VARIANTS: dict[str, dict[str, Any]] = {
+    "AtariNet": {"net": "AtariNet", "extras": 7},
+    "AtariNet, LSTM": {"net": "AtariNet", "extras": 7, "lstm_layers": 2, "lstm_size": 519},
+    "ResNet": {"net": "ResNet", "extras": 1},
+    "ResNet, LSTM": {"net": "ResNet", "extras": 1, "lstm_layers": 1, "lstm_size": 256},
+    "ResNet, PopArt": {"net": "ResNet", "extras": 1, "values": 2, "popart": True},
+    "AtariNet, LSTM, PopArt": {
+        **{"net": "AtariNet", "extras": 7, "lstm_layers": 2, "lstm_size": 519},
+        **{"values": 2, "popart": True},
+    },
+    "ResNet, one head for two games": {"net": "ResNet", "extras": 1},
+    "ResNet, action, LSTM": {
+        **{"net": "ResNet", "extras": 7, "lstm_layers": 2, "lstm_size": 263},
+    },
+}
+
+
+def save(path: Path, weights: dict[str, Tensor], **flags: object) -> Path:
+    """Write a file as TorchBeast does, with all that stands beside the weights."""
+    parameters = [torch.nn.Parameter(weights["policy.bias"].clone())]
+    optimiser = torch.optim.RMSprop(parameters, lr=4.8e-4, eps=0.01, alpha=0.99)
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda epoch: 1 - epoch / 100)
+    parameters[0].sum().backward()
+    optimiser.step()
+    scheduler.step()
+    returns = torch.tensor([21.0, 20.0]).numpy()
+    torch.save(
+        {
+            "model_state_dict": weights,
+            "optimizer_state_dict": optimiser.state_dict(),
+            "scheduler_state_dict": scheduler.state_dict(),
+            "stats": {"step": 51_200, "episode_returns": tuple(returns), "sigma": returns},
+            "flags": {
+                **{"unroll_length": 80, "batch_size": 8, "discounting": 0.98, "env": PONG},
+                **{"learner_device": torch.device("cpu"), "reward_clipping": "abs_one", **flags},
+            },
+        },
+        path,
+    )
+    return path
+
+
+def draw_game(seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return frames, last rewards, one-hot last actions and resets of one environment."""
+    generator = torch.Generator().manual_seed(seed)
+    frames = torch.randint(0, 256, (STEPS, 4, 84, 84), dtype=torch.uint8, generator=generator)
+    reward = torch.randn(STEPS, generator=generator) * 3
+    action = torch.randint(0, ACTIONS, (STEPS,), generator=generator)
+    done = torch.zeros(STEPS, dtype=torch.bool)
+    done[[0, 3 + seed]] = True
+    return frames, reward, action, done
+
+
+def load(folder: Path) -> tuple[torch.nn.Module, EnvSpec]:
+    """Build the model from the folder as the program does."""
+    state = load_model(folder).state
+    flags = parse(["--op_mode=test", f"--load_model_url={folder}"], lambda url: state["flags"])
+    spec = EnvSpec.from_dict(state["env_spec"])
+    model = build_model(flags, spec)
+    model.load_state_dict(state["learner"]["model"])
+    return model.eval(), spec
+
+
+@torch.no_grad()
+def compare(folder: Path, weights: dict[str, Tensor], *, clamp: bool = True) -> None:
+    """Let both play two environments with resets at different steps, in the second game."""
+    model, spec = load(folder)
+    games = [draw_game(0), draw_game(1)]
+    theirs = []
+    for frames, reward, action, done in games:
+        # After a reset our models are told of no last action and no last reward.
+        one_hot = torch.nn.functional.one_hot(action, ACTIONS) * ~done[:, None]
+        theirs.append(play(weights, frames, reward * ~done, one_hot.float(), done, clamp=clamp))
+    frames, reward, action, done = (torch.stack(parts, 1) for parts in zip(*games, strict=True))
+    task = spec.task_count - 1
+    state = model.initial_state(2)
+    for t in range(STEPS):
+        task_id = torch.full((2,), task)
+        heads, state = model(Inputs(frames[t], done[t], action[t], reward[t], task_id), state)
+        for env, (logits, values) in enumerate(theirs):
+            expected = values[t, min(task, values.shape[1] - 1)]
+            torch.testing.assert_close(heads.params[env], logits[t], rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(heads.value[env], expected, rtol=1e-5, atol=1e-5)
+    spread = torch.stack([logits for logits, _ in theirs]).std(1)
+    assert spread.min() > 1e-3, "the networks must react to what they see"
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_converted_agent_says_what_the_original_says(name: str, tmp_path: Path) -> None:
+    weights = draw_weights(**VARIANTS[name])
+    env = f"{PONG},{CARNIVAL}" if "PopArt" in name or "two games" in name else PONG
+    layout = migrate(save(tmp_path / "model.tar", weights), tmp_path / "ours", env)
+    assert layout.has_popart == ("PopArt" in name)
+    compare(tmp_path / "ours", weights)
+
+
+def test_a_resnet_trained_on_raw_rewards_goes_on_seeing_them(tmp_path: Path) -> None:
+    weights = draw_weights("ResNet", extras=1, values=2, popart=True)
+    file = save(tmp_path / "model.tar", weights, reward_clipping="none")
+    migrate(file, tmp_path / "ours", f"{PONG},{CARNIVAL}")
+    compare(tmp_path / "ours", weights, clamp=False)
+    assert load_model(tmp_path / "ours").state["flags"]["clip_rewards"] is False
+    # The base program clamps this input whatever it learns from; it has no statistics.
+    base = draw_weights("ResNet", extras=1)
+    migrate(save(file, base, reward_clipping="none"), tmp_path / "base")
+    compare(tmp_path / "base", base, clamp=True)
+
+
+def test_the_comparison_sees_columns_in_the_wrong_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = draw_weights("AtariNet", extras=7)
+    migrate(save(tmp_path / "model.tar", weights), tmp_path / "ours")
+    weights["policy.weight"] = weights["policy.weight"].roll(1, 1)
+    with pytest.raises(AssertionError):
+        compare(tmp_path / "ours", weights)
+
+
+def test_the_folder_says_what_it_was_and_how_it_was_trained(tmp_path: Path) -> None:
+    weights = draw_weights("AtariNet", extras=7, lstm_layers=2, lstm_size=519)
+    layout = migrate(save(tmp_path / "model.tar", weights), tmp_path / "ours")
+    assert layout.describe() == (
+        "AtariNet, last reward and last action, LSTM of 2 x 519, 6 actions, 1 value"
+    )
+    state = load_model(tmp_path / "ours").state
+    assert state["tally"] == {"agent_steps": 51_200, "updates": 1}
+    assert state["flags"]["gamma"] == 0.98
+    assert state["env_spec"]["env_id"] == PONG
+    assert not state["flags"]["normalise_pixels"]
+    assert not state["flags"]["use_popart"]
+
+
+def test_steps_follow_from_updates_where_no_statistics_were_saved(tmp_path: Path) -> None:
+    file = save(tmp_path / "model.tar", draw_weights("ResNet", extras=1))
+    content = read(file)
+    del content["stats"]
+    torch.save(content, file)
+    migrate(file, tmp_path / "ours")
+    assert load_model(tmp_path / "ours").state["tally"] == {"agent_steps": 640, "updates": 1}
+
+
+def test_all_18_actions_are_given_where_the_file_has_them(tmp_path: Path) -> None:
+    weights = draw_weights("ResNet", extras=1, actions=18)
+    migrate(save(tmp_path / "model.tar", weights), tmp_path / "ours")
+    state = load_model(tmp_path / "ours").state
+    assert len(state["env_spec"]["action_meanings"]) == 18
+    assert state["flags"]["full_action_space"]
+
+
+def test_a_converted_agent_plays_in_test_mode(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = save(tmp_path / "model.tar", draw_weights("AtariNet", extras=7))
+    lines: list[str] = []
+    main([str(file), str(tmp_path / "ours")], lines.append)
+    assert "AtariNet, last reward and last action, no LSTM" in lines[0]
+    arguments = ["--op_mode=test", f"--load_model_url={tmp_path / 'ours'}"]
+    assert arguments[1] in lines[1]
+    session = prepare(
+        [
+            *(*arguments, "--test_episode_count=1", "--max_episode_frames=80"),
+            *("--seed=1", f"--results_dir={tmp_path}/results"),
+        ]
+    )
+    assert session.run() == 0
+    assert f"1 game of {PONG}" in capsys.readouterr().out
+
+
+# --- what is refused ---------------------------------------------------------------------------
+
+
+def test_a_file_with_objects_is_refused_and_runs_nothing(tmp_path: Path) -> None:
+    class Evil:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return (os.mkdir, (str(tmp_path / "executed"),))
+
+    torch.save({"model_state_dict": {"fc.weight": Evil()}}, tmp_path / "model.tar")
+    with pytest.raises(CheckpointError, match="model.tar is refused: expected tensors"):
+        migrate(tmp_path / "model.tar", tmp_path / "ours", PONG)
+    assert not (tmp_path / "executed").exists()
+    assert not (tmp_path / "ours").exists()
+
+
+@pytest.mark.parametrize("content", [{"weights": 1}, [1], {"model_state_dict": {"a": 1}}])
+def test_a_file_without_weights_is_refused(content: object, tmp_path: Path) -> None:
+    torch.save(content, tmp_path / "model.tar")
+    with pytest.raises(CheckpointError, match="no checkpoint of TorchBeast.*model_state_dict"):
+        read(tmp_path / "model.tar")
+
+
+def test_a_damaged_or_absent_file_is_one_message_and_status_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = save(tmp_path / "model.tar", draw_weights("ResNet", extras=1))
+    file.write_bytes(file.read_bytes()[:-5000])
+    for path in (file, tmp_path / "absent.tar"):
+        with pytest.raises(SystemExit) as caught:
+            main([str(path), str(tmp_path / "ours")])
+        assert caught.value.code == 2
+        error = capsys.readouterr().err
+        assert error.startswith(f"error: {path}")
+        assert "Traceback" not in error
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"fc.weight": None}, "there is no fc.weight"),
+        ({"conv1.weight": None}, "there is no conv1.weight and no feat_convs.0.0.weight"),
+        ({"policy.weight": (6, 600)}, "88 inputs beside the 512 features"),
+        ({"fc2.weight": (512, 512)}, "fc2.weight .* are not as they should be"),
+        ({"conv3.weight": (32, 64, 3, 3)}, "torso_net.convs.4.weight .* are not as they should"),
+        ({"fc.weight": (512, 1600)}, "torso_net.linear.weight .* are not as they should"),
+    ],
+)
+def test_an_unknown_network_is_an_error_that_lists_what_was_found(
+    change: dict[str, tuple[int, ...] | None], reason: str, tmp_path: Path
+) -> None:
+    weights = draw_weights("AtariNet", extras=7)
+    for name, shape in change.items():
+        if shape is None:
+            del weights[name]
+        else:
+            weights[name] = torch.zeros(shape)
+    file = save(tmp_path / "model.tar", weights)
+    with pytest.raises(CheckpointError, match=f"(?s)not known: {reason}.*\n  conv2.weight: \\(64"):
+        migrate(file, tmp_path / "ours", PONG)
+    assert not (tmp_path / "ours").exists()
+
+
+def test_games_that_do_not_fit_the_network_are_refused(tmp_path: Path) -> None:
+    file = save(tmp_path / "model.tar", draw_weights("ResNet", extras=1, values=2, popart=True))
+    with pytest.raises(ConfigError, match="values for 2 games, but .* means 1"):
+        migrate(file, tmp_path / "ours", PONG)
+    with pytest.raises(ConfigError, match="the file has 6 actions, but Breakout.* has 4"):
+        migrate(file, tmp_path / "ours", "BreakoutNoFrameskip-v4")
+    file = save(file, draw_weights("ResNet", extras=1), env="")
+    with pytest.raises(ConfigError, match="does not say which game it plays: give --env"):
+        migrate(file, tmp_path / "ours")
+
+
+def test_plain_statistics_are_no_popart() -> None:
+    weights = draw_weights("ResNet", extras=1)
+    weights |= {"baseline.mu": torch.zeros(1), "baseline.sigma": torch.ones(1)}
+    assert not recognise(weights).has_popart

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from agent.run_folder import RunFolder
+from agent.score_table import Game, Life, ScoreTable
+from option_flags import Flags
+from presets import PRESETS
+from sequences.plan import is_test, load_plan, parse_plan, source_of
+from sequences.runner import SequenceFolder
+from sequences.scores import SCORES_PAGE, PlayedGroup, kept, read_groups, write_scores
+
+PONG, DEMON, CARNIVAL = (f"{n}NoFrameskip-v4" for n in ("Pong", "DemonAttack", "Carnival"))
+
+
+def game(points: float) -> Game:
+    """A game of two lives, the first without a point."""
+    return Game(0, points, 30, 120, "ab", (Life(0.0, 10), Life(points, 20)))
+
+
+@pytest.fixture
+def tested(tmp_path: Path) -> SequenceFolder:
+    """Two seeds of two runs; the second one starts from the first and forgets most of it."""
+    data = {
+        "seeds": [1, 2],
+        "runs": [
+            {"name": "old games", "flags": {"env": f"{DEMON},{CARNIVAL}"}},
+            {"name": "new", "flags": {"env": PONG, "load_model_url": {"run": "old games"}}},
+        ],
+        "test": {},
+    }
+    plan = parse_plan(data, default_name="forgetting", where="here")
+    folder = SequenceFolder.create(tmp_path, plan, [])
+    for run in folder.runs:
+        if is_test(run.flags):
+            continue
+        made = RunFolder.create(folder.path / run.name, run.flags["env"])
+        table = ScoreTable(made.path, 1, "sampled")
+        is_new = run.group == "new"
+        last = {DEMON: 1000.0, CARNIVAL: 400.0} if not is_new else {DEMON: 500.0, CARNIVAL: 40.0}
+        for env, points in {**last, PONG: -20.0 + 40 * is_new}.items():
+            table.add("update_000000009", 200, env, [game(7.0)], "sampled")  # one update earlier
+            table.add("step_000000000200", 200, env, [game(points * run.seed)], "sampled")
+            table.add("step_000000000100", 100, env, [game(7.0)], "sampled")
+    return folder
+
+
+def test_the_last_checkpoint_of_each_seed_counts(tested: SequenceFolder) -> None:
+    old, new = read_groups(tested, "scores.csv")
+    assert (old.group, new.group) == ("old games", "new")
+    assert dict(old.returns) == {DEMON: [1000, 2000], CARNIVAL: [400, 800], PONG: [-20, -40]}
+    assert dict(new.returns) == {DEMON: [500, 1000], CARNIVAL: [40, 80], PONG: [20, 40]}
+    assert old.own_envs == (DEMON, CARNIVAL)
+    per_life, _ = read_groups(tested, "scores_per_life.csv")
+    assert dict(per_life.returns) == {DEMON: [500, 1000], CARNIVAL: [200, 400], PONG: [-10, -20]}
+
+
+def test_what_is_kept_is_the_mean_share_of_the_old_games(tested: SequenceFolder) -> None:
+    old, new = read_groups(tested, "scores.csv")
+    assert kept(new, old) == pytest.approx((0.5 + 0.1) / 2)
+    assert kept(old, None) is None
+    below_zero = PlayedGroup("x", {PONG: [-21.0]}, None, (PONG,))
+    assert kept(new, below_zero) is None, "there is no share of a score below zero"
+
+
+def test_the_page_has_a_row_per_configuration_and_both_kinds_of_returns(
+    tested: SequenceFolder,
+) -> None:
+    assert write_scores(tested) == tested.path / SCORES_PAGE
+    games, lives = (tested.path / SCORES_PAGE).read_text().split("\n\nforgetting: ")
+    assert "per whole game of the last checkpoint" in games
+    assert "| configuration | DemonAttack | Carnival | Pong |" in games
+    assert "| old games | 1,500.0 (1,000.0 to 2,000.0) | 600.0 (400.0 to 800.0) | -30.0" in games
+    assert "| new | 750.0 (500.0 to 1,000.0) |" in games
+    assert "30 % |" in games.splitlines()[-1]
+    assert "(2 games)" in games, "Carnival has no human score"
+    assert "| old games | 750.0" in lives
+
+
+def test_a_sequence_without_tests_has_no_page(tmp_path: Path) -> None:
+    plan = parse_plan({"base": {"env": PONG}}, default_name="plain", where="here")
+    folder = SequenceFolder.create(tmp_path, plan, [])
+    assert write_scores(folder) is None
+    assert not (folder.path / SCORES_PAGE).exists()
+
+
+# --- the shipped experiments -------------------------------------------------------------------
+
+
+def test_popart_is_compared_at_equal_steps_per_game_and_nothing_else_differs() -> None:
+    runs = {run.group: run.flags for run in load_plan("single_multi_popart").runs if run.seed == 1}
+    flags = {group: Flags(**f) for group, f in runs.items() if not is_test(f)}
+    per_game = {f.environment_max_steps // len(f.env.split(",")) for f in flags.values()}
+    assert per_game == {1_000_000}
+    assert [(f.use_popart, f.clip_rewards) for f in flags.values()] == [
+        *[(False, True)] * 3,
+        (True, False),
+    ]
+    may_differ = {
+        *("env", "environment_max_steps", "save_model_every_nsteps", "use_popart", "clip_rewards"),
+    }
+    values = [json.loads(json.dumps(f.to_json())) for f in flags.values()]
+    for other in values[1:]:
+        assert {name for name in other if other[name] != values[0][name]} <= may_differ
+
+
+def test_every_continued_run_of_forgetting_starts_from_the_three_games_and_all_are_tested() -> None:
+    plan = load_plan("forgetting")
+    runs = {run.group: run.flags for run in plan.runs if run.seed == 1}
+    trained = [group for group, flags in runs.items() if not is_test(flags)]
+    assert trained[0] == "three games"
+    assert {source_of(runs[group]) for group in trained[1:]} == {"three games"}
+    assert len({Flags(**{**runs[g], "load_model_url": "x"}).env for g in trained[1:4]}) == 1
+    tests = [flags for flags in runs.values() if is_test(flags)]
+    assert [source_of(flags) for flags in tests] == trained
+    assert {len(flags["env"].split(",")) for flags in tests} == {4}
+    new = {g: runs[g].get("batch_size", 8) * _queue_share(runs[g]) for g in trained[1:]}
+    assert set(new.values()) == {4}, "equal steps must be equal updates"
+
+
+def test_clear_in_forgetting_is_the_preset() -> None:
+    runs = {run.group: run.flags for run in load_plan("forgetting").runs}
+    for group in ("then Pong, CLEAR", "then Pong and a little of the old, CLEAR"):
+        flags = Flags(**{**runs[group], "load_model_url": "x"}).to_json()
+        preset = Flags(**PRESETS["clear"].flags).to_json()
+        for name in PRESETS["clear"].flags:
+            assert flags[name] == preset[name], name
+
+
+def _queue_share(flags: dict) -> float:
+    return flags["replay_parameters"][0]["sample_ratio"]
