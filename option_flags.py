@@ -28,6 +28,7 @@ from pydantic_settings import (
 from core.errors import ConfigError
 from presets import PRESETS, describe, preset_flags
 from replay.kinds import normal_form, parse_replay_parameters
+from wrappers.games import expand_games
 
 DEFAULT_REPLAY = (
     '[{"type": "queue", "capacity": 4, "sample_ratio": 0.5}, '
@@ -57,6 +58,23 @@ def _resolution(value: Any) -> Any:
     return value
 
 
+def _games(value: Any) -> Any:
+    """Replace names of sets of games by their ids; what is not text is left to pydantic."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return expand_games(value)
+    except ConfigError as error:
+        raise ValueError(str(error)) from error
+
+
+def _shares(value: Any) -> Any:
+    """Accept 2,1,1 and [2, 1, 1]."""
+    if isinstance(value, str):
+        return [part.strip() for part in value.strip("[]() ").split(",") if part.strip()]
+    return value
+
+
 def _replay(value: Any) -> Any:
     """Validate the list of buffers and bring it to its normal form (JSON types only)."""
     return normal_form(parse_replay_parameters(value))
@@ -73,10 +91,13 @@ def _in_range(low: float, high: float) -> AfterValidator:
 
 Count = Annotated[int, Field(ge=1)]
 CountOrAuto = Annotated[int, Field(ge=0)]
+BoolOrAuto = Annotated[bool | Literal["auto"], Field(union_mode="left_to_right")]
 Fraction01 = Annotated[float, _in_range(0.0, 1.0)]
 Weight = Annotated[float, Field(ge=0.0)]
 Positive = Annotated[float, Field(gt=0.0)]
 Resolution = Annotated[tuple[Count, Count], BeforeValidator(_resolution)]
+EnvIds = Annotated[str, BeforeValidator(_games)]
+Shares = Annotated[tuple[Positive, ...], BeforeValidator(_shares)]
 ReplayParameters = Annotated[list[dict[str, Any]], BeforeValidator(_replay)]
 
 
@@ -99,7 +120,7 @@ class Flags(BaseSettings):
     op_mode: Literal["train", "train_w_load", "test"] = _flag(
         "run",
         "train",
-        "train: a new run; train_w_load: resume the run at --load_model_url; test: play whole games with it",
+        "train: a new run (from the weights at --load_model_url, if given); train_w_load: resume the run at --load_model_url; test: play whole games with it",
     )
     preset: str | None = _flag(
         "run",
@@ -109,7 +130,7 @@ class Flags(BaseSettings):
     load_model_url: str | None = _flag(
         "run",
         None,
-        "run folder, checkpoint file or model folder (models/<name>) to resume, to start from or to test; a run folder means its latest checkpoint",
+        "run folder, checkpoint file or model folder (models/<name>) to resume or to test; with --op_mode=train a new run starts from its weights, in the same games or in others; a run folder means its latest checkpoint",
     )
     load_replay: bool = _flag(
         "run",
@@ -132,7 +153,7 @@ class Flags(BaseSettings):
     stop_at_mean_return: float | None = _flag(
         "run",
         None,
-        "also stop when the mean raw return of the last --avg_buff_size games reaches this",
+        "also stop when the mean raw return of the last --avg_buff_size games reaches this; with several games: when episode/score_mean does, the mean over them, human-normalised (0 is random play, 1 is human) where known",
     )
     seed: int | None = _flag(
         "run",
@@ -152,10 +173,15 @@ class Flags(BaseSettings):
     )
 
     # --- environment -----------------------------------------------------------------------------
-    env: str = _flag(
+    env: EnvIds = _flag(
         "environment",
         "PongNoFrameskip-v4",
-        "environment id: <Game>NoFrameskip-v4, ALE/<Game>-v5, or any Gymnasium id with discrete actions and a flat Box observation, e.g. CartPole-v1",
+        "environment id: <Game>NoFrameskip-v4, ALE/<Game>-v5, or any Gymnasium id with discrete actions and a flat Box observation, e.g. CartPole-v1. Several ids with commas: one agent for all these games; three = AirRaid, Carnival, DemonAttack; six = these, NameThisGame, Pong and SpaceInvaders; all = every game that ale-py can play (NoFrameskip-v4)",
+    )
+    env_shares: Shares = _flag(
+        "environment",
+        (),
+        "with several games: the weight of each, in the order of --env, e.g. 2,1,1; environments and replay are dealt out accordingly; empty: all the same",
     )
     clip_rewards: bool = _flag(
         "environment",
@@ -197,6 +223,11 @@ class Flags(BaseSettings):
     )
     full_action_space: bool = _flag(
         "environment", False, "all 18 Atari actions instead of the game's own"
+    )
+    action_set: str = _flag(
+        "environment",
+        "",
+        "names of the Atari actions that the agent chooses from, e.g. NOOP,FIRE,LEFT,RIGHT; empty: all that the games use (--full_action_space). A run that starts from another's weights keeps the other's actions",
     )
     max_episode_frames: Count = _flag(
         "environment",
@@ -275,11 +306,44 @@ class Flags(BaseSettings):
     )
 
     # --- model -----------------------------------------------------------------------------------
-    model: Literal["auto", "nature", "impala_shallow", "resnet", "elite", "mlp"] = _flag(
-        "model", "auto", "network; auto: impala_shallow for images, mlp for vectors"
+    model: Literal["auto", "nature", "impala_shallow", "resnet", "elite", "attention", "mlp"] = (
+        _flag(
+            "model",
+            "auto",
+            "network; auto: impala_shallow for images, mlp for vectors; attention: the Attention-Augmented Agent, which shows where it looks",
+        )
     )
     feature_out_layer_size: CountOrAuto = _flag(
-        "model", 0, "F, width of the feature layer; 0 is the network's own (512 nature, 256 impala)"
+        "model",
+        0,
+        "F, width of the feature layer; 0 is the network's own (512 nature, 256 impala); for attention the channels of its map (32; the paper has 128)",
+    )
+    use_lstm: bool = _flag(
+        "model",
+        False,
+        "an LSTM between features and heads: the agent remembers (attention has one)",
+    )
+    lstm_size: Count = _flag("model", 256, "units in each layer of the LSTM")
+    lstm_layers: Count = _flag("model", 1, "layers of the LSTM; attention has one")
+    use_last_action: BoolOrAuto = _flag(
+        "model",
+        "auto",
+        "the last action is an input of the model; auto: with --use_lstm or --model=attention",
+    )
+    use_last_reward: BoolOrAuto = _flag(
+        "model",
+        "auto",
+        "the last reward, clamped to [-1, 1], is an input of the model; auto: with --use_lstm or --model=attention",
+    )
+    clamp_last_reward: bool = _flag(
+        "model",
+        True,
+        "clamp the last reward that is an input of the model; False only for agents that were trained without (python -m agent.torchbeast)",
+    )
+    use_task_id: bool = _flag(
+        "model",
+        False,
+        "which game it is, is an input of the model; otherwise the policy tells games apart by what it sees",
     )
     normalise_pixels: bool = _flag(
         "model",
@@ -289,7 +353,17 @@ class Flags(BaseSettings):
     use_popart: bool = _flag(
         "model", True, "PopArt: adaptive normalisation of value targets, outputs preserved"
     )
-    popart_beta: Fraction01 = _flag("model", 3e-3, "step size of the PopArt statistics, per update")
+    popart_beta: Fraction01 = _flag(
+        "model",
+        3e-3,
+        "step size of the PopArt statistics, per update (of each game: per update that has something of it)",
+    )
+    popart_sigma_min: Positive = _flag(
+        "model",
+        1e-4,
+        "lower bound of PopArt's sigma, in points: a game in which no reward is found is not blown up beyond it",
+    )
+    popart_sigma_max: Positive = _flag("model", 1e6, "upper bound of PopArt's sigma, in points")
 
     # --- algorithm -------------------------------------------------------------------------------
     gamma: Fraction01 = _flag("algorithm", 0.99, "discount per agent step")
@@ -301,6 +375,11 @@ class Flags(BaseSettings):
     )
     pg_rho_const: Positive = _flag(
         "algorithm", 1.0, "V-trace: clip of the importance weight in the policy gradient"
+    )
+    burn_in_steps: CountOrAuto = _flag(
+        "algorithm",
+        0,
+        "with a recurrent model: first rows of replayed unrolls that only bring the stored state up to date; no loss there, no gradient into them; below --r_f_steps",
     )
     vtrace_lambda: Fraction01 = _flag(
         "algorithm", 0.95, "V-trace: factor of c, as lambda in TD(lambda)"
@@ -325,7 +404,9 @@ class Flags(BaseSettings):
         "sum over time and batch (as IMPALA; sets the scale of lr and clip), or mean over valid steps",
     )
     advantage_normalisation: Literal["none", "rms"] = _flag(
-        "algorithm", "rms", "divide advantages by their root mean square over the batch"
+        "algorithm",
+        "rms",
+        "divide advantages by their root mean square over the batch, those of each game by its own",
     )
     use_policy_cloning_loss: bool = _flag(
         "algorithm", False, "CLEAR: keep the policy near the stored one, on replayed data"
@@ -414,6 +495,11 @@ class Flags(BaseSettings):
         "save the contents of the replay buffers with each checkpoint (counters are always saved)",
     )
     log_interval_s: Positive = _flag("output", 5.0, "seconds between records of all metrics")
+    gradient_metrics: bool = _flag(
+        "output",
+        False,
+        "measure the gradient of each layer in one update per --log_interval_s: norm, size of the step, share of zeros (python -m analysis gradients draws them)",
+    )
     avg_buff_size: Count = _flag("output", 100, "games in the moving average of the return")
     basic_verbose: bool = _flag("output", True, "show progress on the terminal")
     tensorboard: bool = _flag("output", True, "write TensorBoard event files")
@@ -428,6 +514,11 @@ class Flags(BaseSettings):
     )
     greedy: bool = _flag(
         "test", False, "in test mode, take the most probable action instead of sampling"
+    )
+    test_all_checkpoints: bool = _flag(
+        "test",
+        False,
+        "in test mode, play --test_episode_count games with every checkpoint of the run, oldest first, into scores.csv (whole games) and scores_per_life.csv; goes on where it was interrupted",
     )
 
     @classmethod
@@ -458,9 +549,36 @@ class Flags(BaseSettings):
         size = self.cache_output_buffer_size
         if isinstance(size, int) and size < 1:
             problems.append("--cache_output_buffer_size must be auto or at least 1")
+        has_memory = self.use_lstm or self.model == "attention"
+        if self.burn_in_steps and not has_memory:
+            problems.append(
+                f"--burn_in_steps={self.burn_in_steps} needs a model that remembers: "
+                "--use_lstm=True or --model=attention"
+            )
+        if self.model == "attention" and self.lstm_layers > 1:
+            problems.append(
+                f"--lstm_layers={self.lstm_layers} must be 1 with --model=attention; "
+                "raise --lstm_size instead"
+            )
+        if self.burn_in_steps >= self.r_f_steps:
+            problems.append(
+                f"--burn_in_steps={self.burn_in_steps} must be below --r_f_steps={self.r_f_steps}: "
+                "nothing would be learned from replay"
+            )
         sticky = self.repeat_action_probability
         if sticky is not None and not 0 <= sticky < 1:
             problems.append(f"--repeat_action_probability={sticky} must be from 0 to below 1")
+        games = self.env.split(",")
+        if self.env_shares and len(self.env_shares) != len(games):
+            problems.append(
+                f"--env_shares has {len(self.env_shares)} numbers and --env {len(games)} games: "
+                "give one for each game"
+            )
+        if self.popart_sigma_min >= self.popart_sigma_max:
+            problems.append(
+                f"--popart_sigma_min={self.popart_sigma_min} must be below "
+                f"--popart_sigma_max={self.popart_sigma_max}"
+            )
         if self.lr_end_value > self.lr:
             problems.append(f"--lr_end_value={self.lr_end_value} is above --lr={self.lr}")
         if problems:
@@ -481,9 +599,14 @@ class Flags(BaseSettings):
 # Values that belong to one invocation and never come back from a checkpoint.
 NOT_FROM_CHECKPOINT = {
     "op_mode", "load_model_url", "load_optimizer_save", "load_replay", "new_run_folder", "results_dir",
-    "training_seconds", "stop_at_mean_return", "render", "greedy", "test_episode_count", "debug",
+    "training_seconds", "stop_at_mean_return", "render", "greedy", "test_episode_count",
+    "test_all_checkpoints", "debug",
     "basic_verbose",
 }  # fmt: skip
+
+
+# Nor does this where a new run starts from the weights of another: it plays other games.
+NOT_FROM_START = {"seed"}
 
 
 def parse(
@@ -495,7 +618,8 @@ def parse(
 
     Args:
       argv: the command line without the program's name.
-      load_checkpoint_flags: url -> the flags stored in that checkpoint. Not called in a new run.
+      load_checkpoint_flags: url -> the flags stored in that checkpoint. Not called in a new run
+        that starts from no other's weights.
       family_of: environment id -> name of the preset that such environments use anyway.
 
     Raises:
@@ -505,23 +629,33 @@ def parse(
     said = {**multi_train, **cli}
     checkpoint: dict[str, Any] = {}
     url, mode = said.get("load_model_url"), said.get("op_mode", "train")
-    if mode in ("train_w_load", "test") and url and load_checkpoint_flags is not None:
-        known = Flags.model_fields
+    if url and load_checkpoint_flags is not None:
+        known = set(Flags.model_fields) - (NOT_FROM_START if mode == "train" else set())
         checkpoint = {
             name: value
             for name, value in load_checkpoint_flags(url).items()
             # A flag of another version of the program is not an error of this user.
             if name in known and name not in NOT_FROM_CHECKPOINT
         }
+        if "env" in said and _env_ids(str(said["env"])) != checkpoint.get("env"):
+            checkpoint.pop("env_shares", None)
     # A preset that a checkpoint remembers is in its other flags already.
     preset = said.get("preset")
     chosen = {**checkpoint, **(preset_flags(str(preset)) if preset else {}), **said}
-    env = chosen.get("env", Flags.model_fields["env"].default)
-    family = PRESETS[family_of(str(env))].flags if family_of is not None else {}
+    env = str(chosen.get("env", Flags.model_fields["env"].default))
+    family = PRESETS[family_of(_env_ids(env))].flags if family_of is not None else {}
     try:
         return Flags(**{**family, **chosen})
     except ValidationError as error:
         raise ConfigError(_explain(error)) from error
+
+
+def _env_ids(env: str) -> str:
+    """Return the games that `env` means, or what was typed if it makes no sense (told later)."""
+    try:
+        return expand_games(env)
+    except ConfigError:
+        return env
 
 
 def _normalise(argv: Sequence[str]) -> list[str]:
@@ -608,8 +742,8 @@ def flag_groups() -> dict[str, list[tuple[str, str, str, str]]]:
         extra = field.json_schema_extra
         group = str(extra["group"]) if isinstance(extra, dict) else "other"
         default = field.default
-        shown = "none" if default is None else str(default)
-        if isinstance(default, tuple):
+        shown = "none" if default in (None, "", ()) else str(default)
+        if isinstance(default, tuple) and default:
             shown = ",".join(str(part) for part in default)
         groups.setdefault(group, []).append(
             (name, _type_name(field.annotation), shown, str(field.description))
@@ -619,10 +753,14 @@ def flag_groups() -> dict[str, list[tuple[str, str, str, str]]]:
 
 def _type_name(annotation: Any) -> str:
     text = str(annotation)
+    if annotation == bool | Literal["auto"]:
+        return "auto | True | False"
     if "Literal[" in text and "int" not in text:
         return " | ".join(text.split("Literal[")[1].split("]")[0].replace("'", "").split(", "))
     if "dict" in text:
         return "JSON list"
+    if "tuple" in text and ", ..." in text:
+        return "number,number,..."
     if "tuple" in text:
         return "height,width"
     if "Literal['auto']" in text:
@@ -640,6 +778,7 @@ def help_text() -> str:
         "",
         "  python main.py                                            train on Pong",
         "  python main.py --env=CartPole-v1                          learn something in a minute",
+        "  python main.py --env=six                                  one agent for six games",
         "  python main.py --op_mode=train_w_load --load_model_url=results/<run>   resume",
         "  python main.py --op_mode=test --load_model_url=results/<run>           play whole games",
         "",

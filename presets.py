@@ -78,6 +78,12 @@ PRESETS: dict[str, Preset] = {
             "skipped_frames": 1,
         },
     ),
+    # Clipped rewards would make a point of Pong equal to one of 400 in Carnival for the policy as
+    # well; with raw ones each game is learned in units of its own, by PopArt (Hessel et al. 2019).
+    "several-games": Preset(
+        "one agent for several Atari games; what is used for them anyway",
+        {"clip_rewards": False},
+    ),
     "cartpole": Preset("CartPole-v1, solved within minutes", {"env": "CartPole-v1"}),
     "impala-shallow": Preset(
         "IMPALA's published settings, small network, 200 M frames (Espeholt et al. 2018)", _IMPALA
@@ -129,6 +135,18 @@ PRESETS: dict[str, Preset] = {
                 score_stride=4,
             )
         },
+    ),
+    "attention": Preset(
+        "shows where it looks (Mott et al. 2019, with smaller maps); with one RGB frame, as "
+        "there: --preset=attention,rgb_last",
+        {"model": "attention"},
+    ),
+    "rgb_stack": Preset(
+        "the newest 4 frames in colour", {"grayscaling_frames": False, "frames_stacked": 4}
+    ),
+    "rgb_last": Preset(
+        "the newest frame alone, in colour: for models that remember",
+        {"grayscaling_frames": False, "frames_stacked": 1},
     ),
     "sticky": Preset(
         "protocol of Machado et al. 2018: sticky actions, all 18 actions, lives do not matter",

@@ -10,20 +10,24 @@ memory copy from the WeightBoard and needs no parsing.
 
 A rollout does not care where actions come from (`ActionSource`): from an `Actor` of its own process
 (`LocalActor`), or from the inference server (`RemoteActor` in agent/inference_server.py).
+
+Whoever acts keeps the memory of a recurrent model: it goes from step to step, and starts anew at
+each `first`. Weights may change in between, as in IMPALA; memory made with older ones is kept.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import nn
 
-from agent.models.base import TORSO_PREFIX, ActorCritic
+from agent.models.base import TORSO_PREFIX, ActorCritic, Core, Inputs
 from core.unroll import ALIGNMENT_BYTES
 from transport.weights import NO_VERSION, WeightBoard
+from wrappers.vector import StepResult
 
 
 class FlatWeights:
@@ -114,6 +118,37 @@ class ActingModel:
             self.model.load_state_dict(self._weights.views(self._block))
 
 
+class Observation(NamedTuple):
+    """All that E environments show to who acts in them; their next step may reuse the arrays."""
+
+    stacks: np.ndarray  # [E, S, *frame_shape] uint8 or float32
+    first: np.ndarray  # [E] bool, the first observation after a reset
+    last_action: np.ndarray  # [E] int64, the action before it; means nothing where `first`
+    last_reward: np.ndarray  # [E] float32, the raw reward before it; likewise
+    task_id: np.ndarray  # [E] int64, which game each environment plays
+
+    @classmethod
+    def at_start(cls, stacks: np.ndarray, task_id: np.ndarray | None = None) -> Observation:
+        """Return what environments show that have just been reset.
+
+        Args:
+          stacks: [E, S, *frame_shape], from `EnvVector.reset`.
+          task_id: [E] int64; None: all play game 0.
+        """
+        count = len(stacks)
+        return cls(
+            stacks,
+            np.ones(count, np.bool_),
+            np.zeros(count, np.int64),
+            np.zeros(count, np.float32),
+            np.zeros(count, np.int64) if task_id is None else task_id,
+        )
+
+    def after(self, action: np.ndarray, result: StepResult) -> Observation:
+        """Return what they show after a step in which `action` ([E] int64) gave `result`."""
+        return Observation(result.stacks, result.first, action, result.reward, self.task_id)
+
+
 @dataclass(frozen=True)
 class Action:
     """What an actor decided for its E environments, and what must be recorded of it."""
@@ -122,10 +157,14 @@ class Action:
     params: np.ndarray  # [E, A] float32, logits
     value: np.ndarray  # [E] float32, unnormalised
     features: np.ndarray | None  # [E, F] float16
+    state: np.ndarray | None = None  # [E, state_count] float32, memory before this decision
 
 
 class Actor:
-    """Turns stacked observations into actions. Not thread-safe: it owns a random stream."""
+    """Turns observations into actions. Not thread-safe: owns a random stream and the memory.
+
+    It belongs to the environments that it first acted in: the memory is theirs, row by row.
+    """
 
     def __init__(
         self,
@@ -150,40 +189,68 @@ class Actor:
         self._generator = torch.Generator(self._device).manual_seed(seed)
         self._with_features = with_features
         self._greedy = greedy
+        # Most models look at nothing but pixels; small copies to a GPU would be for nothing then.
+        self._is_plain = type(model.core) is Core and model.value_head.task_count == 1
+        self._state: torch.Tensor | None = None  # [E, state_count], known at the first decision
+
+    def act(self, observation: Observation) -> Action:
+        """Choose an action for each environment; E is the same in every call."""
+        if self._state is None:
+            self._state = self._model.initial_state(len(observation.stacks))
+        action, self._state = self.decide(observation, self._state)
+        return action
 
     @torch.inference_mode()
-    def act(self, stacks: np.ndarray, task_id: torch.Tensor | None = None) -> Action:
-        """Choose an action for each stack.
+    def decide(self, observation: Observation, state: torch.Tensor) -> tuple[Action, torch.Tensor]:
+        """Choose actions given the memory, which the caller keeps.
 
         Args:
-          stacks: [E, S, *frame_shape] uint8 or float32, pinned memory if the device is a GPU.
-          task_id: [E] int64, or None for task 0.
+          observation: E of them; the stacks in pinned memory if the device is a GPU.
+          state: [E, state_count] on the device; not written to.
+
+        Returns:
+          The actions, and the memory after them.
         """
-        envs, depth, channels = stacks.shape[:3]
-        obs = torch.from_numpy(stacks).view(envs, depth * channels, *stacks.shape[3:])
-        obs = obs.to(self._device, non_blocking=True)
-        features = self._model.torso(obs)
-        heads = self._model.heads(features, task_id)
+        inputs = self._inputs(observation)
+        features = self._model.torso(inputs.obs, inputs.task_id)
+        hidden, after = self._model.hidden(features[None], inputs.as_row(), state)
+        heads = self._model.heads(hidden[0], inputs.task_id)
         if self._greedy:
             action = heads.params.argmax(-1)
         else:
             # Exponential race: argmax(p / Exp(1)) is a draw from p; one pass, no cumulative sums.
             noise = torch.empty_like(heads.params).exponential_(generator=self._generator)
             action = (heads.params - noise.log()).argmax(-1)
-        return Action(
+        decision = Action(
             action=action.cpu().numpy(),
             params=heads.params.cpu().numpy(),
             value=heads.value.cpu().numpy(),
             features=features.to(torch.float16).cpu().numpy() if self._with_features else None,
+            state=state.cpu().numpy() if self._model.state_count else None,
         )
+        return decision, after
+
+    def _inputs(self, observation: Observation) -> Inputs:
+        """Return what the model may look at; on the device if it does."""
+        envs, depth, channels = observation.stacks.shape[:3]
+        frame = observation.stacks.shape[3:]
+        obs = torch.from_numpy(observation.stacks).view(envs, depth * channels, *frame)
+        obs = obs.to(self._device, non_blocking=True)
+        device = "cpu" if self._is_plain else self._device
+        return Inputs(obs, *(torch.from_numpy(array).to(device) for array in observation[1:]))
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Return the state of the random stream (a copy)."""
-        return {"generator": self._generator.get_state().clone()}
+        """Return the random stream and, of a recurrent model, the memory (copies)."""
+        state = {"generator": self._generator.get_state().clone()}
+        if self._model.state_count and self._state is not None:
+            state["state"] = self._state.cpu().clone()
+        return state
 
     def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
-        """Put the random stream back."""
+        """Put back what `state_dict` took."""
         self._generator.set_state(state["generator"])
+        memory = state.get("state")
+        self._state = None if memory is None else memory.to(self._device, copy=True)
 
 
 class ActionSource(Protocol):
@@ -196,8 +263,8 @@ class ActionSource(Protocol):
     def version(self) -> int:
         """Learner updates in the weights of the last answer."""
 
-    def ask(self, stacks: np.ndarray) -> None:
-        """Say what the environments show, `[E, S, *frame_shape]`; unchanged until the answer."""
+    def ask(self, observation: Observation) -> None:
+        """Say what the environments show; its arrays are left alone until the answer."""
 
     def answer(self) -> Action:
         """Return the actions for what was asked last; valid until the next `ask`."""
@@ -210,25 +277,26 @@ class LocalActor:
         """Wrap `actor`, which acts with the model of `acting`; who refreshes it is the caller."""
         self._actor = actor
         self._acting = acting
-        self._stacks = np.empty(0)
+        self._observation: Observation | None = None
 
     @property
     def version(self) -> int:
         """Learner updates in the weights as they are now."""
         return self._acting.version
 
-    def ask(self, stacks: np.ndarray) -> None:
+    def ask(self, observation: Observation) -> None:
         """Remember the observations (no copy)."""
-        self._stacks = stacks
+        self._observation = observation
 
     def answer(self) -> Action:
         """Act on them."""
-        return self._actor.act(self._stacks)
+        assert self._observation is not None, "nothing was asked"
+        return self._actor.act(self._observation)
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Return the state of the random stream (a copy)."""
+        """Return the actor's random stream and memory (copies)."""
         return self._actor.state_dict()
 
     def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
-        """Put the random stream back."""
+        """Put back what `state_dict` took."""
         self._actor.load_state_dict(state)

@@ -6,6 +6,7 @@ the same parts. Layers below take their own small config objects and never see f
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,8 +14,9 @@ import torch
 
 from agent.acting import FlatWeights
 from agent.algorithms.impala import Impala, ImpalaConfig
+from agent.dealing import deal_tasks
 from agent.inference_server import ServerConfig
-from agent.learner import Learner
+from agent.learner import Learner, every
 from agent.machine import Choices, choose
 from agent.models.base import ActorCritic
 from agent.models.factory import ModelConfig, make_model
@@ -25,7 +27,13 @@ from core.spec import EnvSpec
 from core.unroll import UnrollSchema
 from option_flags import Flags
 from replay.codec import make_codec
-from replay.kinds import BufferConfig, buffer_names, make_buffers, parse_replay_parameters
+from replay.kinds import (
+    BufferConfig,
+    buffer_names,
+    make_buffers,
+    parse_replay_parameters,
+    split_by_task,
+)
 from replay.manager import ReplayManager
 from wrappers.config import EnvConfig
 from wrappers.registry import make_env_spec
@@ -45,6 +53,7 @@ def env_config(flags: Flags, *, testing: bool = False) -> EnvConfig:
         width=width,
         sticky_action_probability=flags.repeat_action_probability,
         full_action_space=flags.full_action_space,
+        actions=tuple(name.strip() for name in flags.action_set.split(",") if name.strip()),
         fire_reset=flags.fire_reset,
         max_episode_frames=flags.max_episode_frames,
         backend=flags.env_backend,
@@ -53,11 +62,21 @@ def env_config(flags: Flags, *, testing: bool = False) -> EnvConfig:
 
 def model_config(flags: Flags) -> ModelConfig:
     """Return the network's config."""
+    remembers = flags.use_lstm or flags.model == "attention"
     return ModelConfig(
         name=flags.model,
         feature_count=flags.feature_out_layer_size,
         normalise_pixels=flags.normalise_pixels,
         popart_step_size=flags.popart_beta,
+        popart_sigma_min=flags.popart_sigma_min,
+        popart_sigma_max=flags.popart_sigma_max,
+        use_lstm=flags.use_lstm,
+        lstm_size=flags.lstm_size,
+        lstm_layers=flags.lstm_layers,
+        use_last_action=remembers if flags.use_last_action == "auto" else flags.use_last_action,
+        use_last_reward=remembers if flags.use_last_reward == "auto" else flags.use_last_reward,
+        clamp_last_reward=flags.clamp_last_reward,
+        use_task_id=flags.use_task_id,
     )
 
 
@@ -85,6 +104,7 @@ def impala_config(flags: Flags) -> ImpalaConfig:
         reward_transform=flags.reward_clipping_method if flags.clip_rewards else "none",
         advantage_normalisation=flags.advantage_normalisation,
         loss_reduction=flags.loss_reduction,
+        burn_in_steps=flags.burn_in_steps,
     )
 
 
@@ -100,13 +120,13 @@ def optimiser_config(flags: Flags) -> OptimiserConfig:
     )
 
 
-def build_learner(flags: Flags, model: ActorCritic, choices: Choices) -> Learner:
+def build_learner(flags: Flags, model: ActorCritic, choices: Choices, spec: EnvSpec) -> Learner:
     """Return a learner that owns `model`, moved to the chosen device."""
     model.to(choices.device)
     config = optimiser_config(flags)
     return Learner(
         model,
-        Impala(impala_config(flags), buffer_names(replay_configs(flags))),
+        Impala(impala_config(flags), buffer_names(buffer_configs(flags, spec))),
         make_optimiser(config, model),
         lambda progress: learning_rate(config, progress),
         max_grad_norm=flags.gradient_clip_by_norm_threshold,
@@ -114,7 +134,16 @@ def build_learner(flags: Flags, model: ActorCritic, choices: Choices) -> Learner
         channels_last=model_wants_channels_last(flags, choices),
         compile=flags.compile,
         threads=choices.learner_threads if choices.device.type == "cpu" else 1,
+        gradients_due=_gradients_due(flags),
     )
+
+
+def _gradients_due(flags: Flags) -> Callable[[], bool] | None:
+    """Return what says at which updates the gradient of each layer is measured."""
+    if not flags.gradient_metrics:
+        return None
+    # A reproducible run writes a record at each update, and no clock may decide anything in it.
+    return (lambda: True) if flags.reproducible else every(flags.log_interval_s)
 
 
 def model_wants_channels_last(flags: Flags, choices: Choices) -> bool:
@@ -127,8 +156,18 @@ def model_wants_channels_last(flags: Flags, choices: Choices) -> bool:
 
 
 def replay_configs(flags: Flags) -> tuple[BufferConfig, ...]:
-    """Return the buffers' configs."""
+    """Return the buffers' configs as they were asked for, whatever the number of games."""
     return parse_replay_parameters(flags.replay_parameters)
+
+
+def buffer_configs(flags: Flags, spec: EnvSpec) -> tuple[BufferConfig, ...]:
+    """Return the config of every buffer that is built: a part for each game."""
+    return split_by_task(replay_configs(flags), task_shares(flags, spec))
+
+
+def task_shares(flags: Flags, spec: EnvSpec) -> tuple[float, ...]:
+    """Return the weight of each game, in task order: of environments and of replay."""
+    return flags.env_shares or (1.0,) * spec.task_count
 
 
 @dataclass(frozen=True)
@@ -159,15 +198,16 @@ class Blueprint:
             learner_threads=flags.learner_thread_count,
             is_image=spec.is_image,
             reproducible=flags.reproducible,
+            task_count=spec.task_count,
         )
         model = build_model(flags, spec)
-        stored = any(config.needs_stored_features for config in replay_configs(flags))
+        stored = any(config.needs_stored_features for config in buffer_configs(flags, spec))
         features = model.feature_count if stored else 0
         return cls(
             flags,
             choices,
             spec,
-            UnrollSchema(spec, flags.r_f_steps, features),
+            UnrollSchema(spec, flags.r_f_steps, features, model.state_count),
             FlatWeights(model, choices.acting_dtype),
         )
 
@@ -181,7 +221,8 @@ class Blueprint:
     def learner(self) -> Learner:
         """Return a learner with freshly initialised weights."""
         seed = child_seed(self.flags.seed or 0, "model") % 2**32
-        return build_learner(self.flags, build_model(self.flags, self.env_spec, seed), self.choices)
+        model = build_model(self.flags, self.env_spec, seed)
+        return build_learner(self.flags, model, self.choices, self.env_spec)
 
     def workers(self, life: int = 0) -> list[WorkerConfig]:
         """Return the config of every worker.
@@ -189,6 +230,11 @@ class Blueprint:
         Args:
           life: workers of different lives play different games.
         """
+        dealt = deal_tasks(
+            task_shares(self.flags, self.env_spec),
+            self.choices.worker_count,
+            self.choices.envs_per_worker,
+        )
         return [
             WorkerConfig(
                 worker_id=worker,
@@ -196,8 +242,10 @@ class Blueprint:
                 env_config=env_config(self.flags),
                 env_spec=self.env_spec,
                 num_envs=self.choices.envs_per_worker,
+                tasks=tasks,
                 unroll_length=self.schema.unroll_length,
                 feature_count=self.schema.feature_count,
+                state_count=self.schema.state_count,
                 model_config=model_config(self.flags),
                 popart=self.flags.use_popart,
                 acting_dtype=self.choices.acting_dtype,
@@ -205,7 +253,7 @@ class Blueprint:
                 restorable=self.flags.reproducible,
                 check_unrolls=self.flags.debug,
             )
-            for worker in range(self.choices.worker_count)
+            for worker, tasks in enumerate(dealt)
         ]
 
     def server(self, life: int = 0) -> ServerConfig | None:
@@ -230,7 +278,7 @@ class Blueprint:
 
     def replay(self) -> ReplayManager:
         """Return empty replay buffers."""
-        configs = replay_configs(self.flags)
+        configs = buffer_configs(self.flags, self.env_spec)
         return ReplayManager(
             make_buffers(configs, fill_in_factor=self.flags.training_fill_in_factor),
             [config.sample_ratio for config in configs],

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from agent.models.base import Inputs
 from core.errors import ShapeError
 
 
@@ -24,9 +25,12 @@ class Batch:
     first: Tensor  # [T+1, B] bool, x_t is the first observation after a reset
     action: Tensor  # [T, B] int64
     reward: Tensor  # [T, B] float32, raw
+    last_action: Tensor  # [T+1, B] int64, the action before x_t; means nothing where `first`
+    last_reward: Tensor  # [T+1, B] float32, the raw reward before x_t; likewise
     terminated: Tensor  # [T, B] bool; ended by the task or a lost life, not by time
     behaviour_params: Tensor  # [T, B, A] float32, logits of mu(.|x_t)
     behaviour_value: Tensor  # [T, B] float32, V_mu(x_t), unnormalised
+    state: Tensor  # [B, state_count] float32, memory before x_0; 0 columns if there is none
     task_id: Tensor  # [B] int64, index of the game
     version: Tensor  # [B] int64, updates in the weights that acted
     age: Tensor  # [B] int64, updates since the unroll entered the replay
@@ -39,13 +43,13 @@ class Batch:
             raise ShapeError(f"action has shape {tuple(self.action.shape)}, expected [T, B].")
         steps, size = self.action.shape
         rows_by_name: dict[str, tuple[int, ...]] = {}
-        for name in ("obs", "first"):
+        for name in ("obs", "first", "last_action", "last_reward"):
             rows_by_name[name] = (steps + 1, size)
         for name in ("reward", "terminated", "behaviour_params", "behaviour_value"):
             rows_by_name[name] = (steps, size)
-        for name in ("task_id", "version", "age", "source", "is_online"):
+        for name in ("state", "task_id", "version", "age", "source", "is_online"):
             rows_by_name[name] = (size,)
-        trailing = {"obs", "behaviour_params"}  # the only fields with axes after [time, B]
+        trailing = {"obs", "behaviour_params", "state"}  # fields with axes after [time, B] or [B]
         for name, expected in rows_by_name.items():
             shape = tuple(getattr(self, name).shape)
             if shape[: len(expected)] != expected or (
@@ -53,7 +57,8 @@ class Batch:
             ):
                 raise ShapeError(
                     f"{name} of the batch has shape {shape}, expected {expected} "
-                    f"for T={steps} steps (rows T+1 for obs and first) and B={size} unrolls."
+                    f"for T={steps} steps (rows T+1 for obs, first and what came before them) "
+                    f"and B={size} unrolls."
                 )
 
     @property
@@ -70,3 +75,7 @@ class Batch:
     def reset_row(self) -> Tensor:
         """[T, B] bool: the action of this step was ignored because the environment was reset."""
         return self.first[1:]
+
+    def inputs(self) -> Inputs:
+        """Return all that a model may look at, `[T+1, B, ...]`; nothing is copied."""
+        return Inputs(self.obs, self.first, self.last_action, self.last_reward, self.task_id)

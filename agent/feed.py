@@ -79,6 +79,10 @@ class Feed:
         arrays["age"] = np.array([update - draw.item.inserted_at_update for draw in draws])
         arrays["source"] = np.array([draw.source for draw in draws])
         arrays["is_online"] = np.array([draw.is_online for draw in draws])
+        # What came before each row, and from its second row on what was done in them: one array.
+        for name in ("action", "reward"):
+            before = arrays[f"last_{name}"][np.newaxis]
+            arrays[f"last_{name}"] = np.concatenate([before, arrays[name]])
         if self._stream is None:
             return self._to_device(arrays, first)
         with torch.cuda.stream(self._stream):
@@ -101,14 +105,20 @@ class Feed:
             row, column, position = (move(index) for index in stale_frames(first, depth))
             by_frame = obs.unflatten(2, (depth, spec.frame_shape[0]))
             by_frame[row, column, position] = 0
+        last_action, last_reward = move(arrays["last_action"]), move(arrays["last_reward"])
+        no_memory = last_reward.new_empty((last_reward.shape[1], 0))
+        state = move(arrays["state"]) if "state" in arrays else no_memory
         return Batch(
             obs=obs,
             first=move(first),
-            action=move(arrays["action"]),
-            reward=move(arrays["reward"]),
+            action=last_action[1:],
+            reward=last_reward[1:],
+            last_action=last_action,
+            last_reward=last_reward,
             terminated=move(arrays["terminated"]),
             behaviour_params=move(arrays["behaviour_params"]),
             behaviour_value=move(arrays["behaviour_value"]),
+            state=state,
             task_id=move(arrays["task_id"]),
             version=move(arrays["version"]),
             age=move(arrays["age"]),

@@ -6,8 +6,14 @@ questions come in, so batches grow by themselves when it is the bottleneck, and 
 for a batch to fill. Workers ask for half of their environments at a time and step the other half
 meanwhile (agent/rollout.py).
 
-`RemoteActor` is the worker's side, `InferenceServer` the server's. Apart from its random stream a
-server has no state, so that a dead one is replaced without anybody noticing (agent/pool.py).
+`RemoteActor` is the worker's side, `InferenceServer` the server's. Of a model without memory a dead
+server is replaced without anybody noticing (agent/pool.py): it has no state but its random stream.
+Of a recurrent model it also has what the model remembers of each environment. A successor starts
+from the initial state in the middle of the games: until each environment's next reset the agent has
+forgotten what was before, and plays worse. What is learned stays right: unrolls hold the state that
+acted before their row 0 and the logits that acted; only in the unrolls during which the server was
+replaced does the learner start from a state that the later rows did not have, and there V-trace
+corrects the difference as it does for any other.
 """
 
 from __future__ import annotations
@@ -24,7 +30,7 @@ from multiprocessing.connection import Connection
 import numpy as np
 import torch
 
-from agent.acting import ActingModel, Action, Actor, FlatWeights
+from agent.acting import ActingModel, Action, Actor, FlatWeights, Observation
 from agent.machine import give_way
 from agent.models.factory import ModelConfig, make_model
 from core.errors import Closed, TransportError
@@ -72,9 +78,9 @@ class RemoteActor:
         self._group = group
         self._wait()
 
-    def ask(self, stacks: np.ndarray) -> None:
-        """Post the observations `[n, S, *frame_shape]` (a copy)."""
-        self._mailbox.post(self._group, stacks)
+    def ask(self, observation: Observation) -> None:
+        """Post what the n environments show (a copy)."""
+        self._mailbox.post(self._group, *observation)
 
     def answer(self) -> Action:
         """Wait for the answer; its arrays lie in shared memory and are valid until `ask`.
@@ -86,7 +92,7 @@ class RemoteActor:
         self._wait()
         letter = self._mailbox.letter(self._group)
         self.version = int(letter.version[0])
-        return Action(letter.action, letter.params, letter.value, letter.features)
+        return Action(letter.action, letter.params, letter.value, letter.features, letter.state)
 
     def _wait(self) -> None:
         if not self._mailbox.wait(self._group, ANSWER_LIMIT_S):
@@ -134,6 +140,11 @@ class InferenceServer:
         self._doorbell = doorbell
         self._next_refresh = 0.0  # time.monotonic
         env_count = sum(sum(box.group_sizes) for box in mailboxes)
+        self._states: dict[tuple[int, int], torch.Tensor] = {  # (mailbox, group) -> its memory
+            (index, group): model.initial_state(count)
+            for index, box in enumerate(self._mailboxes)
+            for group, count in enumerate(box.group_sizes)
+        }
         # Pinned, so that the copy to the GPU is one transfer without a detour.
         self._staging = torch.empty(
             (env_count, spec.frames_stacked, *spec.frame_shape),
@@ -159,27 +170,40 @@ class InferenceServer:
         if time.monotonic() >= self._next_refresh:
             self._acting.refresh()
             self._next_refresh = time.monotonic() + REFRESH_INTERVAL_S
+        letters = [self._mailboxes[index].letter(group) for index, group in asked]
         stacks = self._staging.numpy()
         rows: list[slice] = []
         stop = 0
-        for box, group in asked:
-            start, stop = stop, stop + box.group_sizes[group]
+        for letter in letters:
+            start, stop = stop, stop + len(letter.stacks)
             rows.append(slice(start, stop))
-            stacks[start:stop] = box.letter(group).stacks
-        action = self._actor.act(stacks[:stop])
-        for (box, group), own in zip(asked, rows, strict=True):
-            letter = box.letter(group)
+            stacks[start:stop] = letter.stacks
+        observation = Observation(
+            stacks[:stop],
+            *(
+                np.concatenate([getattr(letter, name) for letter in letters])
+                for name in Observation._fields[1:]
+            ),
+        )
+        state = torch.cat([self._states[who] for who in asked])
+        action, state = self._actor.decide(observation, state)
+        for who, letter, own in zip(asked, letters, rows, strict=True):
             letter.action[...] = action.action[own]
             letter.params[...] = action.params[own]
             letter.value[...] = action.value[own]
             letter.version[...] = self._acting.version
             if letter.features is not None and action.features is not None:
                 letter.features[...] = action.features[own]
-            box.answer(group)
+            if letter.state is not None and action.state is not None:
+                letter.state[...] = action.state[own]
+            self._states[who] = state[own]
+            index, group = who
+            self._mailboxes[index].answer(group)
         return stop
 
-    def _asked(self) -> list[tuple[Mailbox, int]]:
-        return [(box, group) for box in self._mailboxes for group in box.asked()]
+    def _asked(self) -> list[tuple[int, int]]:
+        """Return (index of the mailbox, group) of all open questions."""
+        return [(i, group) for i, box in enumerate(self._mailboxes) for group in box.asked()]
 
 
 def server_main(

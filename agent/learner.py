@@ -1,12 +1,13 @@
 """Turns batches into weights.
 
 Batches come from the cache (agent/feed.py makes them); weights go to the workers through whoever
-owns this learner. Single thread, no files, no clocks.
+owns this learner. Single thread, no files; what has to do with time is handed in (`every`).
 """
 
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -16,13 +17,79 @@ from torch import Tensor
 from agent.algorithms.impala import Loss
 from agent.batch import Batch
 from agent.models.base import ActorCritic
+from agent.models.pixels import OBSERVED_BATCHES
 from core.errors import PlatformError
-
-OBSERVED_UPDATES = 200  # over which the torso learns what pixels look like; fixed from then on
 
 
 class NonFiniteUpdate(PlatformError):
     """A loss or a gradient became NaN or infinite; the optimiser has not stepped on it."""
+
+
+def every(seconds: float, clock: Callable[[], float] = time.monotonic) -> Callable[[], bool]:
+    """Return a question that is answered yes at once, and again each time that `seconds` passed.
+
+    Args:
+      seconds: between two times that the answer is yes.
+      clock: gives seconds.
+    """
+    next_at = clock()
+
+    def is_due() -> bool:
+        nonlocal next_at
+        now = clock()
+        if now < next_at:
+            return False
+        next_at = now + seconds
+        return True
+
+    return is_due
+
+
+class LayerGradients:
+    """What one update does to each layer: made before clipping, asked after the optimiser's step.
+
+    A layer is a module with parameters of its own, biases included, so the squares of the layers'
+    norms add up to the square of `grad/norm_before_clip`. Holds a copy of all weights meanwhile.
+    """
+
+    def __init__(self, model: ActorCritic) -> None:
+        """Look at the gradients of `model` as they are now.
+
+        Args:
+          model: after a backward pass; a layer without a gradient is left out.
+        """
+        self._weights: dict[str, list[Tensor]] = {}  # the parameters themselves
+        gradients: dict[str, list[Tensor]] = {}
+        for name, parameter in model.named_parameters():
+            if parameter.grad is not None:
+                layer = name.rpartition(".")[0]
+                self._weights.setdefault(layer, []).append(parameter.detach())
+                gradients.setdefault(layer, []).append(parameter.grad)
+        self._before = {layer: _flat(parts) for layer, parts in self._weights.items()}
+        self._metrics: dict[str, Tensor] = {}
+        for layer, parts in gradients.items():
+            gradient = _flat(parts)
+            self._metrics |= {
+                f"gradient/{layer}/norm": gradient.norm(),
+                f"gradient/{layer}/mean_abs": gradient.abs().mean(),
+                f"gradient/{layer}/zero_fraction": (gradient == 0).float().mean(),
+            }
+
+    def metrics(self) -> dict[str, Tensor]:
+        """Return name -> 0-d tensor; `update_ratio` is |new weights - old| / |old weights|."""
+        ratios = {}
+        for layer, before in self._before.items():
+            moved = (_flat(self._weights[layer]) - before).norm()
+            # A layer that is all zeros has no size to compare with: NaN, which counts for nothing.
+            ratios[f"gradient/{layer}/update_ratio"] = moved / before.norm().where(
+                before.any(), before.new_tensor(torch.nan)
+            )
+        return self._metrics | ratios
+
+
+def _flat(parts: list[Tensor]) -> Tensor:
+    """Return all numbers as one [n] tensor of its own."""
+    return torch.cat([part.flatten() for part in parts])
 
 
 class Algorithm(Protocol):
@@ -55,6 +122,7 @@ class Learner:
         channels_last: bool = False,
         compile: bool = False,
         threads: int = 1,
+        gradients_due: Callable[[], bool] | None = None,
     ) -> None:
         """Prepare for training; `model` stays on its device.
 
@@ -68,6 +136,8 @@ class Learner:
           channels_last: keep images and convolution weights in NHWC order (for tensor cores).
           threads: on a CPU, how many compute shares of the torso's rows at once.
           compile: run the torso through torch.compile; the first step then takes a minute.
+          gradients_due: asked before each update; where it says yes, the update reports the
+            gradient of each layer too (`LayerGradients`). None: never.
         """
         algorithm.check(model)
         self.model = model
@@ -75,6 +145,7 @@ class Learner:
         self.optimiser = optimiser
         self.version = 0  # updates done
         self._schedule = schedule
+        self._gradients_due = gradients_due
         self._max_grad_norm = max_grad_norm or float("inf")
         self._parameters = list(model.parameters())
         model.set_precision(precision)
@@ -100,8 +171,8 @@ class Learner:
         lr = self._schedule(progress)
         for group in self.optimiser.param_groups:
             group["lr"] = lr
-        if self.version < OBSERVED_UPDATES:
-            self.model.observe(batch.obs)
+        if self.version < OBSERVED_BATCHES:  # later there is nothing left to learn about pixels
+            self.model.observe(batch.obs, batch.task_id)
         self.optimiser.zero_grad(set_to_none=True)
         loss = self.algorithm.loss(self.model, batch, self.optimiser)
         loss.total.backward()
@@ -110,6 +181,8 @@ class Learner:
         # The only wait for the device in a step: a bad gradient must not reach the weights.
         if not torch.isfinite(norm + loss.total.detach()):
             raise NonFiniteUpdate(self._blame(loss))
+        due = self._gradients_due is not None and self._gradients_due()
+        layers = LayerGradients(self.model) if due else None
         torch.nn.utils.clip_grads_with_norm_(
             self._parameters, self._max_grad_norm, norm, foreach=True
         )
@@ -117,13 +190,14 @@ class Learner:
 
         lag = (self.version - batch.version) * batch.is_online
         self.version += 1
-        return loss.metrics | {
+        metrics = loss.metrics | {
             "grad/norm_before_clip": norm,
             "grad/clipped_fraction": (norm > self._max_grad_norm).float(),
             "optimiser/lr": norm.new_tensor(lr),
             "lag/mean_updates": lag.sum() / batch.is_online.sum().clamp(min=1),
             "lag/max_updates": lag.max(),
         }
+        return metrics if layers is None else metrics | layers.metrics()
 
     def state_dict(self) -> dict[str, Any]:
         """Return model, optimiser and version: a copy, of tensors and plain types only."""

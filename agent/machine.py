@@ -62,8 +62,11 @@ def choose(
     learner_threads: int,
     is_image: bool,
     reproducible: bool,
+    task_count: int = 1,
 ) -> Choices:
     """Fill in every setting that was left to the program, with the reason for each.
+
+    With several games, the number of environments is chosen so that each game has as many.
 
     Raises:
       ConfigError: if the device asked for is not there, or what is asked for does not go together.
@@ -88,7 +91,8 @@ def choose(
         )
     if reproducible:
         # The same on every machine: a run and its resume must not depend on the core count.
-        worker_count, envs_per_worker = worker_count or 1, envs_per_worker or 4
+        worker_count = worker_count or 1
+        envs_per_worker = envs_per_worker or even_envs(4, worker_count, task_count)
     if worker_count == 0:
         # On a CPU the learner shares the cores: workers wait for it through back-pressure, so one
         # worker per core keeps every core busy. With a GPU the learner needs one core to itself,
@@ -97,8 +101,11 @@ def choose(
         worker_count = max(1, cores - busy)
         reasons.append(f"{worker_count} workers: {cores} cores")
     if envs_per_worker == 0:
-        envs_per_worker = 8
-        reasons.append("8 environments per worker: one forward pass of 8 costs half of 8 of one")
+        envs_per_worker = even_envs(8, worker_count, task_count)
+        reason = "one forward pass of 8 costs half of 8 of one"
+        if task_count > 1:
+            reason += f"; {worker_count * envs_per_worker // task_count} play each game"
+        reasons.append(f"{envs_per_worker} environments per worker: {reason}")
     if learner_threads == 0:
         # Workers give way (agent/worker.py), so the learner may use every core when it has work.
         learner_threads = 1 if reproducible or chosen_device.type != "cpu" else cores
@@ -116,6 +123,18 @@ def choose(
         learner_threads=learner_threads,
         reasons=tuple(reasons),
     )
+
+
+def even_envs(least: int, worker_count: int, task_count: int) -> int:
+    """Return the smallest number of environments per worker that gives all games equally many.
+
+    Args:
+      least: environments per worker that are wanted anyway.
+      worker_count: workers.
+      task_count: games.
+    """
+    candidates = range(least, least + task_count)
+    return next(envs for envs in candidates if worker_count * envs % task_count == 0)
 
 
 def _device(name: str) -> torch.device:

@@ -132,6 +132,7 @@ class _Server:
                 group_sizes(worker.num_envs),
                 worker.feature_count,
                 self.doorbell,
+                worker.state_count,
             )
             for worker in workers
         ]

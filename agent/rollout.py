@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from agent.acting import ActionSource, LocalActor
+from agent.acting import ActionSource, LocalActor, Observation
 from core.episode import EpisodeEnd
 from core.unroll import Record, Unroll, UnrollSchema
 from wrappers.vector import EnvVector, RestorableEnvVector
@@ -21,10 +21,11 @@ from wrappers.vector import EnvVector, RestorableEnvVector
 
 @dataclass(frozen=True)
 class EnvGroup:
-    """Environments that step together, and who chooses their actions."""
+    """n environments that step together, and who chooses their actions."""
 
     env: EnvVector
     actor: ActionSource
+    task_id: np.ndarray  # [n] int64, which game each of them plays
 
 
 @dataclass
@@ -33,8 +34,7 @@ class _Lane:
 
     group: EnvGroup
     rows: slice
-    stacks: np.ndarray  # [n, S, *frame_shape], what the environments show now
-    first: np.ndarray  # [n] bool
+    now: Observation  # what the environments show, and what came before
 
 
 class Rollout:
@@ -45,28 +45,24 @@ class Rollout:
     last question of a block is then the first row of the next one, asked before `collect` begins.
     """
 
-    def __init__(
-        self, groups: Sequence[EnvGroup], schema: UnrollSchema, worker_id: int, task_id: int = 0
-    ) -> None:
+    def __init__(self, groups: Sequence[EnvGroup], schema: UnrollSchema, worker_id: int) -> None:
         """Start all environments; the first `collect` begins at their first observations.
 
         Args:
           groups: environments in the order of their rows; E is the sum of their sizes.
           schema: of the unrolls.
           worker_id: written into each unroll.
-          task_id: likewise.
         """
         self._schema = schema
         self._worker_id = worker_id
-        self._task_id = task_id
         self._seq = 0
         self._lanes: list[_Lane] = []
         start = 0
         for group in groups:
             rows = slice(start, start + group.env.num_envs)
-            stacks = group.env.reset()
-            group.actor.ask(stacks)
-            self._lanes.append(_Lane(group, rows, stacks, np.ones(group.env.num_envs, np.bool_)))
+            now = Observation.at_start(group.env.reset(), group.task_id)
+            group.actor.ask(now)
+            self._lanes.append(_Lane(group, rows, now))
             start = rows.stop
         self.env_s = 0.0  # seconds spent in the environments since start
         self.act_s = 0.0  # seconds spent choosing actions, or waiting for them, since start
@@ -89,8 +85,6 @@ class Rollout:
         for t in range(self._schema.unroll_length):
             for lane, unroll in zip(self._lanes, unrolls, strict=True):
                 episodes += self._step(lane, unroll, t)
-        for lane, unroll in zip(self._lanes, unrolls, strict=True):
-            lane.first = unroll.first[:, -1].copy()
         self._seq += 1
         return episodes
 
@@ -100,10 +94,12 @@ class Rollout:
         unroll.worker_id[...] = self._worker_id
         unroll.env_id[...] = np.arange(lane.rows.start, lane.rows.stop)
         unroll.seq[...] = self._seq
-        unroll.task_id[...] = self._task_id
+        unroll.task_id[...] = lane.now.task_id
+        unroll.last_action[...] = lane.now.last_action
+        unroll.last_reward[...] = lane.now.last_reward
         # The stack of row 0 as the environment shows it: its older frames are already cut there.
-        unroll.frames[:, : self._schema.env_spec.frames_stacked] = lane.stacks
-        unroll.first[:, 0] = lane.first
+        unroll.frames[:, : self._schema.env_spec.frames_stacked] = lane.now.stacks
+        unroll.first[:, 0] = lane.now.first
         return unroll
 
     def _step(self, lane: _Lane, unroll: Unroll, t: int) -> list[EpisodeEnd]:
@@ -118,19 +114,25 @@ class Rollout:
         self.env_s += clock() - decided
         if t == 0:
             unroll.version[...] = actor.version
+            if unroll.state is not None:
+                unroll.state[...] = decision.state
         unroll.action[:, t] = decision.action
         unroll.behaviour_params[:, t] = decision.params
         unroll.behaviour_value[:, t] = decision.value
         if unroll.features is not None:
             unroll.features[:, t] = decision.features
-        actor.ask(result.stacks)  # as early as the answer has been read
+        # A copy, since the decision is valid no longer than until the next question.
+        lane.now = lane.now.after(decision.action.copy(), result)
+        actor.ask(lane.now)  # as early as the answer has been read
         unroll.reward[:, t] = result.reward
         unroll.terminated[:, t] = result.terminated
         unroll.first[:, t + 1] = result.first
         unroll.frames[:, t + self._schema.env_spec.frames_stacked] = result.stacks[:, -1]
-        lane.stacks = result.stacks
-        offset = lane.rows.start
-        return [replace(end, env_id=end.env_id + offset) for end in result.episodes]
+        offset, tasks = lane.rows.start, lane.now.task_id
+        return [
+            replace(end, env_id=end.env_id + offset, task_id=int(tasks[end.env_id]))
+            for end in result.episodes
+        ]
 
     def state_dict(self) -> dict[str, Any]:
         """Return what the next unroll depends on.
@@ -142,14 +144,23 @@ class Rollout:
             "env": cast("RestorableEnvVector", lane.group.env).state_dict(),
             "actor": cast("LocalActor", lane.group.actor).state_dict(),
             "seq": self._seq,
-            "first": lane.first.astype(np.uint8),
+            "first": lane.now.first.astype(np.uint8),
+            "last_action": lane.now.last_action.copy(),
+            "last_reward": lane.now.last_reward.copy(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on exactly where `state_dict` was taken."""
         (lane,) = self._lanes
-        lane.stacks = cast("RestorableEnvVector", lane.group.env).load_state_dict(state["env"])
-        lane.group.actor.ask(lane.stacks)
+        count = lane.group.env.num_envs
+        lane.now = Observation(
+            stacks=cast("RestorableEnvVector", lane.group.env).load_state_dict(state["env"]),
+            first=np.asarray(state["first"]).astype(np.bool_),
+            # Not in checkpoints from before unrolls held them; no model of those days looks at it.
+            last_action=np.asarray(state.get("last_action", np.zeros(count, np.int64))),
+            last_reward=np.asarray(state.get("last_reward", np.zeros(count, np.float32))),
+            task_id=lane.group.task_id,
+        )
         cast("LocalActor", lane.group.actor).load_state_dict(state["actor"])
+        lane.group.actor.ask(lane.now)
         self._seq = int(state["seq"])
-        lane.first = np.asarray(state["first"]).astype(np.bool_)

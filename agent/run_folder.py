@@ -1,6 +1,6 @@
 """The folder of one run: where it is, what it says about the run, and its log.
 
-    results/<env>_<YYYYmmdd-HHMMSS>/
+    results/<env>_<YYYYmmdd-HHMMSS>/        several games: 6games_<some of them>_<time>
       flags.json       every flag with its resolved value
       run.json         commit, versions, hardware, command line: what produced these numbers
       metrics.jsonl    one record per line, appended (metrics/sinks.py)
@@ -31,9 +31,11 @@ import psutil
 
 from agent.atomic_file import write_json
 from core.errors import ConfigError
+from core.spec import game_name
 
 PROJECT_ROOT = Path(__file__).resolve().parent.parent
 RECORDED_PACKAGES = ("torch", "numpy", "gymnasium", "ale-py", "opencv-python-headless")
+MAX_GAMES_LENGTH = 60  # of several games in a folder's name; with the time it is 80 at most
 LOG_FORMAT = "%(asctime)s %(levelname)-7s %(processName)s/%(threadName)s %(name)s: %(message)s"
 # These describe each font and image they touch at DEBUG, which would bury our own lines.
 CHATTY_LOGGERS = ("matplotlib", "PIL", "asyncio")
@@ -64,7 +66,7 @@ class RunFolder:
           now: the time in the name; the present time if None.
         """
         parent = Path(results)
-        stem = f"{safe_name(env_id)}_{now or datetime.now():%Y%m%d-%H%M%S}"
+        stem = f"{run_name(env_id)}_{now or datetime.now():%Y%m%d-%H%M%S}"
         folder = cls(create_exclusively(parent, stem))
         folder.checkpoints.mkdir()
         return folder
@@ -96,6 +98,24 @@ class RunFolder:
     def has_checkpoint(self) -> bool:
         """Whether there is anything to resume from (without loading torch)."""
         return any(self.checkpoints.glob("*.pt"))
+
+
+def run_name(env_id: str) -> str:
+    """Return the environment's part of a run folder's name.
+
+    "AirRaidNoFrameskip-v4,CarnivalNoFrameskip-v4" gives "2games_AirRaid-Carnival": of several, as
+    many of their names as fit, and dots for the others.
+    """
+    games = env_id.split(",")
+    if len(games) == 1:
+        return safe_name(env_id)
+    names = [safe_name(game_name(game)) for game in games]
+    prefix = f"{len(games)}games_"
+    for shown in range(len(names), 0, -1):
+        text = prefix + "-".join(names[:shown]) + ("-..." if shown < len(names) else "")
+        if len(text) <= MAX_GAMES_LENGTH:
+            return text
+    return prefix + names[0][: MAX_GAMES_LENGTH - len(prefix)]
 
 
 def safe_name(text: str) -> str:

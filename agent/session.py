@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import secrets
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,12 +21,13 @@ from rich.logging import RichHandler
 
 from agent.assembly import Blueprint, build_model, env_config, replay_configs
 from agent.checkpoint import Checkpoint, load
-from agent.evaluator import evaluate
+from agent.evaluator import evaluate, evaluate_all
 from agent.model_file import ShippedModel, check_weights, find_model_folder, load_model
 from agent.run_folder import RunFolder, RunLog
-from agent.tally import Tally
 from agent.trainer import INTERRUPTED, Summary, Trainer
-from core.errors import ConfigError, PlatformError
+from agent.warm_start import WarmStart, keep_actions, warm_start
+from core.errors import CheckpointError, ConfigError, PlatformError
+from core.spec import EnvSpec, game_name
 from metrics.charts import draw_run
 from metrics.console import ConsoleSink, Goal
 from metrics.rewind import rewind
@@ -35,7 +37,7 @@ from transport.ring import UnrollRing
 from transport.shared import check_shared_memory
 from transport.weights import WeightBoard
 from wrappers.env_ids import check_env_id, is_atari
-from wrappers.registry import describe
+from wrappers.registry import describe, make_env_spec
 
 log = logging.getLogger(__name__)
 
@@ -57,19 +59,58 @@ def prepare(argv: Sequence[str]) -> Session:
         flags: dict[str, Any] = loaded[url].state["flags"]
         return flags
 
-    flags = parse(argv, stored_flags, lambda env: "atari" if is_atari(env) else "vector")
-    check_env_id(flags.env)
+    flags = parse(argv, stored_flags, family_of)
+    envs = tuple(flags.env.split(","))
+    for env_id in envs:
+        check_env_id(env_id)
     if flags.seed is None:
         flags = flags.model_copy(update={"seed": secrets.randbits(31)})
-    blueprint = Blueprint.draw(flags)
-    checkpoint = loaded.get(flags.load_model_url or "") if flags.op_mode != "train" else None
+    checkpoint = loaded.get(flags.load_model_url or "")
+    begins = flags.op_mode == "train" or (
+        flags.op_mode == "train_w_load" and isinstance(checkpoint, ShippedModel)
+    )
     if checkpoint is not None:
+        saved = EnvSpec.from_dict(checkpoint.state["env_spec"])
+        if flags.op_mode == "test":
+            # The model is of its own games, whichever it is to play.
+            flags = flags.model_copy(update={"env": saved.env_id})
+        elif begins and not flags.action_set:
+            flags = _with_actions_of(checkpoint, flags)
+        elif not begins and max(len(envs), saved.task_count) > 1 and envs != saved.tasks:
+            raise CheckpointError(
+                f"{checkpoint.path} is of a run of {saved.env_id}, got --env={flags.env}: expected "
+                "the same games in the same order to resume it. To start a new run in other games "
+                f"from its weights: --op_mode=train --load_model_url={flags.load_model_url}"
+            )
+    blueprint = Blueprint.draw(flags)
+    start = None
+    if checkpoint is not None and begins:
+        start = warm_start(checkpoint, blueprint)
+    elif checkpoint is not None:
         checkpoint.check_spec(blueprint.env_spec)
         check_weights(checkpoint, build_model(flags, blueprint.env_spec))
     if flags.op_mode != "test":
         _check_memory(blueprint)
-        _check_limits(flags, checkpoint)
-    return Session(blueprint, checkpoint, list(argv))
+        _check_limits(flags, None if begins else checkpoint)
+        blueprint.workers()  # whether there are environments for all games
+    return Session(blueprint, checkpoint, list(argv), start, envs)
+
+
+def family_of(env: str) -> str:
+    """Return the name of the preset that an environment, or several, use anyway."""
+    games = env.split(",")
+    if not all(is_atari(game) for game in games):
+        return "vector"
+    return "atari" if len(games) == 1 else "several-games"
+
+
+def _with_actions_of(checkpoint: Checkpoint, flags: Flags) -> Flags:
+    """Return the flags of a new run that keeps the actions of a checkpoint, if they are others."""
+    own = make_env_spec(env_config(flags))
+    actions = keep_actions(checkpoint, own)
+    if actions == own.action_meanings:
+        return flags
+    return flags.model_copy(update={"action_set": ",".join(actions)})
 
 
 def _check_memory(blueprint: Blueprint) -> None:
@@ -95,7 +136,7 @@ def _check_memory(blueprint: Blueprint) -> None:
 
 
 def _check_limits(flags: Flags, checkpoint: Checkpoint | None) -> None:
-    if checkpoint is None or isinstance(checkpoint, ShippedModel):
+    if checkpoint is None:
         return  # a new run: it begins to count at zero
     done = int(checkpoint.state["tally"]["agent_steps"])
     if done >= flags.environment_max_steps:
@@ -112,6 +153,8 @@ class Session:
     blueprint: Blueprint
     checkpoint: Checkpoint | None
     argv: list[str]
+    start: WarmStart | None = None  # of a new run that starts from the checkpoint's weights
+    envs: tuple[str, ...] = ()  # ids of the games to play in test mode
 
     def run(self) -> int:
         """Train or test; return the exit status."""
@@ -134,15 +177,16 @@ class Session:
         if isinstance(self.checkpoint, ShippedModel):
             # The folder of a shipped model is a source, perhaps not even writable.
             output = Path(self.blueprint.flags.results_dir) / output.resolve().name
+        play = evaluate_all if self.blueprint.flags.test_all_checkpoints else evaluate
         try:
-            evaluate(self.blueprint, self.checkpoint, output)
+            play(self.blueprint, self.checkpoint, output, envs=self.envs)
         except KeyboardInterrupt:
             return INTERRUPTED
         return 0
 
     def _train(self) -> int:
         flags = self.blueprint.flags
-        folder = None if flags.new_run_folder else self._own_folder()
+        folder = None if flags.new_run_folder or self.start else self._own_folder()
         if folder is None or self.checkpoint is None:
             folder = RunFolder.create(flags.results_dir, flags.env)
         else:
@@ -150,7 +194,7 @@ class Session:
             rewind(folder.path, updates=tally["updates"], agent_steps=tally["agent_steps"])
         folder.write_flags(flags.to_json())
         folder.write_run_info([sys.argv[0], *self.argv])
-        console = ConsoleSink(Goal(flags.env, str(folder.path), flags.environment_max_steps))
+        console = ConsoleSink(_goal(flags, folder))
         level = logging.INFO if flags.basic_verbose else logging.WARNING
         with RunLog(folder.log_file, level, _console_handler(console)):
             try:
@@ -166,7 +210,7 @@ class Session:
     def _train_in(self, folder: RunFolder, console: ConsoleSink) -> int:
         flags = self.blueprint.flags
         _set_up_torch(flags)
-        _log_start(self.blueprint, folder, self.checkpoint)
+        _log_start(self.blueprint, folder, self.checkpoint, self.start)
         sinks: list[Sink] = [
             JsonLinesSink(folder.metrics_file),
             TextFilesSink(folder.path, batch_size=flags.batch_size, unroll_length=flags.r_f_steps),
@@ -176,33 +220,24 @@ class Session:
         if flags.tensorboard:
             sinks.append(TensorBoardSink(folder.path))
         checkpoint = self.checkpoint
-        if isinstance(checkpoint, ShippedModel):
-            checkpoint = _before_the_first_update(self.blueprint, checkpoint)
+        if self.start is not None:
+            checkpoint = self.start.first_checkpoint(self.blueprint)
         trainer = Trainer(self.blueprint, folder, Tee(sinks), checkpoint)
         summary = trainer.run()
         folder.write_summary(asdict(summary))
         if flags.charts:
             draw_run(folder.path)
-        _log_end(summary, folder)
+        _log_end(summary, folder, "score" if len(self.envs) > 1 else "mean return")
         return INTERRUPTED if summary.reason == "interrupted" else 0
 
 
-def _before_the_first_update(blueprint: Blueprint, model: ShippedModel) -> Checkpoint:
-    """Return the state of a run that has done nothing yet, but with the weights of `model`.
-
-    The trainer goes on from it as from any checkpoint: counters at zero, a fresh optimiser, empty
-    buffers.
-    """
-    learner = blueprint.learner()
-    learner.model.load_state_dict(model.state["learner"]["model"])
-    tally = Tally(blueprint.env_spec.action_repeat, blueprint.flags.avg_buff_size)
-    state = {
-        "env_spec": blueprint.env_spec.to_dict(),
-        "learner": learner.state_dict(),
-        "replay": blueprint.replay().state_dict(contents=False),
-        "tally": tally.state_dict(),
-    }
-    return Checkpoint(model.path, state)
+def _goal(flags: Flags, folder: RunFolder) -> Goal:
+    """Return what the terminal says about the run as a whole."""
+    games = tuple(game_name(env_id) for env_id in flags.env.split(","))
+    if len(games) == 1:
+        return Goal(flags.env, str(folder.path), flags.environment_max_steps)
+    title = f"{len(games)} games"
+    return Goal(title, str(folder.path), flags.environment_max_steps, games)
 
 
 def _console_handler(console: ConsoleSink) -> logging.Handler:
@@ -227,12 +262,24 @@ def _set_up_torch(flags: Flags) -> None:
         torch.backends.cudnn.benchmark = False
 
 
-def _log_start(blueprint: Blueprint, folder: RunFolder, checkpoint: Checkpoint | None) -> None:
+def _log_start(
+    blueprint: Blueprint,
+    folder: RunFolder,
+    checkpoint: Checkpoint | None,
+    start: WarmStart | None,
+) -> None:
     flags, choices = blueprint.flags, blueprint.choices
     log.info("run folder %s", folder.path)
     log.info("%s", describe(env_config(flags), restorable=flags.reproducible))
     for reason in choices.reasons:
         log.info("chosen: %s", reason)
+    if blueprint.env_spec.task_count > 1:
+        dealt = Counter(task for worker in blueprint.workers() for task in worker.tasks)
+        games = enumerate(blueprint.env_spec.tasks)
+        log.info(
+            "environments: %s",
+            ", ".join(f"{dealt[task]} of {game_name(game)}" for task, game in games),
+        )
     buffers = ", ".join(
         f"{c.type} {float(c.sample_ratio):g} of {c.capacity}" for c in replay_configs(flags)
     )
@@ -240,11 +287,12 @@ def _log_start(blueprint: Blueprint, folder: RunFolder, checkpoint: Checkpoint |
         "replay: %s; an unroll of %d steps takes %.0f kB; seed %d",
         buffers, blueprint.schema.unroll_length, blueprint.schema.nbytes / 1e3, flags.seed,
     )  # fmt: skip
-    if isinstance(checkpoint, ShippedModel):
+    if start is not None:
         log.info(
             "a new run that starts from the weights of %s, trained for %s agent steps; counters "
-            "are at zero, the optimiser is fresh",
-            checkpoint.path, f"{checkpoint.state['tally']['agent_steps']:,}",
+            "are at zero, the optimiser is fresh; values go along in %s%s",
+            start.path, f"{start.agent_steps:,}", ", ".join(start.known) or "no game",
+            f", and start anew in {', '.join(start.fresh)}" if start.fresh else "",
         )  # fmt: skip
     elif checkpoint is not None:
         log.info(
@@ -253,7 +301,7 @@ def _log_start(blueprint: Blueprint, folder: RunFolder, checkpoint: Checkpoint |
         )  # fmt: skip
 
 
-def _log_end(summary: Summary, folder: RunFolder) -> None:
+def _log_end(summary: Summary, folder: RunFolder, mean_of: str) -> None:
     reasons = {
         "steps": "all agent steps are done",
         "seconds": "the time is over",
@@ -262,9 +310,9 @@ def _log_end(summary: Summary, folder: RunFolder) -> None:
     }
     mean = "none yet" if summary.mean_return is None else f"{summary.mean_return:.2f}"
     log.info(
-        "%s: %s agent steps (%.0f a second), %d updates, %d games, mean return %s",
+        "%s: %s agent steps (%.0f a second), %d updates, %d games, %s %s",
         reasons[summary.reason], f"{summary.agent_steps:,}", summary.agent_steps_per_s,
-        summary.updates, summary.episodes, mean,
+        summary.updates, summary.episodes, mean_of, mean,
     )  # fmt: skip
     log.info("resume: python main.py --op_mode=train_w_load --load_model_url=%s", folder.path)
     log.info("test:   python main.py --op_mode=test --load_model_url=%s", folder.path)

@@ -7,14 +7,108 @@ The trainer's main thread books blocks of experience, games and updates, and tur
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 import torch
 
+from agent.human_scores import human_normalised
 from core.episode import EpisodeEnd
+from core.errors import CheckpointError
 from metrics.meters import EpisodeMeter, Rate
 from metrics.record import Record
 from transport.channel import WorkerStats
+
+
+class TaskMeter:
+    """The games of a run of several: a meter for each, and one score for all.
+
+    It is read as an `EpisodeMeter` is. Raw returns of different games cannot be averaged, so
+    `mean` is the mean of the games' mean returns on the scale from random (0) to human (1) play,
+    over the games of which both marks are known (agent/human_scores.py). If they are known of no
+    game, it is the mean of the raw means. There is no mean before each of these games was finished
+    once, and no best mean before each has a full window.
+    """
+
+    def __init__(self, tasks: Sequence[str], window: int) -> None:
+        """Start without a game.
+
+        Args:
+          tasks: the ids of the games, in task order.
+          window: games of each in its moving average.
+        """
+        self.best: float | None = None  # a best return of different games says nothing
+        self.best_mean: float | None = None
+        self._tasks = tuple(tasks)
+        self._window = window
+        self._meters = [EpisodeMeter(window) for _ in tasks]
+        known = [task for task, game in enumerate(tasks) if human_normalised(game, 0.0) is not None]
+        self._judged = known or list(range(len(tasks)))
+
+    @property
+    def count(self) -> int:
+        """Finished games, all together."""
+        return sum(meter.count for meter in self._meters)
+
+    @property
+    def mean(self) -> float | None:
+        """The score (`episode/score_mean`), None before each judged game was finished once."""
+        scores = []
+        for task in self._judged:
+            mean = self._meters[task].mean
+            if mean is None:
+                return None
+            score = human_normalised(self._tasks[task], mean)
+            scores.append(mean if score is None else score)
+        return fmean(scores)
+
+    def add(self, episode: EpisodeEnd) -> None:
+        """Count one game."""
+        self._meters[episode.task_id].add(episode)
+        if all(self._meters[task].count >= self._window for task in self._judged):
+            mean = self.mean
+            if mean is not None and (self.best_mean is None or mean > self.best_mean):
+                self.best_mean = mean
+
+    def read(self) -> dict[str, float]:
+        """Return the values for a Record and start a new interval."""
+        values = {} if self.mean is None else {"episode/score_mean": self.mean}
+        for task, meter in enumerate(self._meters):
+            of_game = meter.read()
+            values[f"episode/count_{task}"] = meter.count
+            for name, value in (
+                ("return_mean", of_game.get("episode/return_mean_100")),
+                ("return_best", of_game.get("episode/return_best")),
+                ("length_steps", of_game.get("episode/length_steps")),
+            ):
+                if value is not None:
+                    values[f"episode/{name}_{task}"] = value
+        return values
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return plain types for a checkpoint."""
+        return {
+            "count": self.count,
+            "best_mean": self.best_mean,
+            "tasks": [meter.state_dict() for meter in self._meters],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from `state_dict`.
+
+        Raises:
+          CheckpointError: if it is of another number of games.
+        """
+        saved = state.get("tasks", [state])
+        if len(saved) != len(self._meters):
+            raise CheckpointError(
+                f"the saved counters are of {len(saved)} games, expected {len(self._meters)}: "
+                "resume with the same --env."
+            )
+        self.best_mean = state["best_mean"]
+        for meter, of_game in zip(self._meters, saved, strict=True):
+            meter.load_state_dict(of_game)
 
 
 class Tally:
@@ -23,16 +117,17 @@ class Tally:
     Not thread-safe, on purpose: the trainer's main thread owns it.
     """
 
-    def __init__(self, action_repeat: int, window: int) -> None:
+    def __init__(self, action_repeat: int, window: int, tasks: Sequence[str] = ("",)) -> None:
         """Start at zero.
 
         Args:
           action_repeat: simulator frames per agent step.
           window: games in the moving average of the return.
+          tasks: the ids of the games, in task order; the id of a single one does not matter.
         """
         self.agent_steps = 0
         self.updates = 0
-        self.games = EpisodeMeter(window)
+        self.games = EpisodeMeter(window) if len(tasks) == 1 else TaskMeter(tasks, window)
         self._action_repeat = action_repeat
         self._wall_before_s = 0.0  # of earlier sessions of the same run
         self._began = time.monotonic()

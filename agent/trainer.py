@@ -48,6 +48,7 @@ log = logging.getLogger(__name__)
 POLL_S = 0.2  # how often waiting threads look whether the run is over
 WORKER_GRACE_S = 3.0  # workers finish their unroll (well under a second) before they are terminated
 BEST_INTERVAL_S = 30.0  # a quickly improving run does not save its best at each game
+SILENCE_S = 60.0  # the user is told what a batch waits for that has not come for so long
 MAX_CACHE_DEPTH = 8
 MAX_NEW_AGE_UPDATES = 10.0  # beyond this the cache gets shallower rather than deeper
 INTERRUPTED = 130  # exit status after Ctrl-C, as shells have it
@@ -95,7 +96,8 @@ class Trainer:
         self._sink = sink
         self._learner = blueprint.learner()
         self._replay = blueprint.replay()
-        self._tally = Tally(blueprint.env_spec.action_repeat, flags.avg_buff_size)
+        spec = blueprint.env_spec
+        self._tally = Tally(spec.action_repeat, flags.avg_buff_size, spec.tasks)
         self._board = WeightBoard(blueprint.acting_weights.nbytes)
         device = blueprint.choices.device
         self._feed = Feed(blueprint.schema, device)
@@ -166,7 +168,9 @@ class Trainer:
             if self._checkpoint is not None and self._checkpoint.state.get("serial"):
                 serial = self._checkpoint.state["serial"]
                 self._pool.load_state_dict(serial["pool"])
-                self._waiting_records.extend(serial["waiting"])
+                # Records of another layout are left behind, as those in the buffers were.
+                nbytes = self._blueprint.schema.nbytes
+                self._waiting_records.extend(r for r in serial["waiting"] if len(r) == nbytes)
             return
         self._ingest = threading.Thread(target=self._ingest_loop, name="ingest")
         self._ingest.start()
@@ -185,6 +189,7 @@ class Trainer:
         flags = self._flags
         next_record = time.monotonic() + flags.log_interval_s
         best_saved, last_best = self._tally.games.best_mean, -BEST_INTERVAL_S
+        silent_since = time.monotonic()
         while not self._is_over(began):
             batch = self._next_batch()
             if batch is not None:
@@ -196,6 +201,11 @@ class Trainer:
                     self._save()
             self._read_inbox()
             now = time.monotonic()
+            if batch is not None:
+                silent_since = now
+            elif now - silent_since >= SILENCE_S:
+                log.warning("no batch for %.0f s: %s", SILENCE_S, self._replay.missing() or "?")
+                silent_since = now
             # Wall-clock must not decide anything in a reproducible run.
             if (flags.reproducible and batch is not None) or now >= next_record:
                 self._write_record()

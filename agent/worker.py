@@ -14,9 +14,10 @@ import time
 import traceback
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
-from agent.acting import ActingModel, Actor, FlatWeights, LocalActor
+from agent.acting import ActingModel, ActionSource, Actor, FlatWeights, LocalActor
 from agent.inference_server import RemoteActor
 from agent.machine import give_way
 from agent.models.factory import ModelConfig, make_model
@@ -31,7 +32,6 @@ from transport.mailbox import Mailbox
 from transport.weights import WeightBoard
 from wrappers.config import EnvConfig
 from wrappers.registry import make_env_vector
-from wrappers.vector import EnvVector
 
 SLOT_WAIT_S = 1.0  # how often a waiting worker looks up; it wakes at once when a slot comes free
 
@@ -45,8 +45,10 @@ class WorkerConfig:
     env_config: EnvConfig
     env_spec: EnvSpec
     num_envs: int
+    tasks: tuple[int, ...]  # which game each environment plays
     unroll_length: int
     feature_count: int  # F if unrolls carry features, else 0
+    state_count: int  # numbers in the model's memory, 0 if it has none
     model_config: ModelConfig
     popart: bool
     acting_dtype: torch.dtype
@@ -56,7 +58,7 @@ class WorkerConfig:
 
     def schema(self) -> UnrollSchema:
         """Return the schema of this worker's unrolls."""
-        return UnrollSchema(self.env_spec, self.unroll_length, self.feature_count)
+        return UnrollSchema(self.env_spec, self.unroll_length, self.feature_count, self.state_count)
 
 
 class WorkerBody:
@@ -93,21 +95,26 @@ class WorkerBody:
             child_seed(config.seed, *self._path, "actor"),
             with_features=config.feature_count > 0,
         )
-        env = self._make_envs(config, range(config.num_envs))
-        return EnvGroup(env, LocalActor(actor, self._acting))
+        everything = range(config.num_envs)
+        return self._make_group(config, everything, LocalActor(actor, self._acting))
 
     def _with_server(self, config: WorkerConfig, mailbox: Mailbox) -> list[EnvGroup]:
         """Return one group of environments for each of the mailbox; their games are the same."""
         groups, start = [], 0
         for group, count in enumerate(mailbox.group_sizes):
-            env = self._make_envs(config, range(start, start + count))
-            groups.append(EnvGroup(env, RemoteActor(mailbox, group)))
+            indices = range(start, start + count)
+            groups.append(self._make_group(config, indices, RemoteActor(mailbox, group)))
             start += count
         return groups
 
-    def _make_envs(self, config: WorkerConfig, indices: range) -> EnvVector:
+    def _make_group(self, config: WorkerConfig, indices: range, actor: ActionSource) -> EnvGroup:
+        """Return these environments of the worker, and who acts in them."""
         seeds = [child_seed(config.seed, *self._path, "env", index) for index in indices]
-        return make_env_vector(config.env_config, len(indices), seeds, restorable=config.restorable)
+        tasks = [config.tasks[index] for index in indices]
+        env = make_env_vector(
+            config.env_config, len(indices), seeds, tasks=tasks, restorable=config.restorable
+        )
+        return EnvGroup(env, actor, np.array(tasks, np.int64))
 
     def close(self) -> None:
         """Close the environments."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from agent.acting import Actor
+from agent.acting import Actor, Observation
 from agent.assembly import Blueprint, env_config
 from agent.feed import Feed
 from agent.scorer import Scorer
@@ -91,9 +91,10 @@ def _inference(blueprint: Blueprint) -> Callable[[], int]:
     blueprint.acting_weights.pack(blueprint.learner().model, block)
     actor = Actor(model, 0, with_features=blueprint.schema.feature_count > 0)
     stacks = _frames(spec.frames_stacked, count, blueprint).swapaxes(0, 1).copy()
+    observation = Observation.at_start(stacks)
 
     def work() -> int:
-        actor.act(stacks)
+        actor.act(observation)
         return count
 
     return work
@@ -123,7 +124,9 @@ def synthetic_records(blueprint: Blueprint, count: int) -> list[Record]:
     unroll.behaviour_value[...] = 0.0
     if unroll.features is not None:
         unroll.features[...] = random.random(unroll.features.shape)
-    for name in ("worker_id", "seq", "version", "task_id"):
+    if unroll.state is not None:
+        unroll.state[...] = random.standard_normal(unroll.state.shape) * 0.1
+    for name in ("worker_id", "seq", "version", "task_id", "last_action", "last_reward"):
         getattr(unroll, name)[...] = 0
     unroll.env_id[...] = np.arange(count)
     return list(records)

@@ -16,4 +16,4 @@ class EpisodeEnd:
     return_raw: float  # sum of the unclipped rewards
     length_steps: int  # agent steps (decisions)
     length_frames: int  # simulator frames, start-up no-ops included
-    task_id: int = 0
+    task_id: int = 0  # index of the game in a multi-task run

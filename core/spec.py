@@ -6,13 +6,18 @@ shapes from it, so that `--env` alone changes every shape in the program.
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass
 from typing import Any
 
 
 @dataclass(frozen=True)
 class EnvSpec:
-    """What an environment shows and accepts.
+    """What an environment, or each of several games, shows and accepts.
+
+    A run that plays several games has one spec: `env_id` is the list of their ids, joined with
+    commas, and the number of a game in it is its task. They show alike and take the same actions
+    (wrappers/registry.py sees to that).
 
     A *frame* here is one stored observation of one moment: an image `(C, H, W)` uint8 (C is 1 for
     gray, 3 for RGB) or a vector `(D,)` float32. What the model sees is a stack of the newest
@@ -25,6 +30,16 @@ class EnvSpec:
     frames_stacked: int
     action_meanings: tuple[str, ...]
     action_repeat: int  # simulator frames per agent step
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The ids of the games, in the order of their task numbers; K of them."""
+        return tuple(self.env_id.split(","))
+
+    @property
+    def task_count(self) -> int:
+        """K, the number of games."""
+        return len(self.tasks)
 
     @property
     def action_count(self) -> int:
@@ -56,3 +71,9 @@ class EnvSpec:
             action_meanings=tuple(str(a) for a in data["action_meanings"]),
             action_repeat=int(data["action_repeat"]),
         )
+
+
+def game_name(env_id: str) -> str:
+    """Return the short name of a game, for people: ALE/SpaceInvaders-v5 is SpaceInvaders."""
+    name = re.split(r"[:/]", env_id)[-1]
+    return re.sub(r"(NoFrameskip)?-v\d+$", "", name)

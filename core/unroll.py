@@ -22,6 +22,10 @@ transition from row t+1 to row t+2 is a *reset row*, in which the action was ign
 it; the value of row t+1 is then the bootstrap of a truncated episode. `terminated[t]` alone (no
 reset row after it) is the loss of a life: the agent's episode ends there, the game does not.
 
+What came before row 0 is in the header: `last_action` and `last_reward`, and, if the model has a
+memory, the `state` in which it was when it was shown x_0. A learner that starts from there and runs
+over the rows computes what the actor computed. All three mean nothing where `first[0]`.
+
 Next to read: agent/rollout.py, which writes unrolls.
 """
 
@@ -64,7 +68,7 @@ class Unroll:
     """Named views of one record, or of a block of records with leading axes `[...]`.
 
     The views share memory with the record: nothing is copied. `features` is None when no buffer
-    asked for it.
+    asked for it, `state` when the model has no memory.
     """
 
     frames: np.ndarray  # [..., T+S, *frame_shape] uint8 or float32
@@ -80,6 +84,9 @@ class Unroll:
     seq: np.ndarray  # [...] int64, n-th unroll of this environment since its worker started
     version: np.ndarray  # [...] int64, learner updates in the weights that acted
     task_id: np.ndarray  # [...] int64, index of the game in a multi-task run
+    last_action: np.ndarray  # [...] int64, a_{-1}
+    last_reward: np.ndarray  # [...] float32, r_{-1}, raw
+    state: np.ndarray | None  # [..., state_count] float32, the model's memory before x_0
 
     def where(self) -> str:
         """Name this unroll in error messages (single records only)."""
@@ -91,19 +98,27 @@ class Unroll:
 class UnrollSchema:
     """The table of fields of an unroll, and the only place where their shapes are spelled."""
 
-    def __init__(self, env_spec: EnvSpec, unroll_length: int, feature_count: int = 0) -> None:
+    def __init__(
+        self,
+        env_spec: EnvSpec,
+        unroll_length: int,
+        feature_count: int = 0,
+        state_count: int = 0,
+    ) -> None:
         """Lay out a record.
 
         Args:
           env_spec: gives the frame shape, the stack depth and the number of actions.
           unroll_length: T, agent steps per unroll.
           feature_count: F, or 0 to leave features out.
+          state_count: numbers in the model's memory, 0 if it has none.
         """
         if unroll_length < 1:
             raise ShapeError(f"unroll_length is {unroll_length}, expected at least 1.")
         self.env_spec = env_spec
         self.unroll_length = unroll_length
         self.feature_count = feature_count
+        self.state_count = state_count
         steps, stack = unroll_length, env_spec.frames_stacked
         table: list[tuple[str, tuple[int, ...], str, bool]] = [
             ("frames", (steps + stack, *env_spec.frame_shape), env_spec.frame_dtype, True),
@@ -118,8 +133,11 @@ class UnrollSchema:
             table.append(("features", (steps, feature_count), "float16", True))
         table += [
             (name, (), "int64", False)
-            for name in ("worker_id", "env_id", "seq", "version", "task_id")
+            for name in ("worker_id", "env_id", "seq", "version", "task_id", "last_action")
         ]
+        table.append(("last_reward", (), "float32", False))
+        if state_count:
+            table.append(("state", (state_count,), "float32", False))
         self.fields: dict[str, Field] = {}
         offset = 0
         for name, shape, dtype, has_time_axis in table:
@@ -159,8 +177,8 @@ class UnrollSchema:
     def unroll(self, records: Record) -> Unroll:
         """Return named views of one record `[nbytes]` or of a block `[..., nbytes]`."""
         views = {name: self.view(records, name) for name in self.fields}
-        views.setdefault("features", None)  # type: ignore[arg-type]
-        return Unroll(**views)
+        absent = {name: None for name in ("features", "state") if name not in views}
+        return Unroll(**views, **absent)  # type: ignore[arg-type]
 
     def check(self, unroll: Unroll) -> None:
         """Raise ShapeError if a field of a single unroll is unwritten or out of range."""
@@ -169,18 +187,19 @@ class UnrollSchema:
             array = getattr(unroll, field.name)
             check_array(field.name, array, field.shape, field.dtype, where)
             check_finite(field.name, array, where)
-        action = unroll.action
-        if action.min() < 0 or action.max() >= self.env_spec.action_count:
-            raise ShapeError(
-                f"action is in [{action.min()}, {action.max()}], expected "
-                f"[0, {self.env_spec.action_count - 1}]: {where}."
-            )
+        for name in ("action", "last_action"):
+            action = getattr(unroll, name)
+            if action.min() < 0 or action.max() >= self.env_spec.action_count:
+                raise ShapeError(
+                    f"{name} is in [{action.min()}, {action.max()}], expected "
+                    f"[0, {self.env_spec.action_count - 1}]: {where}."
+                )
 
     def stack(self, records: Sequence[Record]) -> dict[str, np.ndarray]:
         """Stack B single records into a batch, time-major.
 
         Returns:
-          name -> array: `[time, B, ...]` for fields with a time axis, `[B]` for the header.
+          name -> array: `[time, B, ...]` for fields with a time axis, `[B, ...]` for the header.
           Freshly allocated and writable.
         """
         batch: dict[str, np.ndarray] = {}

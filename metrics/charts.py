@@ -6,7 +6,8 @@ display. Several runs are laid on top of each other by `python -m analysis compa
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from core.spec import game_name
 from metrics.record import Record
 from metrics.run_files import Floats, Games, read_games, read_records
 from metrics.text import short
@@ -69,12 +71,29 @@ def draw_run(folder: Path) -> list[Path]:
     """
     charts = folder / "charts"
     games, records = read_games(folder), read_records(folder)
+    names = _game_names(folder)
     drawn = []
-    if len(games.returns):
+    if len(names) > 1 and len(records) >= 2:
+        figure = _draw_per_game(records, names, folder.name, _plot_returns, "raw return")
+        drawn.append(_save(figure, charts / "returns.png"))
+    elif len(games.returns):
         drawn.append(_save(_draw_returns(games, folder.name), charts / "returns.png"))
     if len(records) >= 2:
         drawn.append(_save(_draw_overview(records, folder.name), charts / "overview.png"))
+        if any("popart/mu_0" in record.values for record in records):
+            title = f"PopArt: mean of the value targets, ± sigma — {folder.name}"
+            figure = _draw_per_game(records, names, title, _plot_popart, "discounted reward")
+            drawn.append(_save(figure, charts / "popart.png"))
     return drawn
+
+
+def _game_names(folder: Path) -> list[str]:
+    """Return the short names of the games of a run, in task order (one if that is not known)."""
+    try:
+        flags = json.loads((folder / "flags.json").read_text(encoding="utf-8"))
+        return [game_name(env_id) for env_id in str(flags["env"]).split(",")]
+    except (OSError, ValueError, KeyError, TypeError):
+        return [folder.name]
 
 
 def _draw_returns(games: Games, title: str) -> Figure:
@@ -116,6 +135,51 @@ def _draw_returns(games: Games, title: str) -> Figure:
     return figure
 
 
+def _draw_per_game(
+    records: list[Record],
+    names: list[str],
+    title: str,
+    plot: Callable[[Axes, list[Record], int], None],
+    unit: str,
+) -> Figure:
+    """Return a figure with a panel for each game, drawn by `plot(axes, records, task)`."""
+    columns = min(3, len(names))
+    rows = -(-len(names) // columns)
+    figure = _new_figure(max(8.0, 4.4 * columns), max(4.0, 2.9 * rows))
+    figure.suptitle(title, x=0.01, ha="left", color=INK, fontweight="bold", fontsize=11)
+    for task, name in enumerate(names):
+        axes = figure.add_subplot(rows, columns, task + 1)
+        plot(axes, records, task)
+        is_lowest = task >= len(names) - columns
+        _style(axes, name, "agent steps" if is_lowest else "", unit if task % columns == 0 else "")
+    return figure
+
+
+def _plot_returns(axes: Axes, records: list[Record], task: int) -> None:
+    """Draw the mean return of one game, and its best."""
+    for metric, colour, style in (("return_best", 1, "--"), ("return_mean", 0, "-")):
+        x, y = _series(records, f"episode/{metric}_{task}")
+        label = "best so far" if metric == "return_best" else "mean of the last games"
+        axes.plot(x, y, color=COLOURS[colour], linestyle=style, linewidth=1.6, label=label)
+    if task == 0:
+        axes.legend(frameon=False, fontsize=8, labelcolor=INK)
+
+
+def _plot_popart(axes: Axes, records: list[Record], task: int) -> None:
+    """Draw mu of one game over training, with a band of one sigma."""
+    x, mu = _series(records, f"popart/mu_{task}")
+    _, sigma = _series(records, f"popart/sigma_{task}")
+    axes.fill_between(x, mu - sigma, mu + sigma, color=COLOURS[0], alpha=0.2, linewidth=0)
+    axes.plot(x, mu, color=COLOURS[0], linewidth=1.6)
+
+
+def _series(records: list[Record], name: str) -> tuple[Floats, Floats]:
+    """Return (agent steps, values) of one metric, thinned to what can be seen."""
+    points = [(r.agent_steps, r.values[name]) for r in records if name in r.values]
+    table = np.array(points, np.float64).reshape(-1, 2)[_thin(len(points))]
+    return table[:, 0], table[:, 1]
+
+
 def _draw_overview(records: list[Record], title: str) -> Figure:
     names = {name for record in records for name in record.values}
     charts = [(chart, found) for chart in OVERVIEW if (found := _expand(chart, names))]
@@ -155,7 +219,7 @@ def _draw_overview(records: list[Record], title: str) -> Figure:
 
 def _thin(count: int) -> slice:
     """Return every how-manieth of `count` points to draw: more than a few per pixel are a blur."""
-    step = -(-count // MAX_POINTS)
+    step = max(1, -(-count // MAX_POINTS))
     return slice((count - 1) % step, None, step)  # always with the last
 
 

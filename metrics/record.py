@@ -42,6 +42,20 @@ METRICS: dict[str, MetricInfo] = {
         "points", "Mean return of the last 100 games.", "rises; this is the curve to look at"
     ),
     "episode/return_best": _info("points", "Best return of a single game so far."),
+    "episode/score_mean": _info(
+        "",
+        "Several games: mean over them of their mean returns, each human-normalised (0: random, 1: "
+        "human), over the games for which that is known; points if it is known of none.",
+        "rises; this is the curve to look at",
+    ),
+    "episode/return_mean_*": _info(
+        "points", "Several games: mean return of the last --avg_buff_size of one game.", "rises"
+    ),
+    "episode/return_best_*": _info("points", "Several games: best return of one game so far."),
+    "episode/length_steps_*": _info(
+        "agent steps", "Several games: mean length of those of one game that ended."
+    ),
+    "episode/count_*": _info("games", "Several games: how many of one were finished so far."),
     "episode/length_steps": _info("agent steps", "Mean length of the games that ended."),
     "episode/length_frames": _info("frames", "Mean length of the games, in simulator frames."),
     "loss/total": _info("", "What is minimised: the weighted sum of the losses below."),
@@ -86,6 +100,24 @@ METRICS: dict[str, MetricInfo] = {
         "fraction",
         "Updates whose gradient was clipped.",
         "any; always 1 matters with RMSProp (raise the clip), not with Adam",
+    ),
+    "gradient/*/norm": _info(
+        "",
+        "Norm of a layer's gradient before clipping, in one update per record "
+        "(--gradient_metrics=True).",
+    ),
+    "gradient/*/mean_abs": _info(
+        "", "Mean absolute gradient of a layer's weights, before clipping."
+    ),
+    "gradient/*/update_ratio": _info(
+        "",
+        "Size of a layer's step: |new weights - old| over |old weights|.",
+        "around 1e-3; 0.1 is a jump",
+    ),
+    "gradient/*/zero_fraction": _info(
+        "fraction",
+        "Weights of a layer whose gradient is exactly 0.",
+        "near 1: the units of the layer, or of the next, are dead",
     ),
     "popart/mu_*": _info(
         "points",

@@ -16,7 +16,7 @@ from metrics.record import Record
 from metrics.text import MISSING, History, duration, megabytes, percent, short
 
 PANEL_WIDTH = 100
-HIGHLIGHTS = {"mean of 100": "bold cyan", "restarts": "bold yellow"}
+HIGHLIGHTS = {"mean of 100": "bold cyan", "score": "bold cyan", "restarts": "bold yellow"}
 SPEED_MEMORY_S = 30.0  # the time left follows a change of speed within about this time
 
 
@@ -27,6 +27,7 @@ class Goal:
     title: str  # e.g. "PongNoFrameskip-v4"
     folder: str  # where the results go
     max_agent_steps: int
+    games: tuple[str, ...] = ()  # short names, in task order, where there are several
 
 
 class View:
@@ -49,8 +50,8 @@ class View:
             self._speed = speed * weight + (self._speed or 0.0) * (1 - weight)
         self._record = record
         self._values.update(record.values)
-        if "episode/return_mean_100" in record.values:
-            self._history.add(record.values["episode/return_mean_100"])
+        if self._headline in record.values:
+            self._history.add(record.values[self._headline])
 
     def progress(self) -> float:
         """Return the share of the run that is done, in [0, 1]."""
@@ -60,6 +61,11 @@ class View:
         """Return the time that is left, as text; empty while it is unknown."""
         remaining = self._goal.max_agent_steps - self._record.agent_steps
         return duration(max(0, remaining) / self._speed) if self._speed else ""
+
+    @property
+    def _headline(self) -> str:
+        """The metric by which one sees whether something is learned."""
+        return "episode/score_mean" if self._goal.games else "episode/return_mean_100"
 
     def buffers(self) -> list[str]:
         """Return the names of the replay buffers, in the order of their first appearance."""
@@ -73,8 +79,7 @@ class View:
         parts = [
             f"{duration(self._record.wall_s)} {self.progress():6.1%} {steps}",
             f"{get('throughput/agent_steps_per_s')}/s" + (f" eta {e}" if (e := self.eta()) else ""),
-            f"{self._record.episodes} games mean100 {get('episode/return_mean_100')} "
-            f"best {get('episode/return_best')}",
+            f"{self._record.episodes} games {self._returns_line()}",
             f"loss pi {get('loss/policy')} v {get('loss/value')} H {get('policy/entropy')}",
             f"lag {get('lag/mean_updates')} wait {get('cache/wait_fraction', percent)}",
             " ".join(f"{b} {get(f'replay/{b}/fill', percent)}" for b in self.buffers()),
@@ -82,9 +87,22 @@ class View:
         ]
         return " | ".join(part for part in parts if part and part != MISSING)
 
+    def _returns_line(self) -> str:
+        """Return how the games went: their mean and best, or the mean of each of several."""
+        get = self._get
+        if not self._goal.games:
+            return f"mean100 {get('episode/return_mean_100')} best {get('episode/return_best')}"
+        means = (
+            f"{name} {get(f'episode/return_mean_{task}')}"
+            for task, name in enumerate(self._goal.games)
+        )
+        return f"score {get('episode/score_mean')}: {', '.join(means)}"
+
     def panel(self) -> RenderableType:
         """Return the live panel."""
         body = [self._bar(), Text(), self._figures()]
+        if self._goal.games:
+            body += [Text(), self._games()]
         if self.buffers():
             body += [Text(), self._replay()]
         return Panel(
@@ -137,6 +155,11 @@ class View:
                 ("best", get("episode/return_best")),
                 ("length", get("episode/length_steps")),
                 ("games", short(self._record.episodes)),
+            ]
+            if not self._goal.games
+            else [
+                ("score", get("episode/score_mean")),
+                ("games", short(self._record.episodes)),
             ],
             "Losses": [
                 ("policy", get("loss/policy")),
@@ -163,6 +186,17 @@ class View:
             return grid
         curve = Text.assemble(("return  ", "dim"), (self._history.sparkline(), "cyan"))
         return Group(grid, Text(), curve)
+
+    def _games(self) -> RenderableType:
+        """Return a line for each of several games."""
+        table = Table(box=None, padding=(0, 2, 0, 0), expand=True, header_style="bold")
+        table.add_column("Game", style="dim", ratio=1)
+        for heading in ("mean of last", "best", "length", "games"):
+            table.add_column(heading, justify="right")
+        for task, name in enumerate(self._goal.games):
+            names = ("return_mean", "return_best", "length_steps", "count")
+            table.add_row(name, *(self._get(f"episode/{metric}_{task}") for metric in names))
+        return table
 
     def _replay(self) -> RenderableType:
         table = Table(box=None, padding=(0, 2, 0, 0), expand=True, header_style="bold")

@@ -65,6 +65,7 @@ class Buffer:
         max_times_sampled: int | None = None,
         overflow: str = "evict",
         score_stride: int = 1,
+        task: int | None = None,
     ) -> None:
         """Build an empty buffer.
 
@@ -77,6 +78,7 @@ class Buffer:
           max_times_sampled: an item drawn so often leaves the buffer; None: never.
           overflow: "evict": a full buffer drops by the remover's rule; "refuse": it raises Full.
           score_stride: where items are scored, only each so-manieth row is.
+          task: the only game whose unrolls it is given; None: all.
         """
         if capacity < 1 or not 1 <= min_size <= capacity:
             raise ConfigError(
@@ -93,12 +95,14 @@ class Buffer:
         self.max_times_sampled = max_times_sampled
         self.overflow = overflow
         self.score_stride = score_stride
+        self.task = task
         self._entries: list[Entry] = []  # dense, so that a random item is one look-up
         self._positions: OrderedDict[int, int] = OrderedDict()  # id -> index, oldest first
         self._offered = 0
         self._unused = 0
         self._drawn = 0
-        self._batches_unexamined = 0
+        # The games' parts of one buffer are examined in turn, not all for the same batch.
+        self._batches_unexamined = task or 0
         self._sum_inserted_at = 0
 
     @property
@@ -293,12 +297,8 @@ class Buffer:
         Raises:
           CheckpointError: if the contents do not fit.
         """
+        self.check_room_for(state)
         ids = [int(i) for i in state["ids"]]
-        if len(ids) > self.capacity:
-            raise CheckpointError(
-                f"checkpoint holds {len(ids)} items of buffer {self.name}, capacity is "
-                f"{self.capacity}. Raise the capacity or resume without replay contents."
-            )
         self._entries = [
             Entry(items[i], int(draws), float(distance))
             for i, draws, distance in zip(ids, state["draws"], state["distances"], strict=True)
@@ -311,6 +311,15 @@ class Buffer:
         self._drawn = int(state["drawn"])
         self._batches_unexamined = int(state["batches_unexamined"])
         self.check_valid()
+
+    def check_room_for(self, state: Mapping[str, Any]) -> None:
+        """Raise CheckpointError if a state from `state_dict` holds more items than fit."""
+        count = len(state["ids"])
+        if count > self.capacity:
+            raise CheckpointError(
+                f"checkpoint holds {count} items of buffer {self.name}, capacity is "
+                f"{self.capacity}. Raise the capacity or resume without replay contents."
+            )
 
     def check_valid(self) -> None:
         """Raise AssertionError if an invariant is broken (tests and loading call this)."""

@@ -5,7 +5,8 @@ The parameter is a JSON list with one object per buffer (a Python literal does a
     [{"type": "queue", "capacity": 16, "sample_ratio": 0.5},
      {"type": "elite", "capacity": 1000, "sample_ratio": 0.5, "dist_function": "ln_norm"}]
 
-What an object may hold is in replay/keys.py.
+What an object may hold is in replay/keys.py. In a run of several games `split_by_task` divides each
+buffer but the queues into one per game.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import difflib
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
 from typing import Any
@@ -35,6 +36,7 @@ from replay.keys import (
     SAMPLE_STRATEGY_TYPES,
     STANDARD,
 )
+from replay.quotas import Quotas
 from replay.removers import FarthestFeatures, Oldest, Remover, Reservoir
 from replay.samplers import Attentive, Elite, Fifo, Sampler, Uniform
 from replay.scoring import common_stride
@@ -57,6 +59,7 @@ class BufferConfig:
     score_period: int = 1
     score_stride: int = 1
     reservoir: bool = False
+    task: int | None = None  # the only game whose unrolls it takes; None: all
 
     @property
     def needs_evaluation(self) -> bool:
@@ -103,6 +106,66 @@ def parse_replay_parameters(value: str | Sequence[Mapping[str, Any]]) -> tuple[B
     return configs
 
 
+def split_by_task(
+    configs: Sequence[BufferConfig], task_shares: Sequence[float]
+) -> tuple[BufferConfig, ...]:
+    """Give each game its own part of every buffer but the queues.
+
+    So short or fast games can not push the others out of replay, each game has a fixed share of
+    every batch's replayed part, and candidates are compared only with others of their game: one
+    network sees different games with features of different size. A queue stays one: it decides
+    nothing, it hands on what was played.
+
+    Capacity and sample_ratio are divided in proportion to the shares. The periods of elite
+    insertion are stretched by the number of games, so that together the parts examine as many
+    unrolls per batch as one buffer would.
+
+    Args:
+      configs: from `parse_replay_parameters`.
+      task_shares: a positive number per game, in task order; only their proportions matter.
+
+    Returns:
+      The configs in their order, those of one buffer's games side by side in task order. With one
+      game, `configs` as they are.
+
+    Raises:
+      ConfigError: if a share is not positive, or a buffer has not room for one unroll of each game.
+    """
+    count = len(task_shares)
+    if not count or not all(0 < share < float("inf") for share in task_shares):
+        raise ConfigError(
+            f"shares of the games are {tuple(task_shares)}, expected a positive number per game."
+        )
+    if count == 1:
+        return tuple(configs)
+    weights = [Fraction(str(share)) for share in task_shares]
+    shares = [weight / sum(weights) for weight in weights]
+    parts: list[BufferConfig] = []
+    for config in configs:
+        if config.type == QUEUE:
+            parts.append(config)
+            continue
+        if config.capacity < count:
+            raise ConfigError(
+                f"replay buffer {config.type} has capacity {config.capacity}, expected at least "
+                f"{count}: each of the {count} games has its own part of it. Raise its capacity in "
+                "--replay_parameters."
+            )
+        parts += [
+            replace(
+                config,
+                capacity=capacity,
+                sample_ratio=config.sample_ratio * share,
+                score_period=config.score_period * count,
+                task=task,
+            )
+            for task, (capacity, share) in enumerate(
+                zip(_divide(config.capacity, shares), shares, strict=True)
+            )
+        ]
+    return tuple(parts)
+
+
 def normal_form(configs: Sequence[BufferConfig]) -> list[dict[str, Any]]:
     """Return the configs as plain JSON types, with every key that matters; parses to the same."""
     return [
@@ -119,7 +182,7 @@ def make_buffers(configs: Sequence[BufferConfig], fill_in_factor: float) -> list
     """Build the buffers, in order.
 
     Args:
-      configs: from `parse_replay_parameters`.
+      configs: from `parse_replay_parameters` or `split_by_task`.
       fill_in_factor: part of its capacity that a buffer must hold before anything is drawn from it
         (a queue: one unroll).
     """
@@ -131,14 +194,28 @@ def make_buffers(configs: Sequence[BufferConfig], fill_in_factor: float) -> list
 
 
 def buffer_names(configs: Sequence[BufferConfig]) -> list[str]:
-    """Return the names of the buffers, in order: the type, numbered from the second of its kind."""
-    seen: Counter[str] = Counter()
+    """Return the names of the buffers, in order.
+
+    The type, numbered from the second of its kind; after it the game, if it is for one alone.
+    """
+    seen: Counter[tuple[str, int | None]] = Counter()
     names = []
     for config in configs:
-        seen[config.type] += 1
-        count = seen[config.type]
-        names.append(config.type if count == 1 else f"{config.type}_{count}")
+        seen[config.type, config.task] += 1
+        count = seen[config.type, config.task]
+        kind = config.type if count == 1 else f"{config.type}_{count}"
+        names.append(kind if config.task is None else f"{kind}_{config.task}")
     return names
+
+
+def _divide(whole: int, shares: Sequence[Fraction]) -> list[int]:
+    """Return whole numbers >= 1 of sum `whole`, nearly in proportion to the shares (of sum 1)."""
+    parts = Quotas(shares, whole).next()
+    for place, part in enumerate(parts):
+        if not part:
+            parts[parts.index(max(parts))] -= 1
+            parts[place] = 1
+    return parts
 
 
 def _literal(text: str) -> Any:
@@ -243,4 +320,5 @@ def _make_buffer(name: str, config: BufferConfig, fill_in_factor: float) -> Buff
         # Exact, because ceil() would make 8 of 0.2 * 35 = 7.000000000000001.
         min_size=max(1, ceil(Fraction(str(fill_in_factor)) * config.capacity)),
         score_stride=config.score_stride,
+        task=config.task,
     )

@@ -1,8 +1,9 @@
 """The replay manager: the only lock of this package, and the only place where anybody waits.
 
 Unrolls come in by `insert` (the ingest thread), batches of draws go out by `sample` (the cache
-threads). Each unroll goes into every buffer; each batch has its quota from every buffer. Who has to
-wait for whom is decided in replay/mixing.py, which also states the liveness rule.
+threads). Each unroll goes into every buffer that takes its game; each batch has its quota from
+every buffer. Who has to wait for whom is decided in replay/mixing.py, which also states the
+liveness rule.
 
 Expensive work happens outside the lock: encoding before it, scoring and decoding after it. Items
 are immutable, so one that is evicted meanwhile is still good to learn from.
@@ -95,7 +96,7 @@ class ReplayManager:
         self._online_draws = 0
 
     def insert(self, record: Record, update: int, timeout_s: float) -> bool:
-        """Copy an unroll into every buffer.
+        """Copy an unroll into every buffer that takes its game.
 
         Args:
           record: [nbytes] uint8, of the manager's schema. Only read, and not kept.
@@ -107,9 +108,11 @@ class ReplayManager:
 
         Raises:
           Closed: if the manager is or gets closed.
+          ValueError: if it is of a game that the buffers are not for.
         """
-        version, worker_id, env_id = (
-            int(self._schema.view(record, name)) for name in ("version", "worker_id", "env_id")
+        version, worker_id, env_id, task = (
+            int(self._schema.view(record, name))
+            for name in ("version", "worker_id", "env_id", "task_id")
         )
         payload = self._codec.encode(record)
         deadline = time.monotonic() + timeout_s
@@ -122,7 +125,7 @@ class ReplayManager:
             item = Item(self._next_id, payload, self._codec, version, update)
             self._next_id += 1
             self._update = max(self._update, update)
-            self._mixer.put(item, (worker_id, env_id))
+            self._mixer.put(item, (worker_id, env_id), task)
             self._inserted.notify_all()
             return True
 
@@ -249,11 +252,11 @@ class ReplayManager:
             raise CheckpointError(
                 f"replay state has format {state['format']} and buffers {list(state['buffers'])}, "
                 f"expected format {STATE_FORMAT} and buffers {names}. "
-                "Give the --replay_parameters that the checkpoint was made with."
+                "Give the --replay_parameters and the games that the checkpoint was made with."
             )
         with self._lock:
             if state["contents"] is not None:
-                self._mixer.load_contents(state["contents"], self._schema.nbytes)
+                self._mixer.load_contents(state["contents"], self._schema)
             self._mixer.load_state_dict(state["mixer"])
             for name in COUNTERS:
                 setattr(self, f"_{name}", int(state["counters"][name]))

@@ -1,5 +1,7 @@
 """How one stream of unrolls becomes batches with a share from every buffer, and who has to wait.
 
+The stream may be of several games: some buffers (`Buffer.task`) then take the unrolls of one only.
+
 No threads here: `replay/manager.py` adds the lock and the waiting. Next to read: that.
 """
 
@@ -15,6 +17,7 @@ import numpy as np
 
 from core.errors import ConfigError
 from core.rng import generator_state, restore_generator
+from core.unroll import UnrollSchema
 from replay.buffer import Buffer, Proposal
 from replay.item import Item
 from replay.pace import Pace
@@ -24,11 +27,13 @@ from replay.snapshot import pack_items, unpack_items
 
 DISCARDING_STRATEGIES = ("block", "keep_latest", "keep_oldest", "alternating")
 
-MAX_QUERIES = 32  # newest unrolls to which attentive sampling compares
+MAX_QUERIES = 32  # newest unrolls to which attentive sampling compares, all games together
+
+Origin = tuple[int, int]  # an environment: (worker, env)
 
 
 class Mixer:
-    """Puts each item into every buffer and takes batches out. Not thread-safe: the manager locks.
+    """Puts items into their buffers and takes batches out. Not thread-safe: the manager locks.
 
     The liveness rule: an insert has to wait only while a batch can be got on with. Whenever a batch
     lacks what only an insert can bring, a full queue drops its oldest item instead. Without this, a
@@ -36,6 +41,12 @@ class Mixer:
     full, so nothing is inserted, so the other buffer never fills, so nothing drains the queue.
 
     A queue may be smaller than its quota: its items are then collected as they come.
+
+    With several games nothing is drawn until the part of every game has filled up; until then no
+    insert waits, so the games that fill slowly are waited for by the learner alone. From then on a
+    game that sends little or nothing holds up nobody: a buffer never falls below its fill again, so
+    it gives its share of each batch from what it has, and queue and pace count the unrolls of all
+    games alike.
     """
 
     def __init__(
@@ -70,7 +81,6 @@ class Mixer:
                 "the amount of new experience. Add a queue, or give max_draws_per_unroll."
             )
         self.buffers = tuple(buffers)
-        self.needs_queries = any(buffer.sampler.needs_queries for buffer in buffers)
         self._strategy = discarding_strategy
         self._rng = rng
         self._quotas = Quotas(ratios, batch_size)
@@ -78,7 +88,11 @@ class Mixer:
             None if max_draws_per_unroll is None else Pace(max_draws_per_unroll, batch_size)
         )
         self._drop_newest_next = False  # whose turn it is in "alternating"
-        self._newest: OrderedDict[tuple[int, int], Item] = OrderedDict()  # by environment
+        self._tasks = {buffer.task for buffer in buffers if buffer.task is not None}
+        # For each task that attentive buffers are for (None: all), by environment.
+        self._newest: dict[int | None, OrderedDict[Origin, Item]] = {
+            buffer.task: OrderedDict() for buffer in buffers if buffer.sampler.needs_queries
+        }
         self._collected: list[deque[Item]] = [deque() for _ in buffers]  # of queues only
         self.wanted = self._quotas.next()  # draws per buffer of the batch being collected
 
@@ -120,7 +134,8 @@ class Mixer:
             else:
                 here, enough = len(buffer), buffer.min_size
             if here < enough:
-                parts.append(f"{buffer.name} has {here} of {enough} unrolls")
+                of_game = "" if buffer.task is None else f" of game {buffer.task}"
+                parts.append(f"{buffer.name} has {here} of {enough} unrolls{of_game}")
         if not parts and self._pace is not None and not self._pace.allows_batch():
             parts.append(f"at most {self._pace.draws_per_unroll:g} draws per unroll are allowed")
         return ", ".join(parts)
@@ -136,22 +151,42 @@ class Mixer:
 
     # --- in ---------------------------------------------------------------------------------------
 
-    def put(self, item: Item, origin: tuple[int, int]) -> None:
-        """Put an item into every buffer; `origin` names its environment: (worker, env)."""
+    def put(self, item: Item, origin: Origin, task: int) -> None:
+        """Put an item into every buffer that takes unrolls of its task.
+
+        Args:
+          item: new to all buffers.
+          origin: its environment.
+          task: its game.
+
+        Raises:
+          ValueError: if the buffers are for other games. Nothing has changed then.
+        """
+        if self._tasks and task not in self._tasks:
+            raise ValueError(
+                f"an unroll of game {task} came from worker {origin[0]}, env {origin[1]}; "
+                f"the replay buffers are for the games {sorted(self._tasks)}."
+            )
         if self._pace is not None and self._is_warm():
             self._pace.unrolls += 1
         for buffer in self.buffers:
+            if buffer.task not in (None, task):
+                continue
             if not buffer.can_insert():
                 if self._newcomer_goes():
                     buffer.skip()
                     continue
                 buffer.make_room()
             buffer.insert(item, self._rng)
-        if self.needs_queries:
-            self._newest[origin] = item
-            self._newest.move_to_end(origin)
-            if len(self._newest) > MAX_QUERIES:
-                self._newest.popitem(last=False)
+        self._keep_as_newest(item, origin, task)
+
+    def _keep_as_newest(self, item: Item, origin: Origin, task: int) -> None:
+        for of_task, newest in self._newest.items():
+            if of_task in (None, task):
+                newest[origin] = item
+                newest.move_to_end(origin)
+                if len(newest) > max(1, MAX_QUERIES // len(self._newest)):
+                    newest.popitem(last=False)
 
     def _newcomer_goes(self) -> bool:
         if self._strategy == "alternating":
@@ -189,7 +224,10 @@ class Mixer:
         return Claim(
             proposals,
             [buffer.propose_examination(self._rng) for buffer in self.buffers],
-            list(self._newest.values()),
+            [
+                list(self._newest[buffer.task].values()) if buffer.sampler.needs_queries else []
+                for buffer in self.buffers
+            ],
         )
 
     # --- checkpoints ------------------------------------------------------------------------------
@@ -214,7 +252,8 @@ class Mixer:
     def items(self) -> dict[int, Item]:
         """Return id -> item of all that is held anywhere, each once."""
         held = [buffer.items for buffer in self.buffers]
-        every = chain(*held, *self._collected, self._newest.values())
+        newest = [of_task.values() for of_task in self._newest.values()]
+        every = chain(*held, *self._collected, *newest)
         return {item.id: item for item in every}
 
     def contents(self, record_nbytes: int) -> dict[str, Any]:
@@ -223,18 +262,31 @@ class Mixer:
             "items": pack_items(self.items().values(), record_nbytes),
             "buffers": [buffer.state_dict() for buffer in self.buffers],
             "collected": [[item.id for item in items] for items in self._collected],
-            "newest": [[*origin, item.id] for origin, item in self._newest.items()],
+            "newest": [
+                [*origin, item.id]
+                for newest in self._newest.values()
+                for origin, item in newest.items()
+            ],
             "pace": [0, 0] if self._pace is None else [self._pace.unrolls, self._pace.draws],
         }
 
-    def load_contents(self, contents: Mapping[str, Any], record_nbytes: int) -> None:
-        """Take over items from `contents`."""
-        items = unpack_items(contents["items"], record_nbytes)
+    def load_contents(self, contents: Mapping[str, Any], schema: UnrollSchema) -> None:
+        """Take over items from `contents`.
+
+        Raises:
+          CheckpointError: if they are of another schema or do not fit. Nothing has changed then.
+        """
+        items = unpack_items(contents["items"], schema.nbytes)
+        for buffer, state in zip(self.buffers, contents["buffers"], strict=True):
+            buffer.check_room_for(state)
         for buffer, state in zip(self.buffers, contents["buffers"], strict=True):
             buffer.load_state_dict(state, items)
         self._collected = [deque(items[int(i)] for i in ids) for ids in contents["collected"]]
-        self._newest = OrderedDict(
-            ((int(worker), int(env)), items[int(i)]) for worker, env, i in contents["newest"]
-        )
+        for newest in self._newest.values():
+            newest.clear()
+        for worker, env, i in contents["newest"]:
+            item = items[int(i)]
+            task = int(schema.view(item.record(), "task_id"))
+            self._keep_as_newest(item, (int(worker), int(env)), task)
         if self._pace is not None:
             self._pace.unrolls, self._pace.draws = (int(n) for n in contents["pace"])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,26 @@ class Evaluation:
 
     features: Floats  # [n, R, F] float32
     params: Floats  # [n, R, A] float32, logits
+    queries: Floats | None = None  # [Q, F] float32, features of the queries, if there were any
+
+
+class Evaluate(Protocol):
+    """Evaluates stored unrolls under the present weights, the same ones for all of a call.
+
+    Called without any lock, maybe by several cache threads at once.
+    """
+
+    def __call__(
+        self, records: Sequence[Record], rows: Rows, queries: Sequence[Record] = ()
+    ) -> Evaluation:
+        """Return what the model says of some rows.
+
+        Args:
+          records: n records, of which all of `rows` are wanted.
+          rows: [R] ascending.
+          queries: Q records, of which only the features of the last of `rows` are wanted.
+        """
+        ...
 
 
 @dataclass(frozen=True)
@@ -32,9 +52,7 @@ class SampleContext:
 
     update: int  # updates done
     progress: float  # share of training done, 0 to 1
-    # (records, rows) -> their evaluation under the present weights. Called without any lock, maybe
-    # by several cache threads at once. None if no buffer scores its candidates.
-    evaluate: Callable[[list[Record], Rows], Evaluation] | None = None
+    evaluate: Evaluate | None = None  # None if no buffer scores its candidates
 
 
 class RecordReader:
@@ -54,7 +72,7 @@ class RecordReader:
 
 def scored_rows(unroll_length: int, stride: int) -> Rows:
     """Return the rows to score: each stride-th, counted back from the last, ascending."""
-    return np.arange(unroll_length - 1, -1, -stride)[::-1]
+    return np.arange((unroll_length - 1) % stride, unroll_length, stride)
 
 
 @dataclass(frozen=True)
@@ -63,7 +81,15 @@ class Claim:
 
     proposals: list[Proposal]
     examinations: list[list[Item]]  # items whose drift a remover wants measured; mostly none
-    newest: list[Item]  # newest unroll of each environment
+    newest: list[list[Item]]  # newest unroll of each environment that feeds it, if it has queries
+
+
+@dataclass(frozen=True)
+class Job:
+    """Items to be scored together."""
+
+    items: Sequence[Item]
+    newest: Sequence[Item] = ()  # the last row of each is a query
 
 
 @dataclass(frozen=True)
@@ -85,11 +111,13 @@ def choose(
 
     Needs no lock: it reads nothing but the claim.
     """
-    jobs = [proposal.items if proposal.leaves_a_choice else [] for proposal in claim.proposals]
-    asks = any(job and b.sampler.needs_queries for job, b in zip(jobs, buffers, strict=True))
+    proposed = zip(claim.proposals, claim.newest, strict=True)
+    jobs = [
+        Job(proposal.items, newest) if proposal.leaves_a_choice else Job([])
+        for proposal, newest in proposed
+    ]
     evidence = gather_evidence(
-        [*jobs, *claim.examinations],
-        claim.newest if asks else [],
+        [*jobs, *(Job(items) for items in claim.examinations)],
         context,
         schema,
         common_stride(buffers),
@@ -120,27 +148,25 @@ def common_stride(buffers: Sequence[Buffer]) -> int:
 
 
 def gather_evidence(
-    jobs: Sequence[Sequence[Item]],
-    newest: Sequence[Item],
+    jobs: Sequence[Job],
     context: SampleContext,
     schema: UnrollSchema,
     stride: int,
     read: RecordReader,
 ) -> list[Evidence | None]:
-    """Return the evidence about each job's items; None for an empty job.
+    """Return the evidence about each job's items; None for a job without items.
 
-    The items of all jobs are evaluated in one call, an item that is in several of them once. The
-    queries, if any, are a second call on a single row each. No jobs, no call.
+    Everything is evaluated in one call: an item that is in several jobs once, and of the newest
+    unrolls that are no items as well, the last row alone. No items, no call.
 
     Args:
-      jobs: lists of items to be scored.
-      newest: items whose last row is a query; empty if no job needs queries.
+      jobs: what is to be scored; judged apart from each other, so each sees its own queries only.
       context: holds the function that evaluates.
       schema: of the records.
       stride: score each stride-th row.
       read: decodes items.
     """
-    items = {item.id: item for job in jobs for item in job}
+    items = {item.id: item for job in jobs for item in job.items}
     if not items:
         return [None] * len(jobs)
     if context.evaluate is None:
@@ -149,14 +175,14 @@ def gather_evidence(
         )
     rows = scored_rows(schema.unroll_length, stride)
     records = [read(item) for item in items.values()]
-    now = _checked(context.evaluate(records, rows), len(records), len(rows))
-    queries = None
-    if newest:
-        last_row = rows[-1:]
-        states = _checked(
-            context.evaluate([read(item) for item in newest], last_row), len(newest), 1
-        )
-        queries = states.features[:, 0]
+    newest = {item.id: item for job in jobs for item in job.newest if item.id not in items}
+    now = context.evaluate(records, rows, [read(item) for item in newest.values()])
+    _check(now, len(records), len(rows), len(newest))
+    place = {item_id: index for index, item_id in enumerate(items)}
+    # The last scored row is the last row, so a newest unroll that is also an item has its query.
+    present = {item_id: now.features[index, -1] for item_id, index in place.items()}
+    if now.queries is not None:
+        present |= zip(newest, now.queries, strict=True)
 
     def stored(name: str) -> Floats:
         views = [schema.view(record, name)[rows] for record in records]
@@ -164,22 +190,21 @@ def gather_evidence(
 
     features_then = stored("features") if schema.feature_count else None
     params_then = stored("behaviour_params")
-    place = {item_id: index for index, item_id in enumerate(items)}
 
-    def about(job: Sequence[Item]) -> Evidence:
-        of_job = [place[item.id] for item in job]
+    def about(job: Job) -> Evidence:
+        of_job = [place[item.id] for item in job.items]
         return Evidence(
             features_now=now.features[of_job],
             params_now=now.params[of_job],
             features_then=None if features_then is None else features_then[of_job],
             params_then=params_then[of_job],
-            queries=queries,
+            queries=np.stack([present[i.id] for i in job.newest]) if job.newest else None,
         )
 
-    return [about(job) if job else None for job in jobs]
+    return [about(job) if job.items else None for job in jobs]
 
 
-def _checked(evaluation: Evaluation, count: int, rows: int) -> Evaluation:
+def _check(evaluation: Evaluation, count: int, rows: int, queries: int) -> None:
     for name in ("features", "params"):
         got = getattr(evaluation, name).shape
         if got[:2] != (count, rows) or len(got) != 3:
@@ -187,4 +212,9 @@ def _checked(evaluation: Evaluation, count: int, rows: int) -> Evaluation:
                 f"SampleContext.evaluate returned {name} of shape {got}, "
                 f"expected ({count}, {rows}, ...) = [records, rows, width]."
             )
-    return evaluation
+    answered = 0 if evaluation.queries is None else len(evaluation.queries)
+    if answered != queries:
+        raise ShapeError(
+            f"SampleContext.evaluate returned the features of {answered} queries, "
+            f"expected {queries}."
+        )

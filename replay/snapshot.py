@@ -38,7 +38,8 @@ def unpack_items(state: Mapping[str, Any], record_nbytes: int) -> dict[int, Item
     if state["record_nbytes"] != record_nbytes:
         raise CheckpointError(
             f"stored unrolls have {state['record_nbytes']} bytes, this run's have {record_nbytes}: "
-            "another environment, unroll length or network. Resume without replay contents."
+            "another environment, unroll length or network, or a checkpoint from before unrolls "
+            "held the last action and reward. Go on without replay contents (--load_replay=False)."
         )
     codecs = {name: make_codec(name) for name in set(state["codecs"])}
     columns = zip(

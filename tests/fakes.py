@@ -56,6 +56,14 @@ class CountingEnv(gymnasium.Env):
         return np.array([self.seed % 2**16, self.seed // 2**16, self.t, action], np.float32)
 
 
+class OwingEnv(CountingEnv):
+    """The same game, but every step costs what it pays there: a second one, told by rewards."""
+
+    def step(self, action):
+        observation, reward, terminated, truncated, info = super().step(action)
+        return observation, -reward, terminated, truncated, info
+
+
 class ChainEnv(gymnasium.Env):
     """A corridor of `length` cells: going right (action 1) to its end pays 1 and terminates.
 
@@ -119,7 +127,12 @@ class InfiniteEnv(gymnasium.Env):
 
 def register_fakes():
     """Make the fakes known to Gymnasium as tests/Counting-v0 and Counting-v0, and so on."""
-    fakes = {"Counting-v0": CountingEnv, "Chain-v0": ChainEnv, "Infinite-v0": InfiniteEnv}
+    fakes = {
+        "Counting-v0": CountingEnv,
+        "Owing-v0": OwingEnv,
+        "Chain-v0": ChainEnv,
+        "Infinite-v0": InfiniteEnv,
+    }
     for name, cls in fakes.items():
         for env_id in (name, f"tests/{name}"):
             if env_id not in gymnasium.registry:

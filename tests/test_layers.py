@@ -13,7 +13,7 @@ THIRD_PARTY = {
     "replay": {"numpy", "lz4"},
     "transport": {"numpy"},
     "wrappers": {"numpy", "gymnasium", "ale_py", "cv2"},
-    "metrics": {"numpy", "rich", "matplotlib", "torch", "tensorboard", "psutil"},
+    "metrics": {"numpy", "rich", "matplotlib", "torch", "tensorboard", "psutil", "imageio"},
 }
 # Flags are read where a run is put together; all below takes plain arguments.
 READERS_OF_FLAGS = {

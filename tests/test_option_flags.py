@@ -100,6 +100,54 @@ def test_what_belongs_to_one_invocation_never_comes_from_a_checkpoint():
     assert flags.op_mode == "train_w_load"
 
 
+START = ("--load_model_url=somewhere",)
+
+
+def test_a_run_that_starts_from_weights_takes_their_flags_but_not_the_seed():
+    stored = {"lr": 0.3, "seed": 5, "env": "six", "env_shares": [1, 2, 3, 4, 5, 6]}
+    flags = resolve(*START, "--gamma=0.5", checkpoint=stored)
+    assert (flags.op_mode, flags.lr, flags.gamma, flags.seed) == ("train", 0.3, 0.5, None)
+    assert flags.env.count(",") == 5
+    assert flags.env_shares == (1, 2, 3, 4, 5, 6)
+
+
+@pytest.mark.parametrize("mode", [START, RESUME, ("--op_mode=test", *START)])
+def test_shares_of_other_games_are_not_taken_along(mode):
+    stored = {"env": "PongNoFrameskip-v4,BreakoutNoFrameskip-v4", "env_shares": [2, 1]}
+    assert resolve(*mode, checkpoint=stored).env_shares == (2, 1)
+    assert resolve(*mode, "--env=PongNoFrameskip-v4", checkpoint=stored).env_shares == ()
+
+
+def test_several_games_are_a_family_of_their_own_and_learn_from_raw_rewards():
+    families = []
+
+    def family_of(env):
+        families.append(env)
+        return "several-games"
+
+    flags = parse(["--env=three"], None, family_of)
+    assert families == [flags.env]
+    assert flags.env.startswith("AirRaidNoFrameskip-v4,CarnivalNoFrameskip-v4,")
+    assert flags.clip_rewards is False
+    assert flags.use_popart is True
+    assert parse(["--env=three", "--clip_rewards=True"], None, family_of).clip_rewards is True
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        (["--env=A,,B"], "--env=A,,B: .*single commas"),
+        (["--env=A,A"], "names A more than once"),
+        (["--env=A,B", "--env_shares=1,2,3"], "3 numbers and --env 2 games"),
+        (["--env=A,B", "--env_shares=1,0"], "--env_shares=0: .*greater than 0"),
+        (["--popart_sigma_min=2", "--popart_sigma_max=1"], "--popart_sigma_min=2.0 must be below"),
+    ],
+)
+def test_wrong_lists_of_games_and_bounds_are_refused(said, message):
+    with pytest.raises(ConfigError, match=message):
+        resolve(*said)
+
+
 def test_a_new_run_reads_no_checkpoint():
     def refuse(url):
         raise AssertionError("a new run has no checkpoint")

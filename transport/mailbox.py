@@ -4,9 +4,9 @@ Observations and answers lie in shared memory; only one byte travels, to wake wh
 worker asks for one group of its environments at a time, so that it can step the others meanwhile:
 
     worker                                      server
-    box.post(0, stacks)        -- doorbell -->  doorbell.wait(timeout_s)
+    box.post(0, stacks, ...)   -- doorbell -->  doorbell.wait(timeout_s)
     ... steps group 1 ...                       box.asked() -> [0]; letter = box.letter(0)
-                                                ... reads letter.stacks, writes the rest ...
+                                                ... reads the question, writes the answer ...
     box.wait(0, timeout_s)     <--- bell -----  box.answer(0)
     letter = box.letter(0)
 
@@ -100,12 +100,19 @@ class Turn(IntEnum):
 class Letter:
     """Views of what lies in the shared memory for a group of n environments."""
 
-    stacks: np.ndarray  # [n, S, *frame_shape] uint8 or float32, the question
+    # The question, as `Observation` of agent/acting.py.
+    stacks: np.ndarray  # [n, S, *frame_shape] uint8 or float32
+    first: np.ndarray  # [n] bool
+    last_action: np.ndarray  # [n] int64
+    last_reward: np.ndarray  # [n] float32
+    task_id: np.ndarray  # [n] int64
+    # The answer.
     action: np.ndarray  # [n] int64
     params: np.ndarray  # [n, A] float32, logits
     value: np.ndarray  # [n] float32, unnormalised
     version: np.ndarray  # [1] int64, learner updates in the weights that acted
     features: np.ndarray | None  # [n, F] float16, if unrolls carry features
+    state: np.ndarray | None  # [n, state_count] float32, memory before it acted, if it has one
 
 
 class Mailbox:
@@ -116,7 +123,12 @@ class Mailbox:
     """
 
     def __init__(
-        self, env_spec: EnvSpec, group_sizes: Sequence[int], feature_count: int, doorbell: Bell
+        self,
+        env_spec: EnvSpec,
+        group_sizes: Sequence[int],
+        feature_count: int,
+        doorbell: Bell,
+        state_count: int = 0,
     ) -> None:
         """Allocate the memory; every group is the worker's turn.
 
@@ -125,10 +137,12 @@ class Mailbox:
           group_sizes: environments of each group.
           feature_count: F, or 0 to leave features out.
           doorbell: of the server; all workers ring the same one.
+          state_count: numbers in the model's memory, or 0 if it has none.
         """
         self.group_sizes = tuple(group_sizes)
         self._env_spec = env_spec
         self._feature_count = feature_count
+        self._state_count = state_count
         self._doorbell = doorbell
         self._bell = Bell()
         sizes = [self._layout(count)[1] for count in self.group_sizes]
@@ -147,6 +161,10 @@ class Mailbox:
         spec = self._env_spec
         table: list[tuple[str, tuple[int, ...], str]] = [
             ("stacks", (count, spec.frames_stacked, *spec.frame_shape), spec.frame_dtype),
+            ("first", (count,), "bool"),
+            ("last_action", (count,), "int64"),
+            ("last_reward", (count,), "float32"),
+            ("task_id", (count,), "int64"),
             ("action", (count,), "int64"),
             ("params", (count, spec.action_count), "float32"),
             ("value", (count,), "float32"),
@@ -154,6 +172,8 @@ class Mailbox:
         ]
         if self._feature_count:
             table.append(("features", (count, self._feature_count), "float16"))
+        if self._state_count:
+            table.append(("state", (count, self._state_count), "float32"))
         fields, offset = [], 0
         for name, shape, dtype in table:
             fields.append((name, shape, dtype, offset))
@@ -166,7 +186,7 @@ class Mailbox:
         self._turns = memory[: self._turns_nbytes : ALIGNMENT_BYTES]
         self._letters = []
         for start, count in zip(self._starts, self.group_sizes, strict=False):
-            views: dict[str, np.ndarray | None] = {"features": None}
+            views: dict[str, np.ndarray | None] = {"features": None, "state": None}
             for name, shape, dtype, offset in self._layout(count)[0]:
                 nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
                 flat = memory[start + offset : start + offset + nbytes]
@@ -183,21 +203,42 @@ class Mailbox:
 
     # Moves of the worker.
 
-    def post(self, group: int, stacks: np.ndarray) -> None:
-        """Ask for the actions of a group: copy its observations, and WORKER -> SERVER.
+    def post(
+        self,
+        group: int,
+        stacks: np.ndarray,
+        first: np.ndarray,
+        last_action: np.ndarray,
+        last_reward: np.ndarray,
+        task_id: np.ndarray,
+    ) -> None:
+        """Ask for the actions of a group: copy what it shows, and WORKER -> SERVER.
 
         Args:
-          group: index into `group_sizes`.
-          stacks: [n, S, *frame_shape]; the caller may reuse it at once.
+          group: index into `group_sizes`; n environments.
+          stacks: [n, S, *frame_shape]; the caller may reuse this array and the others at once.
+          first: [n] bool.
+          last_action: [n] int64.
+          last_reward: [n] float32.
+          task_id: [n] int64.
         """
         letter = self._letters[group]
-        if stacks.shape != letter.stacks.shape:
-            raise ShapeError(
-                f"stacks has shape {stacks.shape}, expected {letter.stacks.shape}: group {group} "
-                "of this mailbox was made for other environments."
-            )
+        question = (
+            ("stacks", stacks, letter.stacks),
+            ("first", first, letter.first),
+            ("last_action", last_action, letter.last_action),
+            ("last_reward", last_reward, letter.last_reward),
+            ("task_id", task_id, letter.task_id),
+        )
+        for name, given, place in question:
+            if given.shape != place.shape:
+                raise ShapeError(
+                    f"{name} has shape {given.shape}, expected {place.shape}: group {group} "
+                    "of this mailbox was made for other environments."
+                )
         self._expect(group, Turn.WORKER)
-        letter.stacks[...] = stacks
+        for _, given, place in question:
+            place[...] = given
         self._give(group, Turn.SERVER)
         self._doorbell.ring()
 

@@ -37,6 +37,7 @@ class AleVector:
         rom_name: str,
         seeds: Sequence[int],
         threads: int = 1,
+        action_numbers: Sequence[int] | None = None,
     ) -> None:
         """Make one emulator per seed.
 
@@ -46,11 +47,14 @@ class AleVector:
           rom_name: name of the ROM as ale-py spells it, e.g. "space_invaders".
           seeds: E root seeds.
           threads: that step the games; 1 for workers, which are one to a core.
+          action_numbers: what each action of `spec` is called in the emulator's action set; None:
+            the same.
         """
         self.spec = spec
         self.num_envs = len(seeds)
         self._episodic_life = config.episodic_life
         self._has_rgb = not config.grayscale
+        self._numbers = None if action_numbers is None else np.array(action_numbers)
         # 31 bits, and never 0 or -1, which some versions of the emulator take as "by the clock".
         self._seeds = np.array([child_seed(seed, "ale") % (2**31 - 1) + 1 for seed in seeds])
         self._env = AtariVectorEnv(
@@ -87,7 +91,8 @@ class AleVector:
     def step(self, actions: np.ndarray) -> StepResult:
         """Do `actions` ([E] int64), one in each game."""
         check_actions(actions, self.num_envs, self.spec.action_count)
-        stacks, points, game_over, truncated, info = self._env.step(actions)
+        numbers = actions if self._numbers is None else self._numbers[actions]
+        stacks, points, game_over, truncated, info = self._env.step(numbers)
         first, lives = self._over, info["lives"]
         self._steps += 1
         self._returns += points

@@ -13,6 +13,7 @@ Next to read: wrappers/ale_vector.py, the fast twin.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import ale_py
@@ -59,6 +60,23 @@ def action_meanings(env: Env) -> list[str]:
     """Return the names of the game's actions, e.g. ["NOOP", "FIRE", "RIGHT", "LEFT"]."""
     meanings: list[str] = env.unwrapped.get_action_meanings()  # type: ignore[attr-defined]
     return meanings
+
+
+class RenumberActions(gymnasium.ActionWrapper):
+    """Let the agent use numbers of its own for some of the game's actions.
+
+    Where one agent plays several games, a number must mean the same direction in all of them.
+    """
+
+    def __init__(self, env: Env, numbers: Sequence[int]) -> None:
+        """Do the game's action `numbers[n]` when the agent asks for `n`."""
+        super().__init__(env)
+        self._numbers = [int(number) for number in numbers]
+        self.action_space = gymnasium.spaces.Discrete(len(self._numbers))
+
+    def action(self, action: int) -> int:
+        """Return the number of an action in the game."""
+        return self._numbers[action]
 
 
 class FireAtStart(gymnasium.Wrapper):

@@ -5,7 +5,7 @@ Next to read: wrappers/vector.py, the interface that environments are stepped th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from core.errors import ConfigError
 
@@ -20,7 +20,8 @@ class EnvConfig:
     Only `env_id` and `backend` matter outside Atari; other environments are taken as they are.
     """
 
-    env_id: str  # PongNoFrameskip-v4 | ALE/Pong-v5 | CartPole-v1 | module:MyEnv-v0
+    # PongNoFrameskip-v4 | ALE/Pong-v5 | CartPole-v1 | module:MyEnv-v0, or several with commas
+    env_id: str
     action_repeat: int = 4  # simulator frames per agent step
     frames_stacked: int = 4  # frames per observation
     noop_max: int = 30  # a game starts after 0 .. noop_max - 1 frames of doing nothing
@@ -31,6 +32,9 @@ class EnvConfig:
     # Per frame. None is what the id stands for: 0 for NoFrameskip-v4, 0.25 for v5.
     sticky_action_probability: float | None = None
     full_action_space: bool = False  # all 18 joystick actions, not only those the game uses
+    # Names of the actions that the agent chooses from, e.g. ("NOOP", "UP"). Empty: those that the
+    # games use (all 18 with full_action_space).
+    actions: tuple[str, ...] = ()
     fire_reset: bool = True  # press FIRE once when a game starts, if the game has that button
     max_episode_frames: int = MAX_EPISODE_FRAMES  # then the game is truncated
     backend: str = "auto"  # auto | ale_vector | gymnasium
@@ -47,7 +51,14 @@ class EnvConfig:
             raise ConfigError(
                 f"sticky_action_probability is {sticky}, expected 0 (off) or more and less than 1."
             )
+        if len(set(self.actions)) < len(self.actions):
+            raise ConfigError(f"actions is {', '.join(self.actions)}, expected each name once.")
         if self.backend not in BACKENDS:
             raise ConfigError(
                 f"backend is {self.backend!r}, expected one of {', '.join(BACKENDS)}."
             )
+
+    @property
+    def games(self) -> tuple[EnvConfig, ...]:
+        """One config per game, in the order of the task numbers."""
+        return tuple(replace(self, env_id=env_id) for env_id in self.env_id.split(","))

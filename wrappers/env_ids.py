@@ -87,6 +87,18 @@ def with_sticky_actions(config: EnvConfig) -> EnvConfig:
     return replace(config, sticky_action_probability=float(kwargs["repeat_action_probability"]))
 
 
+def all_atari_ids() -> list[str]:
+    """Return every NoFrameskip-v4 game whose ROM ale-py has, in alphabetical order."""
+    available = set(roms.get_all_rom_ids())
+    return sorted(
+        env_id
+        for env_id, entry in gymnasium.registry.items()
+        if entry.entry_point == ATARI_ENTRY_POINT
+        and env_id.endswith("NoFrameskip-v4")
+        and entry.kwargs["game"] in available
+    )
+
+
 def _nearest_ids(name: str, count: int = 4) -> list[str]:
     """Return up to `count` usable ids that look like `name`, best first; case does not matter."""
     usable = {

@@ -135,7 +135,7 @@ class GymVector:
           CheckpointError: if the state belongs to other environments.
         """
         ours = (self.spec.env_id, self.num_envs)
-        saved = (state["env_id"], len(state["seeds"]))
+        saved = (state.get("env_id", "several games"), len(state.get("seeds", ())))
         if saved != ours:
             raise CheckpointError(
                 f"the saved state is of {saved[1]} x {saved[0]}, expected {ours[1]} x {ours[0]}: "

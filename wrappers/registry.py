@@ -2,13 +2,20 @@
 
 Two backends can run Atari. `auto` takes the fast one wherever it can do what is asked, and says
 why where it cannot.
+
+Several games can be played by one agent if they show alike. Its actions are then negotiated: all
+that any of the games uses, in the order of the Arcade Learning Environment, unless
+`EnvConfig.actions` names them. A game that has other actions of its own is run with all 18, of
+which the agent's are a part. What a game does with an action that it has no use for is its own
+affair: most ignore it, or do what the nearest action does.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 import ale_py
@@ -16,10 +23,11 @@ import gymnasium
 
 from core.errors import ConfigError
 from core.spec import EnvSpec
-from wrappers.atari import action_meanings, make_atari_env
+from wrappers.atari import RenumberActions, action_meanings, make_atari_env
 from wrappers.config import EnvConfig
 from wrappers.env_ids import check_env_id, is_atari, rom_name, with_sticky_actions
 from wrappers.gym_vector import GymVector
+from wrappers.task_vector import TaskVector
 from wrappers.vector import EnvVector
 
 __all__ = [
@@ -31,6 +39,12 @@ __all__ = [
     "make_env_spec",
     "make_env_vector",
 ]
+
+
+# Those of a game that is run with all of them, in the order of their numbers.
+ALL_ACTIONS: tuple[str, ...] = tuple(ale_py.Action.__members__)
+# What the games of one run must have in common.
+COMMON_FIELDS = ("frame_shape", "frame_dtype", "frames_stacked", "action_repeat")
 
 
 @dataclass(frozen=True)
@@ -50,8 +64,10 @@ def choose_backend(
       ConfigError: if `config.backend` insists on the fast one and it cannot do what is asked, or
         the id is unknown.
     """
-    check_env_id(config.env_id)
-    obstacle = _obstacle_to_ale_vector(config.env_id, restorable, render_mode)
+    obstacle = None
+    for game in config.games:
+        check_env_id(game.env_id)
+        obstacle = obstacle or _obstacle_to_ale_vector(game.env_id, restorable, render_mode)
     if config.backend == "gymnasium":
         return Backend("gymnasium", "asked for")
     if obstacle is None:
@@ -65,12 +81,25 @@ def choose_backend(
 
 @functools.cache
 def make_env_spec(config: EnvConfig) -> EnvSpec:
-    """Read the spec off a real environment, made for it (once per config) and closed again.
+    """Read the spec off real environments, made for it (once per config) and closed again.
 
     Raises:
-      ConfigError: if the id is unknown, its spaces are not supported, or something that it needs
-        is not installed.
+      ConfigError: if an id is unknown, its spaces are not supported, something that it needs is
+        not installed, or several games do not show alike.
     """
+    own = [_own_spec(replace(game, actions=())) for game in config.games]
+    for other in own[1:]:
+        _check_common(own[0], other)
+    actions = config.actions or _negotiate([spec.action_meanings for spec in own])
+    spec = replace(own[0], env_id=config.env_id, action_meanings=actions)
+    for game in own:
+        _action_numbers(actions, game)  # or ConfigError
+    return spec
+
+
+@functools.cache
+def _own_spec(config: EnvConfig) -> EnvSpec:
+    """Read the spec of one game, with its own actions, off an environment."""
     make_env = _env_maker(config)
     try:
         env = make_env()
@@ -96,6 +125,7 @@ def make_env_vector(
     num_envs: int,
     seeds: Sequence[int],
     *,
+    tasks: Sequence[int] | None = None,
     restorable: bool = False,
     render_mode: str | None = None,
     threads: int = 1,
@@ -106,43 +136,130 @@ def make_env_vector(
       config: what they show.
       num_envs: E.
       seeds: E root seeds; equal seeds give equal games with the same backend.
+      tasks: the number of the game that each of them plays; None: the first one. Neighbours that
+        play the same game are cheapest.
       restorable: make a RestorableEnvVector (with `state_dict`), which needs Gymnasium.
       render_mode: "human" or "rgb_array"; needs Gymnasium.
       threads: that step them, where the backend can.
 
     Raises:
-      ConfigError: if the environment is unknown or not supported, or `seeds` are not E.
+      ConfigError: if the environment is unknown or not supported, `seeds` or `tasks` are not E, or
+        there is no such task.
     """
     if num_envs < 1 or len(seeds) != num_envs:
         raise ConfigError(f"got {len(seeds)} seeds for {num_envs} environments, expected one each.")
+    tasks = [0] * num_envs if tasks is None else list(tasks)
+    games = config.games
+    if len(tasks) != num_envs or not 0 <= min(tasks) <= max(tasks) < len(games):
+        raise ConfigError(
+            f"got tasks {tasks} for {num_envs} environments of {len(games)} games, expected one "
+            f"each, from 0 to {len(games) - 1}."
+        )
     backend = choose_backend(config, restorable=restorable, render_mode=render_mode)
     spec = make_env_spec(config)
-    if backend.name == "ale_vector":
-        from wrappers.ale_vector import AleVector  # needs an ale-py built with it
+    parts: list[EnvVector] = []
+    start = 0
+    for task, run in groupby(tasks):
+        end = start + len(list(run))
+        game, numbers = _runnable(games[task], spec)
+        game_spec, part_seeds = replace(spec, env_id=game.env_id), seeds[start:end]
+        if backend.name == "ale_vector":
+            from wrappers.ale_vector import AleVector  # needs an ale-py built with it
 
-        return AleVector(spec, with_sticky_actions(config), rom_name(config.env_id), seeds, threads)
-    return GymVector(spec, _env_maker(config, render_mode), seeds, restorable=restorable)
+            rom = rom_name(game.env_id)
+            game = with_sticky_actions(game)
+            parts.append(AleVector(game_spec, game, rom, part_seeds, threads, numbers))
+        else:
+            make_env = _env_maker(game, render_mode, numbers)
+            parts.append(GymVector(game_spec, make_env, part_seeds, restorable=restorable))
+        start = end
+    return parts[0] if len(parts) == 1 else TaskVector(spec, parts)
 
 
 def describe(config: EnvConfig, *, restorable: bool = False, render_mode: str | None = None) -> str:
     """Return one line for the run's log that says what the agent will be shown."""
     backend = choose_backend(config, restorable=restorable, render_mode=render_mode)
     end = f"backend {backend.name} ({backend.reason})"
-    if not is_atari(config.env_id):
-        return f"{config.env_id}: as Gymnasium has it, Atari rules do not apply; {end}"
-    config = with_sticky_actions(config)
+    games = config.games
+    title = config.env_id
+    if len(games) > 1:
+        title = f"{len(games)} games ({', '.join(game.env_id for game in games)})"
+    if not all(is_atari(game.env_id) for game in games):
+        return f"{title}: as Gymnasium has it, Atari rules do not apply; {end}"
+    sticky = {with_sticky_actions(game).sticky_action_probability or 0.0 for game in games}
+    if config.full_action_space:
+        actions = "all 18 actions"
+    elif config.actions or len(games) > 1:
+        actions = f"actions {' '.join(make_env_spec(config).action_meanings)}"
+    else:
+        actions = "minimal actions"
     rules = [
         f"{config.width}x{config.height} {'gray' if config.grayscale else 'RGB'}",
         f"{config.frames_stacked} frames stacked",
         f"actions repeated for {config.action_repeat} frames",
-        f"{'all 18' if config.full_action_space else 'minimal'} actions",
-        f"sticky actions {config.sticky_action_probability:g}",
+        actions,
+        f"sticky actions {' or '.join(f'{share:g}' for share in sorted(sticky))}",
         f"starts after 0-{max(0, config.noop_max - 1)} frames" if config.noop_max > 1 else "",
         "FIRE at start" if config.fire_reset else "",
         "lost life ends the episode" if config.episodic_life else "lives ignored",
         f"at most {config.max_episode_frames} frames",
     ]
-    return f"{config.env_id}: {', '.join(rule for rule in rules if rule)}; {end}"
+    return f"{title}: {', '.join(rule for rule in rules if rule)}; {end}"
+
+
+def _check_common(first: EnvSpec, other: EnvSpec) -> None:
+    """Raise ConfigError unless two games show alike."""
+    differences = [
+        f"{name} {getattr(first, name)} and {getattr(other, name)}"
+        for name in COMMON_FIELDS
+        if getattr(first, name) != getattr(other, name)
+    ]
+    if differences:
+        raise ConfigError(
+            f"env names {first.env_id} and {other.env_id}, which differ in "
+            f"{'; '.join(differences)}: expected games that show alike, such as Atari games. "
+            "Train them in separate runs."
+        )
+
+
+def _negotiate(sets: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """Return every action that one of the games has, in the order of their numbers."""
+    if len(set(sets)) == 1:
+        return sets[0]
+    used = {name for names in sets for name in names}
+    return tuple(name for name in ALL_ACTIONS if name in used) if used <= set(ALL_ACTIONS) else ()
+
+
+def _action_numbers(actions: tuple[str, ...], own: EnvSpec) -> tuple[int, ...] | None:
+    """Return the number among all 18 of each of the agent's actions; None: they are the game's own.
+
+    Raises:
+      ConfigError: if they are not actions of the game.
+    """
+    if actions == own.action_meanings:
+        return None
+    wrong = [name for name in actions if name not in ALL_ACTIONS]
+    if not is_atari(own.env_id) or wrong or not actions:
+        raise ConfigError(
+            f"env {own.env_id} has the actions {', '.join(own.action_meanings)} and is to take "
+            f"{', '.join(actions) or 'those of another kind of environment'}: expected "
+            + ("names of Atari actions." if is_atari(own.env_id) else "the same ones.")
+        )
+    return tuple(ALL_ACTIONS.index(name) for name in actions)
+
+
+def _runnable(game: EnvConfig, spec: EnvSpec) -> tuple[EnvConfig, tuple[int, ...] | None]:
+    """Return one game's config as its emulator needs it, and the numbers of the agent's actions.
+
+    Whether FIRE is pressed at the start of a game is decided by its own actions, so that it starts
+    as it does when it is played alone.
+    """
+    own = _own_spec(replace(game, actions=()))
+    numbers = _action_numbers(spec.action_meanings, own)
+    if numbers is None:
+        return game, None
+    fire = game.fire_reset and "FIRE" in own.action_meanings
+    return replace(game, full_action_space=True, fire_reset=fire), numbers
 
 
 def _obstacle_to_ale_vector(env_id: str, restorable: bool, render_mode: str | None) -> str | None:
@@ -158,12 +275,18 @@ def _obstacle_to_ale_vector(env_id: str, restorable: bool, render_mode: str | No
     return None
 
 
-def _env_maker(config: EnvConfig, render_mode: str | None = None) -> Callable[[], gymnasium.Env]:
+def _env_maker(
+    config: EnvConfig,
+    render_mode: str | None = None,
+    action_numbers: Sequence[int] | None = None,
+) -> Callable[[], gymnasium.Env]:
     """Return a function that makes one environment showing single frames."""
     check_env_id(config.env_id)
     if is_atari(config.env_id):
         atari_config = with_sticky_actions(config)
-        return lambda: make_atari_env(atari_config, render_mode)
+        if action_numbers is None:
+            return lambda: make_atari_env(atari_config, render_mode)
+        return lambda: RenumberActions(make_atari_env(atari_config, render_mode), action_numbers)
     # Some environments know no render_mode, so it is only named where it is wanted. Gymnasium's
     # checker would look at each observation; the spaces are checked once, below.
     options: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}

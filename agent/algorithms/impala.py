@@ -2,12 +2,18 @@
 
 One class holds the flow of an update; the formulas are in vtrace.py, losses.py and rewards.py:
 
-    torso over T+1 rows, once -> values -> V-trace -> PopArt moves its statistics and rewrites the
-    value head -> value head again -> losses in normalised units
+    torso over T+1 rows, once -> hidden units, row after row if the model has a memory -> values ->
+    V-trace -> PopArt moves its statistics and rewrites the value head -> value head again -> losses
+    in normalised units
 
 Options: LASER's trust region (drop states whose policy has moved too far), CLEAR's cloning of
 replayed behaviour, PopArt (a property of the model), value rescaling. Sizes: T steps, B unrolls, A
 actions. Next to read: agent/learner.py, which differentiates the loss.
+
+A recurrent model starts each unroll from the state that the actor was in. In a replayed unroll that
+state comes from weights of long ago; with *burn-in* (Kapturowski et al., "Recurrent Experience
+Replay in Distributed Reinforcement Learning", R2D2, 2019, section 3) its first rows only bring the
+state up to date: nothing is learned there, and no gradient flows back into them.
 """
 
 from __future__ import annotations
@@ -54,6 +60,7 @@ class ImpalaConfig:
     value_rescaling: bool = False  # the value head predicts h(V); not together with PopArt
     advantage_normalisation: str = "none"  # none | rms: divide by their root mean square
     loss_reduction: str = "sum"  # sum | mean over valid steps; published costs assume sum
+    burn_in_steps: int = 0  # k, first rows of replayed unrolls that only warm the memory up
 
     def __post_init__(self) -> None:
         """Raise ConfigError on values out of range."""
@@ -74,6 +81,8 @@ class ImpalaConfig:
         for name in ("rho_bar", "c_bar", "rho_pg_bar", "trust_threshold"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}, expected above 0.")
+        if self.burn_in_steps < 0:
+            raise ConfigError(f"burn_in_steps is {self.burn_in_steps}, expected 0 or more.")
         if self.c_bar > self.rho_bar:
             raise ConfigError(
                 f"c_bar is {self.c_bar}, expected at most rho_bar ({self.rho_bar}), as V-trace "
@@ -109,6 +118,11 @@ class Impala:
                 "value_rescaling and PopArt are both on, expected at most one: both make the "
                 "size of returns bearable. Turn one off."
             )
+        if self.config.burn_in_steps and not model.state_count:
+            raise ConfigError(
+                f"burn_in_steps is {self.config.burn_in_steps}, expected 0 for a model without "
+                "memory: there is nothing to warm up. Use --use_lstm=True, or leave it out."
+            )
 
     def loss(
         self,
@@ -124,9 +138,13 @@ class Impala:
           optimiser: whose moments PopArt rescales along with the value head.
         """
         config = self.config
+        burn_in, keep_gradient = self._burn_in(batch)
         valid = ~batch.reset_row  # [T, B]
-        features = model.torso(batch.obs)  # [T+1, B, F], the one pass through the torso
-        heads = model.heads(features, batch.task_id)
+        if burn_in is not None:
+            valid = valid & ~burn_in
+        features = model.torso(batch.obs, batch.task_id)  # [T+1, B, F], its one pass
+        hidden, _ = model.hidden(features, batch.inputs(), batch.state, keep_gradient)
+        heads = model.heads(hidden, batch.task_id)
         log_pi = heads.params[:-1].log_softmax(-1)
         log_mu = batch.behaviour_params.log_softmax(-1)
         action = batch.action.unsqueeze(-1)
@@ -148,7 +166,7 @@ class Impala:
 
         if model.value_head.enabled:
             # The head has just been rewritten, so what the losses differentiate is its new form.
-            values_normalised = model.value_head(features, batch.task_id).value_normalised[:-1]
+            values_normalised = model.value_head(hidden, batch.task_id).value_normalised[:-1]
         else:
             values_normalised = heads.value_normalised[:-1]
 
@@ -173,13 +191,27 @@ class Impala:
             for name, term in zip(per_step, sums.detach().unbind(), strict=True)
         }
         with torch.no_grad():
-            metrics |= self._health(batch, log_rhos, log_pi, log_mu, entropy, trust)
+            metrics |= self._health(batch, valid, log_rhos, log_pi, log_mu, entropy, trust)
             metrics |= _value_health(valid, heads.value[:-1], targets)
         if model.value_head.enabled:
             statistics = {"mu": model.value_head.mu.clone(), "sigma": model.value_head.sigma}
             for name, of_task in statistics.items():
                 metrics |= {f"popart/{name}_{task}": x for task, x in enumerate(of_task.unbind())}
         return Loss(total, metrics)
+
+    def _burn_in(self, batch: Batch) -> tuple[Tensor | None, Tensor | None]:
+        """Return the rows without loss [T, B], and `keep_gradient` for the model [T+1, B].
+
+        Both None without burn-in. V-trace looks ahead only, so what it says of the rows after the
+        burn-in does not depend on those before.
+        """
+        steps = self.config.burn_in_steps
+        if not steps:
+            return None, None
+        row = torch.arange(batch.steps + 1, device=batch.is_online.device).unsqueeze(-1)
+        replayed = ~batch.is_online
+        # To cut all that is before row `steps`, cutting the state that enters it is enough.
+        return (row[:-1] < steps) & replayed, ~((row == steps) & replayed)
 
     def _vtrace(self, batch: Batch, log_rhos: Tensor, heads: Heads, trust: Tensor | None) -> VTrace:
         """Run V-trace in reward units."""
@@ -212,12 +244,22 @@ class Impala:
     def _normalise_advantages(
         self, model: ActorCritic, batch: Batch, advantages: Tensor, learned: Tensor
     ) -> Tensor:
-        """Divide by sigma of the game (what makes one entropy cost fit all games), then by rms."""
-        if model.value_head.enabled:
-            advantages = advantages / model.value_head.scale(batch.task_id)
+        """Divide by sigma of the game (what makes one entropy cost fit all games), then by rms.
+
+        Each game by its own rms: one in which something happens all the time would otherwise leave
+        hardly any policy gradient to one with a point now and then.
+        """
+        head = model.value_head
+        if head.enabled:
+            advantages = advantages / head.scale(batch.task_id)
         if self.config.advantage_normalisation == "rms":
-            mean_square = (advantages.square() * learned).sum() / learned.sum().clamp(min=1)
-            advantages = advantages / (mean_square.sqrt() + 1e-8)
+            belongs = batch.task_id == torch.arange(
+                head.task_count, device=batch.task_id.device
+            ).unsqueeze(-1)  # [K, B]
+            sums = torch.stack([advantages.square() * learned, learned.float()]).sum(1)  # [2, B]
+            squares, counts = (sums.unsqueeze(1) * belongs).sum(-1)  # each [K]
+            rms = (squares / counts.clamp(min=1)).sqrt()
+            advantages = advantages / (rms[batch.task_id] + 1e-8)
         return advantages
 
     def _cloning(
@@ -249,6 +291,7 @@ class Impala:
     def _health(
         self,
         batch: Batch,
+        valid: Tensor,
         log_rhos: Tensor,
         log_pi: Tensor,
         log_mu: Tensor,
@@ -256,7 +299,6 @@ class Impala:
         trust: Tensor | None,
     ) -> dict[str, Tensor]:
         """Return how far the data is from the policy, averaged over valid steps."""
-        valid = ~batch.reset_row
         ratios = log_rhos.clamp(max=MAX_LOG_RATIO).exp()
         rows = {
             "policy/kl_behaviour_target": losses.kl_divergence(log_mu, log_pi),
@@ -278,7 +320,7 @@ class Impala:
         # An environment with one action has no entropy to speak of; 2 keeps the share finite.
         highest_entropy = math.log(max(2, log_pi.shape[-1]))
         metrics["policy/entropy_fraction"] = metrics["policy/entropy"] / highest_entropy
-        metrics["vtrace/reset_fraction"] = 1 - valid.float().mean()
+        metrics["vtrace/reset_fraction"] = batch.reset_row.float().mean()
         if self.buffers:
             metrics |= self._buffer_health(batch, steps, sum_of)
         return metrics

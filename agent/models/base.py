@@ -1,40 +1,105 @@
-"""The actor-critic model, cut in two: a torso up to the features, and heads on top.
+"""The actor-critic model, cut in three: torso up to the features, core, and heads on top.
 
-The cut is where it is because (a) elite and attentive replay compare features, and (b) PopArt
-rewrites the value head between computing targets and computing losses, which must not cost a
-second pass through the torso. Torsos are in torsos.py, the value head is in popart.py, and
-factory.py builds the whole from a config.
+    observations --torso--> features --core--> hidden --heads--> policy and value
+
+The torso treats each observation by itself; what a model remembers, and what it knows besides the
+observation (last action, last reward, game), is the business of the core. Plain models have a core
+that passes features through. The cuts are where they are because (a) elite and attentive replay
+compare features, (b) the torso can be computed for all rows at once and in several threads, and (c)
+PopArt rewrites the value head between computing targets and computing losses, which must not cost
+a second pass through the rest. Torsos are in torsos.py, cores in recurrent.py and attention.py, the
+value head in popart.py, and factory.py builds the whole from a config.
+
+Sizes: T rows, B columns (unrolls or environments), E environments, F features, H hidden units, A
+actions. A recurrent state is one flat float32 vector per column, so that nobody outside the core
+knows what is in it.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
-from agent.models.parallel import ParallelTorso
+from agent.models.parallel import Parallel
 from agent.models.pixels import PixelStatistics
 from agent.models.popart import PopArt
+from agent.models.torsos import compute_dtype
 from core.errors import ConfigError, ShapeError
 
 PRECISIONS = ("fp32", "bf16")
 TORSO_PREFIX = "torso_net."  # of the torso's tensors in the state dict
 
 
+class Inputs(NamedTuple):
+    """All that a model may look at; leading dims are [T+1, B] for learning, [E] for acting."""
+
+    obs: Tensor  # [..., *obs_shape] uint8 or float32
+    first: Tensor  # [...] bool, x_t is the first observation after a reset
+    last_action: Tensor  # [...] int64, a_{t-1}; ignored where `first`
+    last_reward: Tensor  # [...] float32, r_{t-1}, raw; ignored where `first`
+    task_id: Tensor | None  # int64, broadcasts against the leading dims from the right; None: 0
+
+    def as_row(self) -> Inputs:
+        """Return inputs of E environments, `[E]`, as one row of E columns, `[1, E]`."""
+        obs, first, action, reward, task_id = self
+        return Inputs(obs[None], first[None], action[None], reward[None], task_id)
+
+    def of_columns(self, columns: slice) -> Inputs:
+        """Return the inputs of some columns of `[T, B]`."""
+        obs, first, action, reward, task_id = self
+        task_id = None if task_id is None else task_id[..., columns]
+        return Inputs(
+            obs[:, columns], first[:, columns], action[:, columns], reward[:, columns], task_id
+        )
+
+
 class Heads(NamedTuple):
-    """What the model says about states; leading dims are those of the features."""
+    """What the model says about states; leading dims are those of the hidden units."""
 
     params: Tensor  # [..., A] float32, logits of pi(.|x)
     value: Tensor  # [...] float32, V(x) in reward units
     value_normalised: Tensor  # [...] float32, V(x) in the units of the value loss
 
 
+class Core(nn.Module):
+    """What stands between features and heads. This one passes features through, at no cost.
+
+    Others (recurrent.py, attention.py) override `forward`. Stateless as an object: the recurrent
+    state comes in and goes out, so one core may serve many environments and threads.
+    """
+
+    def __init__(self, hidden_count: int, state_count: int = 0) -> None:
+        """Declare the sizes: H, and floats of recurrent state per column."""
+        super().__init__()
+        self.hidden_count = hidden_count
+        self.state_count = state_count
+
+    def initialise(self, generator: torch.Generator) -> None:
+        """Draw the initial weights, if there are any."""
+
+    def forward(
+        self, features: Tensor, inputs: Inputs, state: Tensor, keep_gradient: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Do what `ActorCritic.hidden` says; shapes have been checked there."""
+        return features, state
+
+    def attention_maps(self, features: Tensor, inputs: Inputs, state: Tensor) -> Tensor:
+        """Return where the next action looks: [B, heads, h, w] float32 for features [1, B, F]."""
+        raise ConfigError(
+            "this model has no attention maps, expected one trained with --model=attention. "
+            "For other models, see `python -m analysis saliency`."
+        )
+
+
 class ActorCritic(nn.Module):
-    """Policy and value over a shared torso.
+    """Policy and value over a shared torso and core.
 
     The torso may compute in bfloat16, by autocast (`set_precision`, for learning) or because its
-    weights are bfloat16 (acting copies); features, heads and everything after are float32.
+    weights are bfloat16 (acting copies); features and everything after are float32.
     """
 
     def __init__(
@@ -44,6 +109,8 @@ class ActorCritic(nn.Module):
         feature_count: int,
         action_count: int,
         value_head: PopArt,
+        core: Core | None = None,
+        game_pixels: Sequence[PixelStatistics] = (),
     ) -> None:
         """Put the parts together.
 
@@ -52,21 +119,33 @@ class ActorCritic(nn.Module):
           obs_shape: shape of one stacked observation.
           feature_count: F.
           action_count: A.
-          value_head: F -> values.
+          value_head: H -> values.
+          core: F -> H; None: features go straight to the heads, and H is F.
+          game_pixels: for several games, what the pixels of each look like: the background of one
+            tells nothing of another's. None: the first layer of the torso knows, or nobody does.
         """
         super().__init__()
+        self.game_pixels = nn.ModuleList(game_pixels)
         self.torso_net = torso_net
+        self.core = core if core is not None else Core(feature_count)
         self.obs_shape = tuple(obs_shape)
         self.feature_count = feature_count
         self.action_count = action_count
-        self.policy_head = nn.Linear(feature_count, action_count)
+        self.policy_head = nn.Linear(self.core.hidden_count, action_count)
         self.value_head = value_head
         self.precision = "fp32"
-        self._parallel_torso: ParallelTorso | None = None
+        self._parallel_torso: Parallel | None = None
+        self._parallel_core: Parallel | None = None
 
     def set_threads(self, threads: int) -> None:
-        """Compute the torso on this many threads where a gradient is wanted (CPU only)."""
-        self._parallel_torso = ParallelTorso(self.torso_net, threads) if threads > 1 else None
+        """Compute torso and memory on this many threads where a gradient is wanted (CPU only)."""
+        self._parallel_torso = self._parallel_core = None
+        if threads < 2:
+            return
+        pool = ThreadPoolExecutor(threads, thread_name_prefix="learner")
+        self._parallel_torso = Parallel(self.torso_net, pool, threads, dim=0)
+        if self.state_count:  # a core without memory costs next to nothing
+            self._parallel_core = Parallel(self.core, pool, threads, dim=1)
 
     def set_precision(self, precision: str) -> None:
         """Choose what the torso computes in: "fp32" or "bf16" (autocast; weights stay fp32)."""
@@ -74,21 +153,33 @@ class ActorCritic(nn.Module):
             raise ConfigError(f"precision is {precision!r}, expected one of {PRECISIONS}.")
         self.precision = precision
 
-    def observe(self, obs: Tensor) -> None:
-        """Let the torso learn what pixels look like, if it normalises them.
+    def pixel_statistics(self, game: int = 0) -> PixelStatistics | None:
+        """Return what the pixels of a game look like, or None if they are not normalised."""
+        if self.game_pixels:
+            return cast("PixelStatistics", self.game_pixels[game])
+        found = (m for m in self.torso_net.modules() if isinstance(m, PixelStatistics))
+        return next(found, None)
+
+    def observe(self, obs: Tensor, task_id: Tensor | None = None) -> None:
+        """Learn what pixels look like, if they are normalised.
 
         Args:
           obs: as for `torso`.
+          task_id: likewise.
         """
-        for module in self.torso_net.modules():
-            if isinstance(module, PixelStatistics):
-                module.observe(obs.reshape(-1, *self.obs_shape))
+        rows, games = self._rows(obs, task_id)
+        for game in range(max(1, len(self.game_pixels))):
+            statistics = self.pixel_statistics(game)
+            own = rows if games is None else rows[games == game]
+            if statistics is not None and len(own):
+                statistics.observe(own)
 
-    def torso(self, obs: Tensor) -> Tensor:
+    def torso(self, obs: Tensor, task_id: Tensor | None = None) -> Tensor:
         """Encode observations.
 
         Args:
           obs: [..., *obs_shape] uint8 or float32; any leading dims, e.g. [E] or [T+1, B].
+          task_id: int64, broadcasts against the leading dims from the right; None means task 0.
 
         Returns:
           features [..., F] float32.
@@ -99,24 +190,138 @@ class ActorCritic(nn.Module):
                 f"obs has shape {tuple(obs.shape)}, expected [..., {self.obs_shape}]: "
                 "the model was built for another environment."
             )
-        rows = obs.reshape(-1, *self.obs_shape)
+        rows, games = self._rows(obs, task_id)
+
+        def compute(share: Tensor, where: slice) -> Tensor:
+            seen = share if games is None else self._normalised(share, games[where])
+            made: Tensor = self.torso_net(seen)
+            return made
+
         with torch.autocast(obs.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
             if self._parallel_torso is not None and torch.is_grad_enabled():
-                features = self._parallel_torso(rows)
+                features = self._parallel_torso(rows, compute)
             else:
-                features = self.torso_net(rows)
+                features = compute(rows, slice(None))
         return features.float().reshape(*leading, self.feature_count)
 
-    def heads(self, features: Tensor, task_id: Tensor | None = None) -> Heads:
-        """Read policy and value off features.
+    def seen(self, obs: Tensor, task_id: Tensor | None = None) -> Tensor:
+        """Return observations as `torso_net` takes them: [N, *obs_shape], uint8 or normalised."""
+        rows, games = self._rows(obs, task_id)
+        return rows if games is None else self._normalised(rows, games)
+
+    def _rows(self, obs: Tensor, task_id: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Return observations as [N, *obs_shape], and the game of each [N] if it matters."""
+        rows = obs.reshape(-1, *self.obs_shape)
+        if not self.game_pixels:
+            return rows, None
+        leading = obs.shape[: obs.ndim - len(self.obs_shape)]
+        games = torch.zeros((), dtype=torch.int64, device=obs.device)
+        return rows, (games if task_id is None else task_id).expand(leading).reshape(-1)
+
+    def _normalised(self, rows: Tensor, games: Tensor) -> Tensor:
+        """Return uint8 `rows` as the torso takes floats, those of each game by its statistics."""
+        dtype = compute_dtype(next(self.torso_net.parameters()))
+        seen = torch.empty_like(rows, dtype=dtype)
+        for game in range(len(self.game_pixels)):
+            statistics, own = self.pixel_statistics(game), games == game
+            assert statistics is not None
+            centred = statistics.centred(rows[own], dtype, torch.contiguous_format)
+            seen[own] = centred * statistics.scale().to(dtype)
+        return seen
+
+    @property
+    def state_count(self) -> int:
+        """Floats of recurrent state per environment; 0 for a model that remembers nothing."""
+        return self.core.state_count
+
+    def initial_state(self, count: int) -> Tensor:
+        """Return the state at the start of an episode: [count, state_count] float32 zeros."""
+        return torch.zeros(count, self.state_count, device=self.policy_head.weight.device)
+
+    def hidden(
+        self,
+        features: Tensor,
+        inputs: Inputs,
+        state: Tensor,
+        keep_gradient: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Go from features to hidden units, row after row.
+
+        Rows with `first` start from the initial state. Without recurrence, extra inputs or
+        attention this is the identity.
 
         Args:
-          features: [..., F] float32.
+          features: [T, B, F] float32, of `torso`.
+          inputs: leading dims [T, B]; `obs` is not looked at.
+          state: [B, state_count] float32, before row 0.
+          keep_gradient: [T, B] bool; where False, no gradient flows into the state that enters
+            this row. Each row with a False costs a little, so the fewer the better: to cut all
+            that is before row k, row k alone is enough. None: all True.
+
+        Returns:
+          (hidden [T, B, H] float32, state after the last row [B, state_count] float32; in threads
+          without a gradient).
+
+        Raises:
+          ShapeError: if the state is not of this model or this batch.
+        """
+        expected = (features.shape[-2], self.state_count)
+        if state.shape != expected:
+            raise ShapeError(
+                f"state has shape {tuple(state.shape)}, expected {expected} = [B, state_count]: "
+                "it is of another model or another number of environments."
+            )
+        if self._parallel_core is None or not torch.is_grad_enabled():
+            passed: tuple[Tensor, Tensor] = self.core(features, inputs, state, keep_gradient)
+            return passed
+        after = torch.empty_like(state)
+
+        def compute(share: Tensor, columns: slice) -> Tensor:
+            kept = None if keep_gradient is None else keep_gradient[:, columns]
+            own = inputs.of_columns(columns)
+            hidden, last = self.core(share, own, state[columns], kept)
+            after[columns] = last.detach()
+            made: Tensor = hidden
+            return made
+
+        return self._parallel_core(features, compute), after
+
+    def heads(self, hidden: Tensor, task_id: Tensor | None = None) -> Heads:
+        """Read policy and value off hidden units.
+
+        Args:
+          hidden: [..., H] float32.
           task_id: int64, broadcast against the leading dims; None means task 0.
         """
-        values = self.value_head(features, task_id)
-        return Heads(self.policy_head(features), values.value, values.value_normalised)
+        values = self.value_head(hidden, task_id)
+        return Heads(self.policy_head(hidden), values.value, values.value_normalised)
 
-    def forward(self, obs: Tensor, task_id: Tensor | None = None) -> Heads:
-        """Return `heads(torso(obs))`: one step of acting."""
-        return self.heads(self.torso(obs), task_id)
+    def forward(self, inputs: Inputs, state: Tensor) -> tuple[Heads, Tensor]:
+        """Take one step of acting.
+
+        Args:
+          inputs: leading dims [E].
+          state: [E, state_count] float32, before this step.
+
+        Returns:
+          (heads with leading dims [E], state after this step).
+        """
+        features = self.torso(inputs.obs, inputs.task_id)
+        hidden, state = self.hidden(features[None], inputs.as_row(), state)
+        return self.heads(hidden[0], inputs.task_id), state
+
+    def attention_maps(self, inputs: Inputs, state: Tensor) -> Tensor:
+        """Return where each attention head looks when it acts on these inputs.
+
+        Args:
+          inputs: leading dims [E].
+          state: [E, state_count] float32, before this step.
+
+        Returns:
+          [E, heads, h, w] float32, at least 0; each map sums to 1.
+
+        Raises:
+          ConfigError: if this model has no attention.
+        """
+        features = self.torso(inputs.obs, inputs.task_id)
+        return self.core.attention_maps(features[None], inputs.as_row(), state)

@@ -1,4 +1,4 @@
-"""The torso on several threads, each with a share of the rows.
+"""Torso and core on several threads, each with a share of the rows or columns.
 
 On a CPU, n threads that each compute a share from the first layer to the last are faster than one
 computation whose every operator is spread over n threads: they never wait for each other in
@@ -7,73 +7,103 @@ between. The gradient is the same sum, added up in a fixed order, so results are
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+# A share of the tensor, and which part of the whole it is -> what the module makes of it.
+Compute = Callable[[Tensor, slice], Tensor]
 
-class ParallelTorso:
-    """Runs a module over row shares in threads, forwards and backwards. Used by one thread."""
 
-    def __init__(self, module: nn.Module, threads: int) -> None:
-        """Start the threads.
+class Parallel:
+    """Runs a module over shares of a tensor in threads, forwards and backwards. Used by one thread.
+
+    Its threads may be given to another `Parallel` of the same caller, which waits for them anyway.
+    """
+
+    def __init__(
+        self, module: nn.Module, pool: ThreadPoolExecutor, shares: int, *, dim: int
+    ) -> None:
+        """Keep the parts.
 
         Args:
-          module: [N, ...] -> [N, F], treating each row by itself.
-          threads: at least 2.
+          module: whose parameters get a gradient; treats each index of `dim` by itself.
+          pool: of at least `shares` threads.
+          shares: at least 2.
+          dim: of the tensor and of what is made of it, along which they are cut.
         """
-        self._module = module
-        self._shares = threads
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="learner")
+        self._parameters = list(module.parameters())
+        self._pool = pool
+        self._shares = shares
+        self._dim = dim
 
-    def __call__(self, rows: Tensor) -> Tensor:
-        """Return the module's features `[N, F]` of `rows` `[N, ...]`, with gradient."""
-        features: Tensor = _Shares.apply(self, rows, *self._module.parameters())
-        return features
+    def __call__(self, tensor: Tensor, compute: Compute) -> Tensor:
+        """Return the shares that `compute` makes of those of `tensor`, joined, with gradient."""
+        joined: Tensor = _Shares.apply(self, compute, tensor, *self._parameters)
+        return joined
 
-    def forward_shares(self, rows: Tensor) -> list[Tensor]:
-        """Return the features of each share, each with a graph of its own."""
-        device = rows.device.type
+    def forward_shares(self, compute: Compute, tensor: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Return (share, what was made of it) for each, every pair with a graph of its own."""
+        device = tensor.device.type
         autocast = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
+        pieces = tensor.detach().tensor_split(self._shares, self._dim)
+        needs_gradient = tensor.requires_grad
+        ends = torch.tensor([piece.shape[self._dim] for piece in pieces]).cumsum(0).tolist()
 
-        def forward(share: Tensor) -> Tensor:
+        def forward(piece: Tensor, end: int) -> tuple[Tensor, Tensor]:
             # Gradient mode and autocast belong to a thread, so each has to be told.
             enabled, dtype = autocast
+            share = piece.requires_grad_() if needs_gradient else piece
+            where = slice(end - piece.shape[self._dim], end)
             with torch.enable_grad(), torch.autocast(device, dtype, enabled=enabled):
-                return self._module(share)
+                return share, compute(share, where)
 
-        return list(self._pool.map(forward, rows.tensor_split(self._shares)))
+        return list(self._pool.map(forward, pieces, ends))
 
-    def backward_shares(self, features: list[Tensor], gradient: Tensor) -> list[Tensor]:
-        """Return the gradient of each parameter, summed over the shares in order."""
-        parameters = list(self._module.parameters())
+    def backward_shares(
+        self, shares: list[tuple[Tensor, Tensor]], gradient: Tensor
+    ) -> tuple[Tensor | None, list[Tensor]]:
+        """Return the gradients of the tensor, if it wants one, and of each parameter.
 
-        def backward(share: Tensor, share_gradient: Tensor) -> tuple[Tensor, ...]:
-            return torch.autograd.grad(share, parameters, share_gradient)
+        Those of the parameters are summed over the shares in order.
+        """
 
-        parts = self._pool.map(backward, features, gradient.tensor_split(self._shares))
-        total, *others = [list(part) for part in parts]
+        def backward(share: tuple[Tensor, Tensor], part: Tensor) -> tuple[Tensor, ...]:
+            leaf, made = share
+            wanted = [leaf] if leaf.requires_grad else []
+            return torch.autograd.grad(made, [*wanted, *self._parameters], part)
+
+        pieces = gradient.tensor_split(self._shares, self._dim)
+        parts = [list(part) for part in self._pool.map(backward, shares, pieces)]
+        of_tensor = None
+        if shares[0][0].requires_grad:
+            of_tensor = torch.cat([part.pop(0) for part in parts], self._dim)
+        total, *others = parts
         for other in others:
             torch._foreach_add_(total, other)
-        return total
+        return of_tensor, total
 
-    def close(self) -> None:
-        """End the threads."""
-        self._pool.shutdown()
+    def join(self, shares: list[tuple[Tensor, Tensor]]) -> Tensor:
+        """Return what was made of all shares, without a graph."""
+        return torch.cat([made.detach() for _, made in shares], self._dim)
 
 
 class _Shares(torch.autograd.Function):
-    """Hides the threads from autograd: one operator from parameters to features."""
+    """Hides the threads from autograd: one operator from tensor and parameters to the result."""
 
     @staticmethod
-    def forward(ctx: Any, torso: ParallelTorso, rows: Tensor, *parameters: Tensor) -> Tensor:
-        ctx.torso = torso
-        ctx.features = torso.forward_shares(rows)
-        return torch.cat([share.detach() for share in ctx.features])
+    def forward(
+        ctx: Any, parallel: Parallel, compute: Compute, tensor: Tensor, *parameters: Tensor
+    ) -> Tensor:
+        ctx.parallel = parallel
+        ctx.shares = parallel.forward_shares(compute, tensor)
+        return parallel.join(ctx.shares)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        features, ctx.features = ctx.features, None  # frees the activations early
-        return (None, None, *ctx.torso.backward_shares(features, gradients[0]))
+        shares, ctx.shares = ctx.shares, None  # frees the activations early
+        of_tensor, of_parameters = ctx.parallel.backward_shares(shares, gradients[0])
+        return (None, None, of_tensor, *of_parameters)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 PIXEL_MAX = 255.0
+OBSERVED_BATCHES = 200  # then mean and deviation are fixed, also for who goes on from these weights
 MIN_DEVIATION = 4.0  # of 255, so that a picture in which hardly anything moves does not blow up
 
 
@@ -31,7 +32,12 @@ class PixelStatistics(nn.Module):
 
     @torch.no_grad()
     def observe(self, images: Tensor) -> None:
-        """Take a batch `[N, C, H, W]` uint8 into the averages; all batches weigh the same."""
+        """Take a batch `[N, C, H, W]` uint8 into the averages, unless there were enough of them.
+
+        All batches weigh the same.
+        """
+        if self.batches >= OBSERVED_BATCHES:
+            return
         values = images.float()
         self.batches += 1
         self.mean += (values.mean(0) - self.mean) / self.batches

@@ -17,7 +17,7 @@ from agent.models.pixels import PIXEL_MAX, PixelStatistics
 from core.errors import ConfigError
 
 
-def _compute_dtype(parameter: Tensor) -> torch.dtype:
+def compute_dtype(parameter: Tensor) -> torch.dtype:
     """Return the dtype this layer will run in: autocast's if it is on, else the parameter's."""
     device = parameter.device.type
     if torch.is_autocast_enabled(device):
@@ -60,7 +60,7 @@ class PixelConv2d(nn.Conv2d):
         # Convert straight to the layout the convolution wants; with weights that are contiguous
         # either way (one input channel) the usual one.
         layout = torch.contiguous_format if self.weight.is_contiguous() else torch.channels_last
-        dtype = _compute_dtype(self.weight)
+        dtype = compute_dtype(self.weight)
         if input.dtype != torch.uint8:
             converted, weight = input.to(dtype, memory_format=layout), self.weight
         elif self.statistics is None:
@@ -191,7 +191,7 @@ class MlpTorso(nn.Module):
 
     def forward(self, obs: Tensor) -> Tensor:
         """Map `[N, *obs_shape]` to features `[N, F]`."""
-        x = obs.flatten(1).to(_compute_dtype(self.linear1.weight))
+        x = obs.flatten(1).to(compute_dtype(self.linear1.weight))
         if obs.dtype == torch.uint8:
             x = x / PIXEL_MAX
         return torch.tanh(self.linear2(torch.tanh(self.linear1(x))))

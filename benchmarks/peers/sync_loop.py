@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
@@ -62,7 +63,8 @@ def train(blueprint: Blueprint, games: int, progress: Path) -> None:
     codec, steps = Plain(), 0
     # The batch reads `records` where they were written: nothing acts while it learns.
     draws = [Draw(Item(i, r, codec, 0, 0), 0, r, is_online=True) for i, r in enumerate(records)]
-    rollout = Rollout([EnvGroup(env, actor)], schema, worker_id=0)
+    group = EnvGroup(env, actor, task_id=np.zeros(games, np.int64))
+    rollout = Rollout([group], schema, worker_id=0)
     while True:
         with board.write(learner.version) as block:
             blueprint.acting_weights.pack(learner.model, block)

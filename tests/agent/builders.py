@@ -5,8 +5,11 @@ from dataclasses import replace
 import torch
 
 from agent.batch import Batch
+from agent.feed import Feed
 from agent.models.factory import ModelConfig, make_model
 from core.spec import EnvSpec
+from replay.codec import Plain
+from replay.item import Draw, Item
 
 
 def make_spec(obs_shape=(6,), actions=3, stacked=1):
@@ -23,10 +26,13 @@ def make_spec(obs_shape=(6,), actions=3, stacked=1):
 
 def make_small_model(spec=None, *, tasks=1, popart=False, seed=0, **config):
     config = {"feature_count": 16, **config}
-    return make_model(ModelConfig(**config), spec or make_spec(), tasks, popart, seed)
+    spec = spec or make_spec()
+    if tasks > 1:
+        spec = replace(spec, env_id=",".join(f"Test-v{task}" for task in range(tasks)))
+    return make_model(ModelConfig(**config), spec, popart, seed)
 
 
-def make_batch(spec=None, *, steps=5, size=4, tasks=1, seed=0, **overrides):
+def make_batch(spec=None, *, steps=5, size=4, tasks=1, seed=0, state_count=0, **overrides):
     """A random batch; column 0 has a time-limit end, column 1 a termination, column 2 a lost life.
 
     The first half of the columns is online.
@@ -47,14 +53,18 @@ def make_batch(spec=None, *, steps=5, size=4, tasks=1, seed=0, **overrides):
         first[3, 1] = True
         terminated[3, 2] = True
     reward[first[1:]] = 0
+    action = torch.randint(0, spec.action_count, (steps, size), generator=draw)
     batch = Batch(
         obs=obs,
         first=first,
-        action=torch.randint(0, spec.action_count, (steps, size), generator=draw),
+        action=action,
         reward=reward,
+        last_action=torch.cat([torch.arange(size)[None] % spec.action_count, action]),
+        last_reward=torch.cat([torch.arange(size)[None] / 10 - 0.1, reward]),
         terminated=terminated,
         behaviour_params=torch.randn(steps, size, spec.action_count, generator=draw),
         behaviour_value=torch.randn(steps, size, generator=draw),
+        state=torch.randn(size, state_count, generator=draw),
         task_id=torch.arange(size) % tasks,
         version=torch.arange(size),
         age=torch.zeros(size, dtype=torch.int64),
@@ -62,3 +72,16 @@ def make_batch(spec=None, *, steps=5, size=4, tasks=1, seed=0, **overrides):
         is_online=torch.arange(size) < (size + 1) // 2,
     )
     return replace(batch, **overrides)
+
+
+def batch_of(schema, records):
+    """The batch that the feed makes of records, all of them new."""
+    codec = Plain()
+    draws = [Draw(Item(0, record, codec, 0, 0), 0, record, True) for record in records]
+    return Feed(schema, torch.device("cpu")).compose(draws, 0)
+
+
+def heads_of(model, batch):
+    """What the model says of each row of a batch, started from the stored state."""
+    hidden, _ = model.hidden(model.torso(batch.obs), batch.inputs(), batch.state)
+    return model.heads(hidden, batch.task_id)

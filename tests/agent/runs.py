@@ -4,6 +4,7 @@ from agent.assembly import Blueprint
 from option_flags import Flags
 
 COUNTING = "tests.fakes:tests/Counting-v0"
+BOTH_GAMES = f"{COUNTING},tests.fakes:tests/Owing-v0"
 INFINITE = "tests.fakes:tests/Infinite-v0"
 
 QUEUE_AND_STANDARD = [

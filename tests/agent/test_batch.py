@@ -16,7 +16,7 @@ def test_a_batch_refuses_a_field_of_another_length_by_name(name):
         replace(batch, **{name: wrong})
 
 
-@pytest.mark.parametrize("name", ["reward", "terminated", "first", "behaviour_value"])
+@pytest.mark.parametrize("name", ["reward", "terminated", "first", "last_reward"])
 def test_a_trailing_axis_that_would_broadcast_is_refused(name):
     batch = make_batch()
     with pytest.raises(ShapeError, match=f"^{name} "):

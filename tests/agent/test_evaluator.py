@@ -1,14 +1,43 @@
 from __future__ import annotations
 
+import csv
+import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
-from agent.checkpoint import Checkpoint
-from agent.evaluator import Game, evaluate, has_display, summarise
-from tests.agent.runs import make_blueprint
+from agent import evaluator
+from agent.acting import Action, Actor, Observation
+from agent.assembly import Blueprint
+from agent.checkpoint import Checkpoint, CheckpointWriter, load
+from agent.evaluator import evaluate, evaluate_all, has_display
+from agent.score_table import Game, Life, summarise
+from core.episode import EpisodeEnd
+from tests.agent.runs import COUNTING, make_blueprint
+from wrappers.vector import StepResult
+
+OWING = "tests.fakes:tests/Owing-v0"  # as COUNTING, with rewards below zero
+BREAKOUT = "BreakoutNoFrameskip-v4"
+
+
+def silent(line: str) -> None:
+    pass
+
+
+def state_of(blueprint: Blueprint, steps: int = 1, updates: int = 1) -> dict:
+    return {
+        "env_spec": blueprint.env_spec.to_dict(),
+        "learner": {"model": blueprint.learner().model.state_dict()},
+        "tally": {"agent_steps": steps, "updates": updates},
+    }
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
 
 
 @pytest.mark.parametrize("platform", ["linux", "darwin", "win32"])
@@ -38,8 +67,9 @@ def test_a_linux_without_a_display_server_has_no_display(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize(("count", "said"), [(1, "1 game of Test-v0"), (2, "2 games of Test-v0")])
 def test_a_report_counts_its_games(monkeypatch: pytest.MonkeyPatch, count: int, said: str) -> None:
-    monkeypatch.setattr("agent.evaluator.human_normalised", lambda env, score: None)
-    games = [Game(number, 1.0 + number, 10, 40, str(number)) for number in range(count)]
+    monkeypatch.setattr("agent.score_table.human_normalised", lambda env, score: None)
+    lives = (Life(1.0, 10),)
+    games = [Game(number, 1.0 + number, 10, 40, str(number), lives) for number in range(count)]
     report = summarise(games, "Test-v0", "models/test/model.safetensors", 5, greedy=True)
     assert report.lines()[0] == f"{said}, {count} of them distinct, greedy actions"
     assert report.mean == (1.0 if count == 1 else 1.5)
@@ -52,10 +82,178 @@ def test_no_more_threads_compute_than_games_are_played_at_once(
     used: list[int] = []
     monkeypatch.setattr(torch, "set_num_threads", used.append)
     blueprint = make_blueprint(test_episode_count=games, learner_thread_count=3)
-    state = {
-        "env_spec": blueprint.env_spec.to_dict(),
-        "learner": {"model": blueprint.learner().model.state_dict()},
-        "tally": {"agent_steps": 1},
-    }
-    evaluate(blueprint, Checkpoint(tmp_path / "some.pt", state), tmp_path, show=lambda line: None)
+    checkpoint = Checkpoint(tmp_path / "some.pt", state_of(blueprint))
+    evaluate(blueprint, checkpoint, tmp_path, show=silent)
     assert used == [threads]
+
+
+# --- several games -----------------------------------------------------------------------------
+
+
+class Recorder(Actor):
+    """Keeps what an actor was shown and what it did."""
+
+    seen: list[tuple[Observation, np.ndarray]]
+
+    def act(self, observation: Observation) -> Action:
+        decision = super().act(observation)
+        copies = Observation(*(part.copy() for part in observation))
+        self.seen.append((copies, decision.action.copy()))
+        return decision
+
+
+def test_each_game_of_an_agent_is_played_and_reported_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Recorder.seen = []
+    monkeypatch.setattr(evaluator, "Actor", Recorder)
+    blueprint = make_blueprint(f"{COUNTING},{OWING}", test_episode_count=3, use_lstm=True)
+    checkpoint = Checkpoint(tmp_path / "some.pt", state_of(blueprint))
+    lines: list[str] = []
+    counting, owing = evaluate(blueprint, checkpoint, tmp_path, show=lines.append)
+    assert (counting.env, owing.env) == (COUNTING, OWING)
+    assert counting.mean > 0 > owing.mean
+    assert counting.episodes == owing.episodes == 3
+    assert any(f"3 games of {OWING}" in line for line in lines)
+    rows = read_rows(tmp_path / "test_some.csv")
+    assert [row["env"] for row in rows] == [COUNTING] * 3 + [OWING] * 3
+    written = json.loads((tmp_path / "test_some.json").read_text())
+    assert [report["env"] for report in written["games"]] == [COUNTING, OWING]
+    assert (written["episodes"], written["agent_steps"]) == (6, 1)
+    # The model is told which game it is, when a game begins, and what it did before.
+    tasks = [set(observation.task_id.tolist()) for observation, _ in Recorder.seen]
+    assert {0} in tasks
+    assert {1} in tasks
+    starts = [n for n, (seen, _) in enumerate(Recorder.seen) if seen.first.all()]
+    assert starts[0] == 0
+    assert len(starts) < len(Recorder.seen) / 2, "games begin once, all at the same step seldom"
+    for (_, did), (seen, _) in zip(Recorder.seen, Recorder.seen[1:], strict=False):
+        if not seen.first.all():
+            assert (seen.last_action == did).all()
+
+
+def test_one_of_the_games_alone_keeps_its_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Recorder.seen = []
+    monkeypatch.setattr(evaluator, "Actor", Recorder)
+    blueprint = make_blueprint(f"{COUNTING},{OWING}", test_episode_count=2)
+    checkpoint = Checkpoint(tmp_path / "some.pt", state_of(blueprint))
+    (report,) = evaluate(blueprint, checkpoint, tmp_path, envs=[OWING], show=silent)
+    assert report.env == OWING
+    assert all((seen.task_id == 1).all() for seen, _ in Recorder.seen)
+    assert json.loads((tmp_path / "test_some.json").read_text())["env"] == OWING
+
+
+def test_a_game_that_was_not_trained_is_played_with_the_agents_own_actions(tmp_path: Path) -> None:
+    pong = make_blueprint("PongNoFrameskip-v4", test_episode_count=1, max_episode_frames=40)
+    checkpoint = Checkpoint(tmp_path / "some.pt", state_of(pong))
+    (report,) = evaluate(pong, checkpoint, tmp_path, envs=[BREAKOUT], show=silent)
+    assert (report.env, report.episodes) == (BREAKOUT, 1)
+
+
+# --- lives -------------------------------------------------------------------------------------
+
+
+def test_games_are_whole_and_their_lives_add_up(tmp_path: Path) -> None:
+    blueprint = make_blueprint(BREAKOUT, test_episode_count=2)
+    checkpoint = Checkpoint(tmp_path / "some.pt", state_of(blueprint))
+    games: list[Game] = []
+    model = evaluator._acting_model(blueprint, checkpoint)
+    evaluator._play_games(blueprint, model, BREAKOUT, 2, games, games.append)
+    for game in games:
+        assert len(game.lives) == 5
+        assert sum(life.return_raw for life in game.lives) == game.return_raw
+        assert sum(life.length_steps for life in game.lives) == game.length_steps
+        assert min(life.length_steps for life in game.lives) > 5
+    assert games[0].fingerprint != games[1].fingerprint
+
+
+def test_a_game_is_cut_at_each_lost_life_and_at_its_end_however_it_ends() -> None:
+    lives = evaluator._Lives(2)
+
+    def step(rewards: list[float], lost: list[bool], first: list[bool], *over: int) -> None:
+        episodes = [EpisodeEnd(index, 0.0, 0, 0) for index in over]
+        nothing = np.zeros((2, 1))
+        lives.add(StepResult(nothing, np.array(rewards), np.array(lost), np.array(first), episodes))
+
+    no = [False, False]
+    step([1, 5], no, no)
+    step([2, 0], [True, False], no)  # environment 0 loses a life
+    step([4, 7], no, no, 1)  # time cuts the game of environment 1
+    assert lives.take(1) == (Life(12.0, 3),)
+    step([8, 0], [True, False], [False, True], 0)  # 0 is over by its rules; 1 starts anew
+    assert lives.take(0) == (Life(3.0, 2), Life(12.0, 2))
+    step([0, 3], [False, True], [True, False], 1)
+    assert lives.take(1) == (Life(3.0, 1),), "a reset row is no step"
+
+
+# --- all checkpoints ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> tuple[Blueprint, Path]:
+    """A run folder with milestones at 100 and 200 agent steps and a last checkpoint at 250."""
+    blueprint = make_blueprint(
+        f"{COUNTING},{OWING}", test_episode_count=3, test_all_checkpoints=True
+    )
+    folder = tmp_path / "run" / "checkpoints"
+    writer = CheckpointWriter(folder, keep_last=2, milestone_steps=100)
+    for updates, steps in ((5, 50), (10, 100), (20, 200), (25, 250)):
+        state = {**state_of(blueprint, steps, updates), "seed": steps}
+        for tensor in state["learner"]["model"].values():
+            tensor.mul_(1 + updates) if tensor.is_floating_point() else None
+        writer.save(state, updates=updates, agent_steps=steps)
+    writer.save_best(state_of(blueprint, 200, 20))
+    return blueprint, tmp_path / "run"
+
+
+def test_every_checkpoint_is_played_once_in_every_game_oldest_first(
+    run: tuple[Blueprint, Path],
+) -> None:
+    blueprint, folder = run
+    evaluate_all(blueprint, load(folder), folder, show=silent)
+    rows = read_rows(folder / "scores.csv")
+    played = list(dict.fromkeys((row["model_id"], row["model_steps"], row["env"]) for row in rows))
+    assert played == [
+        *(("step_000000000100", "100", env) for env in (COUNTING, OWING)),
+        *(("step_000000000200", "200", env) for env in (COUNTING, OWING)),
+        *(("update_000000025", "250", env) for env in (COUNTING, OWING)),
+    ]
+    assert len(rows) == 3 * len(played)
+    assert len(read_rows(folder / "scores_per_life.csv")) == len(rows), (
+        "a game without lives is one"
+    )
+
+
+def test_an_interrupted_table_is_finished_as_if_nothing_had_happened(
+    run: tuple[Blueprint, Path], tmp_path: Path
+) -> None:
+    blueprint, folder = run
+    evaluate_all(blueprint, load(folder), tmp_path / "whole", show=silent)
+
+    def interrupt(line: str) -> None:
+        if line.startswith("3/6"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        evaluate_all(blueprint, load(folder), tmp_path / "cut", show=interrupt)
+    assert len(read_rows(tmp_path / "cut" / "scores.csv")) == 9
+    lines: list[str] = []
+    evaluate_all(blueprint, load(folder), tmp_path / "cut", show=lines.append)
+    assert "3 of 6 tests are in" in lines[0]
+    assert lines[1].startswith("1/3 step_000000000200 (200 agent steps) in")
+    assert "about 0:00:0" in lines[1]
+    for name in ("scores.csv", "scores_per_life.csv"):
+        assert (tmp_path / "cut" / name).read_text() == (tmp_path / "whole" / name).read_text()
+
+
+def test_a_damaged_checkpoint_is_left_out_by_name(run: tuple[Blueprint, Path]) -> None:
+    blueprint, folder = run
+    checkpoint = load(folder)
+    damaged = folder / "checkpoints" / "step_000000000100.pt"
+    damaged.write_bytes(b"half")
+    lines: list[str] = []
+    evaluate_all(blueprint, checkpoint, folder, show=lines.append)
+    assert any(line.startswith(f"left out: {damaged}") for line in lines)
+    assert {row["model_steps"] for row in read_rows(folder / "scores.csv")} == {"200", "250"}

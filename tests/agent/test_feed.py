@@ -51,6 +51,10 @@ def make_draws(schema, count, first=None):
     for name in ("reward", "behaviour_params", "behaviour_value"):
         getattr(unroll, name)[...] = draw.standard_normal(getattr(unroll, name).shape)
     unroll.terminated[...] = draw.random(unroll.terminated.shape) < 0.5
+    unroll.last_action[...] = 2 - np.arange(count) % 3
+    unroll.last_reward[...] = np.arange(count) + 0.5
+    if unroll.state is not None:
+        unroll.state[...] = draw.standard_normal(unroll.state.shape)
     for name in ("worker_id", "seq", "task_id"):
         getattr(unroll, name)[...] = 0
     unroll.env_id[...] = np.arange(count)
@@ -76,6 +80,28 @@ def test_a_batch_has_every_field_of_every_draw_in_its_column():
     assert batch.age.tolist() == [10, 9, 8, 7]
     assert batch.source.tolist() == [0, 1, 0, 1]
     assert batch.is_online.tolist() == [True, False, True, False]
+
+
+@pytest.mark.parametrize("state_count", [0, 3])
+def test_a_batch_says_what_came_before_each_row(state_count):
+    spec = EnvSpec("x", (1, 4, 5), "uint8", 3, ("a", "b", "c"), 4)
+    schema = UnrollSchema(spec, 6, state_count=state_count)
+    draws = make_draws(schema, 4)
+    batch = Feed(schema, torch.device("cpu")).compose(draws, update=30)
+    assert batch.state.shape == (4, state_count)
+    for b, draw in enumerate(draws):
+        unroll = schema.unroll(draw.record)
+        actions = [unroll.last_action.item(), *unroll.action.tolist()]
+        assert batch.last_action[:, b].tolist() == actions
+        rewards = [unroll.last_reward.item(), *unroll.reward.tolist()]
+        assert batch.last_reward[:, b].tolist() == rewards
+        if state_count:
+            np.testing.assert_array_equal(batch.state[b].numpy(), unroll.state)
+    assert batch.last_action.dtype == torch.int64
+    assert batch.state.dtype == batch.last_reward.dtype == torch.float32
+    inputs = batch.inputs()
+    for name in ("obs", "first", "last_action", "last_reward", "task_id"):
+        assert getattr(inputs, name) is getattr(batch, name)
 
 
 def test_a_batch_does_not_change_the_replay():
@@ -107,7 +133,7 @@ def test_stacks_of_the_batch_are_the_ones_that_the_agent_saw(env):
     seen = []
     actor = body.rollout._lanes[0].group.actor._actor
     act = actor.act
-    actor.act = lambda stacks: (seen.append(stacks.copy()), act(stacks))[1]
+    actor.act = lambda shown: (seen.append(shown.stacks.copy()), act(shown))[1]
     feed = Feed(blueprint.schema, torch.device("cpu"))
     codec = Plain()
     resets = 0

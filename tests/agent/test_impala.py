@@ -10,7 +10,7 @@ from agent.algorithms.impala import Impala, ImpalaConfig
 from agent.algorithms.rewards import rescale, unrescale
 from core.errors import ConfigError
 from metrics.record import check_declared
-from tests.agent.builders import make_batch, make_small_model
+from tests.agent.builders import heads_of, make_batch, make_small_model
 from tests.reference.impala_loops import impala_loss_loops
 
 PLAIN = ImpalaConfig(reward_transform="none")
@@ -49,7 +49,7 @@ def test_the_loss_equals_the_plain_loops(changes):
     config = replace(PLAIN, **changes)
     metrics = Impala(config).loss(model, batch).metrics
     with torch.no_grad():
-        heads = model(batch.obs)
+        heads = heads_of(model, batch)
     lists = {
         name: getattr(batch, name).tolist()
         for name in ("action", "reward", "terminated", "reset_row", "behaviour_value", "is_online")
@@ -76,7 +76,7 @@ def test_the_gradient_flows_through_log_pi_entropy_and_values_only():
     got = gradients_of(model, batch, loss_reduction="sum")
 
     model.zero_grad()
-    heads = model(batch.obs)
+    heads = heads_of(model, batch)
     log_pi = heads.params[:-1].log_softmax(-1)
     log_mu = batch.behaviour_params.log_softmax(-1)
     chosen = log_pi.gather(-1, batch.action.unsqueeze(-1)).squeeze(-1)
@@ -178,10 +178,10 @@ def test_popart_losses_are_those_of_rewards_in_units_of_sigma():
 
 def test_popart_moves_before_the_loss_and_the_loss_uses_the_rewritten_head():
     model, batch = make_small_model(popart=True, popart_step_size=0.5), make_batch()
-    before = model(batch.obs).value.detach()
+    before = heads_of(model, batch).value.detach()
     loss = loss_of(model, batch)
     assert model.value_head.mu.item() != 0
-    torch.testing.assert_close(model(batch.obs).value, before, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(heads_of(model, batch).value, before, rtol=1e-4, atol=1e-5)
 
     # The same batch with the statistics frozen where they are now gives the same loss.
     frozen = copy.deepcopy(model)
@@ -196,7 +196,7 @@ def test_stored_values_are_cloned_in_the_units_of_today():
     model.value_head.mu.fill_(20.0)
     model.value_head.nu.fill_(20.0**2 + 9.0)
     model.value_head.step_size = 0.0
-    batch = replace(batch, behaviour_value=model(batch.obs).value[:-1].detach() + 6.0)
+    batch = replace(batch, behaviour_value=heads_of(model, batch).value[:-1].detach() + 6.0)
     metrics = loss_of(model, batch, value_cloning_cost=1.0).metrics
     replayed = (~batch.reset_row & ~batch.is_online).sum().item()
     assert metrics["loss/value_cloning"].item() == pytest.approx(replayed * (6 / 3) ** 2, rel=1e-3)
@@ -220,7 +220,7 @@ def test_value_rescaling_bootstraps_in_reward_units_and_learns_in_units_of_h():
         model.value_head.linear.weight *= 10
     batch = make_batch(reward=torch.full((5, 4), 100.0))
     with torch.no_grad():
-        heads = model(batch.obs)
+        heads = heads_of(model, batch)
     never = torch.zeros_like(batch.first)
     batch = replace(batch, behaviour_params=heads.params[:-1], first=never, terminated=never[1:])
     metrics = loss_of(model, batch, value_rescaling=True, discount=0.5, lambda_=0.0).metrics
@@ -246,6 +246,16 @@ def test_normalised_advantages_do_not_depend_on_the_size_of_rewards():
     torch.testing.assert_close(one, two)
 
 
+def test_advantages_of_each_game_are_normalised_by_its_own_size():
+    model, batch = make_small_model(tasks=2), make_batch(tasks=2)
+    with torch.no_grad():
+        model.value_head.linear.weight.zero_()
+    larger = replace(batch, reward=batch.reward * torch.where(batch.task_id == 1, 1000, 1))
+    one = loss_of(model, batch, advantage_normalisation="rms").metrics["loss/policy"]
+    two = loss_of(model, larger, advantage_normalisation="rms").metrics["loss/policy"]
+    torch.testing.assert_close(one, two)
+
+
 def test_rewards_are_transformed_in_the_loss_and_nowhere_else():
     model, batch = make_small_model(), make_batch()
     signed = replace(batch, reward=batch.reward.sign())
@@ -257,7 +267,7 @@ def test_rewards_are_transformed_in_the_loss_and_nowhere_else():
 def test_on_policy_data_looks_healthy():
     model, batch = make_small_model(), make_batch()
     with torch.no_grad():
-        batch = replace(batch, behaviour_params=model(batch.obs).params[:-1])
+        batch = replace(batch, behaviour_params=heads_of(model, batch).params[:-1])
     metrics = loss_of(model, batch).metrics
     assert metrics["vtrace/rho_mean"].item() == pytest.approx(1)
     assert metrics["vtrace/ess"].item() == pytest.approx(1)
@@ -279,7 +289,7 @@ def test_each_buffer_gets_the_means_over_its_own_columns():
     config = replace(PLAIN, trust_region="implied", trust_threshold=0.1)
     metrics = Impala(config, ["queue", "standard"]).loss(model, batch).metrics
     with torch.no_grad():
-        log_pi = model(batch.obs).params[:-1].log_softmax(-1)
+        log_pi = heads_of(model, batch).params[:-1].log_softmax(-1)
     log_mu = batch.behaviour_params.log_softmax(-1)
     for number, name in enumerate(("queue", "standard")):
         own, seen = [], []
@@ -319,13 +329,99 @@ def test_the_entropy_of_a_policy_at_random_is_all_there_can_be():
 def test_a_value_that_equals_its_targets_explains_all_variance():
     model, batch = make_small_model(), make_batch()
     with torch.no_grad():
-        heads = model(batch.obs)
+        heads = heads_of(model, batch)
     # Rewards that make every temporal difference zero make v_t = V_t.
     ended = batch.terminated | batch.reset_row
     batch = replace(batch, reward=heads.value[:-1] - 0.99 * ~ended * heads.value[1:])
     metrics = loss_of(model, batch).metrics
     assert metrics["value/explained_variance"].item() == pytest.approx(1, abs=1e-3)
     assert metrics["loss/value"].item() == pytest.approx(0, abs=1e-6)
+
+
+def recurrent():
+    """A model with memory and all extra inputs, and a batch; columns 2 and 3 are replayed."""
+    model = make_small_model(
+        tasks=2, use_lstm=True, lstm_size=8, use_last_action=True, use_last_reward=True,
+        use_task_id=True,
+    )  # fmt: skip
+    return sharpened(model), make_batch(tasks=2, state_count=model.state_count)
+
+
+def rows_from(batch, row, state):
+    """The same unrolls without their first rows, entered in `state`."""
+    cut = {
+        name: getattr(batch, name)[row:]
+        for name in ("obs", "first", "action", "reward", "last_action", "last_reward",
+                     "terminated", "behaviour_params", "behaviour_value")
+    }  # fmt: skip
+    return replace(batch, **cut, state=state)
+
+
+def test_burn_in_learns_what_the_rows_after_it_alone_would_teach():
+    """From the state that the first rows lead to, as a number."""
+    model, batch = recurrent()
+    batch = replace(batch, is_online=torch.zeros_like(batch.is_online))
+    with torch.no_grad():
+        features, inputs = model.torso(batch.obs), batch.inputs()
+        begin = inputs._replace(
+            obs=inputs.obs[:2], first=inputs.first[:2], last_action=inputs.last_action[:2],
+            last_reward=inputs.last_reward[:2],
+        )  # fmt: skip
+        _, state = model.hidden(features[:2], begin, batch.state)
+    rest = rows_from(batch, 2, state)
+    costs = {"policy_cloning_cost": 0.3, "value_cloning_cost": 0.2, "trust_region": "implied",
+             "trust_threshold": 0.2}  # fmt: skip
+    for reduction in ("sum", "mean"):
+        expected = gradients_of(model, rest, **costs, loss_reduction=reduction)
+        got = gradients_of(model, batch, **costs, loss_reduction=reduction, burn_in_steps=2)
+        for name, gradient in expected.items():
+            torch.testing.assert_close(got[name], gradient, rtol=1e-4, atol=1e-6, msg=name)
+    metrics = loss_of(model, batch, **costs, burn_in_steps=2).metrics
+    for name, value in loss_of(model, rest, **costs).metrics.items():
+        if name != "vtrace/reset_fraction":
+            torch.testing.assert_close(metrics[name], value, rtol=1e-4, atol=1e-6, msg=name)
+
+
+def test_burn_in_keeps_gradients_out_of_the_first_rows_of_replay_and_of_nothing_else():
+    model, batch = recurrent()
+    never = torch.zeros_like(batch.first)  # a reset would keep them out by itself
+    of_new = []
+    for burn_in_steps in (0, 2):
+        obs, state = batch.obs.clone().requires_grad_(), batch.state.clone().requires_grad_()
+        probed = replace(batch, obs=obs, state=state, first=never)
+        loss_of(model, probed, burn_in_steps=burn_in_steps).total.backward()
+        of_new.append(obs.grad[:, :2])
+        flows = obs.grad.abs().sum(-1) > 0  # [T+1, B]
+        assert flows[:-1, :2].all()
+        assert flows[2:-1, 2:].all()
+        assert flows[:2, 2:].all() == (burn_in_steps == 0)
+        assert flows[:2, 2:].any() == (burn_in_steps == 0)
+        assert (state.grad.abs().sum(1) > 0).tolist() == [True] * 2 + [burn_in_steps == 0] * 2
+    # New data learns from all rows, also through the state.
+    torch.testing.assert_close(of_new[0], of_new[1], rtol=1e-5, atol=1e-7)
+
+
+def test_burn_in_does_nothing_to_new_data():
+    model, batch = recurrent()
+    batch = replace(batch, is_online=torch.ones_like(batch.is_online))
+    assert loss_of(model, batch, burn_in_steps=3).total == loss_of(model, batch).total
+
+
+def test_burn_in_without_a_memory_is_refused():
+    algorithm = Impala(replace(PLAIN, burn_in_steps=2))
+    with pytest.raises(ConfigError, match=r"burn_in_steps is 2.*--use_lstm"):
+        algorithm.check(make_small_model())
+    algorithm.check(recurrent()[0])
+
+
+def test_a_recurrent_model_learns_from_the_state_that_is_stored():
+    model, batch = recurrent()
+    other = replace(batch, state=batch.state + 1)
+    assert loss_of(model, batch).total != loss_of(model, other).total
+    begun = batch.first.clone()
+    begun[0] = True  # then there is nothing to remember
+    batch, other = replace(batch, first=begun), replace(other, first=begun)
+    assert loss_of(model, batch).total == loss_of(model, other).total
 
 
 def test_every_metric_is_a_detached_scalar():
@@ -349,6 +445,7 @@ def test_every_metric_is_a_detached_scalar():
         ({"discount": 1.5}, "discount"),
         ({"rho_bar": 0.0, "c_bar": 0.0}, "rho_bar"),
         ({"c_bar": 2.0}, "at most rho_bar"),
+        ({"burn_in_steps": -1}, "burn_in_steps"),
     ],
 )
 def test_a_config_out_of_range_is_refused(changes, message):

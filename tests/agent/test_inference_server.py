@@ -11,16 +11,24 @@ import pytest
 import torch
 
 from agent import inference_server
-from agent.acting import ActingModel, Action, FlatWeights
+from agent.acting import ActingModel, Action, FlatWeights, Observation
 from agent.inference_server import InferenceServer, RemoteActor, group_sizes
 from agent.models.factory import make_model
 from agent.pool import ProcessPool
 from agent.rollout import EnvGroup, Rollout
 from agent.worker import WorkerBody
 from core.errors import Closed, TransportError, WorkerDied
+from tests.agent.builders import batch_of, heads_of
 from tests.agent.runs import make_blueprint
 from tests.agent.test_pool import DEADLINE_S, gather, sequences
-from tests.agent.test_rollout import check_rows, make_board
+from tests.agent.test_rollout import (
+    GAMES,
+    LSTM,
+    check_recomputed,
+    check_rows,
+    check_states,
+    make_board,
+)
 from transport.mailbox import Bell, Mailbox
 from transport.weights import WeightBoard
 from wrappers.registry import make_env_vector
@@ -47,6 +55,7 @@ class Served:
                 group_sizes(config.num_envs),
                 config.feature_count,
                 self.doorbell,
+                config.state_count,
             )
             for config in blueprint.workers()
         ]
@@ -130,7 +139,7 @@ def test_games_are_reported_once_with_the_environment_that_played_them():
 def test_the_server_acts_with_the_logits_of_the_same_weights(worker_count):
     """Also with features, and with the questions of two workers in one batch."""
     with make_served(worker_count=worker_count, replay_parameters=ELITE) as served:
-        learner = served.blueprint.learner()
+        learner, schema = served.blueprint.learner(), served.blueprint.schema
         threads = [
             threading.Thread(target=lambda w=w: results.update({w: served.collect(4, w)[0]}))
             for w in range(worker_count)
@@ -142,15 +151,52 @@ def test_the_server_acts_with_the_logits_of_the_same_weights(worker_count):
             thread.join(DEADLINE_S)
     assert len(results) == worker_count
     for records in results.values():
-        unroll = served.blueprint.schema.unroll(records)
-        frames = torch.from_numpy(unroll.frames[:, :, :-1].copy())
-        with torch.no_grad():
-            features = learner.model.torso(frames)
-            heads = learner.model.heads(features)
-        close = {"rtol": 1e-5, "atol": 1e-6}
-        np.testing.assert_allclose(unroll.behaviour_params, heads.params.numpy(), **close)
-        np.testing.assert_allclose(unroll.behaviour_value, heads.value.numpy(), **close)
-        np.testing.assert_allclose(unroll.features, features.numpy(), rtol=1e-3, atol=1e-3)
+        for block in records:
+            unroll, batch = schema.unroll(block), batch_of(schema, block)
+            with torch.no_grad():
+                features, heads = learner.model.torso(batch.obs), heads_of(learner.model, batch)
+            close = {"rtol": 1e-5, "atol": 1e-6}
+            params = heads.params[:-1].transpose(0, 1).numpy()
+            np.testing.assert_allclose(unroll.behaviour_params, params, **close)
+            np.testing.assert_allclose(unroll.behaviour_value, heads.value[:-1].T.numpy(), **close)
+            features = features[:-1].transpose(0, 1).numpy()
+            np.testing.assert_allclose(unroll.features, features, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("games", [{}, GAMES], ids=["one game", "two games"])
+def test_the_server_keeps_the_memory_of_each_environment(games):
+    """Of two workers with two groups each, asked in any order."""
+    with make_served(worker_count=2, **LSTM, **games) as served:
+        results = {}
+        threads = [
+            threading.Thread(target=lambda w=w: results.update({w: served.collect(6, w)[0]}))
+            for w in range(2)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(DEADLINE_S)
+    resets = 0
+    for worker in range(2):
+        resets += check_recomputed(served.blueprint, results[worker])
+        check_states(served.blueprint, results[worker])
+        tasks = served.blueprint.schema.unroll(results[worker]).task_id
+        assert tasks.tolist() == [list(served.blueprint.workers()[worker].tasks)] * 6
+    assert resets > 10
+
+
+def test_after_a_server_was_replaced_memory_is_lost_once_and_unrolls_stay_true():
+    with make_served(**LSTM) as served:
+        before = served.collect(2)[0]
+        served.server = InferenceServer(
+            served.blueprint.server(), served.mailboxes, served.doorbell, served.board
+        )
+        after = served.collect(4)[0]
+    check_recomputed(served.blueprint, before)
+    with pytest.raises(AssertionError):  # row 0 of the first block was answered by the old one
+        check_recomputed(served.blueprint, after[:1])
+    check_recomputed(served.blueprint, after[1:])
+    check_states(served.blueprint, after[1:])
 
 
 def test_one_pass_answers_whoever_has_asked_each_with_actions_from_its_own_logits():
@@ -169,7 +215,8 @@ def test_one_pass_answers_whoever_has_asked_each_with_actions_from_its_own_logit
     random = np.random.default_rng(0)
     for box, group in asked:
         shape = (box.group_sizes[group], 1, *blueprint.env_spec.frame_shape)
-        box.post(group, random.standard_normal(shape).astype(np.float32))
+        stacks = random.standard_normal(shape).astype(np.float32)
+        box.post(group, *Observation.at_start(stacks))
     boxes[0].letter(0).action[...] = -7
     assert server.serve(0.0) == 30 + 25 + 15
     assert server.serve(0.0) == 0
@@ -178,7 +225,8 @@ def test_one_pass_answers_whoever_has_asked_each_with_actions_from_its_own_logit
         assert box.wait(group, 0.0)
         letter = box.letter(group)
         with torch.no_grad():
-            expected = model(torch.from_numpy(letter.stacks.copy()).flatten(1, 2)).params.numpy()
+            obs = torch.from_numpy(letter.stacks.copy()).flatten(1, 2)
+            expected = model.heads(model.torso(obs)).params.numpy()
         np.testing.assert_allclose(letter.params, expected, rtol=1e-4, atol=0.1)
         best = letter.params.argmax(1)
         assert len(set(best.tolist())) == 3
@@ -198,7 +246,7 @@ class Replayed:
         ].__iter__()
         self.version = -1
 
-    def ask(self, stacks):
+    def ask(self, observation):
         pass
 
     def answer(self):
@@ -210,10 +258,13 @@ class Replayed:
             unroll.behaviour_params[:, t],
             unroll.behaviour_value[:, t],
             None if unroll.features is None else unroll.features[:, t],
+            unroll.state,
         )
 
 
-@pytest.mark.parametrize("game", [{}, PONG], ids=["counting", "pong"])
+@pytest.mark.parametrize(
+    "game", [{}, PONG, {**LSTM, **GAMES}], ids=["counting", "pong", "two games, with memory"]
+)
 def test_records_are_those_of_the_local_path_given_the_same_actions(game):
     """Two halves of environments write the very bytes that all of them together would."""
     with make_served(replay_parameters=ELITE, **game) as served:
@@ -221,7 +272,8 @@ def test_records_are_those_of_the_local_path_given_the_same_actions(game):
     config, schema = served.blueprint.workers()[0], served.blueprint.schema
     local = WorkerBody(config, served.board)  # its environments, with all seeds as always
     source = Replayed([schema.unroll(block) for block in records])
-    rollout = Rollout([EnvGroup(local._envs[0], source)], schema, config.worker_id)
+    task_id = np.array(config.tasks)
+    rollout = Rollout([EnvGroup(local._envs[0], source, task_id)], schema, config.worker_id)
     played = []
     for block in records:
         twin = np.zeros_like(block)
@@ -251,7 +303,7 @@ class Diary:
         self.log.append(f"step {self.name}")
         return self._env.step(actions)
 
-    def ask(self, stacks):
+    def ask(self, observation):
         self.log.append(f"ask {self.name}")
 
     def answer(self):
@@ -264,7 +316,8 @@ def test_one_half_is_asked_before_the_other_half_steps():
     """So its answer is computed while the environments of the other half step."""
     blueprint, log = make_blueprint(), []
     diaries = [Diary(name, blueprint.env_spec, log) for name in "ab"]
-    rollout = Rollout([EnvGroup(diary, diary) for diary in diaries], blueprint.schema, 0)
+    groups = [EnvGroup(diary, diary, np.zeros(1, np.int64)) for diary in diaries]
+    rollout = Rollout(groups, blueprint.schema, 0)
     assert log == ["ask a", "ask b"]
     log.clear()
     rollout.collect(blueprint.schema.allocate(2))
@@ -307,7 +360,7 @@ def test_the_recorded_version_is_that_of_row_0_and_logits_are_those_that_acted(m
                 acted = unroll.behaviour_params[env, t]
                 while True:  # versions only grow
                     with torch.no_grad():
-                        heads = models[newest](frame)
+                        heads = models[newest].heads(models[newest].torso(frame))
                     if np.allclose(heads.params[0].numpy(), acted, rtol=1e-4, atol=1e-6):
                         break
                     assert t > 0, "row 0 was not acted by the version that is recorded"
@@ -355,7 +408,7 @@ def test_on_a_gpu_the_server_acts_with_the_logits_of_the_same_weights(precision)
     frames = torch.from_numpy(unroll.frames.copy()).flatten(0, 1)  # [n, T+S, 1, H, W]
     stacks = torch.stack([frames[:, t : t + 4, 0] for t in range(5)], 1)
     with torch.no_grad():
-        heads = learner.model(stacks.to("cuda"))
+        heads = learner.model.heads(learner.model.torso(stacks.to("cuda")))
     for recorded, expected in (
         (unroll.behaviour_params, heads.params),
         (unroll.behaviour_value, heads.value),
@@ -369,7 +422,7 @@ def test_a_server_that_does_not_answer_is_an_error_that_says_so(monkeypatch):
     blueprint = make_blueprint()
     box = Mailbox(blueprint.env_spec, (2,), 0, Bell())
     actor = RemoteActor(box, 0)
-    actor.ask(np.zeros((2, 1, 4), np.float32))
+    actor.ask(Observation.at_start(np.zeros((2, 1, 4), np.float32)))
     with pytest.raises(TransportError, match="has not answered for 0.02 s.*--inference=worker"):
         actor.answer()
 
@@ -378,12 +431,12 @@ def test_a_successor_of_a_worker_waits_for_the_answer_to_its_predecessor(monkeyp
     monkeypatch.setattr(inference_server, "ANSWER_LIMIT_S", 0.02)
     blueprint = make_blueprint()
     box = Mailbox(blueprint.env_spec, (2,), 0, Bell())
-    stacks = np.zeros((2, 1, 4), np.float32)
-    RemoteActor(box, 0).ask(stacks)  # and dies
+    shown = Observation.at_start(np.zeros((2, 1, 4), np.float32))
+    RemoteActor(box, 0).ask(shown)  # and dies
     with pytest.raises(TransportError, match="has not answered"):
         RemoteActor(box, 0)
     box.answer(0)
-    RemoteActor(box, 0).ask(stacks + 1)
+    RemoteActor(box, 0).ask(shown._replace(stacks=shown.stacks + 1))
     assert (box.letter(0).stacks == 1).all()
 
 
@@ -486,7 +539,7 @@ def test_a_worker_whose_learner_is_gone_while_it_waits_for_the_server_is_closed(
     read, write = os.pipe()
     box.hang_up_with(read)
     actor = RemoteActor(box, 0)
-    actor.ask(np.zeros((2, 1, 4), np.float32))
+    actor.ask(Observation.at_start(np.zeros((2, 1, 4), np.float32)))
     os.close(write)
     with pytest.raises(Closed):
         actor.answer()

@@ -5,9 +5,10 @@ import pytest
 import torch
 
 from agent.algorithms.impala import Impala, ImpalaConfig
-from agent.learner import Learner, NonFiniteUpdate
+from agent.learner import LayerGradients, Learner, NonFiniteUpdate, every
 from agent.optim import OptimiserConfig, learning_rate, make_optimiser
 from core.errors import ConfigError
+from metrics.record import check_declared
 from tests.agent.builders import make_batch, make_small_model, make_spec
 
 CONFIG = ImpalaConfig(reward_transform="none")
@@ -81,7 +82,7 @@ def test_a_learner_fits_one_batch(precision, popart):
 
 
 def test_pixels_are_observed_in_the_first_updates_only(monkeypatch):
-    monkeypatch.setattr("agent.learner.OBSERVED_UPDATES", 2)
+    monkeypatch.setattr("agent.models.pixels.OBSERVED_BATCHES", 2)
     spec = make_spec((2, 44, 40))
     learner = make_learner(make_small_model(spec, name="impala_shallow"))
     seen = []
@@ -175,3 +176,54 @@ def test_a_contradicting_config_is_refused_at_construction():
     config = replace(CONFIG, value_rescaling=True)
     with pytest.raises(ConfigError, match="PopArt"):
         make_learner(make_small_model(popart=True), config=config)
+
+
+def test_layers_are_measured_where_it_is_due():
+    model, answers = make_small_model(), [False, True, False]
+    learner = make_learner(model, gradients_due=lambda: answers.pop(0))
+    metrics = [learner.step(make_batch(seed=n), 0.0) for n in range(3)]
+    has = ["gradient/policy_head/norm" in of_update for of_update in metrics]
+    assert has == [False, True, False]
+    layers = {"torso_net.linear1", "torso_net.linear2", "policy_head", "value_head.linear"}
+    squares = [metrics[1][f"gradient/{layer}/norm"].item() ** 2 for layer in layers]
+    # Clipping comes later: the parts are those of the whole gradient.
+    assert sum(squares) == pytest.approx(metrics[1]["grad/norm_before_clip"].item() ** 2, rel=1e-5)
+    for name in metrics[1]:
+        check_declared(name)
+
+
+def test_a_layer_says_how_large_its_gradient_and_its_step_are():
+    model = make_small_model()
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+    model.policy_head.weight.data.fill_(2.0)  # 3 x 16, and 3 biases of 0
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    model.policy_head.weight.grad[0] = 3.0  # of 51 numbers 16 are not 0
+    layers = LayerGradients(model)
+    model.policy_head.weight.grad.mul_(0.5)  # clipped
+    sgd.step()
+    metrics = layers.metrics()
+    of_head = {q: metrics[f"gradient/policy_head/{q}"].item() for q in ("norm", "mean_abs")}
+    assert of_head == pytest.approx({"norm": 12.0, "mean_abs": 48 / 51})
+    assert metrics["gradient/policy_head/zero_fraction"].item() == pytest.approx(35 / 51)
+    # |0.1 * 1.5| of 16 weights over |2| of 48.
+    ratio = metrics["gradient/policy_head/update_ratio"].item()
+    assert ratio == pytest.approx(0.15 * 4 / (2 * 48**0.5))
+    assert metrics["gradient/torso_net.linear1/zero_fraction"] == 1
+
+
+def test_a_layer_without_weight_or_gradient_says_nothing():
+    model = make_small_model()
+    for parameter in model.policy_head.parameters():
+        parameter.data.zero_()
+        parameter.grad = torch.ones_like(parameter)
+    metrics = LayerGradients(model).metrics()
+    assert metrics["gradient/policy_head/update_ratio"].isnan()
+    assert {name.split("/")[1] for name in metrics} == {"policy_head"}
+
+
+def test_every_so_many_seconds_once():
+    times = iter((0.0, 0.0, 0.1, 4.9, 5.0, 5.1, 12.0, 16.9, 17.0))  # first: when it was made
+    due = every(5.0, clock=lambda: next(times))
+    answers = [due() for _ in range(8)]
+    assert answers == [True, False, False, True, False, True, False, True]

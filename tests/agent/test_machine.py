@@ -67,6 +67,16 @@ def test_a_server_is_refused_where_a_run_must_be_reproducible():
         choose(inference="server", reproducible=True)
 
 
+@pytest.mark.parametrize(("games", "envs"), [(1, 8), (2, 8), (3, 9), (6, 9), (7, 14), (62, 31)])
+def test_several_games_get_equally_many_environments(monkeypatch, games, envs):
+    monkeypatch.setattr(machine, "cpu_count", lambda: 2)
+    chosen = choose(task_count=games)
+    assert (chosen.worker_count, chosen.envs_per_worker) == (2, envs)
+    assert any(f"{2 * envs // games} play each game" in r for r in chosen.reasons) == (games > 1)
+    assert choose(task_count=games, envs_per_worker=5).envs_per_worker == 5  # said is said
+    assert choose(task_count=6, reproducible=True).envs_per_worker == 6
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
 def test_a_device_that_is_not_there_is_refused():
     with pytest.raises(ConfigError, match="sees no CUDA device"):

@@ -1,12 +1,29 @@
+import hashlib
+
+import numpy as np
 import pytest
 import torch
 
-from agent.models.factory import ModelConfig, make_model
+from agent.acting import FlatWeights
+from agent.models.base import Inputs
+from agent.models.factory import MODEL_NAMES, ModelConfig, make_model
 from agent.models.torsos import IMAGE_TORSOS, PixelConv2d
 from core.errors import ConfigError, ShapeError
 from tests.agent.builders import make_batch, make_small_model, make_spec
 
 IMAGE_SPEC = make_spec((4, 84, 84), actions=6, stacked=4)
+
+
+def look(model, obs, task_id=None):
+    """Heads of a model that looks at nothing but observations, whatever their leading dims."""
+    return model.heads(model.torso(obs), task_id)
+
+
+def make_inputs(obs, task_id=None):
+    """Inputs of E environments in the middle of their episodes."""
+    count = len(obs)
+    first = torch.zeros(count, dtype=torch.bool)
+    return Inputs(obs, first, torch.arange(count), torch.linspace(-2, 2, count), task_id)
 
 
 @pytest.mark.parametrize("name", [*IMAGE_TORSOS, "mlp"])
@@ -21,7 +38,7 @@ def test_a_network_learns_a_toy_batch_and_every_parameter_gets_a_gradient(name):
     optimiser = torch.optim.Adam(model.parameters(), lr=5e-3 if name == "mlp" else 1e-3)
     losses = []
     for _ in range(40):
-        heads = model(obs)
+        heads = look(model, obs)
         policy_loss = torch.nn.functional.cross_entropy(heads.params, action)
         loss = policy_loss + (heads.value - target).square().mean()
         optimiser.zero_grad()
@@ -37,7 +54,7 @@ def test_a_network_learns_a_toy_batch_and_every_parameter_gets_a_gradient(name):
 @pytest.mark.parametrize("shape", [(4, 84, 84), (3, 96, 60), (12, 210, 160)])
 def test_a_network_takes_any_frame_size_and_stack(name, shape):
     model = make_model(ModelConfig(name), make_spec(shape, actions=5))
-    heads = model(torch.zeros(2, *shape, dtype=torch.uint8))
+    heads = look(model, torch.zeros(2, *shape, dtype=torch.uint8))
     assert model.feature_count == IMAGE_TORSOS[name][1]
     assert heads.params.shape == (2, 5)
     assert heads.value.shape == (2,)
@@ -65,10 +82,10 @@ def test_the_elite_network_has_the_size_of_the_older_platform():
 def test_leading_dims_are_free_and_change_nothing(leading):
     model = make_small_model(IMAGE_SPEC, name="impala_shallow")
     obs = torch.randint(0, 256, (*leading, 4, 84, 84), dtype=torch.uint8)
-    heads = model(obs)
+    heads = look(model, obs)
     assert heads.params.shape == (*leading, 6)
     assert heads.value.shape == heads.value_normalised.shape == leading
-    flat = model(obs.reshape(-1, 4, 84, 84))
+    flat = look(model, obs.reshape(-1, 4, 84, 84))
     torch.testing.assert_close(heads.params.reshape(-1, 6), flat.params)
 
 
@@ -89,16 +106,16 @@ def test_features_are_float32_and_close_in_either_precision(precision, name):
     features = model.torso(obs)
     assert features.dtype == torch.float32
     torch.testing.assert_close(features, exact, rtol=0.05, atol=0.05)
-    assert model(obs).params.dtype == torch.float32
+    assert look(model, obs).params.dtype == torch.float32
 
 
 @pytest.mark.parametrize("name", ["resnet", "mlp"])
 def test_a_torso_with_bfloat16_weights_acts(name):
     model = make_small_model(make_spec((4, 36, 36)), name=name)
     obs = torch.randint(0, 256, (2, 4, 36, 36), dtype=torch.uint8)
-    exact = model(obs)
+    exact = look(model, obs)
     model.torso_net.to(torch.bfloat16)
-    heads = model(obs)
+    heads = look(model, obs)
     assert heads.params.dtype == heads.value.dtype == torch.float32
     torch.testing.assert_close(heads.value, exact.value, rtol=0.05, atol=0.05)
 
@@ -106,15 +123,15 @@ def test_a_torso_with_bfloat16_weights_acts(name):
 def test_vectors_may_meet_a_torso_with_bfloat16_weights():
     model = make_small_model(make_spec((6,)))
     model.torso_net.to(torch.bfloat16)
-    assert model(torch.randn(4, 6)).value.dtype == torch.float32
+    assert look(model, torch.randn(4, 6)).value.dtype == torch.float32
 
 
 def test_channels_last_changes_nothing_but_the_layout():
     model = make_small_model(IMAGE_SPEC, name="nature")
     obs = torch.randint(0, 256, (2, 4, 84, 84), dtype=torch.uint8)
-    before = model(obs)
+    before = look(model, obs)
     model.to(memory_format=torch.channels_last)
-    torch.testing.assert_close(model(obs).value, before.value)
+    torch.testing.assert_close(look(model, obs).value, before.value)
 
 
 def test_equal_seeds_give_equal_weights_whatever_the_global_generator():
@@ -132,14 +149,14 @@ def test_the_first_policy_is_almost_uniform():
     model = make_small_model(IMAGE_SPEC, name="nature")
     obs = torch.randint(0, 256, (4, 4, 84, 84), dtype=torch.uint8)
     torch.testing.assert_close(
-        model(obs).params.softmax(-1), torch.full((4, 6), 1 / 6), rtol=0, atol=0.02
+        look(model, obs).params.softmax(-1), torch.full((4, 6), 1 / 6), rtol=0, atol=0.02
     )
 
 
 def test_the_policy_has_no_task_input_and_the_value_has_one():
     model = make_small_model(tasks=2, popart=True)
     obs = torch.randn(1, 6).expand(2, 6)
-    heads = model(obs, torch.tensor([0, 1]))
+    heads = look(model, obs, torch.tensor([0, 1]))
     torch.testing.assert_close(heads.params[0], heads.params[1])
     assert heads.value[0].item() != pytest.approx(heads.value[1].item())
 
@@ -159,6 +176,10 @@ def test_observations_of_another_environment_are_refused():
     [
         ({"name": "resnett"}, "resnett.*expected one of"),
         ({"feature_count": -1}, "feature_count"),
+        ({"lstm_size": 0}, "lstm_size.*1 or more"),
+        ({"lstm_layers": 0}, "lstm_layers.*1 or more"),
+        ({"name": "attention", "lstm_layers": 2}, "lstm_layers is 2.*expected 1"),
+        ({"name": "attention", "feature_count": 8}, "more than 8"),
         ({"popart_step_size": 0.0}, "popart_step_size"),
         ({"popart_sigma_min": 2.0, "popart_sigma_max": 1.0}, "popart_sigma_min"),
     ],
@@ -168,11 +189,107 @@ def test_a_config_out_of_range_is_refused(config, message):
         ModelConfig(**config)
 
 
-def test_an_image_network_refuses_vectors():
+@pytest.mark.parametrize("name", ["nature", "attention"])
+def test_an_image_network_refuses_vectors(name):
     with pytest.raises(ConfigError, match="--model=mlp"):
-        make_model(ModelConfig("nature"), make_spec((6,)))
+        make_model(ModelConfig(name), make_spec((6,)))
 
 
 def test_an_unknown_precision_is_refused():
     with pytest.raises(ConfigError, match="fp16"):
         make_small_model().set_precision("fp16")
+
+
+# --- what goes in, what comes out ----------------------------------------------------------------
+
+
+def test_a_plain_model_acts_on_the_observation_alone_and_remembers_nothing():
+    model = make_small_model()
+    obs = torch.randn(5, 6)
+    heads, state = model(make_inputs(obs), model.initial_state(5))
+    assert model.state_count == 0
+    assert state.shape == (5, 0)
+    for found, expected in zip(heads, look(model, obs), strict=True):
+        assert torch.equal(found, expected)
+    features = model.torso(obs)[None]
+    hidden, _ = model.hidden(features, make_inputs(obs).as_row(), state)
+    assert hidden is features  # no cost
+
+
+def test_the_game_of_a_column_chooses_its_value_head():
+    model = make_small_model(tasks=2, popart=True)
+    obs = torch.randn(1, 6).expand(2, 6)
+    heads, _ = model(make_inputs(obs, torch.tensor([0, 1])), model.initial_state(2))
+    expected = look(model, obs, torch.tensor([0, 1]))
+    assert torch.equal(heads.value, expected.value)
+    assert heads.value[0].item() != pytest.approx(heads.value[1].item(), rel=1e-3)
+
+
+@pytest.mark.parametrize("games", [1, 3])
+def test_the_spec_says_how_many_games_there_are(games):
+    model = make_small_model(tasks=games, use_task_id=True, popart=True)
+    assert model.value_head.task_count == games
+    assert model.policy_head.in_features == model.feature_count + games
+
+
+@pytest.mark.parametrize("config", [{}, {"use_lstm": True}, {"name": "attention"}])
+def test_a_state_of_another_size_is_refused(config):
+    model = make_small_model(make_spec((1, 30, 30)), **{"feature_count": 10} | config)
+    obs = torch.zeros(3, 1, 30, 30, dtype=torch.uint8)
+    for wrong in (model.initial_state(2), torch.zeros(3, model.state_count + 1)):
+        with pytest.raises(ShapeError, match=r"expected \(3, \d+\) = \[B, state_count\]"):
+            model(make_inputs(obs), wrong)
+
+
+@pytest.mark.parametrize("config", [{}, {"use_lstm": True, "use_last_action": True}])
+def test_models_without_attention_say_so(config):
+    model = make_small_model(**config)
+    with pytest.raises(ConfigError, match="--model=attention"):
+        model.attention_maps(make_inputs(torch.randn(2, 6)), model.initial_state(2))
+
+
+@pytest.mark.parametrize("name", [name for name in MODEL_NAMES if name != "auto"])
+def test_a_copy_with_a_bfloat16_torso_remembers_in_float32(name):
+    spec = make_spec((6,)) if name == "mlp" else make_spec((2, 48, 44))
+    config = {"use_lstm": True, "use_last_action": True, "use_last_reward": True}
+    model = make_small_model(spec, name=name, lstm_size=24, **config)
+    copy = make_small_model(spec, name=name, lstm_size=24, seed=1, **config)
+    weights = FlatWeights(model, torch.bfloat16)
+    block = np.zeros(weights.nbytes, np.uint8)
+    weights.bind(copy, block)
+    weights.pack(model, block)
+    obs = make_batch(spec, size=1).obs[:4, 0]
+    inputs = make_inputs(obs)._replace(last_action=torch.tensor([0, 1, 2, 0]))
+    state = torch.randn(4, model.state_count, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        exact, exact_after = model(inputs, state)
+        heads, after = copy(inputs, state)
+    assert next(copy.torso_net.parameters()).dtype == torch.bfloat16
+    assert after.dtype == heads.value.dtype == torch.float32
+    for found, expected in ((after, exact_after), (heads.value, exact.value)):
+        assert (found - expected).abs().mean() < 0.02 * expected.abs().mean() + 0.01
+
+
+# --- models of older runs ------------------------------------------------------------------------
+
+# Hash of the names, shapes and dtypes of all tensors, and policy_head.weight[1, 2] for seed 7, as
+# they were before there were cores: with other names old checkpoints would not load, and with
+# another order of drawing a seed would not give the same run.
+PLAIN_MODELS = {
+    "nature": ("3751be91a26d4306", -0.000226),
+    "impala_shallow": ("71f7c1884c581b21", -0.000417),
+    "resnet": ("6ac6562bfe8663e4", 0.000893),
+    "elite": ("2c58c597a88cbd9a", -0.000470),
+    "mlp": ("7fa72d031509dde9", -0.000277),
+}
+
+
+@pytest.mark.parametrize("name", list(PLAIN_MODELS))
+def test_plain_models_are_those_of_older_runs(name):
+    spec = make_spec((6,)) if name == "mlp" else make_spec((4, 84, 84), stacked=4)
+    model = make_model(ModelConfig(name), spec, popart=True, seed=7)
+    tensors = model.state_dict().items()
+    layout = "\n".join(f"{key} {tuple(tensor.shape)} {tensor.dtype}" for key, tensor in tensors)
+    digest, weight = PLAIN_MODELS[name]
+    assert hashlib.sha256(layout.encode()).hexdigest()[:16] == digest
+    assert model.policy_head.weight[1, 2].item() == pytest.approx(weight, rel=1e-2)

@@ -62,7 +62,7 @@ def test_an_optimiser_continues_from_its_state(name, momentum):
     def steps(model, optimiser, count):
         for _ in range(count):
             optimiser.zero_grad()
-            model(torch.ones(2, 6)).params[:, 0].square().sum().backward()
+            model.heads(model.torso(torch.ones(2, 6))).params[:, 0].square().sum().backward()
             optimiser.step()
 
     straight = make_small_model()

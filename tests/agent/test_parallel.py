@@ -62,8 +62,37 @@ def test_without_a_gradient_nothing_is_split():
         assert torch.equal(model.torso(obs), expected)
 
 
+def memory_gradients(model, batch, keep=None):
+    model.zero_grad()
+    hidden, state = model.hidden(model.torso(batch.obs), batch.inputs(), batch.state, keep)
+    (hidden.square() * torch.arange(hidden.shape[-1])).sum().backward()
+    trained = [*model.torso_net.named_parameters(), *model.core.named_parameters()]
+    return hidden.detach(), state.detach(), {name: p.grad.clone() for name, p in trained}
+
+
+@pytest.mark.parametrize("cut", [False, True])
+@pytest.mark.parametrize("config", [{"name": "nature", "use_lstm": True}, {"name": "attention"}])
+def test_a_memory_in_threads_gives_what_one_thread_gives(config, cut):
+    spec = make_spec(obs_shape=(4, 44, 40), stacked=4)
+    extras = {"use_last_action": True, "use_last_reward": True, "lstm_size": 16}
+    model = make_small_model(spec, **config, **extras)
+    batch = make_batch(spec, size=5, state_count=model.state_count)
+    keep = None
+    if cut:
+        keep = torch.ones_like(batch.first)
+        keep[2, 1] = keep[2, 4] = False
+    expected_hidden, expected_state, expected = memory_gradients(model, batch, keep)
+    model.set_threads(2)
+    for _ in range(2):
+        hidden, state, found = memory_gradients(model, batch, keep)
+        torch.testing.assert_close(hidden, expected_hidden)
+        torch.testing.assert_close(state, expected_state)
+        for name, gradient in expected.items():
+            assert (found[name] - gradient).abs().max() < 1e-4 * gradient.abs().max(), name
+
+
 def test_an_error_in_a_thread_reaches_the_caller():
     model = make_small_model(make_spec(obs_shape=(6,)), name="mlp")
     model.set_threads(2)
     with pytest.raises(RuntimeError):
-        model._parallel_torso(torch.zeros(4, 5))
+        model._parallel_torso(torch.zeros(4, 5), lambda share, _: share @ torch.zeros(4, 1))

@@ -1,8 +1,11 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from agent.acting import FlatWeights
+from agent.models.factory import ModelConfig, make_model
 from agent.models.pixels import MIN_DEVIATION, PixelStatistics
 from agent.models.torsos import PixelConv2d
 from tests.agent.builders import make_small_model, make_spec
@@ -75,3 +78,46 @@ def test_an_acting_copy_sees_exactly_what_the_learner_sees():
     assert copy[name].dtype == torch.float32
     assert torch.equal(copy[name], model.state_dict()[name])
     assert copy["torso_net.convs.0.weight"].dtype == torch.bfloat16
+
+
+def two_game_model():
+    spec = replace(make_spec((4, 36, 36), stacked=4), env_id="A-v0,B-v0")
+    return make_model(ModelConfig("impala_shallow", feature_count=16), spec, seed=1)
+
+
+def pictures(level, seed):
+    draw = torch.Generator().manual_seed(seed)
+    return torch.randint(level, level + 60, (6, 4, 36, 36), dtype=torch.uint8, generator=draw)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_each_game_is_seen_beside_its_own_mean_image(threads):
+    """Two games in one batch are seen as each is by a model that knows only this one."""
+    dark, light = pictures(0, 1), pictures(150, 2)
+    model = two_game_model()
+    model.set_threads(threads)
+    games = torch.tensor([0, 1])
+    model.observe(torch.stack([dark, light], 1), games)  # [rows, 2 columns]
+    seen = model.torso(torch.stack([dark, light], 1), games)
+    alone = make_small_model(make_spec((4, 36, 36), stacked=4), name="impala_shallow")
+    for game, images in enumerate((dark, light)):
+        weights = {n: x for n, x in model.state_dict().items() if n.startswith("torso_net")}
+        alone.load_state_dict(weights, strict=False)
+        alone.torso_net.convs[0].statistics = PixelStatistics((4, 36, 36))
+        alone.observe(images)
+        torch.testing.assert_close(seen[:, game], alone.torso(images), rtol=1e-3, atol=1e-4)
+    assert not torch.allclose(model.torso(light, torch.tensor(0)), model.torso(light, games[1]))
+
+
+def test_a_game_that_was_not_in_the_batch_is_not_observed():
+    model = two_game_model()
+    model.observe(pictures(0, 1), torch.ones(6, dtype=torch.int64))
+    assert float(model.pixel_statistics(0).batches) == 0
+    assert float(model.pixel_statistics(1).batches) == 1
+
+
+def test_what_pixels_look_like_is_settled_after_so_many_batches(monkeypatch):
+    monkeypatch.setattr("agent.models.pixels.OBSERVED_BATCHES", 2)
+    images = batches(3)
+    assert torch.equal(observed(images).mean, observed(images[:2]).mean)
+    assert not torch.equal(observed(images[:1]).mean, observed(images[:2]).mean)

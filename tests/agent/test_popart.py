@@ -147,3 +147,45 @@ def test_without_a_task_the_first_head_answers():
     head.update(torch.tensor([[3.0, 50.0]]), torch.tensor([0, 1]))
     features = torch.randn(4, 3)
     assert torch.equal(head(features).value, head(features, torch.zeros(4).long()).value)
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 999))
+def test_several_tasks_are_as_many_heads_of_one_task(seed):
+    rng = np.random.default_rng(seed)
+    head = make_head(tasks=3, step_size=0.1, seed=seed)
+    singles = [make_head(step_size=0.1) for _ in range(3)]
+    for k, single in enumerate(singles):
+        single.linear.load_state_dict(
+            {"weight": head.linear.weight[[k]], "bias": head.linear.bias[[k]]}
+        )
+    features = torch.from_numpy(rng.normal(size=(5, 6, 3))).float()
+    for _ in range(4):
+        task_id = torch.from_numpy(rng.integers(0, 3, 6))  # now and then a task is absent
+        targets = torch.from_numpy(rng.normal(50, 30, (5, 6))).float()
+        head.update(targets, task_id)
+        for k, single in enumerate(singles):
+            columns = task_id == k
+            if columns.any():
+                single.update(targets[:, columns])
+            # The same numbers, summed up in another order.
+            torch.testing.assert_close(head.mu[[k]], single.mu, rtol=1e-12, atol=0)
+            torch.testing.assert_close(head.sigma[[k]], single.sigma, rtol=1e-9, atol=0)
+            got, expected = head(features, torch.full((6,), k)), single(features)
+            torch.testing.assert_close(got.value, expected.value, rtol=1e-4, atol=1e-3)
+
+
+def test_an_absent_task_keeps_its_moments_and_its_answers_bit_by_bit():
+    head = make_head(tasks=3, step_size=0.5)
+    optimiser = torch.optim.Adam(head.parameters())
+    features = torch.randn(4, 3)
+    head(features, torch.tensor([0, 1, 2, 0])).value_normalised.square().sum().backward()
+    optimiser.step()
+    before = copy.deepcopy(optimiser.state[head.linear.weight])
+    answers = head(features, torch.full((4,), 2)).value.clone()
+    head.update(torch.tensor([[700.0, -20.0]]), torch.tensor([0, 1]), optimiser=optimiser)
+    after = optimiser.state[head.linear.weight]
+    for name in ("exp_avg", "exp_avg_sq"):
+        assert torch.equal(after[name][2], before[name][2])
+        assert not torch.equal(after[name][0], before[name][0])
+    assert torch.equal(head(features, torch.full((4,), 2)).value, answers)

@@ -2,12 +2,20 @@ import itertools
 
 import numpy as np
 import pytest
+import torch
 
+from agent.acting import Actor, Observation
 from agent.pool import SerialPool
 from agent.worker import WorkerBody
-from tests.agent.runs import make_blueprint
+from tests.agent.builders import batch_of, heads_of, make_small_model, make_spec
+from tests.agent.runs import BOTH_GAMES, make_blueprint
 from tests.fakes import CountingEnv
 from transport.weights import WeightBoard
+
+LSTM = {"use_lstm": True, "lstm_size": 7}  # with all extra inputs, see --use_last_action
+EXTRAS = {"use_last_action": True, "use_last_reward": True}
+GAMES = {"env": BOTH_GAMES, "use_task_id": True}
+CLOSE = {"rtol": 1e-5, "atol": 1e-6}
 
 
 def make_board(blueprint, version=0):
@@ -19,13 +27,19 @@ def make_board(blueprint, version=0):
 
 def collect(blueprint, blocks):
     """The first `blocks` blocks of worker 0, as unrolls [blocks][E]."""
+    records, episodes, steps = collect_records(blueprint, blocks)
+    return [[blueprint.schema.unroll(r) for r in block] for block in records], episodes, steps
+
+
+def collect_records(blueprint, blocks):
+    """The same as records [blocks] of [E, nbytes]."""
     board = make_board(blueprint)
     body = WorkerBody(blueprint.workers()[0], board)
     collected, episodes, steps = [], [], 0
     for _ in range(blocks):
         block = blueprint.schema.allocate(blueprint.choices.envs_per_worker)
         _, ended, stats = body.collect(block)
-        collected.append([blueprint.schema.unroll(record) for record in block])
+        collected.append(block)
         episodes += ended
         steps += stats.steps
     body.close()
@@ -39,6 +53,96 @@ def test_row_T_of_unroll_n_equals_row_0_of_unroll_n_plus_1_of_the_same_environme
             assert int(after.seq) == int(before.seq) + 1
             np.testing.assert_array_equal(before.frames[-1], after.frames[0])
             assert before.first[-1] == after.first[0]
+
+
+def test_what_came_before_row_0_is_in_the_header():
+    blocks, _, _ = collect(make_blueprint(), 6)
+    for unroll in blocks[0]:
+        assert unroll.first[0]
+        assert (unroll.last_action, unroll.last_reward) == (0, 0)
+        assert unroll.state is None
+    for earlier, later in itertools.pairwise(blocks):
+        for before, after in zip(earlier, later, strict=True):
+            assert after.last_action == before.action[-1]
+            assert after.last_reward == before.reward[-1]
+
+
+def check_recomputed(blueprint, blocks):
+    """From what unrolls hold, the model computes what the actor computed; T rows of each."""
+    model, resets = blueprint.learner().model, 0
+    for records in blocks:
+        batch, unroll = batch_of(blueprint.schema, records), blueprint.schema.unroll(records)
+        with torch.no_grad():
+            heads = heads_of(model, batch)
+        params, values = heads.params[:-1].transpose(0, 1), heads.value[:-1].T
+        np.testing.assert_allclose(unroll.behaviour_params, params.numpy(), **CLOSE)
+        np.testing.assert_allclose(unroll.behaviour_value, values.numpy(), **CLOSE)
+        resets += int(batch.first[1:-1].sum())
+    return resets
+
+
+def check_states(blueprint, blocks):
+    """The memory at the end of an unroll, by the model, is the one at the start of the next."""
+    model = blueprint.learner().model
+    for records, following in itertools.pairwise(blocks):
+        batch = batch_of(blueprint.schema, records)
+        steps = batch.inputs()._replace(
+            obs=batch.obs[:-1], first=batch.first[:-1], last_action=batch.last_action[:-1],
+            last_reward=batch.last_reward[:-1],
+        )  # fmt: skip
+        with torch.no_grad():
+            _, state = model.hidden(model.torso(steps.obs), steps, batch.state)
+        stored = blueprint.schema.unroll(following).state
+        assert np.abs(stored).max() > 0.01
+        np.testing.assert_allclose(stored, state.numpy(), **CLOSE)
+
+
+@pytest.mark.parametrize("model", [{}, EXTRAS, LSTM, {**LSTM, **GAMES}], ids=str)
+def test_the_learner_recomputes_the_logits_and_values_that_acted(model):
+    """With resets in the middle of unrolls."""
+    blueprint = make_blueprint(**model)
+    blocks, _, _ = collect_records(blueprint, 8)
+    assert check_recomputed(blueprint, blocks) > 10
+
+
+def test_memory_goes_over_the_borders_of_unrolls_and_ends_at_a_reset():
+    blueprint = make_blueprint(**LSTM, **GAMES)
+    assert blueprint.schema.state_count == 2 * 7
+    blocks, _, _ = collect_records(blueprint, 8)
+    assert not blueprint.schema.unroll(blocks[0]).state.any()
+    check_states(blueprint, blocks)
+
+
+def test_unrolls_and_games_say_which_game_they_are_of():
+    """The second game pays the negative of what the first one pays."""
+    blueprint = make_blueprint(env=BOTH_GAMES, envs_per_worker=5)
+    tasks = blueprint.workers()[0].tasks
+    assert sorted(set(tasks)) == [0, 1]
+    blocks, episodes, _ = collect_records(blueprint, 8)
+    unroll = blueprint.schema.unroll(np.stack(blocks))
+    assert unroll.task_id.tolist() == [list(tasks)] * 8
+    for env, task in enumerate(tasks):
+        reward = unroll.reward[:, env]
+        assert reward.any()
+        assert (reward <= 0 if task else reward >= 0).all()
+    assert {end.task_id for end in episodes} == {0, 1}
+    for end in episodes:
+        assert end.task_id == tasks[end.env_id]
+        assert end.return_raw * (-1) ** end.task_id > 0
+
+
+def test_each_game_is_valued_by_its_own_head():
+    blueprint = make_blueprint(env=BOTH_GAMES)
+    (records,), _, _ = collect_records(blueprint, 1)
+    unroll = blueprint.schema.unroll(records)
+    with torch.no_grad():
+        heads = blueprint.learner().model.value_head.linear(
+            blueprint.learner().model.torso(batch_of(blueprint.schema, records).obs[:-1])
+        )  # [T, B, 2], PopArt has not moved yet
+    for env, task in enumerate(unroll.task_id):
+        own, other = heads[:, env, task].numpy(), heads[:, env, 1 - task].numpy()
+        np.testing.assert_allclose(unroll.behaviour_value[env], own, **CLOSE)
+        assert not np.allclose(unroll.behaviour_value[env], other, atol=1e-3)
 
 
 def check_rows(blocks, envs, min_rows):
@@ -97,21 +201,9 @@ def test_an_unroll_is_written_completely():
             blueprint.schema.check(unroll)
 
 
-def test_the_recorded_logits_and_values_are_those_of_the_weights_of_that_version():
-    import torch
-
-    blueprint = make_blueprint()
-    learner = blueprint.learner()
-    blocks, _, _ = collect(blueprint, 2)
-    unroll = blocks[1][2]
-    with torch.no_grad():
-        heads = learner.model(torch.from_numpy(unroll.frames[:-1].copy()))
-    np.testing.assert_allclose(heads.params.numpy(), unroll.behaviour_params, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(heads.value.numpy(), unroll.behaviour_value, rtol=1e-5, atol=1e-6)
-
-
-def test_a_serial_pool_goes_on_exactly_where_its_state_was_taken():
-    blueprint = make_blueprint(reproducible=True, worker_count=2)
+@pytest.mark.parametrize("model", [{}, LSTM, {**LSTM, **GAMES}], ids=str)
+def test_a_serial_pool_goes_on_exactly_where_its_state_was_taken(model):
+    blueprint = make_blueprint(reproducible=True, worker_count=2, **model)
     board = make_board(blueprint)
     pool = SerialPool(blueprint.workers(), board)
     pool.start()
@@ -129,29 +221,67 @@ def test_a_serial_pool_goes_on_exactly_where_its_state_was_taken():
     restored.stop(0.0)
 
 
+def test_a_serial_pool_goes_on_from_a_state_that_knows_nothing_of_what_came_before():
+    """Checkpoints from before unrolls held the last action and reward."""
+    blueprint = make_blueprint(reproducible=True)
+    pool = SerialPool(blueprint.workers(), make_board(blueprint))
+    pool.start()
+    pool.poll(0.0)
+    state = pool.state_dict()
+    (expected,) = pool.poll(0.0)
+    for name in ("last_action", "last_reward"):
+        del state["rollouts"][0][name]
+    pool.load_state_dict(state)
+    (block,) = pool.poll(0.0)
+    for name in ("frames", "action", "reward", "behaviour_params"):
+        view = blueprint.schema.view
+        np.testing.assert_array_equal(view(block.records, name), view(expected.records, name))
+    pool.stop(0.0)
+
+
+def observations(count, seed=0):
+    """What `count` environments might show in the middle of their games."""
+    draw = np.random.default_rng(seed)
+    return Observation(
+        draw.standard_normal((count, 1, 6)).astype(np.float32),
+        np.zeros(count, np.bool_),
+        draw.integers(0, 3, count),
+        draw.standard_normal(count).astype(np.float32),
+        np.zeros(count, np.int64),
+    )
+
+
+def test_an_actor_remembers_what_it_saw_until_a_reset():
+    model = make_small_model(make_spec(), **LSTM)
+    actor, fresh = (Actor(model, 0, with_features=False) for _ in range(2))
+    now = observations(4)
+    before = actor.act(now)
+    assert before.state.shape == (4, 14)
+    assert not before.state.any()
+    reset = now._replace(first=np.array([True, False, True, False]))
+    after, anew = actor.act(reset), fresh.act(reset)
+    same = (after.params == anew.params).all(1)
+    assert same.tolist() == [True, False, True, False]
+
+
+def test_a_plain_actor_has_no_memory_and_keeps_none():
+    actor = Actor(make_small_model(), 0, with_features=False)
+    assert actor.act(observations(4)).state is None
+    assert actor.state_dict().keys() == {"generator"}
+
+
 @pytest.mark.parametrize("greedy", [False, True])
 def test_actions_are_drawn_from_the_policy(greedy):
     """Chi-square of 6 000 draws of a fixed distribution; greedy takes the mode only."""
-    import torch
     from scipy.stats import chisquare
 
-    from agent.acting import Actor
-    from agent.models.base import Heads
-
-    logits = torch.tensor([0.0, 1.0, -1.0, 0.5])
-
-    class Fixed:
-        def torso(self, obs):
-            return obs
-
-        def heads(self, features, task_id):
-            n = features.shape[0]
-            zeros = torch.zeros(n)
-            return Heads(logits.expand(n, 4).clone(), zeros, zeros)
-
-    actor = Actor(Fixed(), seed=7, with_features=False, greedy=greedy)
-    actions = actor.act(np.zeros((6000, 1, 2), np.float32)).action
-    counts = np.bincount(actions, minlength=4)
+    model, logits = make_small_model(make_spec(actions=4)), torch.tensor([0.0, 1.0, -1.0, 0.5])
+    with torch.no_grad():
+        model.policy_head.weight.zero_()
+        model.policy_head.bias.copy_(logits)
+    actor = Actor(model, seed=7, with_features=False, greedy=greedy)
+    shown = Observation.at_start(np.zeros((6000, 1, 6), np.float32))
+    counts = np.bincount(actor.act(shown).action, minlength=4)
     if greedy:
         assert counts.tolist() == [0, 6000, 0, 0]
     else:

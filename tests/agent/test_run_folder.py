@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent import run_folder
-from agent.run_folder import RunFolder, RunLog, safe_name
+from agent.run_folder import RunFolder, RunLog, run_name, safe_name
 from core.errors import ConfigError
 
 NOON = datetime(2024, 2, 3, 12, 0, 1)
@@ -42,6 +42,27 @@ def test_runs_of_the_same_second_get_folders_of_their_own(tmp_path: Path) -> Non
 )
 def test_environment_ids_are_made_safe_for_file_names(env_id: str, expected: str) -> None:
     assert safe_name(env_id) == expected
+
+
+@pytest.mark.parametrize(
+    ("games", "name"),
+    [
+        (["Pong", "Carnival"], "2games_Pong-Carnival"),
+        (
+            ["AirRaid", "Carnival", "DemonAttack", "NameThisGame", "Pong", "SpaceInvaders"],
+            "6games_AirRaid-Carnival-DemonAttack-NameThisGame-Pong-...",
+        ),
+        (["A" * 200, "Pong"], "2games_" + "A" * 53),
+    ],
+)
+def test_several_games_are_named_as_far_as_there_is_room(
+    tmp_path: Path, games: list[str], name: str
+) -> None:
+    env_id = ",".join(f"{game}NoFrameskip-v4" for game in games)
+    folder = RunFolder.create(tmp_path, env_id, now=NOON).path.name
+    assert folder == f"{name}_20240203-120001"
+    assert len(folder) <= 80
+    assert run_name("ALE/Pong-v5") == "ALE-Pong-v5"
 
 
 def test_a_results_folder_that_cannot_be_made_is_a_config_error(tmp_path: Path) -> None:

@@ -3,7 +3,9 @@ import pytest
 import torch
 
 from agent.scorer import Scorer
+from replay.scoring import scored_rows
 from tests.agent.runs import make_blueprint
+from tests.agent.test_rollout import EXTRAS, LSTM
 from transport.weights import WeightBoard
 
 ELITE = [
@@ -12,13 +14,13 @@ ELITE = [
 ]
 
 
-@pytest.fixture
-def parts():
+@pytest.fixture(params=[{}, EXTRAS, LSTM], ids=["plain", "extra inputs", "memory"])
+def parts(request):
     from agent.worker import WorkerBody
 
     blueprint = make_blueprint(
         "PongNoFrameskip-v4", replay_parameters=ELITE, r_f_steps=8, max_episode_frames=160,
-        frame_scale_resolution=(42, 42), model="resnet",
+        frame_scale_resolution=(42, 42), model="resnet", **request.param,
     )  # fmt: skip
     board = WeightBoard(blueprint.acting_weights.nbytes)
     learner = blueprint.learner()
@@ -51,7 +53,7 @@ def test_unchanged_weights_give_the_features_that_were_stored(parts):
 def test_some_rows_give_what_all_rows_give_there(parts):
     _, _, _, records, scorer = parts
     every = scorer.evaluate(records, np.arange(9))
-    for rows in (np.array([8]), np.array([0, 3, 6])):
+    for rows in (np.array([8]), np.array([0, 3, 6]), scored_rows(8, 2)):
         some = scorer.evaluate(records, rows)
         np.testing.assert_allclose(some.features, every.features[:, rows], atol=1e-5)
         np.testing.assert_allclose(some.params, every.params[:, rows], atol=1e-5)
@@ -66,3 +68,13 @@ def test_new_weights_on_the_board_change_the_scores(parts):
     with board.write(1) as block:
         blueprint.acting_weights.pack(learner.model, block)
     assert not np.allclose(before, scorer.evaluate(records, np.arange(8)).features)
+
+
+def test_queries_are_the_features_of_the_last_of_the_rows(parts):
+    _, _, _, records, scorer = parts
+    rows = np.array([1, 4])
+    every = scorer.evaluate(records, rows)
+    assert every.queries is None
+    some = scorer.evaluate(records[:3], rows, records[3:])
+    assert some.features.shape[:2] == (3, 2)
+    np.testing.assert_allclose(some.queries, every.features[3:, -1], atol=1e-5)

@@ -1,8 +1,11 @@
 import pytest
 import torch
 
+from agent.human_scores import anchors
 from agent.tally import Tally
 from core.episode import EpisodeEnd
+from core.errors import CheckpointError
+from metrics.record import check_declared
 from transport.channel import WorkerStats
 
 
@@ -81,3 +84,94 @@ def test_taking_a_state_does_not_tie_it_to_the_tally():
     tally.book_game(game(9.0))
     assert state["games"]["count"] == 4
     assert 9.0 not in state["games"]["window"]
+
+
+# --- several games -----------------------------------------------------------------------------
+
+PONG, CARNIVAL, INVADERS = (f"{x}NoFrameskip-v4" for x in ("Pong", "Carnival", "SpaceInvaders"))
+
+
+def play(tally, task, *returns):
+    for value in returns:
+        tally.book_game(
+            EpisodeEnd(0, value, length_steps=10 + task, length_frames=40, task_id=task)
+        )
+
+
+def human(game, score):
+    random, of_humans = anchors()[game]
+    return (score - random) / (of_humans - random)
+
+
+def test_each_of_several_games_has_values_of_its_own_under_declared_names():
+    tally = Tally(4, 2, (PONG, CARNIVAL))
+    play(tally, 1, 100.0, 300.0, 500.0)
+    assert tally.games.read() == {
+        "episode/count_0": 0.0,
+        "episode/count_1": 3.0,
+        "episode/return_mean_1": 400.0,  # of the last 2
+        "episode/return_best_1": 500.0,
+        "episode/length_steps_1": 11.0,
+    }
+    play(tally, 0, -21.0)
+    record = tally.record({})
+    assert record.episodes == 4
+    assert record.values["episode/return_mean_0"] == -21.0
+    assert "episode/length_steps_1" not in record.values  # none ended meanwhile
+    for name in record.values:
+        check_declared(name)
+
+
+def test_a_single_game_keeps_its_names():
+    tally = Tally(4, 2, (PONG,))
+    play(tally, 0, 3.0)
+    assert sorted(tally.games.read()) == [
+        f"episode/{name}"
+        for name in (
+            "length_frames",
+            "length_steps",
+            "return_best",
+            "return_mean_100",
+            "return_raw",
+        )
+    ]
+
+
+def test_the_score_is_the_mean_over_the_games_with_human_marks_once_each_was_played():
+    tally = Tally(4, 2, (PONG, CARNIVAL, INVADERS))
+    play(tally, 0, 10.0, 12.0)
+    play(tally, 1, 99999.0)  # no marks are known of Carnival
+    assert tally.games.mean is None
+    play(tally, 2, 400.0)
+    score = (human("pong", 11.0) + human("space_invaders", 400.0)) / 2
+    assert tally.games.mean == pytest.approx(score)
+    assert tally.record({}).values["episode/score_mean"] == pytest.approx(score)
+    assert tally.games.best_mean is None  # one window is not full
+    play(tally, 2, 400.0)
+    assert tally.games.best_mean == pytest.approx(score)
+    play(tally, 0, -21.0)
+    assert tally.games.best_mean == pytest.approx(score)
+    assert tally.games.mean < score
+
+
+def test_without_any_human_marks_the_score_is_the_mean_of_the_raw_means():
+    tally = Tally(1, 1, (CARNIVAL, "tests.fakes:tests/Counting-v0"))
+    play(tally, 0, 100.0)
+    play(tally, 1, 4.0)
+    assert tally.games.mean == tally.games.best_mean == 52.0
+
+
+def test_a_restored_tally_goes_on_with_each_game():
+    tally = Tally(4, 2, (PONG, INVADERS))
+    play(tally, 0, 1.0, 2.0)
+    play(tally, 1, 300.0, 500.0)
+    restored = Tally(4, 2, (PONG, INVADERS))
+    restored.load_state_dict(tally.state_dict())
+    assert restored.games.count == 4
+    assert restored.games.best_mean == tally.games.best_mean is not None
+    expected = {k: v for k, v in tally.games.read().items() if "length" not in k}
+    assert restored.games.read() == expected
+    with pytest.raises(CheckpointError, match="2 games, expected 3"):
+        Tally(4, 2, (PONG, INVADERS, CARNIVAL)).load_state_dict(tally.state_dict())
+    with pytest.raises(CheckpointError, match="1 games, expected 2"):
+        Tally(4, 2, (PONG, INVADERS)).load_state_dict(Tally(4, 2).state_dict())

@@ -1,6 +1,8 @@
 import json
 from dataclasses import asdict
 
+import numpy as np
+
 import agent.trainer
 from agent.checkpoint import load
 from agent.run_folder import RunFolder
@@ -44,3 +46,24 @@ def test_findings_are_logged_and_end_up_in_the_summary_also_after_a_resume(
     assert more > 0
     assert len(resumed.findings) == records + more
     assert sum(line.startswith("health: ") for line in caplog.messages) == more
+
+
+def test_unrolls_of_another_layout_that_waited_when_it_was_saved_are_left_behind(tmp_path):
+    """As those of a checkpoint from before unrolls held the last action and reward."""
+    folder = RunFolder.create(tmp_path, "Test-v0")
+    trained(folder, 300)
+    checkpoint = load(folder.path)
+    checkpoint.state["serial"]["waiting"].insert(0, np.zeros(640, np.uint8))
+    assert trained(folder, 400, checkpoint).agent_steps >= 400
+
+
+def test_the_user_is_told_what_a_batch_waits_for(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(agent.trainer, "SILENCE_S", 0.0)
+    folder = RunFolder.create(tmp_path, "Test-v0")
+    blueprint = make_blueprint(reproducible=True, environment_max_steps=100)
+    trainer = Trainer(blueprint, folder, JsonLinesSink(folder.metrics_file))
+    next_batch, answers = trainer._next_batch, [None]
+    monkeypatch.setattr(trainer, "_next_batch", lambda: answers.pop() if answers else next_batch())
+    trainer.run()
+    (said,) = [line for line in caplog.messages if line.startswith("no batch for")]
+    assert "queue has 0 of" in said

@@ -13,9 +13,22 @@ REPLAYS = {
 }
 
 
+CASES = {
+    "standard": (f"--replay_parameters={REPLAYS['standard']}",),
+    "elite": (f"--replay_parameters={REPLAYS['elite']}",),
+    "memory and two games": (
+        f"--replay_parameters={REPLAYS['elite']}", "--use_lstm=True", "--lstm_size=8",
+        "--use_task_id=True", "--burn_in_steps=2",
+        "--env=tests.fakes:tests/Counting-v0,tests.fakes:tests/Owing-v0",
+    ),
+}  # fmt: skip
+
+
 def trained(results, steps, *flags):
+    env = [flag for flag in flags if flag.startswith("--env=")]
+    small = [flag for flag in SMALL if not (env and flag.startswith("--env="))]
     status, output = run(
-        results, *SMALL, "--reproducible=True", f"--environment_max_steps={steps}", *flags
+        results, *small, "--reproducible=True", f"--environment_max_steps={steps}", *flags
     )
     assert status == 0, output
     return only_run(results)
@@ -29,11 +42,9 @@ def assert_same_weights(one, other):
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("replay", REPLAYS)
-def test_same_seed_serial_pool_gives_identical_metrics_and_resume_equals_running_on(
-    tmp_path, replay
-):
-    flags = (f"--replay_parameters={REPLAYS[replay]}", "--save_model_period=20")
+@pytest.mark.parametrize("case", CASES)
+def test_same_seed_serial_pool_gives_identical_metrics_and_resume_equals_running_on(tmp_path, case):
+    flags = (*CASES[case], "--save_model_period=20")
     straight = trained(tmp_path / "a", 1200, *flags)
     again = trained(tmp_path / "b", 1200, *flags)
     assert len(comparable(straight)) > 20

@@ -6,15 +6,20 @@ from pathlib import Path
 import numpy as np
 
 from core.episode import EpisodeEnd
+from metrics import charts
 from metrics.charts import (
     OVERVIEW,
     Chart,
+    _draw_per_game,
     _expand,
+    _plot_popart,
+    _plot_returns,
     draw_run,
     moving_mean,
     tick,
 )
 from metrics.record import METRICS, Record
+from metrics.run_files import read_records
 from metrics.sinks import JsonLinesSink, Tee, TextFilesSink
 
 
@@ -49,6 +54,50 @@ def test_a_run_is_drawn_from_its_files(tmp_path):
     assert [path.name for path in drawn] == ["returns.png", "overview.png"]
     for path in drawn:
         assert min(png_size(path)) > 400
+
+
+def make_run_of_two_games(folder: Path, records: int) -> Path:
+    folder.mkdir()
+    (folder / "flags.json").write_text('{"env": "PongNoFrameskip-v4,ALE/Carnival-v5"}', "utf-8")
+    sink = JsonLinesSink(folder / "metrics.jsonl")
+    for n in range(1, records + 1):
+        values = {"popart/mu_0": 0.1 * n, "popart/sigma_0": 1.0, "popart/mu_1": 90.0 * n}
+        values |= {"popart/sigma_1": 500.0, "episode/return_mean_0": n - 21.0, "loss/total": 1.0}
+        if n > records // 2:  # the other game takes longer
+            values |= {"episode/return_mean_1": 20.0 * n, "episode/return_best_1": 3000.0}
+        sink.write(Record(agent_steps=10 * n, values=values))
+    sink.close()
+    return folder
+
+
+def test_several_games_get_a_panel_each_for_returns_and_for_popart(tmp_path):
+    drawn = draw_run(make_run_of_two_games(tmp_path / "run", 30))
+    assert [path.name for path in drawn] == ["returns.png", "overview.png", "popart.png"]
+    for path in drawn:
+        assert min(png_size(path)) > 400
+
+
+def test_each_chart_of_several_games_is_drawn_of_what_it_is_named_for(tmp_path, monkeypatch):
+    drawn = {}
+    monkeypatch.setattr(charts, "_draw_per_game", lambda _, names, title, plot, unit: (names, plot))
+    monkeypatch.setattr(charts, "_draw_overview", lambda *_: None)
+    monkeypatch.setattr(charts, "_save", lambda figure, path: drawn.update({path.name: figure}))
+    draw_run(make_run_of_two_games(tmp_path / "run", 4))
+    names = ["Pong", "Carnival"]
+    assert drawn["returns.png"] == (names, _plot_returns)
+    assert drawn["popart.png"] == (names, _plot_popart)
+
+
+def test_the_band_of_popart_is_one_sigma_around_mu_of_its_game(tmp_path):
+    records = read_records(make_run_of_two_games(tmp_path / "run", 30))
+    figure = _draw_per_game(records, ["Pong", "Carnival"], "x", _plot_popart, "points")
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["Pong", "Carnival"]
+    axes = figure.axes[1]
+    np.testing.assert_allclose(axes.lines[0].get_ydata(), 90.0 * np.arange(1, 31))
+    (band,) = axes.collections
+    edges = band.get_paths()[0].vertices
+    at_the_end = edges[edges[:, 0] == 300.0, 1]
+    assert (at_the_end.min(), at_the_end.max()) == (2700.0 - 500.0, 2700.0 + 500.0)
 
 
 def test_a_run_that_ended_at_once_has_no_charts_and_no_error(tmp_path):

@@ -99,6 +99,36 @@ def test_the_panel_shows_progress_figures_and_a_row_for_each_buffer():
     assert max(map(len, text.splitlines())) == 100
 
 
+TWO_GAMES = Goal("2 games", "results/2games", 1000, ("Pong", "Carnival"))
+OF_GAMES = {
+    "episode/score_mean": 0.314,
+    "episode/return_mean_0": -20.1,
+    "episode/return_mean_1": 4123.0,
+    "episode/return_best_1": 5555.0,
+    "episode/count_0": 7.0,
+    "episode/count_1": 2.0,
+}
+
+
+def test_several_games_have_a_row_each_and_one_score():
+    view = View(TWO_GAMES)
+    for score in (0.1, 0.2, 0.314):
+        view.add(Record(300, 1200, 30, 9, 30.0, {**OF_GAMES, "episode/score_mean": score}))
+    text = rendered(view)
+    rows = {line.split()[1]: line.split() for line in text.splitlines() if len(line.split()) > 2}
+    assert rows["Pong"][2:] == ["-20.1", "–", "–", "7", "│"]
+    assert rows["Carnival"][2:] == ["4123", "5555", "–", "2", "│"]
+    assert "mean of 100" not in text
+    assert BLOCKS[0] + BLOCKS[3] in text  # the history is that of the score
+    assert "9 games score 0.314: Pong -20.1, Carnival 4123 |" in view.line()
+
+
+def test_with_one_game_nothing_is_said_of_several():
+    view = View(GOAL)
+    view.add(record(100, **OF_GAMES))
+    assert "score" not in rendered(view) + view.line()
+
+
 @pytest.mark.parametrize("values", [{}, VALUES])
 @pytest.mark.parametrize("width", [20, 40, 200])
 def test_the_panel_can_be_drawn_with_any_width_and_without_values(width, values):

@@ -10,9 +10,11 @@ import numpy as np
 
 from core.spec import EnvSpec
 from core.unroll import Record, UnrollSchema
+from replay.buffer import Buffer
 from replay.codec import Plain, make_codec
+from replay.distance import Evidence, Floats
 from replay.item import Item
-from replay.kinds import make_buffers, parse_replay_parameters
+from replay.kinds import make_buffers, parse_replay_parameters, split_by_task
 from replay.manager import Evaluation, ReplayManager, SampleContext
 
 SPEC = EnvSpec("tests/Vector-v0", (3,), "float32", 1, ("left", "right"), 1)
@@ -21,14 +23,16 @@ SCHEMA_WITHOUT_FEATURES = UnrollSchema(SPEC, unroll_length=4)
 
 
 def make_record(
-    seq: int, env_id: int = 0, version: int = 0, schema: UnrollSchema = SCHEMA
+    seq: int, env_id: int = 0, version: int = 0, schema: UnrollSchema = SCHEMA, task_id: int = 0
 ) -> Record:
     """A valid record of which every byte follows from its `seq` (stored features: all `seq`)."""
-    return _cached_record(seq, env_id, version, schema).copy()
+    return _cached_record(seq, env_id, version, schema, task_id).copy()
 
 
 @lru_cache(2000)
-def _cached_record(seq: int, env_id: int, version: int, schema: UnrollSchema) -> Record:
+def _cached_record(
+    seq: int, env_id: int, version: int, schema: UnrollSchema, task_id: int
+) -> Record:
     rng = np.random.default_rng(seq)
     record = schema.allocate()
     unroll = schema.unroll(record)
@@ -41,7 +45,8 @@ def _cached_record(seq: int, env_id: int, version: int, schema: UnrollSchema) ->
     unroll.behaviour_value[...] = rng.normal(size=unroll.behaviour_value.shape)
     if unroll.features is not None:
         unroll.features[...] = seq
-    header = {"worker_id": 0, "env_id": env_id, "seq": seq, "version": version, "task_id": 0}
+    header = {"worker_id": 0, "env_id": env_id, "seq": seq, "version": version, "task_id": task_id}
+    header |= {"last_action": 0, "last_reward": 0}
     for name, value in header.items():
         schema.view(record, name)[...] = value
     return record
@@ -55,17 +60,33 @@ def make_item(item_id: int, inserted_at_update: int = 0) -> Item:
     return Item(item_id, np.zeros(1, np.uint8), Plain(), 0, inserted_at_update)
 
 
-def evaluate_as_stored(records: list[Record], rows: np.ndarray) -> Evaluation:
+def evaluate_as_stored(
+    records: Sequence[Record], rows: np.ndarray, queries: Sequence[Record] = ()
+) -> Evaluation:
     """A model that has not changed since the unrolls were made."""
     views = [SCHEMA.unroll(record) for record in records]
     return Evaluation(
         np.stack([view.features[rows] for view in views]).astype(np.float32),
         np.stack([view.behaviour_params[rows] for view in views]),
+        np.stack([SCHEMA.view(q, "features")[rows[-1]] for q in queries]) if queries else None,
     )
 
 
 def context(progress: float = 0.0, update: int = 0, evaluate: Any = None) -> SampleContext:
     return SampleContext(update, progress, evaluate or evaluate_as_stored)
+
+
+def queries_of(buffer: Buffer) -> list[int]:
+    """A list that will hold the `seq` of each query with which an attentive buffer compares."""
+    seen: list[int] = []
+    measure = buffer.sampler.measure
+
+    def spy(evidence: Evidence) -> Floats:
+        seen.extend(evidence.queries[:, 0].astype(int).tolist())
+        return measure(evidence)
+
+    buffer.sampler.measure = spy
+    return seen
 
 
 def make_manager(
@@ -76,9 +97,10 @@ def make_manager(
     seed: int = 0,
     codec: str = "none",
     schema: UnrollSchema = SCHEMA,
+    task_shares: Sequence[float] = (1.0,),
     **options: Any,
 ) -> ReplayManager:
-    configs = parse_replay_parameters(parameters)
+    configs = split_by_task(parse_replay_parameters(parameters), task_shares)
     return ReplayManager(
         make_buffers(configs, fill_in_factor),
         [config.sample_ratio for config in configs],

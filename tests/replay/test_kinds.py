@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from core.errors import ConfigError
 from replay.keys import KEYS, parameter_table
-from replay.kinds import make_buffers, normal_form, parse_replay_parameters
+from replay.kinds import make_buffers, normal_form, parse_replay_parameters, split_by_task
 from replay.removers import FarthestFeatures, Oldest, Reservoir
 from replay.samplers import Attentive, Elite, Fifo, Uniform
 from tests.replay.builders import attentive, elite, queue, standard
@@ -97,6 +97,59 @@ def test_buffers_of_one_kind_get_different_names():
     configs = parse_replay_parameters([standard(4, 0.25), queue(4, 0.5), standard(9, 0.25)])
     names = [buffer.name for buffer in make_buffers(configs, 0)]
     assert names == ["standard", "queue", "standard_2"]
+
+
+def test_each_game_has_its_part_of_every_buffer_but_the_queue():
+    configs = parse_replay_parameters([standard(10, 0.25), queue(4, 0.5), standard(5, 0.25)])
+    parts = split_by_task(configs, (2, 1, 1))
+    buffers = make_buffers(parts, 0.5)
+    assert [(buffer.name, buffer.task, buffer.capacity, buffer.min_size) for buffer in buffers] == [
+        ("standard_0", 0, 5, 3),
+        ("standard_1", 1, 3, 2),
+        ("standard_2", 2, 2, 1),
+        ("queue", None, 4, 1),
+        ("standard_2_0", 0, 3, 2),
+        ("standard_2_1", 1, 1, 1),
+        ("standard_2_2", 2, 1, 1),
+    ]
+    eighth, sixteenth = Fraction(1, 8), Fraction(1, 16)
+    ratios = [eighth, sixteenth, sixteenth]
+    assert [part.sample_ratio for part in parts] == [*ratios, Fraction(1, 2), *ratios]
+
+
+def test_one_game_has_the_buffers_as_they_are():
+    configs = parse_replay_parameters([queue(4, 0.5), standard(10, 0.25), elite(5, 0.25)])
+    assert split_by_task(configs, (3.5,)) == configs
+    assert [buffer.task for buffer in make_buffers(configs, 0)] == [None] * 3
+
+
+@given(
+    st.lists(st.integers(1, 50) | st.floats(0.01, 50), min_size=1, max_size=9), st.integers(0, 80)
+)
+def test_capacities_and_ratios_are_divided_without_rest(shares, spare):
+    capacity = len(shares) + spare
+    configs = parse_replay_parameters([queue(4, 0.3), standard(capacity, 0.7)])
+    parts = split_by_task(configs, shares)[1:]
+    assert sum(part.capacity for part in parts) == capacity
+    assert sum(part.sample_ratio for part in parts) == Fraction(7, 10)
+    starved = sum(capacity * share / sum(shares) < 1 for share in shares)
+    for part, share in zip(parts, shares, strict=True):
+        exact = capacity * share / sum(shares)
+        assert float(part.sample_ratio) == pytest.approx(0.7 * share / sum(shares))
+        assert part.capacity >= 1
+        assert part.capacity == 1 or -1 - starved < part.capacity - exact < 1.001
+
+
+@pytest.mark.parametrize("shares", [(), (1, 0), (1, -1), (1, float("nan")), (1, float("inf"))])
+def test_shares_that_are_not_positive_are_refused(shares):
+    with pytest.raises(ConfigError, match="positive number per game"):
+        split_by_task(parse_replay_parameters([queue(4)]), shares)
+
+
+def test_a_buffer_without_room_for_every_game_is_refused():
+    configs = parse_replay_parameters([queue(1, 0.5), standard(2, 0.5)])
+    with pytest.raises(ConfigError, match="standard has capacity 2, expected at least 3"):
+        split_by_task(configs, (1, 1, 1))
 
 
 def test_the_fill_threshold_is_exact():

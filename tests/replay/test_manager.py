@@ -13,6 +13,7 @@ from tests.replay.builders import (
     evaluate_as_stored,
     make_manager,
     make_record,
+    queries_of,
     queue,
     seq_of,
     standard,
@@ -192,10 +193,12 @@ class Model:
         self.present = present
         self.calls = []
 
-    def __call__(self, records, rows):
+    def __call__(self, records, rows, queries):
         self.calls.append(([seq_of(record) for record in records], rows.tolist()))
-        stored = evaluate_as_stored(records, rows)
-        return Evaluation(np.full_like(stored.features, self.present), stored.params)
+        stored = evaluate_as_stored(records, rows, queries)
+        return Evaluation(
+            np.full_like(stored.features, self.present), stored.params, stored.queries
+        )
 
 
 def test_elite_draws_what_the_model_still_sees_as_it_was():
@@ -236,6 +239,8 @@ def test_a_score_stride_scores_fewer_rows_and_always_the_last():
     assert model.calls[0][1] == [0, 3]
     assert scored_rows(20, 8).tolist() == [3, 11, 19]
     assert scored_rows(1, 8).tolist() == [0]
+    assert scored_rows(20, 1).tolist() == list(range(20))
+    assert scored_rows(20, 8).strides[0] > 0  # torch indexes with no other
 
 
 def test_attentive_draws_what_is_near_the_newest_unrolls_of_the_environments():
@@ -251,43 +256,68 @@ def test_attentive_draws_what_is_near_the_newest_unrolls_of_the_environments():
     manager.sample(context(), 0)
     calls = []
 
-    def evaluate(records, rows):
-        calls.append((len(records), rows.tolist()))
-        return evaluate_as_stored(records, rows)
+    def evaluate(records, rows, queries):
+        calls.append((len(records), rows.tolist(), len(queries)))
+        return evaluate_as_stored(records, rows, queries)
 
     drawn = sample_seqs(manager, context(evaluate=evaluate))[4:]
     assert sorted(drawn[:2]) == [29, 39]
     assert set(drawn[2:]) <= {28, 30, 38}
-    assert calls == [(40, [0, 1, 2, 3]), (2, [3])]
+    # The newest are among the candidates, so that they need no evaluation of their own.
+    assert calls == [(40, [0, 1, 2, 3], 0)]
 
 
 def test_attentive_compares_with_at_most_32_environments():
     manager = make_manager([queue(90, 0.5), attentive(90, 0.5)], 4)
     for seq in range(50):
         insert(manager, seq, env_id=seq)
-    sizes = []
-
-    def evaluate(records, rows):
-        sizes.append([seq_of(record) for record in records])
-        return evaluate_as_stored(records, rows)
-
-    sample_seqs(manager, context(evaluate=evaluate))
-    assert sizes[1] == list(range(18, 50))
+    queries = queries_of(manager.buffers[1])
+    sample_seqs(manager)
+    assert queries == list(range(18, 50))
 
 
 def test_the_present_states_are_those_of_the_environments_heard_of_last():
     manager = make_manager([queue(90, 0.5), attentive(90, 0.5)], 4)
     for seq, env_id in enumerate([*range(32), 0, 32]):
         insert(manager, seq, env_id=env_id)
-    asked = []
+    queries = queries_of(manager.buffers[1])
+    sample_seqs(manager)
+    # Environment 0 was heard of again (unroll 32), so it is environment 1 that made way for 32.
+    assert queries == [*range(2, 32), 32, 33]
 
-    def evaluate(records, rows):
-        asked.append([seq_of(record) for record in records])
+
+def test_no_unroll_is_evaluated_twice_for_a_batch():
+    few = {"lambda_batch_multiplier": 3}
+    kinds = [queue(90, 0.4), attentive(90, 0.2, **few), elite(90, 0.2, **few)]
+    manager = make_manager([*kinds, attentive(90, 0.2, **few)], 10)
+    for seq in range(40):
+        insert(manager, seq, env_id=seq % 20)
+    calls = []
+
+    def evaluate(records, rows, queries):
+        calls.append([[seq_of(record) for record in group] for group in (records, queries)])
+        return evaluate_as_stored(records, rows, queries)
+
+    compared = queries_of(manager.buffers[1])
+    sample_seqs(manager, context(evaluate=evaluate))
+    assert compared == list(range(20, 40))
+    ((candidates, queries),) = calls
+    # Some of the newest are candidates of this buffer or another; the rest only serve as queries.
+    assert 0 < len(queries) < 20
+    assert sorted([*queries, *set(candidates) & set(compared)]) == compared
+    assert len(set(candidates)) == len(candidates)
+
+
+def test_a_model_that_leaves_queries_out_is_refused():
+    manager = make_manager([queue(90, 0.5), attentive(90, 0.5)], 4)
+    for seq in range(60):
+        insert(manager, seq, env_id=seq)
+
+    def evaluate(records, rows, queries):
         return evaluate_as_stored(records, rows)
 
-    sample_seqs(manager, context(evaluate=evaluate))
-    # Environment 0 was heard of again (unroll 32), so it is environment 1 that made way for 32.
-    assert asked[1] == [*range(2, 32), 32, 33]
+    with pytest.raises(ShapeError, match="features of 0 queries, expected"):
+        sample_seqs(manager, context(evaluate=evaluate))
 
 
 def test_each_buffer_is_judged_by_the_evidence_about_its_own_candidates():
@@ -295,7 +325,7 @@ def test_each_buffer_is_judged_by_the_evidence_about_its_own_candidates():
     manager = make_manager([queue(40, 0.5), elite(40, 0.25, **keys), elite(6, 0.25, **keys)], 8)
     insert(manager, *range(30))
 
-    def evaluate(records, rows):
+    def evaluate(records, rows, queries):
         stored = evaluate_as_stored(records, rows)
         drift = [abs(seq_of(record) - 12) for record in records]
         return Evaluation(stored.features + np.reshape(drift, (-1, 1, 1)), stored.params)
@@ -330,7 +360,11 @@ def test_scoring_without_a_model_or_with_a_wrong_one_is_refused():
         manager.sample(SampleContext(0, 0.0, None), 0)
     with pytest.raises(ShapeError, match=r"expected \(12, 4, ...\)"):
         manager.sample(
-            context(evaluate=lambda records, rows: Evaluation(np.zeros((1, 4, 2)), np.zeros((1,)))),
+            context(
+                evaluate=lambda records, rows, queries: Evaluation(
+                    np.zeros((1, 4, 2)), np.zeros((1,))
+                )
+            ),
             0,
         )
 
@@ -413,7 +447,7 @@ def test_a_state_of_other_buffers_or_another_schema_is_refused():
     state = make_manager([queue(8)], 4).state_dict(contents=True)
     with pytest.raises(CheckpointError, match="standard"):
         make_manager([queue(8, 0.5), standard(8, 0.5)], 4).load_state_dict(state)
-    with pytest.raises(CheckpointError, match="Resume without"):
+    with pytest.raises(CheckpointError, match="without replay contents"):
         make_manager([queue(8)], 4, schema=SCHEMA_WITHOUT_FEATURES).load_state_dict(state)
 
 

@@ -105,10 +105,10 @@ def test_scoring_does_not_hold_up_inserts():
     inserted = threading.Event()
     scoring = threading.Event()
 
-    def evaluate(records, rows):
+    def evaluate(records, rows, queries):
         scoring.set()
         assert inserted.wait(DEADLINE_S), "insert had to wait for the model"
-        return evaluate_as_stored(records, rows)
+        return evaluate_as_stored(records, rows, queries)
 
     def insert():
         assert scoring.wait(DEADLINE_S)
@@ -123,10 +123,10 @@ def test_items_evicted_while_they_are_scored_are_still_drawn():
     for seq in range(8):
         manager.insert(make_record(seq), 0, 0)
 
-    def evaluate(records, rows):
+    def evaluate(records, rows, queries):
         for seq in range(8, 40):
             manager.insert(make_record(seq), 0, 0)
-        return evaluate_as_stored(records, rows)
+        return evaluate_as_stored(records, rows, queries)
 
     draws = manager.sample(context(evaluate=evaluate), 0)
     assert {seq_of(draw.record) for draw in draws[2:]} <= set(range(8))

@@ -89,7 +89,7 @@ def read_questions_and_die(box: Mailbox, doorbell: Bell, count: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def ask_and_die(box: Mailbox, stacks: np.ndarray) -> None:
+def ask_and_die(box: Mailbox, question: tuple[np.ndarray, ...]) -> None:
     """Ask for the actions of group 0 and be killed by SIGKILL."""
-    box.post(0, stacks)
+    box.post(0, *question)
     os.kill(os.getpid(), signal.SIGKILL)

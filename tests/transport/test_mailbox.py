@@ -33,15 +33,25 @@ SPEC = EnvSpec(
 )
 
 
-def make_box(feature_count: int = 0, sizes=SIZES) -> tuple[Mailbox, Bell]:
+QUESTION = ("stacks", "first", "last_action", "last_reward", "task_id")
+
+
+def make_box(feature_count: int = 0, sizes=SIZES, state_count: int = 0) -> tuple[Mailbox, Bell]:
     doorbell = Bell()
-    return Mailbox(SPEC, sizes, feature_count, doorbell), doorbell
+    return Mailbox(SPEC, sizes, feature_count, doorbell, state_count), doorbell
 
 
-def stacks_of(group: int, number: int) -> np.ndarray:
-    """Observations that no other question has."""
+def question_of(group: int, number: int) -> tuple[np.ndarray, ...]:
+    """What no other question has, in the order of QUESTION."""
     draw = np.random.default_rng([group, number])
-    return draw.integers(0, 256, (SIZES[group], 2, 1, 4, 5), np.uint8)
+    count = SIZES[group]
+    return (
+        draw.integers(0, 256, (count, 2, 1, 4, 5), np.uint8),
+        draw.random(count) < 0.5,
+        draw.integers(0, 3, count),
+        draw.standard_normal(count).astype(np.float32),
+        draw.integers(0, 9, count),
+    )
 
 
 class Protocol(RuleBasedStateMachine):
@@ -49,7 +59,7 @@ class Protocol(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.box, self.doorbell = make_box(feature_count=7)
+        self.box, self.doorbell = make_box(feature_count=7, state_count=4)
         self.open: dict[int, int] = {}  # group -> number of its open question
         self.answered: dict[int, int] = {}
         self.number = 0
@@ -57,13 +67,14 @@ class Protocol(RuleBasedStateMachine):
     @rule(group=st.sampled_from([0, 1]))
     def post(self, group):
         self.number += 1
-        stacks = stacks_of(group, self.number)
+        question = question_of(group, self.number)
         if group in self.open:
             with pytest.raises(TransportError, match="turn of the server, expected the worker"):
-                self.box.post(group, stacks)
+                self.box.post(group, *question)
             return
-        self.box.post(group, stacks)
-        stacks[...] = 0  # the caller may reuse it
+        self.box.post(group, *question)
+        for array in question:
+            array[...] = 0  # the caller may reuse it
         self.open[group] = self.number
         self.answered.pop(group, None)
         assert self.doorbell.wait(0.0)
@@ -76,8 +87,10 @@ class Protocol(RuleBasedStateMachine):
             return
         number = self.open.pop(group)
         letter = self.box.letter(group)
-        np.testing.assert_array_equal(letter.stacks, stacks_of(group, number))
-        for field in (letter.action, letter.params, letter.value, letter.version, letter.features):
+        for name, asked in zip(QUESTION, question_of(group, number), strict=True):
+            np.testing.assert_array_equal(getattr(letter, name), asked, err_msg=name)
+        letter.version[...] = number
+        for field in (letter.action, letter.params, letter.value, letter.features, letter.state):
             field[...] = number
         self.box.answer(group)
         self.answered[group] = number
@@ -88,9 +101,11 @@ class Protocol(RuleBasedStateMachine):
         for group, number in self.answered.items():
             assert self.box.wait(group, 0.0)
             letter = self.box.letter(group)
-            shapes = [letter.action.shape, letter.params.shape, letter.features.shape]
-            assert shapes == [(SIZES[group],), (SIZES[group], 3), (SIZES[group], 7)]
-            for field in (letter.action, letter.params, letter.value, letter.features):
+            fields = (letter.action, letter.params, letter.value, letter.features, letter.state)
+            count = SIZES[group]
+            shapes = [(count,), (count, 3), (count,), (count, 7), (count, 4)]
+            assert [field.shape for field in fields] == shapes
+            for field in fields:
                 assert (field == number).all()
             assert letter.version.tolist() == [number]
 
@@ -107,15 +122,21 @@ Protocol.TestCase.settings = settings(max_examples=30, stateful_step_count=30, d
 TestProtocol = Protocol.TestCase
 
 
-def test_observations_of_another_shape_are_refused():
+@pytest.mark.parametrize("name", QUESTION)
+def test_a_question_of_another_shape_is_refused_and_nothing_is_asked(name):
     box, _ = make_box()
-    with pytest.raises(ShapeError, match="stacks has shape .2,.*expected .3,"):
-        box.post(0, stacks_of(1, 0))
+    question = list(question_of(0, 0))
+    index = QUESTION.index(name)
+    question[index] = question[index][:2]
+    with pytest.raises(ShapeError, match=f"{name} has shape .2,.*expected .3,"):
+        box.post(0, *question)
+    assert box.asked() == []
 
 
-def test_without_features_a_letter_has_none():
+def test_without_features_or_memory_a_letter_has_none():
     box, _ = make_box()
     assert box.letter(0).features is None
+    assert box.letter(0).state is None
 
 
 def test_a_bell_remembers_that_it_rang_and_forgets_it_when_it_was_heard():
@@ -141,7 +162,7 @@ def test_whoever_waits_is_woken_by_the_answer():
         assert doorbell.wait(TIMEOUT_S)
         box.answer(0)
 
-    box.post(0, stacks_of(0, 0))
+    box.post(0, *question_of(0, 0))
     thread = threading.Thread(target=serve)
     began = time.monotonic()
     thread.start()
@@ -156,14 +177,14 @@ def test_whoever_waits_is_woken_by_the_answer():
 def test_a_wait_ends_after_its_time_also_when_another_group_is_answered():
     box, _ = make_box()
     for group in (0, 1):
-        box.post(group, stacks_of(group, 0))
+        box.post(group, *question_of(group, 0))
     box.answer(1)  # rings, but not for group 0
     assert not box.wait(0, 0.02)
 
 
 def test_a_wait_ends_when_the_other_side_hangs_up():
     box, doorbell = make_box()
-    box.post(0, stacks_of(0, 0))
+    box.post(0, *question_of(0, 0))
     for listen in (lambda: box.wait(0, TIMEOUT_S), lambda: doorbell.wait(TIMEOUT_S)):
         ours, theirs = multiprocessing.Pipe()
         box.hang_up_with(ours.fileno())
@@ -189,17 +210,17 @@ def test_a_successor_of_a_killed_server_finds_the_open_questions():
         server.start()
         if life == 0:
             for group in (0, 1):
-                box.post(group, stacks_of(group, 0))
+                box.post(group, *question_of(group, 0))
             server.join(TIMEOUT_S)
             assert server.exitcode == -signal.SIGKILL
             assert box.asked() == [0, 1]
     for number in range(rounds):
         for group in (0, 1):
             assert box.wait(group, TIMEOUT_S)
-            expected = stacks_of(group, number).sum((1, 2, 3, 4), np.int64)
+            expected = question_of(group, number)[0].sum((1, 2, 3, 4), np.int64)
             np.testing.assert_array_equal(box.letter(group).action, expected)
             if number + 1 < rounds:
-                box.post(group, stacks_of(group, number + 1))
+                box.post(group, *question_of(group, number + 1))
     server.join(TIMEOUT_S)
     assert server.exitcode == 0
 
@@ -207,17 +228,17 @@ def test_a_successor_of_a_killed_server_finds_the_open_questions():
 @pytest.mark.process
 def test_a_successor_of_a_killed_worker_waits_for_the_last_answer():
     box, doorbell = make_box()
-    worker = SPAWN.Process(target=programs.ask_and_die, args=(box, stacks_of(0, 5)), daemon=True)
+    worker = SPAWN.Process(target=programs.ask_and_die, args=(box, question_of(0, 5)), daemon=True)
     worker.start()
     worker.join(TIMEOUT_S)
     assert worker.exitcode == -signal.SIGKILL
     assert box.asked() == [0]
     assert doorbell.wait(TIMEOUT_S)
-    np.testing.assert_array_equal(box.letter(0).stacks, stacks_of(0, 5))
+    np.testing.assert_array_equal(box.letter(0).stacks, question_of(0, 5)[0])
     assert not box.wait(0, 0.0)
     box.answer(0)
-    box.post(0, stacks_of(0, 6))
-    np.testing.assert_array_equal(box.letter(0).stacks, stacks_of(0, 6))
+    box.post(0, *question_of(0, 6))
+    np.testing.assert_array_equal(box.letter(0).stacks, question_of(0, 6)[0])
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc")

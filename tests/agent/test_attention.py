@@ -1,0 +1,357 @@
+import math
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from agent.models.attention import (
+    BASIS_COUNT,
+    HEADS,
+    KEY_CHANNELS,
+    AttentionTorso,
+    ConvLstm,
+    attend,
+    spatial_basis,
+)
+from agent.models.base import Inputs
+from agent.models.factory import ModelConfig, make_model
+from agent.models.initialisation import fill_gate_bias
+from core.errors import ConfigError
+from tests.agent.builders import make_spec
+
+SPEC = make_spec((2, 40, 34), actions=3)
+SMALL = {"name": "attention", "feature_count": 12, "lstm_size": 16}
+EXTRAS = {"use_last_action": True, "use_last_reward": True}
+
+
+def make_attention(spec=SPEC, seed=0, **config):
+    return make_model(ModelConfig(**{**SMALL, **EXTRAS, **config}), spec, seed=seed)
+
+
+def random_inputs(rows=5, columns=3, *, resets=0.0, seed=0, spec=SPEC):
+    draw = torch.Generator().manual_seed(seed)
+    shape = (rows, columns, *spec.obs_shape)
+    return Inputs(
+        obs=torch.randint(0, 256, shape, dtype=torch.uint8, generator=draw),
+        first=torch.rand(rows, columns, generator=draw) < resets,
+        last_action=torch.randint(0, spec.action_count, (rows, columns), generator=draw),
+        last_reward=torch.randn(rows, columns, generator=draw),
+        task_id=None,
+    )
+
+
+def row_of(inputs, row):
+    obs, first, action, reward, task_id = inputs
+    return Inputs(obs[row], first[row], action[row], reward[row], task_id)
+
+
+def random_state(model, columns=3, seed=5):
+    draw = torch.Generator().manual_seed(seed)
+    return torch.randn(columns, model.state_count, generator=draw)
+
+
+# --- parts against their slow twins ---------------------------------------------------------------
+
+
+def attend_loops(cells, queries, basis):
+    """One query, one cell and one channel after the other."""
+    columns, channels, places = cells.shape
+    heads = queries.shape[1]
+    answers = torch.zeros(columns, heads, channels - KEY_CHANNELS + len(basis))
+    maps = torch.zeros(columns, heads, places)
+    for column in range(columns):
+        for head in range(heads):
+            logits = []
+            for place in range(places):
+                key = torch.cat([cells[column, :KEY_CHANNELS, place], basis[:, place]])
+                logits.append(float(key.dot(queries[column, head])))
+            total = sum(math.exp(logit) for logit in logits)
+            for place in range(places):
+                weight = math.exp(logits[place]) / total
+                value = torch.cat([cells[column, KEY_CHANNELS:, place], basis[:, place]])
+                answers[column, head] += weight * value
+                maps[column, head, place] = weight
+    return answers, maps
+
+
+def random_map(places=6, channels=11, basis_count=5, seed=0):
+    draw = torch.Generator().manual_seed(seed)
+    cells = torch.randn(2, channels, places, generator=draw)
+    queries = torch.randn(2, 3, KEY_CHANNELS + basis_count, generator=draw) / 2
+    return cells, queries, torch.randn(basis_count, places, generator=draw)
+
+
+def test_attention_equals_a_loop_over_heads_cells_and_channels():
+    found, expected = attend(*random_map()), attend_loops(*random_map())
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_attention_without_a_basis_does_not_know_places():
+    cells, queries, basis = random_map()
+    order = torch.tensor([3, 1, 5, 0, 2, 4])
+    answers, maps = attend(cells, queries, torch.zeros_like(basis))
+    moved_answers, moved_maps = attend(cells[..., order], queries, torch.zeros_like(basis))
+    torch.testing.assert_close(moved_answers, answers)
+    torch.testing.assert_close(moved_maps, maps[..., order])
+    with_basis, _ = attend(cells, queries, basis)
+    with_basis_moved, _ = attend(cells[..., order], queries, basis)
+    assert not torch.allclose(with_basis, with_basis_moved, rtol=1e-2)
+
+
+def test_a_strong_query_reads_the_one_cell_that_it_asks_for():
+    cells, queries, basis = random_map()
+    queries[0, 1] = 0
+    queries[0, 1, 2] = 1000.0  # head 1 wants key channel 2 as high as possible
+    place = cells[0, 2].argmax()
+    answers, maps = attend(cells, queries, basis)
+    assert maps[0, 1, place] > 0.999
+    expected = torch.cat([cells[0, KEY_CHANNELS:, place], basis[:, place]])
+    torch.testing.assert_close(answers[0, 1], expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(("height", "width"), [(11, 11), (27, 20), (5, 9)])
+def test_the_spatial_basis_is_made_of_products_of_cosines(height, width):
+    basis = spatial_basis(height, width)
+    assert basis.shape == (BASIS_COUNT, height * width) == (64, height * width)
+    for u, v, i, j in [(0, 0, 2, 3), (1, 0, 4, 1), (3, 7, 1, 4), (7, 2, 0, 0)]:
+        expected = math.cos(math.pi * u * (i + 0.5) / height)
+        expected *= math.cos(math.pi * v * (j + 0.5) / width)
+        assert basis[8 * u + v, i * width + j].item() == pytest.approx(expected, abs=1e-5)
+
+
+def test_the_functions_of_the_basis_are_orthogonal():
+    products = (basis := spatial_basis(11, 9)) @ basis.T
+    off_diagonal = products - products.diag().diag()
+    assert off_diagonal.abs().max() < 1e-3
+    assert products.diag().min() > 20  # 99 cells, of mean square 1/4 at least
+
+
+def test_a_convolutional_lstm_on_one_cell_is_an_lstm():
+    torch.manual_seed(0)
+    layer = ConvLstm(3, 4)
+    fill_gate_bias(layer.from_input.bias, forget=0.5)
+    cell = torch.nn.LSTMCell(3, 4)
+    cell.weight_ih.data = layer.from_input.weight.data[:, :, 1, 1]  # the rest sees padding
+    cell.weight_hh.data = layer.from_state.weight.data[:, :, 1, 1]
+    cell.bias_ih.data, cell.bias_hh.data = layer.from_input.bias.data, torch.zeros(16)
+    x, h, c = torch.randn(2, 3), torch.randn(2, 4), torch.randn(2, 4)
+    after = layer(layer.from_input(x[:, :, None, None]), h[:, :, None, None], c[:, :, None, None])
+    for found, expected in zip(after, cell(x, (h, c)), strict=True):
+        torch.testing.assert_close(found[:, :, 0, 0], expected)
+
+
+def test_a_convolutional_lstm_treats_all_places_alike():
+    torch.manual_seed(0)
+    layer = ConvLstm(3, 4)
+    seen, h, c = layer.from_input(torch.randn(1, 3, 9, 9)), *torch.randn(2, 1, 4, 9, 9)
+    expected, _ = layer(seen, h, c)
+    moved, _ = layer(*(x.roll((2, 1), (2, 3)) for x in (seen, h, c)))
+    torch.testing.assert_close(
+        moved.roll((-2, -1), (2, 3))[:, :, 1:6, 1:6], expected[:, :, 1:6, 1:6]
+    )
+
+
+# --- the whole ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shape", "grid"), [((3, 210, 160), (27, 20)), ((4, 84, 84), (11, 11)), ((1, 96, 60), (12, 8))]
+)
+def test_any_frame_gives_a_map_and_the_papers_frame_gives_the_papers_map(shape, grid):
+    torso = AttentionTorso(shape, channels=128)
+    assert torso.map_shape == (64, *grid)
+    assert torso.convs[0].out_channels == 32
+    assert torso(torch.zeros(2, *shape, dtype=torch.uint8)).shape == (2, torso.feature_count)
+
+
+def test_too_small_frames_are_refused_with_advice():
+    with pytest.raises(ConfigError, match=r"attention.*4x5.*--frame_scale_resolution"):
+        make_attention(make_spec((1, 4, 5)))
+
+
+def test_the_first_convolution_learns_what_pixels_look_like():
+    model = make_attention()
+    obs = random_inputs().obs
+    model.observe(obs)
+    torch.testing.assert_close(
+        model.torso_net.convs[0].statistics.mean, obs.flatten(0, 1).float().mean(0)
+    )
+
+
+def test_maps_are_where_the_next_action_looks_and_sum_to_one():
+    model, inputs = make_attention(), random_inputs()
+    maps = model.attention_maps(row_of(inputs, 0), random_state(model))
+    assert maps.shape == (3, HEADS, *model.torso_net.map_shape[1:])
+    assert (maps >= 0).all()
+    torch.testing.assert_close(maps.sum((-2, -1)), torch.ones(3, HEADS))
+
+
+def test_after_a_reset_each_head_has_a_soft_preference_of_its_own():
+    model, inputs = make_attention(), random_inputs()
+    maps = model.attention_maps(row_of(inputs, 0), model.initial_state(3)).flatten(2)
+    places = maps.shape[-1]
+    assert maps.max() < 30 / places  # soft
+    for one in range(HEADS):
+        for other in range(one):
+            assert (maps[:, one] - maps[:, other]).abs().sum(-1).min() > 0.2
+    assert (maps - 1 / places).abs().sum(-1).min() > 0.2  # not uniform
+
+
+def test_the_query_comes_from_the_state_before_and_not_from_the_frame():
+    model, inputs = make_attention(), random_inputs()
+    asked = []
+    model.core.query.register_forward_hook(lambda module, args, out: asked.append(out))
+    state = random_state(model)
+    model(row_of(inputs, 0), state)
+    model(row_of(inputs, 1), state)
+    assert torch.equal(asked[0], asked[1])
+    model(row_of(inputs, 0), random_state(model, seed=6))
+    assert not torch.allclose(asked[0], asked[2], rtol=1e-2)
+
+
+def test_acting_step_by_step_gives_what_learning_computes_at_once_over_resets():
+    model = make_attention(use_task_id=True)
+    inputs = random_inputs(rows=6, resets=0.3)
+    assert inputs.first[1:].any()
+    with torch.no_grad():
+        state = random_state(model)
+        hidden, after = model.hidden(model.torso(inputs.obs), inputs, state)
+        expected = model.heads(hidden)
+        for row in range(6):
+            heads, state = model(row_of(inputs, row), state)
+            torch.testing.assert_close(heads.params, expected.params[row], rtol=1e-4, atol=1e-6)
+            torch.testing.assert_close(heads.value, expected.value[row], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(state, after, rtol=1e-4, atol=1e-5)
+
+
+def test_a_reset_empties_both_memories():
+    model, inputs = make_attention(), random_inputs(rows=1)
+    first = torch.tensor([True, False, True])
+    inputs = row_of(inputs, 0)._replace(first=first)
+    state = random_state(model)
+    _, after = model(inputs, state)
+    _, fresh = model(inputs, torch.where(first[:, None], 0, state))
+    _, other = model(inputs, state.masked_fill(~first[:, None], 0))
+    assert torch.equal(after, fresh)
+    channels, height, width = model.core.vision_shape
+    memory = channels * height * width
+    assert model.state_count == 2 * memory + 2 * 16
+    changed = (after != other).any(0)
+    assert changed[: 2 * memory].any()  # a column without a reset does remember, in both
+    assert changed[2 * memory :].any()
+
+
+def test_a_gradient_flows_back_to_where_it_is_cut():
+    model, inputs = make_attention(), random_inputs(rows=5)
+    first = torch.zeros(5, 3, dtype=torch.bool)
+    first[2, 0] = True
+    keep = torch.ones(5, 3, dtype=torch.bool)
+    keep[3, 1] = False
+    inputs = inputs._replace(first=first)
+    features = model.torso(inputs.obs).detach().requires_grad_()
+    hidden, _ = model.hidden(features, inputs, random_state(model), keep)
+    hidden[-1].sum().backward()
+    reached = features.grad.abs().sum(-1) > 0
+    assert torch.equal(reached, torch.arange(5)[:, None] >= torch.tensor([2, 3, 0]))
+
+
+def test_every_parameter_gets_a_gradient_and_the_state_dict_has_no_more_than_them():
+    model, inputs = make_attention(), random_inputs()
+    hidden, _ = model.hidden(model.torso(inputs.obs), inputs, model.initial_state(3))
+    heads = model.heads(hidden)
+    (heads.params.square().sum() + heads.value.sum()).backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.any(), name
+    of_core = {name for name in model.state_dict() if name.startswith("core.")}
+    assert of_core == {f"core.{name}" for name, _ in model.core.named_parameters()}
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_the_convolutions_may_be_computed_in_several_threads(threads):
+    model, inputs = make_attention(), random_inputs()
+
+    def gradients():
+        model.zero_grad()
+        hidden, _ = model.hidden(model.torso(inputs.obs), inputs, random_state(model))
+        hidden.square().sum().backward()
+        return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+    expected = gradients()
+    model.set_threads(threads)
+    for name, found in gradients().items():
+        difference = (found - expected[name]).abs().max()
+        assert difference < 1e-4 * expected[name].abs().max(), name
+
+
+def test_equal_seeds_give_equal_weights_whatever_the_global_generator():
+    torch.manual_seed(1)
+    one = make_attention(seed=5).state_dict()
+    torch.manual_seed(2)
+    two = make_attention(seed=5).state_dict()
+    other = make_attention(seed=6).state_dict()
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    assert not torch.equal(one["core.query.4.bias"], other["core.query.4.bias"])
+
+
+# --- a toy that has to be looked at ---------------------------------------------------------------
+
+PATCH = 6  # pixels; the frame is 6 x 6 patches
+GRID = 6
+
+
+def bright_cell_episodes(draw, steps=2, columns=24):
+    """One patch of a noisy frame is bright; the action is the quarter of the frame it is in."""
+    obs = torch.randint(0, 60, (steps, columns, 1, 36, 36), dtype=torch.uint8, generator=draw)
+    row, column = torch.randint(0, GRID, (2, columns), generator=draw)
+    for index in range(columns):
+        y, x = PATCH * row[index], PATCH * column[index]
+        obs[:, index, :, y : y + PATCH, x : x + PATCH] = 250
+    first = torch.zeros(steps, columns, dtype=torch.bool)
+    first[0] = True
+    nothing = torch.zeros(steps, columns)
+    action = (row >= GRID // 2) * 2 + (column >= GRID // 2)
+    return Inputs(obs, first, nothing.long(), nothing, None), action, (row, column)
+
+
+def mass_near(maps, place):
+    """How much of each head's map [E, heads, h, w] is within one cell of `place`: [E, heads]."""
+    height, width = maps.shape[-2:]
+    row, column = (
+        ((index + 0.5) * size / GRID).long()
+        for index, size in zip(place, (height, width), strict=True)
+    )
+    near_row = (torch.arange(height) - row[:, None]).abs() <= 1  # [E, h]
+    near_column = (torch.arange(width) - column[:, None]).abs() <= 1  # [E, w]
+    return (maps * (near_row[:, :, None] & near_column[:, None])[:, None]).sum((-2, -1))
+
+
+def test_attention_finds_the_bright_cell_and_looks_at_it():
+    model = make_attention(make_spec((1, 36, 36), actions=4), feature_count=16, lstm_size=32)
+    optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
+    draw = torch.Generator().manual_seed(0)
+
+    def examine():
+        inputs, action, place = bright_cell_episodes(draw, columns=200)
+        with torch.no_grad():
+            _, state = model(row_of(inputs, 0), model.initial_state(200))
+            heads, _ = model(row_of(inputs, 1), state)
+            maps = model.attention_maps(row_of(inputs, 1), state)
+        right = (heads.params.argmax(-1) == action).float().mean().item()
+        return right, mass_near(maps, place).mean(0).max().item()  # of the head that looks best
+
+    right_before, near_before = examine()
+    for _ in range(120):
+        inputs, action, _ = bright_cell_episodes(draw)
+        model.observe(inputs.obs)
+        hidden, _ = model.hidden(model.torso(inputs.obs), inputs, model.initial_state(24))
+        loss = cross_entropy(model.heads(hidden[-1]).params, action)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    right, near = examine()
+    assert right_before < 0.5
+    assert right > 0.95
+    assert near_before < 0.5
+    assert near > 0.7

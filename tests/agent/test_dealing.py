@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.dealing import deal_tasks
+from core.errors import ConfigError
+
+
+def test_one_game_is_dealt_to_all():
+    assert deal_tasks([1.0], 2, 3) == [(0, 0, 0), (0, 0, 0)]
+
+
+def test_equal_shares_are_dealt_evenly_and_neighbours_play_the_same_game():
+    assert deal_tasks([1.0] * 3, 2, 3) == [(0, 1, 2), (0, 1, 2)]
+    assert deal_tasks([1.0] * 2, 2, 4) == [(0, 0, 1, 1), (0, 0, 1, 1)]
+
+
+def test_unequal_shares_are_honoured_overall():
+    dealt = deal_tasks([2.0, 1.0, 1.0], 2, 4)
+    assert Counter(task for tasks in dealt for task in tasks) == {0: 4, 1: 2, 2: 2}
+    # However small its share, a game is played.
+    dealt = deal_tasks([1000.0, 1.0, 1.0], 1, 4)
+    assert Counter(dealt[0]) == {0: 2, 1: 1, 2: 1}
+
+
+@given(st.lists(st.floats(0.1, 10.0), min_size=1, max_size=7), st.integers(1, 5), st.integers(1, 9))
+def test_every_game_is_played_and_none_is_more_than_one_off(shares, workers, envs):
+    total = workers * envs
+    if total < len(shares):
+        return
+    dealt = deal_tasks(shares, workers, envs)
+    assert [len(tasks) for tasks in dealt] == [envs] * workers
+    counts = Counter(task for tasks in dealt for task in tasks)
+    assert set(counts) == set(range(len(shares)))
+    wanted = [total * share / sum(shares) for share in shares]
+    if min(wanted) >= 1:
+        assert all(abs(counts[task] - number) < 1 for task, number in enumerate(wanted))
+    for task in counts:
+        of_worker = [tasks.count(task) for tasks in dealt]
+        assert max(of_worker) - min(of_worker) <= 1
+    assert all(tuple(sorted(tasks)) == tasks for tasks in dealt)
+
+
+def test_too_few_environments_are_refused_with_the_number_that_is_enough():
+    with pytest.raises(ConfigError, match=r"6 games and 4 environments.*--envs_per_worker to 3"):
+        deal_tasks([1.0] * 6, 2, 2)
+    assert len(deal_tasks([1.0] * 6, 2, 3)) == 2
+
+
+@pytest.mark.parametrize("shares", [[], [1.0, 0.0], [-1.0]])
+def test_shares_are_positive(shares):
+    with pytest.raises(ConfigError, match="positive"):
+        deal_tasks(shares, 2, 4)

@@ -1,0 +1,414 @@
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from agent.assembly import build_model, model_config
+from agent.models.base import Inputs
+from agent.models.recurrent import ExtraInputs, RecurrentCore, changed_rows
+from core.errors import ConfigError
+from option_flags import parse
+from tests.agent.builders import make_small_model, make_spec
+
+ROWS, COLUMNS, FEATURES, HIDDEN = 7, 4, 5, 6
+
+
+def random_inputs(rows=ROWS, columns=COLUMNS, *, resets=0.3, actions=3, tasks=1, seed=0):
+    """Inputs without observations; about `resets` of the rows start an episode."""
+    draw = torch.Generator().manual_seed(seed)
+    return Inputs(
+        obs=torch.empty(rows, columns, 0),
+        first=torch.rand(rows, columns, generator=draw) < resets,
+        last_action=torch.randint(0, actions, (rows, columns), generator=draw),
+        last_reward=torch.randn(rows, columns, generator=draw) * 3,
+        task_id=torch.arange(columns) % tasks,
+    )
+
+
+def random_features(seed=1):
+    return torch.randn(ROWS, COLUMNS, FEATURES, generator=torch.Generator().manual_seed(seed))
+
+
+def make_core(layers=2, extras=None, seed=0):
+    core = RecurrentCore(FEATURES, extras or ExtraInputs(3, True, 2), HIDDEN, layers)
+    core.initialise(torch.Generator().manual_seed(seed))
+    return core
+
+
+def random_state(core, seed=2):
+    shape = (COLUMNS, core.state_count)
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+# --- extra inputs --------------------------------------------------------------------------------
+
+
+def test_extra_inputs_are_action_reward_and_task_in_this_order():
+    extras = ExtraInputs(action_count=3, reward=True, task_count=2)
+    inputs = Inputs(
+        obs=torch.empty(2, 2, 0),
+        first=torch.tensor([[True, False], [False, False]]),
+        last_action=torch.tensor([[2, 2], [0, 1]]),
+        last_reward=torch.tensor([[5.0, -0.25], [7.0, -9.0]]),
+        task_id=torch.tensor([0, 1]),
+    )
+    expected = torch.tensor(
+        [
+            [[0, 0, 0, 0, 1, 0], [0, 0, 1, -0.25, 0, 1]],  # nothing is known after a reset
+            [[1, 0, 0, 1, 1, 0], [0, 1, 0, -1, 0, 1]],  # rewards are clamped
+        ]
+    )
+    assert extras.count == 6
+    assert torch.equal(extras.encode(inputs), expected)
+
+
+def test_without_a_number_it_is_the_first_game():
+    inputs = random_inputs()._replace(task_id=None)
+    encoded = ExtraInputs(task_count=3).encode(inputs)
+    assert torch.equal(encoded, torch.tensor([1.0, 0, 0]).expand(ROWS, COLUMNS, 3))
+
+
+@pytest.mark.parametrize(
+    ("config", "count"),
+    [
+        ({"use_last_action": True}, 3),
+        ({"use_last_reward": True}, 1),
+        ({"use_task_id": True}, 1),
+        ({"use_last_action": True, "use_last_reward": True, "use_task_id": True}, 5),
+    ],
+)
+def test_without_an_lstm_the_heads_see_features_and_extras(config, count):
+    model = make_small_model(make_spec((6,)), **config)
+    inputs = random_inputs()._replace(obs=torch.randn(ROWS, COLUMNS, 6))
+    features = model.torso(inputs.obs)
+    hidden, state = model.hidden(features, inputs, model.initial_state(COLUMNS))
+    assert model.state_count == 0
+    assert state.shape == (COLUMNS, 0)
+    assert hidden.shape == (ROWS, COLUMNS, 16 + count)
+    assert torch.equal(hidden[..., :16], features)
+    assert torch.equal(hidden[..., 16:], model.core.extras.encode(inputs))
+    assert model.heads(hidden).params.shape == (ROWS, COLUMNS, 3)
+
+
+@pytest.mark.parametrize("lstm", [False, True])
+def test_what_came_before_a_reset_means_nothing(lstm):
+    model = make_small_model(use_lstm=lstm, use_last_action=True, use_last_reward=True)
+    inputs = random_inputs()._replace(obs=torch.randn(ROWS, COLUMNS, 6))
+    first = inputs.first
+    strange = inputs._replace(
+        last_action=inputs.last_action.masked_fill(first, -17),
+        last_reward=inputs.last_reward.masked_fill(first, torch.nan),
+    )
+    features, state = model.torso(inputs.obs), model.initial_state(COLUMNS)
+    expected, _ = model.hidden(features, inputs, state)
+    found, _ = model.hidden(features, strange, state)
+    assert torch.equal(found, expected)
+
+
+# --- the LSTM against its slow twin ---------------------------------------------------------------
+
+
+def loops(core, features, inputs, state):
+    """One environment after the other, one row after the other, one layer after the other."""
+    cells = []
+    for layer in range(core.lstm.num_layers):
+        cell = nn.LSTMCell(getattr(core.lstm, f"weight_ih_l{layer}").shape[1], HIDDEN)
+        for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
+            getattr(cell, name).data = getattr(core.lstm, f"{name}_l{layer}").data
+        cells.append(cell)
+    extras = core.extras.encode(inputs)
+    rows, columns = inputs.first.shape
+    hidden, states = torch.zeros(rows, columns, HIDDEN), torch.zeros(columns, core.state_count)
+    for column in range(columns):
+        parts = [part.clone() for part in state[column].split(HIDDEN)]
+        h, c = parts[: len(cells)], parts[len(cells) :]
+        for row in range(rows):
+            x = torch.cat([features[row, column], extras[row, column]])
+            for layer, cell in enumerate(cells):
+                if inputs.first[row, column]:
+                    h[layer], c[layer] = torch.zeros(HIDDEN), torch.zeros(HIDDEN)
+                h[layer], c[layer] = cell(x, (h[layer], c[layer]))
+                x = h[layer]
+            hidden[row, column] = x
+        states[column] = torch.cat(h + c)
+    return hidden, states
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize("resets", [0.0, 0.1, 0.5, 1.0])
+def test_the_lstm_equals_a_loop_over_environments_rows_and_layers(layers, resets):
+    core, inputs = make_core(layers), random_inputs(resets=resets, tasks=2)
+    state = random_state(core)
+    assert core.state_count == 2 * layers * HIDDEN
+    with torch.no_grad():
+        hidden, after = core(random_features(), inputs, state, None)
+        expected_hidden, expected_after = loops(core, random_features(), inputs, state)
+    torch.testing.assert_close(hidden, expected_hidden, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(after, expected_after, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("cut", [1, 3, 6])
+def test_two_halves_of_an_unroll_give_what_the_whole_gives(cut):
+    core, inputs, features = make_core(), random_inputs(), random_features()
+
+    def part(rows):
+        obs, first, action, reward, task_id = inputs
+        return Inputs(obs[rows], first[rows], action[rows], reward[rows], task_id)
+
+    state = random_state(core)
+    with torch.no_grad():
+        hidden, after = core(features, inputs, state, None)
+        before_cut, state = core(features[:cut], part(slice(0, cut)), state, None)
+        after_cut, state = core(features[cut:], part(slice(cut, ROWS)), state, None)
+    torch.testing.assert_close(torch.cat([before_cut, after_cut]), hidden, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(state, after, rtol=1e-4, atol=1e-5)
+
+
+def test_acting_step_by_step_gives_what_learning_computes_at_once():
+    config = {"use_lstm": True, "use_last_action": True, "use_last_reward": True}
+    model = make_small_model(make_spec((6,)), lstm_layers=2, **config)
+    inputs = random_inputs()._replace(obs=torch.randn(ROWS, COLUMNS, 6))
+    with torch.no_grad():
+        state = model.initial_state(COLUMNS)
+        hidden, after = model.hidden(model.torso(inputs.obs), inputs, state)
+        expected = model.heads(hidden, inputs.task_id)
+        for row in range(ROWS):
+            obs, first, action, reward, task_id = inputs
+            now = Inputs(obs[row], first[row], action[row], reward[row], task_id)
+            heads, state = model(now, state)
+            torch.testing.assert_close(heads.params, expected.params[row], rtol=1e-4, atol=1e-6)
+            torch.testing.assert_close(heads.value, expected.value[row], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(state, after, rtol=1e-4, atol=1e-5)
+
+
+# --- gradient -------------------------------------------------------------------------------------
+
+
+def reached(inputs, row, keep_gradient=None):
+    """Which features [T, B] the hidden units of `row` depend on, by their gradient."""
+    core, features = make_core(), random_features().requires_grad_()
+    hidden, _ = core(features, inputs, random_state(core), keep_gradient)
+    hidden[row].sum().backward()
+    return features.grad.abs().sum(-1) > 0
+
+
+def test_a_gradient_flows_back_to_the_last_reset_and_no_further():
+    first = torch.zeros(ROWS, COLUMNS, dtype=torch.bool)
+    first[2, 1] = first[5, 1] = first[4, 2] = first[0, 3] = True
+    found = reached(random_inputs()._replace(first=first), row=6)
+    starts = torch.tensor([0, 5, 4, 0])
+    assert torch.equal(found, torch.arange(ROWS)[:, None] >= starts)
+
+
+def test_a_gradient_stops_where_it_is_not_kept():
+    keep = torch.ones(ROWS, COLUMNS, dtype=torch.bool)
+    keep[3, 0] = keep[1, 2] = keep[4, 2] = False
+    inputs = random_inputs(resets=0.0)
+    found = reached(inputs, row=5, keep_gradient=keep)
+    rows = torch.arange(ROWS)[:, None]
+    assert torch.equal(found, (rows >= torch.tensor([3, 0, 4, 0])) & (rows <= 5))
+    before = reached(inputs, row=2, keep_gradient=keep)  # what is cut later is still learned from
+    assert torch.equal(before, (rows >= torch.tensor([0, 0, 1, 0])) & (rows <= 2))
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_cutting_a_gradient_changes_no_number(layers):
+    core, inputs = make_core(layers), random_inputs()
+    keep = torch.rand(ROWS, COLUMNS, generator=torch.Generator().manual_seed(3)) < 0.5
+    for found, expected in zip(
+        core(random_features(), inputs, random_state(core), keep),
+        core(random_features(), inputs, random_state(core), None),
+        strict=True,
+    ):
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_rows_without_a_reset_are_run_through_in_one_piece():
+    first = torch.zeros(4, 2, dtype=torch.bool)
+    first[1, 0] = True
+    keep = torch.ones(4, 2, dtype=torch.bool)
+    keep[3, 1] = False
+    assert changed_rows(first, None) == [False, True, False, False]
+    assert changed_rows(first, keep) == [False, True, False, True]
+
+
+# --- flags ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("argv", "action", "reward"),
+    [
+        ([], False, False),
+        (["--use_lstm=True"], True, True),
+        (["--model=attention"], True, True),
+        (["--use_lstm=True", "--use_last_action=False"], False, True),
+        (["--use_last_reward=True"], False, True),
+        (["--model=attention", "--use_last_reward=False"], True, False),
+    ],
+)
+def test_a_model_that_remembers_sees_what_came_before_unless_one_says_otherwise(
+    argv, action, reward
+):
+    config = model_config(parse(argv))
+    assert (config.use_last_action, config.use_last_reward) == (action, reward)
+
+
+def test_flags_say_which_memory_is_built():
+    flags = parse(["--use_lstm=True", "--lstm_size=20", "--lstm_layers=2", "--use_task_id=True"])
+    model = build_model(flags, make_spec((6,)))
+    assert model.state_count == 2 * 2 * 20
+    assert model.core.extras.task_count == 1
+    assert model_config(parse([])).use_lstm is False
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--lstm_size=0"], "lstm_size"),
+        (["--model=attention", "--lstm_layers=2"], "lstm_layers=2 must be 1"),
+        (["--burn_in_steps=4"], "--use_lstm=True or --model=attention"),
+        (["--use_last_action=perhaps"], "use_last_action"),
+    ],
+)
+def test_nonsense_is_refused_at_start(argv, message):
+    with pytest.raises(ConfigError, match=message):
+        parse(argv)
+
+
+# --- start ----------------------------------------------------------------------------------------
+
+
+def test_equal_seeds_give_equal_memories_that_begin_by_keeping():
+    model = make_small_model(use_lstm=True, lstm_layers=2, seed=3)
+    torch.manual_seed(99)
+    same = make_small_model(use_lstm=True, lstm_layers=2, seed=3)
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, same.state_dict()[name]), name
+    for layer in range(2):
+        weight = getattr(model.core.lstm, f"weight_hh_l{layer}").unflatten(0, (4, -1))
+        torch.testing.assert_close(
+            weight @ weight.mT, torch.eye(256).expand(4, -1, -1), rtol=0, atol=1e-4
+        )
+        bias = sum(getattr(model.core.lstm, f"bias_{side}_l{layer}") for side in ("ih", "hh"))
+        expected = torch.tensor([0.0, 1, 0, 0]).repeat_interleave(256)
+        torch.testing.assert_close(bias, expected)  # input, forget, cell, output
+
+
+def test_every_parameter_of_a_model_with_memory_gets_a_gradient():
+    model = make_small_model(
+        use_lstm=True, lstm_layers=2, use_last_action=True, use_last_reward=True, use_task_id=True
+    )
+    inputs = random_inputs()._replace(obs=torch.randn(ROWS, COLUMNS, 6))
+    hidden, _ = model.hidden(model.torso(inputs.obs), inputs, model.initial_state(COLUMNS))
+    heads = model.heads(hidden)
+    (heads.params.square().sum() + heads.value.sum()).backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.any(), name
+
+
+# --- toys that need a memory ----------------------------------------------------------------------
+
+
+def learn(model, make_episodes, *, updates, lr=5e-3, seed=0):
+    """Imitate what is right in random episodes; return the share of right answers at the end.
+
+    make_episodes: generator -> (inputs [T, B], right action [T, B], counted [T, B] bool).
+    """
+    draw = torch.Generator().manual_seed(seed)
+    optimiser = torch.optim.Adam(model.parameters(), lr=lr)
+    for update in range(updates + 1):
+        inputs, action, counted = make_episodes(draw)
+        state = model.initial_state(inputs.first.shape[1])
+        hidden, _ = model.hidden(model.torso(inputs.obs), inputs, state)
+        params = model.heads(hidden, inputs.task_id).params
+        if update == updates:
+            return (params.argmax(-1) == action)[counted].float().mean().item(), params
+        optimiser.zero_grad()
+        cross_entropy(params[counted], action[counted]).backward()
+        optimiser.step()
+    raise AssertionError("unreachable")
+
+
+def recall_episodes(draw, steps=8, columns=32):
+    """A cue is shown at the first step, then nothing; it has to be named at the last."""
+    cue = torch.randint(0, 2, (columns,), generator=draw)
+    obs = torch.zeros(steps, columns, 2)
+    obs[0, torch.arange(columns), cue] = 1
+    first = torch.zeros(steps, columns, dtype=torch.bool)
+    first[0] = True
+    nothing = torch.zeros(steps, columns)
+    counted = torch.zeros(steps, columns, dtype=torch.bool)
+    counted[-1] = True
+    inputs = Inputs(obs, first, nothing.long(), nothing, None)
+    return inputs, cue.expand(steps, columns), counted
+
+
+def test_an_lstm_recalls_a_cue_and_a_network_without_memory_cannot():
+    spec = make_spec((2,), actions=2)
+    model = make_small_model(spec, use_lstm=True, lstm_size=16)
+    right, _ = learn(model, recall_episodes, updates=60)
+    assert right == 1.0
+    plain = make_small_model(spec, feature_count=32)
+    _, params = learn(plain, recall_episodes, updates=5)
+    assert torch.equal(params[-1], params[-1, :1].expand_as(params[-1]))  # whatever the cue was
+
+
+def test_a_memory_of_another_episode_is_of_no_use():
+    """The same task with a reset before the question: now the LSTM cannot know either."""
+
+    def episodes(draw):
+        inputs, action, counted = recall_episodes(draw)
+        inputs.first[-1] = True
+        return inputs, action, counted
+
+    model = make_small_model(make_spec((2,), actions=2), use_lstm=True, lstm_size=16)
+    _, params = learn(model, episodes, updates=5)
+    assert torch.equal(params[-1], params[-1, :1].expand_as(params[-1]))
+
+
+def reward_episodes(draw, steps=3, columns=64):
+    """Repeat the action that was just rewarded, take the other one if it was punished."""
+    action = torch.randint(0, 2, (steps, columns), generator=draw)
+    won = torch.rand(steps, columns, generator=draw) < 0.5
+    inputs = Inputs(
+        obs=torch.zeros(steps, columns, 1),
+        first=torch.zeros(steps, columns, dtype=torch.bool),
+        last_action=action,
+        last_reward=torch.where(won, 10.0, -10.0),
+        task_id=None,
+    )
+    return inputs, torch.where(won, action, 1 - action), torch.ones_like(won)
+
+
+@pytest.mark.parametrize(
+    ("config", "can"),
+    [
+        ({"use_last_action": True, "use_last_reward": True}, True),
+        ({"use_last_action": True}, False),
+        ({"use_last_reward": True}, False),
+    ],
+)
+def test_what_was_just_rewarded_is_repeated_if_both_inputs_are_there(config, can):
+    spec = make_spec((1,), actions=2)
+    model = make_small_model(spec, use_lstm=True, lstm_size=16, **config)
+    right, _ = learn(model, reward_episodes, updates=80, lr=1e-2)
+    assert right == 1.0 if can else right < 0.7
+
+
+def test_the_game_decides_if_its_number_is_an_input():
+    """Each game wants another action at the same observation."""
+
+    def episodes(draw):
+        inputs, _, _ = reward_episodes(draw)
+        task = torch.randint(0, 3, inputs.first.shape[1:], generator=draw)
+        wanted = task.expand(inputs.first.shape)
+        return inputs._replace(task_id=task), wanted, torch.ones_like(inputs.first)
+
+    spec = make_spec((1,), actions=3)
+    knowing = make_small_model(spec, tasks=3, use_task_id=True)
+    right, _ = learn(knowing, episodes, updates=20, lr=1e-1)
+    assert right == 1.0
+    blind = make_small_model(spec, tasks=3)
+    right, _ = learn(blind, episodes, updates=20, lr=1e-1)
+    assert right < 0.6

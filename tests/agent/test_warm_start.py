@@ -1,0 +1,261 @@
+"""A new run from old weights: what belongs to a game follows its name, the rest goes along."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from agent import session
+from agent.assembly import Blueprint
+from agent.checkpoint import Checkpoint, CheckpointWriter
+from agent.models.base import Inputs
+from agent.session import Session, family_of, prepare
+from agent.trainer import Summary, Trainer
+from agent.warm_start import carry_over, keep_actions, warm_start
+from core.errors import CheckpointError, ConfigError
+from core.spec import EnvSpec
+from tests.agent.runs import make_blueprint
+
+ONE, OTHER = "tests.fakes:tests/Counting-v0", "tests.fakes:tests/Owing-v0"
+ONE_BY_ANOTHER_ID = "tests.fakes:Counting-v0"
+BOTH = f"{ONE},{OTHER}"
+STEPS = 7000
+QUIET = ("--basic_verbose=False", "--tensorboard=False", "--charts=False")
+MODELS: list[dict[str, Any]] = [
+    {},
+    {"use_popart": False},
+    {"use_task_id": True},
+    {"use_task_id": True, "use_last_action": True, "use_lstm": True, "lstm_size": 8},
+]
+
+
+def trained(blueprint: Blueprint) -> Checkpoint:
+    """A checkpoint whose weights and statistics are like nothing that is drawn at the start."""
+    learner = blueprint.learner()
+    draw = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for tensor in learner.model.state_dict().values():
+            tensor.add_(torch.rand(tensor.shape, generator=draw).to(tensor.dtype))
+    state = {
+        "flags": blueprint.flags.to_json(),
+        "env_spec": blueprint.env_spec.to_dict(),
+        "learner": learner.state_dict(),
+        "replay": blueprint.replay().state_dict(contents=False),
+        "tally": {"agent_steps": STEPS, "updates": 90},
+    }
+    return Checkpoint(Path("old/checkpoints/update_000000090.pt"), state)
+
+
+def answers(
+    blueprint: Blueprint, weights: dict[str, torch.Tensor], task: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits and values of a model over a few steps in one of its games."""
+    model = blueprint.learner().model.eval()
+    model.load_state_dict(weights)
+    draw = torch.Generator().manual_seed(9)
+    state, steps = model.initial_state(3), []
+    with torch.no_grad():
+        for step in range(3):
+            inputs = Inputs(
+                torch.randn(3, *blueprint.env_spec.obs_shape, generator=draw),
+                torch.tensor([step == 0, step == 1, False]),
+                torch.randint(0, 3, (3,), generator=draw),
+                torch.randn(3, generator=draw),
+                torch.full((3,), task),
+            )
+            heads, state = model(inputs, state)
+            steps.append(heads)
+    return torch.stack([h.params for h in steps]), torch.stack([h.value for h in steps])
+
+
+@pytest.mark.parametrize("options", MODELS, ids=str)
+@pytest.mark.parametrize(
+    ("old", "new", "sources"),
+    [
+        (BOTH, BOTH, [0, 1]),
+        (BOTH, f"{OTHER},{ONE}", [1, 0]),
+        (BOTH, OTHER, [1]),
+        (BOTH, ONE_BY_ANOTHER_ID, [0]),
+        (ONE, f"{OTHER},{ONE}", [None, 0]),
+    ],
+)
+def test_a_game_that_both_know_is_played_and_valued_as_before(
+    options: dict[str, Any], old: str, new: str, sources: list[int | None]
+) -> None:
+    before, after = make_blueprint(old, **options), make_blueprint(new, **options)
+    checkpoint = trained(before)
+    start = warm_start(checkpoint, after)
+    saved = checkpoint.state["learner"]["model"]
+    games = after.env_spec.tasks
+    assert start.agent_steps == STEPS
+    assert start.known == tuple(g for g, j in zip(games, sources, strict=True) if j is not None)
+    assert start.fresh == tuple(g for g, j in zip(games, sources, strict=True) if j is None)
+    for task, source in enumerate(sources):
+        if source is None:
+            continue
+        logits, values = answers(after, start.weights, task)
+        expected_logits, expected_values = answers(before, saved, source)
+        torch.testing.assert_close(logits, expected_logits)
+        torch.testing.assert_close(values, expected_values)
+        for name in ("mu", "nu"):
+            was, now = saved[f"value_head.{name}"], start.weights[f"value_head.{name}"]
+            assert torch.equal(now[task], was[source])
+
+
+def test_a_new_game_has_the_head_that_any_new_run_would_have() -> None:
+    after = make_blueprint(BOTH)
+    start = warm_start(trained(make_blueprint(ONE)), after)
+    drawn = after.learner().model.state_dict()
+    for name in ("linear.weight", "linear.bias", "mu", "nu"):
+        got = start.weights[f"value_head.{name}"]
+        assert torch.equal(got[1], drawn[f"value_head.{name}"][1]), name
+        assert not torch.equal(got[0], drawn[f"value_head.{name}"][0]), name
+
+
+def test_what_the_pixels_of_a_game_look_like_follows_its_name() -> None:
+    saved = {f"game_pixels.{game}.mean": torch.full((2,), float(game + 1)) for game in range(2)}
+    drawn = torch.zeros(2)
+    alone = "torso_net.convs.0.statistics.mean"
+    assert carry_over(saved, {alone: drawn}, [1])[alone].tolist() == [2, 2]
+    assert carry_over(saved, {alone: drawn}, [None])[alone].tolist() == [0, 0]
+    swapped = {f"game_pixels.{game}.mean": drawn for game in range(3)}
+    found = carry_over(saved, swapped, [1, None, 0])
+    assert [tensor[0].item() for tensor in found.values()] == [2, 0, 1]
+    joined = carry_over({alone: torch.ones(2)}, dict(list(swapped.items())[:2]), [None, 0])
+    assert [tensor[0].item() for tensor in joined.values()] == [0, 1]
+
+
+def test_the_first_checkpoint_has_done_nothing_yet() -> None:
+    after = make_blueprint(BOTH)
+    start = warm_start(trained(make_blueprint(ONE)), after)
+    state = start.first_checkpoint(after).state
+    assert state["learner"]["version"] == 0
+    assert state["learner"]["optimiser"]["state"] == {}
+    assert (state["tally"]["agent_steps"], state["tally"]["updates"]) == (0, 0)
+    assert len(state["tally"]["games"]["tasks"]) == 2
+    for name, tensor in start.weights.items():
+        assert torch.equal(state["learner"]["model"][name], tensor), name
+
+
+def test_weights_of_another_network_and_values_in_other_units_are_refused() -> None:
+    checkpoint = trained(make_blueprint(BOTH))
+    with pytest.raises(CheckpointError, match="another network"):
+        warm_start(checkpoint, make_blueprint(ONE, feature_out_layer_size=8))
+    with pytest.raises(ConfigError, match="--use_popart=True"):
+        warm_start(checkpoint, make_blueprint(ONE, use_popart=False))
+    with pytest.raises(CheckpointError, match="frame_shape"):
+        warm_start(checkpoint, make_blueprint("tests.fakes:tests/Chain-v0"))
+
+
+def test_the_actions_of_the_old_run_are_kept_if_they_cover_those_of_the_new_games() -> None:
+    spec = make_blueprint(ONE).env_spec
+    six = ("NOOP", "FIRE", "RIGHT", "LEFT", "RIGHTFIRE", "LEFTFIRE")
+    checkpoint = Checkpoint(
+        Path("old.pt"), {"env_spec": replace(spec, action_meanings=six).to_dict()}
+    )
+    assert keep_actions(checkpoint, replace(spec, action_meanings=("NOOP", "LEFT"))) == six
+    with pytest.raises(
+        CheckpointError, match=r"also has UP.*--full_action_space=True.*--action_set"
+    ):
+        keep_actions(checkpoint, replace(spec, action_meanings=("NOOP", "UP")))
+
+
+@pytest.mark.parametrize(
+    ("env", "family"),
+    [
+        ("PongNoFrameskip-v4", "atari"),
+        ("PongNoFrameskip-v4,ALE/Breakout-v5", "several-games"),
+        ("CartPole-v1", "vector"),
+        (BOTH, "vector"),
+    ],
+)
+def test_families(env: str, family: str) -> None:
+    assert family_of(env) == family
+
+
+# --- from the command line -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """The folder of a run of two games."""
+    blueprint = make_blueprint(BOTH, reproducible=True, environment_max_steps=60, seed=11)
+    state = trained(blueprint).state
+    folder = tmp_path / "old"
+    CheckpointWriter(folder / "checkpoints").save(state, updates=90, agent_steps=STEPS)
+    return folder
+
+
+def prepared(run: Path, *flags: str) -> Session:
+    return prepare([f"--load_model_url={run}", f"--results_dir={run.parent / 'new'}", *flags])
+
+
+def test_a_new_run_in_one_of_the_games_starts_from_the_weights(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts: list[dict[str, Any]] = []
+    begin = Trainer.run
+
+    def run_from_here(trainer: Trainer) -> Summary:
+        starts.append(trainer._state())
+        return begin(trainer)
+
+    monkeypatch.setattr(Trainer, "run", run_from_here)
+    monkeypatch.setattr(session, "_set_up_torch", lambda flags: None)  # it is for the whole process
+    training = prepared(run, f"--env={OTHER}", "--seed=3", *QUIET)
+    assert training.start is not None
+    assert training.run() == 0
+    (start,) = starts
+    for name, tensor in training.start.weights.items():
+        assert torch.equal(start["learner"]["model"][name], tensor), name
+    assert start["learner"]["version"] == start["tally"]["agent_steps"] == 0
+    (folder,) = (run.parent / "new").iterdir()
+    flags = json.loads((folder / "flags.json").read_text("utf-8"))
+    assert (flags["env"], flags["seed"], flags["feature_out_layer_size"]) == (OTHER, 3, 16)
+    log = (folder / "train.log").read_text("utf-8")
+    assert f"values go along in {OTHER}" in log
+    assert "resuming" not in log
+
+
+@pytest.mark.parametrize("games", [f"{OTHER},{ONE}", ONE])
+def test_resuming_with_other_games_or_another_order_is_refused_with_the_way_out(
+    run: Path, games: str
+) -> None:
+    with pytest.raises(CheckpointError, match=r"same games in the same order.*--op_mode=train"):
+        prepared(run, "--op_mode=train_w_load", f"--env={games}", "--environment_max_steps=9000")
+    resumed = prepared(run, "--op_mode=train_w_load", "--environment_max_steps=9000")
+    assert resumed.start is None
+    assert resumed.blueprint.env_spec.tasks == (ONE, OTHER)
+
+
+def test_a_test_is_played_by_the_model_of_all_games_in_the_games_asked_for(run: Path) -> None:
+    tested = prepared(run, "--op_mode=test", f"--env={OTHER}")
+    assert tested.envs == (OTHER,)
+    assert tested.blueprint.env_spec.tasks == (ONE, OTHER)
+    assert prepared(run, "--op_mode=test").envs == (ONE, OTHER)
+
+
+def test_an_atari_agent_goes_on_in_another_game_with_its_own_actions(tmp_path: Path) -> None:
+    small = {"model": "nature", "clip_rewards": True, "frame_scale_resolution": "40,40"}
+    pong = make_blueprint("PongNoFrameskip-v4", **small)
+    folder = tmp_path / "pong"
+    CheckpointWriter(folder / "checkpoints").save(trained(pong).state, updates=1, agent_steps=1)
+    start = prepared(folder, "--env=BreakoutNoFrameskip-v4").blueprint
+    assert start.env_spec.action_meanings == pong.env_spec.action_meanings
+    assert start.flags.action_set == "NOOP,FIRE,RIGHT,LEFT,RIGHTFIRE,LEFTFIRE"
+    with pytest.raises(CheckpointError, match="also has UP, DOWN"):
+        prepared(folder, "--env=FreewayNoFrameskip-v4")
+    assert prepared(folder, "--env=PongNoFrameskip-v4").blueprint.flags.action_set == ""
+
+
+def test_too_few_environments_for_the_games_are_found_before_anything_is_made(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(ConfigError, match=r"2 games and 1 environments.*--envs_per_worker to 2"):
+        prepare([f"--env={BOTH}", "--worker_count=1", "--envs_per_worker=1", "--seed=1"])
+    assert EnvSpec.from_dict(make_blueprint(BOTH).env_spec.to_dict()).task_count == 2

@@ -1,0 +1,230 @@
+"""Replay of several games: each has its own part of every buffer but the queue."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from agent.assembly import buffer_configs
+from core.errors import CheckpointError
+from option_flags import Flags
+from replay.manager import Evaluation
+from tests.replay.builders import (
+    SCHEMA,
+    SPEC,
+    attentive,
+    context,
+    elite,
+    evaluate_as_stored,
+    make_manager,
+    make_record,
+    queries_of,
+    queue,
+    seq_of,
+    standard,
+)
+
+NEAREST = {"elite_sampling_strategy": 1, "lambda_batch_multiplier": 20}
+
+
+def insert(manager, *seqs, game, env_id=0):
+    for seq in seqs:
+        record = make_record(seq, env_id=env_id, task_id=game)
+        assert manager.insert(record, update=seq, timeout_s=0)
+
+
+def game_of_record(record):
+    return int(SCHEMA.view(record, "task_id"))
+
+
+def game_of(draw):
+    return game_of_record(draw.record)
+
+
+def held(manager, name):
+    (buffer,) = (buffer for buffer in manager.buffers if buffer.name == name)
+    return [seq_of(item.record()) for item in buffer.items]
+
+
+def test_an_unroll_goes_into_the_queue_and_into_the_buffers_of_its_game():
+    manager = make_manager([queue(9, 0.5), standard(8, 0.5)], 4, task_shares=(3, 1))
+    insert(manager, 0, 1, 2, game=0)
+    insert(manager, 3, 4, 5, game=1)
+    insert(manager, 6, game=0)
+    assert held(manager, "queue") == [0, 1, 2, 3, 4, 5, 6]
+    assert held(manager, "standard_0") == [0, 1, 2, 6]
+    assert held(manager, "standard_1") == [4, 5]  # has room for a quarter of 8
+
+
+def test_the_flags_divide_replay_among_the_games():
+    flags = Flags(
+        env="PongNoFrameskip-v4,CarnivalNoFrameskip-v4",
+        env_shares="3,1",
+        replay_parameters=[queue(9, 0.5), standard(8, 0.5)],
+    )
+    spec = replace(SPEC, env_id=flags.env)
+    parts = [(part.task, part.capacity) for part in buffer_configs(flags, spec)]
+    assert parts == [(None, 9), (0, 6), (1, 2)]
+
+
+def test_an_unroll_of_an_unknown_game_is_refused():
+    manager = make_manager([queue(9, 0.5), standard(8, 0.5)], 4, task_shares=(1, 1))
+    with pytest.raises(ValueError, match=r"game 2 came from worker 0, env 7.*\[0, 1\]"):
+        insert(manager, 0, game=2, env_id=7)
+    assert held(manager, "queue") == []
+
+
+def test_over_time_each_game_gets_its_share_of_the_draws_exactly():
+    manager = make_manager(
+        [queue(900, 0.5), standard(90, 0.3), standard(90, 0.2)], 8, task_shares=(3, 2, 1)
+    )
+    for game in range(3):
+        insert(manager, *range(100 * game, 100 * game + 30), game=game)
+    seq, games = 300, []
+    for _ in range(150):
+        insert(manager, *range(seq, seq + 4), game=0)  # that one plays most must not matter
+        seq += 4
+        games += [game_of(d) for d in manager.sample(context(), 0) if not d.is_online]
+    # Half of 150 batches of 8 is 600.
+    assert np.bincount(games) == pytest.approx([300, 200, 100], abs=2)
+
+
+def test_training_starts_when_every_game_has_its_fill_and_missing_names_the_one_that_has_not():
+    manager = make_manager(
+        [queue(2, 0.5), standard(20, 0.5)], 4, fill_in_factor=0.5, task_shares=(1, 1)
+    )
+    insert(manager, *range(10), game=0)  # never waits, though the queue is full
+    assert manager.missing() == "standard_1 has 0 of 5 unrolls of game 1"
+    assert manager.sample(context(), 0) is None
+    insert(manager, *range(10, 14), game=1)
+    assert manager.missing() == "standard_1 has 4 of 5 unrolls of game 1"
+    insert(manager, 14, game=1)
+    assert manager.missing() == ""
+    assert [game_of(draw) for draw in manager.sample(context(), 0)] == [1, 1, 0, 1]
+
+
+def test_without_a_queue_the_pace_counts_the_unrolls_of_all_games():
+    manager = make_manager([standard(40)], 4, max_draws_per_unroll=2, task_shares=(1, 1))
+    insert(manager, 0, game=0)
+    insert(manager, 1, game=1)
+    draws = []
+    for seq in range(2, 202):  # only one game goes on
+        while batch := manager.sample(context(), 0):
+            draws += [game_of(draw) for draw in batch]
+        insert(manager, seq, game=1)
+    assert np.bincount(draws) == pytest.approx([200, 200], abs=4)
+
+
+def test_distances_are_compared_only_within_a_game():
+    manager = make_manager([queue(90, 0.5), elite(80, 0.5, **NEAREST)], 8, task_shares=(1, 1))
+    insert(manager, *range(20), game=0)
+    insert(manager, *range(20, 40), game=1)
+
+    def evaluate(records, rows, queries):  # what is farther from 12 has drifted farther
+        stored = evaluate_as_stored(records, rows, queries)
+        drift = [abs(seq_of(record) - 12) for record in records]
+        return Evaluation(stored.features + np.reshape(drift, (-1, 1, 1)), stored.params)
+
+    draws = [seq_of(d.record) for d in manager.sample(context(evaluate=evaluate), 0)][4:]
+    # All of game 0 are nearer than any of game 1, and yet each gives its half.
+    assert draws[0] == 12
+    assert draws[1] in (11, 13)
+    assert draws[2:] == [20, 21]
+
+
+def test_the_present_states_of_a_game_are_no_queries_of_another():
+    manager = make_manager([queue(90, 0.5), attentive(80, 0.5, **NEAREST)], 8, task_shares=(1, 1))
+    insert(manager, *range(40, 60), game=0)  # 40 to 59, and at last 0, where it is now
+    insert(manager, 0, game=0)
+    insert(manager, *range(20), game=1, env_id=1)
+    insert(manager, 50, game=1, env_id=1)
+    draws = [seq_of(d.record) for d in manager.sample(context(), 0)][4:]
+    # Of all queries, 50 of game 1 would be the nearest to most of game 0.
+    assert draws == [0, 40, 50, 19]
+
+
+def test_the_games_share_the_queries():
+    manager = make_manager([queue(900, 0.5), attentive(800, 0.5)], 8, task_shares=(1, 1, 1))
+    for game in range(3):
+        for env_id in range(20):
+            insert(manager, 100 * game + env_id, game=game, env_id=100 * game + env_id)
+    insert(manager, 90, game=0, env_id=10)
+    queries = [queries_of(buffer) for buffer in manager.buffers[1:]]
+    assert manager.sample(context(), 0) is not None
+    # A third of 32 each; environment 10 has been heard of again since it came in tenth.
+    assert queries == [[11, *range(12, 20), 90], list(range(110, 120)), list(range(210, 220))]
+
+
+def test_the_parts_of_a_buffer_are_examined_in_turn():
+    examined = elite(60, 0.5, insert_strategy="elite_insertion", elite_batch_size=2)
+    manager = make_manager([queue(900, 0.5), examined], 2, task_shares=(1, 1, 1))
+    for game in range(3):
+        insert(manager, *range(20 * game, 20 * game + 20), game=game)
+    turns = []
+
+    def evaluate(records, rows, queries):
+        turns.append([game_of_record(record) for record in records])
+        return evaluate_as_stored(records, rows, queries)
+
+    for _ in range(7):
+        manager.sample(context(progress=1.0, evaluate=evaluate), 0)
+    assert turns == [[2, 2], [1, 1], [0, 0], [2, 2], [1, 1], [0, 0], [2, 2]]
+
+
+MIXTURE = [
+    queue(3, 0.4),
+    standard(20, 0.2, reservoir=True),
+    elite(20, 0.2, insert_strategy="elite_insertion", elite_batch_size=5, score_period=2),
+    attentive(20, 0.2),
+]
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+def test_a_state_with_contents_goes_on_bit_for_bit(codec):
+    def make():
+        return make_manager(
+            MIXTURE, 7, codec=codec, fill_in_factor=0.2, max_draws_per_unroll=50, task_shares=(2, 1)
+        )
+
+    def run(manager, first, count):
+        seen = []
+        for seq in range(first, first + count):
+            record = make_record(seq, env_id=seq % 5, task_id=seq % 5 % 2)
+            manager.insert(record, seq, timeout_s=0)
+            draws = manager.sample(context(progress=0.3, update=seq), 0)
+            seen.append(None if draws is None else [seq_of(draw.record) for draw in draws])
+        return seen
+
+    straight = make()
+    before = run(straight, 0, 41)
+    state = straight.state_dict(contents=True)
+    after = run(straight, 41, 40)
+    assert sum(batch is not None for batch in before) > 5
+    resumed = make()
+    resumed.load_state_dict(state)
+    newest = state["contents"]["newest"]
+    assert sorted(env_id for _, env_id, _ in newest) == [0, 1, 2, 3, 4]
+    assert resumed.state_dict(contents=True)["contents"]["newest"] == newest
+    assert run(resumed, 41, 40) == after
+    assert resumed.stats() == straight.stats()
+
+
+def test_contents_that_do_not_fit_change_nothing():
+    manager = make_manager([queue(9, 0.5), standard(8, 0.5)], 2, task_shares=(1, 1))
+    insert(manager, 0, 1, 2, 3, game=0)
+    insert(manager, 4, 5, 6, 7, game=1)
+    state = manager.state_dict(contents=True)
+    other = make_manager([queue(9, 0.5), standard(8, 0.5)], 2, task_shares=(3, 1))
+    with pytest.raises(CheckpointError, match="4 items of buffer standard_1, capacity is 2"):
+        other.load_state_dict(state)
+    assert [len(buffer) for buffer in other.buffers] == [0, 0, 0]
+    insert(other, 8, game=0)
+    insert(other, 9, game=1)
+    assert other.sample(context(), 0) is not None
+
+
+def test_contents_of_other_games_are_refused():
+    state = make_manager([queue(9, 0.5), standard(8, 0.5)], 2).state_dict(contents=True)
+    other = make_manager([queue(9, 0.5), standard(8, 0.5)], 2, task_shares=(1, 1))
+    with pytest.raises(CheckpointError, match="standard_0.*and the games"):
+        other.load_state_dict(state)

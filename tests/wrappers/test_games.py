@@ -1,0 +1,70 @@
+"""Lists of games as they are typed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from core.errors import ConfigError
+from core.spec import game_name
+from wrappers.env_ids import check_env_id
+from wrappers.games import GAME_SETS, expand_games
+
+SIX = ["AirRaid", "Carnival", "DemonAttack", "NameThisGame", "Pong", "SpaceInvaders"]
+
+
+def test_names_of_sets_stand_for_their_games_in_order():
+    assert [game_name(game) for game in expand_games("six").split(",")] == SIX
+    assert expand_games("three") == ",".join(GAME_SETS["six"][:3])
+    assert expand_games("CartPole-v1") == "CartPole-v1"
+    assert expand_games(" PongNoFrameskip-v4 , ALE/Breakout-v5") == (
+        "PongNoFrameskip-v4,ALE/Breakout-v5"
+    )
+    assert expand_games("PongNoFrameskip-v4,three").split(",")[0] == "PongNoFrameskip-v4"
+
+
+def test_all_is_every_game_that_can_be_played_and_nothing_else():
+    games = expand_games("all").split(",")
+    assert len(games) > 55
+    assert set(GAME_SETS["six"]) <= set(games)
+    for game in games:
+        check_env_id(game)
+
+
+@pytest.mark.parametrize("text", ["", "A,,B", "A,", ","])
+def test_empty_names_are_refused(text):
+    with pytest.raises(ConfigError, match="separated by single commas"):
+        expand_games(text)
+
+
+def test_a_game_named_twice_is_refused_with_what_to_do():
+    with pytest.raises(ConfigError, match=r"names PongNoFrameskip-v4 more than once.*--env_shares"):
+        expand_games("six,PongNoFrameskip-v4")
+
+
+@pytest.mark.parametrize(
+    ("env_id", "name"),
+    [
+        ("PongNoFrameskip-v4", "Pong"),
+        ("ALE/SpaceInvaders-v5", "SpaceInvaders"),
+        ("CartPole-v1", "CartPole"),
+        ("tests.fakes:tests/Counting-v0", "Counting"),
+        ("tests.fakes:Counting-v12", "Counting"),
+        ("odd", "odd"),
+    ],
+)
+def test_short_names_of_games(env_id, name):
+    assert game_name(env_id) == name
+
+
+@pytest.mark.process
+def test_reading_a_list_of_games_loads_no_emulator():
+    program = (
+        "import sys; from wrappers.games import expand_games; expand_games('six,CartPole-v1');"
+        "assert not {'gymnasium', 'ale_py'} & set(sys.modules)"
+    )
+    root = Path(__file__).parents[2]
+    subprocess.run([sys.executable, "-c", program], cwd=root, check=True, timeout=50)

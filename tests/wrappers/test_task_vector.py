@@ -1,0 +1,192 @@
+"""Several games in one vector: every row is what the game alone would have shown."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from core.errors import CheckpointError, ConfigError, ShapeError
+from tests.wrappers.twins import assert_rows_agree, assert_same, play, play_twins
+from wrappers.ale_vector import AleVector
+from wrappers.config import EnvConfig
+from wrappers.gym_vector import GymVector
+from wrappers.registry import ALL_ACTIONS, describe, make_env_spec, make_env_vector
+from wrappers.task_vector import TaskVector
+
+ONE, OTHER = "tests.fakes:tests/Counting-v0", "tests.fakes:tests/Owing-v0"
+BOTH = f"{ONE},{OTHER}"
+PONG, BREAKOUT, FREEWAY, INVADERS = (
+    f"{name}NoFrameskip-v4" for name in ("Pong", "Breakout", "Freeway", "SpaceInvaders")
+)
+
+
+def games(*env_ids, **options):
+    return EnvConfig(",".join(env_ids), **options)
+
+
+# --- negotiation ---------------------------------------------------------------------------------
+
+
+def test_games_share_all_actions_that_one_of_them_uses_in_the_emulators_order():
+    spec = make_env_spec(games(BREAKOUT, FREEWAY))
+    assert spec.tasks == (BREAKOUT, FREEWAY)
+    assert spec.task_count == 2
+    assert spec.action_meanings == ("NOOP", "FIRE", "UP", "RIGHT", "LEFT", "DOWN")
+    assert make_env_spec(games(FREEWAY, BREAKOUT)).action_meanings == spec.action_meanings
+    assert make_env_spec(games(PONG, BREAKOUT)).action_meanings == (
+        make_env_spec(games(PONG)).action_meanings
+    )
+    assert spec.frame_shape == (1, 84, 84)
+
+
+def test_all_actions_and_a_set_of_ones_own():
+    assert make_env_spec(games(PONG, FREEWAY, full_action_space=True)).action_meanings == (
+        ALL_ACTIONS
+    )
+    assert len(ALL_ACTIONS) == 18
+    own = ("LEFT", "RIGHT", "NOOP")
+    assert make_env_spec(games(PONG, actions=own)).action_meanings == own
+
+
+@pytest.mark.parametrize("actions", [("NOOP", "JUMP"), ("0", "1")])
+def test_actions_that_the_console_does_not_have_are_refused(actions):
+    with pytest.raises(ConfigError, match="expected names of Atari actions"):
+        make_env_spec(games(PONG, actions=actions))
+    with pytest.raises(ConfigError, match="expected each name once"):
+        games(PONG, actions=("NOOP", "NOOP"))
+
+
+def test_games_that_show_different_things_are_refused_with_the_difference():
+    with pytest.raises(ConfigError, match=r"frame_shape \(4,\) and \(1, 84, 84\)"):
+        make_env_spec(games("CartPole-v1", PONG))
+    with pytest.raises(ConfigError, match=r"expected the same ones"):  # 2 actions and 3
+        make_env_spec(games("CartPole-v1", ONE))
+
+
+def test_a_single_game_is_what_it_was():
+    vector = make_env_vector(games(PONG), 2, [1, 2], tasks=[0, 0])
+    assert isinstance(vector, AleVector)
+    assert vector._numbers is None
+    vector.close()
+
+
+# --- the same actions in every game --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", [(BREAKOUT, PONG), (FREEWAY, "SeaquestNoFrameskip-v4")])
+def test_both_vectors_play_renumbered_actions_alike(order):
+    config = games(*order)
+    assert make_env_spec(config).action_count > make_env_spec(games(order[0])).action_count
+    assert_rows_agree(*play_twins(config, steps=150))
+
+
+def test_both_vectors_play_a_chosen_set_of_actions_alike():
+    actions = ("DOWNFIRE", "LEFT", "RIGHT", "UP")
+    assert_rows_agree(*play_twins(games(PONG, actions=actions, noop_max=0), steps=60))
+
+
+@pytest.mark.parametrize("backend", ["ale_vector", "gymnasium"])
+@pytest.mark.parametrize("task", [0, 1])
+def test_a_game_goes_in_company_as_it_goes_alone(task, backend):
+    # The one fires while it moves; the other knows no FIRE, which would cost a frame at the start.
+    pair = (INVADERS, FREEWAY)
+    game = pair[task]
+    alone = games(game, backend=backend, noop_max=0)
+    together = games(*pair, backend=backend, noop_max=0)
+    own, shared = (make_env_spec(config).action_meanings for config in (alone, together))
+    assert own != shared
+    actions = np.random.default_rng(1).integers(len(own), size=(40, 1))
+    renumbered = np.array([[shared.index(own[action]) for action in row] for row in actions])
+    assert (renumbered != actions).any()
+    first, second = make_env_vector(alone, 1, [5]), make_env_vector(together, 1, [5], tasks=[task])
+    for (stacks, _), (others, _) in zip(
+        play(first, actions), play(second, renumbered), strict=True
+    ):
+        assert_same(stacks, others, game)
+    first.close()
+    second.close()
+
+
+# --- several games in one vector -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", ["ale_vector", "gymnasium"])
+def test_every_environment_plays_its_game_with_its_seed(backend):
+    config = games(PONG, BREAKOUT, backend=backend, max_episode_frames=60)
+    tasks, seeds = [0, 0, 1, 0], [7, 8, 9, 10]
+    vector = make_env_vector(config, 4, seeds, tasks=tasks)
+    assert isinstance(vector, TaskVector)
+    assert vector.spec == make_env_spec(config)
+    actions = np.random.default_rng(2).integers(vector.spec.action_count, size=(25, 4))
+    rows = play(vector, actions)
+    ends = 0
+    for index, (task, seed) in enumerate(zip(tasks, seeds, strict=True)):
+        alone = make_env_vector(config, 1, [seed], tasks=[task])
+        for (stacks, result), (single, expected) in zip(
+            rows, play(alone, actions[:, [index]]), strict=True
+        ):
+            assert_same(stacks[index : index + 1], single, "stacks")
+            if result is not None:
+                for name in ("reward", "terminated", "first"):
+                    assert_same(getattr(result, name)[[index]], getattr(expected, name), name)
+                mine = [replace(end, env_id=0) for end in result.episodes if end.env_id == index]
+                assert mine == expected.episodes
+                ends += len(mine)
+        alone.close()
+    assert ends >= 4  # each was cut by the cap once at least
+    vector.close()
+    vector.close()
+
+
+@pytest.mark.parametrize("tasks", [[0], [0, 2], [-1, 0], [0, 0, 0]])
+def test_there_must_be_one_known_task_per_environment(tasks):
+    with pytest.raises(ConfigError, match="tasks"):
+        make_env_vector(games(PONG, BREAKOUT), 2, [0, 1], tasks=tasks)
+
+
+def test_wrong_actions_are_refused_before_any_game_moves():
+    vector = make_env_vector(EnvConfig(BOTH), 2, [0, 1], tasks=[0, 1])
+    vector.reset()
+    with pytest.raises(ShapeError, match=r"expected \[0, 2\]"):
+        vector.step(np.array([0, 3]))
+    assert vector.step(np.array([0, 0])).stacks[:, 0, 2].tolist() == [1, 1]  # the first step
+
+
+def test_games_go_on_where_they_were_saved():
+    def make(seeds, tasks=(0, 0, 1)):
+        return make_env_vector(EnvConfig(BOTH), len(seeds), seeds, tasks=tasks, restorable=True)
+
+    actions = np.random.default_rng(3).integers(3, size=(40, 3))
+    vector = make([4, 5, 6])
+    play(vector, actions[:23])
+    state = vector.state_dict()
+    expected = [vector.step(row) for row in actions[23:]]
+    restored = make([1, 2, 3])
+    shown = restored.load_state_dict(state)
+    for row, result in zip(actions[23:], expected, strict=True):
+        got = restored.step(row)
+        assert_same(got.reward, result.reward, "reward")
+        assert got.episodes == result.episodes
+    assert shown.shape == (3, 1, 4)
+    for tasks in ((1, 1, 1), (1, 1, 0), (0, 1), (0, 0, 1, 0)):
+        with pytest.raises(CheckpointError, match="--env"):
+            make(range(len(tasks)), tasks).load_state_dict(state)
+
+
+def test_one_of_several_games_alone_can_be_shown():
+    config = games(PONG, BREAKOUT)
+    vector = make_env_vector(config, 1, [0], tasks=[1], render_mode="rgb_array")
+    assert isinstance(vector, GymVector)
+    vector.reset()
+    assert vector.render().shape == (210, 160, 3)
+    vector.close()
+
+
+def test_several_games_are_described_with_their_actions():
+    text = describe(games(BREAKOUT, "ALE/Freeway-v5"))
+    assert text.startswith(f"2 games ({BREAKOUT}, ALE/Freeway-v5): 84x84 gray")
+    assert "actions NOOP FIRE UP RIGHT LEFT DOWN" in text
+    assert "sticky actions 0 or 0.25" in text
+    assert describe(EnvConfig(BOTH)).startswith(f"2 games ({ONE}, {OTHER}): as Gymnasium has it")

@@ -1,0 +1,45 @@
+"""Lists of games as they are typed: `--env=A,B`, and the names of well-known sets of games.
+
+Nothing of Gymnasium is loaded to read a list, except for `all`.
+"""
+
+from __future__ import annotations
+
+from core.errors import ConfigError
+
+_SIX = ("AirRaid", "Carnival", "DemonAttack", "NameThisGame", "Pong", "SpaceInvaders")
+# The games of the multi-task experiments of TorchBeast with PopArt (2020), in their order.
+GAME_SETS: dict[str, tuple[str, ...]] = {
+    "three": tuple(f"{name}NoFrameskip-v4" for name in _SIX[:3]),
+    "six": tuple(f"{name}NoFrameskip-v4" for name in _SIX),
+}
+ALL = "all"
+
+
+def expand_games(text: str) -> str:
+    """Return the ids of the games meant by `text`, joined with commas, in the order of their tasks.
+
+    Args:
+      text: ids and names of sets, separated by commas: `six`, `three`, or `all`, which is every
+        NoFrameskip-v4 game that ale-py can play here.
+
+    Raises:
+      ConfigError: if there is an empty name, or a game comes twice.
+    """
+    ids: list[str] = []
+    for part in (part.strip() for part in text.split(",")):
+        if part == ALL:
+            from wrappers.env_ids import all_atari_ids  # it loads Gymnasium
+
+            ids += all_atari_ids()
+        else:
+            ids += GAME_SETS.get(part, (part,))
+    if not all(ids):
+        raise ConfigError(f"env is {text!r}, expected ids separated by single commas.")
+    twice = sorted({env_id for env_id in ids if ids.count(env_id) > 1})
+    if twice:
+        raise ConfigError(
+            f"env is {text!r}, which names {', '.join(twice)} more than once: expected each game "
+            "once. Give one game a larger part of the environments with --env_shares."
+        )
+    return ",".join(ids)

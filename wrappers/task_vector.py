@@ -1,0 +1,88 @@
+"""Several games side by side, shown as one vector of environments.
+
+E environments in all; each part holds a run of neighbours that play the same game. The parts are
+stepped one after another, as the games of one part are by one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+
+from core.episode import EpisodeEnd
+from core.errors import CheckpointError
+from core.spec import EnvSpec
+from wrappers.vector import EnvVector, RestorableEnvVector, StepResult, check_actions
+
+
+class TaskVector:
+    """Vectors of environments, one after another. Owns them, and the stacks that it shows."""
+
+    def __init__(self, spec: EnvSpec, parts: Sequence[EnvVector]) -> None:
+        """Put the parts together.
+
+        Args:
+          spec: of all games; the parts show and accept what it says.
+          parts: in the order of their environments.
+        """
+        self.spec = spec
+        self.num_envs = sum(part.num_envs for part in parts)
+        self._parts = list(parts)
+        ends = np.cumsum([part.num_envs for part in parts]).tolist()
+        self._rows = [slice(e - p.num_envs, e) for p, e in zip(parts, ends, strict=True)]
+        shape = (self.num_envs, spec.frames_stacked, *spec.frame_shape)
+        self._stacks = np.zeros(shape, spec.frame_dtype)
+
+    def reset(self) -> np.ndarray:
+        """Start every environment and return the first stacks `[E, S, *frame_shape]`."""
+        for part, rows in zip(self._parts, self._rows, strict=True):
+            self._stacks[rows] = part.reset()
+        return self._stacks
+
+    def step(self, actions: np.ndarray) -> StepResult:
+        """Do `actions` ([E] int64), one in each environment."""
+        check_actions(actions, self.num_envs, self.spec.action_count)
+        reward = np.empty(self.num_envs, np.float32)
+        terminated = np.empty(self.num_envs, bool)
+        first = np.empty(self.num_envs, bool)
+        episodes: list[EpisodeEnd] = []
+        for part, rows in zip(self._parts, self._rows, strict=True):
+            result = part.step(actions[rows])
+            self._stacks[rows] = result.stacks
+            reward[rows] = result.reward
+            terminated[rows] = result.terminated
+            first[rows] = result.first
+            episodes += [replace(end, env_id=end.env_id + rows.start) for end in result.episodes]
+        return StepResult(self._stacks, reward, terminated, first, episodes)
+
+    def close(self) -> None:
+        """Free the emulators of every part."""
+        for part in self._parts:
+            part.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where each environment is; every part must have been made restorable."""
+        return {"parts": [part.state_dict() for part in self._restorable()]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> np.ndarray:
+        """Go to a place taken by `state_dict` and return the stacks shown there.
+
+        Raises:
+          CheckpointError: if the state belongs to other environments.
+        """
+        saved = state.get("parts", [state])
+        if len(saved) != len(self._parts):
+            raise CheckpointError(
+                f"the saved state has {len(saved)} runs of equal games, expected "
+                f"{len(self._parts)}: resume with the same --env, --env_shares, --worker_count and "
+                "--envs_per_worker."
+            )
+        for part, rows, part_state in zip(self._restorable(), self._rows, saved, strict=True):
+            self._stacks[rows] = part.load_state_dict(part_state)
+        return self._stacks
+
+    def _restorable(self) -> list[RestorableEnvVector]:
+        return cast("list[RestorableEnvVector]", self._parts)
