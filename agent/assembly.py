@@ -250,6 +250,7 @@ class Blueprint:
                 popart=self.flags.use_popart,
                 acting_dtype=self.choices.acting_dtype,
                 seed=self.flags.seed or 0,
+                core=worker if self.choices.pin_workers else None,
                 restorable=self.flags.reproducible,
                 check_unrolls=self.flags.debug,
             )

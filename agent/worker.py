@@ -19,7 +19,7 @@ import torch
 
 from agent.acting import ActingModel, ActionSource, Actor, FlatWeights, LocalActor
 from agent.inference_server import RemoteActor
-from agent.machine import give_way
+from agent.machine import give_way, stay_on_core
 from agent.models.factory import ModelConfig, make_model
 from agent.rollout import EnvGroup, Rollout
 from core.episode import EpisodeEnd
@@ -53,6 +53,7 @@ class WorkerConfig:
     popart: bool
     acting_dtype: torch.dtype
     seed: int
+    core: int | None = None  # that the process stays on; None: wherever there is room
     restorable: bool = False
     check_unrolls: bool = False
 
@@ -159,6 +160,8 @@ def worker_main(
     # The terminal sends Ctrl-C to every process; the parent alone decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     give_way()
+    if config.core is not None:
+        stay_on_core(config.core)
     torch.set_num_threads(1)
     parent = multiprocessing.parent_process()
     if mailbox is not None and parent is not None:

@@ -1,8 +1,13 @@
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 
 from agent import machine
 from core.errors import ConfigError
+from tests.house import ROOT
 
 DEFAULTS = {
     "device": "cpu", "precision": "auto", "inference": "auto", "worker_count": 0,
@@ -24,6 +29,25 @@ def test_what_is_given_is_taken_and_what_is_not_is_chosen_with_a_reason(monkeypa
     )
     assert (given.worker_count, given.envs_per_worker, given.learner_threads) == (3, 2, 1)
     assert given.reasons == ()
+
+
+def test_workers_stay_on_cores_only_if_there_is_one_for_each():
+    assert choose().pin_workers
+    assert not choose(worker_count=2).pin_workers
+    assert not choose(reproducible=True).pin_workers
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no such call on this system")
+def test_a_process_stays_on_one_of_its_own_cores():
+    own = sorted(os.sched_getaffinity(0))
+    code = (
+        "import os; from agent.machine import stay_on_core; "
+        "stay_on_core({}); print(*os.sched_getaffinity(0))"
+    )
+    for index in (0, 1, len(own) + 1):
+        command = [sys.executable, "-c", code.format(index)]
+        answer = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, timeout=60)
+        assert int(answer.stdout) == own[index % len(own)]
 
 
 @pytest.mark.parametrize("native", [False, True])
