@@ -145,7 +145,6 @@ PRESETS: dict[str, Preset] = {
             "model": "attention",
             "feature_out_layer_size": 16,
             "batch_size": 32,
-            "lr": 4e-4,
             "replay_parameters": [
                 {"type": "queue", "capacity": 16, "sample_ratio": 0.5},
                 {"type": "standard", "capacity": 1000, "sample_ratio": 0.5},
