@@ -80,6 +80,7 @@ def flag_values(config: str, options: argparse.Namespace) -> dict[str, Any]:
         "seed": 1,
         "model": "nature",
         "batch_size": 16,
+        "envs_per_worker": 16,  # the fastest for this network, alone and in a run
         "replay_parameters": REPLAYS[config],
         **more,
     }
