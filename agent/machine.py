@@ -41,7 +41,7 @@ def stay_on_core(index: int) -> None:
     """Keep this process, and threads that it starts, on one of its cores (where there is a way).
 
     Otherwise the kernel moves workers to and fro as the learner's threads wake and sleep, and each
-    move costs them their caches: 4 % of the speed on two cores.
+    move costs them their caches.
 
     Args:
       index: which, counted round.

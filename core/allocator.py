@@ -2,7 +2,7 @@
 
 By default glibc gives the activations of every update back to the kernel and faults them in again:
 a quarter of the processor time of an update. Told to keep its memory it does not, and asked for
-huge pages it needs fewer address translations (acting: 134 against 120 us, mean of three turns).
+huge pages it needs fewer address translations.
 `main.py` starts itself anew with these settings; worker processes inherit them.
 """
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -51,7 +52,7 @@ class Parallel:
         autocast = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
         pieces = tensor.detach().tensor_split(self._shares, self._dim)
         needs_gradient = tensor.requires_grad
-        ends = torch.tensor([piece.shape[self._dim] for piece in pieces]).cumsum(0).tolist()
+        ends = accumulate(piece.shape[self._dim] for piece in pieces)
 
         def forward(piece: Tensor, end: int) -> tuple[Tensor, Tensor]:
             # Gradient mode and autocast belong to a thread, so each has to be told.
