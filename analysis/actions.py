@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.progress import track
 
 from agent.atomic_file import atomic_path, write_json
+from analysis.options import at_least, command_parser
 from analysis.playing import LoadedAgent, load_player, play_many
 from analysis.playing_options import until_interrupted
 from analysis.statistics import RESAMPLES
@@ -274,13 +275,7 @@ def _draw(played: Sequence[Played], path: Path) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m analysis actions",
-        description=__doc__,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = command_parser("actions", __doc__, EPILOG)
     parser.add_argument(
         "--load_model_url",
         required=True,
@@ -291,11 +286,11 @@ def _parser() -> argparse.ArgumentParser:
         "--env", metavar="GAME", help="one game only (default: all games of each agent)"
     )
     parser.add_argument(
-        "--games", type=_at_least_one, default=DEFAULT_GAMES, metavar="G",
+        "--games", type=at_least(1), default=DEFAULT_GAMES, metavar="G",
         help="games per agent and kind, each with a seed of its own (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
-        "--max_steps", type=_at_least_one, default=DEFAULT_MAX_STEPS, metavar="N",
+        "--max_steps", type=at_least(1), default=DEFAULT_MAX_STEPS, metavar="N",
         help="of a game; longer ones are cut (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument("--seed", type=int, default=0, help="of the games (default: %(default)s)")
@@ -309,13 +304,3 @@ def _parser() -> argparse.ArgumentParser:
         "--output", type=Path, metavar="FOLDER", help="default: analysis/actions below the run"
     )
     return parser
-
-
-def _at_least_one(text: str) -> int:
-    try:
-        number = int(text.replace("_", ""))
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
-    return number

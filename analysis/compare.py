@@ -20,6 +20,7 @@ from agent.atomic_file import write_text
 from agent.human_scores import TABLE, human_normalised
 from analysis.compare_scores import draw_scores, read_tables, scores_markdown
 from analysis.figure import draw
+from analysis.options import command_parser
 from analysis.runs import Run, find_runs, return_at_seconds, thinned, write_csv
 from analysis.statistics import Estimate, estimate
 from core.errors import ConfigError
@@ -286,13 +287,7 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m analysis compare",
-        description=__doc__,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = command_parser("compare", __doc__, EPILOG)
     parser.add_argument(
         "--runs",
         default="",

@@ -24,6 +24,7 @@ from agent.checkpoint import Checkpoint, load
 from agent.feed import Feed
 from agent.model_file import find_model_folder
 from analysis.features_projection import MAX_POINTS, pca, tsne
+from analysis.options import command_parser
 from analysis.playing import LoadedAgent, load_agent, play_many
 from core.errors import ConfigError
 from metrics.charts import INK
@@ -258,13 +259,7 @@ def _style(axes: Axes, title: str) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m analysis features",
-        description=__doc__,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = command_parser("features", __doc__, EPILOG)
     add = parser.add_argument
     add(
         "--load_model_url",

@@ -30,6 +30,7 @@ from analysis.cka import layer_grams, linear_cka
 from analysis.filters_figures import draw_curves, draw_heat_maps
 from analysis.filters_images import draw_first_layer, draw_preferred
 from analysis.matching import UNITS, conv_layers, distances
+from analysis.options import command_parser
 from analysis.playing import LoadedAgent, load_agent, play_many
 from core.errors import ConfigError
 
@@ -292,13 +293,7 @@ def _write_numbers(rows: list[Comparison], folder: Path, options: argparse.Names
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m analysis filters",
-        description=__doc__,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = command_parser("filters", __doc__, EPILOG)
     add = parser.add_argument
     add(
         "--load_model_url",

@@ -30,6 +30,7 @@ from agent.model_file import ShippedModel
 from agent.pool import SerialPool
 from agent.session import prepare
 from analysis.filters import checkpoint_files
+from analysis.options import at_least, command_parser
 from analysis.playing import load_agent
 from metrics.charts import INK, tick
 from metrics.run_files import read_records
@@ -271,13 +272,7 @@ def _folder_of(url: str) -> Path:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m analysis gradients",
-        description=__doc__,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = command_parser("gradients", __doc__, EPILOG)
     add = parser.add_argument
     add(
         "--load_model_url",
@@ -293,24 +288,17 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--checkpoints",
-        type=_count,
+        type=at_least(1),
         default=10,
         metavar="N",
         help="at most so many are measured, evenly spread (default: %(default)s)",
     )
     add(
         "--batches",
-        type=_count,
+        type=at_least(1),
         default=8,
         metavar="N",
         help="averaged over at each checkpoint (default: %(default)s)",
     )
     add("--seed", type=int, default=0, metavar="N", help="of the games (default: %(default)s)")
     return parser
-
-
-def _count(text: str) -> int:
-    number = int(text) if text.isdecimal() else 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
-    return number

@@ -17,6 +17,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import track
 
+from analysis.options import at_least, command_parser
 from analysis.playing import LoadedAgent, Moment, load_player, play
 from analysis.playing_recording import Recording
 from core.errors import ConfigError
@@ -28,13 +29,7 @@ DEFAULT_FILM_S = 20.0
 
 def viewing_parser(command: str, about: str | None, epilog: str) -> argparse.ArgumentParser:
     """Return a parser with the options that all commands of this kind have."""
-    parser = argparse.ArgumentParser(
-        prog=f"python -m analysis {command}",
-        description=about,
-        epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = command_parser(command, about, epilog)
     parser.add_argument(
         "--load_model_url", required=True, metavar="PLACE", help="run, checkpoint or model folder"
     )
@@ -53,10 +48,16 @@ def viewing_parser(command: str, about: str | None, epilog: str) -> argparse.Arg
         "with the recording's seed: several agents are then asked about the same states",
     )
     parser.add_argument(
-        "--start", type=_count, default=0, metavar="STEP", help="first step shown (default: 0)"
+        "--start",
+        type=at_least(0, "steps"),
+        default=0,
+        metavar="STEP",
+        help="first step shown (default: 0)",
     )
     length = parser.add_mutually_exclusive_group()
-    length.add_argument("--steps", type=_count, metavar="N", help="length of the film in steps")
+    length.add_argument(
+        "--steps", type=at_least(0, "steps"), metavar="N", help="length of the film in steps"
+    )
     length.add_argument(
         "--seconds",
         type=_seconds,
@@ -173,16 +174,6 @@ def until_interrupted() -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         sys.stderr.write("interrupted: writing what is there\n")
-
-
-def _count(text: str) -> int:
-    try:
-        count = int(text.replace("_", ""))
-    except ValueError:
-        count = -1
-    if count < 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of steps")
-    return count
 
 
 def _seconds(text: str) -> float:

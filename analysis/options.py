@@ -1,0 +1,44 @@
+"""The command line that all analyses have in common."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+
+def command_parser(command: str, about: str | None, epilog: str) -> argparse.ArgumentParser:
+    """Return a parser of `python -m analysis <command>` without any option yet.
+
+    Args:
+      command: its name.
+      about: what it answers, the docstring of its module.
+      epilog: examples, and how to read the result; shown as it is.
+    """
+    return argparse.ArgumentParser(
+        prog=f"python -m analysis {command}",
+        description=about,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+
+
+def at_least(least: int, unit: str = "") -> Callable[[str], int]:
+    """Return the `type` of an option that is a whole number, such as 2000 or 2_000.
+
+    Args:
+      least: smallest number allowed.
+      unit: what is counted, for the message.
+    """
+
+    def read(text: str) -> int:
+        try:
+            number = int(text.replace("_", ""))
+        except ValueError:
+            number = least - 1
+        if number < least:
+            what = f"number of {unit}" if unit else "whole number"
+            raise argparse.ArgumentTypeError(f"{text!r} is not a {what} of at least {least}")
+        return number
+
+    return read
