@@ -1,6 +1,8 @@
 """Blueprints of small runs for the tests of the moving parts of agent/."""
 
+from agent import session
 from agent.assembly import Blueprint
+from agent.trainer import Trainer
 from option_flags import Flags
 
 COUNTING = "tests.fakes:tests/Counting-v0"
@@ -29,3 +31,17 @@ def make_blueprint(env=COUNTING, **values):
         "learner_thread_count": 1,
     }
     return Blueprint.draw(Flags(**{**defaults, **values}))
+
+
+def states_at_start(monkeypatch):
+    """A list that fills with the state of each trainer of this process as it begins to run."""
+    states = []
+    begin = Trainer.run
+
+    def run_from_here(trainer):
+        states.append(trainer._state())
+        return begin(trainer)
+
+    monkeypatch.setattr(Trainer, "run", run_from_here)
+    monkeypatch.setattr(session, "_set_up_torch", lambda flags: None)  # it is for the whole process
+    return states

@@ -2,19 +2,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
-from agent import session
 from agent.checkpoint import CheckpointWriter, load
 from agent.model_file import ShippedModel, save_model
 from agent.run_folder import RunFolder
 from agent.session import Session, prepare
-from agent.trainer import Summary, Trainer
 from core.errors import CheckpointError, ConfigError
-from tests.agent.runs import make_blueprint
+from tests.agent.runs import make_blueprint, states_at_start
 
 SHIPPED_STEPS = 5000
 QUIET = ("--basic_verbose=False", "--tensorboard=False", "--charts=False")
@@ -65,15 +62,7 @@ def test_a_model_folder_is_tested_with_its_own_flags_and_nothing_is_written_into
 def test_training_from_a_model_folder_is_a_new_run_with_those_weights(
     model_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    starts: list[dict[str, Any]] = []
-    begin = Trainer.run
-
-    def run_from_here(trainer: Trainer) -> Summary:
-        starts.append(trainer._state())
-        return begin(trainer)
-
-    monkeypatch.setattr(Trainer, "run", run_from_here)
-    monkeypatch.setattr(session, "_set_up_torch", lambda flags: None)  # it is for the whole process
+    starts = states_at_start(monkeypatch)
     before = tree(model_folder)
     training = prepared(model_folder, "train_w_load", *QUIET)
     assert isinstance(training.checkpoint, ShippedModel)

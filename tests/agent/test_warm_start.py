@@ -10,16 +10,14 @@ from typing import Any
 import pytest
 import torch
 
-from agent import session
 from agent.assembly import Blueprint
 from agent.checkpoint import Checkpoint, CheckpointWriter
 from agent.models.base import Inputs
 from agent.session import Session, family_of, prepare
-from agent.trainer import Summary, Trainer
 from agent.warm_start import carry_over, keep_actions, warm_start
 from core.errors import CheckpointError, ConfigError
 from core.spec import EnvSpec
-from tests.agent.runs import make_blueprint
+from tests.agent.runs import make_blueprint, states_at_start
 
 ONE, OTHER = "tests.fakes:tests/Counting-v0", "tests.fakes:tests/Owing-v0"
 ONE_BY_ANOTHER_ID = "tests.fakes:Counting-v0"
@@ -198,15 +196,7 @@ def prepared(run: Path, *flags: str) -> Session:
 def test_a_new_run_in_one_of_the_games_starts_from_the_weights(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    starts: list[dict[str, Any]] = []
-    begin = Trainer.run
-
-    def run_from_here(trainer: Trainer) -> Summary:
-        starts.append(trainer._state())
-        return begin(trainer)
-
-    monkeypatch.setattr(Trainer, "run", run_from_here)
-    monkeypatch.setattr(session, "_set_up_torch", lambda flags: None)  # it is for the whole process
+    starts = states_at_start(monkeypatch)
     training = prepared(run, f"--env={OTHER}", "--seed=3", *QUIET)
     assert training.start is not None
     assert training.run() == 0

@@ -126,3 +126,11 @@ def elite(capacity: int, ratio: float = 1.0, **more: Any) -> dict[str, Any]:
 
 def attentive(capacity: int, ratio: float = 1.0, **more: Any) -> dict[str, Any]:
     return {"type": "attentive", "capacity": capacity, "sample_ratio": ratio, **more}
+
+
+ALL_KINDS = [
+    queue(3, 0.4),
+    standard(20, 0.2, reservoir=True),
+    elite(20, 0.2, insert_strategy="elite_insertion", elite_batch_size=5, score_period=2),
+    attentive(20, 0.2),
+]

@@ -5,6 +5,7 @@ from core.errors import CheckpointError, Closed, ConfigError, ShapeError
 from replay.manager import Evaluation, ReplayManager, SampleContext
 from replay.scoring import scored_rows
 from tests.replay.builders import (
+    ALL_KINDS,
     SCHEMA,
     SCHEMA_WITHOUT_FEATURES,
     attentive,
@@ -399,18 +400,10 @@ def test_after_close_everybody_gets_closed():
         manager.insert(make_record(0), 0, 0)
 
 
-KINDS = [
-    queue(3, 0.4),
-    standard(20, 0.2, reservoir=True),
-    elite(20, 0.2, insert_strategy="elite_insertion", elite_batch_size=5, score_period=2),
-    attentive(20, 0.2),
-]
-
-
 @pytest.mark.parametrize("codec", ["none", "lz4"])
 def test_a_state_with_contents_goes_on_bit_for_bit(codec):
     def make():
-        return make_manager(KINDS, 7, codec=codec, fill_in_factor=0.2, max_draws_per_unroll=50)
+        return make_manager(ALL_KINDS, 7, codec=codec, fill_in_factor=0.2, max_draws_per_unroll=50)
 
     def run(manager, first, count):
         seen = []

@@ -10,6 +10,7 @@ from core.errors import CheckpointError
 from option_flags import Flags
 from replay.manager import Evaluation
 from tests.replay.builders import (
+    ALL_KINDS,
     SCHEMA,
     SPEC,
     attentive,
@@ -171,19 +172,16 @@ def test_the_parts_of_a_buffer_are_examined_in_turn():
     assert turns == [[2, 2], [1, 1], [0, 0], [2, 2], [1, 1], [0, 0], [2, 2]]
 
 
-MIXTURE = [
-    queue(3, 0.4),
-    standard(20, 0.2, reservoir=True),
-    elite(20, 0.2, insert_strategy="elite_insertion", elite_batch_size=5, score_period=2),
-    attentive(20, 0.2),
-]
-
-
 @pytest.mark.parametrize("codec", ["none", "lz4"])
 def test_a_state_with_contents_goes_on_bit_for_bit(codec):
     def make():
         return make_manager(
-            MIXTURE, 7, codec=codec, fill_in_factor=0.2, max_draws_per_unroll=50, task_shares=(2, 1)
+            ALL_KINDS,
+            7,
+            codec=codec,
+            fill_in_factor=0.2,
+            max_draws_per_unroll=50,
+            task_shares=(2, 1),
         )
 
     def run(manager, first, count):
