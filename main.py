@@ -18,7 +18,7 @@ import sys
 
 def main(argv: list[str]) -> int:
     """Run one command; return the exit status."""
-    from option_flags import help_text
+    from flag_help import help_text
 
     if "--help" in argv or "-h" in argv:
         print(help_text(), end="")

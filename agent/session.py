@@ -28,11 +28,12 @@ from agent.trainer import INTERRUPTED, Summary, Trainer
 from agent.warm_start import WarmStart, keep_actions, warm_start
 from core.errors import CheckpointError, ConfigError, PlatformError
 from core.spec import EnvSpec, game_name
+from flag_parsing import parse
 from metrics.charts import draw_run
 from metrics.console import ConsoleSink, Goal
 from metrics.rewind import rewind
 from metrics.sinks import JsonLinesSink, Sink, Tee, TensorBoardSink, TextFilesSink
-from option_flags import Flags, parse
+from option_flags import Flags
 from transport.ring import UnrollRing
 from transport.shared import check_shared_memory
 from transport.weights import WeightBoard

@@ -27,7 +27,7 @@ winning. Flags that are given besides win over all of them.
 
 def flags_page() -> str:
     """Return docs/flags.md: one table per group of flags."""
-    from option_flags import flag_groups
+    from flag_help import flag_groups
     from presets import PRESETS, describe
 
     lines = [FLAGS_INTRODUCTION, PRESETS_INTRODUCTION]

@@ -14,7 +14,7 @@ LAYER = {
     **{"sequences": 3},
     **{"analysis": 4, "main": 4, "multi_train": 4},
 }
-PROGRAMS = ("main.py", "multi_train.py", "option_flags.py")
+PROGRAMS = ("main.py", "multi_train.py", "option_flags.py", "flag_parsing.py", "flag_help.py")
 
 
 def product_files() -> list[Path]:

@@ -19,6 +19,8 @@ THIRD_PARTY = {
 READERS_OF_FLAGS = {
     "main.py",
     "multi_train.py",
+    "flag_parsing.py",
+    "flag_help.py",
     "agent/session.py",
     "agent/assembly.py",
     "agent/trainer.py",

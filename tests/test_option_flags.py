@@ -3,7 +3,9 @@ import json
 import pytest
 
 from core.errors import ConfigError
-from option_flags import MIN_SCHEDULE_STEPS, REMOVED_FLAGS, Flags, help_text, parse
+from flag_help import help_text
+from flag_parsing import REMOVED_FLAGS, parse
+from option_flags import MIN_SCHEDULE_STEPS, Flags
 from presets import PRESETS, describe
 
 

@@ -7,7 +7,7 @@ from agent.assembly import build_model, model_config
 from agent.models.base import Inputs
 from agent.models.recurrent import ExtraInputs, RecurrentCore, changed_rows
 from core.errors import ConfigError
-from option_flags import parse
+from flag_parsing import parse
 from tests.agent.builders import make_small_model, make_spec
 
 ROWS, COLUMNS, FEATURES, HIDDEN = 7, 4, 5, 6

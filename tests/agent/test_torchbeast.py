@@ -15,7 +15,7 @@ from agent.session import prepare
 from agent.torchbeast import main, migrate, read, recognise
 from core.errors import CheckpointError, ConfigError
 from core.spec import EnvSpec
-from option_flags import parse
+from flag_parsing import parse
 from tests.reference.torchbeast_networks import draw_weights, play
 
 PONG, CARNIVAL = "PongNoFrameskip-v4", "CarnivalNoFrameskip-v4"

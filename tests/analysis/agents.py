@@ -6,7 +6,7 @@ from pathlib import Path
 
 from agent.assembly import Blueprint, build_model
 from agent.model_file import save_model
-from option_flags import parse
+from flag_parsing import parse
 
 
 def draw_blueprint(*flags: str, env: str = "CartPole-v1") -> Blueprint:
