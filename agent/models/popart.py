@@ -29,7 +29,7 @@ class PopArt(nn.Module):
     """A linear value head per task, in units that follow the targets.
 
     With `enabled=False` it is a plain value head: mu stays 0 and sigma 1.
-    Not thread-safe; `update` writes the head's weights in place.
+    Not thread-safe; `update` and `move` write the head's weights in place.
     """
 
     mu: Tensor
@@ -106,32 +106,58 @@ class PopArt(nn.Module):
     ) -> None:
         """Move the statistics towards these targets and rewrite the head so that values stay.
 
-            mu <- (1 - beta) mu + beta mean(v)
-            nu <- (1 - beta) nu + beta mean(v^2)
-            w  <- w sigma_old / sigma_new
-            b  <- (sigma_old b + mu_old - mu_new) / sigma_new
+        Args:
+          targets: [T, B] float32, V-trace targets in reward units.
+          task_id: [B] int64; None means task 0.
+          mask: [T, B] bool or float, steps to count; None counts all.
+          optimiser: see `move`.
+        """
+        if self.enabled:
+            self.move(self.sums(targets, task_id, mask), optimiser)
 
-        One step of size beta per task and update, from the mean over that task's steps in the
-        batch: the paper leaves the batch case open, and this way beta does not depend on the batch
-        size. A task without a step in the batch keeps its statistics and weights bit by bit.
+    @torch.no_grad()
+    def sums(
+        self, targets: Tensor, task_id: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        """Return what `move` has to know of these targets: [3, K] float64.
+
+        For each task, the number of steps that count, the sum of their targets and that of their
+        squares. Sums of several learners may be added, or all-reduced, before each of them calls
+        `move` with the total: their heads then stay alike, and are those of one learner that saw
+        all targets.
 
         Args:
           targets: [T, B] float32, V-trace targets in reward units.
           task_id: [B] int64; None means task 0.
           mask: [T, B] bool or float, steps to count; None counts all.
-          optimiser: if given, its running moments of this head's gradient are rescaled too,
-            because the gradient scales with the normalised error, that is with 1 / sigma.
         """
-        if not self.enabled:
-            return
         targets = targets.double()
         counted = torch.ones_like(targets) if mask is None else mask.to(targets.dtype)
         sums = torch.stack([counted, counted * targets, counted * targets.square()]).sum(1)
         tasks = torch.arange(self.task_count, device=targets.device)
         task_of_column = torch.zeros_like(targets[0]) if task_id is None else task_id
         belongs = task_of_column.unsqueeze(-1) == tasks  # [B, K]
-        count, first, second = sums @ belongs.to(sums.dtype)  # each [K]
+        return sums @ belongs.to(sums.dtype)
 
+    @torch.no_grad()
+    def move(self, sums: Tensor, optimiser: torch.optim.Optimizer | None = None) -> None:
+        """Take one step of size beta towards the targets of which these are the sums.
+
+            mu <- (1 - beta) mu + beta mean(v)
+            nu <- (1 - beta) nu + beta mean(v^2)
+            w  <- w sigma_old / sigma_new
+            b  <- (sigma_old b + mu_old - mu_new) / sigma_new
+
+        One step per task and batch, from the mean over that task's steps in the batch: the paper
+        leaves the batch case open, and this way beta does not depend on the batch size. A task
+        without a step in the batch keeps its statistics and weights bit by bit.
+
+        Args:
+          sums: [3, K] float64, of `sums`.
+          optimiser: if given, its running moments of this head's gradient are rescaled too,
+            because the gradient scales with the normalised error, that is with 1 / sigma.
+        """
+        count, first, second = sums  # each [K]
         old_mu, old_sigma = self.mu.clone(), self.sigma
         beta = self.step_size * (count > 0)
         divisor = count.clamp(min=1)
