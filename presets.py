@@ -144,6 +144,7 @@ PRESETS: dict[str, Preset] = {
         {
             "model": "attention",
             "feature_out_layer_size": 16,
+            "lstm_size": 128,
             "batch_size": 32,
             "replay_parameters": [
                 {"type": "queue", "capacity": 16, "sample_ratio": 0.5},

@@ -55,7 +55,7 @@ def random_state(model, columns=3, seed=5):
 
 def attend_loops(cells, queries, basis):
     """One query, one cell and one channel after the other."""
-    columns, channels, places = cells.shape
+    columns, places, channels = cells.shape
     heads = queries.shape[1]
     answers = torch.zeros(columns, heads, channels - KEY_CHANNELS + len(basis))
     maps = torch.zeros(columns, heads, places)
@@ -63,12 +63,12 @@ def attend_loops(cells, queries, basis):
         for head in range(heads):
             logits = []
             for place in range(places):
-                key = torch.cat([cells[column, :KEY_CHANNELS, place], basis[:, place]])
+                key = torch.cat([cells[column, place, :KEY_CHANNELS], basis[:, place]])
                 logits.append(float(key.dot(queries[column, head])))
             total = sum(math.exp(logit) for logit in logits)
             for place in range(places):
                 weight = math.exp(logits[place]) / total
-                value = torch.cat([cells[column, KEY_CHANNELS:, place], basis[:, place]])
+                value = torch.cat([cells[column, place, KEY_CHANNELS:], basis[:, place]])
                 answers[column, head] += weight * value
                 maps[column, head, place] = weight
     return answers, maps
@@ -76,7 +76,7 @@ def attend_loops(cells, queries, basis):
 
 def random_map(places=6, channels=11, basis_count=5, seed=0):
     draw = torch.Generator().manual_seed(seed)
-    cells = torch.randn(2, channels, places, generator=draw)
+    cells = torch.randn(2, places, channels, generator=draw)
     queries = torch.randn(2, 3, KEY_CHANNELS + basis_count, generator=draw) / 2
     return cells, queries, torch.randn(basis_count, places, generator=draw)
 
@@ -91,11 +91,11 @@ def test_attention_without_a_basis_does_not_know_places():
     cells, queries, basis = random_map()
     order = torch.tensor([3, 1, 5, 0, 2, 4])
     answers, maps = attend(cells, queries, torch.zeros_like(basis))
-    moved_answers, moved_maps = attend(cells[..., order], queries, torch.zeros_like(basis))
+    moved_answers, moved_maps = attend(cells[:, order], queries, torch.zeros_like(basis))
     torch.testing.assert_close(moved_answers, answers)
     torch.testing.assert_close(moved_maps, maps[..., order])
     with_basis, _ = attend(cells, queries, basis)
-    with_basis_moved, _ = attend(cells[..., order], queries, basis)
+    with_basis_moved, _ = attend(cells[:, order], queries, basis)
     assert not torch.allclose(with_basis, with_basis_moved, rtol=1e-2)
 
 
@@ -103,10 +103,10 @@ def test_a_strong_query_reads_the_one_cell_that_it_asks_for():
     cells, queries, basis = random_map()
     queries[0, 1] = 0
     queries[0, 1, 2] = 1000.0  # head 1 wants key channel 2 as high as possible
-    place = cells[0, 2].argmax()
+    place = cells[0, :, 2].argmax()
     answers, maps = attend(cells, queries, basis)
     assert maps[0, 1, place] > 0.999
-    expected = torch.cat([cells[0, KEY_CHANNELS:, place], basis[:, place]])
+    expected = torch.cat([cells[0, place, KEY_CHANNELS:], basis[:, place]])
     torch.testing.assert_close(answers[0, 1], expected, rtol=1e-3, atol=1e-3)
 
 
@@ -136,20 +136,18 @@ def test_a_convolutional_lstm_on_one_cell_is_an_lstm():
     cell.weight_hh.data = layer.from_state.weight.data[:, :, 1, 1]
     cell.bias_ih.data, cell.bias_hh.data = layer.from_input.bias.data, torch.zeros(16)
     x, h, c = torch.randn(2, 3), torch.randn(2, 4), torch.randn(2, 4)
-    after = layer(layer.from_input(x[:, :, None, None]), h[:, :, None, None], c[:, :, None, None])
+    after = layer(layer.look(x[:, :, None, None]), h[:, None, None], c[:, None, None])
     for found, expected in zip(after, cell(x, (h, c)), strict=True):
-        torch.testing.assert_close(found[:, :, 0, 0], expected)
+        torch.testing.assert_close(found[:, 0, 0], expected)
 
 
 def test_a_convolutional_lstm_treats_all_places_alike():
     torch.manual_seed(0)
     layer = ConvLstm(3, 4)
-    seen, h, c = layer.from_input(torch.randn(1, 3, 9, 9)), *torch.randn(2, 1, 4, 9, 9)
+    seen, h, c = layer.look(torch.randn(1, 3, 9, 9)), *torch.randn(2, 1, 9, 9, 4)
     expected, _ = layer(seen, h, c)
-    moved, _ = layer(*(x.roll((2, 1), (2, 3)) for x in (seen, h, c)))
-    torch.testing.assert_close(
-        moved.roll((-2, -1), (2, 3))[:, :, 1:6, 1:6], expected[:, :, 1:6, 1:6]
-    )
+    moved, _ = layer(*(x.roll((2, 1), (1, 2)) for x in (seen, h, c)))
+    torch.testing.assert_close(moved.roll((-2, -1), (1, 2))[:, 1:6, 1:6], expected[:, 1:6, 1:6])
 
 
 # --- the whole ------------------------------------------------------------------------------------
@@ -234,8 +232,7 @@ def test_a_reset_empties_both_memories():
     _, fresh = model(inputs, torch.where(first[:, None], 0, state))
     _, other = model(inputs, state.masked_fill(~first[:, None], 0))
     assert torch.equal(after, fresh)
-    channels, height, width = model.core.vision_shape
-    memory = channels * height * width
+    memory = math.prod(model.core.vision_shape)
     assert model.state_count == 2 * memory + 2 * 16
     changed = (after != other).any(0)
     assert changed[: 2 * memory].any()  # a column without a reset does remember, in both
