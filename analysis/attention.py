@@ -50,7 +50,7 @@ def main(arguments: Sequence[str]) -> int:
             reel.add(moment, {"maps": maps.numpy()})
     if not len(reel):
         return 1
-    _write(viewing, reel, make_gif=options.gif)
+    _write(viewing, reel, gif_kilobytes=options.gif)
     return 0
 
 
@@ -79,7 +79,7 @@ def drawn(frame: np.ndarray, heat: np.ndarray) -> np.ndarray:
     return side_by_side([enlarged(together, ENLARGEMENT), np.concatenate(padded)])
 
 
-def _write(viewing: Viewing, reel: Reel, *, make_gif: bool) -> None:
+def _write(viewing: Viewing, reel: Reel, *, gif_kilobytes: int | None) -> None:
     """Draw the film and write all files."""
     import imageio.v3 as iio  # lazily: only pictures need it
 
@@ -99,9 +99,13 @@ def _write(viewing: Viewing, reel: Reel, *, make_gif: bool) -> None:
             film.add(picture(number))
     sharpest = int(maps.max((1, 2, 3)).argmax())
     iio.imwrite(folder / "still.png", picture(sharpest))
-    if make_gif:
+    if gif_kilobytes:
         write_gif(
-            folder / "film.gif", folder / "film.mp4", viewing.frames_per_s, shrink=ENLARGEMENT
+            folder / "film.gif",
+            folder / "film.mp4",
+            viewing.frames_per_s,
+            shrink=ENLARGEMENT,
+            max_bytes=1000 * gif_kilobytes,
         )
     settings = {
         **viewing.facts(),

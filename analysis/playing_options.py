@@ -22,7 +22,7 @@ from analysis.playing import LoadedAgent, Moment, load_player, play
 from analysis.playing_recording import Recording
 from core.errors import ConfigError
 from core.spec import game_name
-from metrics.film import VIDEO_FRAMES_PER_S
+from metrics.film import GIF_MAX_KILOBYTES, VIDEO_FRAMES_PER_S
 
 DEFAULT_FILM_S = 20.0
 
@@ -65,7 +65,15 @@ def viewing_parser(command: str, about: str | None, epilog: str) -> argparse.Arg
         metavar="S",
         help="length of the film as it is shown (default: %(default)s)",
     )
-    parser.add_argument("--gif", action="store_true", help="make a small GIF of the film too")
+    parser.add_argument(
+        "--gif",
+        type=at_least(1),
+        nargs="?",
+        const=GIF_MAX_KILOBYTES,
+        metavar="KILOBYTES",
+        help="make a GIF of the film too, of at most so many kilobytes (%(const)s): frames are "
+        "left out until it is as small",
+    )
     parser.add_argument(
         "--output", type=Path, metavar="FOLDER", help="default: analysis/ below the run"
     )

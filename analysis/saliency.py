@@ -144,7 +144,11 @@ def _write(viewing: Viewing, grid: Grid, reel: Reel, options: argparse.Namespace
     iio.imwrite(folder / "still.png", drawn(strongest))
     if options.gif:
         write_gif(
-            folder / "film.gif", folder / "film.mp4", viewing.frames_per_s, shrink=ENLARGEMENT
+            folder / "film.gif",
+            folder / "film.mp4",
+            viewing.frames_per_s,
+            shrink=ENLARGEMENT,
+            max_bytes=1000 * options.gif,
         )
     settings = {
         **viewing.facts(),

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 VIDEO_FRAMES_PER_S = 60.0  # the console's rate; divided by the action repeat
-GIF_MAX_BYTES = 3_000_000
+GIF_MAX_KILOBYTES = 3000  # unless asked for another size
 # Viewers take a shorter pause for a mistake and show such GIFs at 10 frames per second.
 GIF_SHORTEST_PAUSE_MS = 20
 GIF_LEVELS = 32  # of each colour: fewer colours make longer runs of equal pixels
@@ -55,7 +55,7 @@ def write_gif(
     frames_per_s: float,
     *,
     shrink: int = 1,
-    max_bytes: int = GIF_MAX_BYTES,
+    max_bytes: int = 1000 * GIF_MAX_KILOBYTES,
 ) -> Path:
     """Make a GIF of a film; of every n-th frame, with the smallest n that keeps it small.
 

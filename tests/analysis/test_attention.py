@@ -30,6 +30,17 @@ def test_a_film_of_the_maps_is_written(tmp_path: Path) -> None:
     assert len(json.loads((output / "actions.json").read_text())["actions"]) == 7
 
 
+def test_a_gif_is_as_small_as_asked(tmp_path: Path) -> None:
+    folder = write_agent(tmp_path / "agent", "--model=attention", env="PongNoFrameskip-v4")
+    arguments = [f"--load_model_url={folder}", "--steps=4"]
+    sizes = {}
+    for kilobytes in (3000, 30):
+        output = tmp_path / f"film_{kilobytes}"
+        assert main([*arguments, f"--output={output}", f"--gif={kilobytes}"]) == 0
+        sizes[kilobytes] = (output / "film.gif").stat().st_size
+    assert sizes[30] <= 30_000 < sizes[3000]
+
+
 def test_models_without_maps_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
