@@ -36,9 +36,9 @@ def main(argv: list[str]) -> int:
     return session.run()
 
 
-def restart_with_allocator_settings() -> None:
-    """Start the interpreter anew with memory settings that it reads only at its start."""
-    from core.allocator import environment_to_restart_with
+def restart_with_settings() -> None:
+    """Start the interpreter anew with settings that are read only at its start."""
+    from core.process_settings import environment_to_restart_with
 
     environment = environment_to_restart_with()
     if environment is not None:
@@ -46,5 +46,5 @@ def restart_with_allocator_settings() -> None:
 
 
 if __name__ == "__main__":
-    restart_with_allocator_settings()
+    restart_with_settings()
     sys.exit(main(sys.argv[1:]))

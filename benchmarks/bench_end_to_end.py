@@ -24,7 +24,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from core.allocator import environment_to_restart_with  # noqa: E402
+from core.process_settings import environment_to_restart_with  # noqa: E402
 
 QUEUE = {"type": "queue", "capacity": 16}
 REPLAYS: dict[str, list[dict[str, Any]]] = {

@@ -36,7 +36,7 @@ from benchmarks.peers.catalogue import BY_NAME, SYSTEMS, System, driver_command 
 from benchmarks.peers.installation import python_of  # noqa: E402
 from benchmarks.peers.measurement import Run, RunFailed, run_driver  # noqa: E402
 from benchmarks.peers.report import Result, ours_over, table  # noqa: E402
-from core.allocator import SETTINGS  # noqa: E402
+from core.process_settings import SETTINGS  # noqa: E402
 
 EXAMPLES = """
 examples:
@@ -106,7 +106,7 @@ def cpu_count() -> int:
 
 
 def environment_of_peers() -> dict[str, str]:
-    """Return this process's variables without the allocator settings that ours gives itself."""
+    """Return this process's variables without the settings that ours gives itself at its start."""
     return {name: value for name, value in os.environ.items() if name not in SETTINGS}
 
 

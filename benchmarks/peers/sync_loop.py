@@ -29,7 +29,7 @@ from agent.feed import Feed
 from agent.machine import cpu_count
 from agent.rollout import EnvGroup, Rollout
 from benchmarks.bench_end_to_end import flag_values
-from core.allocator import environment_to_restart_with
+from core.process_settings import environment_to_restart_with
 from option_flags import Flags
 from replay.codec import Plain
 from replay.item import Draw, Item

@@ -33,7 +33,7 @@ from benchmarks.peers.measurement import (
     steady,
 )
 from benchmarks.peers.report import Result, ours_over, table
-from core.allocator import SETTINGS
+from core.process_settings import SETTINGS
 from tests.house import LAYER, ROOT, imported_modules
 
 # Writes an update of 10 steps every 20 ms for ever; what a test adds runs before.
@@ -334,7 +334,7 @@ def test_an_unknown_system_is_refused_and_a_repeated_one_runs_once():
     ]  # fmt: skip
 
 
-def test_other_systems_do_not_get_our_allocator_settings(monkeypatch):
+def test_other_systems_do_not_get_our_settings(monkeypatch):
     for name, value in SETTINGS.items():
         monkeypatch.setenv(name, value)
     environment = compare_peers.environment_of_peers()

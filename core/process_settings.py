@@ -1,8 +1,10 @@
-"""Memory settings that glibc reads only when a process starts.
+"""Settings that libraries read from the environment, and only when a process starts.
 
 By default glibc gives the activations of every update back to the kernel and faults them in again:
 a quarter of the processor time of an update. Told to keep its memory it does not, and asked for
-huge pages it needs fewer address translations.
+huge pages it needs fewer address translations. NumPy's OpenBLAS spreads each matrix product over
+threads of its own, one per core, which wait for one another by spinning: on cores that the learner
+and the workers fill already, attentive replay's distances then cost a seventh of the speed.
 `main.py` starts itself anew with these settings; worker processes inherit them.
 """
 
@@ -16,11 +18,15 @@ SETTINGS = {
     "MALLOC_TRIM_THRESHOLD_": "4294967296",
     "MALLOC_TOP_PAD_": "67108864",
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",  # madvise; glibc 2.35 and newer, others ignore it
+    "OPENBLAS_NUM_THREADS": "1",
 }
 
 
 def environment_to_restart_with() -> dict[str, str] | None:
-    """Return the environment that adds what is missing, or None when nothing is."""
+    """Return the environment that adds what is missing, or None when nothing is.
+
+    What the user has set already stays as it is.
+    """
     if not sys.platform.startswith("linux"):
         return None
     missing = {name: value for name, value in SETTINGS.items() if name not in os.environ}
