@@ -16,7 +16,8 @@ from fnmatch import fnmatchcase
 from metrics.record import Record
 from metrics.text import short
 
-RETURN = "episode/return_mean_100"
+RETURN = "episode/return_mean_100"  # of the one game of a run
+RETURN_OF_GAME = "episode/return_mean_*"  # of each of several
 # A metric must be out of its range in so many records in a row, over so many updates, to be
 # reported, and back in it for as long before it can be reported again. One noisy record says
 # nothing, and where there is a record for each update (--reproducible), five say nothing either.
@@ -59,6 +60,13 @@ RANGES: tuple[Range, ...] = (
         too_low="nothing has been learned yet. If no other finding says why, the steps are too "
         "small or too large: try another --lr, a lower --entropy_loss_weight, and look whether "
         "the rewards survive --reward_clipping_method",
+    ),
+    Range(
+        RETURN_OF_GAME,
+        above_start=True,
+        after_steps=200_000,
+        too_low="nothing has been learned of this game yet. If others rise, they may drown it: "
+        "rewards of several sizes want --use_popart=True, and --env_shares gives it more",
     ),
     Range(
         "policy/entropy_fraction",
@@ -203,18 +211,17 @@ class Diagnosis:
         """
         self._ranges = ranges
         self._watches: dict[str, _Watch | None] = {}
-        self._start_return: float | None = None
+        self._start_returns: dict[str, float] = {}  # by the name of the metric
 
     def add(self, record: Record) -> list[Finding]:
         """Take the next record; return what has just turned out to be wrong, mostly nothing."""
-        self._note_start(record)
         checked = (self._check(name, value, record) for name, value in record.values.items())
         return [finding for finding in checked if finding is not None]
 
-    def _note_start(self, record: Record) -> None:
+    def _note_start(self, name: str, value: float, games: int) -> None:
         # A run that went on in another folder has no start here, and is not judged by it.
-        if self._start_return is None and START_GAMES <= record.episodes <= LAST_START_GAMES:
-            self._start_return = record.values.get(RETURN)
+        if name not in self._start_returns and START_GAMES <= games <= LAST_START_GAMES:
+            self._start_returns[name] = value
 
     def _check(self, name: str, value: float, record: Record) -> Finding | None:
         if name not in self._watches:
@@ -222,13 +229,18 @@ class Diagnosis:
             found = next(fitting, None)
             self._watches[name] = None if found is None else _Watch(found)
         watch = self._watches[name]
-        if watch is None or record.agent_steps < watch.range.after_steps:
+        if watch is None:
             return None
         wanted, low, healthy = watch.range, watch.range.low, watch.range.healthy
+        games = _games(name, record)
         if wanted.above_start:
-            if self._start_return is None or record.episodes < JUDGED_GAMES:
+            self._note_start(name, value, games)
+        if record.agent_steps < wanted.after_steps:
+            return None
+        if wanted.above_start:
+            if name not in self._start_returns or games < JUDGED_GAMES:
                 return None
-            low = self._start_return
+            low = self._start_returns[name]
             healthy = f"above {short(low)}, its start"
         is_low = low is not None and value <= low
         is_high = wanted.high is not None and value >= wanted.high
@@ -237,6 +249,12 @@ class Diagnosis:
         cause = wanted.too_low if is_low else wanted.too_high
         cause = cause.format(buffer=name.split("/")[1])
         return Finding(record.agent_steps, name, value, healthy, cause)
+
+
+def _games(name: str, record: Record) -> int:
+    """Return how many games were finished of the one that a metric is of, or in all."""
+    task = name.rpartition("_")[2]
+    return int(record.values.get(f"episode/count_{task}", record.episodes))
 
 
 def healthy_text(metric: str) -> str:
