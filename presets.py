@@ -139,15 +139,15 @@ PRESETS: dict[str, Preset] = {
     "attention": Preset(
         "shows where it looks (Mott et al. 2019, with smaller maps); with one RGB frame, as "
         "there: --preset=attention,rgb_last",
-        # Rows of an unroll go through its memory one after another, so that only a wide batch
-        # keeps a processor busy; 16 channels take half the time of 32 (agent/models/attention.py).
+        # Half the widths that the model has by itself, for speed; and a wider batch than other agents
+        # have, because the rows of an unroll go through its memory one after another.
         {
             "model": "attention",
             "feature_out_layer_size": 16,
             "lstm_size": 128,
-            "batch_size": 32,
+            "batch_size": 16,
             "replay_parameters": [
-                {"type": "queue", "capacity": 16, "sample_ratio": 0.5},
+                {"type": "queue", "capacity": 8, "sample_ratio": 0.5},
                 {"type": "standard", "capacity": 1000, "sample_ratio": 0.5},
             ],
         },
