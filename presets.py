@@ -139,8 +139,8 @@ PRESETS: dict[str, Preset] = {
     "attention": Preset(
         "shows where it looks (Mott et al. 2019, with smaller maps); with one RGB frame, as "
         "there: --preset=attention,rgb_last",
-        # Half the widths that the model has by itself, for speed; and a wider batch than other agents
-        # have, because the rows of an unroll go through its memory one after another.
+        # Half the widths that the model has by itself, for speed; and a wider batch than that of
+        # other agents, because the rows of an unroll go through its memory one after another.
         {
             "model": "attention",
             "feature_out_layer_size": 16,
