@@ -5,7 +5,8 @@
 The direct way is the formula as it stands: for every point of the grid a mask made with SciPy, a
 blurred picture, and one forward pass (policy and value are both read off it). The batched way makes
 masks and blurred picture once, and takes all points through the network together. Ours is
-analysis/saliency_maps.py. All three see the same frames of a real game, in turn and for equally
+analysis/saliency_maps.py, in fp32 and in bf16 (the default of the command where the processor has
+it). All see the same frames of a real game, in turn and for equally
 long, so that a busy machine slows all of them; processor time is given besides, which other
 programs hardly change. Prints one line of JSON, with the largest difference of the maps too.
 """
@@ -32,6 +33,7 @@ from agent.models.torsos import PixelConv2d  # noqa: E402
 from analysis.playing import Moment, load_agent, play  # noqa: E402
 from analysis.saliency_maps import BLUR_SIGMA, Grid, Perturbation, Saliency  # noqa: E402
 
+OURS = ("ours", "ours_bf16")
 FIRST_STEP = 50  # the ball is in play
 
 
@@ -122,14 +124,25 @@ def main() -> None:
     moments = list(play(agent, steps=FIRST_STEP + options.frames))[FIRST_STEP:]
     batched(model, layer, masks, moments[0])  # warm-up
     perturbation.maps(moments[0].inputs, moments[0].state, moments[0].heads)
-    seconds: dict[str, list[float]] = {"direct": [], "batched": [], "ours": []}
+    seconds: dict[str, list[float]] = {name: [] for name in ("direct", "batched", *OURS)}
     cpu: dict[str, list[float]] = {name: [] for name in seconds}
-    difference = 0.0
+    differences = dict.fromkeys(OURS, 0.0)
+
+    def ours(moment: Moment, precision: str) -> Saliency:
+        model.set_precision(precision)
+        try:
+            with torch.inference_mode():
+                heads, _ = model(moment.inputs, moment.state)
+            return perturbation.maps(moment.inputs, moment.state, heads)
+        finally:
+            model.set_precision("fp32")
+
     for moment in moments:
         ways: dict[str, Callable[[], Saliency]] = {
             "direct": lambda m=moment: direct(model, layer, grid, m),
             "batched": lambda m=moment: batched(model, layer, masks, m),
-            "ours": lambda m=moment: perturbation.maps(m.inputs, m.state, m.heads),
+            "ours": lambda m=moment: ours(m, "fp32"),
+            "ours_bf16": lambda m=moment: ours(m, "bf16"),
         }
         made, fill_s = {}, 0.0
         for name, work in ways.items():
@@ -138,9 +151,14 @@ def main() -> None:
             cpu[name].append(cpu_s)
             fill_s = seconds["direct"][-1]  # so that a disturbance weighs the same in all
         plain = made["batched"].policy
-        share = float(abs(made["ours"].policy - plain).max() / plain.max())
-        difference = max(difference, share)
-    ratios, cpu_ratios = (np.array(x["direct"]) / np.array(x["ours"]) for x in (seconds, cpu))
+        for name in OURS:
+            share = float(abs(made[name].policy - plain).max() / plain.max())
+            differences[name] = max(differences[name], share)
+
+    def ratios(times: dict[str, list[float]], name: str) -> np.ndarray:
+        """Frame by frame; a wide range says that the machine was busy with something else."""
+        return np.array(times["direct"]) / np.array(times[name])
+
     report = {
         "benchmark": "saliency",
         "points": masks.shape[0] * masks.shape[1],
@@ -151,11 +169,17 @@ def main() -> None:
         "cpu_ms_per_frame": {
             name: round(1e3 * statistics.median(values), 2) for name, values in cpu.items()
         },
-        # Frame by frame; a wide range says that the machine was busy with something else.
-        "times_as_fast_as_direct": round(float(np.median(ratios)), 1),
-        "range": [round(float(ratios.min()), 1), round(float(ratios.max()), 1)],
-        "times_less_processor_time": round(float(np.median(cpu_ratios)), 1),
-        "largest_difference_to_batched": difference,  # in shares of the frame's peak
+        "times_as_fast_as_direct": {
+            name: round(float(np.median(ratios(seconds, name))), 1) for name in OURS
+        },
+        "range": {
+            name: [round(float(bound), 1) for bound in np.quantile(ratios(seconds, name), (0, 1))]
+            for name in OURS
+        },
+        "times_less_processor_time": {
+            name: round(float(np.median(ratios(cpu, name))), 1) for name in OURS
+        },
+        "largest_difference_to_batched": differences,  # in shares of the frame's peak
         "threads": torch.get_num_threads(),
     }
     print(json.dumps(report))

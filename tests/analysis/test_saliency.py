@@ -46,6 +46,19 @@ def test_a_film_and_its_maps_are_written(tmp_path: Path) -> None:
     assert len(iio.imread(tmp_path / "film.gif")) == 6
 
 
+def test_maps_of_both_precisions_are_alike(tmp_path: Path) -> None:
+    options = ["--density=12", "--start=50", "--steps=2"]
+    film_of(tmp_path / "game", *options)
+    options.append(f"--actions={tmp_path / 'game' / 'actions.json'}")
+    _, exact, settings = film_of(tmp_path / "fp32", *options, "--precision=fp32")
+    assert settings["precision"] == "fp32"
+    _, fast, settings = film_of(tmp_path / "bf16", *options, "--precision=bf16")
+    assert settings["precision"] == "bf16"
+    for what in ("policy", "value"):
+        assert not np.array_equal(exact[what], fast[what])
+        np.testing.assert_allclose(fast[what], exact[what], atol=0.03 * exact[what].max())
+
+
 def test_another_agent_is_asked_about_the_same_states(tmp_path: Path) -> None:
     options = ["--density=12", "--start=30"]
     film_of(tmp_path / "pong", "--steps=4", *options)
