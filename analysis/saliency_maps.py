@@ -129,7 +129,7 @@ class Perturbation:
         """Prepare the masks.
 
         Args:
-          model: on the CPU, in eval mode.
+          model: on the CPU, in eval mode, its precision chosen.
           grid: for observations of the model's size.
           newest_channels: perturb only so many of the last channels of a stack; 0: all.
           blend: blur: with the blurred picture, as in the paper; average: with the mean picture
@@ -155,7 +155,9 @@ class Perturbation:
         self._model = model
         self._grid = grid
         self._newest = newest_channels
-        self._first = _FirstLayer(layers[0], grid)
+        # As the layer itself would answer: in bf16, what follows need not convert it.
+        dtype = torch.bfloat16 if model.precision == "bf16" else torch.float32
+        self._first = _FirstLayer(layers[0], grid, dtype)
         # A Gaussian blur is linear and treats rows and columns alike: two matrix products.
         self._blur_down = _blur_matrix(grid.height)
         self._blur_across = _blur_matrix(grid.width)
@@ -214,7 +216,7 @@ class _FirstLayer:
     (s p + u, s q + v) of the padded picture; output channels o.
     """
 
-    def __init__(self, layer: PixelConv2d, grid: Grid) -> None:
+    def __init__(self, layer: PixelConv2d, grid: Grid, dtype: torch.dtype) -> None:
         self.layer = layer
         kernel, stride = int(layer.kernel_size[0]), int(layer.stride[0])
         padding = int(layer.padding[0])
@@ -237,7 +239,7 @@ class _FirstLayer:
         # Kept from frame to frame: fresh memory of this size costs as much as the products.
         self._part = torch.empty(height, rank * kernel + 1, floats // height)
         self._summed = torch.empty(self._rows_per_batch * floats)
-        self._output = torch.empty(self._rows_per_batch * floats)
+        self._output = torch.empty(self._rows_per_batch * floats, dtype=dtype)
 
     def outputs(self, obs: Tensor, change: Tensor) -> Iterator[Tensor]:
         """Yield batches of the layer's output for all points, row by row of the grid.
@@ -247,7 +249,7 @@ class _FirstLayer:
           change: [C, H, W] float32, what it is blended with - obs, in units of the layer's weights.
 
         Yields:
-          [n * J, o, p, q] float32, in NHWC order of memory; valid until the next one.
+          [n * J, o, p, q] float32 or bfloat16, in NHWC order of memory; valid until the next one.
         """
         columns, height, width, channels = self._shape
         part = self._part  # [p, (r u) + 1, (j q o)]

@@ -33,7 +33,7 @@ from agent.models.torsos import PixelConv2d  # noqa: E402
 from analysis.playing import Moment, load_agent, play  # noqa: E402
 from analysis.saliency_maps import BLUR_SIGMA, Grid, Perturbation, Saliency  # noqa: E402
 
-OURS = ("ours", "ours_bf16")
+OURS = {"ours": "fp32", "ours_bf16": "bf16"}  # name -> precision
 FIRST_STEP = 50  # the ball is in play
 
 
@@ -120,29 +120,32 @@ def main() -> None:
     (layer,) = [m for m in model.torso_net.modules() if isinstance(m, PixelConv2d)]
     grid = Grid(*agent.env_spec.frame_shape[1:], options.radius, options.density)
     masks = torch.from_numpy(grid.masks()).float()
-    perturbation = Perturbation(model, grid)
+    perturbations = {}
+    for name, precision in OURS.items():
+        model.set_precision(precision)
+        perturbations[name] = Perturbation(model, grid)
+    model.set_precision("fp32")
     moments = list(play(agent, steps=FIRST_STEP + options.frames))[FIRST_STEP:]
-    batched(model, layer, masks, moments[0])  # warm-up
-    perturbation.maps(moments[0].inputs, moments[0].state, moments[0].heads)
     seconds: dict[str, list[float]] = {name: [] for name in ("direct", "batched", *OURS)}
     cpu: dict[str, list[float]] = {name: [] for name in seconds}
     differences = dict.fromkeys(OURS, 0.0)
 
-    def ours(moment: Moment, precision: str) -> Saliency:
-        model.set_precision(precision)
-        try:
-            with torch.inference_mode():
-                heads, _ = model(moment.inputs, moment.state)
-            return perturbation.maps(moment.inputs, moment.state, heads)
-        finally:
-            model.set_precision("fp32")
+    def ours(moment: Moment, name: str) -> Saliency:
+        model.set_precision(OURS[name])
+        with torch.inference_mode():
+            heads, _ = model(moment.inputs, moment.state)
+        maps = perturbations[name].maps(moment.inputs, moment.state, heads)
+        model.set_precision("fp32")
+        return maps
 
+    batched(model, layer, masks, moments[0])  # warm-up
+    for name in OURS:
+        ours(moments[0], name)
     for moment in moments:
         ways: dict[str, Callable[[], Saliency]] = {
             "direct": lambda m=moment: direct(model, layer, grid, m),
             "batched": lambda m=moment: batched(model, layer, masks, m),
-            "ours": lambda m=moment: ours(m, "fp32"),
-            "ours_bf16": lambda m=moment: ours(m, "bf16"),
+            **{name: lambda m=moment, n=name: ours(m, n) for name in OURS},
         }
         made, fill_s = {}, 0.0
         for name, work in ways.items():

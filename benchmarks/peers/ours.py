@@ -56,13 +56,14 @@ def forward(results: Path, progress: Path, ended: threading.Event) -> None:
 def main() -> None:
     """Train until stopped."""
     parser = argparse.ArgumentParser(description=__doc__)
-    # How many workers and games: ours chooses for itself, by the number of cores.
+    # The number of workers is not passed on: ours chooses it itself, one per core.
     for name in ("env", "workers", "envs_per_worker", "progress", "scratch"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--config", required=True, choices=REPLAYS)
     options = parser.parse_args()
     # Also where there is a GPU: the others are compared on the CPU.
-    more = argparse.Namespace(env=options.env, flags=["--device=cpu"])
+    games = f"--envs_per_worker={options.envs_per_worker}"
+    more = argparse.Namespace(env=options.env, flags=["--device=cpu", games])
     values = flag_values(options.config, more)
     flags = [f"--{k}={json.dumps(v) if isinstance(v, list) else v}" for k, v in values.items()]
     write(Path(options.progress), flags=" ".join(flags))
