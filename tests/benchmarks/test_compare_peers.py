@@ -216,8 +216,10 @@ def test_stopping_reaches_processes_that_have_lost_their_parent_and_their_sessio
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_stops_the_whole_tree(tmp_path, number):
     child = fake(tmp_path, f"subprocess.Popen(['sleep', '100']); open('{tmp_path}/up', 'w')")
+    # A shell starts what runs in the background deaf to SIGINT, and that is inherited.
     program = f"""
-        import sys
+        import signal, sys
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         from benchmarks import compare_peers
         from benchmarks.peers.catalogue import System
         system = System("x", "", {str(child)!r}, "", "")
