@@ -112,7 +112,7 @@ class PopArt(nn.Module):
           mask: [T, B] bool or float, steps to count; None counts all.
           optimiser: see `move`.
         """
-        if self.enabled:
+        if self.enabled:  # else there is no need of the sums
             self.move(self.sums(targets, task_id, mask), optimiser)
 
     @torch.no_grad()
@@ -143,6 +143,8 @@ class PopArt(nn.Module):
     def move(self, sums: Tensor, optimiser: torch.optim.Optimizer | None = None) -> None:
         """Take one step of size beta towards the targets of which these are the sums.
 
+        A head that is not enabled stays as it is.
+
             mu <- (1 - beta) mu + beta mean(v)
             nu <- (1 - beta) nu + beta mean(v^2)
             w  <- w sigma_old / sigma_new
@@ -157,6 +159,8 @@ class PopArt(nn.Module):
           optimiser: if given, its running moments of this head's gradient are rescaled too,
             because the gradient scales with the normalised error, that is with 1 / sigma.
         """
+        if not self.enabled:
+            return
         count, first, second = sums  # each [K]
         old_mu, old_sigma = self.mu.clone(), self.sigma
         beta = self.step_size * (count > 0)

@@ -142,6 +142,14 @@ def test_a_disabled_head_is_a_plain_linear_layer():
     assert torch.equal(got.value, got.value_normalised)
 
 
+def test_a_disabled_head_does_not_move_by_sums_of_others():
+    head = make_head(enabled=False, step_size=0.5)
+    before = copy.deepcopy(head.state_dict())
+    head.move(head.sums(torch.full((2, 4), 10.0)))
+    for name, tensor in head.state_dict().items():
+        assert torch.equal(tensor, before[name])
+
+
 def test_without_a_task_the_first_head_answers():
     head = make_head(tasks=3, step_size=0.5)
     head.update(torch.tensor([[3.0, 50.0]]), torch.tensor([0, 1]))
