@@ -211,17 +211,19 @@ class Diagnosis:
         """
         self._ranges = ranges
         self._watches: dict[str, _Watch | None] = {}
-        self._start_returns: dict[str, float] = {}  # by the name of the metric
+        self._starts: dict[str, float] = {}  # by the name of the metric
 
     def add(self, record: Record) -> list[Finding]:
         """Take the next record; return what has just turned out to be wrong, mostly nothing."""
         checked = (self._check(name, value, record) for name, value in record.values.items())
         return [finding for finding in checked if finding is not None]
 
-    def _note_start(self, name: str, value: float, games: int) -> None:
+    def _start(self, name: str, value: float, games: int) -> float | None:
+        """Return what a metric was at the start of the run, None as long as that says nothing."""
         # A run that went on in another folder has no start here, and is not judged by it.
-        if name not in self._start_returns and START_GAMES <= games <= LAST_START_GAMES:
-            self._start_returns[name] = value
+        if START_GAMES <= games <= LAST_START_GAMES:
+            self._starts.setdefault(name, value)
+        return self._starts.get(name) if games >= JUDGED_GAMES else None
 
     def _check(self, name: str, value: float, record: Record) -> Finding | None:
         if name not in self._watches:
@@ -232,16 +234,13 @@ class Diagnosis:
         if watch is None:
             return None
         wanted, low, healthy = watch.range, watch.range.low, watch.range.healthy
-        games = _games(name, record)
         if wanted.above_start:
-            self._note_start(name, value, games)
+            low = self._start(name, value, _games(name, record))
+            if low is None:
+                return None
+            healthy = f"above {short(low)}, its start"
         if record.agent_steps < wanted.after_steps:
             return None
-        if wanted.above_start:
-            if name not in self._start_returns or games < JUDGED_GAMES:
-                return None
-            low = self._start_returns[name]
-            healthy = f"above {short(low)}, its start"
         is_low = low is not None and value <= low
         is_high = wanted.high is not None and value >= wanted.high
         if not watch.turns_bad(is_low or is_high, record.updates):
