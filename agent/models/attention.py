@@ -12,8 +12,8 @@ So all that reaches the policy has passed through the maps, which can be looked 
 from the state before this step: the agent says top-down what it looks for. Keys and values have a
 fixed spatial basis appended, so that a query may ask for a place (where) besides a look (what).
 
-Maps have their channels last throughout: convolutions take half the time of the other layout on a
-CPU, and cells are then what they are in attention, a sequence of keys and values.
+Maps have their channels last throughout: convolutions are faster so on a CPU, and cells are then
+what they are in attention, a sequence of keys and values.
 
 Smaller than the paper by default: its ConvLSTM of 128 channels takes 107 million multiplications
 for an 84x84 frame, thirteen times the whole shallow network of IMPALA; 32 channels, with that
@@ -40,9 +40,9 @@ BASIS_WAVES = 8  # along each axis
 BASIS_COUNT = BASIS_WAVES**2
 DEFAULT_CHANNELS = 32  # C; the paper has 128
 MIN_CONV_CHANNELS = (16, 32)  # the paper has 32 and 64, which is C / 4 and C / 2
-# What an LSTM puts out stays below 1 and differs by some 0.1 from one moment to the next, at first,
-# where a layer of ReLUs differs by 0.7. Adam moves a weight as far for either, so that heads which
-# read it as it is learn a tenth as fast as the rest.
+# What an LSTM puts out stays below 1, and at first hardly differs from one moment to the next,
+# where a layer of ReLUs does. Adam moves a weight as far for either, so that heads which read it as
+# it is learn far more slowly than the rest.
 HIDDEN_GAIN = 4.0
 PREFERENCE_DEVIATION = 0.25  # of first queries: logits then deviate by about 1 over the cells
 
