@@ -105,7 +105,7 @@ def _write(viewing: Viewing, reel: Reel, *, gif_kilobytes: int | None) -> None:
             folder / "film.mp4",
             viewing.frames_per_s,
             shrink=ENLARGEMENT,
-            max_bytes=1000 * gif_kilobytes,
+            max_kilobytes=gif_kilobytes,
         )
     settings = {
         **viewing.facts(),

@@ -159,7 +159,7 @@ def _write(viewing: Viewing, grid: Grid, reel: Reel, options: argparse.Namespace
             folder / "film.mp4",
             viewing.frames_per_s,
             shrink=ENLARGEMENT,
-            max_bytes=1000 * options.gif,
+            max_kilobytes=options.gif,
         )
     settings = {
         **viewing.facts(),

@@ -5,6 +5,7 @@ A frame is an RGB picture `[H, W, 3]` uint8. Libraries are imported when a film 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,7 @@ def write_gif(
     frames_per_s: float,
     *,
     shrink: int = 1,
-    max_bytes: int = 1000 * GIF_MAX_KILOBYTES,
+    max_kilobytes: float = GIF_MAX_KILOBYTES,
 ) -> Path:
     """Make a GIF of a film; of every n-th frame, with the smallest n that keeps it small.
 
@@ -64,7 +65,7 @@ def write_gif(
       film: an MP4 file that `Film` wrote.
       frames_per_s: of the film; the GIF runs as fast, as far as GIFs can.
       shrink: show every `shrink`-th pixel of every `shrink`-th row.
-      max_bytes: of the file.
+      max_kilobytes: of the file, thousands of bytes.
 
     Returns:
       `path`.
@@ -81,10 +82,10 @@ def write_gif(
         ]
         pause_ms = 1000 * every / frames_per_s
         iio.imwrite(path, shown, plugin="pillow", duration=pause_ms, loop=0, optimize=True)
-        size = path.stat().st_size
-        if size <= max_bytes or len(shown) == 1:
+        times_too_large = path.stat().st_size / (1000 * max_kilobytes)
+        if times_too_large <= 1 or len(shown) == 1:
             return path
-        every *= -(-size // max_bytes)
+        every *= math.ceil(times_too_large)
 
 
 def enlarged(picture: np.ndarray, factor: int) -> np.ndarray:

@@ -66,7 +66,7 @@ def test_a_gif_leaves_out_frames_until_it_is_small_enough(tmp_path: Path) -> Non
     noise = [rng.integers(0, 256, (32, 32, 3)).astype(np.uint8) for _ in range(6)]
     film = write(tmp_path / "film.mp4", noise)
     whole = write_gif(tmp_path / "whole.gif", film, 15.0).stat().st_size
-    small = write_gif(tmp_path / "small.gif", film, 15.0, max_bytes=whole // 2)
+    small = write_gif(tmp_path / "small.gif", film, 15.0, max_kilobytes=whole / 2000)
     assert small.stat().st_size <= whole // 2
     assert 1 <= len(iio.imread(small)) < 6
 
