@@ -84,8 +84,8 @@ def shipped_plans() -> dict[str, Path]:
 def parse_plan(data: Any, *, default_name: str, where: str) -> Plan:
     """Check a sequence and expand it: groups x grid, once per seed.
 
-    Seeds are the outermost loop, so that a sequence stopped half-way still has one run of each
-    group to compare.
+    Seeds are the outermost loop, points of the grid the next, so that a sequence stopped half-way
+    still has runs to compare: of one seed, and of one game.
 
     Raises:
       ConfigError: naming the key that is wrong, and the nearest right one.
@@ -99,8 +99,8 @@ def parse_plan(data: Any, *, default_name: str, where: str) -> Plan:
         raise ConfigError(f"{where}: seeds is {seeds!r}, expected a list of integers from 0.")
     test = None if data.get("test") is None else _mapping(data["test"], f"{where}: test")
     groups: dict[str, dict[str, Any]] = {}
-    for run_name, run_flags in _named_runs(data.get("runs"), where):
-        for point in _grid_points(_mapping(data.get("grid"), f"{where}: grid"), where):
+    for point in _grid_points(_mapping(data.get("grid"), f"{where}: grid"), where):
+        for run_name, run_flags in _named_runs(data.get("runs"), where):
             varied = [run_name, *(f"{key}={_short(value)}" for key, value in point.items())]
             group = " ".join(part for part in varied if part) or "run"
             if group in groups:

@@ -83,7 +83,7 @@ def output_of(folder: SequenceFolder, index: int) -> str:
 # --- plans -------------------------------------------------------------------------------------
 
 
-def test_a_plan_expands_to_groups_times_grid_with_seeds_outermost() -> None:
+def test_a_plan_expands_to_seeds_then_points_of_the_grid_then_runs() -> None:
     plan = parse_plan(
         {
             "base": {"env": "E", "lr": 1},
@@ -99,8 +99,8 @@ def test_a_plan_expands_to_groups_times_grid_with_seeds_outermost() -> None:
         for seed in (1, 2)
         for group, lr, gamma in [
             ("a gamma=0.9", 2, 0.9),
-            ("a gamma=0.99", 2, 0.99),
             ("b gamma=0.9", 1, 0.9),
+            ("a gamma=0.99", 2, 0.99),
             ("b gamma=0.99", 1, 0.99),
         ]
     ]
@@ -182,8 +182,8 @@ def test_a_run_starts_from_that_of_its_seed_and_its_point_in_the_grid() -> None:
     )
     groups = [run.group for run in plan.runs if run.seed == 2]
     assert groups == [
-        *("first lr=0.1", "test first lr=0.1", "first lr=0.2", "test first lr=0.2"),
-        *("second lr=0.1", "test second lr=0.1", "second lr=0.2", "test second lr=0.2"),
+        *("first lr=0.1", "test first lr=0.1", "second lr=0.1", "test second lr=0.1"),
+        *("first lr=0.2", "test first lr=0.2", "second lr=0.2", "test second lr=0.2"),
     ]
     by_group = {run.group: run.flags for run in plan.runs if run.seed == 2}
     assert source_of(by_group["first lr=0.2"]) is None
