@@ -52,6 +52,7 @@ def training_facts(checkpoint: Checkpoint) -> dict[str, Any]:
     in_run = path.parent.name == "checkpoints"
     folder = path.parent.parent if in_run else path.parent
     run = _read_if_there(folder / "run.json")
+    session = run.get("resumed", [run])[-1]  # the one that went on to these weights
     report = _read_if_there(folder / f"test_{path.stem}.json")
     # A resumed run can reach the same update again with other weights.
     tested = report.get("agent_steps") == tally["agent_steps"]
@@ -67,8 +68,8 @@ def training_facts(checkpoint: Checkpoint) -> dict[str, Any]:
         "test": {name: report.get(name) for name in TEST_FACTS} if tested else None,
         "run": folder.resolve().name if in_run else None,
         "checkpoint": path.name,
-        "commit": run.get("source", {}).get("commit"),
-        "versions": run.get("versions"),
+        "commit": session.get("source", {}).get("commit"),
+        "versions": session.get("versions"),
     }
 
 

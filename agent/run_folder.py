@@ -2,7 +2,8 @@
 
     results/<env>_<YYYYmmdd-HHMMSS>/        several games: 6games_<some of them>_<time>
       flags.json       every flag with its resolved value
-      run.json         commit, versions, hardware, command line: what produced these numbers
+      run.json         commit, versions, hardware, command line: what produced these numbers, in
+                       the first session; under "resumed" the same of each later one
       metrics.jsonl    one record per line, appended (metrics/sinks.py)
       train.log        everything that was logged, down to DEBUG
       checkpoints/     see agent/checkpoint.py
@@ -81,7 +82,7 @@ class RunFolder:
         return flags
 
     def write_run_info(self, command_line: Sequence[str] | None = None) -> None:
-        """Write run.json: what a reader needs to know to believe or repeat the numbers."""
+        """Add to run.json what a reader needs to know to believe or repeat this session."""
         info = {
             "started": datetime.now().astimezone().isoformat(timespec="seconds"),
             "command_line": list(sys.argv if command_line is None else command_line),
@@ -89,7 +90,25 @@ class RunFolder:
             "versions": describe_versions(),
             "machine": describe_machine(),
         }
-        write_json(self.run_file, info)
+        try:
+            first, *others = self.sessions()
+        except ValueError:  # none, or a file that nobody can read: the run goes on all the same
+            write_json(self.run_file, info)
+        else:
+            write_json(self.run_file, {**first, "resumed": [*others, info]})
+
+    def sessions(self) -> list[dict[str, Any]]:
+        """Return what run.json says of each session, the first one first; [] without the file.
+
+        Raises:
+          ValueError: if the file is not what `write_run_info` wrote.
+        """
+        if not self.run_file.exists():
+            return []
+        first = json.loads(self.run_file.read_text(encoding="utf-8"))
+        if not isinstance(first, dict):
+            raise ValueError(f"{self.run_file} holds {first!r:.50}, expected a JSON object.")
+        return [first, *first.pop("resumed", [])]
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Write summary.json at the end of the run; its presence means the run ended cleanly."""

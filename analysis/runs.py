@@ -17,7 +17,7 @@ import io
 import json
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from glob import glob
 from pathlib import Path
@@ -169,7 +169,7 @@ def _read(path: Path) -> Iterator[Run]:
                 yield from _of_sequence(sequence, state, folders)
     elif (path / "metrics.jsonl").exists():
         folder = RunFolder(path)
-        about = _about(folder, "", folder.summary_file.exists(), _own_command(folder))
+        about = _about(folder, "", folder.summary_file.exists(), None)
         yield from _games(about, [folder])
     else:
         for child in sorted(path.iterdir()):
@@ -242,21 +242,22 @@ def _points(curve: Curve | None) -> tuple[np.ndarray, float | None]:
     return np.stack([curve.agent_steps, curve.wall_s, curve.mean_return], axis=1), curve.best
 
 
-def _about(folder: RunFolder, label: str, finished: bool, command: str) -> About:
+def _about(folder: RunFolder, label: str, finished: bool, command: str | None) -> About:
+    """Return what is known of a run; `command` None: the commands that it was given itself."""
     try:
         flags = folder.read_flags()
-        info = _read_json(folder.run_file)
-        source, machine = info.get("source", {}), info.get("machine", {})
+        sessions = folder.sessions() or [{}]
+        machine = sessions[0].get("machine", {})
         parts = [machine.get("cpu", "unknown processor"), f"{machine.get('cores_usable')} cores"]
-        commit = str(source.get("commit") or "unknown")[:12]
+        commits = dict.fromkeys(_commit(session.get("source", {})) for session in sessions)
         return About(
             label=label,
             env=flags["env"],
             seed=int(flags["seed"]),
             finished=finished,
             best=None,
-            command=command,
-            commit=commit + (" with changes" if source.get("dirty") else ""),
+            command=_own_command(sessions) if command is None else command,
+            commit=", then ".join(commits),
             machine=", ".join(parts + machine.get("gpus", [])),
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -266,16 +267,21 @@ def _about(folder: RunFolder, label: str, finished: bool, command: str) -> About
         ) from error
 
 
-def _own_command(folder: RunFolder) -> str:
-    """Return the command that made a run, without where it wrote; the seed is left open."""
-    given = _read_json(folder.run_file).get("command_line", [])[1:]
-    kept = [x for x in given if not x.startswith(("--results_dir", "--seed"))]
-    return shlex.join(["python", "main.py", *kept]) + " --seed=<seed>"
+def _commit(source: Mapping[str, Any]) -> str:
+    """Return a commit as it is shown."""
+    commit = str(source.get("commit") or "unknown")[:12]
+    return commit + (" with changes" if source.get("dirty") else "")
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    data: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
-    return data
+def _own_command(sessions: Sequence[Mapping[str, Any]]) -> str:
+    """Return the commands that made a run, without where it wrote; the seed is left open."""
+    first, *resumed = (session.get("command_line", [])[1:] for session in sessions)
+    kept = [x for x in first if not x.startswith(("--results_dir", "--seed"))]
+    commands = [shlex.join(["python", "main.py", *kept]) + " --seed=<seed>"]
+    for given in resumed:
+        kept = [x for x in given if not x.startswith(("--load_model_url", "--seed"))]
+        commands.append(shlex.join(["python", "main.py", *kept]) + " --load_model_url=<run>")
+    return " && ".join(dict.fromkeys(commands))
 
 
 def _rounded(points: np.ndarray) -> np.ndarray:

@@ -73,6 +73,16 @@ def test_the_facts_are_those_of_the_run(run: Path, tmp_path: Path) -> None:
     assert str(tmp_path) not in json.dumps(written), "a path of this machine"
 
 
+def test_the_facts_of_a_resumed_run_are_those_of_its_last_session(
+    run: Path, tmp_path: Path
+) -> None:
+    info = json.loads((run / "run.json").read_text("utf-8"))
+    later = {**info, "versions": {"torch": "99"}, "source": {"commit": "later"}}
+    (run / "run.json").write_text(json.dumps({**info, "resumed": [later]}))
+    facts = export(str(run), tmp_path / "counting")
+    assert (facts["versions"], facts["commit"]) == ({"torch": "99"}, "later")
+
+
 def test_the_exported_agent_plays_the_very_games_of_the_checkpoint(
     run: Path, tmp_path: Path, blueprint: Blueprint
 ) -> None:

@@ -87,6 +87,26 @@ def test_run_json_says_what_produced_the_numbers_but_no_environment_variable(
     assert "SOME_TOKEN" not in text
 
 
+def test_run_json_keeps_what_began_the_run_when_it_is_resumed(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, "Pong")
+    assert folder.sessions() == []
+    lines = [["main.py", "--env=Pong"], ["main.py", "--op_mode=train_w_load"], ["main.py", "--x"]]
+    for line in lines:
+        folder.write_run_info(line)
+    assert json.loads(folder.run_file.read_text())["command_line"] == lines[0]
+    sessions = folder.sessions()
+    assert [session["command_line"] for session in sessions] == lines
+    assert all(session.keys() == sessions[0].keys() for session in sessions)
+
+
+@pytest.mark.parametrize("damaged", ["", "{", "[]", '"text"'])
+def test_a_damaged_run_json_keeps_nobody_from_going_on(tmp_path: Path, damaged: str) -> None:
+    folder = RunFolder.create(tmp_path, "Pong")
+    folder.run_file.write_text(damaged)
+    folder.write_run_info(["main.py"])
+    assert [session["command_line"] for session in folder.sessions()] == [["main.py"]]
+
+
 def test_a_checkout_reports_its_commit_and_whether_it_was_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
