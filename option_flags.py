@@ -371,6 +371,11 @@ class Flags(BaseSettings):
         0.025,
         "weight of the entropy bonus, beside advantages as --advantage_normalisation leaves them",
     )
+    entropy_end_weight: Weight | None = _flag(
+        "algorithm",
+        None,
+        "weight of the entropy bonus at the end of --lr_scheduler_steps, reached in a straight line; none: it stays",
+    )
     entropy_on: Literal["all", "online"] = _flag(
         "algorithm", "all", "entropy bonus on all data, or on new data only (as LASER)"
     )

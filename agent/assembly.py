@@ -96,6 +96,7 @@ def impala_config(flags: Flags) -> ImpalaConfig:
         policy_cost=flags.policy_gradient_loss_weight,
         value_cost=flags.value_loss_weight,
         entropy_cost=flags.entropy_loss_weight,
+        entropy_end_cost=flags.entropy_end_weight,
         entropy_online_only=flags.entropy_on == "online",
         policy_cloning_cost=flags.policy_cloning_loss_weight * flags.use_policy_cloning_loss,
         value_cloning_cost=flags.value_cloning_loss_weight * flags.use_value_cloning_loss,

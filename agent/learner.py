@@ -99,9 +99,13 @@ class Algorithm(Protocol):
         """Raise ConfigError if the algorithm cannot train this model."""
 
     def loss(
-        self, model: ActorCritic, batch: Batch, optimiser: torch.optim.Optimizer | None = None
+        self,
+        model: ActorCritic,
+        batch: Batch,
+        optimiser: torch.optim.Optimizer | None = None,
+        progress: float = 0.0,
     ) -> Loss:
-        """Compute the loss of one batch."""
+        """Compute the loss of one batch, `progress` (0 to 1) through the training."""
 
 
 class Learner:
@@ -160,7 +164,7 @@ class Learner:
 
         Args:
           batch: on the model's device.
-          progress: share of the run that is done, for the schedule.
+          progress: share of the run that is done, for what is annealed.
 
         Returns:
           Metrics: name -> 0-d tensor, detached, on the model's device (reading one waits for it).
@@ -174,7 +178,7 @@ class Learner:
         if self.version < OBSERVED_BATCHES:  # later there is nothing left to learn about pixels
             self.model.observe(batch.obs, batch.task_id)
         self.optimiser.zero_grad(set_to_none=True)
-        loss = self.algorithm.loss(self.model, batch, self.optimiser)
+        loss = self.algorithm.loss(self.model, batch, self.optimiser, progress)
         loss.total.backward()
         gradients = [p.grad for p in self._parameters if p.grad is not None]
         norm = torch.nn.utils.get_total_norm(gradients, foreach=True)

@@ -49,6 +49,7 @@ class ImpalaConfig:
     policy_cost: float = 1.0
     value_cost: float = 0.5  # times 0.5 (v - V)^2, as in IMPALA's released code
     entropy_cost: float = 0.01
+    entropy_end_cost: float | None = None  # at the end of training, linearly; None: no change
     entropy_online_only: bool = False  # LASER: True; CLEAR: False
     policy_cloning_cost: float = 0.0  # CLEAR: 0.01
     value_cloning_cost: float = 0.0  # CLEAR: 0.005
@@ -129,6 +130,7 @@ class Impala:
         model: ActorCritic,
         batch: Batch,
         optimiser: torch.optim.Optimizer | None = None,
+        progress: float = 0.0,
     ) -> Loss:
         """Compute the loss of one batch; moves PopArt's statistics if the model has them.
 
@@ -136,6 +138,7 @@ class Impala:
           model: on the batch's device.
           batch: T steps of B unrolls.
           optimiser: whose moments PopArt rescales along with the value head.
+          progress: share of the training that is done, 0 to 1; the entropy cost depends on it.
         """
         config = self.config
         burn_in, keep_gradient = self._burn_in(batch)
@@ -177,7 +180,7 @@ class Impala:
         per_step = {name: term * learned for name, term in per_step.items()}
         entropy = losses.entropy(log_pi)
         counted = learned & batch.is_online if config.entropy_online_only else learned
-        per_step["entropy"] = -config.entropy_cost * entropy * counted
+        per_step["entropy"] = -self._entropy_cost(progress) * entropy * counted
         per_step |= self._cloning(model, batch, log_pi, log_mu, values_normalised, valid, learned)
 
         sums = torch.stack(list(per_step.values())).sum((1, 2))
@@ -212,6 +215,11 @@ class Impala:
         replayed = ~batch.is_online
         # To cut all that is before row `steps`, cutting the state that enters it is enough.
         return (row[:-1] < steps) & replayed, ~((row == steps) & replayed)
+
+    def _entropy_cost(self, progress: float) -> float:
+        """Return the cost at `progress`: in a straight line from the first to the last."""
+        first, last = self.config.entropy_cost, self.config.entropy_end_cost
+        return first if last is None else first + (last - first) * progress
 
     def _vtrace(self, batch: Batch, log_rhos: Tensor, heads: Heads, trust: Tensor | None) -> VTrace:
         """Run V-trace in reward units."""

@@ -55,6 +55,15 @@ def test_one_step_of_plain_sgd_subtracts_the_rate_times_the_gradient():
         assert not torch.equal(parameter, before[name])
 
 
+def test_the_entropy_cost_follows_the_progress_of_the_run():
+    config = replace(CONFIG, entropy_cost=0.04, entropy_end_cost=0.01)
+    batch = make_batch()
+    at_start, at_end = (
+        make_learner(config=config).step(batch, progress)["loss/entropy"] for progress in (0.0, 1.0)
+    )
+    torch.testing.assert_close(at_start, 4 * at_end)
+
+
 def test_clipping_keeps_the_direction_and_limits_the_norm():
     model, batch = make_small_model(), make_batch()
     before = snapshot(model)
