@@ -22,6 +22,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 
 from rich.console import Console
 from rich.status import Status
@@ -95,10 +96,30 @@ def _show(
         line += f", {record['agent_steps']:,} agent steps"
         if RETURN in record["values"]:
             line += f", mean return {record['values'][RETURN]:.1f}"
-    if run.status == "running":
+    is_running = run.status == "running"
+    to_go = _seconds_to_go(folder, folder.runs[number - is_running :])
+    if to_go is not None:
+        line += f"; about {_duration(max(0.0, to_go - seconds * is_running))} to go"
+    if is_running:
         status.update(f"{line}  (Ctrl-C skips, twice stops)")
     else:
-        console.print(f"{run.status:8}{line}", highlight=False)
+        console.print(f"{run.status:8}{line}", highlight=False, soft_wrap=True)
+
+
+def _seconds_to_go(folder: SequenceFolder, ahead: Sequence[RunState]) -> float | None:
+    """Return how long those of the runs `ahead` will take that are not done; None: who knows.
+
+    Each as long as those of its group that are done, or else as long as all that are done.
+    """
+    done = [run for run in folder.runs if run.status == "done"]
+    if not done:
+        return None
+
+    def expected(run: RunState) -> float:
+        of_group = [each.seconds for each in done if each.group == run.group]
+        return fmean(of_group or [each.seconds for each in done])
+
+    return sum(expected(run) for run in ahead if run.status != "done")
 
 
 def _duration(seconds: float) -> str:

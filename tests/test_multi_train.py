@@ -465,6 +465,23 @@ def test_the_program_runs_resumes_and_reports(
     assert multi_train.main([f"--report={made}"]) == 0
 
 
+def test_the_time_to_go_is_that_of_runs_of_the_group_or_else_of_all(tmp_path: Path) -> None:
+    plan = parse_plan(
+        {"seeds": [1, 2], "runs": [{"name": "short"}, {"name": "long"}, {"name": "new"}]},
+        default_name="p",
+        where="here",
+    )
+    folder = SequenceFolder.create(tmp_path, plan, [])
+    assert multi_train._seconds_to_go(folder, folder.runs) is None
+    folder.update(0, status="done", seconds=100.0)
+    folder.update(1, status="done", seconds=300.0)
+    assert multi_train._seconds_to_go(folder, folder.runs) == 200 + 100 + 300 + 200
+    folder.update(2, status="failed", seconds=5.0)
+    assert multi_train._seconds_to_go(folder, folder.runs[3:]) == 100 + 300 + 200
+    folder.update(3, status="done", seconds=200.0)
+    assert multi_train._seconds_to_go(folder, folder.runs[3:]) == 300 + 200
+
+
 def test_a_dry_run_makes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--sequence=compare_replay", "--dry_run", f"--results_dir={tmp_path / 'out'}"]
     assert multi_train.main([*arguments, "--", "--lr=0.1"]) == 0
