@@ -97,9 +97,11 @@ def _show(
         if RETURN in record["values"]:
             line += f", mean return {record['values'][RETURN]:.1f}"
     is_running = run.status == "running"
-    to_go = _seconds_to_go(folder, folder.runs[number - is_running :])
+    ahead = folder.runs[number - 1 if is_running else number :]
+    to_go = _seconds_to_go(folder, ahead)
     if to_go is not None:
-        line += f"; about {_duration(max(0.0, to_go - seconds * is_running))} to go"
+        to_go -= seconds if is_running else 0.0
+        line += f"; about {_duration(max(0.0, to_go))} to go"
     if is_running:
         status.update(f"{line}  (Ctrl-C skips, twice stops)")
     else:

@@ -17,6 +17,7 @@ from typing import Any
 
 from agent.checkpoint import Checkpoint, load
 from agent.model_file import WEIGHTS, save_model
+from agent.run_folder import RunFolder
 from core.errors import PlatformError
 
 TEST_FACTS = (
@@ -51,8 +52,7 @@ def training_facts(checkpoint: Checkpoint) -> dict[str, Any]:
     tally, path = checkpoint.state["tally"], checkpoint.path
     in_run = path.parent.name == "checkpoints"
     folder = path.parent.parent if in_run else path.parent
-    run = _read_if_there(folder / "run.json")
-    session = run.get("resumed", [run])[-1]  # the one that went on to these weights
+    session = _last_session(folder)
     report = _read_if_there(folder / f"test_{path.stem}.json")
     # A resumed run can reach the same update again with other weights.
     tested = report.get("agent_steps") == tally["agent_steps"]
@@ -120,6 +120,14 @@ def main(argv: Sequence[str], show: Callable[[str], None] = print) -> None:
         parser.exit(2, f"error: {error}\n")
     for line in summary_lines(facts, options.output):
         show(line)
+
+
+def _last_session(folder: Path) -> dict[str, Any]:
+    """Return what run.json says of the session that made the newest weights, {} if nothing."""
+    try:
+        return RunFolder(folder).sessions()[-1]
+    except (OSError, ValueError, IndexError):
+        return {}
 
 
 def _read_if_there(path: Path) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 A frame of Pong is a gray plane with a few bright pixels on it, the same in every frame but for
 those. Scaled to [0, 1], the plane dominates every feature and every gradient, and the ball is a
 small correction. With the mean image taken away and what is left brought to unit deviation, as the
-theory of initialisation assumes of inputs, Pong needs a third of the steps (docs/results.md).
+theory of initialisation assumes of inputs, Pong needs far fewer steps (docs/results.md).
 """
 
 from __future__ import annotations

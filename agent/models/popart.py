@@ -112,8 +112,7 @@ class PopArt(nn.Module):
           mask: [T, B] bool or float, steps to count; None counts all.
           optimiser: see `move`.
         """
-        if self.enabled:  # else there is no need of the sums
-            self.move(self.sums(targets, task_id, mask), optimiser)
+        self.move(self.sums(targets, task_id, mask), optimiser)
 
     @torch.no_grad()
     def sums(

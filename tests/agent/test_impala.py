@@ -20,16 +20,6 @@ def loss_of(model, batch, **changes):
     return Impala(replace(PLAIN, **changes)).loss(model, batch)
 
 
-@pytest.mark.parametrize(("progress", "cost"), [(0.0, 0.08), (0.25, 0.065), (1.0, 0.02)])
-def test_the_entropy_cost_goes_in_a_straight_line_to_its_end(progress, cost):
-    batch = make_batch()
-    config = replace(PLAIN, entropy_cost=0.08, entropy_end_cost=0.02)
-    got = Impala(config).loss(make_small_model(), batch, None, progress).metrics
-    want = loss_of(make_small_model(), batch, entropy_cost=cost).metrics
-    for name, value in want.items():
-        torch.testing.assert_close(got[name], value, equal_nan=True)
-
-
 def gradients_of(model, batch, **changes):
     model.zero_grad()
     loss_of(model, batch, **changes).total.backward()
@@ -41,6 +31,16 @@ def sharpened(model):
     with torch.no_grad():
         model.policy_head.weight *= 100
     return model
+
+
+@pytest.mark.parametrize(("progress", "cost"), [(0.0, 0.08), (0.25, 0.065), (1.0, 0.02)])
+def test_the_entropy_cost_goes_in_a_straight_line_to_its_end(progress, cost):
+    batch = make_batch()
+    config = replace(PLAIN, entropy_cost=0.08, entropy_end_cost=0.02)
+    got = Impala(config).loss(make_small_model(), batch, None, progress).metrics
+    want = loss_of(make_small_model(), batch, entropy_cost=cost).metrics
+    for name, value in want.items():
+        torch.testing.assert_close(got[name], value, equal_nan=True)
 
 
 @pytest.mark.parametrize(
