@@ -98,9 +98,10 @@ def parse_plan(data: Any, *, default_name: str, where: str) -> Plan:
     if not _is_list(seeds) or not all(type(seed) is int and seed >= 0 for seed in seeds):
         raise ConfigError(f"{where}: seeds is {seeds!r}, expected a list of integers from 0.")
     test = None if data.get("test") is None else _mapping(data["test"], f"{where}: test")
+    named_runs = _named_runs(data.get("runs"), where)
     groups: dict[str, dict[str, Any]] = {}
     for point in _grid_points(_mapping(data.get("grid"), f"{where}: grid"), where):
-        for run_name, run_flags in _named_runs(data.get("runs"), where):
+        for run_name, run_flags in named_runs:
             varied = [run_name, *(f"{key}={_short(value)}" for key, value in point.items())]
             group = " ".join(part for part in varied if part) or "run"
             if group in groups:
