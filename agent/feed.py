@@ -89,6 +89,10 @@ class Feed:
             batch = self._to_device(arrays, first)
         # The batch is handed over only when it is complete, so the learner needs no event.
         self._stream.synchronize()
+        # Its memory is the side stream's, which would give it to the next batch while the
+        # learner's last kernels on this one are under way. The allocator is to wait for those.
+        for tensor in vars(batch).values():
+            tensor.record_stream(torch.cuda.current_stream(self._device))
         return batch
 
     def _to_device(self, arrays: dict[str, np.ndarray], first: np.ndarray) -> Batch:

@@ -118,6 +118,37 @@ def test_a_batch_does_not_change_the_replay():
         np.testing.assert_array_equal(draw.record, record)
 
 
+@pytest.mark.gpu
+def test_on_a_gpu_a_batch_is_that_of_the_cpu():
+    schema = UnrollSchema(EnvSpec("x", (1, 4, 5), "uint8", 3, ("a", "b", "c"), 4), 6)
+    first = np.zeros((4, 7), bool)
+    first[1, 3] = True
+    draws = make_draws(schema, 4, first)
+    here = Feed(schema, torch.device("cpu")).compose(draws, update=30)
+    there = Feed(schema, torch.device("cuda")).compose(draws, update=30)
+    for name, tensor in vars(here).items():
+        assert getattr(there, name).device.type == "cuda"
+        torch.testing.assert_close(getattr(there, name).cpu(), tensor, rtol=0, atol=0)
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_a_batch_is_not_overwritten_while_it_is_learned_from():
+    schema = UnrollSchema(EnvSpec("x", (1, 4, 5), "uint8", 3, ("a", "b", "c"), 4), 6)
+    feed = Feed(schema, torch.device("cuda"))
+    batch = feed.compose(make_draws(schema, 4), update=30)
+    expected = batch.obs.cpu()
+    torch.cuda._sleep(2_000_000_000)  # cycles: about a second, in which the learner is busy
+    learned = batch.obs.clone()
+    del batch
+    others = [feed.compose(make_draws(schema, 4), update=30) for _ in range(3)]
+    for other in others:
+        other.obs.zero_()
+    with torch.cuda.stream(feed._stream):
+        for other in others:
+            other.obs.fill_(7)
+    assert torch.equal(learned.cpu(), expected)
+
+
 @pytest.mark.parametrize("env", ["PongNoFrameskip-v4", "BreakoutNoFrameskip-v4"])
 def test_stacks_of_the_batch_are_the_ones_that_the_agent_saw(env):
     """Real games: rebuild the stacks of many unrolls and compare with what the actor was shown."""
