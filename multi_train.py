@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
@@ -36,6 +37,7 @@ from sequences.runner import Interrupts, RunState, SequenceFolder, run_sequence
 from sequences.scores import SCORES_PAGE
 
 DEFAULT_SEQUENCE = "compare_replay"
+LINE_INTERVAL_S = 60.0  # between lines on a run where there is no terminal
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -71,7 +73,7 @@ def _run(console: Console, folder: SequenceFolder) -> int:
     waiting = sum(run.status != "done" for run in folder.runs)
     console.print(f"{folder.path}: {waiting} of {len(folder.runs)} runs to do")
     with Interrupts().installed() as interrupts, console.status("") as status:
-        run_sequence(folder, interrupts, lambda run, s: _show(console, status, folder, run, s))
+        run_sequence(folder, interrupts, _Progress(console, status, folder))
     console.print(rich_table(write_report(folder)))
     console.print(f"Tables and figure: {folder.path}/table.md, table.csv, comparison.png")
     if (folder.path / SCORES_PAGE).exists():
@@ -84,10 +86,31 @@ def _run(console: Console, folder: SequenceFolder) -> int:
     return 1 if unfinished else 0
 
 
-def _show(
-    console: Console, status: Status, folder: SequenceFolder, run: RunState, seconds: float
-) -> None:
-    """Show where the present run is: a living line while it runs, a lasting one at its end."""
+class _Progress:
+    """Shows where the present run is: a living line while it runs, a lasting one at its end.
+
+    Where there is no terminal that a line could live in, a lasting one each minute.
+    """
+
+    def __init__(self, console: Console, status: Status, folder: SequenceFolder) -> None:
+        self._console = console
+        self._status = status
+        self._folder = folder
+        self._next_line_at = time.monotonic() + LINE_INTERVAL_S
+
+    def __call__(self, run: RunState, seconds: float) -> None:
+        is_running = run.status == "running"
+        if self._console.is_terminal and is_running:
+            line = _where(self._folder, run, seconds)
+            self._status.update(f"{line}  (Ctrl-C skips, twice stops)")
+        elif not is_running or time.monotonic() >= self._next_line_at:
+            self._next_line_at = time.monotonic() + LINE_INTERVAL_S
+            line = f"{run.status:8}{_where(self._folder, run, seconds)}"
+            self._console.print(line, highlight=False, soft_wrap=True)
+
+
+def _where(folder: SequenceFolder, run: RunState, seconds: float) -> str:
+    """Return a line on a run that has taken so long, and on how long those ahead will take."""
     number = next(n for n, each in enumerate(folder.runs, start=1) if each.name == run.name)
     made = folder.run_folders(run)
     record = last_record(made[-1].metrics_file) if made else None
@@ -102,10 +125,7 @@ def _show(
     if to_go is not None:
         to_go -= seconds if is_running else 0.0
         line += f"; about {_duration(max(0.0, to_go))} to go"
-    if is_running:
-        status.update(f"{line}  (Ctrl-C skips, twice stops)")
-    else:
-        console.print(f"{run.status:8}{line}", highlight=False, soft_wrap=True)
+    return line
 
 
 def _seconds_to_go(folder: SequenceFolder, ahead: Sequence[RunState]) -> float | None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
 import os
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 import multi_train
 from core.errors import ConfigError
@@ -480,6 +482,23 @@ def test_the_time_to_go_is_that_of_runs_of_the_group_or_else_of_all(tmp_path: Pa
     assert multi_train._seconds_to_go(folder, folder.runs[3:]) == 100 + 300 + 200
     folder.update(3, status="done", seconds=200.0)
     assert multi_train._seconds_to_go(folder, folder.runs[3:]) == 300 + 200
+
+
+@pytest.mark.parametrize("interval_s", [0.0, 60.0])
+def test_without_a_terminal_a_run_has_a_line_now_and_then_and_one_at_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interval_s: float
+) -> None:
+    monkeypatch.setattr(multi_train, "LINE_INTERVAL_S", interval_s)
+    plan = parse_plan({"runs": [{"name": "only"}]}, default_name="p", where="here")
+    folder = SequenceFolder.create(tmp_path, plan, [])
+    console = Console(file=io.StringIO(), force_terminal=False)
+    progress = multi_train._Progress(console, console.status(""), folder)
+    progress(folder.update(0, status="running"), 61.0)
+    progress(folder.update(0, status="done", seconds=62.0), 62.0)
+    shown = console.file.getvalue().splitlines()
+    running, done = "running 1/1 only, seed 1: 0:01:01", "done    1/1 only, seed 1: 0:01:02"
+    expected = [done] if interval_s else [running, done]
+    assert [line.partition(";")[0] for line in shown] == expected
 
 
 def test_a_dry_run_makes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
