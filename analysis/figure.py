@@ -42,7 +42,8 @@ def draw(games: Mapping[str, Mapping[str, Sequence[Curve]]], output: Path) -> Pa
     looks = {label: LOOKS[n % len(LOOKS)] for n, label in enumerate(labels)}
     with_band = len(labels) <= len(COLOURS)
     height = 3.4 * len(games) + 0.25 * -(-len(labels) // 3) + 0.4
-    figure = Figure(figsize=(11.0, height), dpi=120, layout="constrained", facecolor="white")
+    dpi = 120 if len(games) == 1 else 90  # a figure of two games is for git as well: below 200 kB
+    figure = Figure(figsize=(11.0, height), dpi=dpi, layout="constrained", facecolor="white")
     panels = figure.subplots(len(games), 2, squeeze=False)
     for (env, groups), (by_steps, by_time) in zip(games.items(), panels, strict=True):
         for label, curves in groups.items():
