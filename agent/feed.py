@@ -91,8 +91,9 @@ class Feed:
         self._stream.synchronize()
         # Its memory is the side stream's, which would give it to the next batch while the
         # learner's last kernels on this one are under way. The allocator is to wait for those.
+        learners = torch.cuda.current_stream(self._device)
         for tensor in vars(batch).values():
-            tensor.record_stream(torch.cuda.current_stream(self._device))
+            tensor.record_stream(learners)
         return batch
 
     def _to_device(self, arrays: dict[str, np.ndarray], first: np.ndarray) -> Batch:

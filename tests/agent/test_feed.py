@@ -141,9 +141,7 @@ def test_on_a_gpu_a_batch_is_not_overwritten_while_it_is_learned_from():
     learned = batch.obs.clone()
     del batch
     others = [feed.compose(make_draws(schema, 4), update=30) for _ in range(3)]
-    for other in others:
-        other.obs.zero_()
-    with torch.cuda.stream(feed._stream):
+    with torch.cuda.stream(feed._stream):  # where the next batches are written, without waiting
         for other in others:
             other.obs.fill_(7)
     assert torch.equal(learned.cpu(), expected)
