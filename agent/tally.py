@@ -77,13 +77,9 @@ class TaskMeter:
         for task, meter in enumerate(self._meters):
             of_game = meter.read()
             values[f"episode/count_{task}"] = meter.count
-            for name, value in (
-                ("return_mean", of_game.get("episode/return_mean_100")),
-                ("return_best", of_game.get("episode/return_best")),
-                ("length_steps", of_game.get("episode/length_steps")),
-            ):
-                if value is not None:
-                    values[f"episode/{name}_{task}"] = value
+            for name in ("episode/return_mean", "episode/return_best", "episode/length_steps"):
+                if name in of_game:
+                    values[f"{name}_{task}"] = of_game[name]
         return values
 
     def state_dict(self) -> dict[str, Any]:

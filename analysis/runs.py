@@ -4,7 +4,7 @@ A CSV holds the curve of one run in at most `MAX_ROWS` rows under one comment li
 run it was, so that a table in the documents can be made again from files beside it:
 
     # {"label": "elite 3", "env": "PongNoFrameskip-v4", "seed": 1, "command": "python main.py ...
-    agent_steps,wall_s,return_mean_100
+    agent_steps,wall_s,return_mean
     21280,8.827,-21.0
 
 Next to read: analysis/compare.py.
@@ -31,7 +31,7 @@ from core.errors import ConfigError
 from sequences.curves import Curve, read_curve
 from sequences.runner import STATE_FILE, RunState, SequenceFolder
 
-COLUMNS = ("agent_steps", "wall_s", "return_mean_100")
+COLUMNS = ("agent_steps", "wall_s", "return_mean")
 MAX_ROWS = 200
 # Flags that say where a run writes, how long it was meant to take or how it is shown: runs that
 # differ in nothing else have one configuration.

@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 from metrics.record import Record
 from metrics.text import short
 
-RETURN = "episode/return_mean_100"  # of the one game of a run
+RETURN = "episode/return_mean"  # of the one game of a run
 RETURN_OF_GAME = "episode/return_mean_*"  # of each of several
 # A metric must be out of its range in so many records in a row, over so many updates, to be
 # reported, and back in it for as long before it can be reported again. One noisy record says

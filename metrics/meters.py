@@ -93,10 +93,10 @@ class WindowMean:
 
 
 class EpisodeMeter:
-    """Everything about finished games: since the last read, over the last 100, and the best."""
+    """Everything about finished games: since the last read, over the last of them, and the best."""
 
     def __init__(self, window: int = 100) -> None:
-        """Start without a game."""
+        """Start without a game; `window` is the number of games in the moving average."""
         self.count = 0
         self.best: float | None = None
         self.best_mean: float | None = None  # best mean over a full window so far
@@ -122,19 +122,19 @@ class EpisodeMeter:
 
     @property
     def mean(self) -> float | None:
-        """Mean return of the last games (`episode/return_mean_100`), None before the first."""
+        """Mean return of the last games (`episode/return_mean`), None before the first."""
         return self._window.read()
 
     def read(self) -> dict[str, float]:
         """Return the values for a Record and start a new interval."""
         values = self._recent.read()
-        for name, value in (("return_mean_100", self.mean), ("return_best", self.best)):
+        for name, value in (("return_mean", self.mean), ("return_best", self.best)):
             if value is not None:
                 values[f"episode/{name}"] = value
         return values
 
     def state_dict(self) -> dict[str, Any]:
-        """Return plain types for a checkpoint: a resumed run goes on with its mean of 100."""
+        """Return plain types for a checkpoint: a resumed run goes on with its moving average."""
         return {
             "count": self.count,
             "best": self.best,

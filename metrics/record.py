@@ -38,8 +38,10 @@ METRICS: dict[str, MetricInfo] = {
     "episode/return_raw": _info(
         "points", "Mean return of the games that ended since the previous record, not clipped."
     ),
-    "episode/return_mean_100": _info(
-        "points", "Mean return of the last 100 games.", "rises; this is the curve to look at"
+    "episode/return_mean": _info(
+        "points",
+        "Mean return of the last --avg_buff_size games.",
+        "rises; this is the curve to look at",
     ),
     "episode/return_best": _info("points", "Best return of a single game so far."),
     "episode/score_mean": _info(

@@ -16,7 +16,7 @@ from metrics.record import Record
 from metrics.text import MISSING, History, duration, megabytes, percent, short
 
 PANEL_WIDTH = 100
-HIGHLIGHTS = {"mean of 100": "bold cyan", "score": "bold cyan", "restarts": "bold yellow"}
+HIGHLIGHTS = {"mean return": "bold cyan", "score": "bold cyan", "restarts": "bold yellow"}
 SPEED_MEMORY_S = 30.0  # the time left follows a change of speed within about this time
 
 
@@ -65,7 +65,7 @@ class View:
     @property
     def _headline(self) -> str:
         """The metric by which one sees whether something is learned."""
-        return "episode/score_mean" if self._goal.games else "episode/return_mean_100"
+        return "episode/score_mean" if self._goal.games else "episode/return_mean"
 
     def buffers(self) -> list[str]:
         """Return the names of the replay buffers, in the order of their first appearance."""
@@ -91,7 +91,7 @@ class View:
         """Return how the games went: their mean and best, or the mean of each of several."""
         get = self._get
         if not self._goal.games:
-            return f"mean100 {get('episode/return_mean_100')} best {get('episode/return_best')}"
+            return f"mean {get('episode/return_mean')} best {get('episode/return_best')}"
         means = (
             f"{name} {get(f'episode/return_mean_{task}')}"
             for task, name in enumerate(self._goal.games)
@@ -150,7 +150,7 @@ class View:
                 ("replayed/new", get("replay/ratio")),
             ],
             "Returns": [
-                ("mean of 100", get("episode/return_mean_100")),
+                ("mean return", get("episode/return_mean")),
                 ("last games", get("episode/return_raw")),
                 ("best", get("episode/return_best")),
                 ("length", get("episode/length_steps")),

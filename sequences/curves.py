@@ -9,14 +9,14 @@ from pathlib import Path
 
 import numpy as np
 
-RETURN = "episode/return_mean_100"
+RETURN = "episode/return_mean"
 SCORE = "episode/score_mean"  # what a run of several games reports instead
 BEST = "episode/return_best"
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Mean raw return of the last 100 games over a run; agent_steps strictly increases.
+    """Mean raw return of the last games over a run; agent_steps strictly increases.
 
     Of a run of several games: its mean score over the games, see docs/metrics.md.
     """

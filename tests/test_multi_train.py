@@ -40,7 +40,7 @@ else:
 start = 300 if resumed else 0
 with open(run / "metrics.jsonl", "a") as file:
     for steps in range(start + 100, 1001, 100):
-        values = {"episode/return_mean_100": flags["lr"] * steps + flags["seed"],
+        values = {"episode/return_mean": flags["lr"] * steps + flags["seed"],
                   "episode/return_best": flags["lr"] * steps + 10}
         file.write(json.dumps({"agent_steps": steps, "frames": 4 * steps, "updates": steps // 10,
             "episodes": 1, "wall_s": (steps - start) / 100, "values": values}) + "\\n")
@@ -361,7 +361,7 @@ def test_a_folder_without_a_sequence_is_refused(tmp_path: Path) -> None:
 
 def write_metrics(path: Path, points: list[tuple[float, float, float]]) -> Path:
     lines = [
-        json.dumps({"agent_steps": s, "wall_s": w, "values": {"episode/return_mean_100": r}})
+        json.dumps({"agent_steps": s, "wall_s": w, "values": {"episode/return_mean": r}})
         for s, w, r in points
     ]
     path.write_text("\n".join([*lines, '{"agent_steps": 9, "wal']))

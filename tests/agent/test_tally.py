@@ -29,7 +29,7 @@ def test_a_record_has_counters_means_and_shares_of_the_workers_time():
     values = record.values
     assert values["loss/total"] == 1.0
     assert values["episode/return_raw"] == 2.5  # of this interval
-    assert values["episode/return_mean_100"] == 3.0  # of the window of 3
+    assert values["episode/return_mean"] == 3.0  # of the window of 3
     assert values["workers/env_fraction"] == 0.5
     assert values["workers/act_fraction"] == 0.2
     assert values["ring/wait_fraction"] == pytest.approx(0.3)
@@ -64,7 +64,7 @@ def test_the_next_record_starts_from_nothing_but_counters_and_window():
     assert record.updates == 2
     assert "loss/total" not in record.values
     assert "episode/return_raw" not in record.values
-    assert record.values["episode/return_mean_100"] == 3.0
+    assert record.values["episode/return_mean"] == 3.0
 
 
 def test_a_restored_tally_continues_counters_window_best_and_time():
@@ -131,7 +131,7 @@ def test_a_single_game_keeps_its_names():
             "length_frames",
             "length_steps",
             "return_best",
-            "return_mean_100",
+            "return_mean",
             "return_raw",
         )
     ]

@@ -37,7 +37,7 @@ def write_run(
     lines = [json.dumps({"agent_steps": 1, "wall_s": 0.0, "values": {}})]  # before the first game
     for steps in range(end // records, end + 1, end // records):
         values = {
-            "episode/return_mean_100": slope * steps + seed,
+            "episode/return_mean": slope * steps + seed,
             "episode/return_best": slope * steps + 10,
         }
         record = {"agent_steps": steps, "wall_s": steps / steps_per_s, "values": values}

@@ -13,7 +13,7 @@ from metrics.view import View
 GOAL = Goal("Pong", "results/Pong_1", max_agent_steps=1000)
 VALUES = {
     "throughput/agent_steps_per_s": 5512.3,
-    "episode/return_mean_100": 17.94,
+    "episode/return_mean": 17.94,
     "episode/return_best": 21.0,
     "loss/policy": -0.0123,
     "loss/value": 0.41,
@@ -56,7 +56,7 @@ def test_a_pipe_gets_one_plain_line_every_few_seconds():
     assert len(lines) == 3  # the last record is always shown
     assert "\x1b" not in screen.text()
     assert lines[-1] == (
-        "0:00:19  19.0% 190/1000 steps | 5512/s eta 0:01:21 | 3 games mean100 17.9 best 21 | "
+        "0:00:19  19.0% 190/1000 steps | 5512/s eta 0:01:21 | 3 games mean 17.9 best 21 | "
         "loss pi -0.012 v 0.410 H 1.02 | lag 12.1 wait 3% | queue 12% elite_2 100% | 2.1 GB"
     )
 
@@ -87,7 +87,7 @@ def rendered(view: View, width: int = 100) -> str:
 def test_the_panel_shows_progress_figures_and_a_row_for_each_buffer():
     view = View(GOAL)
     for step in (100, 200, 300):
-        view.add(record(step, **{"episode/return_mean_100": float(step)}))
+        view.add(record(step, **{"episode/return_mean": float(step)}))
     text = rendered(view)
     for expected in ("Pong", "results/Pong_1", "30.0%", "300 of 1000 steps", "0:01:10 left"):
         assert expected in text
@@ -118,7 +118,7 @@ def test_several_games_have_a_row_each_and_one_score():
     rows = {line.split()[1]: line.split() for line in text.splitlines() if len(line.split()) > 2}
     assert rows["Pong"][2:] == ["-20.1", "–", "–", "7", "│"]
     assert rows["Carnival"][2:] == ["4123", "5555", "–", "2", "│"]
-    assert "mean of 100" not in text
+    assert "mean return" not in text
     assert BLOCKS[0] + BLOCKS[3] in text  # the history is that of the score
     assert "9 games score 0.314: Pong -20.1, Carnival 4123 |" in view.line()
 
@@ -143,7 +143,7 @@ def test_a_value_stays_until_there_is_a_newer_one():
     view = View(GOAL)
     view.add(record(100))
     view.add(Record(agent_steps=200, wall_s=20.0))
-    assert "mean100 17.9" in view.line()
+    assert "mean 17.9" in view.line()
 
 
 def test_the_time_left_follows_the_speed_but_a_resumed_run_does_not_count_its_past():

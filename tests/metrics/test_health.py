@@ -18,7 +18,7 @@ from metrics.record import Record, check_declared
 from option_flags import Flags
 
 KL = "replay/standard/kl_behaviour_target"  # healthy below 0.7
-RETURN = "episode/return_mean_100"
+RETURN = "episode/return_mean"
 COLUMNS = (
     RETURN, "policy/entropy_fraction", KL, "vtrace/ess", "vtrace/rho_clipped_fraction",
     "value/explained_variance",

@@ -67,18 +67,18 @@ def test_games_are_averaged_since_the_last_read_and_over_the_window():
     assert meter.read() == {}
     play(meter, -3.0, -1.0)
     values = meter.read()
-    assert values["episode/return_raw"] == values["episode/return_mean_100"] == -2.0
+    assert values["episode/return_raw"] == values["episode/return_mean"] == -2.0
     assert values["episode/return_best"] == -1.0  # negative scores have a best, too
     assert (values["episode/length_steps"], values["episode/length_frames"]) == (48.0, 400.0)
     assert meter.best_mean is None  # three games are not yet there
     play(meter, 4.0, 9.0)
     values = meter.read()
     assert values["episode/return_raw"] == 6.5
-    assert values["episode/return_mean_100"] == meter.best_mean == 4.0
+    assert values["episode/return_mean"] == meter.best_mean == 4.0
     play(meter, -30.0)
     meter.read()
     assert (meter.best, meter.best_mean, meter.count) == (9.0, 4.0, 5)
-    assert meter.read().keys() == {"episode/return_mean_100", "episode/return_best"}
+    assert meter.read().keys() == {"episode/return_mean", "episode/return_best"}
 
 
 def test_a_resumed_game_meter_goes_on_and_its_state_is_a_copy():
