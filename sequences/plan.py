@@ -163,8 +163,9 @@ def parse_plan(data: Any, *, default_name: str, where: str) -> Plan:
 def source_of(flags: Mapping[str, Any]) -> str | None:
     """Return the group whose weights a run starts from or tests, None if it needs no other run."""
     url = flags.get("load_model_url")
-    is_reference = isinstance(url, Mapping) and url.keys() == {"run"}
-    return str(url["run"]) if is_reference else None
+    if not isinstance(url, Mapping) or url.keys() != {"run"}:
+        return None
+    return str(url["run"])
 
 
 def is_test(flags: Mapping[str, Any]) -> bool:
