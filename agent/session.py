@@ -22,6 +22,7 @@ from rich.logging import RichHandler
 from agent.assembly import Blueprint, build_model, env_config, replay_configs
 from agent.checkpoint import Checkpoint, load
 from agent.evaluator import evaluate, evaluate_all
+from agent.machine import go_to_background
 from agent.model_file import ShippedModel, check_weights, find_model_folder, load_model
 from agent.run_folder import RunFolder, RunLog
 from agent.trainer import INTERRUPTED, Summary, Trainer
@@ -187,6 +188,8 @@ class Session:
 
     def _train(self) -> int:
         flags = self.blueprint.flags
+        if flags.background:
+            go_to_background()
         folder = None if flags.new_run_folder or self.start else self._own_folder()
         if folder is None or self.checkpoint is None:
             folder = RunFolder.create(flags.results_dir, flags.env)
