@@ -40,7 +40,7 @@ NOT_CONFIGURATION = {
     *("new_run_folder", "results_dir", "training_seconds", "stop_at_mean_return", "debug"),
     *("save_model_period", "keep_checkpoints", "save_model_every_nsteps", "save_replay"),
     *("log_interval_s", "gradient_metrics", "basic_verbose", "tensorboard", "charts"),
-    *("test_episode_count", "test_all_checkpoints", "render", "greedy"),
+    *("test_episode_count", "test_all_checkpoints", "render", "greedy", "background"),
 }
 
 
@@ -248,8 +248,7 @@ def _about(folder: RunFolder, label: str, finished: bool, command: str | None) -
         flags = folder.read_flags()
         sessions = folder.sessions() or [{}]
         machine = sessions[0].get("machine", {})
-        parts = [machine.get("cpu", "unknown processor"), f"{machine.get('cores_usable')} cores"]
-        commits = dict.fromkeys(_commit(session.get("source", {})) for session in sessions)
+        commits = dict.fromkeys(commit_text(session.get("source", {})) for session in sessions)
         return About(
             label=label,
             env=flags["env"],
@@ -258,7 +257,7 @@ def _about(folder: RunFolder, label: str, finished: bool, command: str | None) -
             best=None,
             command=_own_command(sessions) if command is None else command,
             commit=", then ".join(commits),
-            machine=", ".join(parts + machine.get("gpus", [])),
+            machine=machine_text(machine),
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
@@ -267,8 +266,14 @@ def _about(folder: RunFolder, label: str, finished: bool, command: str | None) -
         ) from error
 
 
-def _commit(source: Mapping[str, Any]) -> str:
-    """Return a commit as it is shown."""
+def machine_text(machine: Mapping[str, Any]) -> str:
+    """Return a machine of run.json as it is shown."""
+    parts = [machine.get("cpu", "unknown processor"), f"{machine.get('cores_usable')} cores"]
+    return ", ".join(parts + machine.get("gpus", []))
+
+
+def commit_text(source: Mapping[str, Any]) -> str:
+    """Return a commit of run.json as it is shown."""
     commit = str(source.get("commit") or "unknown")[:12]
     return commit + (" with changes" if source.get("dirty") else "")
 
