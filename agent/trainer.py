@@ -36,6 +36,7 @@ from core.episode import EpisodeEnd
 from core.errors import CheckpointError, Closed
 from core.unroll import Record
 from metrics.health import Diagnosis, Finding
+from metrics.machine_share import MachineShare
 from metrics.run_files import read_records
 from metrics.sinks import Sink
 from replay.cache import AdaptiveDepth, BatchCache
@@ -134,6 +135,7 @@ class Trainer:
         # What a resumed run was told before is known, and not said again.
         self._findings = [f for r in read_records(folder.path) for f in self._diagnosis.add(r)]
         self._process = psutil.Process()
+        self._machine_share = MachineShare()
         self._writer = CheckpointWriter(
             folder.checkpoints,
             keep_last=flags.keep_checkpoints,
@@ -303,7 +305,7 @@ class Trainer:
         more = self._replay.stats()
         more["workers/alive"] = self._pool.alive()
         more["workers/restarts"] = self._pool.restarts
-        more["system/memory_mb"] = self._memory_mb()
+        more.update(self._machine_share.read())
         if self._cache is not None:
             more.update(self._cache.stats())
         record = self._tally.record(more)
@@ -319,16 +321,6 @@ class Trainer:
         for finding in self._diagnosis.add(record):
             log.warning("health: %s", finding)
             self._findings.append(finding)
-
-    def _memory_mb(self) -> float:
-        """Return the resident memory of this process and its workers, megabytes."""
-        total = self._process.memory_info().rss
-        for child in self._process.children(recursive=True):
-            try:
-                total += child.memory_info().rss
-            except psutil.Error:
-                continue  # it has just ended
-        return total / 1e6
 
     def _state(self) -> dict[str, Any]:
         state: dict[str, Any] = {
