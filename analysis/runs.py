@@ -28,6 +28,8 @@ import numpy as np
 from agent.atomic_file import write_text
 from agent.run_folder import RunFolder, safe_name
 from core.errors import ConfigError
+from metrics.machine_share import undisturbed_share
+from metrics.run_files import read_records
 from sequences.curves import Curve, read_curve
 from sequences.runner import STATE_FILE, RunState, SequenceFolder
 
@@ -56,6 +58,7 @@ class About:
     command: str
     commit: str
     machine: str
+    undisturbed: float | None = None  # share of its time in which nothing else ran; None: not known
 
 
 @dataclass(frozen=True)
@@ -183,6 +186,7 @@ def _read_csv(path: Path) -> Iterator[Run]:
         return
     try:
         data = json.loads(lines[0][2:])
+        data.setdefault("undisturbed", None)  # older files do not say
         about = About(**{field.name: data[field.name] for field in fields(About)})
         points = np.array([list(map(float, row)) for row in csv.reader(lines[2:])], np.float64)
         yield Run(about, _curve(points.reshape(-1, len(COLUMNS)), about.best), path, {})
@@ -207,6 +211,8 @@ def _of_sequence(
 
 def _games(about: About, folders: Sequence[RunFolder]) -> Iterator[Run]:
     """Yield a run; one that plays several games once for each of them."""
+    records = (record for folder in folders for record in read_records(folder.path))
+    about = replace(about, undisturbed=undisturbed_share(records))
     games = about.env.split(",")
     if len(games) == 1:
         yield _run(about, folders)
