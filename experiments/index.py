@@ -20,6 +20,7 @@ from analysis.runs import commit_text, machine_text
 from core.errors import ConfigError
 from experiments.plan import PlannedRun
 from experiments.store import Store
+from metrics.machine_share import undisturbed_share
 from metrics.record import Record
 from metrics.run_files import read_records
 
@@ -136,6 +137,7 @@ def _row(
     run: PlannedRun, folder: RunFolder, name: str, store: Store, counts: bool, running: str
 ) -> Row:
     records = read_records(folder.path)
+    undisturbed = undisturbed_share(records)
     sessions = _sessions(folder)
     state = store.state(run)
     message = ""
@@ -160,7 +162,7 @@ def _row(
         steps_done=str(records[-1].agent_steps if records else 0),
         status=status,
         minutes=f"{_seconds(records) / 60:.1f}",
-        undisturbed="",
+        undisturbed="" if undisturbed is None else f"{undisturbed:.2f}",
         sessions=str(len(sessions)),
         commit=_each(commit_text(session.get("source", {})) for session in sessions),
         processor=_each(machine_text(session.get("machine", {})) for session in sessions),

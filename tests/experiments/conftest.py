@@ -21,7 +21,7 @@ from experiments.store import Store
 from tests.house import ROOT
 
 FAKE_MAIN = Path(__file__).with_name("fake_main.py")
-DEADLINE_S = 45.0
+DEADLINE_S = 120.0
 
 # A queue as a process of its own, with the fake program in the place of main.py.
 QUEUE_PROCESS = """

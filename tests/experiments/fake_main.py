@@ -32,7 +32,8 @@ def save(run: pathlib.Path, steps: int) -> None:
         "updates": steps // 10,
         "episodes": 1,
         "wall_s": steps / 1000,
-        "values": {"episode/return_mean": steps / 10, "episode/return_best": steps / 5},
+        "values": {"episode/return_mean": steps / 10, "episode/return_best": steps / 5}
+        | {"system/own_cpu_share": 0.5, "system/cpu_percent": 55 if steps <= 250 else 90},
     }
     with open(run / "metrics.jsonl", "a") as file:
         file.write(json.dumps(record) + "\n")

@@ -57,6 +57,7 @@ def test_runs_come_by_priority_then_seed_then_game_then_arm(tmp_path: Path) -> N
         ({"games": []}, "games"),
         ({"games": ["CartPole-v1", "CartPole-v1"]}, "twice"),
         ({"games": ["Pong v5"]}, "games.0"),
+        ({"games": ["CartPole-v1", "six,"]}, "--env="),
         ({"seeds": []}, "seeds"),
         ({"seeds": [True]}, "seeds.0"),
         ({"seeds": [-1]}, "seeds.0"),

@@ -19,7 +19,7 @@ from experiments.store import Store, default_store
 from experiments.trainer_process import Ending
 from tests.experiments.conftest import DEADLINE_S, Bench, entry, lives, wait_for
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.timeout(400)]
 
 
 def test_all_runs_are_trained_booked_and_exported(bench: Bench) -> None:
@@ -36,6 +36,7 @@ def test_all_runs_are_trained_booked_and_exported(bench: Bench) -> None:
     row = rows[0]
     assert (row.steps_asked, row.steps_done, row.sessions) == ("1000", "1000", "1")
     assert (row.commit, row.processor) == ("aaaaaaa", "abacus, 2 cores")
+    assert row.undisturbed == "0.20"  # the fake says that others came after 250 of 1000 steps
     assert (bench.places.store / row.folder / "metrics.jsonl").exists()
     runs, _ = find_runs([str(bench.places.results / "first")])
     assert {(run.about.label, run.about.seed) for run in runs} == {
