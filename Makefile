@@ -7,7 +7,7 @@ ARGS ?=
 FAST := not slow and not learning and not chaos
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train watch test test-all check format format-check lint type smoke docs bench docker clean
+.PHONY: help setup train watch test test-all check format format-check lint type smoke docs experiments bench docker clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
@@ -56,6 +56,9 @@ smoke: $(VENV)/run.stamp  ## four tiny runs and their comparison
 
 docs: $(VENV)/run.stamp  ## regenerate docs/flags.md and docs/metrics.md
 	$(BIN)/python docs/generate.py
+
+experiments: $(VENV)/run.stamp  ## work on the queue of experiments, e.g. make experiments MINUTES=150
+	$(BIN)/python -m experiments run $(if $(MINUTES),--minutes=$(MINUTES)) $(ARGS)
 
 bench: $(VENV)/run.stamp  ## how near whole runs come to what their parts allow
 	$(BIN)/python benchmarks/bench_end_to_end.py $(ARGS)

@@ -456,6 +456,11 @@ class Flags(BaseSettings):
         0,
         "CPU threads that compute shares of each batch side by side, one learner, one set of weights; 0 chooses all cores",
     )
+    background: bool = _flag(
+        "machine",
+        False,
+        "the whole run gives way to everything else on the machine, its learner too (niceness 19, on Linux of its whole session where it has one of its own); slower beside other work, as fast alone",
+    )
     compile: bool = _flag(
         "machine",
         False,
