@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
+
+from core.files import disk
 
 TEMPORARY_SUFFIX = ".tmp"
 
@@ -23,18 +26,26 @@ def atomic_path(path: Path) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY_SUFFIX}")
     try:
         yield temporary
-        _sync(temporary)
-        os.replace(temporary, path)
+        disk().sync(temporary)
+        disk().replace(temporary, path)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # what went wrong first is what the caller must hear
+            disk().unlink(temporary)
         raise
-    _sync(path.parent)  # the new name itself
+    disk().sync_folder(path.parent)  # the new name itself
+
+
+@contextmanager
+def atomic_file(path: Path) -> Iterator[BinaryIO]:
+    """Yield a file to write to that takes the place of `path` on success (see `atomic_path`)."""
+    with atomic_path(path) as temporary, disk().open(temporary) as file:
+        yield file
 
 
 def write_text(path: Path, text: str) -> None:
     """Write a small text file atomically (see `atomic_path`)."""
-    with atomic_path(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    with atomic_file(path) as file:
+        file.write(text.encode("utf-8"))
 
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
@@ -46,13 +57,5 @@ def remove_temporaries(folder: Path) -> list[Path]:
     """Remove what a killed process left half-written in `folder`; return the removed paths."""
     stale = sorted(folder.glob(f".*{TEMPORARY_SUFFIX}"))
     for path in stale:
-        path.unlink(missing_ok=True)
+        disk().unlink(path)
     return stale
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
