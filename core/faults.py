@@ -29,6 +29,7 @@ from __future__ import annotations
 import errno
 import fnmatch
 import json
+import logging
 import os
 import random
 import signal
@@ -41,6 +42,8 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import ConfigError
+
+log = logging.getLogger(__name__)
 
 # What is about to happen, or has just happened, at each point. Points of a file pass its path.
 POINTS: Mapping[str, str] = {
@@ -55,6 +58,18 @@ POINTS: Mapping[str, str] = {
     "save.after_pt": "the checkpoint is on the disk, `latest` does not name it yet",
     "save.after_latest": "before old checkpoints are removed",
     "save.before_best": "before best.pt is written",
+    "channel.send": "before a message between a worker and the learner is sent, on either side",
+    "channel.receive": "after such a message has arrived",
+    "ring.commit": "a worker has filled a block and not said so yet",
+    "ring.release": "the learner has copied a block and not freed its slot yet",
+    "mailbox.ask": "a worker has written a question to the inference server and not sent it yet",
+    "mailbox.answer": "the server has written an answer and not sent it yet",
+    "board.flip": "new weights are written and not published yet",
+    "pool.launch": "before a worker process is started",
+    "pool.revive": "a worker is dead and not replaced yet",
+    "replay.insert": "before an unroll goes into the buffers",
+    "replay.sample": "a batch is taken from the buffers and its items are not chosen yet",
+    "learner.step": "all gradients are known, the weights have not moved yet",
 }
 LEARNER, SERVER = "learner", "server"
 
@@ -102,7 +117,7 @@ class Fault:
         known = {"at", "do", "nth", "for_ever", "chance", "seed", "file", "who"}
         if set(data) - known or not {"at", "do"} <= set(data):
             raise ConfigError(
-                f"a fault has the keys {sorted(map(str, data))}, expected at, do and perhaps "
+                f"a fault has the keys {str(list(data)):.200}, expected at, do and perhaps "
                 f"{', '.join(sorted(known - {'at', 'do'}))}."
             )
         patterns = tuple(data["at"]) if isinstance(data["at"], list) else (data["at"],)
@@ -118,9 +133,9 @@ class Fault:
             file=_typed(data, "file", str, "*"),
             who=_typed(data, "who", str, LEARNER),
         )
-        for pattern in patterns:
+        for pattern in patterns or ("",):
             if not isinstance(pattern, str) or not fnmatch.filter(POINTS, pattern):
-                raise ConfigError(f"no fault point is named {pattern!r}: {', '.join(POINTS)}.")
+                raise ConfigError(f"no fault point is named {pattern!r:.80}: {', '.join(POINTS)}.")
         if fault.nth < 1:
             raise ConfigError(f"nth of a fault is {fault.nth}, expected at least 1.")
         if fault.chance is not None and not 0 <= fault.chance <= 1:
@@ -132,28 +147,39 @@ class Fault:
             len(words) == 2 and words[0] == "worker" and words[1].isdecimal()
         ):
             raise ConfigError(
-                f"who of a fault is {fault.who!r}, expected learner, server, worker or worker 3."
+                f"who of a fault is {fault.who!r:.80}, expected learner, server, worker or worker 3."
             )
         return fault
 
 
-def parse_plan(text: str) -> tuple[Fault, ...]:
-    """Return the faults of a plan: JSON, or the name of a file of JSON.
+def plan_text(plan: str) -> str:
+    """Return a plan as JSON, given that or the name of a file of it.
 
     Raises:
       ConfigError: if it cannot be read, or a fault in it makes no sense.
     """
-    where = "the plan of faults"
-    if not text.lstrip().startswith(("{", "[")):
-        where = f"the plan of faults {text}"
+    text = plan
+    if not plan.lstrip().startswith(("{", "[")):
         try:
-            text = Path(text).read_text(encoding="utf-8")
+            text = Path(plan).read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
-            raise ConfigError(f"{where} cannot be read: {error}.") from error
+            raise ConfigError(
+                f"the plan of faults {plan!r:.200} cannot be read: {error}"
+            ) from error
+    parse_plan(text)
+    return text
+
+
+def parse_plan(text: str) -> tuple[Fault, ...]:
+    """Return the faults of a plan in JSON.
+
+    Raises:
+      ConfigError: if a fault in it makes no sense.
+    """
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{where} is not JSON: {error}.") from error
+        raise ConfigError(f"the plan of faults is not JSON: {error}.") from error
     return tuple(Fault.from_json(line) for line in (data if isinstance(data, list) else [data]))
 
 
@@ -205,6 +231,7 @@ class Plan:
         return passages >= fault.nth if fault.for_ever else passages == fault.nth
 
     def _act(self, fault: Fault, point: str, tear: Tear | None) -> None:
+        log.debug("fault at %s, as asked for: %s", point, fault.do)
         if fault.do in _ERRORS:
             code = _ERRORS[fault.do]
             raise OSError(code, os.strerror(code))
@@ -241,6 +268,12 @@ def load(plan: Plan | None) -> None:
     """Make every point of this process follow `plan` from now on; None: nothing happens again."""
     global _plan
     _plan = plan
+
+
+def load_for(who: str, plan: Sequence[Fault]) -> None:
+    """Follow those faults of a plan that are for `who`, this process; without any, no plan."""
+    if plan:
+        load(Plan(plan, who))
 
 
 @contextmanager

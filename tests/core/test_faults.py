@@ -14,7 +14,7 @@ import pytest
 
 from core import faults
 from core.errors import ConfigError
-from core.faults import InjectedFault, Plan, parse_plan
+from core.faults import InjectedFault, Plan, parse_plan, plan_text
 from tests.house import ROOT
 
 
@@ -170,12 +170,15 @@ def test_a_torn_write_leaves_its_first_bytes_and_a_dead_process(
     [
         ("{", "is not JSON"),
         ("[" * 100_000, "is not JSON"),
-        ("/does/not/exist.json", "exist.json cannot be read"),
+        ("/does/not/exist.json", "exist.json' cannot be read"),
         ("[3]", "a fault is 3"),
         ('{"at": "file.open"}', "has the keys"),
         ('{"at": "file.open", "do": "kill", "when": 3}', "when"),
         ('{"at": "file.opened", "do": "kill"}', "no fault point is named 'file.opened'"),
         ('{"at": [3], "do": "kill"}', "no fault point is named 3"),
+        ('{"at": [], "do": "kill"}', "no fault point is named ''"),
+        (f'{{"at": "{"x" * 9000}", "do": "kill"}}', "no fault point is named 'xxx"),
+        (f'{{"at": "*", "do": "kill", "{"x" * 9000}": 1}}', "has the keys"),
         ('{"at": "*", "do": "explode"}', "do of a fault is 'explode'"),
         ('{"at": "*", "do": ["kill"]}', "do of a fault is"),
         ('{"at": "*", "do": "stall"}', "expected one of .*stall <number>"),
@@ -193,14 +196,14 @@ def test_a_torn_write_leaves_its_first_bytes_and_a_dead_process(
 )
 def test_a_plan_that_makes_no_sense_is_one_readable_message(text: str, complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint) as caught:
-        parse_plan(text)
+        plan_text(text)
     assert len(str(caught.value)) < 1500
 
 
 def test_a_plan_may_be_a_file_and_bytes_that_are_no_text_are_said_so(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     path.write_text('[{"at": "file.open", "do": "kill"}]', encoding="utf-8")
-    assert parse_plan(str(path)) == parse_plan('{"at": "file.open", "do": "kill"}')
+    assert parse_plan(plan_text(str(path))) == parse_plan('{"at": "file.open", "do": "kill"}')
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match="cannot be read"):
-        parse_plan(str(path))
+        plan_text(str(path))
