@@ -117,7 +117,7 @@ class Fault:
         known = {"at", "do", "nth", "for_ever", "chance", "seed", "file", "who"}
         if set(data) - known or not {"at", "do"} <= set(data):
             raise ConfigError(
-                f"a fault has the keys {str(list(data)):.200}, expected at, do and perhaps "
+                f"a fault has the keys {list(data)!s:.200}, expected at, do and perhaps "
                 f"{', '.join(sorted(known - {'at', 'do'}))}."
             )
         patterns = tuple(data["at"]) if isinstance(data["at"], list) else (data["at"],)
@@ -147,7 +147,7 @@ class Fault:
             len(words) == 2 and words[0] == "worker" and words[1].isdecimal()
         ):
             raise ConfigError(
-                f"who of a fault is {fault.who!r:.80}, expected learner, server, worker or worker 3."
+                f"who of a fault is {fault.who!r:.80}, expected learner, server, worker, worker 3."
             )
         return fault
 
@@ -183,6 +183,15 @@ def parse_plan(text: str) -> tuple[Fault, ...]:
     return tuple(Fault.from_json(line) for line in (data if isinstance(data, list) else [data]))
 
 
+@dataclass(frozen=True)
+class Firing:
+    """What was done, and where."""
+
+    point: str
+    path: Path | None  # of a file that it was about
+    fault: Fault
+
+
 class Plan:
     """Faults, and how often each point was passed so far. Thread-safe."""
 
@@ -200,7 +209,7 @@ class Plan:
           kill: called instead of sending a deadly signal to this process, with the point's name.
         """
         self.hits: Counter[str] = Counter()  # passages of each point
-        self.fired: list[tuple[str, Fault]] = []  # what was done where, oldest first
+        self.fired: list[Firing] = []  # oldest first
         self._faults = [f for f in faults if f.who == who or f.who == who.split()[0]]
         self._passages = [0] * len(self._faults)
         self._chances = [random.Random(fault.seed) for fault in self._faults]
@@ -214,7 +223,7 @@ class Plan:
         with self._lock:
             self.hits[point] += 1
             due = [fault for i, fault in enumerate(self._faults) if self._is_due(i, point, path)]
-            self.fired += [(point, fault) for fault in due]
+            self.fired += [Firing(point, path, fault) for fault in due]
         for fault in due:
             self._act(fault, point, tear)
 
