@@ -127,12 +127,25 @@ class CheckpointWriter:
         self._drop_old(keep=path)
         return path
 
-    def save_best(self, state: Mapping[str, Any]) -> Path:
-        """Save `best.pt` in place of the previous one; it is never dropped and has no replay."""
+    def save_best(self, state: Mapping[str, Any], *, score: float) -> Path:
+        """Save `best.pt` in place of the previous one; it is never dropped and has no replay.
+
+        Args:
+          state: as for `save`.
+          score: mean return that these very weights are the best by.
+        """
         faults.at("save.before_best")
         path = self.folder / BEST
-        _write(path, {**state, "has_replay": False})
+        _write(path, {**state, "has_replay": False, "best_score": score})
         return path
+
+    def best_score(self) -> float | None:
+        """Return the score of the `best.pt` that is there; None if there is none to beat."""
+        try:
+            score = _read(self.folder / BEST).get("best_score")
+        except CheckpointError:
+            return None
+        return None if score is None else float(score)
 
     def _drop_old(self, keep: Path) -> None:
         regular = _newest_first(self.folder, "update_*.pt")
