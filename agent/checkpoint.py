@@ -21,7 +21,6 @@ from __future__ import annotations
 import logging
 import os
 import pickle
-import shutil
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,8 +30,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from agent.atomic_file import atomic_path, remove_temporaries, write_text
+from core import faults
+from core.atomic_file import atomic_file, atomic_path, remove_temporaries, write_text
 from core.errors import CheckpointError
+from core.files import disk
 from core.spec import EnvSpec
 
 FORMAT_VERSION = 1
@@ -112,14 +113,17 @@ class CheckpointWriter:
         path = self.folder / f"update_{updates:09d}.pt"
         replay_path = path.with_suffix(".replay")
         if replay is None:
-            replay_path.unlink(missing_ok=True)  # of an earlier save of the same update
+            disk().unlink(replay_path)  # of an earlier save of the same update
         else:
             _write(replay_path, replay)
+        faults.at("save.after_replay")
         _write(path, {**state, "has_replay": replay is not None})
+        faults.at("save.after_pt")
         if self.milestone_due(agent_steps):
             _link(path, self.folder / f"step_{agent_steps:012d}.pt")
             self._milestones_done = agent_steps // self._milestone_steps
         write_text(self.folder / LATEST, path.name + "\n")
+        faults.at("save.after_latest")
         self._drop_old(keep=path)
         return path
 
@@ -130,6 +134,7 @@ class CheckpointWriter:
           state: as for `save`.
           score: mean return that these very weights are the best by.
         """
+        faults.at("save.before_best")
         path = self.folder / BEST
         _write(path, {**state, "has_replay": False, "best_score": score})
         return path
@@ -147,10 +152,10 @@ class CheckpointWriter:
         kept = [keep, *[path for path in regular if path != keep]][: self._keep_last]
         for path in regular:
             if path not in kept:
-                path.unlink()
+                disk().unlink(path)
         for path in self.folder.glob("update_*.replay"):
             if path.with_suffix(".pt") not in kept:
-                path.unlink()
+                disk().unlink(path)
 
 
 @dataclass(frozen=True)
@@ -307,11 +312,13 @@ def decode(data: Any) -> Any:
 def _write(path: Path, state: Mapping[str, Any]) -> None:
     encoded = {"format_version": FORMAT_VERSION, "state": encode(state)}
     try:
-        with atomic_path(path) as temporary:
-            torch.save(encoded, temporary)
+        with atomic_file(path) as file:
+            torch.save(encoded, file)
     except (OSError, RuntimeError) as error:
+        # torch closes its archive whatever happened before, and then complains of that instead.
+        cause = error.__context__ if isinstance(error.__context__, OSError) else error
         raise CheckpointError(
-            f"Could not write {path}: {error}. The checkpoint before it is intact."
+            f"Could not write {path}: {cause}. The checkpoint before it is intact."
         ) from error
 
 
@@ -377,10 +384,7 @@ def _plain_key(key: Any, where: str) -> Any:
 def _link(source: Path, target: Path) -> None:
     """Give a checkpoint a second name: no bytes are written where the file system can link."""
     with atomic_path(target) as temporary:
-        try:
-            os.link(source, temporary)
-        except OSError:
-            shutil.copyfile(source, temporary)
+        disk().link(source, temporary)
 
 
 def _latest(folder: Path) -> list[Path]:

@@ -30,6 +30,7 @@ import psutil
 
 from agent.atomic_file import write_json
 from core.errors import ConfigError
+from core.files import disk
 from core.spec import game_name
 
 PROJECT_ROOT = Path(__file__).resolve().parent.parent
@@ -65,6 +66,8 @@ class RunFolder:
         stem = f"{run_name(env_id)}_{now or datetime.now():%Y%m%d-%H%M%S}"
         folder = cls(create_exclusively(parent, stem))
         folder.checkpoints.mkdir()
+        for made_in in (parent, folder.path):  # or a power cut could take the whole folder along
+            disk().sync_folder(made_in)
         return folder
 
     def write_flags(self, flags: Mapping[str, Any]) -> None:

@@ -14,13 +14,14 @@ from typing import Any
 
 import psutil
 
-from agent.assembly import Blueprint, build_model, env_config, replay_configs
+from agent.assembly import Blueprint, build_model, env_config, fault_plan, replay_configs
 from agent.checkpoint import Checkpoint, load
 from agent.evaluator import evaluate, evaluate_all
 from agent.model_file import ShippedModel, check_weights, find_model_folder, load_model
 from agent.run_folder import RunFolder
 from agent.training import train
 from agent.warm_start import WarmStart, keep_actions, warm_start
+from core import faults
 from core.errors import CheckpointError, ConfigError
 from core.spec import EnvSpec
 from core.stop_signals import INTERRUPTED, Answer, StopSignals
@@ -156,6 +157,7 @@ class Session:
         Raises:
           ConfigError: if the run cannot be begun where it should be; nothing was started then.
         """
+        faults.load_for(faults.LEARNER, fault_plan(self.blueprint.flags))
         stop = stop or StopSignals()
         if self.blueprint.flags.op_mode == "test":
             with stop.answered_by(Answer.RAISE):

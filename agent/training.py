@@ -61,8 +61,13 @@ def train(
     if folder is None or checkpoint is None:
         folder = RunFolder.create(flags.results_dir, flags.env)
     else:
-        tally = checkpoint.state["tally"]
-        rewind(folder.path, updates=tally["updates"], agent_steps=tally["agent_steps"])
+        tally, then = checkpoint.state["tally"], checkpoint.state["flags"]
+        rewind(
+            folder.path,
+            updates=tally["updates"],
+            agent_steps=tally["agent_steps"],
+            training_steps=tally["updates"] * then["batch_size"] * then["r_f_steps"],
+        )
     folder.write_flags(flags.to_json())
     folder.write_run_info([sys.argv[0], *argv])
     with Reporting(folder, flags) as reporting:
