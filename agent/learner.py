@@ -17,7 +17,6 @@ from torch import Tensor
 from agent.algorithms.impala import Loss
 from agent.batch import Batch
 from agent.models.base import ActorCritic
-from agent.models.pixels import OBSERVED_BATCHES
 from core.errors import PlatformError
 
 
@@ -152,6 +151,7 @@ class Learner:
         self._gradients_due = gradients_due
         self._max_grad_norm = max_grad_norm or float("inf")
         self._parameters = list(model.parameters())
+        self._observes = True  # whether some game may have pixels that are not known well enough
         model.set_precision(precision)
         model.set_threads(threads)
         if channels_last:
@@ -175,7 +175,8 @@ class Learner:
         lr = self._schedule(progress)
         for group in self.optimiser.param_groups:
             group["lr"] = lr
-        if self.version < OBSERVED_BATCHES:  # later there is nothing left to learn about pixels
+        if self._observes:
+            self._observes = bool(self.model.unsettled_pixels())
             self.model.observe(batch.obs, batch.task_id)
         self.optimiser.zero_grad(set_to_none=True)
         loss = self.algorithm.loss(self.model, batch, self.optimiser, progress)
@@ -218,6 +219,7 @@ class Learner:
         self.model.load_state_dict(state["model"])
         self.optimiser.load_state_dict(copy.deepcopy(state["optimiser"]))
         self.version = state["version"]
+        self._observes = True
 
     def _blame(self, loss: Loss) -> str:
         """Say which terms of the loss, or failing that which gradients, are not finite."""

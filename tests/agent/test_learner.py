@@ -6,6 +6,7 @@ import torch
 
 from agent.algorithms.impala import Impala, ImpalaConfig
 from agent.learner import LayerGradients, Learner, NonFiniteUpdate, every
+from agent.models.base import ActorCritic
 from agent.optim import OptimiserConfig, learning_rate, make_optimiser
 from core.errors import ConfigError
 from metrics.record import check_declared
@@ -101,6 +102,55 @@ def test_pixels_are_observed_in_the_first_updates_only(monkeypatch):
     assert seen[0].any()
     assert not torch.equal(seen[0], seen[1])
     assert torch.equal(seen[1], seen[3])
+
+
+def three_game_batch(spec, games, seed):
+    return replace(make_batch(spec, size=len(games), seed=seed), task_id=torch.tensor(games))
+
+
+def test_a_game_that_comes_late_is_observed_too(monkeypatch):
+    monkeypatch.setattr("agent.models.pixels.OBSERVED_BATCHES", 3)
+    spec = make_spec((2, 44, 40))
+    learner = make_learner(make_small_model(spec, tasks=3, name="impala_shallow"))
+    learner.version = 10_000  # how many updates were made says nothing of what a game has shown
+
+    def learn(*games_of_batches):
+        for games in games_of_batches:
+            learner.step(three_game_batch(spec, games, seed=learner.version), 0.0)
+        return [int(statistics.batches) for statistics in learner.model.game_pixels]
+
+    assert learn(*[[0, 0]] * 5) == [3, 0, 0]
+    assert learn([1, 0], [1, 1]) == [3, 2, 0]
+    resumed = make_learner(make_small_model(spec, tasks=3, name="impala_shallow", seed=4))
+    resumed.load_state_dict(learner.state_dict())
+    learner = resumed
+    assert learn([1, 1], [1, 2], [1, 0]) == [3, 3, 1]
+    kept = [statistics.mean.clone() for statistics in learner.model.game_pixels]
+    assert learn([0, 1], [2, 2]) == [3, 3, 2]
+    for before, statistics, moved in zip(
+        kept, learner.model.game_pixels, [False, False, True], strict=True
+    ):
+        assert torch.equal(before, statistics.mean) is not moved
+
+
+def test_nobody_looks_at_pixels_that_are_known(monkeypatch):
+    """Neither where there are none, nor once all games were seen often enough."""
+    monkeypatch.setattr("agent.models.pixels.OBSERVED_BATCHES", 2)
+    spec = make_spec((2, 44, 40))
+    with_pixels = make_learner(make_small_model(spec, name="impala_shallow"))
+    without = make_learner()
+    looks = []
+    find = ActorCritic.unsettled_pixels
+    monkeypatch.setattr(
+        ActorCritic, "unsettled_pixels", lambda model: looks.append(model) or find(model)
+    )
+    for seed in range(6):
+        if seed == 3:
+            assert looks
+            looks.clear()
+        with_pixels.step(make_batch(spec, seed=seed), 0.0)
+        without.step(make_batch(seed=seed), 0.0)
+    assert not looks
 
 
 def test_lag_is_counted_in_updates_since_the_weights_that_acted():
