@@ -8,6 +8,8 @@ theory of initialisation assumes of inputs, Pong needs far fewer steps (docs/res
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -56,6 +58,17 @@ class PixelStatistics(nn.Module):
         self._count = (self._count or 0) + 1
         self.mean += (values.mean(0) - self.mean) / self.batches
         self.mean_square += (values.square().mean() - self.mean_square) / self.batches
+
+    def keep(self) -> Callable[[], None]:
+        """Remember all that `observe` writes to; return a function that puts it back."""
+        kept, count = [buffer.clone() for buffer in self.buffers()], self._count
+
+        def put_back() -> None:
+            for buffer, before in zip(self.buffers(), kept, strict=True):
+                buffer.copy_(before)
+            self._count = count
+
+        return put_back
 
     def centred(self, images: Tensor, dtype: torch.dtype, layout: torch.memory_format) -> Tensor:
         """Return images - mean, in units of 1/255.

@@ -212,16 +212,93 @@ def test_a_state_dict_loads_as_weights_only(tmp_path):
     assert same(loaded, learner.state_dict())
 
 
-def test_a_bad_reward_is_blamed_on_its_term_and_leaves_the_weights_alone():
-    learner = make_learner()
-    batch = make_batch()
+# What else moves in an update: PopArt, mean images, a memory, several games, moments of a gradient.
+WITH_EVERYTHING = [
+    pytest.param({}, {}, id="plain"),
+    pytest.param({"popart": True}, {}, id="popart"),
+    pytest.param({"name": "impala_shallow"}, {}, id="pixels"),
+    pytest.param({"use_lstm": True, "lstm_size": 8, "use_last_reward": True}, {}, id="lstm"),
+    pytest.param({"popart": True}, {"tasks": 2}, id="games"),
+    pytest.param(
+        {"popart": True, "name": "impala_shallow", "use_lstm": True, "lstm_size": 8},
+        {"tasks": 2},
+        id="all",
+    ),
+]
+
+
+def learner_and_batch(model, batch, optimiser="adam"):
+    """A learner that has made two updates, and its next batch."""
+    spec = make_spec((2, 44, 40)) if "name" in model else make_spec()
+    model = make_small_model(spec, **model, **batch, popart_step_size=0.3)
+    config = OptimiserConfig(name=optimiser, lr=1e-3, momentum=0.0 if optimiser == "adam" else 0.9)
+    learner = make_learner(model, optimiser=make_optimiser(config, model))
+    batches = [
+        make_batch(spec, seed=seed, state_count=model.state_count, **batch) for seed in range(3)
+    ]
+    for first in batches[:2]:
+        learner.step(first, 0.1)
+    return learner, batches[2]
+
+
+def with_bad_reward(batch, value=float("nan")):
     reward = batch.reward.clone()
-    reward[0, 3] = float("nan")
-    before = snapshot(learner.model)
-    with pytest.raises(NonFiniteUpdate, match=r"loss/policy is nan.*loss/value is nan"):
-        learner.step(replace(batch, reward=reward), 0.0)
-    assert same(before, snapshot(learner.model))
-    assert learner.version == 0
+    reward[0, 3] = value
+    return replace(batch, reward=reward)
+
+
+def fail_to_step(learner, batch, progress=0.7, match=None):
+    """Give the learner a batch from which it cannot learn; nothing at all may have moved."""
+    before = learner.state_dict()
+    with pytest.raises(NonFiniteUpdate, match=match) as caught:
+        learner.step(batch, progress)
+    assert same(before, learner.state_dict())
+    assert all(parameter.grad is None for parameter in learner.model.parameters())
+    return caught.value
+
+
+@pytest.mark.parametrize("optimiser", ["adam", "rmsprop", "rmsprop_tf"])
+@pytest.mark.parametrize(("model", "batch"), WITH_EVERYTHING)
+def test_a_bad_reward_moves_nothing(model, batch, optimiser):
+    learner, batch = learner_and_batch(model, batch, optimiser)
+    fail_to_step(learner, with_bad_reward(batch))
+
+
+@pytest.mark.parametrize(("model", "batch"), WITH_EVERYTHING)
+def test_a_bad_gradient_moves_nothing(model, batch):
+    """The loss is finite, so PopArt has moved to finite statistics before it is found out."""
+    learner, batch = learner_and_batch(model, batch)
+    learner.model.policy_head.weight.register_hook(lambda g: g * float("inf"))
+    fail_to_step(learner, batch)
+
+
+@pytest.mark.parametrize(("model", "batch"), WITH_EVERYTHING)
+def test_learning_goes_on_as_if_the_bad_batch_had_never_come(model, batch):
+    learner, batch = learner_and_batch(model, batch)
+    straight = copy.deepcopy(learner)
+    fail_to_step(learner, with_bad_reward(batch))
+    for one in (straight, learner):
+        one.step(batch, 0.2)
+    assert same(straight.state_dict(), learner.state_dict())
+
+
+def test_the_very_first_update_may_be_bad():
+    model = make_small_model(make_spec((2, 44, 40)), popart=True, name="impala_shallow")
+    fail_to_step(make_learner(model), with_bad_reward(make_batch(make_spec((2, 44, 40)))))
+
+
+@pytest.mark.parametrize(("model", "batch"), WITH_EVERYTHING)
+def test_an_update_that_fails_in_another_way_moves_nothing_either(model, batch):
+    learner, batch = learner_and_batch(model, batch)
+
+    def fail(gradient):
+        raise MemoryError("no room for a gradient")
+
+    learner.model.policy_head.weight.register_hook(fail)
+    before = learner.state_dict()
+    with pytest.raises(MemoryError):
+        learner.step(batch, 0.7)
+    assert same(before, learner.state_dict())
 
 
 def test_a_bad_gradient_is_blamed_on_its_parameter():

@@ -138,3 +138,18 @@ def test_loaded_statistics_know_how_many_batches_they_are_of(monkeypatch):
     copied.load_state_dict(PixelStatistics(SHAPE).state_dict())
     assert not copied.is_settled
     assert fresh.is_settled
+
+
+@pytest.mark.parametrize("seen", [0, 1, 2])
+def test_what_was_observed_can_be_put_back(monkeypatch, seen):
+    monkeypatch.setattr("agent.models.pixels.OBSERVED_BATCHES", 2)
+    images = batches(4)
+    statistics, straight = observed(images[:seen]), observed(images[:seen])
+    put_back = statistics.keep()
+    for batch in images[2:]:
+        statistics.observe(torch.from_numpy(batch))
+    put_back()
+    for one in (statistics, straight):
+        one.observe(torch.from_numpy(images[seen]))
+    for name, tensor in straight.state_dict().items():
+        assert torch.equal(statistics.state_dict()[name], tensor), name
