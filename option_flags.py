@@ -16,6 +16,7 @@ from pydantic_settings import (
 )
 
 from core.errors import ConfigError
+from core.faults import plan_text
 from replay.kinds import normal_form, parse_replay_parameters
 from wrappers.games import expand_games
 
@@ -56,6 +57,16 @@ def _replay(value: Any) -> Any:
     return normal_form(parse_replay_parameters(value))
 
 
+def _fault_plan(value: Any) -> Any:
+    """Check a plan of faults; of a file, keep the content, so that the run can be repeated."""
+    if not isinstance(value, str) or not value:
+        return value
+    try:
+        return plan_text(value)
+    except ConfigError as error:
+        raise ValueError(str(error)) from error
+
+
 def _in_range(low: float, high: float) -> AfterValidator:
     def check(value: float) -> float:
         if not low <= value <= high:
@@ -74,6 +85,7 @@ Positive = Annotated[float, Field(gt=0.0)]
 Resolution = Annotated[tuple[Count, Count], BeforeValidator(_resolution)]
 EnvIds = Annotated[str, BeforeValidator(_games)]
 Shares = Annotated[tuple[Positive, ...], BeforeValidator(_shares)]
+FaultPlan = Annotated[str, BeforeValidator(_fault_plan)]
 ReplayParameters = Annotated[list[dict[str, Any]], BeforeValidator(_replay)]
 
 
@@ -146,6 +158,11 @@ class Flags(BaseSettings):
         "run",
         False,
         "more checks and a verbose log: every unroll is validated and torch's anomaly detection is on",
+    )
+    debug_faults: FaultPlan = _flag(
+        "run",
+        "",
+        "for tests of the platform itself, with --debug=True: a plan of what is to go wrong where in this run, as JSON or as the name of a file of it (core/faults.py)",
     )
 
     # --- environment -----------------------------------------------------------------------------
@@ -513,6 +530,12 @@ class Flags(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Take values from `parse` only: never from environment variables or files."""
         return (init_settings,)
+
+    @model_validator(mode="after")
+    def _check_debug(self) -> Flags:
+        if self.debug_faults and not self.debug:
+            raise ValueError("--debug_faults hurts a run on purpose: it needs --debug=True besides")
+        return self
 
     @model_validator(mode="after")
     def _check_together(self) -> Flags:

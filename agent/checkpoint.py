@@ -27,15 +27,13 @@ What holds of them:
 
 from __future__ import annotations
 
+import contextlib
 import logging
-import os
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent.atomic_file import atomic_path, remove_temporaries, write_text
 from agent.checkpoint_file import (
     DamagedFile,
     DiskFull,
@@ -55,7 +53,10 @@ from agent.checkpoint_folder import (
     update_name,
 )
 from agent.checkpoint_tree import encode, first_not_finite
+from core import faults
+from core.atomic_file import atomic_path, remove_temporaries, write_text
 from core.errors import CheckpointError
+from core.files import disk
 from core.spec import EnvSpec
 
 __all__ = [
@@ -161,16 +162,20 @@ class CheckpointWriter:
         try:
             if replay_path is not None and contents is not None:
                 write_tree(replay_path, contents)
+            faults.at("save.after_replay")
             write_tree(path, tree, verify=True)
         except BaseException:
             if replay_path is not None:
-                replay_path.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):  # the first failure is what matters
+                    disk().unlink(replay_path)
             raise
+        faults.at("save.after_pt")
         try:
             if self.milestone_due(agent_steps):
                 _link(path, self.folder / f"step_{agent_steps:012d}.pt")
                 self._milestones_done = agent_steps // self._milestone_steps
             write_text(self.folder / LATEST, path.name + "\n")
+            faults.at("save.after_latest")
             self._drop_old(updates, replay_path)
         except OSError as error:
             raise CheckpointError(
@@ -188,6 +193,7 @@ class CheckpointWriter:
         Raises:
           CheckpointError: as `save`; the previous `best.pt` is intact.
         """
+        faults.at("save.before_best")
         path = self.folder / BEST
         tree = encode({**state, "has_replay": False, "replay_file": None, "score": score})
         _refuse_not_finite(tree)
@@ -227,18 +233,18 @@ class CheckpointWriter:
         """
         held = numbered(self.folder, UPDATE_NAME)
         for number in sorted(n for n in held if n <= updates)[: -self._keep_last]:
-            held.pop(number).unlink(missing_ok=True)
+            disk().unlink(held.pop(number))
         self._drop_replay(of=set(held))
         for path in self.folder.glob(f"update_{updates:09d}*.replay"):
             if path != replay_path and REPLAY_NAME.fullmatch(path.name):
-                path.unlink(missing_ok=True)  # of an earlier save of the same update
+                disk().unlink(path)  # of an earlier save of the same update
 
     def _drop_replay(self, of: set[int]) -> None:
         """Remove replay contents of no checkpoint in `of`, such as a failed save leaves."""
         for path in self.folder.glob("update_*.replay"):
             match = REPLAY_NAME.fullmatch(path.name)
             if match and int(match[1]) not in of:
-                path.unlink(missing_ok=True)
+                disk().unlink(path)
 
 
 @dataclass(frozen=True)
@@ -355,8 +361,5 @@ def _first_not_finite(state: Mapping[str, Any]) -> str | None:
 def _link(source: Path, target: Path) -> None:
     """Give a checkpoint a second name: no bytes are written where the file system can link."""
     with atomic_path(target) as temporary:
-        temporary.unlink(missing_ok=True)
-        try:
-            os.link(source, temporary)
-        except OSError:
-            shutil.copyfile(source, temporary)
+        temporary.unlink(missing_ok=True)  # whoever left one, and whatever it links to
+        disk().link(source, temporary)

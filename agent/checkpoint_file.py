@@ -21,9 +21,10 @@ from typing import Any
 
 import torch
 
-from agent.atomic_file import atomic_path
 from agent.checkpoint_tree import decode, file_bytes
+from core.atomic_file import atomic_path
 from core.errors import CheckpointError
+from core.files import disk
 
 FORMAT_VERSION = 1
 BYTES_BESIDES = 1_000_000  # room that a save wants on the disk beside its own files
@@ -67,7 +68,7 @@ def write_tree(path: Path, tree: Mapping[str, Any], *, verify: bool = False) -> 
     try:
         with atomic_path(path) as temporary:
             temporary.unlink(missing_ok=True)  # whoever left one, and whatever it links to
-            with temporary.open("xb") as file:
+            with disk().open(temporary) as file:
                 torch.save({"format_version": FORMAT_VERSION, "state": tree}, file)
             if verify:
                 _check_archive(temporary)

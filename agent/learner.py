@@ -18,6 +18,7 @@ from agent.algorithms.impala import Loss
 from agent.batch import Batch
 from agent.models.base import ActorCritic
 from agent.models.pixels import OBSERVED_BATCHES
+from core import faults
 from core.errors import PlatformError
 
 
@@ -187,6 +188,7 @@ class Learner:
             raise NonFiniteUpdate(self._blame(loss))
         due = self._gradients_due is not None and self._gradients_due()
         layers = LayerGradients(self.model) if due else None
+        faults.at("learner.step")
         torch.nn.utils.clip_grads_with_norm_(
             self._parameters, self._max_grad_norm, norm, foreach=True
         )

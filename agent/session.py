@@ -19,13 +19,14 @@ import psutil
 import torch
 from rich.logging import RichHandler
 
-from agent.assembly import Blueprint, build_model, env_config, replay_configs
+from agent.assembly import Blueprint, build_model, env_config, fault_plan, replay_configs
 from agent.checkpoint import Checkpoint, load
 from agent.evaluator import evaluate, evaluate_all
 from agent.model_file import ShippedModel, check_weights, find_model_folder, load_model
 from agent.run_folder import RunFolder, RunLog
 from agent.trainer import INTERRUPTED, Summary, Trainer
 from agent.warm_start import WarmStart, keep_actions, warm_start
+from core import faults
 from core.errors import CheckpointError, ConfigError, PlatformError
 from core.spec import EnvSpec, game_name
 from flag_parsing import parse
@@ -159,6 +160,7 @@ class Session:
 
     def run(self) -> int:
         """Train or test; return the exit status."""
+        faults.load_for(faults.LEARNER, fault_plan(self.blueprint.flags))
         if self.blueprint.flags.op_mode == "test":
             return self._test()
         return self._train()

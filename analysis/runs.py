@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from agent.atomic_file import write_text
+from core.atomic_file import write_text
 from agent.run_folder import RunFolder, safe_name
 from core.errors import ConfigError
 from sequences.curves import Curve, read_curve

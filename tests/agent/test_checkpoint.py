@@ -5,6 +5,7 @@ import logging
 import os
 import weakref
 from collections import OrderedDict
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -15,11 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from agent import atomic_file
 from agent.checkpoint import CheckpointWriter, load, resolve
 from agent.checkpoint_file import read_tree, write_tree
 from agent.checkpoint_tree import decode, encode
+from core import atomic_file, faults, files
 from core.errors import CheckpointError
+from core.faults import Fault, Plan
 from core.rng import child_generator, generator_state, restore_generator
 from core.spec import EnvSpec
 
@@ -197,6 +199,28 @@ def test_a_crash_at_any_point_of_a_save_leaves_the_previous_checkpoint(
                 writer.save(state_at(2), updates=2, agent_steps=2)
         assert load(tmp_path).state["updates"] == 1
         assert names(tmp_path, ".*") == [], "a temporary file is left"
+
+
+@pytest.mark.parametrize("for_ever", [False, True])
+def test_a_write_that_fails_in_the_middle_says_so_in_words_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, for_ever: bool
+) -> None:
+    """For torch ends its archive whatever happened, and complains of that instead."""
+    monkeypatch.setattr(files, "BUFFER_BYTES", 64)
+    with faults.loaded(Plan([])) as plan:
+        writer = save_several(tmp_path, [1])
+    writes = plan.hits["file.write"] - 1  # the last one is of `latest`
+    assert writes > 5
+    for kind, message in (("enospc", "the disk is full"), ("eio", "Input/output error.*intact")):
+        fault = Fault(("file.write",), kind, for_ever=for_ever)
+        for nth in range(1, writes + 1):
+            with (
+                faults.loaded(Plan([replace(fault, nth=nth)])),
+                pytest.raises(CheckpointError, match=message),
+            ):
+                writer.save(state_at(2), updates=2, agent_steps=2)
+            assert load(tmp_path).state["updates"] == 1
+            assert names(tmp_path, ".*") == [], "a temporary file is left"
 
 
 def test_a_crash_half_way_through_replacing_a_file_leaves_the_old_one(
