@@ -33,6 +33,7 @@ import torch
 from agent.acting import ActingModel, Action, Actor, FlatWeights, Observation
 from agent.machine import give_way
 from agent.models.factory import ModelConfig, make_model
+from core import faults
 from core.errors import Closed, TransportError
 from core.rng import child_seed
 from core.spec import EnvSpec
@@ -60,6 +61,7 @@ class ServerConfig:
     device: torch.device
     torso_dtype: torch.dtype  # of the torso's parameters on a device that is not the CPU
     seed: int
+    fault_plan: tuple[faults.Fault, ...] = ()  # what is to go wrong in this life (core/faults.py)
 
 
 def group_sizes(num_envs: int) -> tuple[int, ...]:
@@ -219,6 +221,7 @@ def server_main(
     """
     # The terminal sends Ctrl-C to every process; the parent alone decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    faults.load_for(faults.SERVER, config.fault_plan)
     if config.device.type == "cpu":
         give_way()  # like a worker; with a GPU it computes little, and everybody waits for it
     torch.set_num_threads(1)

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from agent.inference_server import ServerConfig, group_sizes, server_main
 from agent.worker import WorkerBody, WorkerConfig, worker_main
+from core import faults
 from core.episode import EpisodeEnd
 from core.errors import WorkerDied
 from core.unroll import Record
@@ -212,6 +213,7 @@ class ProcessPool:
             self._launch(member)
 
     def _launch(self, member: _Member) -> None:
+        faults.at("pool.launch")
         end = member.channel.open()
         member.process = self._context.Process(
             target=worker_main,
@@ -261,6 +263,7 @@ class ProcessPool:
 
     def _revive(self, member: _Member) -> None:
         """Report a death with its cause, then start the worker anew."""
+        faults.at("pool.revive")
         cause = _end(member.process)
         if member.failure:
             cause = "failed"
@@ -273,7 +276,7 @@ class ProcessPool:
             text += f"; {lost} unfinished {'block' if lost == 1 else 'blocks'} lost"
         self._count_death(text, member.failure)
         # Another life, another random stream: a restarted worker does not repeat its games.
-        member.config = replace(member.config, life=member.config.life + 1)
+        member.config = replace(member.config, life=member.config.life + 1, fault_plan=())
         member.unrolls, member.failure = 0, ""
         self._launch(member)
 
@@ -286,7 +289,7 @@ class ProcessPool:
         if words:
             cause = "failed"
         self._count_death(f"inference server (pid {server.process.pid}) {cause}", words)
-        server.config = replace(server.config, life=server.config.life + 1)
+        server.config = replace(server.config, life=server.config.life + 1, fault_plan=())
         server.launch(self._context, self._board)
 
     def _count_death(self, text: str, last_words: str) -> None:

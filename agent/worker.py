@@ -22,6 +22,7 @@ from agent.inference_server import RemoteActor
 from agent.machine import give_way, stay_on_core
 from agent.models.factory import ModelConfig, make_model
 from agent.rollout import EnvGroup, Rollout
+from core import faults
 from core.episode import EpisodeEnd
 from core.errors import Closed
 from core.rng import child_seed
@@ -56,6 +57,7 @@ class WorkerConfig:
     core: int | None = None  # that the process stays on; None: wherever there is room
     restorable: bool = False
     check_unrolls: bool = False
+    fault_plan: tuple[faults.Fault, ...] = ()  # what is to go wrong in this life (core/faults.py)
 
     def schema(self) -> UnrollSchema:
         """Return the schema of this worker's unrolls."""
@@ -159,6 +161,7 @@ def worker_main(
     """Entry point of the process. Returns when told to stop or when the learner is gone."""
     # The terminal sends Ctrl-C to every process; the parent alone decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    faults.load_for(f"worker {config.worker_id}", config.fault_plan)
     give_way()
     if config.core is not None:
         stay_on_core(config.core)

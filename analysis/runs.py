@@ -25,8 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from agent.atomic_file import write_text
 from agent.run_folder import RunFolder, safe_name
+from core.atomic_file import write_text
 from core.errors import ConfigError
 from metrics.machine_share import undisturbed_share
 from metrics.run_files import read_records

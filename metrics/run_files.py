@@ -6,6 +6,7 @@ A line that was cut off by a crash is passed over.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import TextIO
 import numpy as np
 from numpy.typing import NDArray
 
+from core.files import disk
 from metrics.record import Record
 
 Floats = NDArray[np.float64]
@@ -50,12 +52,19 @@ def read_games(folder: Path) -> Games:
 
 def open_for_append(path: Path) -> TextIO:
     """Open a file of lines at its end; a line cut off by a crash is ended and harms no other."""
-    with path.open("a+b") as file:
-        if file.tell():
-            file.seek(-1, os.SEEK_END)
-            if file.read() != b"\n":
-                file.write(b"\n")
-    return path.open("a", encoding="utf-8")
+    file = disk().open(path, append=True)
+    if _ends_within_a_line(path):
+        file.write(b"\n")
+        file.flush()
+    return io.TextIOWrapper(file, encoding="utf-8")
+
+
+def _ends_within_a_line(path: Path) -> bool:
+    with path.open("rb") as file:
+        if file.seek(0, os.SEEK_END) == 0:
+            return False
+        file.seek(-1, os.SEEK_END)
+        return file.read() != b"\n"
 
 
 def _lines(path: Path) -> list[str]:

@@ -21,13 +21,19 @@ from metrics.run_files import open_for_append, read_games
 
 
 class Sink(Protocol):
-    """Takes what is measured. Called by one thread; `close` may be called twice."""
+    """Takes what is measured. Called by one thread; `close` may be called twice.
+
+    It may raise and it may block: training writes to it through metrics/output_thread.py.
+    """
 
     def write(self, record: Record) -> None:
         """Take the measurements of one moment."""
 
     def episode(self, end: EpisodeEnd, at: Record) -> None:
         """Take one finished game; `at` holds the counters of the moment."""
+
+    def flush(self) -> None:
+        """Bring what was taken so far to where a crash of this program cannot undo it."""
 
     def close(self) -> None:
         """Finish and release files."""
@@ -50,6 +56,11 @@ class Tee:
         for sink in self.sinks:
             sink.episode(end, at)
 
+    def flush(self) -> None:
+        """Flush every sink."""
+        for sink in self.sinks:
+            sink.flush()
+
     def close(self) -> None:
         """Close every sink, also when one of them fails; the first failure is raised."""
         with contextlib.ExitStack() as stack:
@@ -71,6 +82,9 @@ class JsonLinesSink:
 
     def episode(self, end: EpisodeEnd, at: Record) -> None:
         """Games are in Scores.txt; here only their means appear, with the records."""
+
+    def flush(self) -> None:
+        """Nothing to do: each line is flushed when it is written."""
 
     def close(self) -> None:
         """Close the file."""
@@ -159,6 +173,10 @@ class TextFilesSink:
                 f"{self._games_of_record},{elapsed},{record.wall_s:.3f},{record.updates}\n"
             )
             self._games_of_record = 0
+        self.flush()
+
+    def flush(self) -> None:
+        """Hand all lines to the system."""
         for file in self._files.values():
             file.flush()
 
@@ -230,6 +248,9 @@ class TensorBoardSink:
 
     def episode(self, end: EpisodeEnd, at: Record) -> None:
         """Games appear as means, with the records."""
+
+    def flush(self) -> None:
+        """Nothing to do: event files are written by a thread of their own, every two minutes."""
 
     def close(self) -> None:
         """Write what is pending."""

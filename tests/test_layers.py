@@ -24,6 +24,8 @@ READERS_OF_FLAGS = {
     "agent/session.py",
     "agent/assembly.py",
     "agent/trainer.py",
+    "agent/training.py",
+    "agent/reporting.py",
     "agent/evaluator.py",
 }
 PRODUCT = product_files()
