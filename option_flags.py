@@ -518,7 +518,7 @@ class Flags(BaseSettings):
     background: bool = _flag(
         "machine",
         False,
-        "the whole run gives way to everything else on the machine, its learner too (niceness 19, on Linux of its whole session where it has one of its own); slower beside other work, as fast alone",
+        "the whole run gives way to everything else on the machine, its learner too (niceness 19, on Linux of its whole session where it has one of its own); beside other work it is slow, and its learner no longer goes before its workers",
     )
     compile: bool = _flag(
         "machine",

@@ -41,6 +41,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         print(f"python -m experiments: {error}", file=sys.stderr)
         return 2
+    except OSError as error:  # most likely a full disk; what runs are doing is in their folders
+        print(f"python -m experiments: the queue has ended: {error}", file=sys.stderr)
+        return 1
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -22,6 +22,7 @@ from experiments.curve_file import export_curve
 from experiments.plan import PlannedRun, load_queue, planned_runs
 from experiments.store import OUTPUT_FILE, RunState, Store
 from experiments.trainer_process import GRACE_S, MAIN_PROGRAM, Ending, run_trainer
+from experiments.watch import SILENCE_S, Watch
 from sequences.curves import RETURN, last_record
 
 log = logging.getLogger(__name__)
@@ -112,18 +113,22 @@ class QueueLoop:
         steps_before = _steps_saved(run, store)
         log.info("%s: from %s to %s agent steps", run.name, f"{steps_before:,}", f"{run.steps:,}")
         assert store.trainer_lock is not None
+        watch = Watch(run, store)
         next_line_s = time.monotonic() + LINE_INTERVAL_S
-        is_booked = False
+        is_booked = hangs = False
 
         def wants_stop() -> bool:
-            nonlocal next_line_s, is_booked
+            nonlocal next_line_s, is_booked, hangs
             if not is_booked and store.run_folders(run):
                 is_booked = True  # a killed queue leaves the row of a new run behind as well
                 self._book(run.name)
             if time.monotonic() >= next_line_s:
                 next_line_s = time.monotonic() + LINE_INTERVAL_S
                 log.info("%s: %s", run.name, _where(run, store))
-            return self._is_over(requests)
+            if not hangs and watch.silence_s() >= SILENCE_S:
+                hangs = True
+                log.warning("%s: no record for %.0f s: it is stopped", run.name, SILENCE_S)
+            return hangs or self._is_over(requests)
 
         ending = run_trainer(
             arguments,
@@ -136,16 +141,21 @@ class QueueLoop:
             grace_s=GRACE_S,
         )
         store.book_trainer(None)
+        if hangs:  # as if somebody else had killed it
+            ending = Ending(-signal.SIGKILL, False, f"no record for {SILENCE_S:.0f} s")
         progressed = _steps_saved(run, store) > steps_before
         if failed(ending, is_done=store.is_done(run), progressed=progressed):
-            self.failed += 1
-            message = ending.message or f"ended with status {ending.status} and no message"
-            state = replace(before, failures=before.failures + 1, message=message)
-            store.write_state(run, state)
-            last = ": it is passed over from now on" if state.has_failed else ""
-            log.warning("%s failed (%s)%s", run.name, message, last)
+            self._note_failure(run, before, ending)
         log.info("%s: %s", run.name, _where(run, store))
         self._export(run)
+
+    def _note_failure(self, run: PlannedRun, before: RunState, ending: Ending) -> None:
+        self.failed += 1
+        message = ending.message or f"ended with status {ending.status} and no message"
+        state = replace(before, failures=before.failures + 1, message=message)
+        self._store.write_state(run, state)
+        last = ": it is passed over from now on" if state.has_failed else ""
+        log.warning("%s failed (%s)%s", run.name, message, last)
 
     def _export(self, run: PlannedRun) -> None:
         try:

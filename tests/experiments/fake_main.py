@@ -1,8 +1,8 @@
 """Stands in for main.py: "trains" 100 steps per hundredth of a second.
 
-What it does is told by the discount, a flag like another: 0.5 fails, 0.6 waits for a signal at
-half-time, 0.7 is killed at half-time, 0.8 fails only in its first session, 0.9 ignores SIGTERM and
-SIGINT.
+What it does is told by the discount, a flag like another: 0.4 hangs, 0.5 fails, 0.6 waits for a
+signal at half-time, 0.7 is killed at half-time, 0.8 fails only in its first session, 0.9 ignores
+SIGTERM and SIGINT.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ def say(*parts: str) -> None:
 
 def main() -> int:
     say("flags", json.dumps(FLAGS))
+    if GAMMA == 0.4:
+        time.sleep(1000)
     if GAMMA == 0.5:
         say("the environment cannot be made")
         return 1

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -136,10 +137,13 @@ def test_a_killed_queue_takes_its_trainer_along_and_the_next_resumes(bench: Benc
     queue.kill()
     queue.communicate(timeout=DEADLINE_S)
     assert bench.statuses() == {bench.runs()[0].name: "running"}  # nobody was there to correct it
+    if sys.platform.startswith("linux"):
+        wait_for(lambda: not lives(trainer), "the end of the trainer")
     second = bench.queue_process()
     output, _ = second.communicate(timeout=DEADLINE_S)
     assert second.returncode == 0, output
     assert not lives(trainer)
+    assert "did not end in time" not in output
     (row,) = bench.rows()
     assert (row.status, row.steps_done, row.sessions) == ("done", "1000", "2")
 
@@ -158,6 +162,42 @@ def test_a_trainer_that_does_not_end_with_its_queue_is_killed_by_the_next(bench:
     assert second.returncode == 0, output
     assert f"process {trainer} did not end in time" in output
     assert bench.rows()[0].status == "done"
+
+
+def test_a_run_that_hangs_is_killed_and_goes_on_from_its_checkpoint(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.write(entry(flags={"gamma": 0.9}))
+    monkeypatch.setattr(queue_loop, "SILENCE_S", 10.0)
+    monkeypatch.setattr(queue_loop, "GRACE_S", 0.5)
+    assert bench.work().failed == 0
+    assert "no record for 10 s: it is stopped" in caplog.text
+    (row,) = bench.rows()
+    assert (row.status, row.steps_done, row.sessions) == ("done", "1000", "2")
+
+
+def test_a_run_that_always_hangs_before_its_first_checkpoint_fails(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.write(entry(flags={"gamma": 0.4}))
+    monkeypatch.setattr(queue_loop, "SILENCE_S", 0.5)
+    assert bench.work().failed == 2
+    state = bench.store.state(bench.runs()[0])
+    assert state is not None
+    assert state.message == "no record for 0 s"
+
+
+def test_a_full_disk_is_one_message(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Store, "write_state", full)
+    places = bench.places
+    options = [f"--queue={places.queue_file}", f"--store={places.store}"]
+    assert program.main(["run", *options, f"--results_dir={places.results}"]) == 1
+    assert "the queue has ended: [Errno 28] No space left" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
