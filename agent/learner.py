@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import torch
@@ -17,12 +17,15 @@ from torch import Tensor
 from agent.algorithms.impala import Loss
 from agent.batch import Batch
 from agent.models.base import ActorCritic
+from agent.non_finite import (
+    Culprit,
+    NonFiniteUpdate,
+    Stage,
+    blame_gradient,
+    blame_loss,
+    find_culprit,
+)
 from core import faults
-from core.errors import PlatformError
-
-
-class NonFiniteUpdate(PlatformError):
-    """A loss or a gradient is NaN or infinite: the update was not made, and nothing has moved."""
 
 
 def every(seconds: float, clock: Callable[[], float] = time.monotonic) -> Callable[[], bool]:
@@ -110,6 +113,9 @@ class Algorithm(Protocol):
         It may move PopArt's statistics and what hangs on them (`PopArt.keep`), and nothing else.
         """
 
+    def stages(self, model: ActorCritic, batch: Batch) -> Iterator[Stage]:
+        """Yield what the loss is made of, in the order of the flow; asked if it is not finite."""
+
 
 class Learner:
     """Owns model and optimiser, and takes one optimiser step per batch.
@@ -178,15 +184,15 @@ class Learner:
           Metrics: name -> 0-d tensor, detached, on the model's device (reading one waits for it).
 
         Raises:
-          NonFiniteUpdate: if the loss or a gradient is not finite.
+          NonFiniteUpdate: if the loss or a gradient is not finite; it names what was bad first.
         """
-        put_back = [self.model.value_head.keep(self.optimiser)]
-        if self._observes:
-            unsettled = self.model.unsettled_pixels()
-            put_back += [statistics.keep() for statistics in unsettled.values()]
-            self._observes = bool(unsettled)
+        put_back = self._keep()
         try:
             loss, norm = self._differentiate(batch, progress)
+            # The only wait for the device in a step: a bad gradient must not reach the weights.
+            if not torch.isfinite(norm + loss.total.detach()):
+                put_back()  # what was bad first is sought where the update began
+                raise NonFiniteUpdate(self.version, self._blame(batch, loss))
             due = self._gradients_due is not None and self._gradients_due()
             layers = LayerGradients(self.model) if due else None
             faults.at("learner.step")
@@ -194,8 +200,7 @@ class Learner:
                 self._parameters, self._max_grad_norm, norm, foreach=True
             )
         except BaseException:
-            for undo in put_back:
-                undo()
+            put_back()
             self.optimiser.zero_grad(set_to_none=True)
             raise
         lr = self._schedule(progress)
@@ -214,19 +219,29 @@ class Learner:
         }
         return metrics if layers is None else metrics | layers.metrics()
 
+    def _keep(self) -> Callable[[], None]:
+        """Remember what moves before the gradient is known; return what puts it back."""
+        parts = [self.model.value_head.keep(self.optimiser)]
+        if self._observes:
+            unsettled = self.model.unsettled_pixels()
+            parts += [statistics.keep() for statistics in unsettled.values()]
+            self._observes = bool(unsettled)
+
+        def put_back() -> None:
+            for part in parts:
+                part()
+
+        return put_back
+
     def _differentiate(self, batch: Batch, progress: float) -> tuple[Loss, Tensor]:
-        """Leave a gradient in the parameters; return the loss and the gradient's norm, finite."""
+        """Leave a gradient in the parameters; return the loss and the norm of the gradient."""
         if self._observes:
             self.model.observe(batch.obs, batch.task_id)
         self.optimiser.zero_grad(set_to_none=True)
         loss = self.algorithm.loss(self.model, batch, self.optimiser, progress)
         loss.total.backward()
         gradients = [p.grad for p in self._parameters if p.grad is not None]
-        norm = torch.nn.utils.get_total_norm(gradients, foreach=True)
-        # The only wait for the device in a step: a bad gradient must not reach the weights.
-        if not torch.isfinite(norm + loss.total.detach()):
-            raise NonFiniteUpdate(self._blame(loss))
-        return loss, norm
+        return loss, torch.nn.utils.get_total_norm(gradients, foreach=True)
 
     def state_dict(self) -> dict[str, Any]:
         """Return model, optimiser and version: a copy, of tensors and plain types only."""
@@ -245,19 +260,8 @@ class Learner:
         self.version = state["version"]
         self._observes = True
 
-    def _blame(self, loss: Loss) -> str:
-        """Say which terms of the loss, or failing that which gradients, are not finite."""
-        culprits = [
-            f"{name} is {float(value)}"
-            for name, value in loss.metrics.items()
-            if name.startswith("loss/") and name != "loss/total" and not value.isfinite()
-        ] or [
-            f"the gradient of {name} is not finite"
-            for name, parameter in self.model.named_parameters()
-            if parameter.grad is not None and not parameter.grad.isfinite().all()
-        ]
-        reason = "; ".join(culprits) or "the norm of the gradient overflowed"
-        return (
-            f"update {self.version} cannot be made: {reason}; expected finite numbers. Resume from "
-            "the last checkpoint with a lower --lr, or check the rewards and their transform."
-        )
+    def _blame(self, batch: Batch, loss: Loss) -> Culprit:
+        """Return what was bad first. Takes a pass of the model, so it is for failures only."""
+        with torch.no_grad():
+            culprit = find_culprit(self.algorithm.stages(self.model, batch), batch)
+        return culprit or blame_loss(loss.metrics) or blame_gradient(self.model)

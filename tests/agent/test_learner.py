@@ -4,42 +4,22 @@ from dataclasses import replace
 import pytest
 import torch
 
-from agent.algorithms.impala import Impala, ImpalaConfig
-from agent.learner import LayerGradients, Learner, NonFiniteUpdate, every
+from agent.algorithms.impala import Impala
+from agent.learner import LayerGradients, every
 from agent.models.base import ActorCritic
-from agent.optim import OptimiserConfig, learning_rate, make_optimiser
 from core.errors import ConfigError
 from metrics.record import check_declared
 from tests.agent.builders import make_batch, make_small_model, make_spec
-
-CONFIG = ImpalaConfig(reward_transform="none")
-
-
-def make_learner(model=None, *, config=CONFIG, optimiser=None, **options):
-    model = model or make_small_model()
-    optimiser_config = OptimiserConfig(lr=1e-3)
-    return Learner(
-        model,
-        Impala(config),
-        optimiser or make_optimiser(optimiser_config, model),
-        lambda progress: learning_rate(optimiser_config, progress),
-        **options,
-    )
-
-
-def snapshot(model):
-    return {name: tensor.clone() for name, tensor in model.state_dict().items()}
-
-
-def same(one, two):
-    """Whether two nested state dicts are equal, tensors by value."""
-    if isinstance(one, torch.Tensor):
-        return torch.equal(one, two)
-    if isinstance(one, dict):
-        return one.keys() == two.keys() and all(same(one[k], two[k]) for k in one)
-    if isinstance(one, list):
-        return len(one) == len(two) and all(map(same, one, two))
-    return one == two
+from tests.agent.learners import (
+    CONFIG,
+    WITH_EVERYTHING,
+    fail_to_step,
+    learner_and_batch,
+    make_learner,
+    same,
+    snapshot,
+    with_bad_reward,
+)
 
 
 def test_one_step_of_plain_sgd_subtracts_the_rate_times_the_gradient():
@@ -212,51 +192,6 @@ def test_a_state_dict_loads_as_weights_only(tmp_path):
     assert same(loaded, learner.state_dict())
 
 
-# What else moves in an update: PopArt, mean images, a memory, several games, moments of a gradient.
-WITH_EVERYTHING = [
-    pytest.param({}, {}, id="plain"),
-    pytest.param({"popart": True}, {}, id="popart"),
-    pytest.param({"name": "impala_shallow"}, {}, id="pixels"),
-    pytest.param({"use_lstm": True, "lstm_size": 8, "use_last_reward": True}, {}, id="lstm"),
-    pytest.param({"popart": True}, {"tasks": 2}, id="games"),
-    pytest.param(
-        {"popart": True, "name": "impala_shallow", "use_lstm": True, "lstm_size": 8},
-        {"tasks": 2},
-        id="all",
-    ),
-]
-
-
-def learner_and_batch(model, batch, optimiser="adam"):
-    """A learner that has made two updates, and its next batch."""
-    spec = make_spec((2, 44, 40)) if "name" in model else make_spec()
-    model = make_small_model(spec, **model, **batch, popart_step_size=0.3)
-    config = OptimiserConfig(name=optimiser, lr=1e-3, momentum=0.0 if optimiser == "adam" else 0.9)
-    learner = make_learner(model, optimiser=make_optimiser(config, model))
-    batches = [
-        make_batch(spec, seed=seed, state_count=model.state_count, **batch) for seed in range(3)
-    ]
-    for first in batches[:2]:
-        learner.step(first, 0.1)
-    return learner, batches[2]
-
-
-def with_bad_reward(batch, value=float("nan")):
-    reward = batch.reward.clone()
-    reward[0, 3] = value
-    return replace(batch, reward=reward)
-
-
-def fail_to_step(learner, batch, progress=0.7, match=None):
-    """Give the learner a batch from which it cannot learn; nothing at all may have moved."""
-    before = learner.state_dict()
-    with pytest.raises(NonFiniteUpdate, match=match) as caught:
-        learner.step(batch, progress)
-    assert same(before, learner.state_dict())
-    assert all(parameter.grad is None for parameter in learner.model.parameters())
-    return caught.value
-
-
 @pytest.mark.parametrize("optimiser", ["adam", "rmsprop", "rmsprop_tf"])
 @pytest.mark.parametrize(("model", "batch"), WITH_EVERYTHING)
 def test_a_bad_reward_moves_nothing(model, batch, optimiser):
@@ -299,13 +234,6 @@ def test_an_update_that_fails_in_another_way_moves_nothing_either(model, batch):
     with pytest.raises(MemoryError):
         learner.step(batch, 0.7)
     assert same(before, learner.state_dict())
-
-
-def test_a_bad_gradient_is_blamed_on_its_parameter():
-    learner = make_learner()
-    learner.model.policy_head.weight.register_hook(lambda g: g * float("inf"))
-    with pytest.raises(NonFiniteUpdate, match=r"gradient of policy_head\.weight"):
-        learner.step(make_batch(), 0.0)
 
 
 def test_a_contradicting_config_is_refused_at_construction():
