@@ -28,6 +28,7 @@ from sequences.curves import RETURN, last_record
 log = logging.getLogger(__name__)
 
 LINE_INTERVAL_S = 60.0  # between lines on where a run is
+BOOKING_INTERVAL_S = 600.0  # between rows of the index on a run that is under way
 INTERRUPTED = 130  # exit status of main.py after a signal
 
 
@@ -115,13 +116,14 @@ class QueueLoop:
         assert store.trainer_lock is not None
         watch = Watch(run, store)
         next_line_s = time.monotonic() + LINE_INTERVAL_S
-        is_booked = hangs = False
+        next_booking_s = time.monotonic()
+        hangs = False
 
         def wants_stop() -> bool:
-            nonlocal next_line_s, is_booked, hangs
-            if not is_booked and store.run_folders(run):
-                is_booked = True  # a killed queue leaves the row of a new run behind as well
-                self._book(run.name)
+            nonlocal next_line_s, next_booking_s, hangs
+            if time.monotonic() >= next_booking_s and has_begun(run, store):
+                next_booking_s = time.monotonic() + BOOKING_INTERVAL_S
+                self._book(run.name)  # a killed queue leaves the row of a new run behind as well
             if time.monotonic() >= next_line_s:
                 next_line_s = time.monotonic() + LINE_INTERVAL_S
                 log.info("%s: %s", run.name, _where(run, store))
@@ -195,6 +197,11 @@ def next_run(
         if not store.is_done(run) and not index.is_done(rows, run):
             return run
     return None
+
+
+def has_begun(run: PlannedRun, store: Store) -> bool:
+    """Whether main.py has made the folder of a run and said in it which code and machine it has."""
+    return any(folder.run_file.exists() for folder in store.run_folders(run))
 
 
 def command(run: PlannedRun, store: Store) -> list[str]:
