@@ -29,7 +29,7 @@ from tests.chaos import kernel, report
 from tests.chaos.catalogue import Fault, all_faults
 from tests.chaos.machine import look_around
 from tests.chaos.runner import BAD, Crew, Lane, Outcome
-from tests.chaos.schedule import Scenario, scenario, schedule
+from tests.chaos.schedule import Scenario, is_wanted, scenario, schedule
 from tests.chaos.templates import Templates
 from tests.chaos.zygote import ROOT
 
@@ -75,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     console = Console()
     faults = all_faults()
-    if not any(arguments.only in name for name in faults):
+    if not any(is_wanted(name, arguments.only) for name in faults):
         names = ", ".join(sorted(faults))
         console.print(f"no fault is named like {arguments.only!r}; there are: {names}")
         return 2
@@ -172,7 +172,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--minutes", type=float, default=60.0, help="how long (default: 60)")
     parser.add_argument("--seed", type=int, default=1, help="of the whole schedule (default: 1)")
     parser.add_argument("--faults", type=int, help="number of scenarios, instead of --minutes")
-    parser.add_argument("--only", default="", help="part of the names of the faults to inject")
+    parser.add_argument(
+        "--only", default="", help="parts of the names of the faults to inject: worker,disk"
+    )
     parser.add_argument(
         "--replay", type=_numbers, default=[], help="numbers of the schedule: 17,23"
     )

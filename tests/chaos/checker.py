@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 
@@ -10,6 +11,7 @@ from tests.chaos.history import Session, Violation
 
 FAILED, REFUSED, INTERRUPTED = 1, 2, 130
 MAX_REFUSAL_LINES = 8
+MAX_JUMPS = 3  # that are told of one session
 _CAUSE = re.compile(r"^(error: |multi_train\.py: |.*\bthe run failed\b)")
 _TRACEBACKS = (
     "Traceback (most recent call last)",
@@ -159,7 +161,8 @@ def _continuous(session: Session) -> Iterator[Violation]:
     kept = session.kept_lines
     if session.before is not None and after.record_lines[: len(kept)] != kept:
         yield Violation("continuous", f"{where} does not keep the records up to its checkpoint")
-    yield from (Violation("continuous", f"{where}: {text}") for text in _jumps(after))
+    jumps = itertools.islice(_jumps(after), MAX_JUMPS)
+    yield from (Violation("continuous", f"{where}: {text}") for text in jumps)
     if session.reproducible:
         updates = [int(record["updates"]) for record in after.records]
         missing = sorted(set(range(1, after.newest + 1)) - set(updates))

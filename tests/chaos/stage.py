@@ -60,6 +60,7 @@ class Stage(Sessions):
         self.machine = machine
         self.injected: list[str] = []  # the faults that were really injected
         self.finale_expected = Expected()
+        self.finale_flags: tuple[str, ...] = ()
         self.had_finale = False
         self._template = template
         self._mounted: list[Path] = []
@@ -184,9 +185,10 @@ class Stage(Sessions):
             return
         before = take_snapshot(path)
         if not before.sound:
-            self.end(self.resume(), Expected(statuses=(2,), saved=False, journals=False))
+            refused = Expected(statuses=(2,), saved=False, journals=False)
+            self.end(self.resume(*self.finale_flags), refused)
             return
-        session = self.resume_for(self.finale_expected)
+        session = self.resume_for(self.finale_expected, *self.finale_flags)
         if session.status != 0:
             last = session.output.strip().splitlines()[-1:]
             self.break_promise("resumes", f"the last resume ended with {session.status}: {last}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -14,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.chaos.__main__ import main
 from tests.chaos.leftovers import MARK, end_processes, held_locks, processes_of, writers
 from tests.chaos.running import Running, Terminal
 from tests.chaos.spawner import Request, Spawner
@@ -153,15 +153,14 @@ def test_ctrl_c_is_typed_and_ctrl_s_freezes(start: Starter, tmp_path: Path) -> N
     sizes = [-1]
 
     def stands_still() -> bool:
-        sizes.append(progress.stat().st_size)
+        sizes.append(progress.stat().st_size if progress.exists() else -2)
         time.sleep(0.5)
-        return sizes[-1] == sizes[-2]
+        return sizes[-1] == sizes[-2] > 0
 
     wait(stands_still)
     running.terminal.type(b"\x03")
     wait(lambda: running.is_over)
     assert running.status == -signal.SIGINT
-    assert "KeyboardInterrupt" in running.terminal.text() or running.status < 0
 
 
 ORPHANS = """
@@ -259,15 +258,11 @@ def _is_zygote(pid: int) -> bool:
         return False
 
 
-def test_the_schedule_can_be_listed_and_wrong_arguments_are_refused() -> None:
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "tests.chaos", *arguments]
-        return subprocess.run(
-            command, cwd=ROOT, capture_output=True, text=True, timeout=55, check=False
-        )
-
-    done = run("--list", "--seed=3", "--faults=5", "--only=kill-worker")
-    assert (done.returncode, len(done.stdout.splitlines())) == (0, 5)
-    assert run("--only=no-such-fault").returncode == 2
-    assert run("--seed=many").returncode == 2
-    json.dumps(done.stdout)
+def test_the_schedule_can_be_listed_and_wrong_arguments_are_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["--list", "--seed=3", "--faults=5", "--only=kill-worker"]) == 0
+    assert capsys.readouterr().out.count("kill-worker") == 5
+    assert main(["--only=no-such-fault"]) == 2
+    with pytest.raises(SystemExit, match="2"):
+        main(["--seed=many"])

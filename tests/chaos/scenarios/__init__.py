@@ -6,7 +6,7 @@ import importlib
 
 MODULES = (
     "signals", "deaths", "sequences", "terminals", "resources", "damage", "hostile",
-    "environments", "together",
+    "environments", "together", "points",
 )  # fmt: skip
 
 
