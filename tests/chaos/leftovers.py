@@ -48,6 +48,18 @@ def describe(processes: list[psutil.Process]) -> list[str]:
     return lines
 
 
+def stack_text(processes: list[psutil.Process]) -> str:
+    """Return where the threads of processes wait in the kernel, as far as we may know."""
+    parts = []
+    for process in processes:
+        parts += describe([process])
+        for task in sorted(Path(f"/proc/{process.pid}/task").glob("*")):
+            for name in ("comm", "wchan", "syscall", "stack"):
+                with contextlib.suppress(OSError):
+                    parts.append(f"  {task.name} {name}: {(task / name).read_text().strip()}")
+    return "\n".join(parts) + "\n"
+
+
 def writers(processes: list[psutil.Process], name: str = "metrics.jsonl") -> dict[str, set[int]]:
     """Return which processes have files of this name open for writing, by path."""
     found: dict[str, set[int]] = {}

@@ -77,6 +77,7 @@ class Lane:
             stage = self.make_stage(path, from_plan(scenario.plan["configuration"]))
             _play(stage, fault, scenario.plan)
         except Cancelled:
+            shutil.rmtree(path, ignore_errors=True)  # half a scenario says nothing
             raise
         except Exception as error:
             note = f"{type(error).__name__}: {error}"

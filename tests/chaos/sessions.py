@@ -16,7 +16,14 @@ from tests.chaos.checker import check_session
 from tests.chaos.configurations import Configuration
 from tests.chaos.folder import Snapshot, take_snapshot
 from tests.chaos.history import Expected, Session, Violation
-from tests.chaos.leftovers import describe, end_processes, held_locks, processes_of, writers
+from tests.chaos.leftovers import (
+    describe,
+    end_processes,
+    held_locks,
+    processes_of,
+    stack_text,
+    writers,
+)
 from tests.chaos.running import Running, Terminal
 from tests.chaos.spawner import Request, Spawner
 
@@ -185,6 +192,8 @@ class Sessions:
         with contextlib.suppress(Stuck):
             self.wait("the end", lambda: running.is_over, limit_s)
         status = running.status
+        if status is None:
+            self._keep_stacks(running)
         left = [] if gone_limit_s is None else self._wait_gone(running, gone_limit_s)
         running.terminal.leave()
         after = None
@@ -237,6 +246,7 @@ class Sessions:
     def give_up(self) -> None:
         """Kill and judge the sessions that a scenario left running because something was stuck."""
         for begun in list(self._begun):
+            self._keep_stacks(begun.running)
             end_processes(begun.running.processes())
             killed = Expected(statuses=(-9,), saved=False, leaves_temporaries=True, quiet=True)
             self.end(begun, replace(killed, journals=False))
@@ -250,6 +260,11 @@ class Sessions:
 
     def _all_processes(self) -> list[psutil.Process]:
         return processes_of(self._started.keys(), self._started.values())
+
+    def _keep_stacks(self, running: Running) -> None:
+        """Keep where a session hangs: evidence for whoever looks into it."""
+        text = stack_text(running.processes())
+        (self.folder / f"hangs_{len(self.sessions) + 1}.txt").write_text(text)
 
     def _wait_gone(self, running: Running, limit_s: float) -> list[str]:
         """Return the processes that outlive the program for too long, and end them."""

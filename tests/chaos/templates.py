@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -38,6 +39,7 @@ class Templates:
         with self._lock:
             if wanted not in self._made:
                 name = f"{wanted.kind}{'-ours' if wanted.our_environment else ''}"
+                shutil.rmtree(self._folder / name, ignore_errors=True)  # of a lane that gave up
                 stage = make_stage(self._folder / name, wanted)
                 assert isinstance(stage, Stage)
                 begun = stage.train(f"--environment_max_steps={STEPS}")

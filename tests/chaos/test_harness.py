@@ -26,8 +26,8 @@ pytestmark = [
 LIMIT_S = 40.0
 
 
-def wait(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + LIMIT_S
+def wait(condition: Callable[[], object], limit_s: float = LIMIT_S) -> None:
+    deadline = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.02)
@@ -256,6 +256,23 @@ def _is_zygote(pid: int) -> bool:
         return "tests.chaos.zygote" in " ".join(psutil.Process(pid).cmdline())
     except psutil.Error:
         return False
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_ctrl_c_ends_everything_and_prints_the_table_so_far(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.chaos", "--only=damaged", f"--results_dir={tmp_path}"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as harness:
+        assert harness.stdout is not None
+        wait(lambda: list(tmp_path.glob("chaos_*/templates/*/results/*/metrics.jsonl")), 120.0)
+        before = psutil.Process(harness.pid).children(recursive=True)
+        harness.send_signal(signal.SIGINT)
+        output, _ = harness.communicate(timeout=60)
+        assert harness.returncode == 130
+    assert len(before) >= 3  # zygotes, and what trains
+    wait(lambda: not [each for each in before if each.is_running()])
+    assert "| fault | scenarios |" in output
+    assert {path.name for path in next(tmp_path.iterdir()).iterdir()} == {"report.md", "scenarios"}
 
 
 def test_the_schedule_can_be_listed_and_wrong_arguments_are_refused(

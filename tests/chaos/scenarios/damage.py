@@ -111,11 +111,11 @@ def damaged_checkpoint(stage: Stage, plan: Plan) -> None:
     stage.inject(f"{plan['damage']} of {', '.join(path.name for path in chosen)}")
     is_refused = plan["which"] == "all" and not take_snapshot(run).sound
     if is_refused:
-        stage.resume_for(Expected(statuses=(2,), saved=False))
+        stage.resume_for(Expected(statuses=(2,), saved=False, keeps_period=False))
         return  # nothing is left that could be resumed
     is_noticed = plan["which"] != "best" and not _is_sound(run, files[0].name)
     says = files[0].name if is_noticed else ""
-    stage.resume_for(Expected(says=says))
+    stage.resume_for(Expected(says=says, keeps_period=False))
     stage.finale()
 
 
@@ -193,7 +193,7 @@ def poisoned_checkpoint(stage: Stage, plan: Plan) -> None:
         tensor.reshape(-1)[rng.randrange(tensor.numel())] = float(plan["value"])
         torch.save(data, path)
     stage.inject(f"{plan['value']} in {plan['which']} checkpoints")
-    stage.resume_for(Expected(says=files[0].name))
+    stage.resume_for(Expected(says=files[0].name, keeps_period=False))
     stage.finale()
 
 

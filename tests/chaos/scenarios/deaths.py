@@ -17,7 +17,7 @@ from tests.chaos.stage import SLOW_POLL_S, Begun, Stage
 
 # SIGKILL is also what the system sends when memory is short.
 DEADLY = ("SIGKILL", "SIGKILL", "SIGSEGV", "SIGABRT", "SIGBUS")
-TIMEOUT_S = 6  # --worker_timeout of these runs
+TIMEOUT_S = 15  # --worker_timeout of these runs
 NOTICE_LIMIT_S = 60.0  # until a message about a process that stands still
 ENDINGS = ("SIGINT", "SIGTERM")
 
