@@ -25,8 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from core.atomic_file import write_text
 from agent.run_folder import RunFolder, safe_name
+from core.atomic_file import write_text
 from core.errors import ConfigError
 from sequences.curves import Curve, read_curve
 from sequences.runner import STATE_FILE, RunState, SequenceFolder

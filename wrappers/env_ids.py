@@ -12,6 +12,7 @@ from gymnasium.envs.registration import EnvSpec as GymSpec
 
 from core.errors import ConfigError
 from wrappers.config import EnvConfig
+from wrappers.trusted_modules import check_trusted
 
 ATARI_ENTRY_POINT = "ale_py.env:AtariEnv"
 
@@ -20,8 +21,10 @@ def find_gym_spec(env_id: str) -> GymSpec:
     """Return Gymnasium's entry for `env_id`, which may be `module:id` (imports the module).
 
     Raises:
-      ConfigError: if there is none; the message names the nearest ids.
+      ConfigError: if there is none; the message names the nearest ids. Or if the module is not one
+        that the user named (wrappers/trusted_modules.py): then nothing has been imported.
     """
+    check_trusted(env_id)
     module_name, colon, name = env_id.rpartition(":")
     if colon:
         try:
