@@ -196,6 +196,12 @@ class Flags(BaseSettings):
         "for tests of the platform itself, with --debug=True: a plan of what is to go wrong where in this run, as JSON or as the name of a file of it (core/faults.py)",
     )
 
+    trust_env_module: bool = _flag(
+        "run",
+        False,
+        "also import the module of an environment named module:Id whose name comes from a file (checkpoint, flags.json, model.json, sequence) and was not typed as --env: that runs any code in it, so give this only for files of your own; never taken from a file itself",
+    )
+
     # --- environment -----------------------------------------------------------------------------
     env: EnvIds = _flag(
         "environment",
