@@ -29,7 +29,7 @@ from agent.tally import Tally
 from agent.threaded import Threaded
 from core.stop_signals import StopSignals
 from metrics.health import Diagnosis, Finding
-from metrics.machine_share import MachineShare
+from metrics.machine_share import MachineShare, load
 from metrics.run_files import read_records
 from metrics.sinks import Sink
 from transport.weights import WeightBoard
@@ -148,7 +148,8 @@ class Trainer:
             if batch is not None:
                 silent_since = now
             elif now - silent_since >= SILENCE_S:
-                log.warning("no batch for %.0f s: %s", SILENCE_S, self._experience.missing() or "?")
+                reasons = (self._experience.missing(), load())
+                log.warning("no batch for %.0f s: %s", SILENCE_S, "; ".join(filter(None, reasons)))
                 silent_since = now
             # Wall-clock must not decide anything in a reproducible run.
             if batch is not None if flags.reproducible else now >= next_record:
