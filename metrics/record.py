@@ -183,6 +183,10 @@ METRICS: dict[str, MetricInfo] = {
         "near system/cpu_percent / 100: otherwise something else uses the machine",
     ),
     "system/cpu_percent": _info("%", "Use of these cores by all processes; 100 = all busy."),
+    "learner/bad_updates": _info(
+        "updates", "Updates skipped because loss or gradient was not finite, since the start.", "0"
+    ),
+    "learner/step_s": _info("s", "Mean duration of one update."),
     "system/memory_mb": _info("MB", "Memory of the learner's process and its workers."),
     "system/gpu_memory_mb": _info(
         "MB", "Memory that the learner holds on the GPU, where there is one."
