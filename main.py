@@ -15,11 +15,17 @@ while the interpreter starts itself anew.
 
 from __future__ import annotations
 
+import signal
+
+if __name__ == "__main__" and hasattr(signal, "pthread_sigmask"):
+    # The first thing of all: until there is a handler, signals wait. They are let through below.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+
 import os
 import sys
 import threading
 
-from core.stop_signals import StopSignals, held_back
+from core.stop_signals import StopSignals, let_through
 
 
 def main(argv: list[str], stop: StopSignals | None = None) -> int:
@@ -93,8 +99,8 @@ def leave(status: int) -> None:
 
 
 if __name__ == "__main__":
-    with held_back():
-        restart_with_settings()
-        stop_signals = StopSignals()
-        stop_signals.install()
+    restart_with_settings()
+    stop_signals = StopSignals()
+    stop_signals.install()
+    let_through()
     leave(main(sys.argv[1:], stop_signals))

@@ -28,7 +28,7 @@ from typing import Any
 
 import psutil
 
-from agent.atomic_file import write_json
+from core.atomic_file import write_json
 from core.errors import ConfigError
 from core.files import disk
 from core.spec import game_name

@@ -74,6 +74,7 @@ class Saving:
             keep_last=flags.keep_checkpoints,
             milestone_steps=flags.save_model_every_nsteps,
             start_steps=tally.agent_steps,
+            resumed_from=checkpoint,
         )
         self._restored_updates = tally.updates
         self._refused = False  # whether the last save failed, so that it is said once

@@ -7,6 +7,7 @@ process and makes no folder. `Session.run` then trains or tests, and returns the
 from __future__ import annotations
 
 import secrets
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,13 +17,14 @@ import psutil
 
 from agent.assembly import Blueprint, build_model, env_config, fault_plan, replay_configs
 from agent.checkpoint import Checkpoint, load
-from agent.evaluator import evaluate, evaluate_all
+from agent.evaluator import check_can_be_shown, evaluate, evaluate_all
 from agent.model_file import ShippedModel, check_weights, find_model_folder, load_model
 from agent.run_folder import RunFolder
+from agent.torchbeast import is_saved_by_torchbeast
 from agent.training import train
 from agent.warm_start import WarmStart, keep_actions, warm_start
 from core import faults
-from core.errors import CheckpointError, ConfigError
+from core.errors import CheckpointError, ConfigError, EnvironmentFault
 from core.spec import EnvSpec
 from core.stop_signals import INTERRUPTED, Answer, StopSignals
 from flag_parsing import parse
@@ -46,8 +48,7 @@ def prepare(argv: Sequence[str]) -> Session:
     loaded: dict[str, Checkpoint] = {}
 
     def stored_flags(url: str) -> Mapping[str, Any]:
-        folder = find_model_folder(url)
-        loaded[url] = load(url) if folder is None else load_model(folder)
+        loaded[url] = _load(url)
         flags: dict[str, Any] = loaded[url].state["flags"]
         return flags
 
@@ -81,11 +82,27 @@ def prepare(argv: Sequence[str]) -> Session:
     elif checkpoint is not None:
         checkpoint.check_spec(blueprint.env_spec)
         check_weights(checkpoint, build_model(flags, blueprint.env_spec))
+    if flags.op_mode == "test" and flags.render:
+        check_can_be_shown(blueprint, envs[0])
     if flags.op_mode != "test":
         _check_memory(blueprint)
         _check_limits(flags, None if begins else checkpoint)
         blueprint.workers()  # whether there are environments for all games
     return Session(blueprint, checkpoint, list(argv), start, envs)
+
+
+def _load(url: str) -> Checkpoint:
+    """Load what `--load_model_url` names: a run, a checkpoint or a model folder."""
+    folder = find_model_folder(url)
+    try:
+        return load(url) if folder is None else load_model(folder)
+    except CheckpointError as error:
+        if is_saved_by_torchbeast(Path(url)):
+            raise CheckpointError(
+                f"{url} is a checkpoint of TorchBeast. Make it a model folder first: "
+                f"python -m agent.torchbeast {url} models/<name> --env=<game>"
+            ) from error
+        raise
 
 
 def family_of(env: str) -> str:
@@ -186,4 +203,7 @@ class Session:
             play(self.blueprint, self.checkpoint, output, envs=self.envs)
         except KeyboardInterrupt:
             return INTERRUPTED
+        except EnvironmentFault as fault:
+            sys.stderr.write(f"error: {fault}\n")
+            return 1
         return 0

@@ -16,8 +16,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import psutil
-
 from agent.assembly import Blueprint
 from agent.batch import Batch
 from agent.checkpoint import Checkpoint
@@ -31,6 +29,7 @@ from agent.tally import Tally
 from agent.threaded import Threaded
 from core.stop_signals import StopSignals
 from metrics.health import Diagnosis, Finding
+from metrics.machine_share import MachineShare
 from metrics.run_files import read_records
 from metrics.sinks import Sink
 from transport.weights import WeightBoard
@@ -104,7 +103,7 @@ class Trainer:
         self._diagnosis = Diagnosis()
         # What a resumed run was told before is known, and not said again.
         self._findings = [f for r in read_records(folder.path) for f in self._diagnosis.add(r)]
-        self._process = psutil.Process()
+        self._machine_share = MachineShare()
         self._session_start_steps = self._tally.agent_steps
 
     def run(self) -> Summary:
@@ -202,23 +201,13 @@ class Trainer:
 
     def _write_record(self) -> None:
         more = self._experience.stats()
-        more["system/memory_mb"] = self._memory_mb()
+        more.update(self._machine_share.read())
         record = self._tally.record(more)
         self._experience.adapt(record.values)
         self._sink.write(record)
         for finding in self._diagnosis.add(record):
             log.warning("health: %s", finding)
             self._findings.append(finding)
-
-    def _memory_mb(self) -> float:
-        """Return the resident memory of this process and its workers, megabytes."""
-        total = self._process.memory_info().rss
-        for child in self._process.children(recursive=True):
-            try:
-                total += child.memory_info().rss
-            except psutil.Error:
-                continue  # it has just ended
-        return total / 1e6
 
     # --- the end ---------------------------------------------------------------------------------
 

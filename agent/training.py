@@ -17,6 +17,7 @@ import torch
 
 from agent.assembly import Blueprint, env_config, replay_configs
 from agent.checkpoint import Checkpoint
+from agent.machine import go_to_background
 from agent.reporting import Reporting
 from agent.run_folder import RunFolder
 from agent.trainer import Summary, Trainer
@@ -54,6 +55,8 @@ def train(
       ConfigError: if there can be no run folder; nothing was started then.
     """
     flags = blueprint.flags
+    if flags.background:
+        go_to_background()
     folder = None if flags.new_run_folder or checkpoint is None else own_folder
     if folder is None or checkpoint is None:
         folder = RunFolder.create(flags.results_dir, flags.env)

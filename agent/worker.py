@@ -33,6 +33,7 @@ from transport.mailbox import Mailbox
 from transport.weights import WeightBoard
 from wrappers.config import EnvConfig
 from wrappers.registry import make_env_vector
+from wrappers.trusted_modules import trust_modules_of
 
 SLOT_WAIT_S = 1.0  # how often a waiting worker looks up; it wakes at once when a slot comes free
 
@@ -162,6 +163,7 @@ def worker_main(
     # The terminal sends Ctrl-C to every process; the parent alone decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     faults.load_for(f"worker {config.worker_id}", config.fault_plan)
+    trust_modules_of(config.env_config.env_id)  # the learner's process has checked it
     give_way()
     if config.core is not None:
         stay_on_core(config.core)

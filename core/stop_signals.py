@@ -106,14 +106,7 @@ def leave_at_once() -> None:
         os._exit(INTERRUPTED)
 
 
-@contextlib.contextmanager
-def held_back() -> Iterator[None]:
-    """Let signals wait for the time of a `with` block, rather than be answered or be lost."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    try:
-        yield
-    finally:
+def let_through() -> None:
+    """Let the signals come that the program's first lines hold back."""
+    if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)

@@ -176,10 +176,17 @@ METRICS: dict[str, MetricInfo] = {
     ),
     "workers/env_fraction": _info("fraction", "Share of the workers' time in environments."),
     "workers/act_fraction": _info("fraction", "Share of the workers' time choosing actions."),
-    "learner/step_s": _info("s", "Mean duration of one update."),
+    "system/own_cpu_share": _info(
+        "fraction",
+        "Processor time of the learner's process and its workers, as a share of all time of the "
+        "cores that they may use.",
+        "near system/cpu_percent / 100: otherwise something else uses the machine",
+    ),
+    "system/cpu_percent": _info("%", "Use of these cores by all processes; 100 = all busy."),
     "system/memory_mb": _info("MB", "Memory of the learner's process and its workers."),
-    "system/cpu_percent": _info("%", "Use of all processors; 100 = every one busy."),
-    "system/gpu_memory_mb": _info("MB", "Memory of the accelerator in use by the learner."),
+    "system/gpu_memory_mb": _info(
+        "MB", "Memory that the learner holds on the GPU, where there is one."
+    ),
 }
 
 

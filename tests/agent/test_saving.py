@@ -158,9 +158,9 @@ def test_best_holds_the_weights_of_the_moment_that_earned_its_score(folder, monk
     scored = Scored(monkeypatch, lambda updates: means.get(updates, 5.0))
     trainer_of(folder).run()
     assert scored.saved == [(8, 10.0), (12, 30.0)]
-    best = load(folder.checkpoints / "best.pt").state
-    assert best["tally"]["updates"] == 12
-    assert best["best_score"] == 30.0
+    best = load(folder.checkpoints / "best.pt")
+    assert best.state["tally"]["updates"] == 12
+    assert best.score == 30.0
 
 
 def test_the_end_of_a_session_may_be_its_best_and_a_resume_has_that_to_beat(folder, monkeypatch):

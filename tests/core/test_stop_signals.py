@@ -56,12 +56,13 @@ def test_a_hangup_that_is_ignored_stays_ignored():
 
 LEAVES = """
 import os, sys, signal
-from core.stop_signals import StopSignals, held_back
-with held_back():
-    os.kill(os.getpid(), {number})
-    print("still here", flush=True)
-    stop = StopSignals()
-    stop.install()
+signal.pthread_sigmask(signal.SIG_BLOCK, [{number}])
+from core.stop_signals import StopSignals, let_through
+os.kill(os.getpid(), {number})
+print("still here", flush=True)
+stop = StopSignals()
+stop.install()
+let_through()
 print("not reached", flush=True)
 """
 
