@@ -22,7 +22,6 @@ from tests.exact.runs import (
     MORE_STEPS,
     PERIOD,
     STEPS,
-    TEXT_FILES,
     difference,
     newest_checkpoint,
     one_process,
@@ -41,7 +40,6 @@ __all__ = ["one_process"]
 
 FILE = ("file.*",)
 SPACE = ("file.open", "file.write", "file.sync", "file.replace", "file.link")  # what takes room
-JOURNALS = ("metrics.jsonl", *TEXT_FILES)
 
 
 @dataclass(frozen=True)
@@ -156,33 +154,12 @@ def judge(results, outcome, trouble, expected):
         return f"cannot be resumed: {again.escaped!r:.200}"
     if again.status != 0:
         return f"resuming it ends with status {again.status}"
-    return compare(only_run(results), trouble, expected)
+    return compare(only_run(results), expected)
 
 
-def compare(run, trouble, expected):
+def compare(run, expected):
     """Return how a finished run differs from the reference, or nothing."""
     left_over = [path.name for path in run.rglob("*.tmp")]
     if left_over:
         return f"left behind: {left_over}"
-    got = product(run)
-    if not trouble.powers_off:
-        return difference(expected, got)
-    # Lines of journals are handed to the system, and no more is promised of them.
-    return strange_lines(expected, got) or difference(
-        without_journals(expected), without_journals(got)
-    )
-
-
-def without_journals(produced):
-    return {name: content for name, content in produced.items() if name not in JOURNALS}
-
-
-def strange_lines(expected, got):
-    """Return the first line of a journal that is not of the reference, or is there twice."""
-    for name in JOURNALS:
-        ours = [json.dumps(line) for line in got[name]]
-        theirs = iter(json.dumps(line) for line in expected[name])
-        for line in ours:
-            if line not in theirs:  # searches on from the one before: order counts, gaps do not
-                return f"{name} holds {line:.100}"
-    return ""
+    return difference(expected, product(run))
