@@ -22,6 +22,7 @@ from agent.reporting import Reporting
 from agent.run_folder import RunFolder
 from agent.trainer import Summary, Trainer
 from agent.warm_start import WarmStart
+from core.atomic_file import remove_temporaries
 from core.errors import PlatformError
 from core.spec import game_name
 from core.stop_signals import INTERRUPTED, Answer, StopSignals
@@ -61,6 +62,7 @@ def train(
     if folder is None or checkpoint is None:
         folder = RunFolder.create(flags.results_dir, flags.env)
     else:
+        remove_temporaries(folder.path)  # of a session that was killed
         tally, then = checkpoint.state["tally"], checkpoint.state["flags"]
         rewind(
             folder.path,

@@ -6,10 +6,10 @@ will happen again, differently; left in place, curves would fold back on themsel
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
+from core.atomic_file import write_text
 from metrics.record import Record
 
 # The columns that say when, from the right (metrics/sinks.py): updates in one file, in the others
@@ -76,7 +76,5 @@ def _keep(path: Path, wanted: Callable[[str], bool]) -> int:
 
     kept = [line for line in lines if is_good(line)]
     if len(kept) < len(lines):
-        temporary = path.with_name(f".{path.name}.tmp")
-        temporary.write_text("".join(kept), encoding="utf-8")
-        os.replace(temporary, path)
+        write_text(path, "".join(kept))
     return len(lines) - len(kept)

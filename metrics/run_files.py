@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -50,6 +51,15 @@ def read_games(folder: Path) -> Games:
     return Games(table[:, 0], table[:, 1], table[:, 2])
 
 
+def games_counted(folder: Path) -> int:
+    """Return how many games the lines of Train_time.txt count."""
+    counted = 0
+    for line in _lines(folder / "Train_time.txt"):
+        with contextlib.suppress(ValueError):
+            counted += int(line.split(",")[0])
+    return counted
+
+
 def open_for_append(path: Path) -> TextIO:
     """Open a file of lines at its end; a line cut off by a crash is ended and harms no other."""
     file = disk().open(path, append=True)
@@ -57,6 +67,16 @@ def open_for_append(path: Path) -> TextIO:
         file.write(b"\n")
         file.flush()
     return io.TextIOWrapper(file, encoding="utf-8")
+
+
+def force_to_disk(paths: Iterable[Path]) -> None:
+    """Return when what the system was given of these files, and their names, is on the disk."""
+    folders = set()
+    for path in paths:
+        disk().sync(path)
+        folders.add(path.parent)
+    for folder in folders:
+        disk().sync_folder(folder)
 
 
 def _ends_within_a_line(path: Path) -> bool:

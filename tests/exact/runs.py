@@ -20,11 +20,12 @@ from tests.exact.disks import Files, ForgetfulDisk
 from tests.integration.commands import comparable, only_run
 
 PERIOD = 3  # updates between checkpoints
+STEPS, MORE_STEPS = 150, 190  # agent steps of a run, and of one that is resumed after its end
 SMALL = (
     "--env=CartPole-v1", "--seed=3", "--reproducible=True", "--model=mlp",
     "--feature_out_layer_size=8", "--r_f_steps=5", "--batch_size=4", "--worker_count=2",
     "--envs_per_worker=2", "--learner_thread_count=1", "--training_fill_in_factor=0.01",
-    "--environment_max_steps=140", f"--save_model_period={PERIOD}", "--avg_buff_size=4",
+    f"--environment_max_steps={STEPS}", f"--save_model_period={PERIOD}", "--avg_buff_size=4",
     "--tensorboard=False", "--charts=False", "--basic_verbose=False",
 )  # fmt: skip
 
@@ -117,9 +118,12 @@ def train(
 
 
 def resume(results: Path, *flags: str, **options: Any) -> Outcome:
-    """Resume the only run in `results`; see `train`."""
+    """Resume the only run in `results`, for MORE_STEPS; see `train`."""
     mode = ("--op_mode=train_w_load", f"--load_model_url={only_run(results)}")
-    return train(results, *mode, "--charts=False", "--basic_verbose=False", *flags, **options)
+    return train(
+        results, *mode, f"--environment_max_steps={MORE_STEPS}", "--basic_verbose=False", *flags,
+        **options,
+    )  # fmt: skip
 
 
 def newest_checkpoint(results: Path) -> int:

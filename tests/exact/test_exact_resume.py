@@ -16,6 +16,7 @@ import pytest
 from core.faults import Fault
 from tests.exact.disks import write_files
 from tests.exact.runs import (
+    MORE_STEPS,
     PERIOD,
     difference,
     newest_checkpoint,
@@ -28,7 +29,10 @@ from tests.exact.runs import (
 )
 from tests.integration.commands import run as run_program
 
-pytestmark = pytest.mark.usefixtures("one_process")
+pytestmark = [
+    pytest.mark.usefixtures("one_process"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # open files
+]
 __all__ = ["one_process"]
 
 MAX_KILLS = 12  # of one run; then it may come to its end
@@ -77,9 +81,9 @@ def reference(tmp_path_factory):
     @cache
     def of(mix):
         results = tmp_path_factory.mktemp("reference")
-        outcome = train(results, *MIXES[mix])
+        outcome = begin(results, mix)
         assert outcome.status == 0
-        assert outcome.updates > 2 * PERIOD
+        assert outcome.updates >= 3 * PERIOD
         return product(only_run(results)), outcome.plan.hits
 
     return of
@@ -95,18 +99,22 @@ def go_on_after(results, outcome):
 
 
 def session(results, mix, lines=()):
-    """Begin a run, or resume it once it has a checkpoint."""
+    """Begin a run, or resume it once it has a checkpoint, until MORE_STEPS."""
     if newest_checkpoint(results):
         return resume(results, lines=lines)
     shutil.rmtree(results)
     results.mkdir()
-    return train(results, *MIXES[mix], lines=lines)
+    return begin(results, mix, lines)
+
+
+def begin(results, mix, lines=()):
+    return train(results, *MIXES[mix], f"--environment_max_steps={MORE_STEPS}", lines=lines)
 
 
 @pytest.mark.parametrize("mix", slow(MIXES))
 @pytest.mark.timeout(600)
 def test_the_same_flags_give_the_same_run_twice(tmp_path, reference, mix):
-    outcome = train(tmp_path, *MIXES[mix])
+    outcome = begin(tmp_path, mix)
     assert outcome.status == 0
     assert difference(reference(mix)[0], product(only_run(tmp_path))) == ""
 
@@ -130,7 +138,7 @@ def test_a_run_killed_again_and_again_anywhere_becomes_what_it_would_have_been(
         if outcome.plan.left is None:
             break
         kills.append((nth, outcome.plan.fired[0].point))
-    assert outcome.status in (0, 2), kills  # 2: all its steps were done when it was killed
+    assert outcome.status in (0, 2), kills  # 2: all its steps were done when it was last killed
     assert len(kills) > 1
     assert difference(expected, product(only_run(results))) == "", kills
 
@@ -148,7 +156,7 @@ def test_a_run_killed_at_any_update_or_within_any_save_becomes_what_it_would_hav
     for nth in range(1, hits[point] + 1):
         results = tmp_path / str(nth)
         results.mkdir()
-        killed = train(results, *MIXES[mix], lines=[Fault((point,), "kill", nth=nth)])
+        killed = begin(results, mix, [Fault((point,), "kill", nth=nth)])
         assert killed.plan.left is not None
         go_on_after(results, killed)
         if newest_checkpoint(results):
@@ -168,8 +176,9 @@ def test_a_real_process_killed_by_the_system_is_resumed_exactly(tmp_path, refere
     expected, hits = reference(mix)
     plan = json.dumps({"at": "*", "nth": hits.total() * 2 // 3, "do": "kill"})
     killed, output = run_program(
-        tmp_path, *small(*MIXES[mix]), "--debug=True", f"--debug_faults={plan}", timeout=120
-    )
+        tmp_path, *small(*MIXES[mix]), f"--environment_max_steps={MORE_STEPS}", "--debug=True",
+        f"--debug_faults={plan}", timeout=120,
+    )  # fmt: skip
     assert killed == -signal.SIGKILL, output
     status, output = run_program(
         tmp_path, "--op_mode=train_w_load", f"--load_model_url={only_run(tmp_path)}", timeout=120
