@@ -120,6 +120,7 @@ class Trainer:
                 self._board,
                 slots=flags.shared_queue_size,
                 max_restarts=flags.max_worker_restarts,
+                worker_timeout_s=flags.worker_timeout,
                 server=blueprint.server(life=self._tally.updates),
             )
         self._waiting_records: deque[Record] = deque()  # serial mode: collected, not yet inserted
@@ -204,7 +205,10 @@ class Trainer:
             if batch is not None:
                 silent_since = now
             elif now - silent_since >= SILENCE_S:
-                log.warning("no batch for %.0f s: %s", SILENCE_S, self._replay.missing() or "?")
+                log.warning(
+                    "no batch for %.0f s: %s. %s",
+                    SILENCE_S, self._replay.missing() or "?", "; ".join(self._pool.describe()),
+                )  # fmt: skip
                 silent_since = now
             # Wall-clock must not decide anything in a reproducible run.
             if (flags.reproducible and batch is not None) or now >= next_record:
@@ -301,8 +305,7 @@ class Trainer:
 
     def _write_record(self) -> None:
         more = self._replay.stats()
-        more["workers/alive"] = self._pool.alive()
-        more["workers/restarts"] = self._pool.restarts
+        more.update(self._pool.stats())
         more["system/memory_mb"] = self._memory_mb()
         if self._cache is not None:
             more.update(self._cache.stats())
