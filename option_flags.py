@@ -300,7 +300,14 @@ class Flags(BaseSettings):
         "workers", "python_native", "transport between workers and learner: shared memory and pipes"
     )
     max_worker_restarts: CountOrAuto = _flag(
-        "workers", 10, "how often dead workers are restarted, in all, before the run gives up"
+        "workers",
+        10,
+        "how many workers (or inference servers) that died within the last hour are replaced, all together; one more ends the run, and so does the same failure from every worker before the first unroll",
+    )
+    worker_timeout: Annotated[float, Field(ge=0.0)] = _flag(
+        "workers",
+        120.0,
+        "seconds after which a worker (or inference server) that does nothing is reported with its Python stack, killed and replaced: longer than the slowest step of all its environments; at its start it has 5 times as long, at least 600 s; waiting for the learner does not count; 0: never",
     )
 
     # --- replay ----------------------------------------------------------------------------------

@@ -150,7 +150,7 @@ class Trainer:
             if batch is not None:
                 silent_since = now
             elif now - silent_since >= SILENCE_S:
-                reasons = (self._experience.missing(), load())
+                reasons = (*self._experience.missing(), load())
                 log.warning("no batch for %.0f s: %s", SILENCE_S, "; ".join(filter(None, reasons)))
                 silent_since = now
             # Wall-clock must not decide anything in a reproducible run.
@@ -275,6 +275,7 @@ def _experience(
             board,
             slots=flags.shared_queue_size,
             max_restarts=flags.max_worker_restarts,
+            worker_timeout_s=flags.worker_timeout,
             server=blueprint.server(life=life),
         )
     depth = flags.cache_output_buffer_size

@@ -174,6 +174,12 @@ METRICS: dict[str, MetricInfo] = {
     "workers/restarts": _info(
         "processes", "Workers (and inference servers) restarted since the start.", "0"
     ),
+    "workers/hung": _info(
+        "processes", "Those of them that were killed because they did nothing any more.", "0"
+    ),
+    "workers/lost_unrolls": _info(
+        "unrolls", "Unrolls that were lost with workers, half written or not yet taken over.", "0"
+    ),
     "workers/env_fraction": _info("fraction", "Share of the workers' time in environments."),
     "workers/act_fraction": _info("fraction", "Share of the workers' time choosing actions."),
     "system/own_cpu_share": _info(
