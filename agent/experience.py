@@ -68,7 +68,7 @@ class Experience(Protocol):
         """Take the values of a whole record, and set what follows from them."""
 
     def missing(self) -> list[str]:
-        """Return what the next batch waits for, and what everybody does, to be shown to the user."""
+        """Return what the next batch waits for and what everybody does, for the user."""
 
     def quiesce(self) -> None:
         """End the making of batches. Afterwards replay stands still and can be saved."""
