@@ -15,6 +15,8 @@ from __future__ import annotations
 import os
 import sys
 
+from core.process_death import end_with_starter
+
 
 def main(argv: list[str]) -> int:
     """Run one command; return the exit status."""
@@ -47,4 +49,5 @@ def restart_with_settings() -> None:
 
 if __name__ == "__main__":
     restart_with_settings()
+    end_with_starter()
     sys.exit(main(sys.argv[1:]))

@@ -30,6 +30,7 @@ from typing import Any
 from agent.atomic_file import write_json
 from agent.run_folder import PROJECT_ROOT, RunFolder, create_exclusively, safe_name
 from core.errors import ConfigError
+from core.process_death import environment_for_child
 from sequences.plan import Plan, is_test, source_of
 
 MAIN_PROGRAM = PROJECT_ROOT / "main.py"
@@ -244,8 +245,9 @@ def _run_child(
         # A session of its own: the terminal sends Ctrl-C to every process in its group, and a run
         # must get exactly one, from us.
         child = subprocess.Popen(
-            command, stdout=log, stderr=subprocess.STDOUT, cwd=PROJECT_ROOT, start_new_session=True
-        )
+            command, stdout=log, stderr=subprocess.STDOUT, cwd=PROJECT_ROOT, start_new_session=True,
+            env=environment_for_child(),
+        )  # fmt: skip
     kill_at_s: float | None = None
     try:
         while kill_at_s is None or time.monotonic() < kill_at_s:
