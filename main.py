@@ -25,6 +25,7 @@ import os
 import sys
 import threading
 
+from core.process_death import end_with_starter
 from core.stop_signals import StopSignals, let_through
 
 
@@ -100,6 +101,7 @@ def leave(status: int) -> None:
 
 if __name__ == "__main__":
     restart_with_settings()
+    end_with_starter()
     stop_signals = StopSignals()
     stop_signals.install()
     let_through()
