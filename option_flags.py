@@ -439,6 +439,11 @@ class Flags(BaseSettings):
     gradient_clip_by_norm_threshold: Positive = _flag(
         "optimiser", 0.5, "clip of the global gradient norm (40 goes with --loss_reduction=sum)"
     )
+    max_bad_updates: Count = _flag(
+        "optimiser",
+        10,
+        "an update whose loss or gradient is not finite is skipped, and its batch kept in bad_updates/ of the run; this many in a row end the run",
+    )
 
     # --- machine ---------------------------------------------------------------------------------
     device: Literal["auto", "cpu", "cuda"] = _flag(

@@ -176,6 +176,9 @@ METRICS: dict[str, MetricInfo] = {
     ),
     "workers/env_fraction": _info("fraction", "Share of the workers' time in environments."),
     "workers/act_fraction": _info("fraction", "Share of the workers' time choosing actions."),
+    "learner/bad_updates": _info(
+        "updates", "Updates skipped because loss or gradient was not finite, since the start.", "0"
+    ),
     "learner/step_s": _info("s", "Mean duration of one update."),
     "system/memory_mb": _info("MB", "Memory of the learner's process and its workers."),
     "system/cpu_percent": _info("%", "Use of all processors; 100 = every one busy."),
