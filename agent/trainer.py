@@ -25,9 +25,11 @@ from typing import Any
 import psutil
 
 from agent.assembly import Blueprint
+from agent.bad_updates import BadUpdates
 from agent.batch import Batch
 from agent.checkpoint import Checkpoint, CheckpointWriter
 from agent.feed import Feed
+from agent.non_finite import NonFiniteUpdate
 from agent.pool import ProcessPool, SerialPool, UnrollBlock
 from agent.run_folder import RunFolder
 from agent.scorer import Scorer
@@ -98,6 +100,7 @@ class Trainer:
         self._replay = blueprint.replay()
         spec = blueprint.env_spec
         self._tally = Tally(spec.action_repeat, flags.avg_buff_size, spec.tasks)
+        self._bad_updates = BadUpdates(folder.path, flags.max_bad_updates)
         self._board = WeightBoard(blueprint.acting_weights.nbytes)
         device = blueprint.choices.device
         self._feed = Feed(blueprint.schema, device)
@@ -192,8 +195,8 @@ class Trainer:
         silent_since = time.monotonic()
         while not self._is_over(began):
             batch = self._next_batch()
-            if batch is not None:
-                self._tally.book_update(self._learner.step(batch, self._progress()))
+            has_learned = batch is not None and self._learn(batch)
+            if has_learned:
                 self._publish()
                 if self._tally.updates % flags.save_model_period == 0 or (
                     self._writer.milestone_due(self._tally.agent_steps)
@@ -207,7 +210,7 @@ class Trainer:
                 log.warning("no batch for %.0f s: %s", SILENCE_S, self._replay.missing() or "?")
                 silent_since = now
             # Wall-clock must not decide anything in a reproducible run.
-            if (flags.reproducible and batch is not None) or now >= next_record:
+            if (flags.reproducible and has_learned) or now >= next_record:
                 self._write_record()
                 next_record = now + flags.log_interval_s
             if self._tally.games.best_mean != best_saved and now - last_best >= BEST_INTERVAL_S:
@@ -215,6 +218,17 @@ class Trainer:
                 best_saved, last_best = self._tally.games.best_mean, now
             if self._failure is not None:
                 raise self._failure
+
+    def _learn(self, batch: Batch) -> bool:
+        """Make an update; False if that was not possible with this batch."""
+        try:
+            metrics = self._learner.step(batch, self._progress())
+        except NonFiniteUpdate as error:
+            self._bad_updates.note(error, batch, self._learner.version)
+            return False
+        self._bad_updates.good()
+        self._tally.book_update(metrics)
+        return True
 
     def _is_over(self, began: float) -> bool:
         flags, tally = self._flags, self._tally
@@ -303,6 +317,7 @@ class Trainer:
         more = self._replay.stats()
         more["workers/alive"] = self._pool.alive()
         more["workers/restarts"] = self._pool.restarts
+        more["learner/bad_updates"] = self._bad_updates.count
         more["system/memory_mb"] = self._memory_mb()
         if self._cache is not None:
             more.update(self._cache.stats())
@@ -337,6 +352,7 @@ class Trainer:
             "learner": self._learner.state_dict(),
             "replay": self._replay.state_dict(contents=False),
             "tally": self._tally.state_dict(),
+            "bad_updates": self._bad_updates.state_dict(),
         }
         if isinstance(self._pool, SerialPool):
             state["serial"] = {
@@ -363,6 +379,8 @@ class Trainer:
             learner["optimiser"] = self._learner.state_dict()["optimiser"]
         self._learner.load_state_dict(learner)
         self._tally.load_state_dict(state["tally"])
+        if "bad_updates" in state:  # not in a checkpoint of before, nor in one of a new start
+            self._bad_updates.load_state_dict(state["bad_updates"])
         contents = checkpoint.load_replay() if self._flags.load_replay else None
         try:
             self._replay.load_state_dict(contents if contents is not None else state["replay"])

@@ -1,6 +1,8 @@
 import errno
 import json
+import logging
 import math
+from dataclasses import asdict
 
 import pytest
 import torch
@@ -9,9 +11,15 @@ import agent.bad_updates
 from agent.algorithms.impala import Impala
 from agent.bad_updates import BadUpdates, TooManyBadUpdates
 from agent.batch import Batch
+from agent.checkpoint import load
+from agent.learner import Learner
 from agent.non_finite import Culprit, NonFiniteUpdate
+from agent.run_folder import RunFolder
+from agent.trainer import Trainer
+from metrics.sinks import JsonLinesSink
 from tests.agent.builders import make_batch, make_small_model
 from tests.agent.learners import CONFIG, same
+from tests.agent.runs import make_blueprint
 
 
 def bad_reward(update, columns=(1,)):
@@ -174,3 +182,84 @@ def test_a_resumed_run_goes_on_counting(tmp_path):
     with pytest.raises(TooManyBadUpdates, match=r"reward\[0, 1\] is nan.*update_000000003"):
         note(resumed, 3)
     assert resumed.count == 3
+
+
+# --- whole runs ------------------------------------------------------------------------------
+
+
+def spoil_batches(monkeypatch, is_bad):
+    """Give the learner a NaN reward in the batches whose numbers `is_bad` is true of."""
+    learn, numbers = Learner.step, iter(range(10**9))
+
+    def step(learner, batch, progress):
+        if is_bad(next(numbers)):
+            batch.reward[2, 1] = math.nan
+        return learn(learner, batch, progress)
+
+    monkeypatch.setattr(Learner, "step", step)
+
+
+def train(folder, checkpoint=None, **flags):
+    blueprint = make_blueprint(reproducible=True, use_popart=True, popart_beta=0.5, **flags)
+    return Trainer(blueprint, folder, JsonLinesSink(folder.metrics_file), checkpoint).run()
+
+
+def records(folder):
+    return [json.loads(line) for line in folder.metrics_file.read_text("utf-8").splitlines()]
+
+
+def values_of(folder, name):
+    return [record["values"][name] for record in records(folder)]
+
+
+def test_a_bad_batch_is_skipped_and_training_goes_on(tmp_path, monkeypatch, caplog):
+    folder = RunFolder.create(tmp_path, "Test-v0")
+    spoil_batches(monkeypatch, lambda number: number == 20)
+    summary = train(folder, environment_max_steps=800, save_model_period=5)
+    assert summary.reason == "steps"
+    assert summary.agent_steps >= 800
+    assert [record["updates"] for record in records(folder)] == list(range(1, summary.updates + 1))
+    assert summary.updates > 40
+    assert values_of(folder, "learner/bad_updates") == [0.0] * 20 + [1.0] * (summary.updates - 20)
+    (said,) = [line for line in caplog.messages if line.startswith("skipped")]
+    assert "reward[2, 1] is nan" in said
+    kept = torch.load(folder.path / "bad_updates" / "update_000000020.pt", weights_only=True)
+    assert kept["batch"]["reward"][2, 1].isnan()
+    state = load(folder.path).state
+    assert state["learner"]["version"] == summary.updates
+    assert_finite(state["learner"])
+
+
+def assert_finite(tree):
+    if isinstance(tree, torch.Tensor):
+        assert tree.isfinite().all()
+    elif isinstance(tree, dict):
+        for branch in tree.values():
+            assert_finite(branch)
+
+
+def test_a_run_in_which_all_updates_are_bad_ends_with_one_message(tmp_path, monkeypatch, caplog):
+    folder = RunFolder.create(tmp_path, "Test-v0")
+    spoil_batches(monkeypatch, lambda number: number >= 12)
+    with pytest.raises(TooManyBadUpdates, match=r"^4 updates in a row .*reward\[2, 1\] is nan"):
+        train(folder, environment_max_steps=100_000, save_model_period=5, max_bad_updates=4)
+    state = load(folder.path).state
+    assert state["learner"]["version"] in (10, 12)
+    assert_finite(state["learner"])
+    assert len(list((folder.path / "bad_updates").iterdir())) == 1
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+    monkeypatch.undo()  # a sound environment: the run goes on as if nothing had been
+    summary = train(folder, load(folder.path), environment_max_steps=800)
+    assert summary.reason == "steps"
+    assert summary.updates > 40
+
+
+def test_steps_count_on_while_updates_are_skipped(tmp_path, monkeypatch):
+    """A run of which no batch can be learned ends at its limit of steps all the same."""
+    folder = RunFolder.create(tmp_path, "Test-v0")
+    spoil_batches(monkeypatch, lambda number: True)
+    summary = train(folder, environment_max_steps=300, max_bad_updates=10_000)
+    assert summary.reason == "steps"
+    assert summary.updates == 0
+    assert asdict(summary)["agent_steps"] >= 300
