@@ -116,6 +116,10 @@ class RunFolder:
         """Write summary.json at the end of the run; its presence means the run ended cleanly."""
         write_json(self.summary_file, summary)
 
+    def remove_summary(self) -> None:
+        """Take back what an earlier session said about the end of the run: it goes on."""
+        self.summary_file.unlink(missing_ok=True)
+
     def has_checkpoint(self) -> bool:
         """Whether there is anything to resume from (without loading torch)."""
         return any(self.checkpoints.glob("*.pt"))
