@@ -1,7 +1,8 @@
 """From a command line to resolved flags.
 
-`parse(argv)` is a pure function of its arguments (and of the checkpoint that they name): importing
-or calling it starts nothing and builds no environment. Layers, highest first:
+`parse(argv)` is a function of its arguments (and of the checkpoint that they name): importing or
+calling it starts nothing and builds no environment. All that it leaves behind is which modules of
+environments were typed and may be imported (wrappers/trusted_modules.py). Layers, highest first:
 
     command line  >  multi_train  >  preset  >  checkpoint  >  family of the environment  >  default
 
@@ -15,7 +16,7 @@ import difflib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic_settings import CliSettingsSource, SettingsError
 
 from core.errors import ConfigError
@@ -23,6 +24,7 @@ from core.plain_data import cut, parse_json, read_text, shown, shown_text
 from option_flags import Flags
 from presets import PRESETS, preset_flags
 from wrappers.games import expand_games
+from wrappers.trusted_modules import check_trusted, trust_every_module, trust_modules_of
 
 # Flags of the platform that this one succeeds that no longer make sense, and what to do instead.
 REMOVED_FLAGS: dict[str, str] = {
@@ -41,7 +43,8 @@ REMOVED_FLAGS: dict[str, str] = {
 NOT_FROM_CHECKPOINT = {
     "op_mode", "load_model_url", "load_optimizer_save", "load_replay", "new_run_folder",
     "results_dir", "training_seconds", "stop_at_mean_return", "render", "greedy",
-    "test_episode_count", "test_all_checkpoints", "debug", "basic_verbose",
+    "test_episode_count", "test_all_checkpoints", "debug", "debug_faults", "basic_verbose",
+    "background", "trust_env_module",
 }  # fmt: skip
 
 
@@ -66,9 +69,11 @@ def parse(
       family_of: environment id -> name of the preset that such environments use anyway.
 
     Raises:
-      ConfigError: with every problem found, one a line.
+      ConfigError: with every problem found, one a line. Or if a file names an environment of a
+        module that was not typed, before anything is imported.
     """
     cli, multi_train = _split(named_values(argv))
+    _trust(cli, multi_train)
     said = {**multi_train, **cli}
     checkpoint: dict[str, Any] = {}
     url, mode = said.get("load_model_url"), said.get("op_mode", "train")
@@ -86,11 +91,28 @@ def parse(
     preset = said.get("preset")
     chosen = {**checkpoint, **(preset_flags(str(preset)) if preset else {}), **said}
     env = _env_ids(str(chosen.get("env", Flags.model_fields["env"].default)))
+    if env is not None:
+        check_trusted(env, "the sequence" if "env" in multi_train else f"--load_model_url={url}")
     family = PRESETS[family_of(env)].flags if family_of is not None and env is not None else {}
     try:
         return Flags(**{**family, **chosen})
     except ValidationError as error:
         raise ConfigError(_explain(error)) from error
+
+
+def _trust(cli: Mapping[str, Any], multi_train: Mapping[str, Any]) -> None:
+    """Allow the environment modules that were typed; what multi_train hands over is from a file."""
+    if "trust_env_module" in multi_train:
+        raise ConfigError(
+            "multi_train gives trust_env_module, which only the command line may: "
+            "python multi_train.py --sequence=<name> -- --trust_env_module=True"
+        )
+    trust_modules_of(_env_ids(str(cli.get("env", ""))) or "")
+    try:
+        if TypeAdapter(bool).validate_python(cli.get("trust_env_module", False)):
+            trust_every_module()
+    except ValidationError:
+        pass  # told with the other mistakes
 
 
 def _env_ids(env: str) -> str | None:

@@ -16,6 +16,7 @@ from pydantic_settings import (
 )
 
 from core.errors import ConfigError
+from core.faults import plan_text
 from core.plain_data import shown_text
 from replay.kinds import normal_form, parse_replay_parameters
 from wrappers.games import expand_games
@@ -55,6 +56,16 @@ def _shares(value: Any) -> Any:
 def _replay(value: Any) -> Any:
     """Validate the list of buffers and bring it to its normal form (JSON types only)."""
     return normal_form(parse_replay_parameters(value))
+
+
+def _fault_plan(value: Any) -> Any:
+    """Check a plan of faults; of a file, keep the content, so that the run can be repeated."""
+    if not isinstance(value, str) or not value:
+        return value
+    try:
+        return plan_text(value)
+    except ConfigError as error:
+        raise ValueError(str(error)) from error
 
 
 def _in_range(low: float, high: float) -> AfterValidator:
@@ -104,6 +115,7 @@ Pixels = Annotated[int, Field(ge=1, le=4096)]
 Resolution = Annotated[tuple[Pixels, Pixels], BeforeValidator(_resolution)]
 EnvIds = Annotated[Text, BeforeValidator(_games)]
 Shares = Annotated[tuple[Positive, ...], BeforeValidator(_shares)]
+FaultPlan = Annotated[str, BeforeValidator(_fault_plan)]
 ReplayParameters = Annotated[list[dict[str, Any]], BeforeValidator(_replay)]
 
 
@@ -177,6 +189,17 @@ class Flags(BaseSettings):
         "run",
         False,
         "more checks and a verbose log: every unroll is validated and torch's anomaly detection is on",
+    )
+    debug_faults: FaultPlan = _flag(
+        "run",
+        "",
+        "for tests of the platform itself, with --debug=True: a plan of what is to go wrong where in this run, as JSON or as the name of a file of it (core/faults.py)",
+    )
+
+    trust_env_module: bool = _flag(
+        "run",
+        False,
+        "also import the module of an environment named module:Id whose name comes from a file (checkpoint, flags.json, model.json, sequence) and was not typed as --env: that runs any code in it, so give this only for files of your own; never taken from a file itself",
     )
 
     # --- environment -----------------------------------------------------------------------------
@@ -277,7 +300,14 @@ class Flags(BaseSettings):
         "workers", "python_native", "transport between workers and learner: shared memory and pipes"
     )
     max_worker_restarts: CountOrAuto = _flag(
-        "workers", 10, "how often dead workers are restarted, in all, before the run gives up"
+        "workers",
+        10,
+        "how many workers (or inference servers) that died within the last hour are replaced, all together; one more ends the run, and so does the same failure from every worker before the first unroll",
+    )
+    worker_timeout: Annotated[float, Field(ge=0.0)] = _flag(
+        "workers",
+        120.0,
+        "seconds after which a worker (or inference server) that does nothing is reported with its Python stack, killed and replaced: longer than the slowest step of all its environments; at its start it has 5 times as long, at least 600 s; waiting for the learner does not count; 0: never",
     )
 
     # --- replay ----------------------------------------------------------------------------------
@@ -480,6 +510,11 @@ class Flags(BaseSettings):
     gradient_clip_by_norm_threshold: Bound = _flag(
         "optimiser", 0.5, "clip of the global gradient norm (40 goes with --loss_reduction=sum)"
     )
+    max_bad_updates: Count = _flag(
+        "optimiser",
+        10,
+        "an update whose loss or gradient is not finite is skipped, and its batch kept in bad_updates/ of the run; this many in a row end the run",
+    )
 
     # --- machine ---------------------------------------------------------------------------------
     device: Literal["auto", "cpu", "cuda"] = _flag(
@@ -497,6 +532,11 @@ class Flags(BaseSettings):
         0,
         "CPU threads that compute shares of each batch side by side, one learner, one set of weights; 0 chooses all cores",
         le=1_024,
+    )
+    background: bool = _flag(
+        "machine",
+        False,
+        "the whole run gives way to everything else on the machine, its learner too (niceness 19, on Linux of its whole session where it has one of its own); beside other work it is slow, and its learner no longer goes before its workers",
     )
     compile: bool = _flag(
         "machine",
@@ -555,6 +595,12 @@ class Flags(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Take values from `parse` only: never from environment variables or files."""
         return (init_settings,)
+
+    @model_validator(mode="after")
+    def _check_debug(self) -> Flags:
+        if self.debug_faults and not self.debug:
+            raise ValueError("--debug_faults hurts a run on purpose: it needs --debug=True besides")
+        return self
 
     @model_validator(mode="after")
     def _check_together(self) -> Flags:

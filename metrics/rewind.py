@@ -6,14 +6,15 @@ will happen again, differently; left in place, curves would fold back on themsel
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
+from core.atomic_file import write_text
 from metrics.record import Record
 
-# The column that says when, from the right (metrics/sinks.py): agent steps, or updates.
-STEPS_COLUMN, UPDATES_COLUMN = -2, -1
+# The columns that say when, from the right (metrics/sinks.py): updates in one file, in the others
+# training and agent steps. An update may need no new agent steps, so those alone do not say it.
+TRAINING_COLUMN, STEPS_COLUMN, UPDATES_COLUMN = -3, -2, -1
 TEXT_FILES = {
     "Scores.txt": STEPS_COLUMN,
     "Episode_steps.txt": STEPS_COLUMN,
@@ -24,13 +25,17 @@ TEXT_FILES = {
 }
 
 
-def rewind(folder: Path, *, updates: int, agent_steps: int) -> int:
+def rewind(
+    folder: Path, *, updates: int, agent_steps: int, training_steps: int | None = None
+) -> int:
     """Drop lines about what came after a checkpoint, and lines that were cut off by a crash.
 
     Args:
       folder: of the run.
       updates: of the checkpoint.
       agent_steps: of the checkpoint.
+      training_steps: of the checkpoint: its updates, times the batch size and unroll length of the
+        session that wrote it. None: unknown; lines of the same agent steps are kept then.
 
     Returns:
       The number of lines dropped, in all files.
@@ -41,10 +46,17 @@ def rewind(folder: Path, *, updates: int, agent_steps: int) -> int:
 
     dropped = _keep(folder / "metrics.jsonl", is_past)
     for name, column in TEXT_FILES.items():
-        limit = updates if column == UPDATES_COLUMN else agent_steps
 
-        def is_within(line: str, column: int = column, limit: int = limit) -> bool:
-            return int(line.split(",")[column]) <= limit
+        def is_within(line: str, column: int = column) -> bool:
+            columns = line.split(",")
+            if column == UPDATES_COLUMN:
+                return int(columns[column]) <= updates
+            steps = int(columns[column])
+            # Sessions before that one may have counted training steps in batches of another size,
+            # but they had fewer agent steps.
+            if steps == agent_steps and training_steps is not None:
+                return int(columns[TRAINING_COLUMN]) <= training_steps
+            return steps <= agent_steps
 
         dropped += _keep(folder / name, is_within)
     return dropped
@@ -64,7 +76,5 @@ def _keep(path: Path, wanted: Callable[[str], bool]) -> int:
 
     kept = [line for line in lines if is_good(line)]
     if len(kept) < len(lines):
-        temporary = path.with_name(f".{path.name}.tmp")
-        temporary.write_text("".join(kept), encoding="utf-8")
-        os.replace(temporary, path)
+        write_text(path, "".join(kept))
     return len(lines) - len(kept)

@@ -6,7 +6,9 @@ A line that was cut off by a crash is passed over.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -14,6 +16,7 @@ from typing import TextIO
 import numpy as np
 from numpy.typing import NDArray
 
+from core.files import disk
 from metrics.record import Record
 
 Floats = NDArray[np.float64]
@@ -48,14 +51,40 @@ def read_games(folder: Path) -> Games:
     return Games(table[:, 0], table[:, 1], table[:, 2])
 
 
+def games_counted(folder: Path) -> int:
+    """Return how many games the lines of Train_time.txt count."""
+    counted = 0
+    for line in _lines(folder / "Train_time.txt"):
+        with contextlib.suppress(ValueError):
+            counted += int(line.split(",")[0])
+    return counted
+
+
 def open_for_append(path: Path) -> TextIO:
     """Open a file of lines at its end; a line cut off by a crash is ended and harms no other."""
-    with path.open("a+b") as file:
-        if file.tell():
-            file.seek(-1, os.SEEK_END)
-            if file.read() != b"\n":
-                file.write(b"\n")
-    return path.open("a", encoding="utf-8")
+    file = disk().open(path, append=True)
+    if _ends_within_a_line(path):
+        file.write(b"\n")
+        file.flush()
+    return io.TextIOWrapper(file, encoding="utf-8")
+
+
+def force_to_disk(paths: Iterable[Path]) -> None:
+    """Return when what the system was given of these files, and their names, is on the disk."""
+    folders = set()
+    for path in paths:
+        disk().sync(path)
+        folders.add(path.parent)
+    for folder in folders:
+        disk().sync_folder(folder)
+
+
+def _ends_within_a_line(path: Path) -> bool:
+    with path.open("rb") as file:
+        if file.seek(0, os.SEEK_END) == 0:
+            return False
+        file.seek(-1, os.SEEK_END)
+        return file.read() != b"\n"
 
 
 def _lines(path: Path) -> list[str]:

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from core import faults
 from core.errors import CheckpointError, Closed, ConfigError
 from core.unroll import Record, UnrollSchema
 from replay.buffer import Buffer
@@ -115,6 +116,7 @@ class ReplayManager:
             for name in ("version", "worker_id", "env_id", "task_id")
         )
         payload = self._codec.encode(record)
+        faults.at("replay.insert")
         deadline = time.monotonic() + timeout_s
         with self._lock:
             self._raise_if_closed()
@@ -145,6 +147,7 @@ class ReplayManager:
         claim = self._claim(context, time.monotonic() + timeout_s)
         if claim is None:
             return None
+        faults.at("replay.sample")
         read = RecordReader()
         choice = choose(self.buffers, claim, context, self._schema, read)
         with self._lock:

@@ -21,6 +21,7 @@ from types import FrameType
 from agent.atomic_file import write_json
 from agent.run_folder import PROJECT_ROOT
 from core.file_lock import FileLock
+from core.process_death import environment_for_child
 from sequences.folder import RUN_LOCK_FILE, STATE_FILE, RunState, SequenceFolder
 from sequences.plan import is_test
 
@@ -142,6 +143,7 @@ def _run_child(
             cwd=PROJECT_ROOT,
             start_new_session=True,
             pass_fds=(lock.descriptor,),
+            env=environment_for_child(),
         )
     lock.name_holder(child.pid)
     kill_at_s: float | None = None

@@ -5,10 +5,9 @@ The pipe is also the death notice: a process that dies, however it dies, closes 
 one call. No lock is shared between processes, so nobody can die while holding one.
 
     worker                                    learner
-    end.send_started()                        channel.poll() -> [Started()]
     slot = end.wait_for_slot(timeout_s)
     ... writes end.ring.block(slot) ...
-    end.send_ready(slot, version, ...)        channel.poll() -> [Ready(slot, ...)]
+    end.send_ready(slot, ...)                 channel.poll() -> [Ready(slot, ...)]
                                               block = channel.ring.take(slot) ... copy ...
                                               channel.free(slot)
 
@@ -24,9 +23,12 @@ import time
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
+from core import faults
 from core.episode import EpisodeEnd
 from core.errors import Closed, TransportError
 from transport.ring import UnrollRing
+
+MAX_LAST_WORDS = 8_000  # characters; a message that fits into the pipe at once is never half sent
 
 
 @dataclass(frozen=True)
@@ -53,16 +55,10 @@ class WorkerStats:
 
 
 @dataclass(frozen=True)
-class Started:
-    """The worker's environments and model exist; it goes to work."""
-
-
-@dataclass(frozen=True)
 class Ready:
     """A block is complete and READY in the ring."""
 
     slot: int
-    version: int  # learner updates in the weights that acted
     episodes: tuple[EpisodeEnd, ...] = ()  # whole games that ended in this block
     stats: WorkerStats = WorkerStats()
 
@@ -89,7 +85,7 @@ class Stop:
     """Finish: the next `wait_for_slot` raises Closed."""
 
 
-ToLearner = Started | Ready | Failed
+ToLearner = Ready | Failed
 ToWorker = Free | Stop
 
 
@@ -129,20 +125,15 @@ class WorkerEnd:
         finally:
             self.waited_s += time.monotonic() - began
 
-    def send_started(self) -> None:
-        """Say that work begins."""
-        self._send(Started())
-
     def send_ready(
         self,
         slot: int,
-        version: int,
         episodes: tuple[EpisodeEnd, ...] = (),
         stats: WorkerStats = WorkerStats(),
     ) -> None:
         """Commit a block and announce it, in this order: what is announced is complete."""
         self.ring.commit(slot)
-        self._send(Ready(slot, version, tuple(episodes), stats))
+        self._send(Ready(slot, tuple(episodes), stats))
 
     def send_failed(self, traceback: str) -> None:
         """Report the exception that ends this worker."""
@@ -159,11 +150,13 @@ class WorkerEnd:
     def _read_messages(self) -> None:
         while self._connection.poll(0):
             message: ToWorker = self._connection.recv()
+            faults.at("channel.receive")
             self._stopped |= isinstance(message, Stop)
         if self._stopped:
             raise Closed("the learner asked this worker to stop.")
 
     def _send(self, message: ToLearner) -> None:
+        faults.at("channel.send")
         try:
             self._connection.send(message)
         except OSError as error:
@@ -218,6 +211,7 @@ class WorkerChannel:
         try:
             while self.connection.poll(0):
                 messages.append(self.connection.recv())
+                faults.at("channel.receive")
         except (EOFError, OSError):  # OSError: it died in the middle of a message
             self.ended = True
         return messages
@@ -241,6 +235,16 @@ class WorkerChannel:
     def _send(self, message: ToWorker) -> None:
         if self.ended:
             return
+        faults.at("channel.send")
         # If it died just now, `poll` reports that, after its last messages.
         with contextlib.suppress(OSError):
             self.connection.send(message)
+
+
+def last_words(traceback: str) -> str:
+    """Return a traceback short enough to be sent: an error may hold a whole array as text."""
+    if len(traceback) <= MAX_LAST_WORDS:
+        return traceback
+    half = MAX_LAST_WORDS // 2
+    left_out = len(traceback) - 2 * half
+    return f"{traceback[:half]}\n[... {left_out} characters left out ...]\n{traceback[-half:]}"

@@ -12,6 +12,7 @@ from gymnasium.envs.registration import EnvSpec as GymSpec
 from core.errors import ConfigError
 from core.plain_data import shown
 from wrappers.config import EnvConfig
+from wrappers.trusted_modules import check_trusted
 from wrappers.user_code import import_module
 
 ATARI_ENTRY_POINT = "ale_py.env:AtariEnv"
@@ -21,8 +22,10 @@ def find_gym_spec(env_id: str) -> GymSpec:
     """Return Gymnasium's entry for `env_id`, which may be `module:id` (imports the module).
 
     Raises:
-      ConfigError: if there is none; the message names the nearest ids.
+      ConfigError: if there is none; the message names the nearest ids. Or if the module is not one
+        that the user named (wrappers/trusted_modules.py): then nothing has been imported.
     """
+    check_trusted(env_id)
     module_name, colon, name = env_id.rpartition(":")
     if colon:
         import_module(module_name, env_id)

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 from core.episode import EpisodeEnd
@@ -39,6 +40,18 @@ def test_lines_after_the_checkpoint_go_and_the_others_stay(tmp_path):
     assert dropped == 4 * (1 + len(TEXT_FILES))
     for name in ("metrics.jsonl", *TEXT_FILES):
         assert (tmp_path / "long" / name).read_text() == (tmp_path / "short" / name).read_text()
+
+
+def test_lines_of_later_updates_go_also_where_no_agent_step_was_made_since(tmp_path):
+    """A batch may be made of unrolls that wait, or of replay alone."""
+    sink = TextFilesSink(tmp_path, batch_size=2, unroll_length=5)
+    for updates, steps in ((1, 100), (2, 300), (3, 300), (4, 300), (5, 400)):
+        sink.write(replace(at(updates), agent_steps=steps))
+    sink.close()
+    rewind(tmp_path, updates=3, agent_steps=300, training_steps=3 * 2 * 5)
+    for name in ("Loss_file.txt", "lr_file.txt"):
+        lines = (tmp_path / name).read_text().splitlines()
+        assert [int(line.split(",")[-3]) for line in lines] == [10, 20, 30]
 
 
 def test_a_line_that_was_cut_off_by_a_crash_goes(tmp_path):
