@@ -159,6 +159,20 @@ def test_a_resume_whose_nth_file_operation_fails_can_be_resumed_again(
     assert not lost, f"{len(lost)} of these lose something:\n" + "\n".join(lost)
 
 
+@pytest.mark.parametrize("point", ["board.flip", "replay.insert", "replay.sample", "learner.step"])
+@pytest.mark.parametrize("do", ["raise", "eio", "kill"])
+def test_a_resume_that_fails_before_its_first_update_changes_no_checkpoint(
+    tmp_path, expected, killed, point, do
+):
+    write_files(tmp_path, killed)
+    before = checkpoints(tmp_path)
+    outcome = resume(tmp_path, lines=[Fault((point,), do)])
+    assert outcome.status == (None if do == "kill" else 1)
+    assert checkpoints(tmp_path) == before
+    assert resume(tmp_path).status == 0
+    assert difference(expected, product(only_run(tmp_path))) == ""
+
+
 def checkpoints(results):
     """Return name -> content of the files that a run goes on from."""
     files = results.glob("*/checkpoints/[!.]*")
