@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 from agent.checkpoint_tree import decode, file_bytes
+from core import faults
 from core.atomic_file import atomic_path
 from core.errors import CheckpointError
 from core.files import disk
@@ -89,6 +90,7 @@ def read_tree(path: Path) -> dict[str, Any]:
       CheckpointError: if it is of another format version.
     """
     try:
+        faults.at("file.read", path)
         if not path.exists():
             raise FileNotFoundError(path)
         if not path.is_file():  # opening a pipe would wait for somebody to write

@@ -48,6 +48,7 @@ log = logging.getLogger(__name__)
 # What is about to happen, or has just happened, at each point. Points of a file pass its path.
 POINTS: Mapping[str, str] = {
     "file.open": "before a file is opened for writing",
+    "file.read": "before a checkpoint is read",
     "file.write": "before bytes are given to the system",
     "file.sync": "before a file's bytes are forced to the disk",
     "file.replace": "before a finished file takes its name",
