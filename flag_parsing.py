@@ -41,7 +41,7 @@ REMOVED_FLAGS: dict[str, str] = {
 NOT_FROM_CHECKPOINT = {
     "op_mode", "load_model_url", "load_optimizer_save", "load_replay", "new_run_folder",
     "results_dir", "training_seconds", "stop_at_mean_return", "render", "greedy",
-    "test_episode_count", "test_all_checkpoints", "debug", "basic_verbose",
+    "test_episode_count", "test_all_checkpoints", "debug", "basic_verbose", "auto_restart",
 }  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import sys
 
+from agent.guardian import Guardian, restarts_wanted
 from core.process_death import end_with_starter
 
 
@@ -50,4 +51,7 @@ def restart_with_settings() -> None:
 if __name__ == "__main__":
     restart_with_settings()
     end_with_starter()
+    restarts = restarts_wanted(sys.argv[1:])
+    if restarts:
+        sys.exit(Guardian(sys.argv[1:], restarts).run())
     sys.exit(main(sys.argv[1:]))

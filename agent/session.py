@@ -22,6 +22,7 @@ from rich.logging import RichHandler
 from agent.assembly import Blueprint, build_model, env_config, replay_configs
 from agent.checkpoint import Checkpoint, load
 from agent.evaluator import evaluate, evaluate_all
+from agent.guardian import report_run_folder
 from agent.model_file import ShippedModel, check_weights, find_model_folder, load_model
 from agent.run_folder import RunFolder, RunLog
 from agent.trainer import INTERRUPTED, Summary, Trainer
@@ -193,6 +194,7 @@ class Session:
         else:
             tally = self.checkpoint.state["tally"]
             rewind(folder.path, updates=tally["updates"], agent_steps=tally["agent_steps"])
+        report_run_folder(folder.path)
         folder.write_flags(flags.to_json())
         folder.write_run_info([sys.argv[0], *self.argv])
         console = ConsoleSink(_goal(flags, folder))
