@@ -17,6 +17,7 @@ import torch
 
 from agent.assembly import Blueprint, env_config, replay_configs
 from agent.checkpoint import Checkpoint
+from agent.guardian import report_run_folder
 from agent.machine import go_to_background
 from agent.reporting import Reporting
 from agent.run_folder import RunFolder
@@ -62,6 +63,7 @@ def train(
     is_resumed = own_folder is not None and checkpoint is not None and not flags.new_run_folder
     folder = own_folder if own_folder is not None and is_resumed else None
     folder = folder or RunFolder.create(flags.results_dir, flags.env)
+    report_run_folder(folder.path)
     with RunLock(folder.path), Reporting(folder, flags) as reporting:
         try:
             if is_resumed and checkpoint is not None:
