@@ -183,7 +183,7 @@ class CheckpointWriter:
             ) from error
         return path
 
-    def save_best(self, state: Mapping[str, Any], *, score: float | None = None) -> Path:
+    def save_best(self, state: Mapping[str, Any], *, score: float) -> Path:
         """Save `best.pt` in place of the previous one; it is never dropped and has no replay.
 
         Args:
@@ -202,6 +202,14 @@ class CheckpointWriter:
             self._keep_resumed_best(path)
         write_tree(path, tree, verify=True)
         return path
+
+    def best_score(self) -> float | None:
+        """Return the score of the `best.pt` that is there; None if there is none to beat."""
+        path = self.folder / BEST
+        try:
+            return Checkpoint(path, _read(path)).score
+        except CheckpointError:
+            return None
 
     def _refuse_to_replace(self, path: Path) -> None:
         if path.resolve() == self._protected:

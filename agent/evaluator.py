@@ -41,7 +41,7 @@ from core.rng import child_seed
 from metrics.film import VIDEO_FRAMES_PER_S, Film
 from wrappers.config import EnvConfig
 from wrappers.gym_vector import GymVector
-from wrappers.registry import describe, make_env_vector
+from wrappers.registry import check_rendering, describe, make_env_vector
 from wrappers.vector import EnvVector, StepResult
 
 MAX_ENVS = 16
@@ -300,6 +300,15 @@ class _Lives:
         """Return the lives of the game that has just ended in an environment."""
         lived, self._lived[index] = self._lived[index], []
         return tuple(lived)
+
+
+def check_can_be_shown(blueprint: Blueprint, env: str) -> None:
+    """Raise ConfigError unless a game can be shown in the way in which `--render` would.
+
+    Asked for before the first game, because not every environment can be: some know no render_mode.
+    """
+    mode = "human" if has_display() else "rgb_array"
+    check_rendering(_config(blueprint, env), mode)
 
 
 def _play_shown(

@@ -63,7 +63,7 @@ class Feed:
 
     def __init__(self, schema: UnrollSchema, device: torch.device) -> None:
         """Prepare for one schema and one device."""
-        self._schema = schema
+        self.schema = schema
         self._device = device
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
@@ -74,7 +74,7 @@ class Feed:
           draws: B draws, grouped by buffer.
           update: the learner's update count now, from which ages are measured.
         """
-        arrays = self._schema.stack([draw.record for draw in draws])
+        arrays = self.schema.stack([draw.record for draw in draws])
         first = arrays["first"]
         arrays["age"] = np.array([update - draw.item.inserted_at_update for draw in draws])
         arrays["source"] = np.array([draw.source for draw in draws])
@@ -103,7 +103,7 @@ class Feed:
                 tensor = tensor.pin_memory()
             return tensor.to(self._device, non_blocking=True)
 
-        spec = self._schema.env_spec
+        spec = self.schema.env_spec
         depth = spec.frames_stacked
         obs = restack(move(arrays["frames"]), depth)
         if depth > 1 and first.any():

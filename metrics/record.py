@@ -174,12 +174,29 @@ METRICS: dict[str, MetricInfo] = {
     "workers/restarts": _info(
         "processes", "Workers (and inference servers) restarted since the start.", "0"
     ),
+    "workers/hung": _info(
+        "processes", "Those of them that were killed because they did nothing any more.", "0"
+    ),
+    "workers/lost_unrolls": _info(
+        "unrolls", "Unrolls that were lost with workers, half written or not yet taken over.", "0"
+    ),
     "workers/env_fraction": _info("fraction", "Share of the workers' time in environments."),
     "workers/act_fraction": _info("fraction", "Share of the workers' time choosing actions."),
+    "system/own_cpu_share": _info(
+        "fraction",
+        "Processor time of the learner's process and its workers, as a share of all time of the "
+        "cores that they may use.",
+        "near system/cpu_percent / 100: otherwise something else uses the machine",
+    ),
+    "system/cpu_percent": _info("%", "Use of these cores by all processes; 100 = all busy."),
+    "learner/bad_updates": _info(
+        "updates", "Updates skipped because loss or gradient was not finite, since the start.", "0"
+    ),
     "learner/step_s": _info("s", "Mean duration of one update."),
     "system/memory_mb": _info("MB", "Memory of the learner's process and its workers."),
-    "system/cpu_percent": _info("%", "Use of all processors; 100 = every one busy."),
-    "system/gpu_memory_mb": _info("MB", "Memory of the accelerator in use by the learner."),
+    "system/gpu_memory_mb": _info(
+        "MB", "Memory that the learner holds on the GPU, where there is one."
+    ),
 }
 
 

@@ -28,8 +28,9 @@ from metrics.run_files import is_regular, name_aside, pieces, set_aside
 
 METRICS = "metrics.jsonl"
 EVENT_FILES = "events.out.tfevents.*"
-# The column that says when, from the right (metrics/sinks.py): agent steps, or updates.
-STEPS_COLUMN, UPDATES_COLUMN = -2, -1
+# The columns that say when, from the right (metrics/sinks.py): updates in one file, in the others
+# training and agent steps. An update may need no new agent steps, so those alone do not say it.
+TRAINING_COLUMN, STEPS_COLUMN, UPDATES_COLUMN = -3, -2, -1
 TEXT_FILES = {
     "Scores.txt": STEPS_COLUMN,
     "Episode_steps.txt": STEPS_COLUMN,
@@ -52,7 +53,12 @@ class Cut:
 
 
 def rewind(
-    folder: Path, *, updates: int, agent_steps: int, now: datetime | None = None
+    folder: Path,
+    *,
+    updates: int,
+    agent_steps: int,
+    training_steps: int | None = None,
+    now: datetime | None = None,
 ) -> list[Cut]:
     """Cut lines about what came after a checkpoint, and lines that nobody can read.
 
@@ -63,6 +69,8 @@ def rewind(
       folder: of the run.
       updates: of the checkpoint.
       agent_steps: of the checkpoint.
+      training_steps: of the checkpoint: its updates, times the batch size and unroll length of the
+        session that wrote it. None: unknown; lines of the same agent steps are kept then.
       now: the time in the names; the present time if None.
 
     Returns:
@@ -78,10 +86,17 @@ def rewind(
 
     cuts = [_cut(folder / METRICS, is_past, at)]
     for name, column in TEXT_FILES.items():
-        limit = updates if column == UPDATES_COLUMN else agent_steps
 
-        def is_within(line: str, column: int = column, limit: int = limit) -> bool:
-            return int(line.split(",")[column]) <= limit
+        def is_within(line: str, column: int = column) -> bool:
+            columns = line.split(",")
+            if column == UPDATES_COLUMN:
+                return int(columns[column]) <= updates
+            steps = int(columns[column])
+            # Sessions before that one may have counted training steps in batches of another size,
+            # but they had fewer agent steps.
+            if steps == agent_steps and training_steps is not None:
+                return int(columns[TRAINING_COLUMN]) <= training_steps
+            return steps <= agent_steps
 
         cuts.append(_cut(folder / name, is_within, at))
     if cuts[0] is not None:

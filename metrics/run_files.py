@@ -13,7 +13,7 @@ import logging
 import math
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -62,6 +62,15 @@ def read_games(folder: Path) -> Games:
     return Games(table[:, 0], table[:, 1], table[:, 2])
 
 
+def games_counted(folder: Path) -> int:
+    """Return how many games the lines of Train_time.txt count."""
+    counted = 0
+    for line in _lines(folder / "Train_time.txt"):
+        with contextlib.suppress(ValueError):
+            counted += int(line.split(",")[0])
+    return counted
+
+
 def pieces(file: BinaryIO) -> Iterator[tuple[bytes, bool]]:
     """Yield every byte of a file in order, in lines; of a line that is too long, in parts.
 
@@ -108,6 +117,16 @@ def open_for_append(path: Path) -> TextIO:
         file.write(b"\n")
         file.flush()
     return io.TextIOWrapper(file, encoding="utf-8")
+
+
+def force_to_disk(paths: Iterable[Path]) -> None:
+    """Return when what the system was given of these files, and their names, is on the disk."""
+    folders = set()
+    for path in paths:
+        disk().sync(path)
+        folders.add(path.parent)
+    for folder in folders:
+        disk().sync_folder(folder)
 
 
 def _ends_within_a_line(path: Path) -> bool:

@@ -227,7 +227,7 @@ def test_a_crash_half_way_through_replacing_a_file_leaves_the_old_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer = CheckpointWriter(tmp_path)
-    writer.save_best(state_at(1))
+    writer.save_best(state_at(1), score=1.0)
 
     def write_half(state: object, file: BinaryIO) -> None:
         file.write(b"half of a checkpoint")
@@ -235,7 +235,7 @@ def test_a_crash_half_way_through_replacing_a_file_leaves_the_old_one(
 
     monkeypatch.setattr(torch, "save", write_half)
     with pytest.raises(CheckpointError, match="Input/output error"):
-        writer.save_best(state_at(2))
+        writer.save_best(state_at(2), score=2.0)
     assert load(tmp_path).state["updates"] == 1
 
 
@@ -311,7 +311,7 @@ def test_the_newest_save_is_latest_and_kept_whatever_the_clock_says(tmp_path: Pa
 
 def test_best_is_preferred_on_request_and_used_when_alone(tmp_path: Path) -> None:
     writer = save_several(tmp_path, [1, 2])
-    writer.save_best(state_at(77))
+    writer.save_best(state_at(77), score=77.0)
     assert load(tmp_path).state["updates"] == 2
     assert load(tmp_path, prefer_best=True).state["updates"] == 77
     for path in (*tmp_path.glob("update_*"), tmp_path / "latest"):

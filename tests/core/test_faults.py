@@ -43,7 +43,7 @@ def test_the_nth_passage_is_hit_and_no_other() -> None:
             else:
                 faults.at("file.sync")
     assert loaded.hits == {"file.write": 5, "file.sync": 5}
-    assert [point for point, _ in loaded.fired] == ["file.sync"]
+    assert [firing.point for firing in loaded.fired] == ["file.sync"]
 
 
 def test_for_ever_goes_on_from_the_nth() -> None:

@@ -1,4 +1,5 @@
 import os
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -66,6 +67,18 @@ def test_what_is_cut_a_second_time_in_the_same_second_gets_a_name_of_its_own(tmp
     first, second = (tmp_path / f"Scores.txt.{n}" for n in (CUT, CUT.replace(".cut", "_2.cut")))
     assert len(first.read_text().splitlines()) == 4
     assert len(second.read_text().splitlines()) == 2
+
+
+def test_lines_of_later_updates_go_also_where_no_agent_step_was_made_since(tmp_path):
+    """A batch may be made of unrolls that wait, or of replay alone."""
+    sink = TextFilesSink(tmp_path, batch_size=2, unroll_length=5)
+    for updates, steps in ((1, 100), (2, 300), (3, 300), (4, 300), (5, 400)):
+        sink.write(replace(at(updates), agent_steps=steps))
+    sink.close()
+    rewind(tmp_path, updates=3, agent_steps=300, training_steps=3 * 2 * 5)
+    for name in ("Loss_file.txt", "lr_file.txt"):
+        lines = (tmp_path / name).read_text().splitlines()
+        assert [int(line.split(",")[-3]) for line in lines] == [10, 20, 30]
 
 
 def test_a_line_that_was_cut_off_by_a_crash_is_cut(tmp_path):

@@ -1,0 +1,269 @@
+"""No process outlives whoever it belongs to, whoever dies and however.
+
+Two kinds of belonging:
+
+* A *program* that another program started (a run of a sequence, a learner under a guardian) is
+  asked to end when its starter is gone: `environment_for_child` in the starter,
+  `end_with_starter` in the child.
+* A *family* is a worker process and everything that its environments start, be it a simulator in a
+  session of its own. `Family.found` in the worker, `Family.end` from outside. A family is known by
+  its process group, and by a mark in the environment variables of programs that were started in it;
+  so it can be ended when its head is dead already, and children have another parent by then.
+
+Who ends a family when the learner dies? The worker itself, if it can still run Python code
+(`Family.end_after`). A worker that was stopped, or hangs in C code, cannot: for this the learner
+has a warden (core/warden.py), a small process that does nothing but wait for the learner's end.
+This file is also the warden's program, so it imports the standard library only, and little of it.
+
+Without /proc (macOS), a family is its process group alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import secrets
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import BinaryIO
+
+STARTER = "VTRACE_STARTER"  # environment variable: process id of whoever started this program
+FAMILY = "VTRACE_FAMILY"  # environment variable: the mark of the family
+LEAVE_S = 5.0  # for workers to close their environments once the learner is gone
+LOOK_S = 0.1  # how often it is looked whether a process is gone
+END_S = 5.0  # a process that was killed is gone within milliseconds, unless a device holds it
+PR_SET_PDEATHSIG = 1
+
+
+# --- programs ------------------------------------------------------------------------------------
+
+
+def environment_for_child() -> dict[str, str]:
+    """Return environment variables for a program that is to end when this process does.
+
+    The program has to call `end_with_starter`. Start it from a thread that lives as long as this
+    process, best from the main thread: on Linux it is the end of the *thread* that counts.
+    """
+    return {**os.environ, STARTER: str(os.getpid())}
+
+
+def end_with_starter(number: int = signal.SIGTERM) -> None:
+    """Get a signal when whoever started this program is gone, if it wishes so. Call it early.
+
+    The wish is taken out of the environment variables, so that no child mistakes it for its own.
+
+    Args:
+      number: the signal; SIGTERM lets a run save before it ends.
+    """
+    starter = os.environ.pop(STARTER, "")
+    if starter.isdecimal():
+        die_with_parent(int(starter), number)
+
+
+def die_with_parent(parent: int, number: int = signal.SIGTERM) -> None:
+    """Get a signal once when the parent process ends, also if it has ended before this call.
+
+    Call it in the main thread.
+
+    Args:
+      parent: process id that the parent had when it started this process.
+      number: the signal.
+    """
+    signals = _Once(number)
+    if not _ask_kernel(signals):
+        threading.Thread(
+            target=_watch_parent, args=(parent, signals), name="parent-watch", daemon=True
+        ).start()
+    elif os.getppid() != parent:  # it ended before the kernel was asked
+        signals()
+
+
+class _Once:
+    """Sends this process a signal, once.
+
+    The kernel tells the end of each *thread* that was the parent: when a process with many ends,
+    its children pass from one to the next until none is left. A program that takes a second SIGTERM
+    for impatience would not save.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._sent = False
+
+    def __call__(self, *_: object) -> None:
+        if not self._sent:
+            self._sent = True
+            os.kill(os.getpid(), self._number)
+
+
+def _ask_kernel(signals: Callable[..., None]) -> bool:
+    """Ask Linux to tell the parent's end; return whether it will."""
+    if sys.platform != "linux":
+        return False
+    notice = signal.SIGRTMIN  # a number that nobody else uses
+    with contextlib.suppress(OSError, AttributeError):
+        signal.signal(notice, signals)
+        return bool(ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(notice), 0, 0, 0) == 0)
+    return False
+
+
+def _watch_parent(parent: int, signals: Callable[..., None]) -> None:
+    never = threading.Event()
+    while os.getppid() == parent:
+        never.wait(1.0)
+    signals()
+
+
+@contextlib.contextmanager
+def children_deaf_to(*numbers: int) -> Iterator[None]:
+    """Let processes that are started in a `with` block not hear these signals from the first on.
+
+    They are blocked, which a child inherits, and not ignored. The child decides when it listens.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def ignore_interrupts() -> None:
+    """Ignore Ctrl-C, which the terminal sends to every process; the learner decides for all."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+
+
+# --- families ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Family:
+    """A process, and whatever it starts. Plain and picklable; a mark is drawn for each."""
+
+    mark: str = field(default_factory=lambda: secrets.token_hex(16))
+
+    def found(self) -> None:
+        """Make this process the head. Call it before it starts others."""
+        with contextlib.suppress(OSError):  # it leads a session already: that is a group too
+            os.setpgid(0, 0)
+        os.environ[FAMILY] = self.mark
+
+    def members(self, head: int) -> list[int]:
+        """Return the ids of the processes that live, without the one that asks.
+
+        Args:
+          head: process id of the head, dead or alive: the number of the group, too.
+        """
+        if not os.path.isdir("/proc/self"):
+            return [] if head == os.getpid() else _group_without_proc(head)
+        variable = f"{FAMILY}={self.mark}".encode()
+        pids = [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+        return [pid for pid in pids if pid != os.getpid() and _belongs(pid, head, variable)]
+
+    def end(self, head: int, limit_s: float = END_S) -> bool:
+        """Kill every member; return whether none is left. Done again it does no harm.
+
+        Args:
+          head: process id of the head, dead or alive.
+          limit_s: for them to be gone. One that a device holds in the kernel goes when let go.
+        """
+        killed: set[int] = set()
+        deadline = time.monotonic() + limit_s
+        while members := self.members(head):
+            for pid in members:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+            killed.update(members)
+            if time.monotonic() >= deadline:
+                break
+            _pause(LOOK_S / 10)  # also for those that were being started meanwhile
+        for pid in killed - {head}:
+            # Where this process is the first of a container it inherits them, and nobody else
+            # would take them off the list. (The head is the child of who calls, and waited for.)
+            with contextlib.suppress(OSError):
+                os.waitpid(pid, os.WNOHANG)
+        return not members
+
+    def end_after(self, learner_ends: Callable[[], object], leave_s: float = LEAVE_S) -> None:
+        """End this family, of which this process is the head, some time after the learner.
+
+        Args:
+          learner_ends: returns when the learner is gone.
+          leave_s: the time for this process to leave by itself.
+        """
+
+        def watch() -> None:
+            learner_ends()
+            _pause(leave_s)
+            self.end(os.getpid(), limit_s=0.0)
+            with contextlib.suppress(OSError):
+                os.killpg(os.getpid(), signal.SIGKILL)  # with this process
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        threading.Thread(target=watch, name="learner-watch", daemon=True).start()
+
+
+def _belongs(pid: int, group: int, variable: bytes) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # pid (name) state parent group ...; the name may hold anything
+            state, _, its_group = file.read().rpartition(b")")[2].split()[:3]
+        if state in (b"Z", b"X"):  # dead; only its parent has not looked yet
+            return False
+        if int(its_group) == group:
+            return True
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return variable in file.read().split(b"\0")
+    except (OSError, ValueError):
+        return False  # it has just ended, or belongs to somebody else
+
+
+def _group_without_proc(group: int) -> list[int]:
+    try:
+        os.killpg(group, 0)
+    except OSError:
+        return []
+    return [-group]  # os.kill takes it for the whole group
+
+
+def _pause(seconds: float) -> None:
+    threading.Event().wait(seconds)
+
+
+# --- the warden's program ------------------------------------------------------------------------
+
+
+def watch_over(orders: BinaryIO, leave_s: float) -> None:
+    """End all families that are left when `orders` comes to its end, which is the learner's.
+
+    Args:
+      orders: lines "+<head> <mark>" and "-<head>", for families that have begun and ended.
+      leave_s: the time for them to leave by themselves.
+    """
+    families: dict[int, Family] = {}
+    for line in orders:
+        number, _, mark = line[1:].decode().strip().partition(" ")
+        if line.startswith(b"+"):
+            families[int(number)] = Family(mark)
+        else:
+            families.pop(int(number), None)
+    deadline = time.monotonic() + leave_s
+    while time.monotonic() < deadline:
+        if not any(family.members(head) for head, family in families.items()):
+            return
+        _pause(LOOK_S)
+    for head, family in families.items():
+        family.end(head)
+
+
+if __name__ == "__main__":
+    watch_over(sys.stdin.buffer, float(sys.argv[1]))

@@ -1,0 +1,289 @@
+"""Real processes, killed. The programs are tiny: none of them imports more than core/."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from core import process_death
+from core.process_death import Family, environment_for_child
+from core.warden import Warden
+
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="looks for processes in /proc"),
+]
+ROOT = Path(__file__).parents[2]
+DEADLINE_S = 40
+# A worker whose environments own processes: one in its group, one in a session of its own, and a
+# copy of itself that runs no other program. It says their numbers and then waits.
+WORKER = """
+import os, subprocess, sys, time
+from core.process_death import Family
+Family({mark!r}).found()
+sleep = ["sleep", "3600"]
+children = [subprocess.Popen(sleep), subprocess.Popen(sleep, start_new_session=True)]
+copy = os.fork()
+if copy == 0:
+    os.close(1)
+    time.sleep(3600)
+print(*[child.pid for child in children], copy, flush=True)
+{then}
+time.sleep(3600)
+"""
+
+
+def start(program: str, **more):
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        **more,
+    )
+
+
+def numbers(process) -> list[int]:
+    return [int(number) for number in process.stdout.readline().split()]
+
+
+def lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def wait_until(condition) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@contextlib.contextmanager
+def cleaned_up(*pids: int):
+    """Whatever a failing test leaves."""
+    try:
+        yield
+    finally:
+        for pid in pids:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+
+
+# --- families ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("head_is", ["alive", "dead"])
+def test_a_family_ends_with_children_in_other_sessions_also_after_its_head(head_is):
+    family, stranger = Family(), Family()
+    worker = start(WORKER.format(mark=family.mark, then=""))
+    other = start(WORKER.format(mark=stranger.mark, then=""))
+    pids, others = numbers(worker), [other.pid, *numbers(other)]
+    with cleaned_up(worker.pid, *pids, *others), worker, other:
+        assert sorted(family.members(worker.pid)) == sorted([worker.pid, *pids])
+        if head_is == "dead":
+            worker.kill()
+            worker.wait()
+            assert sorted(family.members(worker.pid)) == sorted(pids)
+        assert family.end(worker.pid)
+        assert not any(lives(pid) for pid in (worker.pid, *pids))
+        assert family.end(worker.pid)  # a second time does no harm
+        assert all(lives(pid) for pid in others)
+        assert stranger.end(other.pid)
+
+
+def test_a_family_of_which_nobody_was_started_is_empty_and_the_one_who_asks_is_spared():
+    family = Family()
+    assert family.members(2**22 + 1) == []  # no process has such a number
+    assert os.getpid() not in family.members(os.getpgid(0))
+
+
+LEARNER = """
+import os, subprocess, sys, time
+from core.process_death import Family
+from core.warden import Warden
+warden, family = Warden({leave_s}), Family()
+worker = subprocess.Popen(
+    [sys.executable, "-c", {worker!r}.replace("MARK", family.mark)], stdout=subprocess.PIPE
+)
+pids = worker.stdout.readline().decode()
+warden.keep(worker.pid, family)
+{then}
+print(warden.pid, worker.pid, pids, flush=True)
+time.sleep(3600)
+"""
+
+
+def learner_program(worker_then="", then="", leave_s=0.2):
+    worker = WORKER.format(mark="MARK", then=worker_then)
+    return LEARNER.format(worker=worker, then=then, leave_s=leave_s)
+
+
+@pytest.mark.parametrize("worker_then", ["", "os.kill(os.getpid(), 19)", "os._exit(0)"])
+def test_nothing_outlives_a_killed_learner_be_its_worker_busy_stopped_or_dead(worker_then):
+    learner = start(learner_program(worker_then))
+    pids = numbers(learner)
+    assert len(pids) == 5
+    with cleaned_up(learner.pid, *pids), learner:
+        learner.kill()
+        wait_until(lambda: not any(lives(pid) for pid in pids))
+
+
+def test_a_warden_that_dies_is_replaced_and_its_successor_knows_the_families():
+    then = """
+first = warden.pid
+os.kill(first, 9)
+while warden.pid == first:
+    warden.check()
+"""
+    learner = start(learner_program("", then))
+    pids = numbers(learner)
+    with cleaned_up(learner.pid, *pids), learner:
+        assert len([pid for pid in pids if lives(pid)]) == 5
+        learner.kill()
+        wait_until(lambda: not any(lives(pid) for pid in pids))
+
+
+def test_signals_that_reach_every_process_of_a_terminal_leave_the_warden_alone():
+    learner = start(learner_program())
+    warden, *others = numbers(learner)
+    with cleaned_up(learner.pid, warden, *others), learner:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            os.kill(warden, number)
+        learner.kill()
+        wait_until(lambda: not any(lives(pid) for pid in (warden, *others)))
+
+
+def test_a_warden_without_families_leaves_with_the_pool():
+    warden, family = Warden(), Family()
+    warden.close()  # before it was ever needed
+    warden.keep(2**22 + 1, family)
+    pid = warden.pid
+    assert lives(pid)
+    warden.release(2**22 + 1)
+    warden.close()
+    assert not lives(pid)
+    warden.close()
+
+
+def test_a_warden_that_cannot_be_started_is_done_without(monkeypatch, caplog):
+    monkeypatch.setattr(sys, "executable", "/nonexistent/python")
+    warden, family = Warden(), Family()
+    for head in (2**22 + 1, 2**22 + 2):
+        warden.keep(head, family)
+        warden.check()
+    warden.release(2**22 + 1)
+    warden.close()
+    assert caplog.text.count("cannot be started") == 1
+
+
+def test_a_head_ends_its_family_itself_where_the_warden_was_killed_too():
+    """The learner's end is the end of a pipe here."""
+    program = WORKER.format(
+        mark="1234",
+        then="Family('1234').end_after(lambda: sys.stdin.read(), 0.0)",
+    )
+    worker = start(program, stdin=subprocess.PIPE)
+    pids = numbers(worker)
+    with cleaned_up(worker.pid, *pids), worker:
+        assert all(lives(pid) for pid in pids)
+        worker.stdin.close()
+        assert worker.wait(DEADLINE_S) == -signal.SIGKILL
+        wait_until(lambda: not any(lives(pid) for pid in pids))
+
+
+# --- programs ------------------------------------------------------------------------------------
+
+CHILD = """
+import os, signal, sys, time
+from core import process_death
+if sys.argv[1] == "thread":
+    process_death._ask_kernel = lambda signals: False
+if len(sys.argv) > 2:  # a file in which it notes each signal
+    def note(number, frame):
+        with open(sys.argv[2], "a") as file:
+            print(number, file=file)
+    signal.signal(signal.SIGTERM, note)
+process_death.end_with_starter()
+assert process_death.STARTER not in os.environ
+print(os.getpid(), flush=True)
+time.sleep(3600)
+"""
+STARTER = """
+import subprocess, sys, threading, time
+from core.process_death import environment_for_child
+def doze():
+    while True:
+        time.sleep(0.001)
+for _ in range(8):
+    threading.Thread(target=doze, daemon=True).start()
+child = subprocess.Popen([sys.executable, "-c", *sys.argv[1:]],
+                         env=environment_for_child(), start_new_session=True)
+child.wait()
+"""
+
+
+@pytest.mark.parametrize("how", ["kernel", "thread"])
+def test_a_program_ends_with_the_one_that_started_it_although_that_one_was_killed(how):
+    starter = subprocess.Popen(
+        [sys.executable, "-c", STARTER, CHILD, how], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    (child,) = numbers(starter)
+    with cleaned_up(starter.pid, child), starter:
+        assert lives(child)
+        starter.kill()
+        wait_until(lambda: not lives(child))
+
+
+def test_a_program_is_told_once_although_its_starter_had_many_threads(tmp_path):
+    """Each may be its parent for a moment while the starter is taken down: one time in five."""
+    notes = tmp_path / "notes"
+    for _ in range(15):
+        notes.write_text("")
+        starter = subprocess.Popen(
+            [sys.executable, "-c", STARTER, CHILD, "kernel", str(notes)],
+            cwd=ROOT, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        (child,) = numbers(starter)
+        with cleaned_up(starter.pid, child), starter:
+            starter.kill()
+            starter.wait()
+            wait_until(lambda: notes.read_text())
+            end = time.monotonic() + 0.3
+            while time.monotonic() < end:
+                time.sleep(0.01)
+                assert notes.read_text().split() == [str(int(signal.SIGTERM))]
+
+
+def test_a_program_whose_starter_was_gone_before_it_could_ask_gets_the_signal_at_once():
+    program = f"""
+import time
+from core.process_death import die_with_parent
+die_with_parent({os.getpid()} + 1)
+time.sleep(3600)
+"""
+    with start(program) as child, cleaned_up(child.pid):
+        assert child.wait(DEADLINE_S) == -signal.SIGTERM
+
+
+def test_a_program_that_was_started_otherwise_does_not_follow(monkeypatch):
+    monkeypatch.delenv(process_death.STARTER, raising=False)
+    asked = []
+    monkeypatch.setattr(process_death, "die_with_parent", lambda *args: asked.append(args))
+    process_death.end_with_starter()
+    assert asked == []
+    monkeypatch.setenv(process_death.STARTER, "12")
+    process_death.end_with_starter()
+    process_death.end_with_starter()  # the wish is taken once
+    assert asked == [(12, signal.SIGTERM)]
+    assert environment_for_child()[process_death.STARTER] == str(os.getpid())
