@@ -225,6 +225,7 @@ class Trainer:
             metrics = self._learner.step(batch, self._progress())
         except NonFiniteUpdate as error:
             self._bad_updates.note(error, batch, self._learner.version)
+            self._replay.discard(batch.item[list(error.culprit.columns)].tolist())
             return False
         self._bad_updates.good()
         self._tally.book_update(metrics)
