@@ -44,7 +44,7 @@ NOT_FROM_CHECKPOINT = {
     "op_mode", "load_model_url", "load_optimizer_save", "load_replay", "new_run_folder",
     "results_dir", "training_seconds", "stop_at_mean_return", "render", "greedy",
     "test_episode_count", "test_all_checkpoints", "debug", "debug_faults", "basic_verbose",
-    "background", "trust_env_module",
+    "background", "trust_env_module", "auto_restart",
 }  # fmt: skip
 
 
@@ -72,7 +72,7 @@ def parse(
       ConfigError: with every problem found, one a line. Or if a file names an environment of a
         module that was not typed, before anything is imported.
     """
-    cli, multi_train = _split(_normalise(argv))
+    cli, multi_train = _split(named_values(argv))
     _trust(cli, multi_train)
     said = {**multi_train, **cli}
     checkpoint: dict[str, Any] = {}
@@ -123,10 +123,13 @@ def _env_ids(env: str) -> str | None:
         return None
 
 
-def _normalise(argv: Sequence[str]) -> list[str]:
-    """Check every name, accept --a-b for --a_b and `--name value`; return `--name=value` tokens.
+def named_values(argv: Sequence[str]) -> dict[str, str]:
+    """Return flag -> text of a command line; accepts --a-b for --a_b, and `--name value`.
 
     Of a flag that is given twice the last one counts, whatever its type.
+
+    Raises:
+      ConfigError: with every name that is no flag, and every flag that has no value.
     """
     known = {*Flags.model_fields, "multi_train_overrides"}
     values: dict[str, str] = {}
@@ -157,7 +160,7 @@ def _normalise(argv: Sequence[str]) -> list[str]:
             problems.append(f"--{name} needs a value, e.g. --{name}={_example(name)}")
     if problems:
         raise ConfigError(_listed(problems))
-    return [f"--{name}={value}" for name, value in values.items()]
+    return values
 
 
 def _example(name: str) -> str:
@@ -165,14 +168,24 @@ def _example(name: str) -> str:
     return "True" if isinstance(default, bool) else str(default)
 
 
-def _split(tokens: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+def check_values(flags: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong with each flag by itself, one line each; [] if nothing.
+
+    What flags say together is not looked at: others may be added to them later.
+    """
+    try:
+        Flags(**flags)
+    except ValidationError as error:
+        return [line for problem in error.errors() if (line := _alone(problem))]
+    return []
+
+
+def _split(values: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return (values of the command line, values of multi_train's overrides file)."""
-    overrides: dict[str, Any] = {}
-    prefix = "--multi_train_overrides="
-    for token in tokens:
-        if token.startswith(prefix):
-            overrides = _read_overrides(token[len(prefix) :])
-    arguments = [token for token in tokens if not token.startswith(prefix)]
+    typed = dict(values)
+    path = typed.pop("multi_train_overrides", None)
+    overrides = {} if path is None else _read_overrides(path)
+    arguments = [f"--{name}={value}" for name, value in typed.items()]
     try:
         source: CliSettingsSource[Any] = CliSettingsSource(
             Flags, cli_parse_args=arguments, cli_exit_on_error=False, cli_implicit_flags=False
@@ -197,16 +210,20 @@ def _explain(error: ValidationError) -> str:
     """Turn pydantic's report into one line per problem: name, what was got, what was expected."""
     lines = []
     for problem in error.errors():
-        message = problem["msg"].removeprefix("Value error, ")
-        if problem["loc"]:
-            name = str(problem["loc"][0])
-            got = problem["input"]
-            typed = shown_text(got) if isinstance(got, str) else shown(got)
-            value = "" if name == "replay_parameters" else f"={typed}"
-            lines.append(f"--{name}{value}: {message[0].lower() + message[1:]}")
-        else:
-            lines.extend(message.split("\n"))
+        alone = _alone(problem)
+        lines += [alone] if alone else problem["msg"].removeprefix("Value error, ").split("\n")
     return _listed(list(dict.fromkeys(lines)))
+
+
+def _alone(problem: Any) -> str:
+    """Return the line about one flag, "" if the problem is of several together."""
+    if not problem["loc"]:
+        return ""
+    message = problem["msg"].removeprefix("Value error, ")
+    name, got = str(problem["loc"][0]), problem["input"]
+    typed = shown_text(got) if isinstance(got, str) else shown(got)
+    value = "" if name == "replay_parameters" else f"={typed}"
+    return f"--{name}{value}: {message[0].lower() + message[1:]}"
 
 
 def _listed(problems: Sequence[str]) -> str:

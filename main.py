@@ -25,6 +25,8 @@ import os
 import sys
 import threading
 
+from agent.guardian import Guardian, restarts_wanted
+from core.process_death import end_with_starter
 from core.stop_signals import StopSignals, let_through
 
 
@@ -100,7 +102,11 @@ def leave(status: int) -> None:
 
 if __name__ == "__main__":
     restart_with_settings()
+    end_with_starter()
     stop_signals = StopSignals()
     stop_signals.install()
     let_through()
+    restarts = restarts_wanted(sys.argv[1:])
+    if restarts:
+        leave(Guardian(sys.argv[1:], restarts).run())
     leave(main(sys.argv[1:], stop_signals))

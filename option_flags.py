@@ -174,6 +174,11 @@ class Flags(BaseSettings):
         None,
         "also stop when the mean raw return of the last --avg_buff_size games reaches this; with several games: when episode/score_mean does, the mean over them, human-normalised (0 is random play, 1 is human) where known",
     )
+    auto_restart: CountOrAuto = _flag(
+        "run",
+        0,
+        "how often a small parent process resumes the newest good checkpoint after the learner was killed (out of memory, a crash), or failed later than the time before; on the command line only; 0: never",
+    )
     seed: int | None = _flag(
         "run",
         None,
@@ -300,7 +305,14 @@ class Flags(BaseSettings):
         "workers", "python_native", "transport between workers and learner: shared memory and pipes"
     )
     max_worker_restarts: CountOrAuto = _flag(
-        "workers", 10, "how often dead workers are restarted, in all, before the run gives up"
+        "workers",
+        10,
+        "how many workers (or inference servers) that died within the last hour are replaced, all together; one more ends the run, and so does the same failure from every worker before the first unroll",
+    )
+    worker_timeout: Annotated[float, Field(ge=0.0)] = _flag(
+        "workers",
+        120.0,
+        "seconds after which a worker (or inference server) that does nothing is reported with its Python stack, killed and replaced: longer than the slowest step of all its environments; at its start it has 5 times as long, at least 600 s; waiting for the learner does not count; 0: never",
     )
 
     # --- replay ----------------------------------------------------------------------------------
@@ -502,6 +514,11 @@ class Flags(BaseSettings):
     adam_eps: Positive = _flag("optimiser", 1e-5, "epsilon of Adam")
     gradient_clip_by_norm_threshold: Bound = _flag(
         "optimiser", 0.5, "clip of the global gradient norm (40 goes with --loss_reduction=sum)"
+    )
+    max_bad_updates: Count = _flag(
+        "optimiser",
+        10,
+        "an update whose loss or gradient is not finite is skipped, and its batch kept in bad_updates/ of the run; this many in a row end the run",
     )
 
     # --- machine ---------------------------------------------------------------------------------

@@ -369,5 +369,4 @@ def _first_not_finite(state: Mapping[str, Any]) -> str | None:
 def _link(source: Path, target: Path) -> None:
     """Give a checkpoint a second name: no bytes are written where the file system can link."""
     with atomic_path(target) as temporary:
-        temporary.unlink(missing_ok=True)  # whoever left one, and whatever it links to
         disk().link(source, temporary)

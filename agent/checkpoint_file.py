@@ -68,7 +68,6 @@ def write_tree(path: Path, tree: Mapping[str, Any], *, verify: bool = False) -> 
     """
     try:
         with atomic_path(path) as temporary:
-            temporary.unlink(missing_ok=True)  # whoever left one, and whatever it links to
             with disk().open(temporary) as file:
                 torch.save({"format_version": FORMAT_VERSION, "state": tree}, file)
             if verify:

@@ -67,8 +67,8 @@ class Experience(Protocol):
     def adapt(self, values: Mapping[str, float]) -> None:
         """Take the values of a whole record, and set what follows from them."""
 
-    def missing(self) -> str:
-        """Return what the next batch waits for, to be shown to the user; empty if nothing."""
+    def missing(self) -> list[str]:
+        """Return what the next batch waits for and what everybody does, for the user."""
 
     def quiesce(self) -> None:
         """End the making of batches. Afterwards replay stands still and can be saved."""
@@ -110,16 +110,15 @@ class ReplaySide:
         """Say where learning stands; batches made from now on know it."""
         self.moment = moment
 
-    def missing(self) -> str:
-        """Return what the next batch waits for, to be shown to the user; empty if nothing."""
-        return self.replay.missing()
+    def missing(self) -> list[str]:
+        """Return what the next batch waits for, and what everybody does."""
+        return [self.replay.missing(), *self.pool.describe()]
 
     def stats(self) -> dict[str, float]:
         """Return metrics of replay and workers by name."""
         return {
             **self.replay.stats(),
-            "workers/alive": float(self.pool.alive()),
-            "workers/restarts": float(self.pool.restarts),
+            **self.pool.stats(),
         }
 
     def replay_contents(self) -> dict[str, Any]:

@@ -19,11 +19,11 @@ corrects the difference as it does for any other.
 from __future__ import annotations
 
 import contextlib
-import signal
+import multiprocessing
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
@@ -35,9 +35,13 @@ from agent.machine import give_way
 from agent.models.factory import ModelConfig, make_model
 from core import faults
 from core.errors import Closed, TransportError
+from core.process_death import ignore_interrupts
 from core.rng import child_seed
 from core.spec import EnvSpec
+from transport.channel import last_words
+from transport.lifeline import LifelineEnd
 from transport.mailbox import Bell, Mailbox
+from transport.pulse import Phase, no_beat
 from transport.weights import NO_VERSION, WeightBoard
 
 WAIT_S = 1.0  # how often an idle server looks up; it wakes at once when it is asked
@@ -73,9 +77,18 @@ def group_sizes(num_envs: int) -> tuple[int, ...]:
 class RemoteActor:
     """An ActionSource at the other end of a mailbox: what it is asked, the server answers."""
 
-    def __init__(self, mailbox: Mailbox, group: int) -> None:
-        """Take over a group's letter, after the answer to a predecessor if one is pending."""
+    def __init__(
+        self, mailbox: Mailbox, group: int, beat: Callable[[Phase], None] = no_beat
+    ) -> None:
+        """Take over a group's letter, after the answer to a predecessor if one is pending.
+
+        Args:
+          mailbox: of this worker.
+          group: which of its environments.
+          beat: is told now and then that this worker only waits.
+        """
         self.version = NO_VERSION
+        self._beat = beat
         self._mailbox = mailbox
         self._group = group
         self._wait()
@@ -97,12 +110,16 @@ class RemoteActor:
         return Action(letter.action, letter.params, letter.value, letter.features, letter.state)
 
     def _wait(self) -> None:
-        if not self._mailbox.wait(self._group, ANSWER_LIMIT_S):
-            raise TransportError(
-                f"the inference server has not answered for {ANSWER_LIMIT_S:g} s, expected "
-                "milliseconds: it hangs, or the machine is overloaded. Its log may say more; "
-                "--inference=worker does without it."
-            )
+        deadline = time.monotonic() + ANSWER_LIMIT_S
+        self._beat(Phase.ASKING)
+        while not self._mailbox.wait(self._group, min(WAIT_S, ANSWER_LIMIT_S)):
+            self._beat(Phase.ASKING)
+            if time.monotonic() >= deadline:
+                raise TransportError(
+                    f"the inference server has not answered for {ANSWER_LIMIT_S:g} s, expected "
+                    "milliseconds: it hangs, or the machine is overloaded. Its log may say more; "
+                    "--inference=worker does without it."
+                )
 
 
 class InferenceServer:
@@ -114,6 +131,7 @@ class InferenceServer:
         mailboxes: Sequence[Mailbox],
         doorbell: Bell,
         board: WeightBoard,
+        beat: Callable[[Phase], None] = no_beat,
     ) -> None:
         """Build the model on its device.
 
@@ -122,7 +140,9 @@ class InferenceServer:
           mailboxes: of all workers.
           doorbell: which they ring.
           board: where the newest weights are.
+          beat: is told what happens, at each change.
         """
+        self._beat = beat
         spec, device = config.env_spec, config.device
         model = make_model(config.model_config, spec, popart=config.popart).eval()
         self._acting = ActingModel(
@@ -165,10 +185,12 @@ class InferenceServer:
         """
         # A question may lie there without the bell: asked before this server's life, or by a worker
         # that was killed before it could ring.
+        self._beat(Phase.IDLE)
         self._doorbell.wait(0.0 if self._asked() else timeout_s)
         asked = self._asked()
         if not asked:
             return 0
+        self._beat(Phase.ANSWERING)
         if time.monotonic() >= self._next_refresh:
             self._acting.refresh()
             self._next_refresh = time.monotonic() + REFRESH_INTERVAL_S
@@ -214,27 +236,29 @@ def server_main(
     mailboxes: Sequence[Mailbox],
     doorbell: Bell,
     board: WeightBoard,
+    lifeline: LifelineEnd,
 ) -> None:
     """Entry point of the process. Returns when the other end of `connection` is closed.
 
     The last words of a server that fails are sent as a traceback.
     """
-    # The terminal sends Ctrl-C to every process; the parent alone decides what it means.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ignore_interrupts()
+    parent = multiprocessing.parent_process()
+    lifeline.hold(None if parent is None else parent.sentinel)
     faults.load_for(faults.SERVER, config.fault_plan)
     if config.device.type == "cpu":
         give_way()  # like a worker; with a GPU it computes little, and everybody waits for it
     torch.set_num_threads(1)
     try:
         doorbell.hang_up_with(connection.fileno())
-        server = InferenceServer(config, mailboxes, doorbell, board)
+        server = InferenceServer(config, mailboxes, doorbell, board, lifeline.pulse.beat)
         while True:
             server.serve(WAIT_S)
     except Closed:
         pass  # told to stop, or the learner's process is gone
     except BaseException:
         with contextlib.suppress(OSError):
-            connection.send(traceback.format_exc())
+            connection.send(last_words(traceback.format_exc()))
         sys.exit(1)
     finally:
         connection.close()

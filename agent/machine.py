@@ -27,9 +27,11 @@ class Choices:
     reasons: tuple[str, ...]
 
 
-# Whoever makes experience gives way to the learner: its threads wait for one another, so that a
-# worker that takes a core from one of them stops them all; a worker that waits delays nobody.
-NICENESS = 19
+# Who makes experience gives way to the learner: its threads wait for one another, so that a worker
+# that takes a core from one of them stops them all, while a worker that waits delays nobody else.
+# A little is enough for that. At 19 workers would give way to every other program as well: beside
+# two busy ones they get one part in seventy of a core each, and training stands still.
+NICENESS = 3
 BACKGROUND_NICENESS = 19  # the lowest there is
 
 

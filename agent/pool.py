@@ -1,179 +1,48 @@
-"""Worker pools: the seam where one process, many, and (later) a cluster are interchangeable.
+"""ProcessPool: worker processes over shared memory, and the inference server if there is one.
 
-`SerialPool` runs the rollout in the caller's thread; it is the reference implementation, used by
-`--reproducible` and by tests. `ProcessPool` starts, polls, restarts and stops worker processes, and
-the inference server if there is one.
+It starts them, takes in what they send, replaces those that die or fall silent, and ends them. One
+process and its life are agent/supervision.py, whether it is replaced is agent/restarts.py, what the
+workers do is agent/worker.py. The interface, and its serial twin, are agent/worker_pool.py and
+agent/serial_pool.py.
 """
 
 from __future__ import annotations
 
 import logging
-import multiprocessing
+import re
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable
 from multiprocessing import connection
-from typing import Any, Protocol
+from typing import Any
 
-from agent.inference_server import ServerConfig, group_sizes, server_main
-from agent.worker import WorkerBody, WorkerConfig, worker_main
+from agent.inference_server import ServerConfig
+from agent.places import Place, ServerPlace, WorkerPlace
+from agent.restarts import RestartLimit, failure_of
+from agent.serial_pool import SerialPool
+from agent.supervision import State, let_leave
+from agent.worker import WorkerConfig
+from agent.worker_pool import UnrollBlock, WorkerPool
 from core import faults
-from core.episode import EpisodeEnd
 from core.errors import WorkerDied
-from core.unroll import Record
-from transport.channel import Failed, Ready, WorkerChannel, WorkerStats
-from transport.mailbox import Bell, Mailbox
-from transport.ring import UnrollRing
+from core.warden import Warden
+from transport.channel import Ready
 from transport.weights import WeightBoard
+
+__all__ = ["ProcessPool", "SerialPool", "UnrollBlock", "WorkerPool"]
 
 log = logging.getLogger(__name__)
 
-EXIT_WAIT_S = 5.0  # a process that has closed its pipe is only being taken down by the system
-
-
-@dataclass(frozen=True)
-class UnrollBlock:
-    """One unroll of each environment of one worker. Read-only and valid until `release()`."""
-
-    worker_id: int
-    records: Record  # [E, nbytes] uint8
-    version: int
-    episodes: tuple[EpisodeEnd, ...]
-    stats: WorkerStats
-    release: Callable[[], None]
-
-
-class WorkerPool(Protocol):
-    """Where experience comes from."""
-
-    restarts: int
-
-    def start(self) -> None:
-        """Start all workers."""
-
-    def poll(self, timeout_s: float) -> list[UnrollBlock]:
-        """Return the blocks that are ready, waiting at most `timeout_s` for the first."""
-
-    def alive(self) -> int:
-        """Return the number of workers that run."""
-
-    def stop(self, grace_s: float) -> None:
-        """Stop all workers and free what they held. May be called twice."""
-
-
-class SerialPool:
-    """Workers that take turns in the caller's thread: deterministic, restorable."""
-
-    def __init__(self, configs: list[WorkerConfig], board: WeightBoard) -> None:
-        """Build nothing yet; see `start`."""
-        self._configs = configs
-        self._board = board
-        self._bodies: list[WorkerBody] = []
-        self._turn = 0
-        self.restarts = 0
-
-    def start(self) -> None:
-        """Build every worker's environments and model."""
-        self._bodies = [WorkerBody(config, self._board) for config in self._configs]
-
-    def poll(self, timeout_s: float) -> list[UnrollBlock]:
-        """Collect one block from the worker whose turn it is."""
-        config, body = self._configs[self._turn], self._bodies[self._turn]
-        self._turn = (self._turn + 1) % len(self._bodies)
-        block = config.schema().allocate(config.num_envs)
-        version, episodes, stats = body.collect(block)
-        return [UnrollBlock(config.worker_id, block, version, episodes, stats, lambda: None)]
-
-    def alive(self) -> int:
-        """Return the number of workers."""
-        return len(self._bodies)
-
-    def stop(self, grace_s: float) -> None:
-        """Close the environments."""
-        for body in self._bodies:
-            body.close()
-        self._bodies = []
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return whose turn it is and the state of every rollout."""
-        return {
-            "turn": self._turn,
-            "rollouts": [body.rollout.state_dict() for body in self._bodies],
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on exactly where `state_dict` was taken."""
-        self._turn = int(state["turn"])
-        for body, rollout in zip(self._bodies, state["rollouts"], strict=True):
-            body.rollout.load_state_dict(rollout)
-
-
-@dataclass
-class _Member:
-    """A worker's process of the present, with the channel that it keeps through its lives."""
-
-    config: WorkerConfig
-    channel: WorkerChannel
-    mailbox: Mailbox | None  # of the inference server, if there is one
-    process: Any = None  # a multiprocessing Process of the spawn context
-    unrolls: int = 0  # received in this life
-    failure: str = ""  # traceback that the worker sent before it left
-
-
-class _Server:
-    """The inference server's process of the present, and the mailboxes that it serves for good."""
-
-    def __init__(self, config: ServerConfig, workers: list[WorkerConfig]) -> None:
-        """Allocate a mailbox per worker; no process is started before `launch`."""
-        self.config = config
-        self.doorbell = Bell()
-        self.mailboxes = [
-            Mailbox(
-                worker.env_spec,
-                group_sizes(worker.num_envs),
-                worker.feature_count,
-                self.doorbell,
-                worker.state_count,
-            )
-            for worker in workers
-        ]
-        self.process: Any = None
-        self.connection: connection.Connection  # says that it died, and its last words
-
-    def launch(self, context: Any, board: WeightBoard) -> None:
-        """Start the process, also in the place of one that died."""
-        self.connection, theirs = multiprocessing.Pipe(duplex=True)
-        self.process = context.Process(
-            target=server_main,
-            args=(self.config, theirs, self.mailboxes, self.doorbell, board),
-            name="vtrace-server",
-            daemon=True,
-        )
-        self.process.start()
-        theirs.close()  # or its death would not be seen
-
-    def last_words(self) -> str:
-        """Return the traceback that a server that died has left, or nothing."""
-        try:
-            return str(self.connection.recv())
-        except (EOFError, OSError):
-            return ""
-        finally:
-            self.connection.close()
-
-    def is_alive(self) -> bool:
-        """Whether the process runs."""
-        return self.process is not None and self.process.is_alive()
-
-    def stop(self, grace_s: float) -> None:
-        """Ask it to leave, then make it."""
-        if self.process is not None:
-            self.connection.close()
-            _leave([self.process], grace_s)
+# A look that comes later than this was not watching in between: the learner was stopped, or slept.
+MAX_GAP_S = 1.0
+WORKER_TIMEOUT_S = 120.0
 
 
 class ProcessPool:
-    """Worker processes over shared memory. Used by one thread (the ingest thread)."""
+    """Worker processes over shared memory; see `WorkerPool` for which thread may call what.
+
+    Processes are started, waited for and looked at only by `start`, `poll` and `stop`; what other
+    threads may ask is answered from plain attributes and from the processes' pulses.
+    """
 
     def __init__(
         self,
@@ -183,6 +52,8 @@ class ProcessPool:
         slots: int,
         max_restarts: int,
         server: ServerConfig | None = None,
+        worker_timeout_s: float = WORKER_TIMEOUT_S,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Allocate the shared memory; no process is started before `start`.
 
@@ -190,158 +61,200 @@ class ProcessPool:
           configs: of the workers.
           board: where they find the newest weights.
           slots: blocks in the ring of each worker.
-          max_restarts: how often processes that died are replaced, all together.
+          max_restarts: how many processes that died within an hour are replaced, all together.
           server: of the inference server; None: workers act themselves.
+          worker_timeout_s: a process that has done nothing for so long is killed and replaced,
+            while it starts after several times that; 0: never.
+          clock: seconds, only forward.
         """
         self._board = board
         self._max_restarts = max_restarts
-        self._context = multiprocessing.get_context("spawn")
-        self._server = None if server is None else _Server(server, configs)
-        self._members = []
-        for index, config in enumerate(configs):
-            schema = config.schema()
-            ring = UnrollRing(slots, config.num_envs, schema.nbytes, poison=schema.poison)
-            mailbox = None if self._server is None else self._server.mailboxes[index]
-            self._members.append(_Member(config, WorkerChannel(ring), mailbox))
+        self._timeout_s = worker_timeout_s
+        self._clock = clock
+        self._warden = Warden()
+        self._server = None
+        if server is not None:
+            self._server = ServerPlace(server, configs, self._warden, clock)
+        self._members = [
+            WorkerPlace(
+                config,
+                slots,
+                None if self._server is None else self._server.mailboxes[index],
+                self._warden,
+                clock,
+            )
+            for index, config in enumerate(configs)
+        ]
+        self._limit = RestartLimit(max_restarts, len(self._places()))
+        self._looked_at = clock()
         self.restarts = 0
+        self.hung = 0  # of those that died: killed for silence
+        self.lost_unrolls = 0
+
+    def _places(self) -> list[Place]:
+        """Return all places, in the order in which processes are started."""
+        return [*([] if self._server is None else [self._server]), *self._members]
 
     def start(self) -> None:
         """Start every process."""
-        if self._server is not None:
-            self._server.launch(self._context, self._board)
-        for member in self._members:
-            self._launch(member)
-
-    def _launch(self, member: _Member) -> None:
-        faults.at("pool.launch")
-        end = member.channel.open()
-        member.process = self._context.Process(
-            target=worker_main,
-            args=(member.config, end, self._board, member.mailbox),
-            name=f"vtrace-worker-{member.config.worker_id}",
-            daemon=True,
-        )
-        member.process.start()
-        # While this process holds a copy of the worker's end, its death would not be seen.
-        end.close()
+        for place in self._places():
+            place.launch(self._board)
+        self._looked_at = self._clock()
 
     def poll(self, timeout_s: float) -> list[UnrollBlock]:
-        """Return ready blocks; restarts processes that died.
+        """Return ready blocks; ends processes that hang and replaces those that are gone.
+
+        It never waits for a single process, and not much longer than `timeout_s` for all.
 
         Raises:
           WorkerDied: when processes died more often than allowed; carries the last cause.
         """
-        by_connection = {member.channel.connection: member for member in self._members}
-        servers = [] if self._server is None else [self._server.connection]
+        self._launch_due()
         blocks: list[UnrollBlock] = []
-        for ready in connection.wait([*by_connection, *servers], timeout_s):
-            if ready in servers:
-                self._revive_server()
-                continue
-            member = by_connection[ready]  # type: ignore[index]
-            messages = member.channel.poll()
-            blocks += [
-                self._block(member, message) for message in messages if isinstance(message, Ready)
-            ]
-            for message in messages:
-                if isinstance(message, Failed):
-                    member.failure = message.traceback
-            if member.channel.ended:
-                self._revive(member)
+        self._wait(timeout_s)
+        for place in self._places():
+            blocks += self._take(place)
+        self._look_after()
         return blocks
 
-    def _block(self, member: _Member, ready: Ready) -> UnrollBlock:
+    def _wait(self, timeout_s: float) -> None:
+        """Return when something has come, has ended, or is due."""
+        now = self._clock()
+        signs: list[Any] = []
+        for place in self._places():
+            signs += place.connections()
+            if place.life.state is State.ENDING:
+                signs.append(place.life.process.sentinel)
+            if place.life.relaunch_at is not None:
+                timeout_s = min(timeout_s, max(0.0, place.life.relaunch_at - now))
+        connection.wait(signs, timeout_s)
+
+    def _take(self, place: Place) -> list[UnrollBlock]:
+        """Return the blocks that a worker has sent."""
+        if place.life.state is State.ABSENT:
+            return []
+        blocks = [
+            self._block(place, message)
+            for message in place.receive()
+            if isinstance(message, Ready) and isinstance(place, WorkerPlace)
+        ]
+        if place.has_hung_up():
+            place.life.begin_to_end()
+        return blocks
+
+    def _block(self, member: WorkerPlace, ready: Ready) -> UnrollBlock:
         member.unrolls += member.config.num_envs
+        self._limit.book_progress()
         return UnrollBlock(
             worker_id=member.config.worker_id,
             records=member.channel.ring.take(ready.slot),
-            version=ready.version,
             episodes=ready.episodes,
             stats=ready.stats,
             release=lambda: member.channel.free(ready.slot),
         )
 
-    def _revive(self, member: _Member) -> None:
-        """Report a death with its cause, then start the worker anew."""
+    # --- looking after processes -------------------------------------------------------------
+
+    def _look_after(self) -> None:
+        """Move each process on in its life."""
+        now = self._clock()
+        passed_s, self._looked_at = min(now - self._looked_at, MAX_GAP_S), now
+        self._warden.check()
+        for place in self._places():
+            life = place.life
+            if life.state is State.ENDING:
+                self._end(place)
+            elif life.is_running and life.has_died():
+                # Its pipe is held open by a child of it. What it said is read before it is buried.
+                life.begin_to_end()
+            elif life.is_running:
+                life.listen(passed_s, self._timeout_s)
+
+    def _end(self, place: Place) -> None:
+        """Report a death with its cause, if the process is gone, and say when it is replaced."""
+        life = place.life
+        cause = life.cause_of_end()
+        if cause is None:
+            return
         faults.at("pool.revive")
-        cause = _end(member.process)
-        if member.failure:
-            cause = "failed"
-        text = (
-            f"worker {member.config.worker_id} (pid {member.process.pid}) {cause} "
-            f"after {member.unrolls} unrolls"
-        )
-        lost = member.channel.ring.reclaim()
-        if lost:
-            text += f"; {lost} unfinished {'block' if lost == 1 else 'blocks'} lost"
-        self._count_death(text, member.failure)
-        # Another life, another random stream: a restarted worker does not repeat its games.
-        member.config = replace(member.config, life=member.config.life + 1, fault_plan=())
-        member.unrolls, member.failure = 0, ""
-        self._launch(member)
+        words, failure = life.stack(), re.sub(r"\d", "", cause)
+        if place.failure:
+            words, failure = place.failure, failure_of(place.failure)
+            cause = life.hung or "failed"
+        text = f"{life.name} (pid {life.pid}) {cause}{place.bury()}"
+        self.hung += bool(life.hung)
+        self.lost_unrolls += place.lost_unrolls
+        self._replace(place, text, words, failure)
 
-    def _revive_server(self) -> None:
-        """Report the server's death, then start it anew; workers wait for it meanwhile."""
-        server = self._server
-        assert server is not None
-        words = server.last_words()
-        cause = _end(server.process)
+    def _replace(self, place: Place, text: str, words: str, failure: str) -> None:
+        """Say who died of what, and when there will be a successor; WorkerDied if there is none."""
+        now = self._clock()
+        verdict = self._limit.book_death(place.life.name, failure, now)
         if words:
-            cause = "failed"
-        self._count_death(f"inference server (pid {server.process.pid}) {cause}", words)
-        server.config = replace(server.config, life=server.config.life + 1, fault_plan=())
-        server.launch(self._context, self._board)
-
-    def _count_death(self, text: str, last_words: str) -> None:
-        """Say who died of what, and raise WorkerDied if it was one too many."""
-        if last_words:
-            text += f". Its last words:\n{last_words}"
-        if self.restarts >= self._max_restarts:
-            raise WorkerDied(
-                f"{text}\nWorkers were restarted {self.restarts} times already "
-                "(--max_worker_restarts); giving up."
-            )
+            text += f". Its last words:\n{words}"
+        if verdict.reason_to_give_up:
+            raise WorkerDied(f"{text}\n{verdict.reason_to_give_up}; giving up.")
         self.restarts += 1
-        log.warning("%s; restarting (%d of %d)", text, self.restarts, self._max_restarts)
+        when = f" in {verdict.delay_s:g} s" if verdict.delay_s else ""
+        log.warning(
+            "%s; restarting%s (%d of %d in an hour)",
+            text, when, verdict.recent, self._max_restarts,
+        )  # fmt: skip
+        place.life.relaunch_at = now + verdict.delay_s
+
+    def _launch_due(self) -> None:
+        now = self._clock()
+        for place in self._places():
+            if place.life.relaunch_at is not None and now >= place.life.relaunch_at:
+                try:
+                    place.launch(self._board)
+                except OSError as error:
+                    text = f"{place.life.name} could not be started: {error}"
+                    self._replace(place, text, "", str(error))
+
+    # --- reports -----------------------------------------------------------------------------
 
     def alive(self) -> int:
-        """Return the number of worker processes that run."""
-        return sum(m.process is not None and m.process.is_alive() for m in self._members)
+        """Return the number of worker processes that run, as far as the last `poll` has seen."""
+        return sum(member.life.is_running for member in self._members)
+
+    def stats(self) -> dict[str, float]:
+        """Return metrics by name."""
+        return {
+            "workers/alive": float(self.alive()),
+            "workers/restarts": float(self.restarts),
+            "workers/hung": float(self.hung),
+            "workers/lost_unrolls": float(self.lost_unrolls),
+        }
+
+    def describe(self) -> list[str]:
+        """Return a line for each process: what it does, and for how long."""
+        return [place.life.describe() for place in self._places()]
+
+    # --- the end -----------------------------------------------------------------------------
 
     def stop(self, grace_s: float) -> None:
-        """Ask, then terminate, then kill. The rings go with the last process that maps them."""
+        """Ask, then terminate, then kill; within `grace_s` and some seconds.
+
+        The rings go with the last process that maps them.
+        """
         members, self._members = self._members, []
         server, self._server = self._server, None
         for member in members:
             member.channel.stop()
         # Workers whose server is dead would wait for an answer rather than for the end.
-        can_finish = server is None or server.is_alive()
-        _leave((member.process for member in members), grace_s if can_finish else 0.0)
+        can_finish = server is None or server.life.is_running
+        let_leave((member.process for member in members), grace_s if can_finish else 0.0)
+        if server is not None:  # after the workers, who need its answers to finish their unrolls
+            server.hang_up()
+            let_leave([server.process], grace_s)
         for member in members:
+            member.receive()
+            if member.failure:
+                log.warning("%s failed as it left:\n%s", member.life.name, member.failure)
             member.channel.close()
-        if server is not None:
-            server.stop(grace_s)  # after the workers, who need its answers to finish their unrolls
-
-
-def _leave(processes: Iterable[Any], grace_s: float) -> None:
-    """Wait for processes that were asked to leave, and end those that do not."""
-    started = [process for process in processes if process is not None]
-    deadline = time.monotonic() + grace_s
-    for process in started:
-        process.join(max(0.0, deadline - time.monotonic()))
-    for ask in ("terminate", "kill"):
-        for process in started:
-            if process.is_alive():
-                getattr(process, ask)()
-                process.join(1.0)
-
-
-def _end(process: Any) -> str:
-    """Wait for a process that has closed its pipe, and say how it ended."""
-    process.join(EXIT_WAIT_S)
-    code = process.exitcode
-    if code is None:
-        process.kill()
-        process.join(1.0)
-        return f"closed its pipe, did not end within {EXIT_WAIT_S:g} s and was killed"
-    return f"was killed by signal {-code}" if code < 0 else f"left with exit code {code}"
+        places: list[Place] = [*members, *([] if server is None else [server])]
+        for place in places:
+            place.life.clear()
+            place.life.close()
+        self._warden.close()

@@ -7,7 +7,7 @@ the same. Read core/unroll.py first for what the rows mean. Next: agent/worker.p
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -16,6 +16,7 @@ import numpy as np
 from agent.acting import ActionSource, LocalActor, Observation
 from core.episode import EpisodeEnd
 from core.unroll import Record, Unroll, UnrollSchema
+from transport.pulse import Phase, no_beat
 from wrappers.vector import EnvVector, RestorableEnvVector
 
 
@@ -45,20 +46,29 @@ class Rollout:
     last question of a block is then the first row of the next one, asked before `collect` begins.
     """
 
-    def __init__(self, groups: Sequence[EnvGroup], schema: UnrollSchema, worker_id: int) -> None:
+    def __init__(
+        self,
+        groups: Sequence[EnvGroup],
+        schema: UnrollSchema,
+        worker_id: int,
+        beat: Callable[[Phase], None] = no_beat,
+    ) -> None:
         """Start all environments; the first `collect` begins at their first observations.
 
         Args:
           groups: environments in the order of their rows; E is the sum of their sizes.
           schema: of the unrolls.
           worker_id: written into each unroll.
+          beat: is told what happens, at each change.
         """
+        self._beat = beat
         self._schema = schema
         self._worker_id = worker_id
         self._seq = 0
         self._lanes: list[_Lane] = []
         start = 0
         for group in groups:
+            beat(Phase.BUILDING)
             rows = slice(start, start + group.env.num_envs)
             now = Observation.at_start(group.env.reset(), group.task_id)
             group.actor.ask(now)
@@ -107,8 +117,10 @@ class Rollout:
         clock = time.perf_counter
         env, actor = lane.group.env, lane.group.actor
         started = clock()
+        self._beat(Phase.ACTING)
         decision = actor.answer()
         decided = clock()
+        self._beat(Phase.STEPPING)
         result = env.step(decision.action)
         self.act_s += decided - started
         self.env_s += clock() - decided

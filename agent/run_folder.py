@@ -31,6 +31,7 @@ import psutil
 from core.atomic_file import write_json
 from core.errors import ConfigError
 from core.files import disk
+from core.plain_data import shown_text
 from core.spec import game_name
 
 PROJECT_ROOT = Path(__file__).resolve().parent.parent
@@ -65,9 +66,12 @@ class RunFolder:
         parent = Path(results)
         stem = f"{run_name(env_id)}_{now or datetime.now():%Y%m%d-%H%M%S}"
         folder = cls(create_exclusively(parent, stem))
-        folder.checkpoints.mkdir()
-        for made_in in (parent, folder.path):  # or a power cut could take the whole folder along
-            disk().sync_folder(made_in)
+        try:
+            folder.checkpoints.mkdir()
+            for made_in in (parent, folder.path):  # or a power cut could take the folder along
+                disk().sync_folder(made_in)
+        except OSError as error:
+            raise ConfigError(f"Cannot write into {folder.path}: {error.strerror}.") from error
         return folder
 
     def write_flags(self, flags: Mapping[str, Any]) -> None:
@@ -112,6 +116,10 @@ class RunFolder:
         """Write summary.json at the end of the run; its presence means the run ended cleanly."""
         write_json(self.summary_file, summary)
 
+    def remove_summary(self) -> None:
+        """Take back what an earlier session said about the end of the run: it goes on."""
+        self.summary_file.unlink(missing_ok=True)
+
     def has_checkpoint(self) -> bool:
         """Whether there is anything to resume from (without loading torch)."""
         return any(self.checkpoints.glob("*.pt"))
@@ -151,12 +159,13 @@ def create_exclusively(parent: Path, stem: str) -> Path:
                 return path
             except FileExistsError:
                 continue
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a name that no folder can have
+        reason = getattr(error, "strerror", None) or error
         raise ConfigError(
-            f"Cannot make a run folder in {parent.resolve()}: {error.strerror}. "
+            f"Cannot make a run folder in {shown_text(str(parent))}: {reason}. "
             "Give a folder that you may write to, e.g. --results_dir=/tmp/results."
         ) from error
-    raise ConfigError(f"{parent.resolve()} holds 10 000 folders named {stem}: clean it up.")
+    raise ConfigError(f"{shown_text(str(parent))} holds 10 000 folders named {stem}: clean it up.")
 
 
 def describe_source() -> dict[str, Any]:

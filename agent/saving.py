@@ -22,6 +22,7 @@ from collections.abc import Callable
 from typing import Any
 
 from agent.assembly import Blueprint
+from agent.bad_updates import BadUpdates
 from agent.checkpoint import Checkpoint, CheckpointWriter
 from agent.experience import Experience
 from agent.learner import Learner
@@ -43,6 +44,7 @@ class Saving:
         folder: RunFolder,
         learner: Learner,
         tally: Tally,
+        bad_updates: BadUpdates,
         experience: Experience,
         *,
         flush: Callable[[], object],
@@ -55,6 +57,7 @@ class Saving:
           folder: where the run lives.
           learner: what learns.
           tally: the books.
+          bad_updates: the updates that were skipped.
           experience: where batches come from; not started yet.
           flush: brings records and games to the disk; returns within seconds.
           checkpoint: what to continue from.
@@ -62,6 +65,7 @@ class Saving:
         self._blueprint = blueprint
         self._learner = learner
         self._tally = tally
+        self._bad_updates = bad_updates
         self._experience = experience
         self._flush = flush
         if checkpoint is not None:
@@ -155,6 +159,7 @@ class Saving:
             "env_spec": self._blueprint.env_spec.to_dict(),
             "learner": self._learner.state_dict(),
             "tally": self._tally.state_dict(),
+            "bad_updates": self._bad_updates.state_dict(),
             **self._experience.state_dict(),
         }
 
@@ -166,5 +171,7 @@ class Saving:
             learner["optimiser"] = self._learner.state_dict()["optimiser"]
         self._learner.load_state_dict(learner)
         self._tally.load_state_dict(checkpoint.state["tally"])
+        if "bad_updates" in checkpoint.state:  # not in an earlier version's, nor in a new start's
+            self._bad_updates.load_state_dict(checkpoint.state["bad_updates"])
         contents = checkpoint.load_replay() if flags.load_replay else None
         self._experience.load_state_dict(checkpoint.state, contents)

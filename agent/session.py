@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
-
-from agent.assembly import Blueprint, build_model, env_config, fault_plan, replay_configs
+from agent.assembly import Blueprint, build_model, env_config, fault_plan
 from agent.checkpoint import Checkpoint, load
 from agent.evaluator import check_can_be_shown, evaluate, evaluate_all
+from agent.memory_check import check_memory
 from agent.model_file import ShippedModel, check_weights, find_model_folder, load_model
 from agent.run_folder import RunFolder
 from agent.torchbeast import is_saved_by_torchbeast
@@ -29,13 +28,8 @@ from core.spec import EnvSpec
 from core.stop_signals import INTERRUPTED, Answer, StopSignals
 from flag_parsing import parse
 from option_flags import Flags
-from transport.ring import UnrollRing
-from transport.shared import check_shared_memory
-from transport.weights import WeightBoard
 from wrappers.env_ids import check_env_id, is_atari
 from wrappers.registry import make_env_spec
-
-MEMORY_RESERVE_BYTES = 1_000_000_000  # model, activations, interpreters
 
 
 def prepare(argv: Sequence[str]) -> Session:
@@ -85,7 +79,7 @@ def prepare(argv: Sequence[str]) -> Session:
     if flags.op_mode == "test" and flags.render:
         check_can_be_shown(blueprint, envs[0])
     if flags.op_mode != "test":
-        _check_memory(blueprint)
+        check_memory(blueprint, build_model(flags, blueprint.env_spec))
         _check_limits(flags, None if begins else checkpoint)
         blueprint.workers()  # whether there are environments for all games
     return Session(blueprint, checkpoint, list(argv), start, envs)
@@ -120,28 +114,6 @@ def _with_actions_of(checkpoint: Checkpoint, flags: Flags) -> Flags:
     if actions == own.action_meanings:
         return flags
     return flags.model_copy(update={"action_set": ",".join(actions)})
-
-
-def _check_memory(blueprint: Blueprint) -> None:
-    """Raise ConfigError if buffers or rings cannot fit into this machine's memory."""
-    flags, choices, schema = blueprint.flags, blueprint.choices, blueprint.schema
-    rings = choices.worker_count * UnrollRing.nbytes_needed(
-        flags.shared_queue_size, choices.envs_per_worker, schema.nbytes
-    )
-    check_shared_memory(rings + WeightBoard.nbytes_needed(blueprint.acting_weights.nbytes))
-    # Unrolls are shared by all buffers, so the largest buffer decides.
-    capacity = max(config.capacity for config in replay_configs(flags))
-    needed = capacity * schema.nbytes + MEMORY_RESERVE_BYTES
-    available = psutil.virtual_memory().available
-    if flags.use_replay_compression:
-        return  # how far frames compress is not known before they are seen
-    if needed > available:
-        raise ConfigError(
-            f"--replay_parameters needs {needed / 1e9:.1f} GB of memory "
-            f"({capacity} unrolls of {schema.nbytes / 1e3:.0f} kB, and 1 GB besides), "
-            f"{available / 1e9:.1f} GB are available: lower the largest capacity, "
-            "or give --use_replay_compression=True."
-        )
 
 
 def _check_limits(flags: Flags, checkpoint: Checkpoint | None) -> None:

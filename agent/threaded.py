@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from agent.batch import Batch
 from agent.experience import Evaluate, News, ReplaySide
 from agent.feed import Feed
+from agent.liveness import Heartbeats
 from agent.pool import UnrollBlock, WorkerPool
 from core.errors import Closed
 from replay.cache import AdaptiveDepth, BatchCache
@@ -64,6 +65,7 @@ class Threaded(ReplaySide):
             if cache_depth is None
             else None
         )
+        self._threads = Heartbeats()
         self._inbox: deque[News] = deque()  # filled by the ingest thread, emptied by the main one
         self._stop = threading.Event()
         self._failure: BaseException | None = None  # of the ingest thread
@@ -99,6 +101,10 @@ class Threaded(ReplaySide):
         """Return metrics by name; those of the cache are over the time since the last call."""
         figures = super().stats()
         return figures if self._cache is None else {**figures, **self._cache.stats()}
+
+    def missing(self) -> list[str]:
+        """Return what the next batch waits for, and what every process and thread does."""
+        return [*super().missing(), *self._threads.describe()]
 
     def adapt(self, values: Mapping[str, float]) -> None:
         """Set how many batches are made ahead, by how long the learner waited for them."""
@@ -137,6 +143,7 @@ class Threaded(ReplaySide):
     def _take_in_all(self) -> None:
         try:
             while not self._stop.is_set():
+                self._threads.beat("waiting for unrolls")
                 for block in self.pool.poll(POLL_S):
                     self._take_in(block)
         except Closed:
@@ -148,7 +155,9 @@ class Threaded(ReplaySide):
     def _take_in(self, block: UnrollBlock) -> None:
         self._inbox.append(News(block.stats, block.episodes))
         for record in block.records:
+            self._threads.beat("inserting into replay")
             while not self.replay.insert(record, self.moment.update, POLL_S):
+                self._threads.beat("inserting into replay")
                 if self._stop.is_set():
                     return
         block.release()
@@ -156,4 +165,10 @@ class Threaded(ReplaySide):
     # --- the cache threads -----------------------------------------------------------------------
 
     def _produce(self) -> Batch | None:
-        return self.sample(self.moment, POLL_S)
+        self._threads.beat("making a batch", rests=False)
+        batch = self.sample(self.moment, POLL_S)
+        # It may now wait for as long as the batches that are ready are not wanted.
+        self._threads.beat(
+            "waiting for room" if batch is not None else "making a batch", rests=True
+        )
+        return batch

@@ -17,10 +17,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from agent.assembly import Blueprint
+from agent.bad_updates import BadUpdates
 from agent.batch import Batch
 from agent.checkpoint import Checkpoint
 from agent.experience import Experience, Moment, Serial
 from agent.feed import Feed
+from agent.non_finite import NonFiniteUpdate
 from agent.pool import ProcessPool, SerialPool, WorkerPool
 from agent.run_folder import RunFolder
 from agent.saving import Saving
@@ -29,7 +31,7 @@ from agent.tally import Tally
 from agent.threaded import Threaded
 from core.stop_signals import StopSignals
 from metrics.health import Diagnosis, Finding
-from metrics.machine_share import MachineShare
+from metrics.machine_share import MachineShare, load
 from metrics.run_files import read_records
 from metrics.sinks import Sink
 from transport.weights import WeightBoard
@@ -90,12 +92,13 @@ class Trainer:
         self._tally = Tally(
             blueprint.env_spec.action_repeat, flags.avg_buff_size, blueprint.env_spec.tasks
         )
+        self._bad_updates = BadUpdates(folder.path, flags.max_bad_updates)
         self._board = WeightBoard(blueprint.acting_weights.nbytes)
         # After a resume the games are others than after the first start.
         life = 0 if checkpoint is None else int(checkpoint.state["tally"]["updates"])
         self._experience = _experience(blueprint, self._board, pool, life)
         self._saving = Saving(
-            blueprint, folder, self._learner, self._tally, self._experience,
+            blueprint, folder, self._learner, self._tally, self._bad_updates, self._experience,
             flush=flush or sink.flush, checkpoint=checkpoint,
         )  # fmt: skip
         self._stop_reason = ""
@@ -142,29 +145,37 @@ class Trainer:
             self._experience.advance(Moment(self._learner.version, self._progress()))
             batch = self._experience.next_batch()
             self._book_news()
-            if batch is not None:
-                self._learn(batch)
+            has_learned = batch is not None and self._learn(batch)
             now = time.monotonic()
             if batch is not None:
                 silent_since = now
             elif now - silent_since >= SILENCE_S:
-                log.warning("no batch for %.0f s: %s", SILENCE_S, self._experience.missing() or "?")
+                reasons = (*self._experience.missing(), load())
+                log.warning("no batch for %.0f s: %s", SILENCE_S, "; ".join(filter(None, reasons)))
                 silent_since = now
             # Wall-clock must not decide anything in a reproducible run.
-            if batch is not None if flags.reproducible else now >= next_record:
+            if has_learned if flags.reproducible else now >= next_record:
                 self._write_record()
                 next_record = now + flags.log_interval_s
-            if batch is not None:
+            if has_learned:
                 self._saving.after_update()
 
-    def _learn(self, batch: Batch) -> None:
+    def _learn(self, batch: Batch) -> bool:
+        """Make an update; return False if that was not possible with this batch."""
         try:
             metrics = self._learner.step(batch, self._progress())
+        except NonFiniteUpdate as error:
+            self._learner_failed = True  # unless the next batch shows that it was the batch
+            self._bad_updates.note(error, batch, self._learner.version)
+            return False
         except BaseException:
             self._learner_failed = True
             raise
+        self._learner_failed = False
+        self._bad_updates.good()
         self._tally.book_update(metrics)
         self._publish()
+        return True
 
     def _is_over(self, began: float) -> bool:
         flags, tally = self._flags, self._tally
@@ -202,6 +213,7 @@ class Trainer:
     def _write_record(self) -> None:
         more = self._experience.stats()
         more.update(self._machine_share.read())
+        more["learner/bad_updates"] = float(self._bad_updates.count)
         record = self._tally.record(more)
         self._experience.adapt(record.values)
         self._sink.write(record)
@@ -263,6 +275,7 @@ def _experience(
             board,
             slots=flags.shared_queue_size,
             max_restarts=flags.max_worker_restarts,
+            worker_timeout_s=flags.worker_timeout,
             server=blueprint.server(life=life),
         )
     depth = flags.cache_output_buffer_size

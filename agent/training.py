@@ -17,9 +17,11 @@ import torch
 
 from agent.assembly import Blueprint, env_config, replay_configs
 from agent.checkpoint import Checkpoint
+from agent.guardian import report_run_folder
 from agent.machine import go_to_background
 from agent.reporting import Reporting
 from agent.run_folder import RunFolder
+from agent.run_lock import RunLock
 from agent.trainer import Summary, Trainer
 from agent.warm_start import WarmStart
 from core.atomic_file import remove_temporaries
@@ -58,22 +60,16 @@ def train(
     flags = blueprint.flags
     if flags.background:
         go_to_background()
-    folder = None if flags.new_run_folder or checkpoint is None else own_folder
-    if folder is None or checkpoint is None:
-        folder = RunFolder.create(flags.results_dir, flags.env)
-    else:
-        remove_temporaries(folder.path)  # of a session that was killed
-        tally, then = checkpoint.state["tally"], checkpoint.state["flags"]
-        rewind(
-            folder.path,
-            updates=tally["updates"],
-            agent_steps=tally["agent_steps"],
-            training_steps=tally["updates"] * then["batch_size"] * then["r_f_steps"],
-        )
-    folder.write_flags(flags.to_json())
-    folder.write_run_info([sys.argv[0], *argv])
-    with Reporting(folder, flags) as reporting:
+    is_resumed = own_folder is not None and checkpoint is not None and not flags.new_run_folder
+    folder = own_folder if own_folder is not None and is_resumed else None
+    folder = folder or RunFolder.create(flags.results_dir, flags.env)
+    report_run_folder(folder.path)
+    with RunLock(folder.path), Reporting(folder, flags) as reporting:
         try:
+            if is_resumed and checkpoint is not None:
+                _take_over(folder, checkpoint)
+            folder.write_flags(flags.to_json())
+            folder.write_run_info([sys.argv[0], *argv])
             _set_up_torch(flags)
             _log_start(blueprint, folder, checkpoint, start)
             if start is not None:
@@ -94,6 +90,19 @@ def train(
             reporting.close_sinks()
             log.exception("the run failed")
             return 1
+
+
+def _take_over(folder: RunFolder, checkpoint: Checkpoint) -> None:
+    """Take the files of a run back to the checkpoint that it goes on from."""
+    remove_temporaries(folder.path)  # of a session that was killed
+    folder.remove_summary()
+    tally, then = checkpoint.state["tally"], checkpoint.state["flags"]
+    rewind(
+        folder.path,
+        updates=tally["updates"],
+        agent_steps=tally["agent_steps"],
+        training_steps=tally["updates"] * then["batch_size"] * then["r_f_steps"],
+    )
 
 
 def _finish(summary: Summary, folder: RunFolder, flags: Flags, stop: StopSignals) -> int:

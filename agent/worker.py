@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
-import signal
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,11 +25,14 @@ from agent.rollout import EnvGroup, Rollout
 from core import faults
 from core.episode import EpisodeEnd
 from core.errors import Closed
+from core.process_death import ignore_interrupts
 from core.rng import child_seed
 from core.spec import EnvSpec
 from core.unroll import Record, UnrollSchema
-from transport.channel import WorkerEnd, WorkerStats
+from transport.channel import WorkerEnd, WorkerStats, last_words
+from transport.lifeline import LifelineEnd
 from transport.mailbox import Mailbox
+from transport.pulse import Phase, no_beat
 from transport.weights import WeightBoard
 from wrappers.config import EnvConfig
 from wrappers.registry import make_env_vector
@@ -69,7 +72,11 @@ class WorkerBody:
     """What worker processes and the serial pool share: environments, and who acts in them."""
 
     def __init__(
-        self, config: WorkerConfig, board: WeightBoard, mailbox: Mailbox | None = None
+        self,
+        config: WorkerConfig,
+        board: WeightBoard,
+        mailbox: Mailbox | None = None,
+        beat: Callable[[Phase], None] = no_beat,
     ) -> None:
         """Build environments, and a model unless a server acts.
 
@@ -77,7 +84,9 @@ class WorkerBody:
           config: of the worker.
           board: where the newest weights are.
           mailbox: where to ask for actions; None: this worker acts itself.
+          beat: is told what happens, at each change.
         """
+        self._beat = beat
         self._path = ("worker", config.worker_id, "life", config.life)
         self._acting: ActingModel | None = None
         if mailbox is None:
@@ -88,7 +97,7 @@ class WorkerBody:
         self._check_unrolls = config.check_unrolls
         self._clocks = (time.monotonic(), 0.0, 0.0, 0.0)  # now, env, act, waited; seconds
         self._envs = [group.env for group in groups]
-        self.rollout = Rollout(groups, self._schema, config.worker_id)
+        self.rollout = Rollout(groups, self._schema, config.worker_id, beat)
 
     def _with_own_model(self, config: WorkerConfig, board: WeightBoard) -> EnvGroup:
         """Return all environments as one group."""
@@ -107,12 +116,14 @@ class WorkerBody:
         groups, start = [], 0
         for group, count in enumerate(mailbox.group_sizes):
             indices = range(start, start + count)
-            groups.append(self._make_group(config, indices, RemoteActor(mailbox, group)))
+            actor = RemoteActor(mailbox, group, self._beat)
+            groups.append(self._make_group(config, indices, actor))
             start += count
         return groups
 
     def _make_group(self, config: WorkerConfig, indices: range, actor: ActionSource) -> EnvGroup:
         """Return these environments of the worker, and who acts in them."""
+        self._beat(Phase.BUILDING)
         seeds = [child_seed(config.seed, *self._path, "env", index) for index in indices]
         tasks = [config.tasks[index] for index in indices]
         env = make_env_vector(
@@ -121,21 +132,21 @@ class WorkerBody:
         return EnvGroup(env, actor, np.array(tasks, np.int64))
 
     def close(self) -> None:
-        """Close the environments."""
-        for env in self._envs:
-            env.close()
+        """Close all environments, also after one that fails to; raises the last failure."""
+        with contextlib.ExitStack() as stack:
+            for env in self._envs:
+                stack.callback(env.close)
 
     def collect(
         self, block: Record, waited_s: float = 0.0
-    ) -> tuple[int, tuple[EpisodeEnd, ...], WorkerStats]:
-        """Fill a block with the newest weights; return their version, games that ended, times.
-
-        The version is that of the oldest row 0 of the block.
+    ) -> tuple[tuple[EpisodeEnd, ...], WorkerStats]:
+        """Fill a block with the newest weights; return the games that ended, and times.
 
         Args:
           block: [E, nbytes] uint8, written completely.
           waited_s: seconds this worker has waited for slots since its start.
         """
+        self._beat(Phase.ACTING)
         if self._acting is not None:
             self._acting.refresh()
         if self._check_unrolls:
@@ -152,37 +163,59 @@ class WorkerBody:
         self._clocks = clocks
         steps = first[:, 1:].size - int(first[:, 1:].sum())  # a reset row is not a decision
         stats = WorkerStats(steps, total_s, env_s, act_s, wait_s)
-        version = int(self._schema.view(block, "version").min())
-        return version, tuple(episodes), stats
+        return tuple(episodes), stats
 
 
 def worker_main(
-    config: WorkerConfig, end: WorkerEnd, board: WeightBoard, mailbox: Mailbox | None = None
+    config: WorkerConfig,
+    end: WorkerEnd,
+    board: WeightBoard,
+    mailbox: Mailbox | None,
+    lifeline: LifelineEnd,
 ) -> None:
     """Entry point of the process. Returns when told to stop or when the learner is gone."""
-    # The terminal sends Ctrl-C to every process; the parent alone decides what it means.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ignore_interrupts()
+    parent = multiprocessing.parent_process()
+    lifeline.hold(None if parent is None else parent.sentinel)
     faults.load_for(f"worker {config.worker_id}", config.fault_plan)
     trust_modules_of(config.env_config.env_id)  # the learner's process has checked it
     give_way()
     if config.core is not None:
         stay_on_core(config.core)
     torch.set_num_threads(1)
-    parent = multiprocessing.parent_process()
     if mailbox is not None and parent is not None:
         mailbox.hang_up_with(parent.sentinel)
+    beat = lifeline.pulse.beat
+    body = None
     try:
-        body = WorkerBody(config, board, mailbox)
-        end.send_started()
+        body = WorkerBody(config, board, mailbox, beat)
         while True:
+            beat(Phase.WAITING)
             slot = end.wait_for_slot(SLOT_WAIT_S)
             if slot is not None:
-                end.send_ready(slot, *body.collect(end.ring.block(slot), end.waited_s))
+                report = body.collect(end.ring.block(slot), end.waited_s)
+                beat(Phase.SENDING)
+                end.send_ready(slot, *report)
     except Closed:
         pass  # told to stop, or the learner's process is gone
     except BaseException:
-        with contextlib.suppress(Closed):
-            end.send_failed(traceback.format_exc())
+        _say(end, traceback.format_exc())
         sys.exit(1)
     finally:
+        beat(Phase.CLOSING)
+        if body is not None:
+            _close(body, end)
         end.close()
+
+
+def _close(body: WorkerBody, end: WorkerEnd) -> None:
+    """Close the environments: they may own processes, windows or files."""
+    try:
+        body.close()
+    except BaseException:
+        _say(end, traceback.format_exc())
+
+
+def _say(end: WorkerEnd, words: str) -> None:
+    with contextlib.suppress(Closed):
+        end.send_failed(last_words(words))

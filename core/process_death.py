@@ -66,34 +66,57 @@ def end_with_starter(number: int = signal.SIGTERM) -> None:
 
 
 def die_with_parent(parent: int, number: int = signal.SIGTERM) -> None:
-    """Get a signal when the parent process ends, also if it has ended before this call.
+    """Get a signal once when the parent process ends, also if it has ended before this call.
+
+    Call it in the main thread.
 
     Args:
       parent: process id that the parent had when it started this process.
       number: the signal.
     """
-    if not _ask_kernel(number):
+    signals = _Once(number)
+    if not _ask_kernel(signals):
         threading.Thread(
-            target=_watch_parent, args=(parent, number), name="parent-watch", daemon=True
+            target=_watch_parent, args=(parent, signals), name="parent-watch", daemon=True
         ).start()
     elif os.getppid() != parent:  # it ended before the kernel was asked
-        os.kill(os.getpid(), number)
+        signals()
 
 
-def _ask_kernel(number: int) -> bool:
-    """Ask Linux to send the signal; return whether it will."""
-    if not sys.platform.startswith("linux"):
+class _Once:
+    """Sends this process a signal, once.
+
+    The kernel tells the end of each *thread* that was the parent: when a process with many ends,
+    its children pass from one to the next until none is left. A program that takes a second SIGTERM
+    for impatience would not save.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._sent = False
+
+    def __call__(self, *_: object) -> None:
+        if not self._sent:
+            self._sent = True
+            os.kill(os.getpid(), self._number)
+
+
+def _ask_kernel(signals: Callable[..., None]) -> bool:
+    """Ask Linux to tell the parent's end; return whether it will."""
+    if sys.platform != "linux":
         return False
+    notice = signal.SIGRTMIN  # a number that nobody else uses
     with contextlib.suppress(OSError, AttributeError):
-        return bool(ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number, 0, 0, 0) == 0)
+        signal.signal(notice, signals)
+        return bool(ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(notice), 0, 0, 0) == 0)
     return False
 
 
-def _watch_parent(parent: int, number: int) -> None:
+def _watch_parent(parent: int, signals: Callable[..., None]) -> None:
     never = threading.Event()
     while os.getppid() == parent:
         never.wait(1.0)
-    os.kill(os.getpid(), number)
+    signals()
 
 
 @contextlib.contextmanager

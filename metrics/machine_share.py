@@ -93,6 +93,15 @@ def undisturbed_share(records: Iterable[Record]) -> float | None:
     return undisturbed / known if known else None
 
 
+def load() -> str:
+    """Return how many programs want to compute, as a sentence's end; empty where nobody counts."""
+    try:
+        waiting = os.getloadavg()[0]
+    except (AttributeError, OSError):
+        return ""
+    return f"on {len(usable_cores())} cores, {waiting:.1f} threads wanted to compute (load average)"
+
+
 def usable_cores() -> tuple[int, ...]:
     """Return the numbers of the cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):

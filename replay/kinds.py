@@ -175,6 +175,31 @@ def split_by_task(
     return tuple(parts)
 
 
+def most_unrolls_held(
+    configs: Sequence[BufferConfig], discarding_strategy: str, batch_size: int
+) -> int:
+    """Return how many different unrolls all buffers together can hold.
+
+    An unroll that lies in several buffers is stored once. Buffers that drop their oldest hold the
+    newest unrolls, so the smaller one's are among the larger one's; the choice of a reservoir or of
+    elite insertion, and of a queue that skips new unrolls, may have nothing in common with others.
+
+    Args:
+      configs: from `parse_replay_parameters` or `split_by_task`.
+      discarding_strategy: what full queues do.
+      batch_size: B; a batch's unrolls are held until it is made, also when buffers dropped them.
+    """
+    newest: dict[int | None, int] = {}  # by game: they share no unroll
+    others = 0
+    for config in configs:
+        skips = config.type == QUEUE and discarding_strategy in ("keep_oldest", "alternating")
+        if config.reservoir or config.insert_strategy is not None or skips:
+            others += config.capacity
+        else:
+            newest[config.task] = max(config.capacity, newest.get(config.task, 0))
+    return sum(newest.values()) + others + 2 * batch_size
+
+
 def normal_form(configs: Sequence[BufferConfig]) -> list[dict[str, Any]]:
     """Return the configs as plain JSON types, with every key that matters; parses to the same."""
     return [

@@ -169,11 +169,14 @@ class Mixer:
             )
         if self._pace is not None and self._is_warm():
             self._pace.unrolls += 1
-        for buffer in self.buffers:
-            if buffer.task not in (None, task):
-                continue
-            if not buffer.can_insert():
-                if self._newcomer_goes():
+        buffers = [buffer for buffer in self.buffers if buffer.task in (None, task)]
+        full = {buffer.name for buffer in buffers if not buffer.can_insert()}
+        # Asked once for all full queues: "every other one" means unrolls, not pairs of queue and
+        # unroll, by which of two queues one would get all and the other none.
+        newcomer_goes = bool(full) and self._newcomer_goes()
+        for buffer in buffers:
+            if buffer.name in full:
+                if newcomer_goes:
                     buffer.skip()
                     continue
                 buffer.make_room()

@@ -5,10 +5,9 @@ The pipe is also the death notice: a process that dies, however it dies, closes 
 one call. No lock is shared between processes, so nobody can die while holding one.
 
     worker                                    learner
-    end.send_started()                        channel.poll() -> [Started()]
     slot = end.wait_for_slot(timeout_s)
     ... writes end.ring.block(slot) ...
-    end.send_ready(slot, version, ...)        channel.poll() -> [Ready(slot, ...)]
+    end.send_ready(slot, ...)                 channel.poll() -> [Ready(slot, ...)]
                                               block = channel.ring.take(slot) ... copy ...
                                               channel.free(slot)
 
@@ -28,6 +27,8 @@ from core import faults
 from core.episode import EpisodeEnd
 from core.errors import Closed, TransportError
 from transport.ring import UnrollRing
+
+MAX_LAST_WORDS = 8_000  # characters; a message that fits into the pipe at once is never half sent
 
 
 @dataclass(frozen=True)
@@ -54,16 +55,10 @@ class WorkerStats:
 
 
 @dataclass(frozen=True)
-class Started:
-    """The worker's environments and model exist; it goes to work."""
-
-
-@dataclass(frozen=True)
 class Ready:
     """A block is complete and READY in the ring."""
 
     slot: int
-    version: int  # learner updates in the weights that acted
     episodes: tuple[EpisodeEnd, ...] = ()  # whole games that ended in this block
     stats: WorkerStats = WorkerStats()
 
@@ -90,7 +85,7 @@ class Stop:
     """Finish: the next `wait_for_slot` raises Closed."""
 
 
-ToLearner = Started | Ready | Failed
+ToLearner = Ready | Failed
 ToWorker = Free | Stop
 
 
@@ -130,20 +125,15 @@ class WorkerEnd:
         finally:
             self.waited_s += time.monotonic() - began
 
-    def send_started(self) -> None:
-        """Say that work begins."""
-        self._send(Started())
-
     def send_ready(
         self,
         slot: int,
-        version: int,
         episodes: tuple[EpisodeEnd, ...] = (),
         stats: WorkerStats = WorkerStats(),
     ) -> None:
         """Commit a block and announce it, in this order: what is announced is complete."""
         self.ring.commit(slot)
-        self._send(Ready(slot, version, tuple(episodes), stats))
+        self._send(Ready(slot, tuple(episodes), stats))
 
     def send_failed(self, traceback: str) -> None:
         """Report the exception that ends this worker."""
@@ -249,3 +239,12 @@ class WorkerChannel:
         # If it died just now, `poll` reports that, after its last messages.
         with contextlib.suppress(OSError):
             self.connection.send(message)
+
+
+def last_words(traceback: str) -> str:
+    """Return a traceback short enough to be sent: an error may hold a whole array as text."""
+    if len(traceback) <= MAX_LAST_WORDS:
+        return traceback
+    half = MAX_LAST_WORDS // 2
+    left_out = len(traceback) - 2 * half
+    return f"{traceback[:half]}\n[... {left_out} characters left out ...]\n{traceback[-half:]}"

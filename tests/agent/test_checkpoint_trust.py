@@ -38,7 +38,7 @@ def test_weights_that_are_not_finite_are_refused_and_nothing_changes(
     tmp_path: Path, bad: float, where: str
 ) -> None:
     writer = save_several(tmp_path, [1])
-    writer.save_best(state_at(1))
+    writer.save_best(state_at(1), score=1.0)
     before = contents(tmp_path)
     weights, square = torch.full((1000,), 1e38), torch.ones(3, dtype=torch.float64)
     learner: dict[str, Any] = {
@@ -55,7 +55,7 @@ def test_weights_that_are_not_finite_are_refused_and_nothing_changes(
     named = {"optimiser": "square_avg", "float": "lr"}.get(where, "mu")
     for save in (
         lambda state: writer.save(state, updates=2, agent_steps=2, replay={"a": np.ones(3)}),
-        writer.save_best,
+        lambda state: writer.save_best(state, score=2.0),
     ):
         with pytest.raises(NotFinite, match=rf"\['{named}'\] (holds|is) .*before it is intact"):
             save({**state_at(2), "learner": learner})

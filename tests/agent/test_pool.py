@@ -10,8 +10,9 @@ from core.errors import WorkerDied
 from tests.agent.runs import make_blueprint
 from tests.agent.test_rollout import make_board
 
-pytestmark = pytest.mark.process
-DEADLINE_S = 50
+# Workers import torch, which takes a minute where ten programs want the same core.
+pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
+DEADLINE_S = 150
 
 
 def gather(pool, blocks):
@@ -51,6 +52,13 @@ def sequences(blueprint, taken):
     return by_env
 
 
+def starts_anew(blueprint, taken, worker):
+    """Whether the first block of a worker's life is among these."""
+    return any(
+        who == worker and blueprint.schema.unroll(records).seq[0] == 0 for who, records in taken
+    )
+
+
 def test_a_process_pool_with_one_worker_yields_the_bytes_of_the_serial_pool(make_pool):
     blueprint = make_blueprint()
     pool = make_pool(blueprint)
@@ -76,7 +84,7 @@ def test_per_environment_seq_arrives_without_gap_or_repetition_unless_a_worker_d
     os.kill(victim.pid, signal.SIGKILL)
     after = []
     deadline = time.monotonic() + DEADLINE_S
-    while pool.restarts == 0 or not any(worker == 0 for worker, _ in after[-4:]):
+    while not starts_anew(blueprint, after, worker=0):
         assert time.monotonic() < deadline
         after += gather(pool, 1)
     assert "worker 0" in caplog.text

@@ -38,7 +38,7 @@ def collect_records(blueprint, blocks):
     collected, episodes, steps = [], [], 0
     for _ in range(blocks):
         block = blueprint.schema.allocate(blueprint.choices.envs_per_worker)
-        _, ended, stats = body.collect(block)
+        ended, stats = body.collect(block)
         collected.append(block)
         episodes += ended
         steps += stats.steps

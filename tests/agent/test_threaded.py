@@ -78,7 +78,7 @@ def batches(experience, count):
 
 def test_batches_come_from_the_pool_and_news_with_them(experience, pool):
     assert experience.next_batch() is None
-    assert "queue has 0 of" in experience.missing()
+    assert "queue has 0 of" in experience.missing()[0]
     for _ in range(8):
         pool.may_give.release()
     experience.advance(Moment(update=7, progress=0.5))

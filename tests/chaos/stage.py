@@ -87,8 +87,11 @@ class Stage(Sessions):
 
     def resume_for(self, expected: Expected, *flags: str) -> Session:
         """Resume the run for 60 updates more, to the end of the session."""
-        begun = self.resume(f"--environment_max_steps={self.done_steps() + MORE_STEPS}", *flags)
-        return self.end(begun, expected, START_LIMIT_S)
+        return self.end(self.resume(self.more_steps(), *flags), expected, START_LIMIT_S)
+
+    def more_steps(self) -> str:
+        """Return the flag that lets a session end by itself after 60 updates."""
+        return f"--environment_max_steps={self.done_steps() + MORE_STEPS}"
 
     def copy_template(self) -> Path:
         """Put a finished run with several checkpoints into the results folder; return it."""

@@ -222,7 +222,7 @@ def test_a_lock_that_is_held_is_seen(tmp_path: Path) -> None:
 
 
 HARNESS = """
-import sys, time
+import psutil, sys, time
 from pathlib import Path
 from tests.chaos.running import Terminal
 from tests.chaos.spawner import Request, Spawner
@@ -230,7 +230,11 @@ spawner = Spawner(bare=True)
 spawner.wait_ready()
 out = Terminal("file", Path(sys.argv[1]) / "output.txt")
 request = Request(sys.argv[1] + "/program.py", (), sys.argv[1])
-print(spawner.pid, spawner.start(request, out.descriptors), flush=True)
+program = spawner.start(request, out.descriptors)
+over = spawner.start(Request("/dev/null", (), sys.argv[1]), out.descriptors)
+while psutil.pid_exists(over):  # its end is told in a message that nobody reads
+    time.sleep(0.01)
+print(spawner.pid, program, flush=True)
 time.sleep(3600)
 """
 
@@ -247,8 +251,11 @@ def test_nothing_is_left_of_a_harness_that_dies(tmp_path: Path, number: int) -> 
         wait(lambda: len(processes_of([str(tmp_path)], [program])) == 4)
         harness.send_signal(number)
         harness.wait(LIMIT_S)
-    wait(lambda: not processes_of([str(tmp_path)], [program]))
-    wait(lambda: not psutil.pid_exists(zygote) or not _is_zygote(zygote))
+    try:
+        wait(lambda: not processes_of([str(tmp_path)], [program]))
+        wait(lambda: not psutil.pid_exists(zygote) or not _is_zygote(zygote))
+    finally:
+        end_processes(processes_of([str(tmp_path)], [program]))
 
 
 def _is_zygote(pid: int) -> bool:

@@ -40,9 +40,23 @@ MESSAGE_BYTES = 1 << 17
 POLL_S = 0.02
 
 
-def serve(control: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
-    """Start what is asked for; return in the child (its request and descriptors) or at the end."""
+Child = tuple[dict[str, Any], list[int]]  # what a fork is to become, and its descriptors
+
+
+def serve(control: socket.socket) -> Child | None:
+    """Start what is asked for; return in each child, and at the end, when nothing is left."""
     kernel.become_subreaper()
+    try:
+        child = _answer_requests(control)
+    except OSError:
+        child = None  # the harness is gone, with messages unread
+    if child is None:
+        kill_descendants()
+    return child
+
+
+def _answer_requests(control: socket.socket) -> Child | None:
+    """Return in each child, or None when the harness has closed its end."""
     control.send(json.dumps({"ready": os.getpid(), "own_shm": _own_shared_memory()}).encode())
     while True:
         for pid, status in _reap():
@@ -51,7 +65,6 @@ def serve(control: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
             continue
         data, descriptors, _, _ = socket.recv_fds(control, MESSAGE_BYTES, 8)
         if not data:
-            kill_descendants()
             return None
         request = json.loads(data)
         pid = os.fork()

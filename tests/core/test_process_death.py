@@ -205,19 +205,29 @@ def test_a_head_ends_its_family_itself_where_the_warden_was_killed_too():
 # --- programs ------------------------------------------------------------------------------------
 
 CHILD = """
-import os, sys, time
+import os, signal, sys, time
 from core import process_death
 if sys.argv[1] == "thread":
-    process_death._ask_kernel = lambda number: False
+    process_death._ask_kernel = lambda signals: False
+if len(sys.argv) > 2:  # a file in which it notes each signal
+    def note(number, frame):
+        with open(sys.argv[2], "a") as file:
+            print(number, file=file)
+    signal.signal(signal.SIGTERM, note)
 process_death.end_with_starter()
 assert process_death.STARTER not in os.environ
 print(os.getpid(), flush=True)
 time.sleep(3600)
 """
 STARTER = """
-import subprocess, sys
+import subprocess, sys, threading, time
 from core.process_death import environment_for_child
-child = subprocess.Popen([sys.executable, "-c", sys.argv[1], sys.argv[2]],
+def doze():
+    while True:
+        time.sleep(0.001)
+for _ in range(8):
+    threading.Thread(target=doze, daemon=True).start()
+child = subprocess.Popen([sys.executable, "-c", *sys.argv[1:]],
                          env=environment_for_child(), start_new_session=True)
 child.wait()
 """
@@ -233,6 +243,26 @@ def test_a_program_ends_with_the_one_that_started_it_although_that_one_was_kille
         assert lives(child)
         starter.kill()
         wait_until(lambda: not lives(child))
+
+
+def test_a_program_is_told_once_although_its_starter_had_many_threads(tmp_path):
+    """Each may be its parent for a moment while the starter is taken down: one time in five."""
+    notes = tmp_path / "notes"
+    for _ in range(15):
+        notes.write_text("")
+        starter = subprocess.Popen(
+            [sys.executable, "-c", STARTER, CHILD, "kernel", str(notes)],
+            cwd=ROOT, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        (child,) = numbers(starter)
+        with cleaned_up(starter.pid, child), starter:
+            starter.kill()
+            starter.wait()
+            wait_until(lambda: notes.read_text())
+            end = time.monotonic() + 0.3
+            while time.monotonic() < end:
+                time.sleep(0.01)
+                assert notes.read_text().split() == [str(int(signal.SIGTERM))]
 
 
 def test_a_program_whose_starter_was_gone_before_it_could_ask_gets_the_signal_at_once():

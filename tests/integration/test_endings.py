@@ -198,3 +198,37 @@ def test_a_run_that_is_stopped_before_its_first_update_gives_no_hint_that_would_
     assert process.returncode == 130, output
     assert "nothing was saved, because no update was made" in output
     assert "resume:" not in output
+
+
+def test_a_second_session_in_a_folder_is_refused_with_the_pid_of_the_first(tmp_path):
+    first = start(tmp_path, *SMALL, ENDLESS, LOUD_SAVE)
+    try:
+        folder = wait_for_records(tmp_path, 1)
+        wait_until(lambda: list((folder / "checkpoints").glob("update_*.pt")), first)
+        resume = ("--op_mode=train_w_load", f"--load_model_url={folder}")
+        status, output = run(tmp_path, *resume, ENDLESS)
+        assert status == 2, output
+        assert f"process {first.pid}" in output
+        assert "Traceback" not in output
+        first.send_signal(signal.SIGINT)
+        first.communicate(timeout=HANGS_S)
+    finally:
+        first.kill()
+    updates = [record["updates"] for record in records(folder)]
+    assert updates == sorted(updates)
+
+
+def test_the_summary_of_an_earlier_session_does_not_outlive_a_later_one(tmp_path):
+    status, output = run(tmp_path, *SMALL, "--environment_max_steps=1500")
+    assert status == 0, output
+    folder = only_run(tmp_path)
+    assert (folder / "summary.json").exists()
+    resume = ("--op_mode=train_w_load", f"--load_model_url={folder}")
+    process = start(tmp_path, *resume, ENDLESS)
+    try:
+        wait_until(lambda: not (folder / "summary.json").exists(), process)
+        process.kill()
+        process.communicate(timeout=HANGS_S)
+    finally:
+        process.kill()
+    assert not (folder / "summary.json").exists()

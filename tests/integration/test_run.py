@@ -142,7 +142,10 @@ MISTAKES = {
         ],
         "of memory",
     ),
-    "shared memory": (["--shared_queue_size=90000000"], "shared memory"),
+    "shared memory": (
+        ["--shared_queue_size=1000", "--worker_count=1000", "--envs_per_worker=1000"],
+        "shared memory",
+    ),
     "no bool": (["--render=perhaps"], "--render=perhaps"),
     "image model on a vector": (["--env=CartPole-v1", "--model=nature"], "needs images"),
 }

@@ -106,6 +106,16 @@ def test_a_discarding_strategy_decides_what_a_full_queue_keeps(strategy, kept):
     assert stats["replay/standard/fill"] == 0.8  # the other buffers get everything
 
 
+@pytest.mark.parametrize("queues", [1, 2, 3])
+def test_alternating_means_every_other_unroll_however_many_queues_there_are(queues):
+    configs = [queue(3, ratio) for ratio in {1: [1], 2: [0.5, 0.5], 3: [0.5, 0.25, 0.25]}[queues]]
+    manager = make_manager(configs, 9, discarding_strategy="alternating")
+    insert(manager, *range(9))
+    # 0, 1, 2 fill the queues; then 3 comes in, 4 goes, 5 comes in, 6 goes, 7 comes in, 8 goes.
+    for buffer in manager.buffers:
+        assert [seq_of(item.record()) for item in buffer.items] == [3, 5, 7]
+
+
 def test_quotas_carry_their_fraction_and_sum_to_the_batch():
     manager = make_manager([queue(50, 0.2), standard(50, 0.8)], 8)
     insert(manager, *range(40))

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
+import time
 
 import numpy as np
 
 from core.episode import EpisodeEnd
 from core.errors import Closed
 from transport.channel import WorkerEnd, WorkerStats
+from transport.lifeline import LifelineEnd
 from transport.mailbox import Bell, Mailbox
+from transport.pulse import Phase
 from transport.weights import WeightBoard
 
 TIMEOUT_S = 20.0
@@ -23,14 +27,13 @@ def pattern(worker: int, seq: int, envs: int, nbytes: int) -> np.ndarray:
 
 def write_blocks(end: WorkerEnd, worker: int, count: int) -> None:
     """Hand over `count` blocks, then leave."""
-    end.send_started()
     for seq in range(count):
         slot = end.wait_for_slot(TIMEOUT_S)
         assert slot is not None
         block = end.ring.block(slot)
         block[...] = pattern(worker, seq, *block.shape)
         game = EpisodeEnd(0, float(seq), 10, 40)
-        end.send_ready(slot, seq, (game,), WorkerStats(steps=20, total_s=1.0))
+        end.send_ready(slot, (game,), WorkerStats(steps=20, total_s=1.0))
 
 
 def write_blocks_and_die_half_way(end: WorkerEnd, worker: int, count: int) -> None:
@@ -49,7 +52,7 @@ def write_until_stopped(end: WorkerEnd) -> None:
         while True:
             slot = end.wait_for_slot(TIMEOUT_S)
             if slot is not None:
-                end.send_ready(slot, 0)
+                end.send_ready(slot)
     except Closed:
         raise SystemExit(7) from None
 
@@ -57,7 +60,9 @@ def write_until_stopped(end: WorkerEnd) -> None:
 def follow_weights(end: WorkerEnd, board: WeightBoard, last: int) -> None:
     """Read each newer version until `last`; a torn copy is reported as a failure."""
     version, weights = -1, np.empty(board.nbytes, np.uint8)
-    end.send_started()
+    slot = end.wait_for_slot(TIMEOUT_S)
+    assert slot is not None
+    end.send_ready(slot)  # from here on it reads
     while version < last:
         newer = board.read_if_newer(version, weights)
         if newer is None:
@@ -66,7 +71,9 @@ def follow_weights(end: WorkerEnd, board: WeightBoard, last: int) -> None:
             end.send_failed(f"version {newer} after {version} is torn: {np.unique(weights)}")
             return
         version = newer
-    end.send_ready(end.wait_for_slot(TIMEOUT_S), version)
+    slot = end.wait_for_slot(TIMEOUT_S)
+    assert slot is not None
+    end.send_ready(slot, stats=WorkerStats(steps=version))
 
 
 def add_up(box: Mailbox, doorbell: Bell, count: int) -> None:
@@ -93,3 +100,43 @@ def ask_and_die(box: Mailbox, question: tuple[np.ndarray, ...]) -> None:
     """Ask for the actions of group 0 and be killed by SIGKILL."""
     box.post(0, *question)
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def beat_and_wait(end: LifelineEnd) -> None:
+    """Give seven signs of life, then none."""
+    for _ in range(7):
+        end.pulse.beat(Phase.SENDING)
+    time.sleep(3600)
+
+
+def beat_for_ever(end: LifelineEnd) -> None:
+    """Give signs of life."""
+    end.hold(None)
+    while True:
+        end.pulse.beat(Phase.STEPPING)
+
+
+def hang_in_python(end: LifelineEnd) -> None:
+    """Go to sleep, as code that waits for an answer does."""
+    end.hold(None)
+    end.pulse.beat(Phase.STEPPING)
+    time.sleep(3600)
+
+
+def hang_in_c(end: LifelineEnd) -> None:
+    """Hang in a way that lets no line of Python run, in no thread: PyDLL keeps the interpreter."""
+    end.hold(None)
+    end.pulse.beat(Phase.STEPPING)
+    while True:
+        ctypes.PyDLL(None).sleep(3600)  # ends at a signal
+
+
+def crash(end: LifelineEnd) -> None:
+    """Read memory that is not there."""
+    end.hold(None)
+    ctypes.string_at(8)
+
+
+def never_hold(end: LifelineEnd) -> None:
+    """Get stuck before the lifeline is taken."""
+    time.sleep(3600)

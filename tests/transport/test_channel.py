@@ -18,7 +18,7 @@ import pytest
 from core.errors import Closed, TransportError
 from tests.transport import programs
 from tests.transport.programs import TIMEOUT_S, pattern
-from transport.channel import Failed, Ready, Started, WorkerChannel
+from transport.channel import Failed, Ready, WorkerChannel
 from transport.ring import UnrollRing
 from transport.weights import WeightBoard
 
@@ -41,7 +41,8 @@ def drain(channels: dict[int, WorkerChannel], order: np.random.Generator | None 
     deadline = time.monotonic() + TIMEOUT_S
 
     def copy_out(key: int, message: Ready) -> None:
-        blocks[key][message.version] = channels[key].ring.take(message.slot).copy()
+        seq = int(message.episodes[0].return_raw) if message.episodes else 0
+        blocks[key][seq] = channels[key].ring.take(message.slot).copy()
         channels[key].free(message.slot)
 
     while any(not c.ended for c in channels.values()):
@@ -69,9 +70,8 @@ def test_a_committed_unroll_is_read_back_byte_identical_from_any_worker_under_an
         assert sorted(blocks[worker]) == list(range(60))
         for seq, block in blocks[worker].items():
             np.testing.assert_array_equal(block, pattern(worker, seq, ENVS, NBYTES))
-        assert messages[worker][0] == Started()
-        assert [m.episodes[0].return_raw for m in messages[worker][1:]] == list(range(60))
-        assert sum((m.stats for m in messages[worker][2:]), messages[worker][1].stats).steps == 1200
+        assert [m.episodes[0].return_raw for m in messages[worker]] == list(range(60))
+        assert sum((m.stats for m in messages[worker][1:]), messages[worker][0].stats).steps == 1200
     for process in processes:
         process.join(TIMEOUT_S)
         assert process.exitcode == 0
@@ -132,7 +132,7 @@ def test_readers_in_other_processes_never_see_torn_weights():
     _, messages = drain({0: channel})
     process.join(TIMEOUT_S)
     assert not [m.traceback for m in messages[0] if isinstance(m, Failed)]
-    assert messages[0][-1].version == last
+    assert messages[0][-1].stats.steps == last
 
 
 @pytest.mark.process
@@ -221,7 +221,7 @@ def make_pair(slots: int = 2):
 def test_a_full_ring_makes_the_worker_wait_until_a_slot_is_freed():
     channel, end = make_pair(slots=2)
     for _ in range(2):
-        end.send_ready(end.wait_for_slot(0), version=0)
+        end.send_ready(end.wait_for_slot(0))
     assert end.wait_for_slot(0.01) is None
     assert end.waited_s >= 0.01
     slot = channel.poll()[0].slot
@@ -246,7 +246,7 @@ def test_the_last_words_of_a_worker_arrive_before_the_end_of_file():
 
 def test_freeing_a_slot_of_a_dead_worker_is_not_an_error():
     channel, end = make_pair()
-    end.send_ready(end.wait_for_slot(0), version=0)
+    end.send_ready(end.wait_for_slot(0))
     message = channel.poll()[0]
     channel.ring.take(message.slot)
     end.close()
@@ -262,7 +262,7 @@ def test_a_worker_whose_learner_is_gone_gets_closed_from_every_call():
     slot = end.wait_for_slot(0)
     channel.close()
     with pytest.raises(Closed, match="learner process is gone"):
-        end.send_ready(slot, version=0)
+        end.send_ready(slot)
     with pytest.raises(Closed, match="learner process is gone"):
         end.wait_for_slot(TIMEOUT_S)
     end.close()

@@ -15,7 +15,7 @@ from tests.chaos.catalogue import Plan, fault
 from tests.chaos.configurations import draw_configuration
 from tests.chaos.folder import take_snapshot
 from tests.chaos.history import Expected
-from tests.chaos.stage import Stage
+from tests.chaos.stage import START_LIMIT_S, Stage
 
 REFUSED = Expected(statuses=(2,), saved=False)
 # It leaves a file behind if it is imported; what it registers would even work.
@@ -49,18 +49,31 @@ def _trace(stage: Stage) -> Path:
     return stage.folder / "trace_of_a_stranger"
 
 
+def _put_module(stage: Stage) -> str:
+    """Put a module where it could be imported; return the environment that it registers."""
+    (stage.folder / "evil_stranger.py").write_text(EVIL_MODULE.format(trace=str(_trace(stage))))
+    return "evil_stranger:Evil-v0"
+
+
+def _with_modules(stage: Stage) -> dict[str, Any]:
+    """Return how a program is started that can import modules of the scenario's folder."""
+    return {"anew": True, "environment": {"PYTHONPATH": str(stage.folder)}}
+
+
 def _expect_no_trace(stage: Stage) -> None:
     if _trace(stage).exists():
         stage.break_promise("safe", "code out of a file of the run folder was run")
 
 
 def _resume_or_test(stage: Stage, plan: Plan, expected: Expected) -> None:
+    how = _with_modules(stage)
     if plan["mode"] == "resume":
-        stage.resume_for(expected)
+        stage.end(stage.resume(stage.more_steps(), **how), expected, START_LIMIT_S)
         return
     arguments = ("--op_mode=test", f"--load_model_url={stage.run}", "--test_episode_count=2")
-    begun = stage.begin("main.py", (*arguments, f"--results_dir={stage.results}"), stage.run)
-    stage.end(begun, expected, 120.0)
+    arguments += (f"--results_dir={stage.results}",)
+    begun = stage.begin("main.py", arguments, stage.run, **how)
+    stage.end(begun, expected, START_LIMIT_S)
 
 
 @fault("pickled-code", _draw(where=("pt", "pt-zip", "replay", "best"), mode=("resume", "test")))
@@ -91,10 +104,7 @@ def pickled_code(stage: Stage, plan: Plan) -> None:
 def environment_of_a_stranger(stage: Stage, plan: Plan) -> None:
     """Name a module as the environment in files of the run: it is not imported."""
     run = stage.copy_template()
-    # Below the working directory, so that it could be imported.
-    module = Path(os.path.relpath(run, Path.cwd())) / "evil"
-    (run / "evil.py").write_text(EVIL_MODULE.format(trace=str(_trace(stage))))
-    env = ".".join(module.parts) + ":Evil-v0"
+    env = _put_module(stage)
     if plan["where"] in ("pt", "both"):
         for path in (run / "checkpoints").glob("*.pt"):
             data = torch.load(path, weights_only=True)
@@ -143,10 +153,8 @@ def sequence_of_a_stranger(stage: Stage, plan: Plan) -> None:
     """Resume a sequence whose file leads out of its folder or names code: it is refused."""
     folder = stage.results / "shared"
     folder.mkdir()
-    (stage.folder / "evil.py").write_text(EVIL_MODULE.format(trace=str(_trace(stage))))
+    env = _put_module(stage)
     outside = stage.folder / "ESCAPED"
-    relative = Path(os.path.relpath(stage.folder, Path.cwd()))
-    env = ".".join((*relative.parts, "evil")) + ":Evil-v0"
     run: dict[str, Any] = {"name": "001_a_seed1", "group": "a", "seed": 1}
     run["flags"] = {"env": "CartPole-v1", "environment_max_steps": 500}
     arguments: list[str] = ["--worker_count=1", "--envs_per_worker=2", "--charts=False"]
@@ -165,7 +173,9 @@ def sequence_of_a_stranger(stage: Stage, plan: Plan) -> None:
     (folder / "sequence.json").write_text(json.dumps(data))
     stage.inject(f"a sequence of a stranger: {plan['what']}")
     arguments_of_resume = (f"--resume={folder}",)
-    begun = stage.begin("multi_train.py", arguments_of_resume, None, anew=True, shares_folder=True)
+    begun = stage.begin(
+        "multi_train.py", arguments_of_resume, None, shares_folder=True, **_with_modules(stage)
+    )
     stage.end(begun, REFUSED, 120.0)
     _expect_no_trace(stage)
     if outside.exists():

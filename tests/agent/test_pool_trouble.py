@@ -1,0 +1,414 @@
+"""Workers that hang, crash, leave others behind; and a learner that was asleep.
+
+Most of them are light ones (light_workers.py): it is the pool that is tested here.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from agent import places, supervision
+from agent.pool import MAX_GAP_S, ProcessPool, SerialPool
+from core.errors import WorkerDied
+from tests import troubled
+from tests.agent.light_workers import (
+    LightConfig,
+    LightServerConfig,
+    life_and_number,
+    light_server,
+    light_worker,
+)
+from tests.agent.runs import make_blueprint
+from tests.agent.test_rollout import make_board
+from transport.pulse import Phase
+from transport.weights import WeightBoard
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
+DEADLINE_S = 100
+# Of tests in which nothing may be taken for hanging that is only slow on a busy machine.
+PATIENT_S = 3600.0
+# Of tests in which something hangs. What is only slow is restarted, and they pass all the same.
+IMPATIENT_S = 3.0
+
+
+def lives(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def gather_until(pool, condition):
+    """(worker, records) of the blocks that come until `condition(blocks)`."""
+    taken, deadline = [], time.monotonic() + DEADLINE_S
+    while not condition(taken):
+        assert time.monotonic() < deadline, pool.describe()
+        for block in pool.poll(0.2):
+            taken.append((block.worker_id, block.records.copy()))
+            block.release()
+    return taken
+
+
+def all_of(*workers):
+    return lambda taken: {worker for worker, _ in taken} == set(workers)
+
+
+def second_life_of(worker):
+    return lambda taken: any(who == worker and life_and_number(r) >= (1, 0) for who, r in taken)
+
+
+@pytest.fixture
+def pools():
+    """Every pool that is put here is stopped in the end."""
+    pools = []
+    yield pools
+    for pool in pools:
+        pool.stop(1.0)
+
+
+@pytest.fixture
+def make_pool(pools, monkeypatch):
+    """Pools of light workers."""
+    monkeypatch.setattr(places, "worker_main", light_worker)
+    monkeypatch.setattr(places, "server_main", light_server)
+
+    def make(trouble="", *, workers=1, timeout_s=PATIENT_S, server=False, max_restarts=100, **more):
+        pool = ProcessPool(
+            [LightConfig(worker, trouble=trouble) for worker in range(workers)],
+            WeightBoard(8),
+            slots=2,
+            max_restarts=max_restarts,
+            server=LightServerConfig() if server else None,
+            worker_timeout_s=timeout_s,
+            **more,
+        )
+        pools.append(pool)
+        pool.start()
+        return pool
+
+    return make
+
+
+@pytest.fixture
+def make_real_pool(pools, tmp_path, monkeypatch):
+    """Pools of real workers in environments of tests/troubled.py."""
+    monkeypatch.setenv("TROUBLE_DIR", str(tmp_path))
+
+    def make(env, timeout_s=PATIENT_S):
+        blueprint = make_blueprint(env=f"tests.troubled:tests/{env}-v0")
+        pool = ProcessPool(
+            blueprint.workers(),
+            make_board(blueprint),
+            slots=2,
+            max_restarts=100,
+            worker_timeout_s=timeout_s,
+        )
+        pools.append(pool)
+        pool.start()
+        return pool
+
+    return make
+
+
+# --- silence -------------------------------------------------------------------------------------
+
+
+def test_a_stopped_worker_is_killed_and_replaced_and_said_to_have_been_stopped(make_pool, caplog):
+    pool = make_pool(timeout_s=IMPATIENT_S)
+    gather_until(pool, lambda taken: len(taken) > 2)
+    os.kill(pool._members[0].process.pid, signal.SIGSTOP)
+    gather_until(pool, second_life_of(0))
+    assert "and gave no sign of life for" in caplog.text
+    assert "somebody had stopped it (SIGSTOP)" in caplog.text
+    assert pool.stats()["workers/restarts"] == pool.stats()["workers/hung"] == pool.restarts >= 1
+
+
+@pytest.mark.parametrize("trouble", ["hang in python", "hang in c"])
+def test_a_worker_that_hangs_is_replaced_and_its_stack_is_shown(make_pool, caplog, trouble):
+    pool = make_pool(trouble, timeout_s=IMPATIENT_S)
+    gather_until(pool, second_life_of(0))
+    assert pool.hung >= 1
+    assert pool.lost_unrolls >= 3
+    assert "was stepping environments and gave no sign of life for" in caplog.text
+    assert f"in {trouble.replace(' ', '_')}" in caplog.text
+    assert "after 15 unrolls; 1 unfinished block lost" in caplog.text
+
+
+def test_a_real_worker_whose_environment_hangs_is_replaced(make_real_pool, caplog):
+    pool = make_real_pool("Hanging", timeout_s=5.0)
+    gather_until(pool, lambda taken: pool.hung and len(taken) > 12)
+    assert "was stepping environments and gave no sign of life for" in caplog.text
+    assert "in hang_in_c" in caplog.text
+    assert "rollout.py" in caplog.text
+
+
+def test_a_stopped_server_is_replaced_and_workers_that_wait_for_it_are_not(make_pool, caplog):
+    pool = make_pool(timeout_s=IMPATIENT_S, server=True, workers=2)
+    gather_until(pool, all_of(0, 1))
+    os.kill(pool._server.process.pid, signal.SIGSTOP)
+    gather_until(pool, lambda _: pool._server.config.life > 0)
+    gather_until(pool, all_of(0, 1))
+    assert "inference server (pid" in caplog.text
+    assert "somebody had stopped it (SIGSTOP)" in caplog.text
+    assert "was waiting for the inference server" not in caplog.text
+
+
+def test_a_worker_that_waits_for_room_is_not_silent_however_long_it_waits(make_pool):
+    pool = make_pool(timeout_s=IMPATIENT_S)
+    taken, deadline = [], time.monotonic() + DEADLINE_S
+    while len(taken) < 2:  # both slots are taken and never given back
+        assert time.monotonic() < deadline
+        taken += pool.poll(0.2)
+    end = time.monotonic() + 3 * IMPATIENT_S
+    while time.monotonic() < end:
+        assert pool.poll(0.2) == []
+    assert pool.restarts == 0
+    assert pool.describe()[0].startswith("worker 0: waiting for a free slot for ")
+
+
+def test_a_learner_that_was_asleep_for_hours_does_not_kill_its_workers(make_pool):
+    """Its clock jumps between two looks, and no worker has given a sign in between."""
+    skipped_s = [0.0]
+    pool = make_pool(
+        timeout_s=IMPATIENT_S, workers=2, clock=lambda: time.monotonic() + skipped_s[0]
+    )
+    gather_until(pool, all_of(0, 1))
+    for place in pool._places():
+        os.kill(place.process.pid, signal.SIGSTOP)
+    assert 2 * MAX_GAP_S < IMPATIENT_S
+    for _ in range(2):
+        skipped_s[0] += 3600.0
+        pool.poll(0.0)
+    for place in pool._places():
+        os.kill(place.process.pid, signal.SIGCONT)
+    gather_until(pool, all_of(0, 1))
+    assert pool.restarts == 0
+
+
+def silent_life(pool, phase):
+    """A worker's process that gives no sign of life from now on."""
+    gather_until(pool, lambda taken: len(taken) > 2)
+    life = pool._members[0].life
+    os.kill(life.pid, signal.SIGSTOP)
+    deadline = time.monotonic() + DEADLINE_S
+    while life._status() != "stopped":  # it may be in the middle of a sign
+        assert time.monotonic() < deadline
+    life._lifeline.pulse.beat(phase)
+    life.listen(0.0, 10.0)  # it takes notice of what was done last
+    return life
+
+
+def test_a_worker_that_does_not_get_the_processor_is_not_taken_for_one_that_hangs(
+    make_pool, monkeypatch
+):
+    """It is silent in a state in which it would run if it could, and has used next to nothing."""
+    life = silent_life(make_pool(), Phase.STEPPING)
+    monkeypatch.setattr(life, "_status", lambda: "running")
+    monkeypatch.setattr(life, "_processor_s", lambda: 1.5)
+    for _ in range(90):
+        life.listen(1.0, 10.0)
+    assert life.is_running
+    for _ in range(15):  # but not for ever
+        life.listen(1.0, 10.0)
+    assert not life.is_running
+
+
+def test_a_worker_that_computes_for_ever_hangs(make_pool, monkeypatch):
+    life = silent_life(make_pool(), Phase.STEPPING)
+    used_s = iter(range(1000))
+    monkeypatch.setattr(life, "_status", lambda: "running")
+    monkeypatch.setattr(life, "_processor_s", lambda: float(next(used_s)))
+    for _ in range(9):
+        life.listen(1.0, 10.0)
+    assert life.is_running
+    for _ in range(4):  # one to ask for its stack, two to wait for it
+        life.listen(1.0, 10.0)
+    assert not life.is_running
+
+
+def test_building_environments_may_take_longer_than_a_step(make_pool):
+    life = silent_life(make_pool(), Phase.BUILDING)
+    for _ in range(599):
+        life.listen(1.0, 10.0)
+    assert life.is_running
+    for _ in range(10):
+        life.listen(1.0, 10.0)
+    assert not life.is_running
+    assert life.hung.startswith("was building environments and model and gave no sign of life")
+
+
+def test_a_worker_that_goes_on_after_it_was_asked_for_its_stack_is_left_alone(make_pool):
+    life = silent_life(make_pool(), Phase.STEPPING)
+    for _ in range(11):
+        life.listen(1.0, 10.0)
+    life._lifeline.pulse.beat(Phase.ACTING)
+    for _ in range(9):
+        life.listen(1.0, 10.0)
+    assert life.is_running
+
+
+def test_with_a_timeout_of_zero_nothing_is_killed_for_silence(make_pool):
+    life = silent_life(make_pool(), Phase.STEPPING)
+    for _ in range(100):
+        life.listen(1e6, 0.0)
+    assert life.is_running
+
+
+# --- deaths --------------------------------------------------------------------------------------
+
+
+def test_a_crash_is_reported_with_the_place_in_the_code(make_pool, caplog):
+    pool = make_pool("crash")
+    gather_until(pool, second_life_of(0))
+    assert "was killed by signal 11 (SIGSEGV)" in caplog.text
+    assert "in crash" in caplog.text
+
+
+def test_a_death_is_seen_although_a_copy_of_the_worker_holds_its_pipes_open(make_pool, caplog):
+    pool = make_pool("fork")
+    gather_until(pool, lambda taken: len(taken) > 2)
+    first = pool._members[0].process.pid
+    taken = gather_until(pool, second_life_of(0))
+    assert "was killed by signal 9 (SIGKILL) after 15 unrolls" in caplog.text
+    assert life_and_number(taken[0][1])[0] == 0
+    deadline = time.monotonic() + DEADLINE_S
+    while any(Path(f"/proc/{pid}/stat").exists() for pid in pool_of_group(first)):
+        assert time.monotonic() < deadline, "the copy was in its group, and is not gone"
+
+
+def pool_of_group(group):
+    return [
+        int(entry)
+        for entry in os.listdir("/proc")
+        if entry.isdecimal() and lives(entry) and _group(entry) == group
+    ]
+
+
+def _group(pid):
+    try:
+        return os.getpgid(int(pid))
+    except OSError:
+        return None
+
+
+def test_a_mistake_in_the_environment_ends_the_run_soon_and_shows_itself(make_pool):
+    pool = make_pool("fail", workers=2)
+    with pytest.raises(WorkerDied, match="a mistake in step") as raised:
+        gather_until(pool, lambda _: False)
+    assert "The same failure came 3 times in a row" in str(raised.value)
+    assert str(raised.value).endswith("giving up.")
+    assert pool.restarts == 2
+
+
+def test_a_back_off_holds_up_nobody_else(make_pool):
+    skipped_s = [0.0]
+    pool = make_pool(workers=2, clock=lambda: time.monotonic() + skipped_s[0])
+    gather_until(pool, all_of(0, 1))
+    for deaths in range(1, 9):
+        os.kill(pool._members[0].process.pid, signal.SIGKILL)
+        gather_until(pool, lambda _, deaths=deaths: pool.restarts == deaths)
+        if deaths < 8:
+            skipped_s[0] += 60.0
+            gather_until(pool, lambda _: pool.alive() == 2)
+    taken = gather_until(pool, lambda taken: len(taken) > 20)  # the next is due in a minute
+    assert all_of(1)(taken)
+    assert pool.alive() == 1
+    assert pool.describe()[0].startswith("worker 0: starts in ")
+    skipped_s[0] += 60.0
+    gather_until(pool, lambda taken: any(worker == 0 for worker, _ in taken))
+
+
+def test_a_successor_that_cannot_be_started_is_tried_again(make_pool, monkeypatch, caplog):
+    pool = make_pool()
+    gather_until(pool, lambda taken: len(taken) > 2)
+    place = pool._members[0]
+    launch, calls = place.life.launch, []
+
+    def fail_once(*arguments):
+        calls.append(arguments)
+        if len(calls) == 1:
+            raise OSError(11, "Resource temporarily unavailable")
+        launch(*arguments)
+
+    monkeypatch.setattr(place.life, "launch", fail_once)
+    os.kill(place.process.pid, signal.SIGKILL)
+    gather_until(pool, second_life_of(0))
+    assert "worker 0 could not be started: [Errno 11] Resource temporarily" in caplog.text
+
+
+# --- the end -------------------------------------------------------------------------------------
+
+
+def test_after_a_stop_what_environments_owned_is_gone_because_they_were_closed(
+    make_real_pool, tmp_path
+):
+    pool = make_real_pool("Owning")
+    gather_until(pool, lambda taken: len(taken) > 2)
+    pool.stop(60.0)
+    assert len(troubled.simulators(tmp_path)) >= 3
+    assert troubled.closed(tmp_path) == troubled.simulators(tmp_path)
+
+
+def test_after_a_stop_what_environments_forgot_is_gone_too(make_real_pool, tmp_path):
+    pool = make_real_pool("Careless")
+    gather_until(pool, lambda taken: len(taken) > 2)
+    left = troubled.simulators(tmp_path) - troubled.closed(tmp_path)
+    assert len([pid for pid in left if lives(pid)]) >= 3
+    pool.stop(60.0)
+    assert not [pid for pid in left if lives(pid)]
+
+
+def test_a_stop_ends_workers_that_hang_in_c_and_what_they_own(make_real_pool, tmp_path):
+    pool = make_real_pool("OwningAndHanging")
+    gather_until(pool, lambda _: (tmp_path / "hangs").exists())
+    pids = {place.process.pid for place in pool._places()} | troubled.simulators(tmp_path)
+    pool.stop(0.5)
+    assert len(pids) >= 4
+    assert not [pid for pid in pids if lives(pid)]
+
+
+def test_a_stop_comes_back_although_a_process_cannot_be_killed(caplog, monkeypatch):
+    """As when a device or a file system does not answer: is_alive() stays true after SIGKILL."""
+    asked = []
+
+    class Stuck:
+        name, pid = "stuck", 1
+
+        def __getattr__(self, name):
+            return lambda *arguments: asked.append(name) or name == "is_alive"
+
+    monkeypatch.setattr(supervision, "KILL_WAIT_S", 0.1)
+    stuck = Stuck()
+    assert supervision.let_leave([stuck, None], 0.0) == [stuck]
+    assert [name for name in asked if name in ("terminate", "kill")] == ["terminate", "kill"]
+    assert "does not end although it was killed" in caplog.text
+
+
+@pytest.mark.parametrize(("env", "said"), [("Exiting", "SystemExit(0)"), ("Interrupting", "Keyb")])
+def test_an_environment_that_ends_the_program_is_a_failure_in_the_serial_pool_too(env, said):
+    blueprint = make_blueprint(env=f"tests.troubled:tests/{env}-v0")
+    pool = SerialPool(blueprint.workers(), make_board(blueprint))
+    previous = signal.signal(signal.SIGINT, lambda *_: None)  # as a run has it
+    try:
+        pool.start()
+        with pytest.raises(WorkerDied, match="worker 0 failed: its environment raised") as raised:
+            pool.poll(0.0)
+        assert said in str(raised.value)
+    finally:
+        signal.signal(signal.SIGINT, previous)
+        pool.stop(0.0)
+
+
+def test_the_users_own_interrupt_stays_one_in_the_serial_pool():
+    blueprint = make_blueprint(env="tests.troubled:tests/Interrupting-v0")
+    pool = SerialPool(blueprint.workers(), make_board(blueprint))
+    pool.start()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    with pytest.raises(KeyboardInterrupt):
+        pool.poll(0.0)
+    pool.stop(0.0)

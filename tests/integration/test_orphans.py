@@ -1,0 +1,104 @@
+"""Whoever of a run is killed, whatever the others are doing: nothing is left."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from agent.checkpoint import load
+from tests import troubled
+from tests.integration.commands import ROOT, SMALL, descendants, start, wait_for_records
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
+DEADLINE_S = 200
+
+
+def lives(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def wait_until(condition, what):
+    deadline = time.monotonic() + DEADLINE_S
+    while not (result := condition()):
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+    return result
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Starts main.py with an environment of tests/troubled.py; killed in the end."""
+    monkeypatch.setenv("TROUBLE_DIR", str(tmp_path))
+    started = []
+
+    def begin(env):
+        env_flag = f"--env=tests.troubled:tests/{env}-v0"
+        flags = [flag for flag in SMALL if not flag.startswith("--env=")]
+        process = start(tmp_path / "results", env_flag, *flags)
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.communicate()
+    for pid in troubled.simulators(tmp_path):
+        if lives(pid):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_nothing_outlives_a_killed_learner_whose_environments_hang_and_own_processes(run, tmp_path):
+    process = run("OwningAndHanging")
+    wait_until(lambda: (tmp_path / "hangs").exists(), "no environment hangs")
+    # Two workers with two environments each, or one of them at least: it hangs in its first step.
+    everybody = {child.pid for child in descendants(process.pid)}
+    assert len(everybody) >= 4
+    process.kill()
+    everybody |= troubled.simulators(tmp_path)
+    wait_until(
+        lambda: not any(lives(pid) for pid in everybody),
+        f"left behind: {[pid for pid in everybody if lives(pid)]}",
+    )
+
+
+def test_a_clean_stop_closes_environments_and_leaves_nothing(run, tmp_path):
+    process = run("Owning")
+    wait_for_records(tmp_path / "results", 1, deadline_s=DEADLINE_S)
+    everybody = {child.pid for child in descendants(process.pid)}
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 130, output
+    owned = troubled.simulators(tmp_path)
+    assert len(owned) >= 4
+    assert troubled.closed(tmp_path) == owned
+    wait_until(lambda: not any(lives(pid) for pid in everybody | owned), "left behind")
+
+
+def test_a_run_of_a_killed_sequence_saves_and_ends(tmp_path):
+    plan = tmp_path / "plan.yaml"
+    plan.write_text("name: one\nseeds: [1]\nruns:\n- name: only\n  flags: {lr: 0.001}\n")
+    flags = [flag for flag in SMALL if not flag.startswith("--seed")]
+    with subprocess.Popen(
+        [
+            sys.executable, "multi_train.py", f"--sequence={plan}", f"--results_dir={tmp_path}",
+            "--", *flags, "--log_interval_s=0.5", "--charts=False", "--tensorboard=False",
+        ],
+        cwd=ROOT, stdout=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    ) as sequence:  # fmt: skip
+        try:
+            folder = wait_until(lambda: list(tmp_path.glob("one_*/001_*")), "no run")[0]
+            run_folder = wait_for_records(folder, 1, deadline_s=DEADLINE_S)
+            everybody = {child.pid for child in descendants(sequence.pid)}
+            assert len(everybody) >= 3
+            assert not list((run_folder / "checkpoints").glob("update_*.pt"))
+        finally:
+            sequence.kill()
+    wait_until(lambda: not any(lives(pid) for pid in everybody), "left behind")
+    assert load(str(run_folder)).state["tally"]["updates"] > 0

@@ -1,0 +1,117 @@
+"""Environments that do what environments should not, for the tests of processes.
+
+They play CountingEnv's game (tests/fakes.py) until it happens. Where to leave traces is in the
+environment variable TROUBLE_DIR, a folder that a test makes: whoever makes a file there first has
+the trouble, so that it comes once in a run, and the successor plays on.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import gymnasium
+
+from core.process_death import FAMILY
+from tests.fakes import CountingEnv
+from tests.troubles import hang_in_c
+
+STEPS_BEFORE = 30  # a few unrolls
+
+
+def first_to_claim(name):
+    """Whether nobody has claimed this before, in any process of the test."""
+    try:
+        (Path(os.environ["TROUBLE_DIR"]) / name).open("x").close()
+    except FileExistsError:
+        return False
+    return True
+
+
+class HangingEnv(CountingEnv):
+    """Hangs in C code, once per run, after some steps."""
+
+    def __init__(self, render_mode=None):
+        super().__init__(render_mode)
+        self.steps = 0
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps == STEPS_BEFORE and first_to_claim("hangs"):
+            hang_in_c()
+        return super().step(action)
+
+
+class FailingEnv(CountingEnv):
+    """Has a mistake in its code, as a user's first try has."""
+
+    def step(self, action):
+        raise ValueError(f"a mistake in step(), seen by process {os.getpid()}")
+
+
+class ExitingEnv(CountingEnv):
+    def step(self, action):
+        sys.exit(0)
+
+
+class InterruptingEnv(CountingEnv):
+    def step(self, action):
+        raise KeyboardInterrupt
+
+
+class OwningEnv(CountingEnv):
+    """Owns a process in a session of its own, as simulators do; close() ends it."""
+
+    def __init__(self, render_mode=None):
+        super().__init__(render_mode)
+        self.simulator = subprocess.Popen(["sleep", "3600"], start_new_session=True)
+        name = f"simulator_{self.simulator.pid}"
+        (Path(os.environ["TROUBLE_DIR"]) / name).touch()
+
+    def close(self):
+        self.simulator.kill()
+        self.simulator.wait()
+        (Path(os.environ["TROUBLE_DIR"]) / f"closed_{self.simulator.pid}").touch()
+
+
+class CarelessEnv(OwningEnv):
+    """Forgets its process. (But in a worker only: the test looks for no other.)"""
+
+    def close(self):
+        if FAMILY not in os.environ:
+            super().close()
+
+
+class OwningAndHangingEnv(OwningEnv):
+    """Hangs for good, in every life, with a process of its own, and ignores SIGTERM."""
+
+    def step(self, action):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        first_to_claim("hangs")
+        hang_in_c()
+
+
+def simulators(folder):
+    """Process ids of the simulators that were ever started."""
+    return {int(path.name.partition("_")[2]) for path in Path(folder).glob("simulator_*")}
+
+
+def closed(folder):
+    """Those that were closed in order."""
+    return {int(path.name.partition("_")[2]) for path in Path(folder).glob("closed_*")}
+
+
+def register_troubled():
+    for cls in (
+        HangingEnv, FailingEnv, ExitingEnv, InterruptingEnv, OwningEnv, CarelessEnv,
+        OwningAndHangingEnv,
+    ):  # fmt: skip
+        env_id = f"tests/{cls.__name__.removesuffix('Env')}-v0"
+        if env_id not in gymnasium.registry:
+            gymnasium.register(env_id, entry_point=cls)
+
+
+register_troubled()

@@ -1,0 +1,114 @@
+"""Lifeline: how a process shows that it lives, and what it leaves when it does not.
+
+    learner                                  worker or inference server
+    end = lifeline.open(); Process(.., end)  end.hold(parent.sentinel)   first of all
+    lifeline.pulse.read()                    end.pulse.beat(Phase.STEPPING)   all the time
+    lifeline.ask_for_stack(pid)              (Python's fault handler writes it, not our code)
+    lifeline.stack()
+
+The stack comes through a pipe of its own. It is written by a signal handler in C, so it also comes
+from a process that hangs in C code and never runs another line of Python; the same handler writes
+it when a process dies of a segmentation fault. A process that was stopped (SIGSTOP) writes nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import multiprocessing
+import os
+import signal
+from dataclasses import dataclass
+from multiprocessing import connection
+from multiprocessing.connection import Connection
+
+from core.process_death import LEAVE_S, Family
+from transport.pulse import Phase, Pulse
+
+STACK_SIGNAL = getattr(signal, "SIGUSR1", None)  # Windows has none
+MAX_STACK_BYTES = 16_000  # of several threads; enough to see where each stands
+
+
+@dataclass(frozen=True)
+class LifelineEnd:
+    """The side of the process that is watched. Travels as an argument of its `Process`."""
+
+    pulse: Pulse
+    family: Family
+    mouth: Connection  # through which its stack comes
+
+    def hold(self, learner: int | None) -> None:
+        """Take hold of it: the first thing that the process does.
+
+        Makes it the head of a family (core/process_death.py) that ends some time after the learner,
+        and installs the handlers that write its stack.
+
+        Args:
+          learner: a descriptor that is readable once the learner is gone
+            (`multiprocessing.parent_process().sentinel`); None: there is no learner to follow.
+        """
+        self.family.found()
+        if learner is not None:
+            self.family.end_after(lambda: connection.wait([learner]), LEAVE_S)
+        file = self.mouth.fileno()
+        os.set_blocking(file, False)  # rather lose the end of a stack than wait for a reader
+        os.set_inheritable(file, False)
+        faulthandler.enable(file)
+        if STACK_SIGNAL is not None and hasattr(faulthandler, "register"):
+            faulthandler.register(STACK_SIGNAL, file, all_threads=True, chain=False)
+        self.pulse.beat(Phase.BUILDING)  # from now on it can be asked
+
+    def close(self) -> None:
+        """Close this process's copy. The parent does it right after `process.start()`."""
+        self.mouth.close()
+
+
+class Lifeline:
+    """The learner's side: one pulse, kept for good, and one pipe and family for each process.
+
+    Not thread-safe, but for `pulse.read`.
+    """
+
+    def __init__(self) -> None:
+        """Allocate the pulse; `open` makes the first pipe."""
+        self.pulse = Pulse()
+        self.family = Family()
+        self._ear: Connection | None = None
+        self._heard = b""
+
+    def open(self) -> LifelineEnd:
+        """Make pulse, pipe and family ready for a new process; the one before is dead."""
+        self.close()
+        self.family, self._heard = Family(), b""
+        self.pulse.restart()
+        self._ear, mouth = multiprocessing.Pipe(duplex=False)
+        os.set_blocking(self._ear.fileno(), False)
+        return LifelineEnd(self.pulse, self.family, mouth)
+
+    def ask_for_stack(self, pid: int) -> bool:
+        """Ask the process for its stack; return whether one may come. It takes a moment."""
+        if STACK_SIGNAL is None or self.pulse.read().phase == Phase.STARTING:
+            return False  # it has no handler yet: the signal would end it without a word
+        with contextlib.suppress(OSError):
+            os.kill(pid, STACK_SIGNAL)
+            return True
+        return False
+
+    def stack(self) -> str:
+        """Return what the process's fault handler has written so far; empty if nothing."""
+        if self._ear is not None:
+            with contextlib.suppress(OSError):
+                while chunk := os.read(self._ear.fileno(), 65536):
+                    self._heard = (self._heard + chunk)[:MAX_STACK_BYTES]
+        return self._heard.decode(errors="replace").strip()
+
+    def forget_stack(self) -> None:
+        """Drop what was written: the process goes on."""
+        self.stack()
+        self._heard = b""
+
+    def close(self) -> None:
+        """Close the pipe. Idempotent."""
+        if self._ear is not None:
+            self._ear.close()
+            self._ear = None
