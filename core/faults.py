@@ -286,6 +286,11 @@ def load_for(who: str, plan: Sequence[Fault]) -> None:
         load(Plan(plan, who))
 
 
+def loaded_plan() -> Plan | None:
+    """Return the plan that this process follows; None: nothing happens at any point."""
+    return _plan
+
+
 @contextmanager
 def loaded(plan: Plan) -> Iterator[Plan]:
     """Follow `plan` within the block."""
