@@ -44,7 +44,7 @@ NOT_FROM_CHECKPOINT = {
     "op_mode", "load_model_url", "load_optimizer_save", "load_replay", "new_run_folder",
     "results_dir", "training_seconds", "stop_at_mean_return", "render", "greedy",
     "test_episode_count", "test_all_checkpoints", "debug", "debug_faults", "basic_verbose",
-    "background", "trust_env_module",
+    "background", "trust_env_module", "auto_restart",
 }  # fmt: skip
 
 

@@ -25,6 +25,7 @@ import os
 import sys
 import threading
 
+from agent.guardian import Guardian, restarts_wanted
 from core.process_death import end_with_starter
 from core.stop_signals import StopSignals, let_through
 
@@ -105,4 +106,7 @@ if __name__ == "__main__":
     stop_signals = StopSignals()
     stop_signals.install()
     let_through()
+    restarts = restarts_wanted(sys.argv[1:])
+    if restarts:
+        leave(Guardian(sys.argv[1:], restarts).run())
     leave(main(sys.argv[1:], stop_signals))

@@ -174,6 +174,11 @@ class Flags(BaseSettings):
         None,
         "also stop when the mean raw return of the last --avg_buff_size games reaches this; with several games: when episode/score_mean does, the mean over them, human-normalised (0 is random play, 1 is human) where known",
     )
+    auto_restart: CountOrAuto = _flag(
+        "run",
+        0,
+        "how often a small parent process resumes the newest good checkpoint after the learner was killed (out of memory, a crash), or failed later than the time before; on the command line only; 0: never",
+    )
     seed: int | None = _flag(
         "run",
         None,

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 from agent.checkpoint_tree import decode, file_bytes
+from core import faults
 from core.atomic_file import atomic_path
 from core.errors import CheckpointError
 from core.files import disk
@@ -67,7 +68,6 @@ def write_tree(path: Path, tree: Mapping[str, Any], *, verify: bool = False) -> 
     """
     try:
         with atomic_path(path) as temporary:
-            temporary.unlink(missing_ok=True)  # whoever left one, and whatever it links to
             with disk().open(temporary) as file:
                 torch.save({"format_version": FORMAT_VERSION, "state": tree}, file)
             if verify:
@@ -89,6 +89,7 @@ def read_tree(path: Path) -> dict[str, Any]:
       CheckpointError: if it is of another format version.
     """
     try:
+        faults.at("file.read", path)
         if not path.exists():
             raise FileNotFoundError(path)
         if not path.is_file():  # opening a pipe would wait for somebody to write

@@ -24,6 +24,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
     the temporary file is removed and `path` is as it was.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY_SUFFIX}")
+    temporary.unlink(missing_ok=True)  # whoever left one, and whatever it links to
     try:
         yield temporary
         disk().sync(temporary)

@@ -48,6 +48,7 @@ log = logging.getLogger(__name__)
 # What is about to happen, or has just happened, at each point. Points of a file pass its path.
 POINTS: Mapping[str, str] = {
     "file.open": "before a file is opened for writing",
+    "file.read": "before a checkpoint is read",
     "file.write": "before bytes are given to the system",
     "file.sync": "before a file's bytes are forced to the disk",
     "file.replace": "before a finished file takes its name",
@@ -283,6 +284,11 @@ def load_for(who: str, plan: Sequence[Fault]) -> None:
     """Follow those faults of a plan that are for `who`, this process; without any, no plan."""
     if plan:
         load(Plan(plan, who))
+
+
+def loaded_plan() -> Plan | None:
+    """Return the plan that this process follows; None: nothing happens at any point."""
+    return _plan
 
 
 @contextmanager

@@ -200,6 +200,9 @@ METRICS: dict[str, MetricInfo] = {
 }
 
 
+MAX_COUNT = 2**62  # a counter beyond it is damage, and no array could hold it
+
+
 class UndeclaredMetricError(ValueError):
     """A metric was recorded that metrics/record.py does not list."""
 
@@ -247,5 +250,20 @@ class Record:
 
     @classmethod
     def from_json(cls, line: str) -> Record:
-        """Read back a line of metrics.jsonl."""
-        return cls(**json.loads(line))
+        """Read back a line of metrics.jsonl.
+
+        Raises:
+          ValueError: if it is not what `to_json` wrote, whatever it is.
+        """
+        try:
+            data = json.loads(line)
+            counters = {n: data[n] for n in ("agent_steps", "frames", "updates", "episodes")}
+            if not all(type(n) is int and 0 <= n <= MAX_COUNT for n in counters.values()):
+                raise ValueError(f"counters are {counters!r:.100}")
+            wall_s = float(data["wall_s"])
+            if not math.isfinite(wall_s):
+                raise ValueError(f"wall_s is {wall_s}")
+            values = {str(name): float(value) for name, value in data["values"].items()}
+            return cls(**counters, wall_s=wall_s, values=values)
+        except (TypeError, LookupError, AttributeError, OverflowError, RecursionError) as error:
+            raise ValueError(f"not a line of metrics.jsonl: {error!r:.100}") from error

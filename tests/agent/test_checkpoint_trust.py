@@ -38,7 +38,7 @@ def test_weights_that_are_not_finite_are_refused_and_nothing_changes(
     tmp_path: Path, bad: float, where: str
 ) -> None:
     writer = save_several(tmp_path, [1])
-    writer.save_best(state_at(1))
+    writer.save_best(state_at(1), score=1.0)
     before = contents(tmp_path)
     weights, square = torch.full((1000,), 1e38), torch.ones(3, dtype=torch.float64)
     learner: dict[str, Any] = {
@@ -55,7 +55,7 @@ def test_weights_that_are_not_finite_are_refused_and_nothing_changes(
     named = {"optimiser": "square_avg", "float": "lr"}.get(where, "mu")
     for save in (
         lambda state: writer.save(state, updates=2, agent_steps=2, replay={"a": np.ones(3)}),
-        writer.save_best,
+        lambda state: writer.save_best(state, score=2.0),
     ):
         with pytest.raises(NotFinite, match=rf"\['{named}'\] (holds|is) .*before it is intact"):
             save({**state_at(2), "learner": learner})
@@ -175,7 +175,7 @@ def test_the_file_that_a_session_went_on_from_is_never_written_over(tmp_path: Pa
     save_several(tmp_path, [7])
     before = contents(tmp_path)
     writer = CheckpointWriter(tmp_path, resumed_from=load(tmp_path))
-    with pytest.raises(CheckpointError, match="update_000000007.pt is what this session went on"):
+    with pytest.raises(CheckpointError, match="update_000000007.pt would be written over"):
         writer.save(state_at(8), updates=7, agent_steps=700)
     assert contents(tmp_path) == before
     writer.save(state_at(8), updates=8, agent_steps=800)
@@ -185,7 +185,7 @@ def test_the_file_that_a_session_went_on_from_is_never_written_over(tmp_path: Pa
 def test_a_best_that_a_session_went_on_from_keeps_a_name_when_another_is_better(
     tmp_path: Path,
 ) -> None:
-    CheckpointWriter(tmp_path).save_best({**state_at(5), "tally": {"updates": 5}}, score=21.0)
+    CheckpointWriter(tmp_path).save_best(state_at(5), score=21.0)
     best = load(tmp_path)
     assert best.score == 21.0
     CheckpointWriter(tmp_path, resumed_from=best).save_best(state_at(6), score=22.5)

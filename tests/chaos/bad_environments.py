@@ -27,7 +27,7 @@ import numpy as np
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 
 LONG_S = 3600.0
-STEPS = {}  # behaviours of `step`: name -> function of (environment, result)
+STEPS: dict[str, Any] = {}  # behaviours of `step`: name -> function of (environment, result)
 # These happen elsewhere than in `step`.
 IN_CONSTRUCTOR = ("raise_in_constructor", "hang_in_constructor")
 IN_RESET = ("raise_in_reset", "hang_in_reset", "nan_reset", "shape_reset")

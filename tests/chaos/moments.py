@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import random
 import time
-from pathlib import Path
 from typing import Any
 
 from tests.chaos.kernel import FolderWatch
@@ -109,20 +108,13 @@ def _started(stage: Stage, begun: Begun, sign: str) -> bool:
 
 
 def _has_new_summary(stage: Stage, begun: Begun) -> bool:
+    """Whether summary.json is of this session; that of an earlier one may still be there."""
     path = stage.find_run()
-    if path is None or not (path / "summary.json").exists():
+    if path is None:
         return False
-    before = begun.before
-    # That of an earlier session may still be there: the flags are written at each start.
-    is_new = _mtime(path / "summary.json") > _mtime(path / "flags.json")
-    return before is None or before.summary is None or is_new
-
-
-def _mtime(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
+    with contextlib.suppress(OSError):
+        return (path / "summary.json").stat().st_mtime >= begun.running.began_at
+    return False
 
 
 def _file_appears(stage: Stage, begun: Begun, nth: int, *, temporary: bool) -> bool:

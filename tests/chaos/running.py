@@ -121,6 +121,7 @@ class Running:
     terminal: Terminal
     pid: int
     began_s: float = field(default_factory=time.monotonic)
+    began_at: float = field(default_factory=time.time)  # as files are dated
     signals: list[tuple[float, str]] = field(default_factory=list)  # seconds since start, what
 
     @property

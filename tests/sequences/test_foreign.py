@@ -388,7 +388,7 @@ def test_a_sequence_is_run_by_one_program_at_a_time(
     other = SequenceFolder.open(folder)
     other.claim()
     assert multi_train.main([f"--resume={folder}"]) == 2
-    assert f"is being run by another multi_train.py (process {os.getpid()})" in (
+    assert f"is being run by another multi_train.py (process {os.getpid()}, since" in (
         capsys.readouterr().err
     )
     assert not started.exists()

@@ -48,7 +48,10 @@ def play(stage: Stage, plan: Plan) -> None:
     is_ending = moment["phase"] in ("finishing", "charts")
     at_once = len(begun.running.signals) > 1
     statuses = (0, 130) if is_ending or not begun.running.signals else (130,)
-    stage.end(begun, Expected(statuses=statuses, saved=not at_once, leaves_temporaries=at_once))
+    expected = Expected(
+        statuses=statuses, saved=not at_once, leaves_temporaries=at_once, quiet=at_once
+    )
+    stage.end(begun, expected)
     stage.finale()
 
 

@@ -1,0 +1,51 @@
+"""A learner that is killed goes on by itself from its newest checkpoint."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from tests.integration.commands import (
+    SMALL,
+    descendants,
+    only_run,
+    records,
+    start,
+    wait_for_records,
+)
+
+pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(400)]
+DEADLINE_S = 300
+
+
+def learner_of(process):
+    (learner,) = [
+        child for child in descendants(process.pid) if child.ppid() == process.pid
+    ]  # the workers are its own
+    return learner
+
+
+def test_a_killed_learner_is_resumed_in_its_folder_and_reaches_the_end(tmp_path):
+    process = start(
+        tmp_path, *SMALL, "--environment_max_steps=6000", "--save_model_period=20",
+        "--auto_restart=2",
+    )  # fmt: skip
+    try:
+        folder = wait_for_records(tmp_path, 2, deadline_s=DEADLINE_S)
+        deadline = time.monotonic() + DEADLINE_S
+        while not list((folder / "checkpoints").glob("update_*.pt")):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        killed = learner_of(process)
+        os.kill(killed.pid, signal.SIGKILL)
+        output, _ = process.communicate(timeout=DEADLINE_S)
+    finally:
+        process.kill()
+    assert process.returncode == 0, output
+    assert "guardian: the learner was killed by signal 9 (SIGKILL); resuming" in output
+    assert only_run(tmp_path) == folder
+    assert records(folder)[-1]["agent_steps"] >= 6000
+    for counter in ("updates", "agent_steps", "wall_s"):
+        counts = [record[counter] for record in records(folder)]
+        assert counts == sorted(counts)
