@@ -15,7 +15,8 @@ from torch import Tensor
 from agent.models.base import Inputs
 from core.errors import ShapeError
 
-OF_COLUMNS = ("state", "task_id", "version", "age", "source", "is_online")  # [B], without rows
+# What is [B], without rows.
+OF_COLUMNS = ("state", "task_id", "version", "age", "item", "source", "is_online")
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Batch:
     task_id: Tensor  # [B] int64, index of the game
     version: Tensor  # [B] int64, updates in the weights that acted
     age: Tensor  # [B] int64, updates since the unroll entered the replay
+    item: Tensor  # [B] int64, id of the unroll in the replay
     source: Tensor  # [B] int64, index of the buffer it was drawn from
     is_online: Tensor  # [B] bool, drawn from a queue: seen for the first time
 

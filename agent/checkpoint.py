@@ -109,8 +109,12 @@ class CheckpointWriter:
         self._keep_last = keep_last
         self._milestone_steps = milestone_steps
         self._milestones_done = start_steps // milestone_steps if milestone_steps else 0
-        self._resumed_from = resumed_from
-        self._protected = None if resumed_from is None else resumed_from.path.resolve()
+        self._resumed_path: Path | None = None
+        self._resumed_updates = -1
+        # The weights of a new run may be from another's folder, where nothing is written.
+        if resumed_from is not None and resumed_from.path.parent.resolve() == self.folder.resolve():
+            self._resumed_path = resumed_from.path.resolve()
+            self._resumed_updates = int(resumed_from.state["tally"]["updates"])
         self._drop_replay(of=set(numbered(self.folder, UPDATE_NAME)))
 
     def milestone_due(self, agent_steps: int) -> bool:
@@ -144,10 +148,14 @@ class CheckpointWriter:
           NotFinite: if something other than MAY_BE_NOT_FINITE holds NaN or infinity.
           DiskFull: if there is no room. Nothing of the attempt is left; a later one may succeed.
           CheckpointError: if the state holds something else than data, this session went on from
-            the file of this name, or the disk refuses. The previous checkpoint is intact.
+            this update or a later one, or the disk refuses. The previous checkpoint is intact.
         """
         path = self.folder / update_name(updates)
-        self._refuse_to_replace(path)
+        if updates <= self._resumed_updates:
+            raise CheckpointError(
+                f"{path} would be written over, and this session went on from update "
+                f"{self._resumed_updates}: expected a save of a later one."
+            )
         contents = None if replay is None else encode(replay)
         replay_path = None if contents is None else self._unused_replay_path(path)
         tree = encode(
@@ -198,7 +206,7 @@ class CheckpointWriter:
         tree = encode({**state, "has_replay": False, "replay_file": None, "score": score})
         _refuse_not_finite(tree)
         check_space(self.folder, tree)
-        if path.resolve() == self._protected:
+        if path.resolve() == self._resumed_path:
             self._keep_resumed_best(path)
         write_tree(path, tree, verify=True)
         return path
@@ -211,20 +219,12 @@ class CheckpointWriter:
         except CheckpointError:
             return None
 
-    def _refuse_to_replace(self, path: Path) -> None:
-        if path.resolve() == self._protected:
-            raise CheckpointError(
-                f"{path} is what this session went on from, and it has made no update since: "
-                "expected a save after the first one."
-            )
-
     def _keep_resumed_best(self, path: Path) -> None:
         """Give the `best.pt` that this session went on from another name before it is replaced."""
-        assert self._resumed_from is not None
-        other = self.folder / update_name(self._resumed_from.state["tally"]["updates"])
+        other = self.folder / update_name(self._resumed_updates)
         if not other.exists():
             _link(path, other)
-        self._protected = other.resolve()
+        self._resumed_path = other.resolve()
 
     def _unused_replay_path(self, path: Path) -> Path:
         """Return a name beside a checkpoint for its replay contents that no file has."""

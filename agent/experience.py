@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -61,6 +61,9 @@ class Experience(Protocol):
     def news(self) -> list[News]:
         """Return what workers have reported since the last call, oldest first."""
 
+    def discard(self, ids: Sequence[int]) -> None:
+        """Drop items that nothing can be learned from, so that they are not drawn again."""
+
     def stats(self) -> dict[str, float]:
         """Return metrics by name; those of the cache are over the time since the last call."""
 
@@ -109,6 +112,10 @@ class ReplaySide:
     def advance(self, moment: Moment) -> None:
         """Say where learning stands; batches made from now on know it."""
         self.moment = moment
+
+    def discard(self, ids: Sequence[int]) -> None:
+        """Drop items that nothing can be learned from, so that they are not drawn again."""
+        self.replay.discard(ids)
 
     def missing(self) -> list[str]:
         """Return what the next batch waits for, and what everybody does."""

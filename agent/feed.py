@@ -76,6 +76,7 @@ class Feed:
         """
         arrays = self.schema.stack([draw.record for draw in draws])
         first = arrays["first"]
+        arrays["item"] = np.array([draw.item.id for draw in draws])
         arrays["age"] = np.array([update - draw.item.inserted_at_update for draw in draws])
         arrays["source"] = np.array([draw.source for draw in draws])
         arrays["is_online"] = np.array([draw.is_online for draw in draws])
@@ -127,6 +128,7 @@ class Feed:
             task_id=move(arrays["task_id"]),
             version=move(arrays["version"]),
             age=move(arrays["age"]),
+            item=move(arrays["item"]),
             source=move(arrays["source"]),
             is_online=move(arrays["is_online"]),
         )

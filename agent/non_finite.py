@@ -205,8 +205,9 @@ def _describe(stage: Stage, bad: Tensor, batch: Batch) -> str:
         text += f" (row {place[0]} of {_unroll(place[1], batch)})"
     elif stage.axes == "unroll":
         text += f" ({_unroll(place[0], batch)})"
-    if len(places) > 1:
-        text += f", as are {len(places) - 1} others"
+    others = len(places) - 1
+    if others:
+        text += ", as is another" if others == 1 else f", as are {others} others"
     return text
 
 

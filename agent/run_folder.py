@@ -52,6 +52,12 @@ class RunFolder:
         self.log_file = self.path / "train.log"
         self.summary_file = self.path / "summary.json"
 
+    @property
+    def session_files(self) -> tuple[Path, ...]:
+        """The small files that each session writes anew or appends to, journals apart."""
+        own = (self.flags_file, self.run_file, self.log_file, self.summary_file)
+        return (*own, self.path / "training_summary.txt")
+
     @classmethod
     def create(cls, results: Path | str, env_id: str, *, now: datetime | None = None) -> RunFolder:
         """Make `results/<env>_<time>`, exclusively: two runs never share a folder.
@@ -118,7 +124,7 @@ class RunFolder:
 
     def remove_summary(self) -> None:
         """Take back what an earlier session said about the end of the run: it goes on."""
-        self.summary_file.unlink(missing_ok=True)
+        disk().unlink(self.summary_file)
 
     def has_checkpoint(self) -> bool:
         """Whether there is anything to resume from (without loading torch)."""

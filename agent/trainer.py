@@ -167,6 +167,7 @@ class Trainer:
         except NonFiniteUpdate as error:
             self._learner_failed = True  # unless the next batch shows that it was the batch
             self._bad_updates.note(error, batch, self._learner.version)
+            self._experience.discard(batch.item[list(error.culprit.columns)].tolist())
             return False
         except BaseException:
             self._learner_failed = True

@@ -22,14 +22,13 @@ from agent.machine import go_to_background
 from agent.reporting import Reporting
 from agent.run_folder import RunFolder
 from agent.run_lock import RunLock
+from agent.run_rewind import make_way, take_back
 from agent.trainer import Summary, Trainer
 from agent.warm_start import WarmStart
-from core.atomic_file import remove_temporaries
 from core.errors import PlatformError
 from core.spec import game_name
 from core.stop_signals import INTERRUPTED, Answer, StopSignals
 from metrics.charts import draw_run
-from metrics.rewind import rewind
 from option_flags import Flags
 from wrappers.registry import describe
 
@@ -64,10 +63,11 @@ def train(
     folder = own_folder if own_folder is not None and is_resumed else None
     folder = folder or RunFolder.create(flags.results_dir, flags.env)
     report_run_folder(folder.path)
-    with RunLock(folder.path), Reporting(folder, flags) as reporting:
+    with RunLock(folder.path), Reporting(make_way(folder), flags) as reporting:
         try:
             if is_resumed and checkpoint is not None:
-                _take_over(folder, checkpoint)
+                for note in (*checkpoint.notes, *take_back(folder, checkpoint)):
+                    log.info("%s", note)
             folder.write_flags(flags.to_json())
             folder.write_run_info([sys.argv[0], *argv])
             _set_up_torch(flags)
@@ -90,19 +90,6 @@ def train(
             reporting.close_sinks()
             log.exception("the run failed")
             return 1
-
-
-def _take_over(folder: RunFolder, checkpoint: Checkpoint) -> None:
-    """Take the files of a run back to the checkpoint that it goes on from."""
-    remove_temporaries(folder.path)  # of a session that was killed
-    folder.remove_summary()
-    tally, then = checkpoint.state["tally"], checkpoint.state["flags"]
-    rewind(
-        folder.path,
-        updates=tally["updates"],
-        agent_steps=tally["agent_steps"],
-        training_steps=tally["updates"] * then["batch_size"] * then["r_f_steps"],
-    )
 
 
 def _finish(summary: Summary, folder: RunFolder, flags: Flags, stop: StopSignals) -> int:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -130,6 +130,16 @@ class ReplayManager:
             self._mixer.put(item, (worker_id, env_id), task)
             self._inserted.notify_all()
             return True
+
+    def discard(self, ids: Iterable[int]) -> None:
+        """Drop unrolls from which nothing can be learned, so that they are not drawn again.
+
+        Args:
+          ids: of their items (`Item.id`); those that are not here any more are passed over.
+        """
+        with self._lock:
+            self._mixer.discard(set(ids))
+            self._taken.notify_all()
 
     def sample(self, context: SampleContext, timeout_s: float) -> list[Draw] | None:
         """Return the draws of one batch: exactly `batch_size`, grouped by buffer in their order.

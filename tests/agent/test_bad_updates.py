@@ -17,6 +17,7 @@ from agent.non_finite import Culprit, NonFiniteUpdate
 from agent.run_folder import RunFolder
 from agent.trainer import Trainer
 from metrics.sinks import JsonLinesSink
+from replay.manager import ReplayManager
 from tests.agent.builders import make_batch, make_small_model
 from tests.agent.learners import CONFIG, same
 from tests.agent.runs import make_blueprint
@@ -263,3 +264,44 @@ def test_steps_count_on_while_updates_are_skipped(tmp_path, monkeypatch):
     assert summary.reason == "steps"
     assert summary.updates == 0
     assert asdict(summary)["agent_steps"] >= 300
+
+
+ALL_BUFFERS = [
+    {"type": "queue", "capacity": 4, "sample_ratio": 0.25},
+    {"type": "standard", "capacity": 12, "sample_ratio": 0.25},
+    {"type": "elite", "capacity": 12, "sample_ratio": 0.25},
+    {"type": "attentive", "capacity": 12, "sample_ratio": 0.25},
+]
+
+
+def spoil_unroll(monkeypatch, schema, number, field):
+    """Let one unroll come in with a NaN."""
+    insert = ReplayManager.insert
+
+    def insert_spoiled(manager, record, update, timeout_s):
+        if int(schema.view(record, "seq")) == number and int(schema.view(record, "env_id")) == 1:
+            record = record.copy()
+            schema.view(record, field)[...] = math.nan
+        return insert(manager, record, update, timeout_s)
+
+    monkeypatch.setattr(ReplayManager, "insert", insert_spoiled)
+
+
+@pytest.mark.parametrize(
+    ("field", "culprit"),
+    [("reward", "reward"), ("frames", "observation"), ("behaviour_params", "ratio")],
+)
+def test_an_unroll_that_is_not_finite_costs_one_update(tmp_path, monkeypatch, field, culprit):
+    """It is thrown out of the replay, or small buffers would give it again and again."""
+    folder = RunFolder.create(tmp_path, "Test-v0")
+    flags = {"replay_parameters": ALL_BUFFERS, "batch_size": 4}
+    schema = make_blueprint(reproducible=True, **flags).schema
+    spoil_unroll(monkeypatch, schema, 8, field)
+    summary = train(folder, environment_max_steps=400, max_bad_updates=2, **flags)
+    assert summary.updates > 50
+    assert values_of(folder, "learner/bad_updates")[-1] == 1
+    (path,) = (folder.path / "bad_updates").iterdir()
+    kept = torch.load(path, weights_only=True)
+    assert kept["culprit"] == culprit
+    assert kept["bad_unrolls"]
+    assert len({int(kept["batch"]["item"][column]) for column in kept["bad_unrolls"]}) == 1

@@ -29,7 +29,12 @@ SPEC = EnvSpec("PongNoFrameskip-v4", (1, 84, 84), "uint8", 4, ("NOOP", "FIRE", "
 
 
 def state_at(updates: int) -> dict[str, object]:
-    return {"updates": updates, "env_spec": SPEC.to_dict(), "weights": torch.full((3,), updates)}
+    return {
+        "updates": updates,
+        "tally": {"updates": updates},
+        "env_spec": SPEC.to_dict(),
+        "weights": torch.full((3,), updates),
+    }
 
 
 def save_several(folder: Path, updates: list[int], **options: int) -> CheckpointWriter:

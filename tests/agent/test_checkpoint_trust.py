@@ -175,7 +175,7 @@ def test_the_file_that_a_session_went_on_from_is_never_written_over(tmp_path: Pa
     save_several(tmp_path, [7])
     before = contents(tmp_path)
     writer = CheckpointWriter(tmp_path, resumed_from=load(tmp_path))
-    with pytest.raises(CheckpointError, match="update_000000007.pt is what this session went on"):
+    with pytest.raises(CheckpointError, match="update_000000007.pt would be written over"):
         writer.save(state_at(8), updates=7, agent_steps=700)
     assert contents(tmp_path) == before
     writer.save(state_at(8), updates=8, agent_steps=800)
@@ -185,7 +185,7 @@ def test_the_file_that_a_session_went_on_from_is_never_written_over(tmp_path: Pa
 def test_a_best_that_a_session_went_on_from_keeps_a_name_when_another_is_better(
     tmp_path: Path,
 ) -> None:
-    CheckpointWriter(tmp_path).save_best({**state_at(5), "tally": {"updates": 5}}, score=21.0)
+    CheckpointWriter(tmp_path).save_best(state_at(5), score=21.0)
     best = load(tmp_path)
     assert best.score == 21.0
     CheckpointWriter(tmp_path, resumed_from=best).save_best(state_at(6), score=22.5)

@@ -87,7 +87,7 @@ def test_the_message_says_what_where_and_what_to_do():
     error = fail_to_step(learner, batch)
     assert str(error) == (
         "update 0 cannot be made: reward[3, 1] is nan (row 3 of unroll 1, which is new, of task 1 "
-        "and acted by version 1), as are 1 others; expected finite numbers. An environment gave "
+        "and acted by version 1), as is another; expected finite numbers. An environment gave "
         "this reward: look at what its step() returns. With --debug=True the worker that is given "
         "it names the environment."
     )

@@ -106,6 +106,15 @@ def run_folders(results: Path) -> list[Path]:
     )
 
 
+def added_log(before: Snapshot | None, path: Path) -> str:
+    """Return what was added to train.log since a snapshot."""
+    try:
+        data = (path / "train.log").read_bytes()
+    except OSError:
+        return ""
+    return data[before.log_bytes if before else 0 :].decode("utf-8", "replace")
+
+
 def last_record(path: Path) -> dict[str, Any] | None:
     """Return the last whole record of a metrics.jsonl, cheaply; None if there is none yet."""
     try:

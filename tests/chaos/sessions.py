@@ -14,7 +14,7 @@ import psutil
 
 from tests.chaos.checker import check_session
 from tests.chaos.configurations import Configuration
-from tests.chaos.folder import Snapshot, take_snapshot
+from tests.chaos.folder import Snapshot, added_log, take_snapshot
 from tests.chaos.history import Expected, Session, Violation
 from tests.chaos.leftovers import (
     describe,
@@ -290,12 +290,3 @@ def _period(arguments: tuple[str, ...], default: int) -> int:
     """Return the save period that a command line asks for; of two, the last."""
     given = [text for text in arguments if text.startswith("--save_model_period=")]
     return int(given[-1].partition("=")[2]) if given else default
-
-
-def added_log(before: Snapshot | None, path: Path) -> str:
-    """Return what was added to train.log since a snapshot."""
-    try:
-        data = (path / "train.log").read_bytes()
-    except OSError:
-        return ""
-    return data[before.log_bytes if before else 0 :].decode("utf-8", "replace")

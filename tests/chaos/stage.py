@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.chaos import kernel
 from tests.chaos.configurations import Configuration
-from tests.chaos.folder import last_record, run_folders, take_snapshot
+from tests.chaos.folder import added_log, last_record, run_folders, take_snapshot
 from tests.chaos.history import Expected, Session
 from tests.chaos.machine import Machine
 from tests.chaos.sessions import (
@@ -22,7 +22,6 @@ from tests.chaos.sessions import (
     Cancelled,
     Sessions,
     Stuck,
-    added_log,
 )
 from tests.chaos.spawner import Spawner
 
