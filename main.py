@@ -16,7 +16,7 @@ import os
 import sys
 
 from agent.guardian import Guardian, restarts_wanted
-from core.process_death import end_with_starter
+from core.process_death import end_with_starter, mark_own_children
 
 
 def main(argv: list[str]) -> int:
@@ -49,6 +49,7 @@ def restart_with_settings() -> None:
 
 
 if __name__ == "__main__":
+    mark_own_children()
     restart_with_settings()
     end_with_starter()
     restarts = restarts_wanted(sys.argv[1:])
