@@ -7,7 +7,7 @@ ARGS ?=
 FAST := not slow and not learning and not chaos
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train watch test test-all check format format-check lint type smoke docs bench docker clean
+.PHONY: help setup train watch test test-all chaos check format format-check lint type smoke docs experiments bench docker clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
@@ -37,6 +37,9 @@ test: $(VENV)/dev.stamp  ## the fast tests, in parallel and in random order
 test-all: $(VENV)/dev.stamp  ## every test, also those that train, kill and take long
 	$(BIN)/python -m pytest --numprocesses=auto $(ARGS)
 
+chaos: $(VENV)/dev.stamp  ## an hour of faults injected into real trainings; other lengths and seeds in ARGS
+	$(BIN)/python -m tests.chaos --minutes=60 --seed=1 $(ARGS)
+
 check: format-check lint type test  ## what .ci/run checks
 
 format: $(VENV)/dev.stamp  ## format the code and sort imports
@@ -56,6 +59,9 @@ smoke: $(VENV)/run.stamp  ## four tiny runs and their comparison
 
 docs: $(VENV)/run.stamp  ## regenerate docs/flags.md and docs/metrics.md
 	$(BIN)/python docs/generate.py
+
+experiments: $(VENV)/run.stamp  ## work on the queue of experiments, e.g. make experiments MINUTES=150
+	$(BIN)/python -m experiments run $(if $(MINUTES),--minutes=$(MINUTES)) $(ARGS)
 
 bench: $(VENV)/run.stamp  ## how near whole runs come to what their parts allow
 	$(BIN)/python benchmarks/bench_end_to_end.py $(ARGS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from option_flags import Flags
 from presets import PRESETS, describe
@@ -25,23 +25,30 @@ def flag_groups() -> dict[str, list[tuple[str, str, str, str]]]:
 
 
 def _type_name(annotation: Any) -> str:
-    text = str(annotation)
-    if annotation == bool | Literal["auto"]:
-        return "auto | True | False"
-    if "Literal[" in text and "int" not in text:
-        return " | ".join(text.split("Literal[")[1].split("]")[0].replace("'", "").split(", "))
-    if "dict" in text:
+    kinds = _leaves(annotation)
+    if list in kinds:
         return "JSON list"
-    if "tuple" in text and ", ..." in text:
-        return "number,number,..."
-    if "tuple" in text:
-        return "height,width"
-    if "Literal['auto']" in text:
-        return "auto | int"
-    for kind in ("bool", "int", "float"):
-        if kind in text:
-            return {"bool": "True | False"}.get(kind, kind)
-    return "text"
+    if tuple in kinds:
+        return "number,number,..." if Ellipsis in kinds else "height,width"
+    choices = [kind for kind in kinds if isinstance(kind, str)]
+    for kind, name in ((bool, "True | False"), (int, "int"), (float, "float"), (str, "text")):
+        if kind in kinds:
+            choices.append(name)
+    return " | ".join(choices)
+
+
+def _leaves(annotation: Any) -> list[Any]:
+    """Return what an annotation is made of: plain types, and the values of a Literal."""
+    origin = get_origin(annotation)
+    if origin is None:
+        return [annotation]
+    parts = get_args(annotation)
+    if origin is Literal:
+        return list(parts)
+    if origin is Annotated:  # the rest are validators
+        return _leaves(parts[0])
+    inside = [leaf for part in parts for leaf in _leaves(part)]
+    return [origin, *inside] if origin in (list, tuple) else inside
 
 
 def help_text() -> str:

@@ -1,7 +1,8 @@
 """From a command line to resolved flags.
 
-`parse(argv)` is a pure function of its arguments (and of the checkpoint that they name): importing
-or calling it starts nothing and builds no environment. Layers, highest first:
+`parse(argv)` is a function of its arguments (and of the checkpoint that they name): importing or
+calling it starts nothing and builds no environment. All that it leaves behind is which modules of
+environments were typed and may be imported (wrappers/trusted_modules.py). Layers, highest first:
 
     command line  >  multi_train  >  preset  >  checkpoint  >  family of the environment  >  default
 
@@ -12,17 +13,18 @@ folder is made.
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic_settings import CliSettingsSource, SettingsError
 
 from core.errors import ConfigError
+from core.plain_data import cut, parse_json, read_text, shown, shown_text
 from option_flags import Flags
 from presets import PRESETS, preset_flags
 from wrappers.games import expand_games
+from wrappers.trusted_modules import check_trusted, trust_every_module, trust_modules_of
 
 # Flags of the platform that this one succeeds that no longer make sense, and what to do instead.
 REMOVED_FLAGS: dict[str, str] = {
@@ -41,12 +43,16 @@ REMOVED_FLAGS: dict[str, str] = {
 NOT_FROM_CHECKPOINT = {
     "op_mode", "load_model_url", "load_optimizer_save", "load_replay", "new_run_folder",
     "results_dir", "training_seconds", "stop_at_mean_return", "render", "greedy",
-    "test_episode_count", "test_all_checkpoints", "debug", "basic_verbose", "auto_restart",
+    "test_episode_count", "test_all_checkpoints", "debug", "debug_faults", "basic_verbose",
+    "background", "trust_env_module", "auto_restart",
 }  # fmt: skip
 
 
 # Nor does this where a new run starts from the weights of another: it plays other games.
 NOT_FROM_START = {"seed"}
+
+MAX_PROBLEMS = 20  # lines of one error: more than that nobody reads
+MAX_PROBLEM_LENGTH = 1000  # a line may list a whole set of games
 
 
 def parse(
@@ -63,13 +69,15 @@ def parse(
       family_of: environment id -> name of the preset that such environments use anyway.
 
     Raises:
-      ConfigError: with every problem found, one a line.
+      ConfigError: with every problem found, one a line. Or if a file names an environment of a
+        module that was not typed, before anything is imported.
     """
-    cli, multi_train = _split(_normalise(argv))
+    cli, multi_train = _split(named_values(argv))
+    _trust(cli, multi_train)
     said = {**multi_train, **cli}
     checkpoint: dict[str, Any] = {}
     url, mode = said.get("load_model_url"), said.get("op_mode", "train")
-    if url and load_checkpoint_flags is not None:
+    if isinstance(url, str) and url and load_checkpoint_flags is not None:
         known = set(Flags.model_fields) - (NOT_FROM_START if mode == "train" else set())
         checkpoint = {
             name: value
@@ -82,31 +90,55 @@ def parse(
     # A preset that a checkpoint remembers is in its other flags already.
     preset = said.get("preset")
     chosen = {**checkpoint, **(preset_flags(str(preset)) if preset else {}), **said}
-    env = str(chosen.get("env", Flags.model_fields["env"].default))
-    family = PRESETS[family_of(_env_ids(env))].flags if family_of is not None else {}
+    env = _env_ids(str(chosen.get("env", Flags.model_fields["env"].default)))
+    if env is not None:
+        check_trusted(env, "the sequence" if "env" in multi_train else f"--load_model_url={url}")
+    family = PRESETS[family_of(env)].flags if family_of is not None and env is not None else {}
     try:
         return Flags(**{**family, **chosen})
     except ValidationError as error:
         raise ConfigError(_explain(error)) from error
 
 
-def _env_ids(env: str) -> str:
-    """Return the games that `env` means, or what was typed if it makes no sense (told later)."""
+def _trust(cli: Mapping[str, Any], multi_train: Mapping[str, Any]) -> None:
+    """Allow the environment modules that were typed; what multi_train hands over is from a file."""
+    if "trust_env_module" in multi_train:
+        raise ConfigError(
+            "multi_train gives trust_env_module, which only the command line may: "
+            "python multi_train.py --sequence=<name> -- --trust_env_module=True"
+        )
+    trust_modules_of(_env_ids(str(cli.get("env", ""))) or "")
+    try:
+        if TypeAdapter(bool).validate_python(cli.get("trust_env_module", False)):
+            trust_every_module()
+    except ValidationError:
+        pass  # told with the other mistakes
+
+
+def _env_ids(env: str) -> str | None:
+    """Return the games that `env` means, None if it makes no sense (told later)."""
     try:
         return expand_games(env)
     except ConfigError:
-        return env
+        return None
 
 
-def _normalise(argv: Sequence[str]) -> list[str]:
-    """Check every name, accept --a-b for --a_b and `--name value`; return `--name=value` tokens."""
+def named_values(argv: Sequence[str]) -> dict[str, str]:
+    """Return flag -> text of a command line; accepts --a-b for --a_b, and `--name value`.
+
+    Of a flag that is given twice the last one counts, whatever its type.
+
+    Raises:
+      ConfigError: with every name that is no flag, and every flag that has no value.
+    """
     known = {*Flags.model_fields, "multi_train_overrides"}
-    tokens, problems = [], []
+    values: dict[str, str] = {}
+    problems = []
     items = list(argv)
     while items:
         item = items.pop(0)
         if not item.startswith("--"):
-            problems.append(f"{item!r} is not an option; options look like --name=value")
+            problems.append(f"{shown(item)} is not an option; options look like --name=value")
             continue
         name, equals, value = item[2:].partition("=")
         name = name.replace("-", "_")
@@ -117,18 +149,18 @@ def _normalise(argv: Sequence[str]) -> list[str]:
         elif name not in known:
             near = difflib.get_close_matches(name, sorted(known - {"multi_train_overrides"}), 3)
             hint = f"; did you mean {' or '.join('--' + n for n in near)}?" if near else ""
-            problems.append(f"unknown option --{name}{hint} (--help lists all)")
+            problems.append(f"unknown option --{shown_text(name)}{hint} (--help lists all)")
             if not equals and items and not items[0].startswith("--"):
                 items.pop(0)
         elif equals:
-            tokens.append(f"--{name}={value}")
+            values[name] = value
         elif items and not items[0].startswith("--"):
-            tokens.append(f"--{name}={items.pop(0)}")
+            values[name] = items.pop(0)
         else:
             problems.append(f"--{name} needs a value, e.g. --{name}={_example(name)}")
     if problems:
-        raise ConfigError("\n".join(problems))
-    return tokens
+        raise ConfigError(_listed(problems))
+    return values
 
 
 def _example(name: str) -> str:
@@ -136,40 +168,67 @@ def _example(name: str) -> str:
     return "True" if isinstance(default, bool) else str(default)
 
 
-def _split(tokens: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+def check_values(flags: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong with each flag by itself, one line each; [] if nothing.
+
+    What flags say together is not looked at: others may be added to them later.
+    """
+    try:
+        Flags(**flags)
+    except ValidationError as error:
+        return [line for problem in error.errors() if (line := _alone(problem))]
+    return []
+
+
+def _split(values: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return (values of the command line, values of multi_train's overrides file)."""
-    overrides: dict[str, Any] = {}
-    prefix = "--multi_train_overrides="
-    for token in tokens:
-        if token.startswith(prefix):
-            try:
-                with open(token[len(prefix) :], encoding="utf-8") as file:
-                    overrides = dict(json.load(file))
-            except (OSError, ValueError) as error:
-                raise ConfigError(f"cannot read {token}: {error}") from error
-            unknown = sorted(set(overrides) - set(Flags.model_fields))
-            if unknown:
-                raise ConfigError(f"multi_train gives unknown options: {', '.join(unknown)}")
-    arguments = [token for token in tokens if not token.startswith(prefix)]
+    typed = dict(values)
+    path = typed.pop("multi_train_overrides", None)
+    overrides = {} if path is None else _read_overrides(path)
+    arguments = [f"--{name}={value}" for name, value in typed.items()]
     try:
         source: CliSettingsSource[Any] = CliSettingsSource(
             Flags, cli_parse_args=arguments, cli_exit_on_error=False, cli_implicit_flags=False
         )
         return dict(source()), overrides
     except SettingsError as error:
-        raise ConfigError(str(error)) from error
+        raise ConfigError(_listed(str(error).splitlines())) from error
+
+
+def _read_overrides(path: str) -> dict[str, Any]:
+    what = "the file of --multi_train_overrides"
+    overrides = parse_json(read_text(path, what), what)
+    if not isinstance(overrides, dict):
+        raise ConfigError(f"{what} holds {shown(overrides)}, expected a mapping of flags.")
+    unknown = sorted(set(overrides) - set(Flags.model_fields))
+    if unknown:
+        raise ConfigError(f"multi_train gives unknown options: {shown_text(', '.join(unknown))}")
+    return overrides
 
 
 def _explain(error: ValidationError) -> str:
     """Turn pydantic's report into one line per problem: name, what was got, what was expected."""
     lines = []
     for problem in error.errors():
-        message = problem["msg"].removeprefix("Value error, ")
-        if problem["loc"]:
-            name = str(problem["loc"][0])
-            got = problem["input"]
-            shown = "" if name == "replay_parameters" else f"={got}"
-            lines.append(f"--{name}{shown}: {message[0].lower() + message[1:]}")
-        else:
-            lines.extend(message.split("\n"))
-    return "\n".join(dict.fromkeys(lines))
+        alone = _alone(problem)
+        lines += [alone] if alone else problem["msg"].removeprefix("Value error, ").split("\n")
+    return _listed(list(dict.fromkeys(lines)))
+
+
+def _alone(problem: Any) -> str:
+    """Return the line about one flag, "" if the problem is of several together."""
+    if not problem["loc"]:
+        return ""
+    message = problem["msg"].removeprefix("Value error, ")
+    name, got = str(problem["loc"][0]), problem["input"]
+    typed = shown_text(got) if isinstance(got, str) else shown(got)
+    value = "" if name == "replay_parameters" else f"={typed}"
+    return f"--{name}{value}: {message[0].lower() + message[1:]}"
+
+
+def _listed(problems: Sequence[str]) -> str:
+    """Return one problem a line, at most a screen of them, each of bounded length."""
+    lines = [cut(problem, MAX_PROBLEM_LENGTH) for problem in problems[:MAX_PROBLEMS]]
+    if len(problems) > len(lines):
+        lines.append(f"... and {len(problems) - len(lines)} more")
+    return "\n".join(lines)

@@ -7,20 +7,36 @@
     python main.py --help                                                   every option
 
 Exit status: 0 done, 1 the run failed, 2 the command cannot be honoured (nothing was started),
-130 interrupted (after a clean save).
+130 interrupted (after a clean save; a second Ctrl-C leaves without one).
+
+Ctrl-C, SIGTERM and SIGHUP are answered from the first lines on (core/stop_signals.py), and wait
+while the interpreter starts itself anew.
 """
 
 from __future__ import annotations
 
+import signal
+
+if __name__ == "__main__" and hasattr(signal, "pthread_sigmask"):
+    # The first thing of all: until there is a handler, signals wait. They are let through below.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+
 import os
 import sys
+import threading
 
 from agent.guardian import Guardian, restarts_wanted
 from core.process_death import end_with_starter, mark_own_children
+from core.stop_signals import StopSignals, let_through
 
 
-def main(argv: list[str]) -> int:
-    """Run one command; return the exit status."""
+def main(argv: list[str], stop: StopSignals | None = None) -> int:
+    """Run one command; return the exit status.
+
+    Args:
+      argv: the command line without the program's name.
+      stop: what the user asks for meanwhile; None: nobody can ask.
+    """
     from flag_help import help_text
 
     if "--help" in argv or "-h" in argv:
@@ -31,28 +47,67 @@ def main(argv: list[str]) -> int:
     try:
         from agent.session import prepare
 
-        session = prepare(argv)
+        return prepare(argv).run(stop)
     except (ConfigError, CheckpointError) as error:
+        # Everything that can be wrong is found before a run begins; a run reports its own failures.
         for line in str(error).splitlines():
             print(f"error: {line}" if not line.startswith(" ") else line, file=sys.stderr)
         return 2
-    return session.run()
+    except OSError as error:
+        print(f"error: the run could not be started: {explain(error)}", file=sys.stderr)
+        return 1
+
+
+def explain(error: OSError) -> str:
+    """Return what an error of the system means, and what to do where that can be said."""
+    import errno
+
+    advice = {
+        errno.EMFILE: "raise the limit of open files (ulimit -n 1024)",
+        errno.ENFILE: "the system has no more open files to give",
+        errno.ENOSPC: "the disk is full: make room, or give another --results_dir",
+        errno.EROFS: "give a folder that may be written to, e.g. --results_dir=/tmp/results",
+        errno.EACCES: "give a folder that may be written to, e.g. --results_dir=/tmp/results",
+    }
+    hint = advice.get(error.errno or 0)
+    return f"{error}{f'; {hint}' if hint else ''}"
 
 
 def restart_with_settings() -> None:
-    """Start the interpreter anew with settings that are read only at its start."""
+    """Start the interpreter anew with settings that are read only at its start.
+
+    The whole command line is kept, so that `python -m cProfile main.py` and `python -X importtime
+    main.py` do what they say. A signal waits until the new interpreter has its handlers.
+    """
     from core.process_settings import environment_to_restart_with
 
     environment = environment_to_restart_with()
     if environment is not None:
-        os.execve(sys.executable, [sys.executable, *sys.argv], environment)
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
+
+
+def leave(status: int) -> None:
+    """End the process with `status`, also where a terminal is closed or frozen."""
+    if threading.active_count() > 1:
+        # Their deadline has passed: they hang in a write to a terminal or a disk that does not
+        # answer, and the interpreter's own way out would wait for the locks that they hold.
+        os._exit(status)
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:
+        os._exit(status)  # nobody reads any more: all has been said in train.log
+    sys.exit(status)
 
 
 if __name__ == "__main__":
     mark_own_children()
     restart_with_settings()
     end_with_starter()
+    stop_signals = StopSignals()
+    stop_signals.install()
+    let_through()
     restarts = restarts_wanted(sys.argv[1:])
     if restarts:
-        sys.exit(Guardian(sys.argv[1:], restarts).run())
-    sys.exit(main(sys.argv[1:]))
+        leave(Guardian(sys.argv[1:], restarts).run())
+    leave(main(sys.argv[1:], stop_signals))

@@ -1,5 +1,6 @@
 """Train a whole sequence of runs, one after the other, and compare them.
 
+  python multi_train.py                                 this text
   python multi_train.py --list                          the sequences that come with the program
   python multi_train.py --sequence=smoke                run one of them (or a .yaml file of yours)
   python multi_train.py --sequence=smoke --dry_run      only print the runs it would do
@@ -10,7 +11,13 @@
 Each run is a process of its own; one that fails is recorded and passed over, and so are those that
 would start from its weights or test it. Ctrl-C ends the present run cleanly and goes on with the
 next; twice within 5 seconds stops the sequence, which --resume takes up again from the last
-checkpoints. Results: results/<sequence>_<time>/.
+checkpoints. Results: results/<sequence>_<time>/. Exit status: 0 if every run is done, 1 if some are
+not, 2 if the command cannot be honoured or says nothing to do.
+
+A sequence that is somebody else's may say what is trained, but not whose code is run or what lies
+outside of its folder: environments of the form module:Id have to be allowed by
+-- --trust_env_module=True, weights elsewhere by --trust_files=True. A run whose multi_train.py was
+killed is waited for before it is resumed.
 
 How to write a sequence is told at the top of sequences/plan.py; sequences/*.yaml are examples.
 """
@@ -18,6 +25,7 @@ How to write a sequence is told at the top of sequences/plan.py; sequences/*.yam
 from __future__ import annotations
 
 import argparse
+import functools
 import shlex
 import sys
 import time
@@ -26,17 +34,20 @@ from pathlib import Path
 from statistics import fmean
 
 from rich.console import Console
+from rich.markup import escape
 from rich.status import Status
 
 from core.errors import ConfigError
+from core.plain_data import shown, shown_text
+from flag_parsing import check_values
 from option_flags import Flags
 from sequences.curves import RETURN, last_record
+from sequences.foreign import check_plan, check_saved, check_typed
 from sequences.plan import Plan, check_flags, load_plan, shipped_plans, source_of
 from sequences.report import rich_table, write_report
 from sequences.runner import Interrupts, RunState, SequenceFolder, run_sequence
 from sequences.scores import SCORES_PAGE
 
-DEFAULT_SEQUENCE = "compare_replay"
 LINE_INTERVAL_S = 60.0  # between lines on a run where there is no terminal
 
 
@@ -44,45 +55,80 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; return 0 if every run is done, 1 if some are not, 2 for wrong arguments."""
     console = Console()
     ours, rest = _split(list(sys.argv[1:] if argv is None else argv))
-    arguments = _parser().parse_args(ours)
+    parser = _parser()
+    arguments = parser.parse_args(ours)
+    wishes = (arguments.list, arguments.report, arguments.resume, arguments.sequence)
+    if sum(map(bool, wishes)) != 1:
+        if any(wishes):
+            print("multi_train.py: give one of --list, --sequence, --resume and --report.")
+        parser.print_help()
+        return 2
     try:
         if arguments.list:
             for name in shipped_plans():
-                console.print(f"[bold]{name}[/]  {load_plan(name).about}")
+                console.print(f"[bold]{name}[/]  {escape(load_plan(name).about)}")
             return 0
         if arguments.report:
             console.print(rich_table(write_report(SequenceFolder.open(arguments.report))))
             return 0
-        if arguments.resume:
-            folder = SequenceFolder.open(arguments.resume)
-            folder.arguments += rest
-        else:
-            plan = load_plan(arguments.sequence)
-            check_flags(plan, Flags.model_fields)
-            if arguments.dry_run:
-                _print_plan(console, plan, rest)
-                return 0
-            folder = SequenceFolder.create(Path(arguments.results_dir), plan, rest)
+        folder = _folder(console, arguments, rest)
+        if folder is None:
+            return 0
+        try:
+            return _run(console, folder)
+        finally:
+            folder.lock.release()
     except ConfigError as error:
         print(f"multi_train.py: {error}", file=sys.stderr)
         return 2
-    return _run(console, folder)
+    except OSError as error:
+        where = f": {shown_text(str(error.filename))}" if error.filename else ""
+        print(
+            f"multi_train.py: {error.strerror or error}{where}. What was done is kept; --resume "
+            "goes on.",
+            file=sys.stderr,
+        )
+        return 1
+
+
+def _folder(
+    console: Console, arguments: argparse.Namespace, rest: Sequence[str]
+) -> SequenceFolder | None:
+    """Return the folder of what is to be run, new or resumed; None if nothing is to be run."""
+    typed = check_typed(rest)
+    if arguments.resume:
+        folder = SequenceFolder.open(arguments.resume)
+        trusted = arguments.trust_files
+        check_saved(folder.path, folder.runs, folder.arguments, typed, trust_files=trusted)
+        folder.arguments += rest
+    else:
+        plan = load_plan(arguments.sequence)
+        check_flags(plan, Flags.model_fields, check_values)
+        check_plan(plan.runs, typed, shown_text(arguments.sequence))
+        if arguments.dry_run:
+            _print_plan(console, plan, rest)
+            return None
+        folder = SequenceFolder.create(Path(arguments.results_dir), plan, rest)
+    folder.claim()
+    return folder
 
 
 def _run(console: Console, folder: SequenceFolder) -> int:
     waiting = sum(run.status != "done" for run in folder.runs)
-    console.print(f"{folder.path}: {waiting} of {len(folder.runs)} runs to do")
+    path = shown_text(str(folder.path))
+    plainly = functools.partial(console.print, markup=False, soft_wrap=True)
+    plainly(f"{path}: {waiting} of {len(folder.runs)} runs to do")
     with Interrupts().installed() as interrupts, console.status("") as status:
         run_sequence(folder, interrupts, _Progress(console, status, folder))
     console.print(rich_table(write_report(folder)))
-    console.print(f"Tables and figure: {folder.path}/table.md, table.csv, comparison.png")
+    plainly(f"Tables and figure: {path}/table.md, table.csv, comparison.png")
     if (folder.path / SCORES_PAGE).exists():
-        console.print(f"Tests of every game: {folder.path / SCORES_PAGE}")
+        plainly(f"Tests of every game: {path}/{SCORES_PAGE}")
     unfinished = [run for run in folder.runs if run.status != "done"]
     for run in unfinished:
-        console.print(f"{run.status}: {run.name} (see {folder.path / run.name / 'output.log'})")
+        plainly(f"{run.status}: {run.name} (see {path}/{run.name}/output.log)")
     if unfinished:
-        console.print(f"To go on: python multi_train.py --resume={folder.path}")
+        plainly(f"To go on: python multi_train.py --resume={shlex.quote(path)}")
     return 1 if unfinished else 0
 
 
@@ -102,11 +148,11 @@ class _Progress:
         is_running = run.status == "running"
         if self._console.is_terminal and is_running:
             line = _where(self._folder, run, seconds)
-            self._status.update(f"{line}  (Ctrl-C skips, twice stops)")
+            self._status.update(escape(f"{line}  (Ctrl-C skips, twice stops)"))
         elif not is_running or time.monotonic() >= self._next_line_at:
             self._next_line_at = time.monotonic() + LINE_INTERVAL_S
             line = f"{run.status:8}{_where(self._folder, run, seconds)}"
-            self._console.print(line, highlight=False, soft_wrap=True)
+            self._console.print(line, highlight=False, soft_wrap=True, markup=False)
 
 
 def _where(folder: SequenceFolder, run: RunState, seconds: float) -> str:
@@ -114,7 +160,8 @@ def _where(folder: SequenceFolder, run: RunState, seconds: float) -> str:
     number = next(n for n, each in enumerate(folder.runs, start=1) if each.name == run.name)
     made = folder.run_folders(run)
     record = last_record(made[-1].metrics_file) if made else None
-    line = f"{number}/{len(folder.runs)} {run.group}, seed {run.seed}: {_duration(seconds)}"
+    group = shown_text(run.group)
+    line = f"{number}/{len(folder.runs)} {group}, seed {run.seed}: {_duration(seconds)}"
     if record is not None:
         line += f", {record['agent_steps']:,} agent steps"
         if RETURN in record["values"]:
@@ -149,13 +196,18 @@ def _duration(seconds: float) -> str:
 
 
 def _print_plan(console: Console, plan: Plan, arguments: Sequence[str]) -> None:
+    plainly = functools.partial(console.print, highlight=False, soft_wrap=True, markup=False)
     for number, run in enumerate(plan.runs, start=1):
-        shown = dict(run.flags)
+        given = dict(run.flags)
         if source_of(run.flags) is not None:
-            shown["load_model_url"] = f"<run folder of {source_of(run.flags)}>"
-        flags = " ".join(f"--{name}={value}" for name, value in shown.items())
-        console.print(f"{number:3}  {run.group}, seed {run.seed}", highlight=False)
-        console.print(f"     {flags} {shlex.join(arguments)}", highlight=False, soft_wrap=True)
+            given["load_model_url"] = f"<run folder of {source_of(run.flags)}>"
+        flags = " ".join(f"--{name}={_typed(value)}" for name, value in given.items())
+        plainly(f"{number:3}  {shown_text(run.group)}, seed {run.seed}")
+        plainly(f"     {flags} {shown_text(shlex.join(arguments), 2000)}")
+
+
+def _typed(value: object) -> str:
+    return shown_text(value, 500) if isinstance(value, str) else shown(value, 500)
 
 
 def _split(argv: list[str]) -> tuple[list[str], list[str]]:
@@ -180,9 +232,7 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument(
-        "--sequence",
-        default=DEFAULT_SEQUENCE,
-        help="name of a shipped sequence or path of a .yaml file (default: %(default)s)",
+        "--sequence", help="name of a shipped sequence, or path of a .yaml file, to run"
     )
     parser.add_argument("--resume", metavar="FOLDER", help="go on with the sequence in this folder")
     parser.add_argument("--report", metavar="FOLDER", help="only compare what is in this folder")
@@ -192,6 +242,7 @@ def _parser() -> argparse.ArgumentParser:
     for name, text in (
         ("--dry_run", "only print the runs"),
         ("--list", "list the shipped sequences"),
+        ("--trust_files", "with --resume: its runs may start from weights outside of the folder"),
     ):
         parser.add_argument(
             name, type=_bool, nargs="?", const=True, default=False, metavar="True|False", help=text

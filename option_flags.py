@@ -16,6 +16,8 @@ from pydantic_settings import (
 )
 
 from core.errors import ConfigError
+from core.faults import plan_text
+from core.plain_data import shown_text
 from replay.kinds import normal_form, parse_replay_parameters
 from wrappers.games import expand_games
 
@@ -56,6 +58,16 @@ def _replay(value: Any) -> Any:
     return normal_form(parse_replay_parameters(value))
 
 
+def _fault_plan(value: Any) -> Any:
+    """Check a plan of faults; of a file, keep the content, so that the run can be repeated."""
+    if not isinstance(value, str) or not value:
+        return value
+    try:
+        return plan_text(value)
+    except ConfigError as error:
+        raise ValueError(str(error)) from error
+
+
 def _in_range(low: float, high: float) -> AfterValidator:
     def check(value: float) -> float:
         if not low <= value <= high:
@@ -65,15 +77,45 @@ def _in_range(low: float, high: float) -> AfterValidator:
     return AfterValidator(check)
 
 
-Count = Annotated[int, Field(ge=1)]
-CountOrAuto = Annotated[int, Field(ge=0)]
+def _printable(text: str) -> str:
+    """Refuse what no path, id or name holds, and what a terminal or a file could not take."""
+    if not text.isprintable() or len(text) > MAX_TEXT_LENGTH:
+        raise ValueError(
+            f"must be one line of printable text of at most {MAX_TEXT_LENGTH:,} characters, got "
+            f"{shown_text(text)}"
+        )
+    return text
+
+
+def _path(text: str) -> str:
+    """Refuse a path that no file system would take, before anything asks one."""
+    if len(text) > MAX_PATH_LENGTH or any(len(part.encode()) > 255 for part in text.split("/")):
+        raise ValueError(f"must be a path, of names of at most 255 bytes, got {shown_text(text)}")
+    return text
+
+
+MAX_CACHED_BATCHES = 1_000
+# Far beyond all that makes sense, and near enough that sums and products of them stay exact.
+MAX_COUNT = 10**15
+MAX_TEXT_LENGTH = 100_000  # all ids of Gymnasium, with commas
+MAX_PATH_LENGTH = 4_000  # Linux takes 4,096 bytes
+
+# The upper bound is no `le`, because that would take the place of a flag's own.
+Count = Annotated[int, Field(ge=1), _in_range(1, MAX_COUNT)]
+CountOrAuto = Annotated[int, Field(ge=0), _in_range(0, MAX_COUNT)]
 BoolOrAuto = Annotated[bool | Literal["auto"], Field(union_mode="left_to_right")]
 Fraction01 = Annotated[float, _in_range(0.0, 1.0)]
-Weight = Annotated[float, Field(ge=0.0)]
-Positive = Annotated[float, Field(gt=0.0)]
-Resolution = Annotated[tuple[Count, Count], BeforeValidator(_resolution)]
-EnvIds = Annotated[str, BeforeValidator(_games)]
+Weight = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+Bound = Annotated[float, Field(gt=0.0)]  # may be inf: nothing is clipped
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Text = Annotated[str, AfterValidator(_printable)]
+PathText = Annotated[Text, AfterValidator(_path)]
+Pixels = Annotated[int, Field(ge=1, le=4096)]
+Resolution = Annotated[tuple[Pixels, Pixels], BeforeValidator(_resolution)]
+EnvIds = Annotated[Text, BeforeValidator(_games)]
 Shares = Annotated[tuple[Positive, ...], BeforeValidator(_shares)]
+FaultPlan = Annotated[str, BeforeValidator(_fault_plan)]
 ReplayParameters = Annotated[list[dict[str, Any]], BeforeValidator(_replay)]
 
 
@@ -90,6 +132,7 @@ class Flags(BaseSettings):
         validate_default=True,
         protected_namespaces=(),
         cli_implicit_flags=False,
+        ser_json_inf_nan="constants",  # the default writes null, which is no bound when read again
     )
 
     # --- run -------------------------------------------------------------------------------------
@@ -98,12 +141,12 @@ class Flags(BaseSettings):
         "train",
         "train: a new run (from the weights at --load_model_url, if given); train_w_load: resume the run at --load_model_url; test: play whole games with it",
     )
-    preset: str | None = _flag(
+    preset: Text | None = _flag(
         "run",
         None,
         "recipe, a named set of flags (see presets below), or several separated by commas; what you say besides wins",
     )
-    load_model_url: str | None = _flag(
+    load_model_url: PathText | None = _flag(
         "run",
         None,
         "run folder, checkpoint file or model folder (models/<name>) to resume or to test; with --op_mode=train a new run starts from its weights, in the same games or in others; a run folder means its latest checkpoint",
@@ -117,16 +160,16 @@ class Flags(BaseSettings):
     new_run_folder: bool = _flag(
         "run", False, "on resume, write to a new run folder instead of going on in the old one"
     )
-    results_dir: str = _flag("run", "results", "folder in which run folders are made")
+    results_dir: PathText = _flag("run", "results", "folder in which run folders are made")
     environment_max_steps: Count = _flag(
         "run",
         2_500_000,
         "stop after this many agent steps over all environments (1 step = --skipped_frames simulator frames; the default is 10 M frames of Atari)",
     )
-    training_seconds: float | None = _flag(
+    training_seconds: Number | None = _flag(
         "run", None, "also stop after this many seconds of wall-clock in this session", gt=0
     )
-    stop_at_mean_return: float | None = _flag(
+    stop_at_mean_return: Number | None = _flag(
         "run",
         None,
         "also stop when the mean raw return of the last --avg_buff_size games reaches this; with several games: when episode/score_mean does, the mean over them, human-normalised (0 is random play, 1 is human) where known",
@@ -152,6 +195,17 @@ class Flags(BaseSettings):
         False,
         "more checks and a verbose log: every unroll is validated and torch's anomaly detection is on",
     )
+    debug_faults: FaultPlan = _flag(
+        "run",
+        "",
+        "for tests of the platform itself, with --debug=True: a plan of what is to go wrong where in this run, as JSON or as the name of a file of it (core/faults.py)",
+    )
+
+    trust_env_module: bool = _flag(
+        "run",
+        False,
+        "also import the module of an environment named module:Id whose name comes from a file (checkpoint, flags.json, model.json, sequence) and was not typed as --env: that runs any code in it, so give this only for files of your own; never taken from a file itself",
+    )
 
     # --- environment -----------------------------------------------------------------------------
     env: EnvIds = _flag(
@@ -175,13 +229,16 @@ class Flags(BaseSettings):
         "sign(r); clip to [-1, 1]; or 5 tanh(r/5), negative part times 0.3",
     )
     skipped_frames: Count = _flag(
-        "environment", 4, "simulator frames per agent step (action repeat)"
+        "environment", 4, "simulator frames per agent step (action repeat)", le=10_000
     )
-    frames_stacked: Count = _flag("environment", 4, "newest frames that the model sees at once")
+    frames_stacked: Count = _flag(
+        "environment", 4, "newest frames that the model sees at once", le=64
+    )
     noop_threshold: CountOrAuto = _flag(
         "environment",
         30,
         "a game starts after a random number of simulator frames without action, below this; 0 for none",
+        le=1_000_000,
     )
     grayscaling_frames: bool = _flag(
         "environment", True, "gray frames (1 channel) instead of RGB (3)"
@@ -197,7 +254,7 @@ class Flags(BaseSettings):
     fire_reset: bool = _flag(
         "environment", True, "press FIRE after a reset in games that wait for it"
     )
-    repeat_action_probability: float | None = _flag(
+    repeat_action_probability: Number | None = _flag(
         "environment",
         None,
         "sticky actions: probability that the simulator repeats the previous action; default 0 for NoFrameskip-v4 and 0.25 for ALE/...-v5",
@@ -205,7 +262,7 @@ class Flags(BaseSettings):
     full_action_space: bool = _flag(
         "environment", False, "all 18 Atari actions instead of the game's own"
     )
-    action_set: str = _flag(
+    action_set: Text = _flag(
         "environment",
         "",
         "names of the Atari actions that the agent chooses from, e.g. NOOP,FIRE,LEFT,RIGHT; empty: all that the games use (--full_action_space). A run that starts from another's weights keeps the other's actions",
@@ -223,22 +280,26 @@ class Flags(BaseSettings):
 
     # --- workers ---------------------------------------------------------------------------------
     worker_count: CountOrAuto = _flag(
-        "workers", 0, "worker processes; 0 chooses by the number of CPU cores"
+        "workers", 0, "worker processes; 0 chooses by the number of CPU cores", le=1_024
     )
     envs_per_worker: CountOrAuto = _flag(
-        "workers", 0, "environments per worker, stepped together with one forward pass; 0 chooses"
+        "workers",
+        0,
+        "environments per worker, stepped together with one forward pass; 0 chooses",
+        le=8_192,
     )
     inference: Literal["auto", "worker", "server"] = _flag(
         "workers",
         "auto",
         "who chooses actions: each worker, on the CPU; or one server for all workers, on the learner's device (meant for a GPU); auto: the workers",
     )
-    r_f_steps: Count = _flag("workers", 20, "T, unroll length in agent steps")
+    r_f_steps: Count = _flag("workers", 20, "T, unroll length in agent steps", le=100_000)
     shared_queue_size: Count = _flag(
         "workers",
         2,
         "slots of shared memory per worker, each one unroll of all its environments; 1 is being written, the rest wait",
         ge=2,
+        le=1_024,
     )
     multiprocessing_backend: Literal["python_native"] = _flag(
         "workers", "python_native", "transport between workers and learner: shared memory and pipes"
@@ -255,7 +316,9 @@ class Flags(BaseSettings):
     )
 
     # --- replay ----------------------------------------------------------------------------------
-    batch_size: Count = _flag("replay", 8, "B, unrolls per update, all buffers together")
+    batch_size: Count = _flag(
+        "replay", 8, "B, unrolls per update, all buffers together", le=100_000
+    )
     replay_parameters: ReplayParameters = _flag(
         "replay",
         DEFAULT_REPLAY,
@@ -269,7 +332,7 @@ class Flags(BaseSettings):
         "block",
         "what a full queue does with a new unroll: make the worker wait, drop the oldest, drop the new one, or drop every other one",
     )
-    max_draws_per_unroll: float | None = _flag(
+    max_draws_per_unroll: Number | None = _flag(
         "replay",
         None,
         "upper limit of draws per new unroll; needed when no queue sets the pace",
@@ -284,7 +347,7 @@ class Flags(BaseSettings):
     caching: bool = _flag(
         "replay", True, "compose batches in background threads ahead of the learner"
     )
-    caching_threads: Count = _flag("replay", 1, "background threads that compose batches")
+    caching_threads: Count = _flag("replay", 1, "background threads that compose batches", le=64)
     cache_output_buffer_size: Annotated[
         int | Literal["auto"], Field(union_mode="left_to_right")
     ] = _flag(
@@ -305,14 +368,15 @@ class Flags(BaseSettings):
         "model",
         0,
         "F, width of the feature layer; 0 is the network's own (512 nature, 256 impala); for attention the channels of its map (32; the paper has 128)",
+        le=16_384,
     )
     use_lstm: bool = _flag(
         "model",
         False,
         "an LSTM between features and heads: the agent remembers (attention has one)",
     )
-    lstm_size: Count = _flag("model", 256, "units in each layer of the LSTM")
-    lstm_layers: Count = _flag("model", 1, "layers of the LSTM; attention has one")
+    lstm_size: Count = _flag("model", 256, "units in each layer of the LSTM", le=4_096)
+    lstm_layers: Count = _flag("model", 1, "layers of the LSTM; attention has one", le=16)
     use_last_action: BoolOrAuto = _flag(
         "model",
         "auto",
@@ -355,13 +419,13 @@ class Flags(BaseSettings):
 
     # --- algorithm -------------------------------------------------------------------------------
     gamma: Fraction01 = _flag("algorithm", 0.99, "discount per agent step")
-    rho_const: Positive = _flag(
+    rho_const: Bound = _flag(
         "algorithm", 1.0, "V-trace: clip of rho, which decides what the value converges to"
     )
-    c_const: Positive = _flag(
+    c_const: Bound = _flag(
         "algorithm", 1.0, "V-trace: clip of c, which decides how far corrections travel back"
     )
-    pg_rho_const: Positive = _flag(
+    pg_rho_const: Bound = _flag(
         "algorithm", 1.0, "V-trace: clip of the importance weight in the policy gradient"
     )
     burn_in_steps: CountOrAuto = _flag(
@@ -418,7 +482,7 @@ class Flags(BaseSettings):
         False,
         "LASER trust region: leave out states where behaviour and policy differ too much",
     )
-    kl_div_threshold: Positive = _flag(
+    kl_div_threshold: Bound = _flag(
         "algorithm", 0.3, "LASER: largest divergence of a trusted state, nats"
     )
     kl_mask_kind: Literal["implied", "kl_pi_mu", "kl_mu_pi"] = _flag(
@@ -448,8 +512,13 @@ class Flags(BaseSettings):
     )
     rmsprop_eps: Positive = _flag("optimiser", 0.01, "epsilon of RMSprop")
     adam_eps: Positive = _flag("optimiser", 1e-5, "epsilon of Adam")
-    gradient_clip_by_norm_threshold: Positive = _flag(
+    gradient_clip_by_norm_threshold: Bound = _flag(
         "optimiser", 0.5, "clip of the global gradient norm (40 goes with --loss_reduction=sum)"
+    )
+    max_bad_updates: Count = _flag(
+        "optimiser",
+        10,
+        "an update whose loss or gradient is not finite is skipped, and its batch kept in bad_updates/ of the run; this many in a row end the run",
     )
 
     # --- machine ---------------------------------------------------------------------------------
@@ -467,6 +536,12 @@ class Flags(BaseSettings):
         "machine",
         0,
         "CPU threads that compute shares of each batch side by side, one learner, one set of weights; 0 chooses all cores",
+        le=1_024,
+    )
+    background: bool = _flag(
+        "machine",
+        False,
+        "the whole run gives way to everything else on the machine, its learner too (niceness 19, on Linux of its whole session where it has one of its own); beside other work it is slow, and its learner no longer goes before its workers",
     )
     compile: bool = _flag(
         "machine",
@@ -527,6 +602,12 @@ class Flags(BaseSettings):
         return (init_settings,)
 
     @model_validator(mode="after")
+    def _check_debug(self) -> Flags:
+        if self.debug_faults and not self.debug:
+            raise ValueError("--debug_faults hurts a run on purpose: it needs --debug=True besides")
+        return self
+
+    @model_validator(mode="after")
     def _check_together(self) -> Flags:
         problems = []
         if self.op_mode != "train" and not self.load_model_url:
@@ -540,8 +621,10 @@ class Flags(BaseSettings):
                 "add a queue or give --max_draws_per_unroll, e.g. 4"
             )
         size = self.cache_output_buffer_size
-        if isinstance(size, int) and size < 1:
-            problems.append("--cache_output_buffer_size must be auto or at least 1")
+        if isinstance(size, int) and not 1 <= size <= MAX_CACHED_BATCHES:
+            problems.append(
+                f"--cache_output_buffer_size={size} must be auto or from 1 to {MAX_CACHED_BATCHES}"
+            )
         has_memory = self.use_lstm or self.model == "attention"
         if self.burn_in_steps and not has_memory:
             problems.append(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.errors import ConfigError
+from core.plain_data import shown, shown_text
 
 
 @dataclass(frozen=True)
@@ -183,7 +184,9 @@ def preset_flags(names: str) -> dict[str, Any]:
         if name not in PRESETS:
             near = difflib.get_close_matches(name, PRESETS, 1)
             hint = f"did you mean {near[0]}?" if near else f"expected {', '.join(PRESETS)}"
-            raise ConfigError(f"--preset={names}: there is no preset {name!r}; {hint}")
+            raise ConfigError(
+                f"--preset={shown_text(names)}: there is no preset {shown(name)}; {hint}"
+            )
         flags |= PRESETS[name].flags
     return flags
 

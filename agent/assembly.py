@@ -22,6 +22,7 @@ from agent.models.base import ActorCritic
 from agent.models.factory import ModelConfig, make_model
 from agent.optim import OptimiserConfig, learning_rate, make_optimiser
 from agent.worker import WorkerConfig
+from core.faults import Fault, parse_plan
 from core.rng import child_generator, child_seed
 from core.spec import EnvSpec
 from core.unroll import UnrollSchema
@@ -166,6 +167,11 @@ def buffer_configs(flags: Flags, spec: EnvSpec) -> tuple[BufferConfig, ...]:
     return split_by_task(replay_configs(flags), task_shares(flags, spec))
 
 
+def fault_plan(flags: Flags) -> tuple[Fault, ...]:
+    """Return what is to go wrong in this run on purpose; nothing, unless it is a test."""
+    return parse_plan(flags.debug_faults) if flags.debug_faults else ()
+
+
 def task_shares(flags: Flags, spec: EnvSpec) -> tuple[float, ...]:
     """Return the weight of each game, in task order: of environments and of replay."""
     return flags.env_shares or (1.0,) * spec.task_count
@@ -254,6 +260,7 @@ class Blueprint:
                 core=worker if self.choices.pin_workers else None,
                 restorable=self.flags.reproducible,
                 check_unrolls=self.flags.debug,
+                fault_plan=fault_plan(self.flags),
             )
             for worker, tasks in enumerate(dealt)
         ]
@@ -276,6 +283,7 @@ class Blueprint:
             device=self.choices.device,
             torso_dtype=self.choices.torso_dtype,
             seed=self.flags.seed or 0,
+            fault_plan=fault_plan(self.flags),
         )
 
     def replay(self) -> ReplayManager:

@@ -6,12 +6,17 @@ names and row semantics are those of core/unroll.py. Sizes: T steps, B unrolls, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from agent.models.base import Inputs
 from core.errors import ShapeError
+
+# What is [B], without rows.
+OF_COLUMNS = ("state", "task_id", "version", "age", "item", "source", "is_online")
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,7 @@ class Batch:
     task_id: Tensor  # [B] int64, index of the game
     version: Tensor  # [B] int64, updates in the weights that acted
     age: Tensor  # [B] int64, updates since the unroll entered the replay
+    item: Tensor  # [B] int64, id of the unroll in the replay
     source: Tensor  # [B] int64, index of the buffer it was drawn from
     is_online: Tensor  # [B] bool, drawn from a queue: seen for the first time
 
@@ -47,7 +53,7 @@ class Batch:
             rows_by_name[name] = (steps + 1, size)
         for name in ("reward", "terminated", "behaviour_params", "behaviour_value"):
             rows_by_name[name] = (steps, size)
-        for name in ("state", "task_id", "version", "age", "source", "is_online"):
+        for name in OF_COLUMNS:
             rows_by_name[name] = (size,)
         trailing = {"obs", "behaviour_params", "state"}  # fields with axes after [time, B] or [B]
         for name, expected in rows_by_name.items():
@@ -75,6 +81,15 @@ class Batch:
     def reset_row(self) -> Tensor:
         """[T, B] bool: the action of this step was ignored because the environment was reset."""
         return self.first[1:]
+
+    def of_columns(self, columns: Sequence[int]) -> Batch:
+        """Return a batch of some of the unrolls, a copy."""
+        index = torch.tensor(list(columns), device=self.action.device)
+        parts = {
+            name: tensor.index_select(0 if name in OF_COLUMNS else 1, index)
+            for name, tensor in vars(self).items()
+        }
+        return Batch(**parts)
 
     def inputs(self) -> Inputs:
         """Return all that a model may look at, `[T+1, B, ...]`; nothing is copied."""

@@ -1,53 +1,82 @@
 """Checkpoints: saved whole or not at all, verified when loaded, never executed.
 
 What comes in is a tree of state dicts (model, optimiser, counters, random states, flags); what goes
-out is one file that `torch.load(weights_only=True)` can read:
+out are files:
 
     checkpoints/
       update_000012000.pt       the last K, for resuming
       update_000012000.replay   contents of the buffers, if they are saved at all
       step_000001000000.pt      milestones, kept for ever
-      best.pt                   the best mean return so far
+      best.pt                   the best mean return so far, with the score it was earned with
       latest                    text: the name of the newest of them
 
-Only tensors and plain types are stored. NumPy arrays travel as tensors and come back as arrays. A
-checkpoint is therefore data: loading one from a stranger can run no code. Each file carries
-checksums (torch writes them, but does not look at them), so a flipped bit is found as well as a
-missing end; a damaged newest checkpoint falls back to the one before it, with a warning.
+What holds of them:
+
+* A file is written aside, read back (its checksums, not those of the replay contents), synced and
+  renamed: a crash at any byte, or a full disk, leaves the checkpoint before it.
+* Weights, optimiser and everything else that the learner made are finite numbers. The writer
+  refuses others and changes nothing; the reader passes over such a file as over a damaged one. What
+  environments gave (returns, rewards in the buffers) and what the user chose is kept as it is.
+* A damaged file falls back to the one of the next lower update, with a warning that says which and
+  why. Times of files, which a wrong clock could set, decide nothing.
+* The file that a session went on from is never written to by that session.
+* Files hold tensors and plain types only, so that reading one can run no code, and none of them can
+  lead out of its folder: names are plain (agent/checkpoint_file.py says what else is refused). What
+  the flags in a checkpoint may not do is in wrappers/trusted_modules.py.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
-import os
-import pickle
-import shutil
-import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-
-from agent.atomic_file import atomic_path, remove_temporaries, write_text
+from agent.checkpoint_file import (
+    DamagedFile,
+    DiskFull,
+    NotFinite,
+    check_space,
+    read_tree,
+    write_tree,
+)
+from agent.checkpoint_folder import (
+    BEST,
+    LATEST,
+    REPLAY_NAME,
+    UPDATE_NAME,
+    candidates,
+    numbered,
+    resolve,
+    update_name,
+)
+from agent.checkpoint_tree import encode, first_not_finite
+from core import faults
+from core.atomic_file import atomic_path, remove_temporaries, write_text
 from core.errors import CheckpointError
+from core.files import disk
 from core.spec import EnvSpec
 
-FORMAT_VERSION = 1
-LATEST = "latest"
-BEST = "best.pt"
+__all__ = [
+    "Checkpoint",
+    "CheckpointWriter",
+    "DamagedFile",
+    "DiskFull",
+    "NotFinite",
+    "load",
+    "resolve",
+]
+
+# What environments gave and what the user chose need not be finite: a reward may be infinite, and
+# a threshold too. Such an update is not made (agent/learner.py), so the weights stay sound.
+MAY_BE_NOT_FINITE = ("flags", "env_spec", "replay", "serial", "tally")
 # What decides the shapes and the meaning of a model's inputs and outputs. The game itself may
 # differ: going on with a model in another game is an experiment, not a mistake.
 MODEL_DECIDING_FIELDS = ("frame_shape", "frame_dtype", "frames_stacked", "action_meanings")
-_ARRAY, _BYTES = "__ndarray__", "__bytes__"
 
 logger = logging.getLogger(__name__)
-
-
-class DamagedFile(CheckpointError):
-    """The bytes of one file are not what was written."""
 
 
 class CheckpointWriter:
@@ -60,14 +89,17 @@ class CheckpointWriter:
         keep_last: int = 3,
         milestone_steps: int = 0,
         start_steps: int = 0,
+        resumed_from: Checkpoint | None = None,
     ) -> None:
         """Prepare the folder; removes what a killed process left half-written.
 
         Args:
-          folder: the run's `checkpoints` folder; made if missing.
+          folder: the run's `checkpoints` folder; made if missing. Nobody else writes into it
+            (agent/run_lock.py).
           keep_last: K >= 1, how many regular checkpoints to keep.
           milestone_steps: keep one checkpoint for ever per this many agent steps; 0 for none.
           start_steps: agent steps already done, when a run is resumed.
+          resumed_from: what this session went on from; its file is not written over.
         """
         if keep_last < 1:
             raise CheckpointError(f"keep_last is {keep_last}, expected at least 1.")
@@ -77,6 +109,13 @@ class CheckpointWriter:
         self._keep_last = keep_last
         self._milestone_steps = milestone_steps
         self._milestones_done = start_steps // milestone_steps if milestone_steps else 0
+        self._resumed_path: Path | None = None
+        self._resumed_updates = -1
+        # The weights of a new run may be from another's folder, where nothing is written.
+        if resumed_from is not None and resumed_from.path.parent.resolve() == self.folder.resolve():
+            self._resumed_path = resumed_from.path.resolve()
+            self._resumed_updates = int(resumed_from.state["tally"]["updates"])
+        self._drop_replay(of=set(numbered(self.folder, UPDATE_NAME)))
 
     def milestone_due(self, agent_steps: int) -> bool:
         """Whether a `save` now would also leave a milestone."""
@@ -106,38 +145,114 @@ class CheckpointWriter:
           The path of the checkpoint.
 
         Raises:
-          CheckpointError: if the state holds something else than data, or the disk refuses. The
-            previous checkpoint is intact.
+          NotFinite: if something other than MAY_BE_NOT_FINITE holds NaN or infinity.
+          DiskFull: if there is no room. Nothing of the attempt is left; a later one may succeed.
+          CheckpointError: if the state holds something else than data, this session went on from
+            this update or a later one, or the disk refuses. The previous checkpoint is intact.
         """
-        path = self.folder / f"update_{updates:09d}.pt"
-        replay_path = path.with_suffix(".replay")
-        if replay is None:
-            replay_path.unlink(missing_ok=True)  # of an earlier save of the same update
-        else:
-            _write(replay_path, replay)
-        _write(path, {**state, "has_replay": replay is not None})
-        if self.milestone_due(agent_steps):
-            _link(path, self.folder / f"step_{agent_steps:012d}.pt")
-            self._milestones_done = agent_steps // self._milestone_steps
-        write_text(self.folder / LATEST, path.name + "\n")
-        self._drop_old(keep=path)
+        path = self.folder / update_name(updates)
+        if updates <= self._resumed_updates:
+            raise CheckpointError(
+                f"{path} would be written over, and this session went on from update "
+                f"{self._resumed_updates}: expected a save of a later one."
+            )
+        contents = None if replay is None else encode(replay)
+        replay_path = None if contents is None else self._unused_replay_path(path)
+        tree = encode(
+            {
+                **state,
+                "has_replay": replay is not None,
+                "replay_file": None if replay_path is None else replay_path.name,
+            }
+        )
+        _refuse_not_finite(tree)
+        check_space(self.folder, tree, contents)
+        try:
+            if replay_path is not None and contents is not None:
+                write_tree(replay_path, contents)
+            faults.at("save.after_replay")
+            write_tree(path, tree, verify=True)
+        except BaseException:
+            if replay_path is not None:
+                with contextlib.suppress(OSError):  # the first failure is what matters
+                    disk().unlink(replay_path)
+            raise
+        faults.at("save.after_pt")
+        try:
+            if self.milestone_due(agent_steps):
+                _link(path, self.folder / f"step_{agent_steps:012d}.pt")
+                self._milestones_done = agent_steps // self._milestone_steps
+            write_text(self.folder / LATEST, path.name + "\n")
+            faults.at("save.after_latest")
+            self._drop_old(updates, replay_path)
+        except OSError as error:
+            raise CheckpointError(
+                f"{path} is saved, but tidying up after it failed: {error.strerror or error}."
+            ) from error
         return path
 
-    def save_best(self, state: Mapping[str, Any]) -> Path:
-        """Save `best.pt` in place of the previous one; it is never dropped and has no replay."""
+    def save_best(self, state: Mapping[str, Any], *, score: float) -> Path:
+        """Save `best.pt` in place of the previous one; it is never dropped and has no replay.
+
+        Args:
+          state: see `save`.
+          score: what these weights are the best by, kept with them (`Checkpoint.score`).
+
+        Raises:
+          CheckpointError: as `save`; the previous `best.pt` is intact.
+        """
+        faults.at("save.before_best")
         path = self.folder / BEST
-        _write(path, {**state, "has_replay": False})
+        tree = encode({**state, "has_replay": False, "replay_file": None, "score": score})
+        _refuse_not_finite(tree)
+        check_space(self.folder, tree)
+        if path.resolve() == self._resumed_path:
+            self._keep_resumed_best(path)
+        write_tree(path, tree, verify=True)
         return path
 
-    def _drop_old(self, keep: Path) -> None:
-        regular = _newest_first(self.folder, "update_*.pt")
-        kept = [keep, *[path for path in regular if path != keep]][: self._keep_last]
-        for path in regular:
-            if path not in kept:
-                path.unlink()
+    def best_score(self) -> float | None:
+        """Return the score of the `best.pt` that is there; None if there is none to beat."""
+        path = self.folder / BEST
+        try:
+            return Checkpoint(path, _read(path)).score
+        except CheckpointError:
+            return None
+
+    def _keep_resumed_best(self, path: Path) -> None:
+        """Give the `best.pt` that this session went on from another name before it is replaced."""
+        other = self.folder / update_name(self._resumed_updates)
+        if not other.exists():
+            _link(path, other)
+        self._resumed_path = other.resolve()
+
+    def _unused_replay_path(self, path: Path) -> Path:
+        """Return a name beside a checkpoint for its replay contents that no file has."""
+        unused, number = path.with_suffix(".replay"), 1
+        while unused.exists():
+            number += 1
+            unused = path.with_name(f"{path.stem}_{number}.replay")
+        return unused
+
+    def _drop_old(self, updates: int, replay_path: Path | None) -> None:
+        """Drop regular checkpoints beyond K, the newest being `updates`, and stray replay contents.
+
+        Those of later updates, which nobody set aside (agent/run_rewind.py), are not ours to drop.
+        """
+        held = numbered(self.folder, UPDATE_NAME)
+        for number in sorted(n for n in held if n <= updates)[: -self._keep_last]:
+            disk().unlink(held.pop(number))
+        self._drop_replay(of=set(held))
+        for path in self.folder.glob(f"update_{updates:09d}*.replay"):
+            if path != replay_path and REPLAY_NAME.fullmatch(path.name):
+                disk().unlink(path)  # of an earlier save of the same update
+
+    def _drop_replay(self, of: set[int]) -> None:
+        """Remove replay contents of no checkpoint in `of`, such as a failed save leaves."""
         for path in self.folder.glob("update_*.replay"):
-            if path.with_suffix(".pt") not in kept:
-                path.unlink()
+            match = REPLAY_NAME.fullmatch(path.name)
+            if match and int(match[1]) not in of:
+                disk().unlink(path)
 
 
 @dataclass(frozen=True)
@@ -146,6 +261,13 @@ class Checkpoint:
 
     path: Path
     state: dict[str, Any]
+    notes: tuple[str, ...] = ()  # what was passed over to find it, and why; for the run's log
+
+    @property
+    def score(self) -> float | None:
+        """What a `best.pt` is the best by; None of others, and of files of earlier versions."""
+        score = self.state.get("score")
+        return None if score is None else float(score)
 
     def load_replay(self) -> dict[str, Any] | None:
         """Return the saved contents of the buffers, or None if there are none.
@@ -155,17 +277,30 @@ class Checkpoint:
         """
         if not self.state.get("has_replay"):
             return None
-        replay_path = self.path.with_suffix(".replay")
+        replay_path = self.replay_path
         if not replay_path.exists():
             logger.warning("%s is gone: the replay buffers start empty.", replay_path)
             return None
         try:
-            return _read(replay_path)
+            return read_tree(replay_path)
         except DamagedFile as error:
             raise CheckpointError(
                 f"{error} The model in {self.path.name} is sound: give --load_replay=False to "
                 "resume it with empty buffers."
             ) from error
+
+    @property
+    def replay_path(self) -> Path:
+        """The file with the contents of the buffers, if `state` says that there are any."""
+        name = self.state.get("replay_file")
+        if name is None:  # as earlier versions left it
+            return self.path.with_suffix(".replay")
+        if not isinstance(name, str) or not REPLAY_NAME.fullmatch(name):
+            raise CheckpointError(
+                f"{self.path} names {str(name)[:100]!r} as the file of its replay contents, "
+                "expected update_<number>.replay: --load_replay=False goes on without."
+            )
+        return self.path.with_name(name)
 
     def check_spec(self, current: EnvSpec) -> None:
         """Raise CheckpointError unless the saved model fits the environment at hand.
@@ -186,206 +321,52 @@ class Checkpoint:
             )
 
 
-def resolve(url: Path | str, *, prefer_best: bool = False) -> list[Path]:
-    """Return the checkpoint files that `url` means, the best guess first.
-
-    Args:
-      url: a run folder, its checkpoints folder, or a checkpoint file.
-      prefer_best: put `best.pt` first when a folder has one.
-
-    Raises:
-      CheckpointError: if there is none.
-    """
-    path = Path(url)
-    if path.is_file():
-        return [path]
-    folder = path / "checkpoints" if (path / "checkpoints").is_dir() else path
-    if not folder.is_dir():
-        raise CheckpointError(
-            f"{path} does not exist. Expected a run folder (results/<run>), its checkpoints "
-            f"folder, or a checkpoint file (.pt).{_runs_nearby(path)}"
-        )
-    found = [
-        *_latest(folder),
-        *_newest_first(folder, "update_*.pt"),
-        *_newest_first(folder, "step_*.pt"),
-        *_newest_first(folder, BEST),
-    ]
-    if prefer_best:
-        found = _newest_first(folder, BEST) + found
-    if not found:
-        raise CheckpointError(
-            f"No checkpoint in {folder}. Expected update_*.pt, step_*.pt or best.pt there: the run "
-            "may have ended before its first save (--save_model_period)."
-        )
-    return list(dict.fromkeys(found))
-
-
 def load(url: Path | str, *, prefer_best: bool = False) -> Checkpoint:
     """Load the checkpoint that `url` means (see `resolve`) onto the CPU.
 
-    A damaged file in a folder falls back to the next one with a warning that names both. A file
-    that was named outright does not: whoever names a file wants that file.
+    A file in a folder that is damaged, or whose weights are not finite, falls back to the next one
+    with a warning that names both. A file that was named outright does not: whoever names a file
+    wants that file.
 
     Raises:
       CheckpointError: if there is none, none is sound, or it is of another format version.
     """
-    candidates = resolve(url, prefer_best=prefer_best)
-    damages: list[str] = []
-    for path in candidates:
+    paths, notes = candidates(url, prefer_best)
+    for path in paths:
         try:
             state = _read(path)
         except DamagedFile as error:
-            damages.append(str(error))
+            notes.append(str(error))
             continue
-        if damages:
-            logger.warning("%s Falling back to %s.", " ".join(damages), path)
-        return Checkpoint(path, state)
-    raise CheckpointError(" ".join(damages) + f" Nothing sound is left at {url}.")
-
-
-def encode(state: Any, where: str = "state") -> Any:
-    """Return `state` as tensors and plain types only.
-
-    Tensors are detached and moved to the CPU, but not copied if they are there already: encode
-    right before writing. Mappings become dicts, tuples stay tuples.
-
-    Raises:
-      CheckpointError: at anything else, naming the place in the tree.
-    """
-    # Exact types: a subclass (an enum, numpy's float64) is pickled by reference to code.
-    if state is None or type(state) in (bool, int, float, str):
-        return state
-    if isinstance(state, torch.Tensor):
-        tensor = state.detach().cpu()
-        # A view would drag its whole storage into the file.
-        whole = tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
-        return tensor if whole else tensor.clone()
-    if isinstance(state, np.generic):
-        return encode(state.item(), where)
-    if isinstance(state, np.ndarray):
-        return {_ARRAY: _array_to_tensor(state, where)}
-    if isinstance(state, (bytes, bytearray)):
-        return {_BYTES: _array_to_tensor(np.frombuffer(state, np.uint8), where)}
-    if isinstance(state, Mapping):
-        return {_plain_key(key, where): encode(v, f"{where}[{key!r}]") for key, v in state.items()}
-    if isinstance(state, (list, tuple)):
-        items = [encode(item, f"{where}[{index}]") for index, item in enumerate(state)]
-        return tuple(items) if isinstance(state, tuple) else items
-    raise CheckpointError(
-        f"{where} is a {type(state).__name__}; a checkpoint holds tensors, arrays and plain types "
-        "(None, bool, int, float, str, bytes, list, tuple, dict) only. Convert it in state_dict()."
-    )
-
-
-def decode(data: Any) -> Any:
-    """Undo `encode`: arrays and bytes are themselves again."""
-    if isinstance(data, dict):
-        if data.keys() == {_ARRAY}:
-            return data[_ARRAY].numpy()
-        if data.keys() == {_BYTES}:
-            return data[_BYTES].numpy().tobytes()
-        return {key: decode(value) for key, value in data.items()}
-    if isinstance(data, (list, tuple)):
-        return type(data)(decode(item) for item in data)
-    return data
-
-
-def _write(path: Path, state: Mapping[str, Any]) -> None:
-    encoded = {"format_version": FORMAT_VERSION, "state": encode(state)}
-    try:
-        with atomic_path(path) as temporary:
-            torch.save(encoded, temporary)
-    except (OSError, RuntimeError) as error:
-        raise CheckpointError(
-            f"Could not write {path}: {error}. The checkpoint before it is intact."
-        ) from error
+        if notes:
+            notes.append(f"Falling back to {path}.")
+            logger.warning("%s", " ".join(notes))
+        return Checkpoint(path, state, tuple(notes))
+    raise CheckpointError(" ".join(notes) + f" Nothing sound is left at {url}.")
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            broken = archive.testzip()
-        if broken is not None:
-            raise DamagedFile(f"{path} is damaged: wrong checksum of {broken}.")
-        data = torch.load(path, map_location="cpu", weights_only=True)
-        version, state = data["format_version"], data["state"]
-    except FileNotFoundError as error:
-        raise DamagedFile(f"{path} is missing.") from error
-    except (
-        *(OSError, EOFError, RuntimeError, ValueError, TypeError, LookupError),
-        *(zipfile.BadZipFile, pickle.UnpicklingError),
-    ) as error:
-        reason = str(error).split("\n")[0]
-        raise DamagedFile(f"{path} is damaged or not a checkpoint of ours: {reason}.") from error
-    if version != FORMAT_VERSION:
-        raise CheckpointError(
-            f"{path} has format version {version}, this program reads version {FORMAT_VERSION}. "
-            "Use the commit that wrote it (source.commit in the run's run.json)."
+    state = read_tree(path)
+    found = _first_not_finite(state)
+    if found is not None:
+        raise DamagedFile(f"{path} cannot be gone on from: {found}, expected finite numbers.")
+    return state
+
+
+def _refuse_not_finite(state: Mapping[str, Any]) -> None:
+    found = _first_not_finite(state)
+    if found is not None:
+        raise NotFinite(
+            f"{found}, expected finite numbers: this state is not saved, and the checkpoint before "
+            "it is intact."
         )
-    decoded: dict[str, Any] = decode(state)
-    return decoded
 
 
-def _array_to_tensor(array: np.ndarray, where: str) -> torch.Tensor:
-    if not array.flags.c_contiguous:
-        array = array.copy()
-    elif not array.flags.writeable:
-        array = np.asarray(_PresentedAsWritable(array))
-    try:
-        return torch.from_numpy(array)
-    except (TypeError, ValueError) as error:
-        raise CheckpointError(f"{where} is an array of {array.dtype}, not of numbers.") from error
-
-
-class _PresentedAsWritable:
-    """Read-only memory, presented as writable by NumPy's array interface.
-
-    torch warns about tensors over read-only memory, because they can be written to. These are only
-    read, and copying them instead would take a second set of gigabytes for the replay contents.
-    """
-
-    def __init__(self, array: np.ndarray) -> None:
-        self._array = array  # owns the memory, which must outlive the tensor
-        address, _ = array.__array_interface__["data"]
-        self.__array_interface__ = {**array.__array_interface__, "data": (address, False)}
-
-
-def _plain_key(key: Any, where: str) -> Any:
-    if isinstance(key, np.integer):
-        return int(key)
-    if type(key) in (str, int, float, bool) or key is None:
-        return key
-    raise CheckpointError(
-        f"{where} has the key {key!r} of type {type(key).__name__}; keys are text or numbers."
-    )
+def _first_not_finite(state: Mapping[str, Any]) -> str | None:
+    return first_not_finite({k: v for k, v in state.items() if k not in MAY_BE_NOT_FINITE})
 
 
 def _link(source: Path, target: Path) -> None:
     """Give a checkpoint a second name: no bytes are written where the file system can link."""
     with atomic_path(target) as temporary:
-        try:
-            os.link(source, temporary)
-        except OSError:
-            shutil.copyfile(source, temporary)
-
-
-def _latest(folder: Path) -> list[Path]:
-    try:
-        path = folder / (folder / LATEST).read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError):
-        return []
-    return [path] if path.is_file() else []
-
-
-def _newest_first(folder: Path, pattern: str) -> list[Path]:
-    """Sort by time of writing: a run resumed from an older update overtakes its former future."""
-    found = folder.glob(pattern)
-    return sorted(found, key=lambda path: (path.stat().st_mtime_ns, path.name), reverse=True)
-
-
-def _runs_nearby(path: Path) -> str:
-    """Return a hint that lists the newest runs beside a folder that is not there."""
-    runs: Sequence[Path] = sorted(path.parent.glob("*/checkpoints"), key=os.path.getmtime)[-3:]
-    names = ", ".join(str(run.parent) for run in reversed(runs))
-    return f" There are: {names}." if names else ""
+        disk().link(source, temporary)

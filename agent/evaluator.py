@@ -10,7 +10,6 @@ Next to read: agent/score_table.py, what is made of the games.
 from __future__ import annotations
 
 import csv
-import hashlib
 import os
 import sys
 import time
@@ -25,15 +24,16 @@ from agent.acting import Actor, Observation
 from agent.assembly import Blueprint, env_config
 from agent.atomic_file import write_json
 from agent.checkpoint import Checkpoint, load
+from agent.games_played import Fingerprints, Lives
 from agent.model_file import ShippedModel
 from agent.models.base import ActorCritic
 from agent.score_table import (
     Game,
-    Life,
     Report,
     ScoreTable,
     mean_human_normalised,
     policy_name,
+    report_stem,
     summarise,
 )
 from core.errors import CheckpointError, ConfigError
@@ -41,8 +41,8 @@ from core.rng import child_seed
 from metrics.film import VIDEO_FRAMES_PER_S, Film
 from wrappers.config import EnvConfig
 from wrappers.gym_vector import GymVector
-from wrappers.registry import describe, make_env_vector
-from wrappers.vector import EnvVector, StepResult
+from wrappers.registry import check_rendering, describe, make_env_vector
+from wrappers.vector import EnvVector
 
 MAX_ENVS = 16
 
@@ -62,7 +62,8 @@ def evaluate(
     Args:
       blueprint: of the checkpoint's flags, changed by what the user says; its env is the model's.
       checkpoint: whose model plays.
-      output: folder for the CSV, JSON and video.
+      output: folder for the CSV, JSON and video; their names say which checkpoint played what, and
+        how, so that no test overwrites another.
       envs: ids of the games to play; none: those of the blueprint.
       show: called with each line of progress.
 
@@ -73,11 +74,12 @@ def evaluate(
     checkpoint.check_spec(blueprint.env_spec)
     steps = int(checkpoint.state["tally"]["agent_steps"])
     show(f"{checkpoint.path}: {steps:,} agent steps")
-    stem = f"test_{checkpoint.path.stem}"
+    envs = envs or blueprint.env_spec.tasks
+    stem = report_stem(checkpoint.path.stem, envs, policy_name(flags.greedy))
     model = _acting_model(blueprint, checkpoint)
     played: dict[str, list[Game]] = {}
     try:
-        for env in envs or blueprint.env_spec.tasks:
+        for env in envs:
             show(describe(_config(blueprint, env)))
             games = played.setdefault(env, [])
 
@@ -250,56 +252,38 @@ def _play(
     seed = child_seed(blueprint.flags.seed or 0, "test actor", first_number)
     actor = Actor(model, seed, with_features=False, greedy=blueprint.flags.greedy)
     left = [count // num_envs + (i < count % num_envs) for i in range(num_envs)]
-    hashes = [hashlib.blake2b(digest_size=8) for _ in left]
-    lives = _Lives(num_envs)
+    lives = Lives(num_envs)
     number = first_number
     # A game that the model does not know is told as the first one; values then mean nothing.
     tasks = blueprint.env_spec.tasks
     task = tasks.index(env) if env in tasks else 0
     observation = Observation.at_start(vector.reset(), np.full(num_envs, task))
-    for index, stack in enumerate(observation.stacks):
-        hashes[index].update(stack.tobytes())
+    fingerprints = Fingerprints(observation.stacks)
     each_step()
     while any(left):
         action = actor.act(observation).action
         result = vector.step(action)
         observation = observation.after(action, result)
         lives.add(result)
+        fingerprints.add(action, result)
         each_step()
-        for index, chosen in enumerate(action.tolist()):
-            hashes[index].update(bytes([chosen]))
         for end in result.episodes:
             index, lived = end.env_id, lives.take(end.env_id)
             if left[index]:
                 left[index] -= 1
-                fingerprint = hashes[index].hexdigest()
+                fingerprint = fingerprints.of(index)
                 steps, frames = end.length_steps, end.length_frames
                 finished(Game(number, end.return_raw, steps, frames, fingerprint, lived))
                 number += 1
-            hashes[index] = hashlib.blake2b(digest_size=8)
 
 
-class _Lives:
-    """Cuts the games of E environments at their lost lives."""
+def check_can_be_shown(blueprint: Blueprint, env: str) -> None:
+    """Raise ConfigError unless a game can be shown in the way in which `--render` would.
 
-    def __init__(self, num_envs: int) -> None:
-        self._returns = np.zeros(num_envs)
-        self._steps = np.zeros(num_envs, np.int64)
-        self._lived: list[list[Life]] = [[] for _ in range(num_envs)]
-
-    def add(self, result: StepResult) -> None:
-        """Take in a step; a game ends its last life, by its rules or not."""
-        self._returns += result.reward
-        self._steps += ~result.first
-        over = set(np.flatnonzero(result.terminated).tolist())
-        for index in over.union(end.env_id for end in result.episodes):
-            self._lived[index].append(Life(float(self._returns[index]), int(self._steps[index])))
-            self._returns[index] = self._steps[index] = 0
-
-    def take(self, index: int) -> tuple[Life, ...]:
-        """Return the lives of the game that has just ended in an environment."""
-        lived, self._lived[index] = self._lived[index], []
-        return tuple(lived)
+    Asked for before the first game, because not every environment can be: some know no render_mode.
+    """
+    mode = "human" if has_display() else "rgb_array"
+    check_rendering(_config(blueprint, env), mode)
 
 
 def _play_shown(
@@ -337,7 +321,7 @@ def _play_shown(
 def _write(
     output: Path, stem: str, played: dict[str, list[Game]], reports: Sequence[Report]
 ) -> None:
-    """Write test_<checkpoint>.csv, a row per game, and .json, the report or the list of reports."""
+    """Write <stem>.csv, a row per game, and <stem>.json, the report or the list of reports."""
     output.mkdir(parents=True, exist_ok=True)
     rows = [{"env": env, **game.row()} for env, games in played.items() for game in games]
     with (output / f"{stem}.csv").open("w", newline="", encoding="utf-8") as file:

@@ -18,6 +18,7 @@ from typing import Any
 from agent.checkpoint import Checkpoint, load
 from agent.model_file import WEIGHTS, save_model
 from agent.run_folder import RunFolder
+from agent.score_table import report_stem
 from core.errors import PlatformError
 
 TEST_FACTS = (
@@ -53,7 +54,7 @@ def training_facts(checkpoint: Checkpoint) -> dict[str, Any]:
     in_run = path.parent.name == "checkpoints"
     folder = path.parent.parent if in_run else path.parent
     session = _last_session(folder)
-    report = _read_if_there(folder / f"test_{path.stem}.json")
+    report = _test_report(folder, path.stem, checkpoint.state["env_spec"]["env_id"])
     # A resumed run can reach the same update again with other weights.
     tested = report.get("agent_steps") == tally["agent_steps"]
     window = [float(value) for value in tally["games"]["window"]]
@@ -120,6 +121,15 @@ def main(argv: Sequence[str], show: Callable[[str], None] = print) -> None:
         parser.exit(2, f"error: {error}\n")
     for line in summary_lines(facts, options.output):
         show(line)
+
+
+def _test_report(folder: Path, checkpoint: str, env_id: str) -> dict[str, Any]:
+    """Return the report of a test in the agent's own games, {} if there is none; sampled first."""
+    for policy in ("sampled", "greedy"):
+        report = _read_if_there(folder / f"{report_stem(checkpoint, [env_id], policy)}.json")
+        if report:
+            return report
+    return _read_if_there(folder / f"test_{checkpoint}.json")  # as it was called before
 
 
 def _last_session(folder: Path) -> dict[str, Any]:

@@ -63,7 +63,7 @@ class Feed:
 
     def __init__(self, schema: UnrollSchema, device: torch.device) -> None:
         """Prepare for one schema and one device."""
-        self._schema = schema
+        self.schema = schema
         self._device = device
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
@@ -74,8 +74,9 @@ class Feed:
           draws: B draws, grouped by buffer.
           update: the learner's update count now, from which ages are measured.
         """
-        arrays = self._schema.stack([draw.record for draw in draws])
+        arrays = self.schema.stack([draw.record for draw in draws])
         first = arrays["first"]
+        arrays["item"] = np.array([draw.item.id for draw in draws])
         arrays["age"] = np.array([update - draw.item.inserted_at_update for draw in draws])
         arrays["source"] = np.array([draw.source for draw in draws])
         arrays["is_online"] = np.array([draw.is_online for draw in draws])
@@ -103,7 +104,7 @@ class Feed:
                 tensor = tensor.pin_memory()
             return tensor.to(self._device, non_blocking=True)
 
-        spec = self._schema.env_spec
+        spec = self.schema.env_spec
         depth = spec.frames_stacked
         obs = restack(move(arrays["frames"]), depth)
         if depth > 1 and first.any():
@@ -127,6 +128,7 @@ class Feed:
             task_id=move(arrays["task_id"]),
             version=move(arrays["version"]),
             age=move(arrays["age"]),
+            item=move(arrays["item"]),
             source=move(arrays["source"]),
             is_online=move(arrays["is_online"]),
         )

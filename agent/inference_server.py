@@ -33,6 +33,7 @@ import torch
 from agent.acting import ActingModel, Action, Actor, FlatWeights, Observation
 from agent.machine import give_way
 from agent.models.factory import ModelConfig, make_model
+from core import faults
 from core.errors import Closed, TransportError
 from core.process_death import ignore_interrupts
 from core.rng import child_seed
@@ -64,6 +65,7 @@ class ServerConfig:
     device: torch.device
     torso_dtype: torch.dtype  # of the torso's parameters on a device that is not the CPU
     seed: int
+    fault_plan: tuple[faults.Fault, ...] = ()  # what is to go wrong in this life (core/faults.py)
 
 
 def group_sizes(num_envs: int) -> tuple[int, ...]:
@@ -243,6 +245,7 @@ def server_main(
     ignore_interrupts()
     parent = multiprocessing.parent_process()
     lifeline.hold(None if parent is None else parent.sentinel)
+    faults.load_for(faults.SERVER, config.fault_plan)
     if config.device.type == "cpu":
         give_way()  # like a worker; with a GPU it computes little, and everybody waits for it
     torch.set_num_threads(1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import torch
@@ -17,12 +17,15 @@ from torch import Tensor
 from agent.algorithms.impala import Loss
 from agent.batch import Batch
 from agent.models.base import ActorCritic
-from agent.models.pixels import OBSERVED_BATCHES
-from core.errors import PlatformError
-
-
-class NonFiniteUpdate(PlatformError):
-    """A loss or a gradient became NaN or infinite; the optimiser has not stepped on it."""
+from agent.non_finite import (
+    Culprit,
+    NonFiniteUpdate,
+    Stage,
+    blame_gradient,
+    blame_loss,
+    find_culprit,
+)
+from core import faults
 
 
 def every(seconds: float, clock: Callable[[], float] = time.monotonic) -> Callable[[], bool]:
@@ -105,7 +108,13 @@ class Algorithm(Protocol):
         optimiser: torch.optim.Optimizer | None = None,
         progress: float = 0.0,
     ) -> Loss:
-        """Compute the loss of one batch, `progress` (0 to 1) through the training."""
+        """Compute the loss of one batch, `progress` (0 to 1) through the training.
+
+        It may move PopArt's statistics and what hangs on them (`PopArt.keep`), and nothing else.
+        """
+
+    def stages(self, model: ActorCritic, batch: Batch) -> Iterator[Stage]:
+        """Yield what the loss is made of, in the order of the flow; asked if it is not finite."""
 
 
 class Learner:
@@ -152,6 +161,7 @@ class Learner:
         self._gradients_due = gradients_due
         self._max_grad_norm = max_grad_norm or float("inf")
         self._parameters = list(model.parameters())
+        self._observes = True  # whether some game may have pixels that are not known well enough
         model.set_precision(precision)
         model.set_threads(threads)
         if channels_last:
@@ -162,6 +172,10 @@ class Learner:
     def step(self, batch: Batch, progress: float) -> dict[str, Tensor]:
         """Learn from one batch: loss, gradient, clip, optimiser step.
 
+        The loss already needs what pixels look like and PopArt's statistics, so both move before
+        it is known whether the update is sound. If it is not, or if anything raises before the
+        optimiser's step, they are put back: `state_dict` is then, bit by bit, what it was.
+
         Args:
           batch: on the model's device.
           progress: share of the run that is done, for what is annealed.
@@ -170,26 +184,28 @@ class Learner:
           Metrics: name -> 0-d tensor, detached, on the model's device (reading one waits for it).
 
         Raises:
-          NonFiniteUpdate: if the loss or a gradient is not finite.
+          NonFiniteUpdate: if the loss or a gradient is not finite; it names what was bad first.
         """
+        put_back = self._keep()
+        try:
+            loss, norm = self._differentiate(batch, progress)
+            # The only wait for the device in a step: a bad gradient must not reach the weights.
+            if not torch.isfinite(norm + loss.total.detach()):
+                put_back()  # what was bad first is sought where the update began
+                raise NonFiniteUpdate(self.version, self._blame(batch, loss))
+            due = self._gradients_due is not None and self._gradients_due()
+            layers = LayerGradients(self.model) if due else None
+            faults.at("learner.step")
+            torch.nn.utils.clip_grads_with_norm_(
+                self._parameters, self._max_grad_norm, norm, foreach=True
+            )
+        except BaseException:
+            put_back()
+            self.optimiser.zero_grad(set_to_none=True)
+            raise
         lr = self._schedule(progress)
         for group in self.optimiser.param_groups:
             group["lr"] = lr
-        if self.version < OBSERVED_BATCHES:  # later there is nothing left to learn about pixels
-            self.model.observe(batch.obs, batch.task_id)
-        self.optimiser.zero_grad(set_to_none=True)
-        loss = self.algorithm.loss(self.model, batch, self.optimiser, progress)
-        loss.total.backward()
-        gradients = [p.grad for p in self._parameters if p.grad is not None]
-        norm = torch.nn.utils.get_total_norm(gradients, foreach=True)
-        # The only wait for the device in a step: a bad gradient must not reach the weights.
-        if not torch.isfinite(norm + loss.total.detach()):
-            raise NonFiniteUpdate(self._blame(loss))
-        due = self._gradients_due is not None and self._gradients_due()
-        layers = LayerGradients(self.model) if due else None
-        torch.nn.utils.clip_grads_with_norm_(
-            self._parameters, self._max_grad_norm, norm, foreach=True
-        )
         self.optimiser.step()
 
         lag = (self.version - batch.version) * batch.is_online
@@ -202,6 +218,30 @@ class Learner:
             "lag/max_updates": lag.max(),
         }
         return metrics if layers is None else metrics | layers.metrics()
+
+    def _keep(self) -> Callable[[], None]:
+        """Remember what moves before the gradient is known; return what puts it back."""
+        parts = [self.model.value_head.keep(self.optimiser)]
+        if self._observes:
+            unsettled = self.model.unsettled_pixels()
+            parts += [statistics.keep() for statistics in unsettled.values()]
+            self._observes = bool(unsettled)
+
+        def put_back() -> None:
+            for part in parts:
+                part()
+
+        return put_back
+
+    def _differentiate(self, batch: Batch, progress: float) -> tuple[Loss, Tensor]:
+        """Leave a gradient in the parameters; return the loss and the norm of the gradient."""
+        if self._observes:
+            self.model.observe(batch.obs, batch.task_id)
+        self.optimiser.zero_grad(set_to_none=True)
+        loss = self.algorithm.loss(self.model, batch, self.optimiser, progress)
+        loss.total.backward()
+        gradients = [p.grad for p in self._parameters if p.grad is not None]
+        return loss, torch.nn.utils.get_total_norm(gradients, foreach=True)
 
     def state_dict(self) -> dict[str, Any]:
         """Return model, optimiser and version: a copy, of tensors and plain types only."""
@@ -218,20 +258,10 @@ class Learner:
         self.model.load_state_dict(state["model"])
         self.optimiser.load_state_dict(copy.deepcopy(state["optimiser"]))
         self.version = state["version"]
+        self._observes = True
 
-    def _blame(self, loss: Loss) -> str:
-        """Say which terms of the loss, or failing that which gradients, are not finite."""
-        culprits = [
-            f"{name} is {float(value)}"
-            for name, value in loss.metrics.items()
-            if name.startswith("loss/") and name != "loss/total" and not value.isfinite()
-        ] or [
-            f"the gradient of {name} is not finite"
-            for name, parameter in self.model.named_parameters()
-            if parameter.grad is not None and not parameter.grad.isfinite().all()
-        ]
-        reason = "; ".join(culprits) or "the norm of the gradient overflowed"
-        return (
-            f"update {self.version} cannot be made: {reason}; expected finite numbers. Resume from "
-            "the last checkpoint with a lower --lr, or check the rewards and their transform."
-        )
+    def _blame(self, batch: Batch, loss: Loss) -> Culprit:
+        """Return what was bad first. Takes a pass of the model, so it is for failures only."""
+        with torch.no_grad():
+            culprit = find_culprit(self.algorithm.stages(self.model, batch), batch)
+        return culprit or blame_loss(loss.metrics) or blame_gradient(self.model)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
@@ -26,15 +27,34 @@ class Choices:
     reasons: tuple[str, ...]
 
 
-# Whoever makes experience gives way to the learner: its threads wait for one another, so that a
-# worker that takes a core from one of them stops them all; a worker that waits delays nobody.
-NICENESS = 19
+# Who makes experience gives way to the learner: its threads wait for one another, so that a worker
+# that takes a core from one of them stops them all, while a worker that waits delays nobody else.
+# A little is enough for that. At 19 workers would give way to every other program as well: beside
+# two busy ones they get one part in seventy of a core each, and training stands still.
+NICENESS = 3
+BACKGROUND_NICENESS = 19  # the lowest there is
 
 
 def give_way() -> None:
     """Let this process compute only where the learner does not (once, at its start)."""
     if hasattr(os, "nice"):
         os.nice(NICENESS)
+
+
+def go_to_background() -> None:
+    """Let this process, and all that it starts, compute only where nobody else wants to.
+
+    Where Linux groups processes by session to share out time (autogroups), niceness counts only
+    within a group: then the whole session gives way as well, if it is this process's own. A session
+    that others share, such as that of a terminal, is left alone.
+    """
+    if not hasattr(os, "nice"):
+        return
+    os.nice(BACKGROUND_NICENESS - os.nice(0))
+    if os.getsid(0) == os.getpid():
+        # Not Linux, built without autogroups, or not allowed to: niceness has to do.
+        with suppress(OSError), open("/proc/self/autogroup", "w", encoding="ascii") as file:
+            file.write(str(BACKGROUND_NICENESS))
 
 
 def stay_on_core(index: int) -> None:

@@ -24,8 +24,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load as tensors_from_bytes
 from safetensors.torch import save as tensors_to_bytes
 
-from agent.atomic_file import atomic_path, write_json
 from agent.checkpoint import Checkpoint
+from core.atomic_file import atomic_path, write_json
 from core.errors import CheckpointError, ConfigError
 from core.spec import EnvSpec
 

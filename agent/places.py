@@ -15,6 +15,7 @@ from typing import Any
 from agent.inference_server import ServerConfig, group_sizes, server_main
 from agent.supervision import Supervised
 from agent.worker import WorkerConfig, worker_main
+from core import faults
 from core.warden import Warden
 from transport.channel import Failed, ToLearner, WorkerChannel
 from transport.mailbox import Bell, Mailbox
@@ -55,6 +56,7 @@ class WorkerPlace:
 
     def launch(self, board: WeightBoard) -> None:
         """Start a process, also in the place of one that died."""
+        faults.at("pool.launch")
         end = self.channel.open()
         self.unrolls = 0
         try:
@@ -89,7 +91,7 @@ class WorkerPlace:
         self.lost_unrolls = lost * self.config.num_envs
         self.failure = ""
         # Another life, another random stream: a restarted worker does not repeat its games.
-        self.config = replace(self.config, life=self.config.life + 1)
+        self.config = replace(self.config, life=self.config.life + 1, fault_plan=())
         text = f" after {self.unrolls} unrolls"
         if lost:
             text += f"; {lost} unfinished {'block' if lost == 1 else 'blocks'} lost"
@@ -174,7 +176,7 @@ class ServerPlace:
         """Be ready for a successor."""
         self.hang_up()
         self.failure = ""
-        self.config = replace(self.config, life=self.config.life + 1)
+        self.config = replace(self.config, life=self.config.life + 1, fault_plan=())
         return ""
 
 

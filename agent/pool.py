@@ -22,6 +22,7 @@ from agent.serial_pool import SerialPool
 from agent.supervision import State, let_leave
 from agent.worker import WorkerConfig
 from agent.worker_pool import UnrollBlock, WorkerPool
+from core import faults
 from core.errors import WorkerDied
 from core.warden import Warden
 from transport.channel import Ready
@@ -176,6 +177,7 @@ class ProcessPool:
         cause = life.cause_of_end()
         if cause is None:
             return
+        faults.at("pool.revive")
         words, failure = life.stack(), re.sub(r"\d", "", cause)
         if place.failure:
             words, failure = place.failure, failure_of(place.failure)

@@ -1,11 +1,11 @@
-"""The folder of one run: where it is, what it says about the run, and its log.
+"""The folder of one run: where it is, and what it says about the run.
 
     results/<env>_<YYYYmmdd-HHMMSS>/        several games: 6games_<some of them>_<time>
       flags.json       every flag with its resolved value
       run.json         commit, versions, hardware, command line: what produced these numbers, in
                        the first session; under "resumed" the same of each later one
       metrics.jsonl    one record per line, appended (metrics/sinks.py)
-      train.log        everything that was logged, down to DEBUG
+      train.log        everything that was logged, down to DEBUG (agent/run_log.py)
       checkpoints/     see agent/checkpoint.py
       summary.json     written at the end: counters, best return, why the run ended
 
@@ -15,7 +15,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import platform
 import re
@@ -25,21 +24,19 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import psutil
 
-from agent.atomic_file import write_json
+from core.atomic_file import write_json
 from core.errors import ConfigError
+from core.files import disk
+from core.plain_data import shown_text
 from core.spec import game_name
 
 PROJECT_ROOT = Path(__file__).resolve().parent.parent
 RECORDED_PACKAGES = ("torch", "numpy", "gymnasium", "ale-py", "opencv-python-headless")
 MAX_GAMES_LENGTH = 60  # of several games in a folder's name; with the time it is 80 at most
-LOG_FORMAT = "%(asctime)s %(levelname)-7s %(processName)s/%(threadName)s %(name)s: %(message)s"
-# These describe each font and image they touch at DEBUG, which would bury our own lines.
-CHATTY_LOGGERS = ("matplotlib", "PIL", "asyncio")
 
 
 class RunFolder:
@@ -55,6 +52,12 @@ class RunFolder:
         self.log_file = self.path / "train.log"
         self.summary_file = self.path / "summary.json"
 
+    @property
+    def session_files(self) -> tuple[Path, ...]:
+        """The small files that each session writes anew or appends to, journals apart."""
+        own = (self.flags_file, self.run_file, self.log_file, self.summary_file)
+        return (*own, self.path / "training_summary.txt")
+
     @classmethod
     def create(cls, results: Path | str, env_id: str, *, now: datetime | None = None) -> RunFolder:
         """Make `results/<env>_<time>`, exclusively: two runs never share a folder.
@@ -69,7 +72,12 @@ class RunFolder:
         parent = Path(results)
         stem = f"{run_name(env_id)}_{now or datetime.now():%Y%m%d-%H%M%S}"
         folder = cls(create_exclusively(parent, stem))
-        folder.checkpoints.mkdir()
+        try:
+            folder.checkpoints.mkdir()
+            for made_in in (parent, folder.path):  # or a power cut could take the folder along
+                disk().sync_folder(made_in)
+        except OSError as error:
+            raise ConfigError(f"Cannot write into {folder.path}: {error.strerror}.") from error
         return folder
 
     def write_flags(self, flags: Mapping[str, Any]) -> None:
@@ -114,6 +122,10 @@ class RunFolder:
         """Write summary.json at the end of the run; its presence means the run ended cleanly."""
         write_json(self.summary_file, summary)
 
+    def remove_summary(self) -> None:
+        """Take back what an earlier session said about the end of the run: it goes on."""
+        disk().unlink(self.summary_file)
+
     def has_checkpoint(self) -> bool:
         """Whether there is anything to resume from (without loading torch)."""
         return any(self.checkpoints.glob("*.pt"))
@@ -153,12 +165,13 @@ def create_exclusively(parent: Path, stem: str) -> Path:
                 return path
             except FileExistsError:
                 continue
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a name that no folder can have
+        reason = getattr(error, "strerror", None) or error
         raise ConfigError(
-            f"Cannot make a run folder in {parent.resolve()}: {error.strerror}. "
+            f"Cannot make a run folder in {shown_text(str(parent))}: {reason}. "
             "Give a folder that you may write to, e.g. --results_dir=/tmp/results."
         ) from error
-    raise ConfigError(f"{parent.resolve()} holds 10 000 folders named {stem}: clean it up.")
+    raise ConfigError(f"{shown_text(str(parent))} holds 10 000 folders named {stem}: clean it up.")
 
 
 def describe_source() -> dict[str, Any]:
@@ -200,62 +213,6 @@ def describe_machine() -> dict[str, Any]:
         "gpus": gpus,
         "cuda": torch.version.cuda,
     }
-
-
-class RunLog:
-    """The log of a run, as a context manager: a file with everything, a console with the rest.
-
-    Handlers are added to the root logger and taken away again by `close`, so tests and several
-    runs in one process do not write into each other's files. Warnings of libraries are logged too.
-    """
-
-    def __init__(
-        self,
-        log_file: Path,
-        console_level: int | str = logging.INFO,
-        console: logging.Handler | None = None,
-    ) -> None:
-        """Start logging.
-
-        Args:
-          log_file: appended to; a resumed run goes on in the same file.
-          console_level: least level shown on the console, e.g. "WARNING"; the file has DEBUG.
-          console: handler of the console, e.g. one that knows a live display; stderr if None.
-        """
-        self._file = logging.FileHandler(log_file, encoding="utf-8")
-        self._file.setFormatter(logging.Formatter(LOG_FORMAT))
-        self._console = console or logging.StreamHandler()
-        self._console.setLevel(console_level)
-        if console is None:
-            self._console.setFormatter(logging.Formatter("%(message)s"))
-        root = logging.getLogger()
-        self._previous_level = root.level
-        root.setLevel(logging.DEBUG)
-        for handler in (self._file, self._console):
-            root.addHandler(handler)
-        for name in CHATTY_LOGGERS:
-            logging.getLogger(name).setLevel(logging.INFO)
-        logging.captureWarnings(True)
-
-    def close(self) -> None:
-        """Flush and take the handlers away. May be called twice."""
-        logging.captureWarnings(False)
-        root = logging.getLogger()
-        for handler in (self._file, self._console):
-            root.removeHandler(handler)
-            handler.close()
-        root.setLevel(self._previous_level)
-
-    def __enter__(self) -> RunLog:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _git(*arguments: str) -> str | None:

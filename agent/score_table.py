@@ -24,6 +24,7 @@ import numpy as np
 
 from agent.atomic_file import write_text
 from agent.human_scores import human_normalised
+from agent.run_folder import run_name
 from core.errors import ConfigError
 
 SCORES, SCORES_PER_LIFE = "scores.csv", "scores_per_life.csv"
@@ -32,7 +33,8 @@ SHARED_COLUMNS = ("model_id", "model_steps", "env", "episode_steps", "episode_re
 GAME_COLUMNS = (
     *SHARED_COLUMNS,
     # Of `games` with this model in this env the `game`-th, frames of the simulator, lives played,
-    # sampled or greedy actions, and a hash of all actions: equal games have equal ones.
+    # sampled or greedy actions, and a hash of all that was seen and done: the same game, the same
+    # hash (agent/games_played.py).
     *("game", "games", "episode_frames", "lives", "policy", "fingerprint"),
 )
 LIFE_COLUMNS = (*SHARED_COLUMNS, "game", "life")  # the `life`-th of this game, from 1
@@ -54,7 +56,7 @@ class Game:
     return_raw: float
     length_steps: int
     length_frames: int
-    fingerprint: str  # of all actions: equal for games that are the same
+    fingerprint: str  # of all that was seen and done: equal for games that are the same
     lives: tuple[Life, ...]  # in order; their returns and steps add up to the game's
 
     def row(self) -> dict[str, int | float | str]:
@@ -96,6 +98,17 @@ class Report:
         if self.human_normalised is not None:
             lines.append(f"  human-normalised score  {100 * self.human_normalised:.1f} %")
         return lines
+
+
+def report_stem(checkpoint: str, envs: Sequence[str], policy: str) -> str:
+    """Return what the files of a test are called, without their suffix.
+
+    Args:
+      checkpoint: its name without suffix.
+      envs: the games that are played.
+      policy: from `policy_name`.
+    """
+    return f"test_{checkpoint}_{run_name(','.join(envs))}_{policy}"
 
 
 def policy_name(greedy: bool) -> str:

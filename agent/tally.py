@@ -63,13 +63,18 @@ class TaskMeter:
             scores.append(mean if score is None else score)
         return fmean(scores)
 
+    @property
+    def full_mean(self) -> float | None:
+        """The score over full windows of all judged games, None before: models are ranked by it."""
+        is_full = all(self._meters[task].count >= self._window for task in self._judged)
+        return self.mean if is_full else None
+
     def add(self, episode: EpisodeEnd) -> None:
         """Count one game."""
         self._meters[episode.task_id].add(episode)
-        if all(self._meters[task].count >= self._window for task in self._judged):
-            mean = self.mean
-            if mean is not None and (self.best_mean is None or mean > self.best_mean):
-                self.best_mean = mean
+        mean = self.full_mean
+        if mean is not None and (self.best_mean is None or mean > self.best_mean):
+            self.best_mean = mean
 
     def read(self) -> dict[str, float]:
         """Return the values for a Record and start a new interval."""

@@ -83,6 +83,15 @@ class Layout:
         )
 
 
+def is_saved_by_torchbeast(path: Path) -> bool:
+    """Whether a file looks like a `model.tar`, by the first bytes of it; runs and loads nothing."""
+    try:
+        with path.open("rb") as file:
+            return b"model_state_dict" in file.read(65_536)
+    except OSError:
+        return False
+
+
 def read(path: Path) -> dict[str, Any]:
     """Return the content of a `model.tar`: plain types and tensors on the CPU.
 

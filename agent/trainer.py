@@ -1,57 +1,44 @@
-"""One training run, from start to a clean stop: the one place that knows everybody.
+"""One training session of one run: learner, schedule and records, and nothing else.
 
-    workers ==> ingest thread ==> ReplayManager ==> cache threads ==> main thread: learner
-       ^                                                                   |
-       +------------------------- WeightBoard <--------------------------- +
+    Experience ──batch──► Learner.step ──► WeightBoard ──► those who act
+        ▲                     │
+        └──── moment ─────────┴──► Tally ──► Record ──► Sink, then Saving
 
-`Trainer` wires the parts, starts the threads, handles signals, writes records and checkpoints, and
-stops everything in one fixed order. With `--reproducible` the same parts run in turn in one thread.
-All waits have a timeout; an exception in any thread ends the run and is raised from here.
+Where batches come from is in agent/experience.py, when a checkpoint is written in agent/saving.py,
+what signals mean in core/stop_signals.py, where records go in agent/reporting.py. All of this runs
+in the main thread; an exception in any other one is raised here by `Experience.next_batch`.
 """
 
 from __future__ import annotations
 
 import logging
-import os
-import signal
-import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import FrameType
-from typing import Any
-
-import psutil
 
 from agent.assembly import Blueprint
+from agent.bad_updates import BadUpdates
 from agent.batch import Batch
-from agent.checkpoint import Checkpoint, CheckpointWriter
+from agent.checkpoint import Checkpoint
+from agent.experience import Experience, Moment, Serial
 from agent.feed import Feed
-from agent.pool import ProcessPool, SerialPool, UnrollBlock
+from agent.non_finite import NonFiniteUpdate
+from agent.pool import ProcessPool, SerialPool, WorkerPool
 from agent.run_folder import RunFolder
+from agent.saving import Saving
 from agent.scorer import Scorer
 from agent.tally import Tally
-from core.episode import EpisodeEnd
-from core.errors import CheckpointError, Closed
-from core.unroll import Record
+from agent.threaded import Threaded
+from core.stop_signals import StopSignals
 from metrics.health import Diagnosis, Finding
+from metrics.machine_share import MachineShare, load
 from metrics.run_files import read_records
 from metrics.sinks import Sink
-from replay.cache import AdaptiveDepth, BatchCache
-from replay.manager import SampleContext
-from transport.channel import WorkerStats
 from transport.weights import WeightBoard
 
 log = logging.getLogger(__name__)
 
-POLL_S = 0.2  # how often waiting threads look whether the run is over
-WORKER_GRACE_S = 3.0  # workers finish their unroll (well under a second) before they are terminated
-BEST_INTERVAL_S = 30.0  # a quickly improving run does not save its best at each game
 SILENCE_S = 60.0  # the user is told what a batch waits for that has not come for so long
-MAX_CACHE_DEPTH = 8
-MAX_NEW_AGE_UPDATES = 10.0  # beyond this the cache gets shallower rather than deeper
-INTERRUPTED = 130  # exit status after Ctrl-C, as shells have it
 
 
 @dataclass(frozen=True)
@@ -80,150 +67,122 @@ class Trainer:
         folder: RunFolder,
         sink: Sink,
         checkpoint: Checkpoint | None = None,
+        *,
+        stop: StopSignals | None = None,
+        flush: Callable[[], object] | None = None,
+        pool: WorkerPool | None = None,
     ) -> None:
         """Build every part; start nothing.
 
         Args:
           blueprint: flags and shapes.
           folder: where the run lives.
-          sink: where records and games are reported; closed at the end.
+          sink: where records and games are reported; belongs to the caller.
           checkpoint: what to continue from.
+          stop: what the user asks for meanwhile; None: nobody can ask.
+          flush: brings all that was reported to the disk, within seconds; None: the sink's own.
+          pool: where unrolls come from; None: what the flags ask for.
         """
         flags = blueprint.flags
         self._flags = flags
         self._blueprint = blueprint
-        self._folder = folder
         self._sink = sink
+        self._stop = stop or StopSignals()
         self._learner = blueprint.learner()
-        self._replay = blueprint.replay()
-        spec = blueprint.env_spec
-        self._tally = Tally(spec.action_repeat, flags.avg_buff_size, spec.tasks)
+        self._tally = Tally(
+            blueprint.env_spec.action_repeat, flags.avg_buff_size, blueprint.env_spec.tasks
+        )
+        self._bad_updates = BadUpdates(folder.path, flags.max_bad_updates)
         self._board = WeightBoard(blueprint.acting_weights.nbytes)
-        device = blueprint.choices.device
-        self._feed = Feed(blueprint.schema, device)
-        self._scorer = None
-        if self._replay.needs_evaluation:
-            model, _ = blueprint.acting_model()
-            self._scorer = Scorer(
-                model, blueprint.acting_weights, self._board, blueprint.schema, device
-            )
-        self._checkpoint = checkpoint
-        if checkpoint is not None:
-            self._restore(checkpoint)
-        self._pool: SerialPool | ProcessPool
-        if flags.reproducible:
-            self._pool = SerialPool(blueprint.workers(), self._board)
-        else:
-            self._pool = ProcessPool(
-                # After a resume the games are others than after the first start.
-                blueprint.workers(life=self._tally.updates),
-                self._board,
-                slots=flags.shared_queue_size,
-                max_restarts=flags.max_worker_restarts,
-                worker_timeout_s=flags.worker_timeout,
-                server=blueprint.server(life=self._tally.updates),
-            )
-        self._waiting_records: deque[Record] = deque()  # serial mode: collected, not yet inserted
-        self._cache: BatchCache[Batch] | None = None
-        self._depth_control: AdaptiveDepth | None = None
-        self._ingest: threading.Thread | None = None
-        self._inbox: deque[tuple[WorkerStats, tuple[EpisodeEnd, ...]]] = deque()
-        self._stop = threading.Event()
+        # After a resume the games are others than after the first start.
+        life = 0 if checkpoint is None else int(checkpoint.state["tally"]["updates"])
+        self._experience = _experience(blueprint, self._board, pool, life)
+        self._saving = Saving(
+            blueprint, folder, self._learner, self._tally, self._bad_updates, self._experience,
+            flush=flush or sink.flush, checkpoint=checkpoint,
+        )  # fmt: skip
         self._stop_reason = ""
-        self._failure: BaseException | None = None
+        self._learner_failed = False
         self._diagnosis = Diagnosis()
         # What a resumed run was told before is known, and not said again.
         self._findings = [f for r in read_records(folder.path) for f in self._diagnosis.add(r)]
-        self._process = psutil.Process()
-        self._writer = CheckpointWriter(
-            folder.checkpoints,
-            keep_last=flags.keep_checkpoints,
-            milestone_steps=flags.save_model_every_nsteps,
-            start_steps=self._tally.agent_steps,
-        )
+        self._machine_share = MachineShare()
         self._session_start_steps = self._tally.agent_steps
 
-    # --- the run ---------------------------------------------------------------------------------
-
     def run(self) -> Summary:
-        """Train until a limit, a signal or a failure; save; stop everything."""
-        previous = self._install_signals()
+        """Train until a limit, a wish to stop or a failure; save; stop everything."""
         began = time.monotonic()
+        failures: list[BaseException] = []
         try:
-            self._start()
+            self._publish()
+            self._experience.start()
             self._loop(began)
-        finally:
+        except BaseException as error:
+            failures.append(error)
+        for step in (
+            self._experience.quiesce,
+            self._last_record,
+            self._save_at_the_end,
+            self._experience.close,
+            self._board.close,
+        ):
             try:
-                self._shut_down()
-            finally:
-                for number, handler in previous.items():
-                    signal.signal(number, handler)
-        if self._failure is not None:
-            raise self._failure
+                step()
+            except BaseException as error:
+                log.debug("while stopping", exc_info=True)
+                failures.append(error)
+        if failures:
+            raise failures[0]  # the others follow from it, or are in the log
         return self._summarise(time.monotonic() - began)
 
-    def _start(self) -> None:
-        self._publish()
-        self._pool.start()
-        if isinstance(self._pool, SerialPool):
-            if self._checkpoint is not None and self._checkpoint.state.get("serial"):
-                serial = self._checkpoint.state["serial"]
-                self._pool.load_state_dict(serial["pool"])
-                # Records of another layout are left behind, as those in the buffers were.
-                nbytes = self._blueprint.schema.nbytes
-                self._waiting_records.extend(r for r in serial["waiting"] if len(r) == nbytes)
-            return
-        self._ingest = threading.Thread(target=self._ingest_loop, name="ingest")
-        self._ingest.start()
-        flags = self._flags
-        depth = flags.cache_output_buffer_size
-        if not flags.caching:
-            depth = 0
-        elif depth == "auto":
-            self._depth_control = AdaptiveDepth(
-                MAX_CACHE_DEPTH, max_age_updates=MAX_NEW_AGE_UPDATES
-            )
-            depth = 1
-        self._cache = BatchCache(self._produce, depth, flags.caching_threads)
+    # --- the loop --------------------------------------------------------------------------------
 
     def _loop(self, began: float) -> None:
         flags = self._flags
         next_record = time.monotonic() + flags.log_interval_s
-        best_saved, last_best = self._tally.games.best_mean, -BEST_INTERVAL_S
         silent_since = time.monotonic()
         while not self._is_over(began):
-            batch = self._next_batch()
-            if batch is not None:
-                self._tally.book_update(self._learner.step(batch, self._progress()))
-                self._publish()
-                if self._tally.updates % flags.save_model_period == 0 or (
-                    self._writer.milestone_due(self._tally.agent_steps)
-                ):
-                    self._save()
-            self._read_inbox()
+            self._experience.advance(Moment(self._learner.version, self._progress()))
+            batch = self._experience.next_batch()
+            self._book_news()
+            has_learned = batch is not None and self._learn(batch)
             now = time.monotonic()
             if batch is not None:
                 silent_since = now
             elif now - silent_since >= SILENCE_S:
-                log.warning(
-                    "no batch for %.0f s: %s. %s",
-                    SILENCE_S, self._replay.missing() or "?", "; ".join(self._pool.describe()),
-                )  # fmt: skip
+                reasons = (*self._experience.missing(), load())
+                log.warning("no batch for %.0f s: %s", SILENCE_S, "; ".join(filter(None, reasons)))
                 silent_since = now
             # Wall-clock must not decide anything in a reproducible run.
-            if (flags.reproducible and batch is not None) or now >= next_record:
+            if has_learned if flags.reproducible else now >= next_record:
                 self._write_record()
                 next_record = now + flags.log_interval_s
-            if self._tally.games.best_mean != best_saved and now - last_best >= BEST_INTERVAL_S:
-                self._writer.save_best(self._state())
-                best_saved, last_best = self._tally.games.best_mean, now
-            if self._failure is not None:
-                raise self._failure
+            if has_learned:
+                self._saving.after_update()
+
+    def _learn(self, batch: Batch) -> bool:
+        """Make an update; return False if that was not possible with this batch."""
+        try:
+            metrics = self._learner.step(batch, self._progress())
+        except NonFiniteUpdate as error:
+            self._learner_failed = True  # unless the next batch shows that it was the batch
+            self._bad_updates.note(error, batch, self._learner.version)
+            self._experience.discard(batch.item[list(error.culprit.columns)].tolist())
+            return False
+        except BaseException:
+            self._learner_failed = True
+            raise
+        self._learner_failed = False
+        self._bad_updates.good()
+        self._tally.book_update(metrics)
+        self._publish()
+        return True
 
     def _is_over(self, began: float) -> bool:
         flags, tally = self._flags, self._tally
-        if self._stop.is_set():
-            self._stop_reason = self._stop_reason or "interrupted"
+        if self._stop.requested:
+            log.warning("stopping: saving a checkpoint; once more to leave without")
+            self._stop_reason = "interrupted"
         elif tally.agent_steps >= flags.environment_max_steps:
             self._stop_reason = "steps"
         elif flags.training_seconds and time.monotonic() - began >= flags.training_seconds:
@@ -244,185 +203,34 @@ class Trainer:
         with self._board.write(self._learner.version) as block:
             self._blueprint.acting_weights.pack(self._learner.model, block)
 
-    # --- experience in, batches out --------------------------------------------------------------
+    # --- records ---------------------------------------------------------------------------------
 
-    def _ingest_loop(self) -> None:
-        try:
-            while not self._stop.is_set():
-                for block in self._pool.poll(POLL_S):
-                    self._take_in(block)
-        except Closed:
-            pass  # the replay was closed under a waiting insert: the run is over
-        except BaseException as error:
-            self._fail(error)
-
-    def _take_in(self, block: UnrollBlock) -> None:
-        self._inbox.append((block.stats, block.episodes))
-        for record in block.records:
-            while not self._replay.insert(record, self._learner.version, POLL_S):
-                if self._stop.is_set():
-                    return
-        block.release()
-
-    def _read_inbox(self) -> None:
-        while self._inbox:
-            stats, episodes = self._inbox.popleft()
-            self._tally.book_block(stats)
-            for episode in episodes:
+    def _book_news(self) -> None:
+        for news in self._experience.news():
+            self._tally.book_block(news.stats)
+            for episode in news.episodes:
                 self._sink.episode(episode, self._tally.book_game(episode))
 
-    def _context(self) -> SampleContext:
-        return SampleContext(
-            update=self._learner.version,
-            progress=self._progress(),
-            evaluate=None if self._scorer is None else self._scorer.evaluate,
-        )
-
-    def _produce(self) -> Batch | None:
-        """Compose the next batch (cache threads), or None if there was nothing to draw in time."""
-        draws = self._replay.sample(self._context(), POLL_S)
-        return None if draws is None else self._feed.compose(draws, self._learner.version)
-
-    def _next_batch(self) -> Batch | None:
-        if self._cache is not None:
-            return self._cache.get(POLL_S)
-        # Serial: collect and insert until a batch is complete. `insert` and `sample` are never
-        # both stuck, so this ends.
-        while not self._stop.is_set():
-            draws = self._replay.sample(self._context(), 0.0)
-            if draws is not None:
-                return self._feed.compose(draws, self._learner.version)
-            if not self._waiting_records:
-                for block in self._pool.poll(0.0):
-                    self._inbox.append((block.stats, block.episodes))
-                    self._waiting_records.extend(block.records)
-                self._read_inbox()
-            if self._replay.insert(self._waiting_records[0], self._learner.version, 0.0):
-                self._waiting_records.popleft()
-        return None
-
-    # --- records, checkpoints --------------------------------------------------------------------
-
     def _write_record(self) -> None:
-        more = self._replay.stats()
-        more.update(self._pool.stats())
-        more["system/memory_mb"] = self._memory_mb()
-        if self._cache is not None:
-            more.update(self._cache.stats())
+        more = self._experience.stats()
+        more.update(self._machine_share.read())
+        more["learner/bad_updates"] = float(self._bad_updates.count)
         record = self._tally.record(more)
-        if self._cache is not None and self._depth_control is not None:
-            depth = self._depth_control.next_depth(
-                self._cache.depth,
-                record.values.get("cache/wait_fraction", 0.0),
-                record.values.get("cache/fill", 0.0),
-                record.values.get("lag/mean_updates", 0.0),
-            )
-            self._cache.set_depth(depth)
+        self._experience.adapt(record.values)
         self._sink.write(record)
         for finding in self._diagnosis.add(record):
             log.warning("health: %s", finding)
             self._findings.append(finding)
 
-    def _memory_mb(self) -> float:
-        """Return the resident memory of this process and its workers, megabytes."""
-        total = self._process.memory_info().rss
-        for child in self._process.children(recursive=True):
-            try:
-                total += child.memory_info().rss
-            except psutil.Error:
-                continue  # it has just ended
-        return total / 1e6
+    # --- the end ---------------------------------------------------------------------------------
 
-    def _state(self) -> dict[str, Any]:
-        state: dict[str, Any] = {
-            "flags": self._flags.to_json(),
-            "env_spec": self._blueprint.env_spec.to_dict(),
-            "learner": self._learner.state_dict(),
-            "replay": self._replay.state_dict(contents=False),
-            "tally": self._tally.state_dict(),
-        }
-        if isinstance(self._pool, SerialPool):
-            state["serial"] = {
-                "pool": self._pool.state_dict(),
-                "waiting": list(self._waiting_records),
-            }
-        return state
-
-    def _save(self) -> None:
-        wanted = self._flags.save_replay or self._flags.reproducible
-        path = self._writer.save(
-            self._state(),
-            updates=self._tally.updates,
-            agent_steps=self._tally.agent_steps,
-            replay=self._replay.state_dict(contents=True) if wanted else None,
-        )
-        log.debug("saved %s", path)
-
-    def _restore(self, checkpoint: Checkpoint) -> None:
-        checkpoint.check_spec(self._blueprint.env_spec)
-        state = checkpoint.state
-        learner = dict(state["learner"])
-        if not self._flags.load_optimizer_save:
-            learner["optimiser"] = self._learner.state_dict()["optimiser"]
-        self._learner.load_state_dict(learner)
-        self._tally.load_state_dict(state["tally"])
-        contents = checkpoint.load_replay() if self._flags.load_replay else None
-        try:
-            self._replay.load_state_dict(contents if contents is not None else state["replay"])
-        except CheckpointError as error:
-            log.warning("%s Going on with empty buffers.", error)
-
-    # --- stopping --------------------------------------------------------------------------------
-
-    def _install_signals(self) -> dict[int, Any]:
-        """Stop cleanly at the first SIGINT or SIGTERM, at once at the second."""
-        if threading.current_thread() is not threading.main_thread():
-            return {}
-
-        def handle(number: int, frame: FrameType | None) -> None:
-            if self._stop.is_set():
-                for child in self._process.children(recursive=True):
-                    child.kill()
-                os._exit(INTERRUPTED)
-            log.warning("stopping: saving a checkpoint; once more to leave without")
-            self._stop_reason = "interrupted"
-            self._stop.set()
-
-        return {n: signal.signal(n, handle) for n in (signal.SIGINT, signal.SIGTERM)}
-
-    def _fail(self, error: BaseException) -> None:
-        """Remember the first failure of any thread; the main thread raises it."""
-        if self._failure is None:
-            self._failure = error
-        self._stop.set()
-
-    def _shut_down(self) -> None:
-        """Stop in one order: batches, replay, checkpoint, workers, sinks. Errors do not stop it."""
-        self._stop.set()
-        steps: list[Callable[[], object]] = [self._replay.close]
-        if self._cache is not None:
-            steps.append(self._cache.close)
-        if self._ingest is not None:
-            steps.append(self._ingest.join)
-        steps += [
-            self._read_inbox,
-            self._save_at_end,
-            lambda: self._pool.stop(WORKER_GRACE_S),
-            self._board.close,
-            self._sink.close,
-        ]
-        for step in steps:
-            try:
-                step()
-            except BaseException as error:
-                log.debug("while stopping", exc_info=True)
-                self._fail(error)
-
-    def _save_at_end(self) -> None:
+    def _last_record(self) -> None:
+        self._book_news()
         if self._tally.has_news:
             self._write_record()
-        if self._tally.updates:
-            self._save()
+
+    def _save_at_the_end(self) -> None:
+        self._saving.at_the_end(learner_failed=self._learner_failed)
 
     def _summarise(self, session_s: float) -> Summary:
         tally = self._tally
@@ -440,3 +248,40 @@ class Trainer:
             agent_steps_per_s=steps / max(session_s, 1e-9),
             findings=tuple(self._findings),
         )
+
+
+def _experience(
+    blueprint: Blueprint, board: WeightBoard, pool: WorkerPool | None, life: int
+) -> Experience:
+    """Return the source of batches that the flags ask for, not started.
+
+    Args:
+      blueprint: flags and shapes.
+      board: where those who act find the newest weights.
+      pool: where unrolls come from; None: what the flags ask for.
+      life: workers and servers of different lives play different games.
+    """
+    flags, device = blueprint.flags, blueprint.choices.device
+    replay, feed = blueprint.replay(), Feed(blueprint.schema, device)
+    evaluate = None
+    if replay.needs_evaluation:
+        model, _ = blueprint.acting_model()
+        scorer = Scorer(model, blueprint.acting_weights, board, blueprint.schema, device)
+        evaluate = scorer.evaluate
+    if flags.reproducible:
+        return Serial(SerialPool(blueprint.workers(), board), replay, feed, evaluate)
+    if pool is None:
+        pool = ProcessPool(
+            blueprint.workers(life=life),
+            board,
+            slots=flags.shared_queue_size,
+            max_restarts=flags.max_worker_restarts,
+            worker_timeout_s=flags.worker_timeout,
+            server=blueprint.server(life=life),
+        )
+    depth = flags.cache_output_buffer_size
+    return Threaded(
+        pool, replay, feed, evaluate,
+        cache_depth=0 if not flags.caching else None if depth == "auto" else int(depth),
+        cache_threads=flags.caching_threads,
+    )  # fmt: skip

@@ -22,6 +22,7 @@ from agent.inference_server import RemoteActor
 from agent.machine import give_way, stay_on_core
 from agent.models.factory import ModelConfig, make_model
 from agent.rollout import EnvGroup, Rollout
+from core import faults
 from core.episode import EpisodeEnd
 from core.errors import Closed
 from core.process_death import ignore_interrupts
@@ -35,6 +36,7 @@ from transport.pulse import Phase, no_beat
 from transport.weights import WeightBoard
 from wrappers.config import EnvConfig
 from wrappers.registry import make_env_vector
+from wrappers.trusted_modules import trust_modules_of
 
 SLOT_WAIT_S = 1.0  # how often a waiting worker looks up; it wakes at once when a slot comes free
 
@@ -59,6 +61,7 @@ class WorkerConfig:
     core: int | None = None  # that the process stays on; None: wherever there is room
     restorable: bool = False
     check_unrolls: bool = False
+    fault_plan: tuple[faults.Fault, ...] = ()  # what is to go wrong in this life (core/faults.py)
 
     def schema(self) -> UnrollSchema:
         """Return the schema of this worker's unrolls."""
@@ -174,6 +177,8 @@ def worker_main(
     ignore_interrupts()
     parent = multiprocessing.parent_process()
     lifeline.hold(None if parent is None else parent.sentinel)
+    faults.load_for(f"worker {config.worker_id}", config.fault_plan)
+    trust_modules_of(config.env_config.env_id)  # the learner's process has checked it
     give_way()
     if config.core is not None:
         stay_on_core(config.core)

@@ -11,6 +11,10 @@ import sys
 from collections.abc import Sequence
 
 from core.errors import PlatformError
+from wrappers.trusted_modules import trust_every_module
+
+# As of main.py: agents of environments module:Id are looked at by running the code of the module.
+TRUST = "--trust_env_module=True"
 
 COMMANDS = {
     "compare": "which configuration learned best: table, figure and small CSV files of runs",
@@ -28,6 +32,9 @@ def main(argv: Sequence[str]) -> int:
     if not argv or argv[0] in ("-h", "--help"):
         print(_usage())
         return 0 if argv else 2
+    if TRUST in argv:
+        argv = [argument for argument in argv if argument != TRUST]
+        trust_every_module()
     command, *arguments = argv
     if command not in COMMANDS:
         print(f"python -m analysis: there is no command {command!r}.\n{_usage()}", file=sys.stderr)
@@ -49,6 +56,7 @@ def _usage() -> str:
             *lines,
             "",
             "python -m analysis <command> --help explains a command.",
+            f"{TRUST} goes with each: it imports the module of an agent's environment module:Id.",
         ]
     )
 

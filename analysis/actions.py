@@ -28,6 +28,7 @@ from analysis.statistics import RESAMPLES
 from core.errors import ConfigError
 from core.spec import game_name
 from metrics.charts import COLOURS, INK
+from wrappers.trusted_modules import trust_modules_of
 
 EPILOG = """examples:
   python -m analysis actions --load_model_url=models/pong
@@ -82,6 +83,8 @@ class Played:
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return its exit status."""
     options = _parser().parse_args(arguments)
+    if options.env:
+        trust_modules_of(options.env)
     agents = _load(options.load_model_url, options.env)
     played: list[Played] = []
     with until_interrupted():

@@ -18,6 +18,7 @@ import numpy as np
 
 from agent.atomic_file import write_text
 from agent.human_scores import TABLE, human_normalised
+from analysis.area import areas_by_game, areas_markdown
 from analysis.compare_scores import draw_scores, read_tables, scores_markdown
 from analysis.figure import draw
 from analysis.options import command_parser
@@ -40,7 +41,11 @@ agents by games in test mode instead, from the scores.csv that
 
 Without --at_steps, each game is scored where the shortest finished run of it ended. "Equal time" is
 when the fastest run reached those steps: there, runs that cost more time have seen fewer steps.
-Compare times only of runs that had the machine to themselves, and the same machine.
+Compare times only of runs that had the machine to themselves (see the column "undisturbed", and in
+brackets the least of a configuration's runs), and the same machine.
+
+--area_to scores a run by the area under its curve instead: its mean return over 0 to N agent steps,
+which varies less from seed to seed than the return at N (see analysis/area.py).
 """
 
 
@@ -80,9 +85,13 @@ def main(arguments: Sequence[str]) -> int:
                 "Give a folder that multi_train.py made, or use --runs."
             )
         places.append(options.sequence_folder)
+    if options.area_to is None and (options.against or options.pool_games):
+        raise ConfigError("--against and --pool_games are of areas: give --area_to=<steps> too.")
     if not places:
         raise ConfigError("nothing to compare: give --runs or --sequence_folder, or --scores.")
     runs, notes = find_runs(places, options.by)
+    if options.area_to:
+        return _compare_areas(options, runs, notes)
     games = compare(runs, options.at_steps)
     text = markdown(games, notes)
     sys.stdout.write(text)
@@ -102,6 +111,19 @@ def main(arguments: Sequence[str]) -> int:
         )
         files = f"table.md, curves.png, {len(thin)} CSV files"
         sys.stdout.write(f"written to {folder}: {files}\n")
+    return 0
+
+
+def _compare_areas(options: argparse.Namespace, runs: Sequence[Run], notes: Sequence[str]) -> int:
+    """Compare the areas under the curves, and write them beside the table of an `--output`."""
+    games = areas_by_game(runs, options.area_to)
+    text = areas_markdown(games, notes, options.against, options.pool_games)
+    sys.stdout.write(text)
+    if options.output:
+        folder = Path(options.output)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / "areas.md", text)
+        sys.stdout.write(f"written to {folder}: areas.md\n")
     return 0
 
 
@@ -233,20 +255,32 @@ def _game_table(game: GameComparison) -> list[str]:
             cells.append(_percent(estimate([_normalised(game.env, row.by_steps)])))
         minutes = np.mean([_seconds_to(run, game.at_steps) / 60 for run in row.runs])
         bests = [run.about.best for run in row.runs if run.about.best is not None]
-        cells += [f"{minutes:.1f}", _text(estimate([row.by_time]))]
+        cells += [f"{minutes:.1f}{_disturbance(row)}", _text(estimate([row.by_time]))]
         cells.append(f"{max(bests):,.1f}" if bests else "-")
         rows.append(cells)
     return _table(headings, rows)
 
 
+def _disturbance(row: Row) -> str:
+    """Return how much of the time of its runs was undisturbed, where that is known of any."""
+    known = [r.about.undisturbed for r in row.runs if r.about.undisturbed is not None]
+    return f" ({share_text(min(known))} undisturbed)" if known else ""
+
+
+def share_text(share: float | None) -> str:
+    """Return a share of a run's time as tables show it."""
+    return "not known" if share is None else f"{100 * share:.0f} %"
+
+
 def _run_table(games: Sequence[GameComparison]) -> list[str]:
-    headings = ["file", "return", "agent steps", "minutes", "commit", "machine"]
+    headings = ["file", "return", "agent steps", "minutes", "undisturbed", "commit", "machine"]
     rows = [
         [
             run.csv_name,
             f"{score:,.2f}",
             f"{run.curve.agent_steps[-1]:,.0f}",
             f"{run.curve.wall_s[-1] / 60:.1f}",
+            share_text(run.about.undisturbed),
             run.about.commit,
             run.about.machine,
         ]
@@ -317,6 +351,24 @@ def _parser() -> argparse.ArgumentParser:
         type=_steps,
         metavar="N",
         help="agent steps at which scores are taken (with --scores: newest checkpoint up to there)",
+    )
+    parser.add_argument(
+        "--area_to",
+        type=_steps,
+        metavar="N",
+        help="score by the area under the curve instead: the mean return over 0 to N agent steps, "
+        "game by game (writes areas.md with --output)",
+    )
+    parser.add_argument(
+        "--against",
+        default="",
+        metavar="LABEL",
+        help="with --area_to: give differences to this one",
+    )
+    parser.add_argument(
+        "--pool_games",
+        action="store_true",
+        help="with --area_to: also human-normalised areas over all games",
     )
     parser.add_argument(
         "--output",

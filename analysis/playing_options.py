@@ -23,6 +23,7 @@ from analysis.playing_recording import Recording
 from core.errors import ConfigError
 from core.spec import game_name
 from metrics.film import GIF_MAX_KILOBYTES, VIDEO_FRAMES_PER_S
+from wrappers.trusted_modules import check_trusted, trust_modules_of
 
 DEFAULT_FILM_S = 20.0
 
@@ -104,6 +105,10 @@ class Viewing:
           CheckpointError: if the agent cannot be loaded.
         """
         recording = None if options.actions is None else Recording.load(options.actions)
+        if options.env:
+            trust_modules_of(options.env)
+        elif recording:
+            check_trusted(recording.env_id, str(options.actions))
         env = options.env or (recording.env_id if recording else None)
         agent, task = load_player(options.load_model_url, env)
         seed = recording.seed if recording else options.seed

@@ -25,9 +25,11 @@ from typing import Any
 
 import numpy as np
 
-from agent.atomic_file import write_text
 from agent.run_folder import RunFolder, safe_name
+from core.atomic_file import write_text
 from core.errors import ConfigError
+from metrics.machine_share import undisturbed_share
+from metrics.run_files import read_records
 from sequences.curves import Curve, read_curve
 from sequences.runner import STATE_FILE, RunState, SequenceFolder
 
@@ -40,7 +42,7 @@ NOT_CONFIGURATION = {
     *("new_run_folder", "results_dir", "training_seconds", "stop_at_mean_return", "debug"),
     *("save_model_period", "keep_checkpoints", "save_model_every_nsteps", "save_replay"),
     *("log_interval_s", "gradient_metrics", "basic_verbose", "tensorboard", "charts"),
-    *("test_episode_count", "test_all_checkpoints", "render", "greedy"),
+    *("test_episode_count", "test_all_checkpoints", "render", "greedy", "background"),
 }
 
 
@@ -56,6 +58,7 @@ class About:
     command: str
     commit: str
     machine: str
+    undisturbed: float | None = None  # share of its time in which nothing else ran; None: not known
 
 
 @dataclass(frozen=True)
@@ -183,6 +186,7 @@ def _read_csv(path: Path) -> Iterator[Run]:
         return
     try:
         data = json.loads(lines[0][2:])
+        data.setdefault("undisturbed", None)  # older files do not say
         about = About(**{field.name: data[field.name] for field in fields(About)})
         points = np.array([list(map(float, row)) for row in csv.reader(lines[2:])], np.float64)
         yield Run(about, _curve(points.reshape(-1, len(COLUMNS)), about.best), path, {})
@@ -207,6 +211,8 @@ def _of_sequence(
 
 def _games(about: About, folders: Sequence[RunFolder]) -> Iterator[Run]:
     """Yield a run; one that plays several games once for each of them."""
+    records = (record for folder in folders for record in read_records(folder.path))
+    about = replace(about, undisturbed=undisturbed_share(records))
     games = about.env.split(",")
     if len(games) == 1:
         yield _run(about, folders)
@@ -248,8 +254,7 @@ def _about(folder: RunFolder, label: str, finished: bool, command: str | None) -
         flags = folder.read_flags()
         sessions = folder.sessions() or [{}]
         machine = sessions[0].get("machine", {})
-        parts = [machine.get("cpu", "unknown processor"), f"{machine.get('cores_usable')} cores"]
-        commits = dict.fromkeys(_commit(session.get("source", {})) for session in sessions)
+        commits = dict.fromkeys(commit_text(session.get("source", {})) for session in sessions)
         return About(
             label=label,
             env=flags["env"],
@@ -258,7 +263,7 @@ def _about(folder: RunFolder, label: str, finished: bool, command: str | None) -
             best=None,
             command=_own_command(sessions) if command is None else command,
             commit=", then ".join(commits),
-            machine=", ".join(parts + machine.get("gpus", [])),
+            machine=machine_text(machine),
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
@@ -267,8 +272,14 @@ def _about(folder: RunFolder, label: str, finished: bool, command: str | None) -
         ) from error
 
 
-def _commit(source: Mapping[str, Any]) -> str:
-    """Return a commit as it is shown."""
+def machine_text(machine: Mapping[str, Any]) -> str:
+    """Return a machine of run.json as it is shown."""
+    parts = [machine.get("cpu", "unknown processor"), f"{machine.get('cores_usable')} cores"]
+    return ", ".join(parts + machine.get("gpus", []))
+
+
+def commit_text(source: Mapping[str, Any]) -> str:
+    """Return a commit of run.json as it is shown."""
     commit = str(source.get("commit") or "unknown")[:12]
     return commit + (" with changes" if source.get("dirty") else "")
 

@@ -12,6 +12,10 @@ class ConfigError(PlatformError):
     """The flags cannot be honoured. Raised before any process or folder is made."""
 
 
+class EnvironmentFault(PlatformError):
+    """An environment raised, or gave something else than its spaces and Gymnasium's rules say."""
+
+
 class ShapeError(PlatformError, ValueError):
     """An array has another shape or dtype than its schema says."""
 

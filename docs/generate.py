@@ -69,7 +69,9 @@ Look in this order:
    `replay/*/masked_fraction`, then `vtrace/ess`. Age (`replay/*/drawn_age_updates`) harms only
    through these. In the queue it comes from `lag/mean_updates` or a too high learning rate.
 5. **Are the steps sound?** `grad/norm_before_clip`; that `grad/clipped_fraction` is always 1 is
-   no fault with Adam, which does not see the size of the gradient.
+   no fault with Adam, which does not see the size of the gradient. `learner/bad_updates` counts
+   those that were skipped because loss or gradient was not finite
+   ([troubleshooting.md](troubleshooting.md)).
 6. **None of these?** It may need more steps: with the default flags Pong rises above its start
    after about 100 games, 0.1 million agent steps.
 

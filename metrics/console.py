@@ -64,6 +64,9 @@ class ConsoleSink:
     def episode(self, end: EpisodeEnd, at: Record) -> None:
         """Games are shown as means, with the records."""
 
+    def flush(self) -> None:
+        """Nothing to do: what is due is on the screen already."""
+
     def close(self) -> None:
         """Show the last record, leave it on the screen and give the terminal back. Idempotent."""
         if self._pending:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from core.episode import EpisodeEnd
@@ -20,19 +20,20 @@ Clock = Callable[[], float]
 class Mean:
     """Weighted mean since the last read."""
 
-    def __init__(self) -> None:
-        """Start empty."""
-        self._sum = self._weight = 0.0
+    def __init__(self, sum: float = 0.0, weight: float = 0.0) -> None:
+        """Start empty, or with what was added before."""
+        self.sum = float(sum)
+        self.weight = float(weight)
 
     def add(self, value: float, weight: float = 1.0) -> None:
         """Add a value that stands for `weight` measurements."""
-        self._sum += value * weight
-        self._weight += weight
+        self.sum += value * weight
+        self.weight += weight
 
     def read(self) -> float | None:
         """Return the mean and start again; None if nothing was added."""
-        mean = self._sum / self._weight if self._weight else None
-        self._sum = self._weight = 0.0
+        mean = self.sum / self.weight if self.weight else None
+        self.sum = self.weight = 0.0
         return mean
 
 
@@ -56,6 +57,14 @@ class MeanByName:
         """Return the means that exist and start again."""
         means = {name: mean.read() for name, mean in self._means.items()}
         return {name: mean for name, mean in means.items() if mean is not None}
+
+    def state_dict(self) -> dict[str, list[float]]:
+        """Return sum and weight of what was added since the last read, by name."""
+        return {name: [mean.sum, mean.weight] for name, mean in self._means.items()}
+
+    def load_state_dict(self, state: Mapping[str, Sequence[float]]) -> None:
+        """Go on from `state_dict`."""
+        self._means = {name: Mean(*sums) for name, sums in state.items()}
 
 
 class Rate:
@@ -108,10 +117,9 @@ class EpisodeMeter:
         self.count += 1
         self._window.add(episode.return_raw)
         self.best = episode.return_raw if self.best is None else max(self.best, episode.return_raw)
-        if len(self._window.values) == self._window.values.maxlen:
-            mean = self._window.read()
-            if mean is not None and (self.best_mean is None or mean > self.best_mean):
-                self.best_mean = mean
+        mean = self.full_mean
+        if mean is not None and (self.best_mean is None or mean > self.best_mean):
+            self.best_mean = mean
         self._recent.add(
             {
                 "episode/return_raw": episode.return_raw,
@@ -124,6 +132,12 @@ class EpisodeMeter:
     def mean(self) -> float | None:
         """Mean return of the last games (`episode/return_mean`), None before the first."""
         return self._window.read()
+
+    @property
+    def full_mean(self) -> float | None:
+        """Mean return over a full window, None before: what models are ranked by."""
+        is_full = len(self._window.values) == self._window.values.maxlen
+        return self._window.read() if is_full else None
 
     def read(self) -> dict[str, float]:
         """Return the values for a Record and start a new interval."""
@@ -140,6 +154,7 @@ class EpisodeMeter:
             "best": self.best,
             "best_mean": self.best_mean,
             "window": list(self._window.values),
+            "recent": self._recent.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -149,3 +164,5 @@ class EpisodeMeter:
         self.best_mean = state["best_mean"]
         self._window.values.clear()
         self._window.values.extend(state["window"])
+        # Checkpoints of before had none: the first record after the resume knew fewer games.
+        self._recent.load_state_dict(state.get("recent", {}))

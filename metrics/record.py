@@ -182,11 +182,25 @@ METRICS: dict[str, MetricInfo] = {
     ),
     "workers/env_fraction": _info("fraction", "Share of the workers' time in environments."),
     "workers/act_fraction": _info("fraction", "Share of the workers' time choosing actions."),
+    "system/own_cpu_share": _info(
+        "fraction",
+        "Processor time of the learner's process and its workers, as a share of all time of the "
+        "cores that they may use.",
+        "near system/cpu_percent / 100: otherwise something else uses the machine",
+    ),
+    "system/cpu_percent": _info("%", "Use of these cores by all processes; 100 = all busy."),
+    "learner/bad_updates": _info(
+        "updates", "Updates skipped because loss or gradient was not finite, since the start.", "0"
+    ),
     "learner/step_s": _info("s", "Mean duration of one update."),
     "system/memory_mb": _info("MB", "Memory of the learner's process and its workers."),
-    "system/cpu_percent": _info("%", "Use of all processors; 100 = every one busy."),
-    "system/gpu_memory_mb": _info("MB", "Memory of the accelerator in use by the learner."),
+    "system/gpu_memory_mb": _info(
+        "MB", "Memory that the learner holds on the GPU, where there is one."
+    ),
 }
+
+
+MAX_COUNT = 2**62  # a counter beyond it is damage, and no array could hold it
 
 
 class UndeclaredMetricError(ValueError):
@@ -236,5 +250,20 @@ class Record:
 
     @classmethod
     def from_json(cls, line: str) -> Record:
-        """Read back a line of metrics.jsonl."""
-        return cls(**json.loads(line))
+        """Read back a line of metrics.jsonl.
+
+        Raises:
+          ValueError: if it is not what `to_json` wrote, whatever it is.
+        """
+        try:
+            data = json.loads(line)
+            counters = {n: data[n] for n in ("agent_steps", "frames", "updates", "episodes")}
+            if not all(type(n) is int and 0 <= n <= MAX_COUNT for n in counters.values()):
+                raise ValueError(f"counters are {counters!r:.100}")
+            wall_s = float(data["wall_s"])
+            if not math.isfinite(wall_s):
+                raise ValueError(f"wall_s is {wall_s}")
+            values = {str(name): float(value) for name, value in data["values"].items()}
+            return cls(**counters, wall_s=wall_s, values=values)
+        except (TypeError, LookupError, AttributeError, OverflowError, RecursionError) as error:
+            raise ValueError(f"not a line of metrics.jsonl: {error!r:.100}") from error

@@ -1,19 +1,36 @@
-"""Takes the files of a run back to a checkpoint, before the run goes on from there.
+"""Takes the journals of a run back to a checkpoint, before the run goes on from there.
 
-A run that was killed has written lines about updates that its last checkpoint does not know. They
-will happen again, differently; left in place, curves would fold back on themselves.
+A run that was killed, or that is resumed from an older checkpoint, has written lines about updates
+that the checkpoint does not know. They will happen again, differently; left in place, curves would
+fold back on themselves. So they are cut, and kept under a name that nothing reads:
+
+    metrics.jsonl.20261122-134500.cut
+
+Journals are expendable: what cannot be read in them is cut as well, and a folder, a pipe or a link
+in the place of one is renamed whole.
 """
 
 from __future__ import annotations
 
-import os
+import contextlib
+import importlib
+import logging
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
+from core.atomic_file import atomic_file
 from metrics.record import Record
+from metrics.run_files import is_regular, name_aside, pieces, set_aside
 
-# The column that says when, from the right (metrics/sinks.py): agent steps, or updates.
-STEPS_COLUMN, UPDATES_COLUMN = -2, -1
+METRICS = "metrics.jsonl"
+EVENT_FILES = "events.out.tfevents.*"
+# The columns that say when, from the right (metrics/sinks.py): updates in one file, in the others
+# training and agent steps. An update may need no new agent steps, so those alone do not say it.
+TRAINING_COLUMN, STEPS_COLUMN, UPDATES_COLUMN = -3, -2, -1
 TEXT_FILES = {
     "Scores.txt": STEPS_COLUMN,
     "Episode_steps.txt": STEPS_COLUMN,
@@ -23,48 +40,110 @@ TEXT_FILES = {
     "Train_time.txt": UPDATES_COLUMN,
 }
 
+log = logging.getLogger(__name__)
 
-def rewind(folder: Path, *, updates: int, agent_steps: int) -> int:
-    """Drop lines about what came after a checkpoint, and lines that were cut off by a crash.
+
+@dataclass(frozen=True)
+class Cut:
+    """What was cut from one journal, and where it lies now."""
+
+    name: str
+    lines: int  # 0 if it was no journal at all
+    aside: Path
+
+
+def rewind(
+    folder: Path,
+    *,
+    updates: int,
+    agent_steps: int,
+    training_steps: int | None = None,
+    now: datetime | None = None,
+) -> list[Cut]:
+    """Cut lines about what came after a checkpoint, and lines that nobody can read.
+
+    Each journal is replaced at once, after what is cut from it is safely on the disk. TensorBoard
+    is told to forget what came after the checkpoint, where it had been shown anything.
 
     Args:
       folder: of the run.
       updates: of the checkpoint.
       agent_steps: of the checkpoint.
+      training_steps: of the checkpoint: its updates, times the batch size and unroll length of the
+        session that wrote it. None: unknown; lines of the same agent steps are kept then.
+      now: the time in the names; the present time if None.
 
     Returns:
-      The number of lines dropped, in all files.
+      What was cut, for the log; empty if there was nothing to cut.
+
+    Raises:
+      OSError: if the folder cannot be written to. Each journal is then as it was, or done.
     """
+    at = now or datetime.now()
 
     def is_past(line: str) -> bool:
         return Record.from_json(line).updates <= updates
 
-    dropped = _keep(folder / "metrics.jsonl", is_past)
+    cuts = [_cut(folder / METRICS, is_past, at)]
     for name, column in TEXT_FILES.items():
-        limit = updates if column == UPDATES_COLUMN else agent_steps
 
-        def is_within(line: str, column: int = column, limit: int = limit) -> bool:
-            return int(line.split(",")[column]) <= limit
+        def is_within(line: str, column: int = column) -> bool:
+            columns = line.split(",")
+            if column == UPDATES_COLUMN:
+                return int(columns[column]) <= updates
+            steps = int(columns[column])
+            # Sessions before that one may have counted training steps in batches of another size,
+            # but they had fewer agent steps.
+            if steps == agent_steps and training_steps is not None:
+                return int(columns[TRAINING_COLUMN]) <= training_steps
+            return steps <= agent_steps
 
-        dropped += _keep(folder / name, is_within)
-    return dropped
+        cuts.append(_cut(folder / name, is_within, at))
+    if cuts[0] is not None:
+        _purge_events(folder, agent_steps)
+    return [cut for cut in cuts if cut is not None]
 
 
-def _keep(path: Path, wanted: Callable[[str], bool]) -> int:
-    """Rewrite a file without unwanted or unreadable lines; return how many went."""
-    if not path.exists():
-        return 0
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+def _cut(path: Path, wanted: Callable[[str], bool], at: datetime) -> Cut | None:
+    """Move unwanted or unreadable lines of a file to another one; None if there are none."""
+    if not path.exists() and not path.is_symlink():
+        return None
+    if not is_regular(path):
+        return Cut(path.name, 0, set_aside(path, at))
+    verdicts = bytearray()  # one per piece: 1 stays
+    with path.open("rb") as file:
+        for piece, whole in pieces(file):
+            verdicts.append(whole and _is_good(piece, wanted))
+    dropped = verdicts.count(0)
+    if not dropped:
+        return None
+    if dropped == len(verdicts):
+        return Cut(path.name, dropped, set_aside(path, at))
+    aside = name_aside(path, at)
+    # What is cut is complete on the disk before the journal changes: the inner one is left first.
+    with atomic_file(path) as kept, atomic_file(aside) as cut, path.open("rb") as file:
+        for (piece, _), stays in zip(pieces(file), verdicts, strict=True):
+            (kept if stays else cut).write(piece)
+    return Cut(path.name, dropped, aside)
 
-    def is_good(line: str) -> bool:
-        try:
-            return line.endswith("\n") and wanted(line)
-        except (ValueError, TypeError, IndexError):
-            return False
 
-    kept = [line for line in lines if is_good(line)]
-    if len(kept) < len(lines):
-        temporary = path.with_name(f".{path.name}.tmp")
-        temporary.write_text("".join(kept), encoding="utf-8")
-        os.replace(temporary, path)
-    return len(lines) - len(kept)
+def _is_good(piece: bytes, wanted: Callable[[str], bool]) -> bool:
+    try:
+        return wanted(piece.decode("utf-8"))
+    except (ValueError, IndexError):
+        return False
+
+
+def _purge_events(folder: Path, agent_steps: int) -> None:
+    """Tell TensorBoard that the run starts again: events of later steps are not shown any more."""
+    if not any(folder.glob(EVENT_FILES)):
+        return
+    try:
+        writer = importlib.import_module("tensorboard.summary.writer.event_file_writer")
+        events: Any = importlib.import_module("tensorboard.compat.proto.event_pb2")
+    except ImportError:
+        log.warning("tensorboard is not installed: its curves of this run will fold back")
+        return
+    start = events.SessionLog(status=events.SessionLog.START)
+    with contextlib.closing(writer.EventFileWriter(str(folder))) as file:
+        file.add_event(events.Event(wall_time=time.time(), step=agent_steps + 1, session_log=start))

@@ -1,22 +1,35 @@
 """Reading back what the sinks wrote into a run's folder.
 
-A line that was cut off by a crash is passed over.
+These files are journals: no byte in them can stop a run. A line that was cut off by a crash, that
+somebody has edited, or that a broken disk has made of nothing, is passed over, and so is a file
+that cannot be read at all.
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
+import logging
+import math
 import os
+import stat
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from core.files import disk
 from metrics.record import Record
 
 Floats = NDArray[np.float64]
+
+MAX_LINE_BYTES = 4_000_000  # a record is a few kB; a longer line is not one of ours
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -43,20 +56,96 @@ def read_games(folder: Path) -> Games:
     for line in _lines(folder / "Scores.txt"):
         with contextlib.suppress(ValueError):
             returned, _training_steps, agent_steps, wall_s = map(float, line.split(","))
-            rows.append((returned, agent_steps, wall_s))
+            if all(map(math.isfinite, (returned, agent_steps, wall_s))):
+                rows.append((returned, agent_steps, wall_s))
     table = np.array(rows, np.float64).reshape(-1, 3)
     return Games(table[:, 0], table[:, 1], table[:, 2])
 
 
+def games_counted(folder: Path) -> int:
+    """Return how many games the lines of Train_time.txt count."""
+    counted = 0
+    for line in _lines(folder / "Train_time.txt"):
+        with contextlib.suppress(ValueError):
+            counted += int(line.split(",")[0])
+    return counted
+
+
+def pieces(file: BinaryIO) -> Iterator[tuple[bytes, bool]]:
+    """Yield every byte of a file in order, in lines; of a line that is too long, in parts.
+
+    Yields:
+      The bytes with their line end, and whether they are a whole line.
+    """
+    begins = True
+    while piece := file.readline(MAX_LINE_BYTES):
+        ends = piece.endswith(b"\n")
+        yield piece, begins and ends
+        begins = ends
+
+
+def is_regular(path: Path) -> bool:
+    """Whether `path` is a file that may be read and written: no folder, no pipe, no link."""
+    try:
+        mode = path.lstat().st_mode
+    except OSError:
+        return False
+    return stat.S_ISREG(mode) and os.access(path, os.R_OK | os.W_OK)
+
+
+def set_aside(path: Path, at: datetime) -> Path:
+    """Rename what is called `path` to a name that nothing reads and nobody has; return it."""
+    aside = name_aside(path, at)
+    disk().replace(path, aside)
+    return aside
+
+
+def name_aside(path: Path, at: datetime) -> Path:
+    """Return the name `<name>.<time>.cut` beside `path`, with a number if there is one already."""
+    stem, number = f"{path.name}.{at:%Y%m%d-%H%M%S}", 1
+    aside = path.with_name(f"{stem}.cut")
+    while os.path.lexists(aside):
+        number += 1
+        aside = path.with_name(f"{stem}_{number}.cut")
+    return aside
+
+
 def open_for_append(path: Path) -> TextIO:
     """Open a file of lines at its end; a line cut off by a crash is ended and harms no other."""
-    with path.open("a+b") as file:
-        if file.tell():
-            file.seek(-1, os.SEEK_END)
-            if file.read() != b"\n":
-                file.write(b"\n")
-    return path.open("a", encoding="utf-8")
+    file = disk().open(path, append=True)
+    if _ends_within_a_line(path):
+        file.write(b"\n")
+        file.flush()
+    return io.TextIOWrapper(file, encoding="utf-8")
+
+
+def force_to_disk(paths: Iterable[Path]) -> None:
+    """Return when what the system was given of these files, and their names, is on the disk."""
+    folders = set()
+    for path in paths:
+        disk().sync(path)
+        folders.add(path.parent)
+    for folder in folders:
+        disk().sync_folder(folder)
+
+
+def _ends_within_a_line(path: Path) -> bool:
+    with path.open("rb") as file:
+        if file.seek(0, os.SEEK_END) == 0:
+            return False
+        file.seek(-1, os.SEEK_END)
+        return file.read() != b"\n"
 
 
 def _lines(path: Path) -> list[str]:
-    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    """Return the whole lines of a file; none if it is missing or cannot be read."""
+    if not path.exists():
+        return []
+    try:
+        if not path.is_file():  # opening a pipe would wait for somebody to write
+            raise OSError("it is not a file")
+        with path.open("rb") as file:
+            return [piece.decode("utf-8", "replace") for piece, whole in pieces(file) if whole]
+    except OSError as error:
+        log.warning("%s is passed over: %s", path, error)
+        return []

@@ -17,17 +17,23 @@ from core.episode import EpisodeEnd
 from core.errors import ConfigError
 from metrics.meters import EpisodeMeter
 from metrics.record import Record
-from metrics.run_files import open_for_append, read_games
+from metrics.run_files import force_to_disk, games_counted, open_for_append, read_games
 
 
 class Sink(Protocol):
-    """Takes what is measured. Called by one thread; `close` may be called twice."""
+    """Takes what is measured. Called by one thread; `close` may be called twice.
+
+    It may raise and it may block: training writes to it through metrics/output_thread.py.
+    """
 
     def write(self, record: Record) -> None:
         """Take the measurements of one moment."""
 
     def episode(self, end: EpisodeEnd, at: Record) -> None:
         """Take one finished game; `at` holds the counters of the moment."""
+
+    def flush(self) -> None:
+        """Bring what was taken so far to where neither a crash nor a power cut can undo it."""
 
     def close(self) -> None:
         """Finish and release files."""
@@ -50,6 +56,11 @@ class Tee:
         for sink in self.sinks:
             sink.episode(end, at)
 
+    def flush(self) -> None:
+        """Flush every sink."""
+        for sink in self.sinks:
+            sink.flush()
+
     def close(self) -> None:
         """Close every sink, also when one of them fails; the first failure is raised."""
         with contextlib.ExitStack() as stack:
@@ -62,6 +73,7 @@ class JsonLinesSink:
 
     def __init__(self, path: Path) -> None:
         """Append to `path`."""
+        self._path = path
         self._file = open_for_append(path)
 
     def write(self, record: Record) -> None:
@@ -71,6 +83,10 @@ class JsonLinesSink:
 
     def episode(self, end: EpisodeEnd, at: Record) -> None:
         """Games are in Scores.txt; here only their means appear, with the records."""
+
+    def flush(self) -> None:
+        """Force all lines to the disk; the system has been given each when it was written."""
+        force_to_disk([self._path])
 
     def close(self) -> None:
         """Close the file."""
@@ -132,7 +148,8 @@ class TextFilesSink:
         }
         self._last = Record()
         self._last_lr: float | None = None
-        self._games_of_record = 0
+        # Games that no line of Train_time.txt counts yet: a session may have ended before one.
+        self._games_of_record = max(0, self._games.count - games_counted(folder))
 
     def episode(self, end: EpisodeEnd, at: Record) -> None:
         """Append one line to each file of games."""
@@ -159,6 +176,14 @@ class TextFilesSink:
                 f"{self._games_of_record},{elapsed},{record.wall_s:.3f},{record.updates}\n"
             )
             self._games_of_record = 0
+        self._hand_over()
+
+    def flush(self) -> None:
+        """Force all lines to the disk."""
+        self._hand_over()
+        force_to_disk(self._folder / name for name in self._files)
+
+    def _hand_over(self) -> None:
         for file in self._files.values():
             file.flush()
 
@@ -230,6 +255,9 @@ class TensorBoardSink:
 
     def episode(self, end: EpisodeEnd, at: Record) -> None:
         """Games appear as means, with the records."""
+
+    def flush(self) -> None:
+        """Nothing to do: event files are written by a thread of their own, every two minutes."""
 
     def close(self) -> None:
         """Write what is pending."""

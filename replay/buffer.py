@@ -174,6 +174,13 @@ class Buffer:
             return None
         return self._evict(next(iter(self._positions.values())))
 
+    def discard(self, ids: Iterable[int]) -> None:
+        """Drop these items, where they are here, as long as enough are left to draw from."""
+        for i in ids:
+            position = self._positions.get(i)
+            if position is not None and (self.consumes or len(self) > self.min_size):
+                self._evict(position)
+
     def skip(self) -> None:
         """Count an item that was kept from this buffer because it is full."""
         self._offered += 1

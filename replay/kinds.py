@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 import difflib
 import json
+import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ from math import ceil
 from typing import Any
 
 from core.errors import ConfigError
+from core.plain_data import check_plain, shown
 from replay.buffer import Buffer
 from replay.distance import Distance
 from replay.keys import (
@@ -40,6 +42,9 @@ from replay.quotas import Quotas
 from replay.removers import FarthestFeatures, Oldest, Remover, Reservoir
 from replay.samplers import Attentive, Elite, Fifo, Sampler, Uniform
 from replay.scoring import common_stride
+
+MAX_BUFFERS = 100
+MAX_TEXT = 100_000  # characters of the parameter
 
 
 @dataclass(frozen=True)
@@ -88,8 +93,12 @@ def parse_replay_parameters(value: str | Sequence[Mapping[str, Any]]) -> tuple[B
     objects = _literal(value) if isinstance(value, str) else value
     if isinstance(objects, Mapping) or not isinstance(objects, Sequence) or not objects:
         raise ConfigError(
-            f"replay_parameters is {objects!r}, expected a list with an object for each buffer, "
-            'e.g. [{"type": "queue", "capacity": 16, "sample_ratio": 1}].'
+            f"replay_parameters is {shown(objects)}, expected a list with an object for each "
+            'buffer, e.g. [{"type": "queue", "capacity": 16, "sample_ratio": 1}].'
+        )
+    if len(objects) > MAX_BUFFERS:
+        raise ConfigError(
+            f"replay_parameters lists {len(objects):,} buffers, expected at most {MAX_BUFFERS}."
         )
     parsed = [_buffer_config(position, given) for position, given in enumerate(objects, start=1)]
     total = Fraction(sum(config["sample_ratio"] for config in parsed))
@@ -166,6 +175,31 @@ def split_by_task(
     return tuple(parts)
 
 
+def most_unrolls_held(
+    configs: Sequence[BufferConfig], discarding_strategy: str, batch_size: int
+) -> int:
+    """Return how many different unrolls all buffers together can hold.
+
+    An unroll that lies in several buffers is stored once. Buffers that drop their oldest hold the
+    newest unrolls, so the smaller one's are among the larger one's; the choice of a reservoir or of
+    elite insertion, and of a queue that skips new unrolls, may have nothing in common with others.
+
+    Args:
+      configs: from `parse_replay_parameters` or `split_by_task`.
+      discarding_strategy: what full queues do.
+      batch_size: B; a batch's unrolls are held until it is made, also when buffers dropped them.
+    """
+    newest: dict[int | None, int] = {}  # by game: they share no unroll
+    others = 0
+    for config in configs:
+        skips = config.type == QUEUE and discarding_strategy in ("keep_oldest", "alternating")
+        if config.reservoir or config.insert_strategy is not None or skips:
+            others += config.capacity
+        else:
+            newest[config.task] = max(config.capacity, newest.get(config.task, 0))
+    return sum(newest.values()) + others + 2 * batch_size
+
+
 def normal_form(configs: Sequence[BufferConfig]) -> list[dict[str, Any]]:
     """Return the configs as plain JSON types, with every key that matters; parses to the same."""
     return [
@@ -219,38 +253,49 @@ def _divide(whole: int, shares: Sequence[Fraction]) -> list[int]:
 
 
 def _literal(text: str) -> Any:
+    if len(text) > MAX_TEXT:
+        raise ConfigError(f"replay_parameters has {len(text):,} characters: {shown(text)}.")
     try:
         return json.loads(text)
-    except json.JSONDecodeError as json_error:
+    except (ValueError, RecursionError) as error:
         try:
-            return ast.literal_eval(text.strip())
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of escapes in a text that is refused anyway
+                return ast.literal_eval(text.strip())
         except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+            reason, place = "it is nested too deeply or holds too long a number", shown(text)
+            if isinstance(error, json.JSONDecodeError):
+                near = text[max(0, error.pos - 20) :][:40]
+                reason, place = (
+                    f"{error.msg} at character {error.pos}",
+                    f"...{shown(near)[1:-1]}...",
+                )
             raise ConfigError(
-                f"replay_parameters is neither JSON nor a Python literal: {json_error.msg} at "
-                f"character {json_error.pos}: ...{text[max(0, json_error.pos - 20) :][:40]}..."
-            ) from json_error
+                f"replay_parameters is neither JSON nor a Python literal: {reason}: {place}"
+            ) from error
 
 
 def _buffer_config(position: int, given: Any) -> dict[str, Any]:
     """Return the fields of a BufferConfig; its ratio is still as given."""
     where = f"replay buffer {position}"
     if not isinstance(given, Mapping):
-        raise ConfigError(f"{where} is {given!r}, expected an object with a type.")
+        raise ConfigError(f"{where} is {shown(given)}, expected an object with a type.")
+    check_plain(dict(given), where)
     missing = [name for name in REQUIRED if name not in given]
     for name in given:
         if name not in KEYS:
             nearest = difflib.get_close_matches(str(name), KEYS, n=1)
             hint = f"Did you mean {nearest[0]}?" if nearest else f"Known are {', '.join(KEYS)}."
-            raise ConfigError(f"{where} has an unknown key {name!r}. {hint}")
+            raise ConfigError(f"{where} has an unknown key {shown(name)}. {hint}")
     if missing:
-        raise ConfigError(f"{where} lacks {', '.join(missing)}: {dict(given)!r}.")
+        raise ConfigError(f"{where} lacks {', '.join(missing)}: {shown(dict(given))}.")
     fields: dict[str, Any] = {}
     for name, value in given.items():
         try:
             fields[name] = KEYS[name].read(value)
         except ValueError as error:
             raise ConfigError(
-                f"{name} of {where} is {value!r}, expected {KEYS[name].values}."
+                f"{name} of {where} is {shown(value)}, expected {KEYS[name].values}."
             ) from error
     kind = fields["type"]
     for name in fields:

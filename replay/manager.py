@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
+from core import faults
 from core.errors import CheckpointError, Closed, ConfigError
 from core.unroll import Record, UnrollSchema
 from replay.buffer import Buffer
@@ -115,6 +116,7 @@ class ReplayManager:
             for name in ("version", "worker_id", "env_id", "task_id")
         )
         payload = self._codec.encode(record)
+        faults.at("replay.insert")
         deadline = time.monotonic() + timeout_s
         with self._lock:
             self._raise_if_closed()
@@ -128,6 +130,16 @@ class ReplayManager:
             self._mixer.put(item, (worker_id, env_id), task)
             self._inserted.notify_all()
             return True
+
+    def discard(self, ids: Iterable[int]) -> None:
+        """Drop unrolls from which nothing can be learned, so that they are not drawn again.
+
+        Args:
+          ids: of their items (`Item.id`); those that are not here any more are passed over.
+        """
+        with self._lock:
+            self._mixer.discard(set(ids))
+            self._taken.notify_all()
 
     def sample(self, context: SampleContext, timeout_s: float) -> list[Draw] | None:
         """Return the draws of one batch: exactly `batch_size`, grouped by buffer in their order.
@@ -145,6 +157,7 @@ class ReplayManager:
         claim = self._claim(context, time.monotonic() + timeout_s)
         if claim is None:
             return None
+        faults.at("replay.sample")
         read = RecordReader()
         choice = choose(self.buffers, claim, context, self._schema, read)
         with self._lock:

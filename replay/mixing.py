@@ -8,7 +8,7 @@ No threads here: `replay/manager.py` adds the lock and the waiting. Next to read
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from fractions import Fraction
 from itertools import chain
 from typing import Any
@@ -169,16 +169,33 @@ class Mixer:
             )
         if self._pace is not None and self._is_warm():
             self._pace.unrolls += 1
-        for buffer in self.buffers:
-            if buffer.task not in (None, task):
-                continue
-            if not buffer.can_insert():
-                if self._newcomer_goes():
+        buffers = [buffer for buffer in self.buffers if buffer.task in (None, task)]
+        full = {buffer.name for buffer in buffers if not buffer.can_insert()}
+        # Asked once for all full queues: "every other one" means unrolls, not pairs of queue and
+        # unroll, by which of two queues one would get all and the other none.
+        newcomer_goes = bool(full) and self._newcomer_goes()
+        for buffer in buffers:
+            if buffer.name in full:
+                if newcomer_goes:
                     buffer.skip()
                     continue
                 buffer.make_room()
             buffer.insert(item, self._rng)
         self._keep_as_newest(item, origin, task)
+
+    def discard(self, ids: Set[int]) -> None:
+        """Drop these items wherever they are.
+
+        A buffer keeps what it must hold for anything to be drawn: of a game that sends no more, it
+        would never be full enough again.
+        """
+        for buffer in self.buffers:
+            buffer.discard(ids)
+        self._collected = [deque(i for i in items if i.id not in ids) for items in self._collected]
+        for newest in self._newest.values():
+            for origin in [origin for origin, item in newest.items() if item.id in ids]:
+                if len(newest) > 1:  # attentive replay compares with at least one
+                    del newest[origin]
 
     def _keep_as_newest(self, item: Item, origin: Origin, task: int) -> None:
         for of_task, newest in self._newest.items():

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -52,26 +54,28 @@ def read_curve(
     wall_offset_s = last_wall_s = 0.0
     for record in _records(metrics_files):
         values = record["values"]
-        wall_s = float(record["wall_s"])
+        wall_s, steps = float(record["wall_s"]), float(record["agent_steps"])
         if wall_s < last_wall_s:  # the clock of a new session
             wall_offset_s += last_wall_s
         last_wall_s = wall_s
-        steps = float(record["agent_steps"])
         while points and points[-1][0] >= steps:
             points.pop()
         mean = next((values[name] for name in means if name in values), None)
         if mean is not None:
-            points.append((steps, wall_offset_s + wall_s, float(mean)))
+            points.append((steps, wall_offset_s + wall_s, mean))
         if best_metric in values:
-            best = max(float(values[best_metric]), best if best is not None else -np.inf)
+            best = max(values[best_metric], best if best is not None else -np.inf)
     if not points:
         return None
     agent_steps, seconds, returns = np.array(points, dtype=np.float64).T
     return Curve(agent_steps, seconds, returns, best)
 
 
-def last_record(metrics_file: Path) -> dict | None:
-    """Return the newest complete record without reading the whole file; None if there is none."""
+def last_record(metrics_file: Path) -> dict[str, Any] | None:
+    """Return the newest complete record without reading the whole file; None if there is none.
+
+    It has agent_steps and wall_s, finite numbers, and values, of which only the finite are kept.
+    """
     try:
         with open(metrics_file, "rb") as file:
             file.seek(0, 2)
@@ -86,18 +90,25 @@ def last_record(metrics_file: Path) -> dict | None:
     return None
 
 
-def _records(files: Sequence[Path]) -> list[dict]:
+def _records(files: Sequence[Path]) -> list[dict[str, Any]]:
     records = []
     for path in files:
-        if path.exists():
+        if path.is_file():
             with open(path, "rb") as file:
                 records += [record for record in map(_parse, file) if record is not None]
     return records
 
 
-def _parse(line: bytes) -> dict | None:
+def _parse(line: bytes) -> dict[str, Any] | None:
+    """Return a line as a record, None if it is none: a journal may be cut or damaged anywhere."""
     try:
-        record = json.loads(line)
-    except ValueError:
+        data = json.loads(line)
+        values = {
+            name: float(value)
+            for name, value in data["values"].items()
+            if type(value) in (int, float) and math.isfinite(value)
+        }
+        is_finite = math.isfinite(data["agent_steps"]) and math.isfinite(data["wall_s"])
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError):
         return None
-    return record if isinstance(record, dict) and "values" in record else None
+    return {**data, "values": values} if is_finite else None

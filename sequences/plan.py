@@ -22,7 +22,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,9 +30,15 @@ from typing import Any
 import yaml
 
 from core.errors import ConfigError
+from core.plain_data import check_plain, cut, read_text, shown, shown_text
 
 SHIPPED = Path(__file__).resolve().parent
 KEYS = ("name", "about", "base", "seeds", "runs", "grid", "test")
+MAX_RUNS = 10_000
+MAX_PLAN_BYTES = 200_000  # PyYAML reads about as many in a second
+MAX_MERGED = 10_000
+MAX_PROBLEMS_SHOWN = 10
+MAX_GROUP_LENGTH = 300  # characters of the name of a group or a sequence
 TEST_FLAGS = {"op_mode": "test", "test_all_checkpoints": True}
 
 
@@ -54,6 +60,22 @@ class Plan:
     runs: tuple[PlannedRun, ...]
 
 
+class _PlainLoader(yaml.SafeLoader):
+    """Makes plain types only, and refuses `<<` that would unfold to more than fits into memory."""
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        count = 0
+        for key, value in node.value:
+            if key.tag == "tag:yaml.org,2002:merge":
+                merged = value.value if isinstance(value, yaml.SequenceNode) else [value]
+                count += sum(len(each.value) for each in merged)
+        if count > MAX_MERGED:
+            raise yaml.constructor.ConstructorError(
+                None, None, f"<< takes over more than {MAX_MERGED:,} keys", node.start_mark
+            )
+        super().flatten_mapping(node)
+
+
 def load_plan(name_or_path: str) -> Plan:
     """Read a sequence: the name of a shipped one, or the path of a YAML file.
 
@@ -62,18 +84,25 @@ def load_plan(name_or_path: str) -> Plan:
     """
     path = Path(name_or_path)
     if path.suffix not in (".yaml", ".yml"):
-        path = SHIPPED / f"{name_or_path}.yaml"
+        if name_or_path not in shipped_plans():
+            raise ConfigError(
+                f"--sequence={shown_text(name_or_path)}: there is no such sequence. Give one of "
+                f"{', '.join(sorted(shipped_plans()))}, or the path of a .yaml file."
+            )
+        path = shipped_plans()[name_or_path]
+    where = shown_text(str(path))
+    text = read_text(path, "the sequence", MAX_PLAN_BYTES)
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        names = ", ".join(sorted(shipped_plans()))
-        raise ConfigError(
-            f"--sequence={name_or_path}: cannot read {path} ({error.strerror}). Give one of "
-            f"{names}, or the path of a .yaml file."
-        ) from error
+        data = yaml.load(text, _PlainLoader)
     except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is not valid YAML: {error}") from error
-    return parse_plan(data, default_name=path.stem, where=str(path))
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"{where} is not valid YAML: {cut(reason, 400)}") from error
+    except Exception as error:  # its constructors of dates and numbers raise many kinds
+        raise ConfigError(
+            f"{where} is not valid YAML: {type(error).__name__} {shown(str(error))}."
+        ) from error
+    check_plain(data, where)
+    return parse_plan(data, default_name=path.stem, where=where)
 
 
 def shipped_plans() -> dict[str, Path]:
@@ -91,40 +120,52 @@ def parse_plan(data: Any, *, default_name: str, where: str) -> Plan:
       ConfigError: naming the key that is wrong, and the nearest right one.
     """
     if not isinstance(data, Mapping):
-        raise ConfigError(f"{where}: expected a mapping with {', '.join(KEYS)}, got {data!r}.")
+        raise ConfigError(f"{where}: expected a mapping with {', '.join(KEYS)}, got {shown(data)}.")
     _check_keys(data, KEYS, where)
     base = _mapping(data.get("base"), f"{where}: base")
     seeds = data.get("seeds", [1])
     if not _is_list(seeds) or not all(type(seed) is int and seed >= 0 for seed in seeds):
-        raise ConfigError(f"{where}: seeds is {seeds!r}, expected a list of integers from 0.")
+        raise ConfigError(f"{where}: seeds is {shown(seeds)}, expected a list of integers from 0.")
     test = None if data.get("test") is None else _mapping(data["test"], f"{where}: test")
     named_runs = _named_runs(data.get("runs"), where)
+    grid = _mapping(data.get("grid"), f"{where}: grid")
+    _check_count(grid, named_runs, seeds, where)
     groups: dict[str, dict[str, Any]] = {}
-    for point in _grid_points(_mapping(data.get("grid"), f"{where}: grid"), where):
+    for point in _grid_points(grid):
         for run_name, run_flags in named_runs:
             varied = [run_name, *(f"{key}={_short(value)}" for key, value in point.items())]
             group = " ".join(part for part in varied if part) or "run"
             if group in groups:
-                raise ConfigError(f"{where}: there are two groups named {group!r}.")
+                raise ConfigError(f"{where}: there are two groups named {shown(group)}.")
             groups[group] = {**base, **run_flags, **point}
             _resolve_source(groups, group, varied[1:], where)
             if test is not None:
                 groups[f"test {group}"] = {**TEST_FLAGS, **test, "load_model_url": {"run": group}}
     for group, flags in groups.items():
         if "seed" in flags:
-            raise ConfigError(f"{where}: {group!r} sets the flag seed; list them under seeds.")
+            raise ConfigError(f"{where}: {shown(group)} sets the flag seed; list them under seeds.")
+    name, about = (str(data.get(key) or "") for key in ("name", "about"))
+    name = name or default_name
+    for text in (name, *groups):
+        if len(text) > MAX_GROUP_LENGTH:
+            raise ConfigError(
+                f"{where}: the name {shown(text)} is too long, expected {MAX_GROUP_LENGTH} "
+                "characters at most."
+            )
     runs = [
         PlannedRun(group, seed, {**flags, "seed": seed})
         for seed in dict.fromkeys(seeds)
         for group, flags in groups.items()
     ]
-    return Plan(str(data.get("name", default_name)), str(data.get("about", "")), tuple(runs))
+    return Plan(name, about, tuple(runs))
 
 
 def source_of(flags: Mapping[str, Any]) -> str | None:
     """Return the group whose weights a run starts from or tests, None if it needs no other run."""
     url = flags.get("load_model_url")
-    return str(url["run"]) if isinstance(url, Mapping) else None
+    if not isinstance(url, Mapping) or url.keys() != {"run"}:
+        return None
+    return str(url["run"])
 
 
 def is_test(flags: Mapping[str, Any]) -> bool:
@@ -132,32 +173,56 @@ def is_test(flags: Mapping[str, Any]) -> bool:
     return flags.get("op_mode") == "test"
 
 
-def check_flags(plan: Plan, known: Iterable[str]) -> None:
-    """Raise ConfigError if a run gives a flag that main.py does not know.
+def check_flags(
+    plan: Plan,
+    known: Iterable[str],
+    check_values: Callable[[Mapping[str, Any]], list[str]] = lambda flags: [],
+) -> None:
+    """Raise ConfigError if a run gives a flag that main.py does not know, or not in this way.
 
     A typing error should be found before the first run, not before the last.
+
+    Args:
+      plan: whose runs are checked.
+      known: names of all flags.
+      check_values: flags of a run -> what is wrong with each of them, a line each.
     """
     known = sorted(known)
     problems = {
-        f"  {name} (in {run.group}){_nearest(name, known)}"
+        f"  {shown_text(name)} (in {shown_text(run.group)}){_nearest(name, known)}"
         for run in plan.runs
         for name in run.flags
         if name not in known
     }
     if problems:
-        raise ConfigError(f"{plan.name} gives unknown flags:\n" + "\n".join(sorted(problems)))
+        raise ConfigError(f"{plan.name} gives unknown flags:\n" + _listed(problems))
+    problems = set()
+    for run in {run.group: run for run in plan.runs}.values():  # seeds apart, they are the same
+        # The name of another run stands for a path that is not known yet.
+        flags = {**run.flags, **({"load_model_url": "x"} if source_of(run.flags) else {})}
+        problems |= {f"  {line} (in {shown_text(run.group)})" for line in check_values(flags)}
+        if len(problems) > MAX_PROBLEMS_SHOWN:
+            break
+    if problems:
+        raise ConfigError(f"{plan.name} gives values that no run can have:\n" + _listed(problems))
+
+
+def _listed(problems: Iterable[str]) -> str:
+    lines = sorted(problems)
+    more = len(lines) - MAX_PROBLEMS_SHOWN
+    return "\n".join(lines[:MAX_PROBLEMS_SHOWN] + [f"  and {more} more"] * (more > 0))
 
 
 def _named_runs(runs: Any, where: str) -> list[tuple[str, dict[str, Any]]]:
     if runs is None:
         return [("", {})]
     if not _is_list(runs):
-        raise ConfigError(f"{where}: runs is {runs!r}, expected a list of {{name, flags}}.")
+        raise ConfigError(f"{where}: runs is {shown(runs)}, expected a list of {{name, flags}}.")
     named = []
     for index, run in enumerate(runs):
         place = f"{where}: runs[{index}]"
         if not isinstance(run, Mapping) or not isinstance(run.get("name"), str):
-            raise ConfigError(f"{place} is {run!r}, expected {{name: text, flags: mapping}}.")
+            raise ConfigError(f"{place} is {shown(run)}, expected {{name: text, flags: mapping}}.")
         _check_keys(run, ("name", "flags"), place)
         named.append((run["name"], _mapping(run.get("flags"), f"{place}: flags")))
     return named
@@ -173,23 +238,38 @@ def _resolve_source(
     name = url.get("run")
     if url.keys() != {"run"} or not isinstance(name, str):
         raise ConfigError(
-            f"{where}: {group!r} has load_model_url {url!r}, expected a path or {{run: name}}."
+            f"{where}: {shown(group)} has load_model_url {shown(url)}, expected a path or "
+            "{run: name}."
         )
     earlier = [other for other in groups if other != group]
     at_same_point = " ".join([name, *point])
     found = next((other for other in (at_same_point, name) if other in earlier), None)
     if found is None:
         raise ConfigError(
-            f"{where}: {group!r} starts from {name!r}, but no earlier run has that name"
-            f"{_nearest(name, earlier)} (earlier: {', '.join(earlier) or 'none'})."
+            f"{where}: {shown(group)} starts from {shown(name)}, but no earlier run has that name"
+            f"{_nearest(name, earlier)} (earlier: {shown_text(', '.join(earlier)) or 'none'})."
         )
     groups[group]["load_model_url"] = {"run": found}
 
 
-def _grid_points(grid: dict[str, Any], where: str) -> list[dict[str, Any]]:
+def _check_count(
+    grid: dict[str, Any], named_runs: Sequence[Any], seeds: Sequence[int], where: str
+) -> None:
+    """Raise ConfigError before a grid is unfolded that has more points than fit into memory."""
+    count = len(named_runs) * len(seeds)
     for key, values in grid.items():
         if not _is_list(values):
-            raise ConfigError(f"{where}: grid: {key} is {values!r}, expected a list of values.")
+            raise ConfigError(
+                f"{where}: grid: {shown_text(key)} is {shown(values)}, expected a list of values."
+            )
+        count *= len(values)
+    if count > MAX_RUNS:
+        raise ConfigError(
+            f"{where}: runs, grid and seeds make {count:,} runs, expected at most {MAX_RUNS:,}."
+        )
+
+
+def _grid_points(grid: dict[str, Any]) -> list[dict[str, Any]]:
     return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
 
 
@@ -201,12 +281,12 @@ def _mapping(value: Any, where: str) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-        raise ConfigError(f"{where} is {value!r}, expected a mapping of flag: value.")
+        raise ConfigError(f"{where} is {shown(value)}, expected a mapping of flag: value.")
     return dict(value)
 
 
 def _short(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value)
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 24 else text[:21] + "..."
 
 
@@ -215,7 +295,7 @@ def _check_keys(data: Mapping[str, Any], known: Iterable[str], where: str) -> No
     for key in data:
         if key not in known:
             raise ConfigError(
-                f"{where}: unknown key {key!r}{_nearest(str(key), known)} (keys: "
+                f"{where}: unknown key {shown(key)}{_nearest(str(key), known)} (keys: "
                 f"{', '.join(known)})."
             )
 

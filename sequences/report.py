@@ -17,9 +17,11 @@ from typing import Any
 
 import numpy as np
 from rich.table import Table
+from rich.text import Text
 from scipy import stats
 
 from agent.atomic_file import atomic_path, write_text
+from core.plain_data import shown_text
 from sequences.curves import Curve, read_curve
 from sequences.plan import is_test
 from sequences.runner import RunState, SequenceFolder
@@ -141,7 +143,7 @@ def rows(comparison: Comparison) -> list[tuple[str, ...]]:
     )
     return [
         (
-            g.group,
+            shown_text(g.group),
             f"{g.runs_done}/{g.runs_planned}",
             _number(g.score),
             "-" if g.low is None else f"{_number(g.low)} to {_number(g.high)}",
@@ -155,16 +157,17 @@ def rows(comparison: Comparison) -> list[tuple[str, ...]]:
 def caption(comparison: Comparison) -> str:
     """Return the sentence that says what the scores are."""
     return (
-        f"{comparison.name}: interquartile mean over seeds of the mean return of the last 100 "
-        f"games, at {comparison.agent_steps:,.0f} agent steps"
+        f"{shown_text(comparison.name)}: interquartile mean over seeds of the mean return of the "
+        f"last 100 games, at {comparison.agent_steps:,.0f} agent steps"
     )
 
 
 def rich_table(comparison: Comparison) -> Table:
     """Return the comparison for the terminal."""
-    table = Table(*HEADINGS, title=caption(comparison))
+    # As `Text`, in which nothing is markup: groups have whatever names their authors gave them.
+    table = Table(*HEADINGS, title=Text(caption(comparison), style="table.title"))
     for row in rows(comparison):
-        table.add_row(*row)
+        table.add_row(*map(Text, row))
     return table
 
 
@@ -214,9 +217,9 @@ def draw(comparison: Comparison, folder: SequenceFolder) -> None:
         bars.plot(g.scores, [place] * len(g.scores), "|", color=colour, markersize=14)
         bars.plot([g.score], [place], "o", color=colour)
         curves = comparison.curves[g.group]
-        _band(by_steps, curves, lambda curve: curve.agent_steps, g.group, colour)
-        _band(by_time, curves, lambda curve: curve.wall_s / 60, g.group, colour)
-    bars.set_yticks(range(len(scored)), [g.group for g in scored])
+        _band(by_steps, curves, lambda curve: curve.agent_steps, _plain(g.group), colour)
+        _band(by_time, curves, lambda curve: curve.wall_s / 60, _plain(g.group), colour)
+    bars.set_yticks(range(len(scored)), [_plain(g.group) for g in scored])
     bars.invert_yaxis()
     bars.set_xlabel(f"mean return at {comparison.agent_steps:,.0f} agent steps")
     bars.set_title("interquartile mean, 95 % interval, seeds")
@@ -226,7 +229,7 @@ def draw(comparison: Comparison, folder: SequenceFolder) -> None:
         axes.set_ylabel("mean return of the last 100 games, raw")
         axes.grid(alpha=0.3)
     by_steps.legend(fontsize="small")
-    figure.suptitle(comparison.name)
+    figure.suptitle(_plain(comparison.name))
     with atomic_path(folder.path / "comparison.png") as temporary:
         figure.savefig(temporary, format="png", dpi=120)
 
@@ -256,4 +259,9 @@ def _number(value: float | None, digits: int = 1) -> str:
 
 
 def _markdown_row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _plain(text: str) -> str:
+    """Return text for a figure, in which dollars would begin a formula; short, to leave it room."""
+    return shown_text(text, 60).replace("$", r"\$")

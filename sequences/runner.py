@@ -1,160 +1,37 @@
-"""Runs a plan: one child process after the other, and a file that says how far it came.
-
-    results/<sequence>_<time>/
-      sequence.json               the plan and the state of every run; rewritten at each change
-      001_queue_seed1/
-        overrides.json            the flags of this run, a layer below the command line
-        output.log                what main.py printed
-        PongNoFrameskip-v4_<time>/    the run folder
-      table.md table.csv comparison.png   (sequences/report.py)
+"""Runs a plan: one child process after the other; folder.py says how far it came.
 
 Each run is a process of its own, so that one that fails, leaks or is killed cannot touch the next.
+A run holds the lock of its folder together with this process. If this process is killed, its run
+may live on a while; whoever resumes the sequence waits until that one is gone (`_claim_run`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from datetime import datetime
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import FrameType
-from typing import Any
 
 from agent.atomic_file import write_json
-from agent.run_folder import PROJECT_ROOT, RunFolder, create_exclusively, safe_name
-from core.errors import ConfigError
+from agent.run_folder import PROJECT_ROOT
+from core.file_lock import FileLock
 from core.process_death import environment_for_child
-from sequences.plan import Plan, is_test, source_of
+from sequences.folder import RUN_LOCK_FILE, STATE_FILE, RunState, SequenceFolder
+from sequences.plan import is_test
+
+__all__ = ["STATE_FILE", "Interrupts", "RunState", "SequenceFolder", "command", "run_sequence"]
 
 MAIN_PROGRAM = PROJECT_ROOT / "main.py"
-STATE_FILE = "sequence.json"
-FORMAT_VERSION = 1
 STOP_WINDOW_S = 5.0  # a second Ctrl-C within this time means: stop everything
 GRACE_S = 120.0  # for a run to save its checkpoint after SIGINT, before it is killed
 POLL_S = 0.5
-
-
-@dataclass(frozen=True)
-class RunState:
-    """One run of a sequence. `status`: waiting, running, done, failed, skipped or stopped."""
-
-    name: str  # also its folder
-    group: str
-    seed: int
-    flags: dict[str, Any]
-    status: str = "waiting"
-    exit_code: int | None = None
-    seconds: float = 0.0  # wall-clock, all attempts together
-
-
-class SequenceFolder:
-    """The folder of a sequence and its state. One process writes it."""
-
-    def __init__(self, path: Path, name: str, runs: list[RunState], arguments: list[str]) -> None:
-        """Describe a sequence in memory; `create` and `open` connect it to its folder."""
-        self.path = path
-        self.name = name
-        self.runs = runs
-        self.arguments = arguments  # of the command line, after `--`; given to every run
-
-    @classmethod
-    def create(cls, results: Path, plan: Plan, arguments: Sequence[str]) -> SequenceFolder:
-        """Make `results/<sequence>_<time>` with every run waiting."""
-        path = create_exclusively(results, f"{safe_name(plan.name)}_{datetime.now():%Y%m%d-%H%M%S}")
-        runs = [
-            RunState(
-                f"{n:03d}_{safe_name(run.group)}_seed{run.seed}", run.group, run.seed, run.flags
-            )
-            for n, run in enumerate(plan.runs, start=1)
-        ]
-        folder = cls(path, plan.name, runs, list(arguments))
-        folder.save()
-        return folder
-
-    @classmethod
-    def open(cls, path: Path | str) -> SequenceFolder:
-        """Read the state of a sequence that was begun.
-
-        Raises:
-          ConfigError: if the folder holds no sequence.
-        """
-        state_file = Path(path) / STATE_FILE
-        try:
-            data = json.loads(state_file.read_text(encoding="utf-8"))
-            if data["format_version"] != FORMAT_VERSION:
-                raise ConfigError(
-                    f"{state_file} has format version {data['format_version']}, "
-                    f"expected {FORMAT_VERSION}."
-                )
-            runs = [RunState(**run) for run in data["runs"]]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ConfigError(
-                f"{path} is not the folder of a sequence: cannot read {state_file} ({error}). "
-                "Give a folder that multi_train.py made, e.g. results/compare_replay_<time>."
-            ) from error
-        return cls(Path(path), data["name"], runs, data["arguments"])
-
-    def save(self) -> None:
-        """Write sequence.json, atomically."""
-        data = {
-            "format_version": FORMAT_VERSION,
-            "name": self.name,
-            "arguments": self.arguments,
-            "runs": [asdict(run) for run in self.runs],
-        }
-        write_json(self.path / STATE_FILE, data)
-
-    def update(self, index: int, **changes: Any) -> RunState:
-        """Change the state of one run, on disk too."""
-        self.runs[index] = replace(self.runs[index], **changes)
-        self.save()
-        return self.runs[index]
-
-    def run_folders(self, run: RunState) -> list[RunFolder]:
-        """Return the folders that main.py made for a run, oldest first.
-
-        More than one if it was begun anew because it had no checkpoint to resume from.
-        """
-        found = (self.path / run.name).glob("*/checkpoints")
-        return [RunFolder(path.parent) for path in sorted(found)]  # names end in the time
-
-    def source(self, run: RunState) -> RunState | None:
-        """Return the earlier run of the same seed that this one starts from or tests, if any."""
-        group = source_of(run.flags)
-        if group is None:
-            return None
-        return next(each for each in self.runs if (each.group, each.seed) == (group, run.seed))
-
-    def resolved_flags(self, run: RunState) -> dict[str, Any]:
-        """Return the flags of a run with the folder of its source in the place of the name."""
-        source = self.source(run)
-        if source is None:
-            return run.flags
-        return {**run.flags, "load_model_url": str(self.run_folders(source)[-1].path)}
-
-    def command(self, run: RunState) -> list[str]:
-        """Return the command line of a run: a new one, or the resume of its last checkpoint."""
-        folder = self.path / run.name
-        command = [sys.executable, str(MAIN_PROGRAM)]
-        resumable = [made for made in self.run_folders(run) if made.has_checkpoint()]
-        if is_test(run.flags):
-            command += ["--op_mode=test"]
-        elif resumable:
-            command += ["--op_mode=train_w_load", f"--load_model_url={resumable[-1].path}"]
-        else:
-            command += ["--op_mode=train"]
-        command += [
-            f"--results_dir={folder}",
-            f"--multi_train_overrides={folder / 'overrides.json'}",
-        ]
-        return command + self.arguments
+ORPHAN_WAIT_S = 600.0  # for a run that has outlived its multi_train.py; it saves and ends by itself
 
 
 class Interrupts:
@@ -209,45 +86,66 @@ def run_sequence(
         if interrupts.stop:
             return
         source = folder.source(run)
-        if source is not None and source.status != "done":
+        if source is not None and (source.status != "done" or not folder.run_folders(source)):
             # Not a failure of its own: when the sequence is resumed, the other is tried first.
             run = folder.update(index, status="waiting")
             progress(run, run.seconds)
             continue
-        run = folder.update(index, status="running", exit_code=None)
         started_s = time.monotonic()
+        lock = _claim_run(folder, run, interrupts, progress)
+        if lock is None:
+            run = folder.update(index, status=_unfinished(interrupts) or "waiting")
+            progress(run, run.seconds)
+            continue
+        run = folder.update(index, status="running", exit_code=None)
 
         def tick(run: RunState = run, started_s: float = started_s) -> None:
             progress(run, run.seconds + time.monotonic() - started_s)
 
         tick()
-        exit_code = _run_child(folder, run, interrupts, tick)
+        try:
+            exit_code = _run_child(folder, run, lock, interrupts, tick)
+        finally:
+            lock.release()
         seconds = run.seconds + time.monotonic() - started_s
-        if interrupts.skip:
-            status = "stopped" if interrupts.stop else "skipped"
-        else:
-            status = "done" if exit_code == 0 else "failed"
+        status = _unfinished(interrupts) or ("done" if exit_code == 0 else "failed")
         run = folder.update(index, status=status, exit_code=exit_code, seconds=round(seconds, 1))
         progress(run, run.seconds)
 
 
+def _unfinished(interrupts: Interrupts) -> str:
+    """Return the status of a run that the user ended, "" if it may go on."""
+    if not interrupts.skip:
+        return ""
+    return "stopped" if interrupts.stop else "skipped"
+
+
 def _run_child(
-    folder: SequenceFolder, run: RunState, interrupts: Interrupts, tick: Callable[[], None]
+    folder: SequenceFolder,
+    run: RunState,
+    lock: FileLock,
+    interrupts: Interrupts,
+    tick: Callable[[], None],
 ) -> int:
     """Run main.py to its end, or until it has stopped cleanly after an interrupt."""
     path = folder.path / run.name
-    path.mkdir(exist_ok=True)
-    command = folder.command(run)
+    line = command(folder, run)
     write_json(path / "overrides.json", folder.resolved_flags(run))
-    with open(path / "output.log", "ab") as log:
-        log.write(f"$ {' '.join(command)}\n".encode())
+    with open(path / "output.log", "ab", opener=_open_no_link) as log:
+        log.write(f"$ {shlex.join(line)}\n".encode())
         log.flush()
         # A session of its own: the terminal sends Ctrl-C to every process in its group, and a run
-        # must get exactly one, from us.
+        # must get exactly one, from us. It holds the lock as well, for when we are killed.
         child = subprocess.Popen(
-            command, stdout=log, stderr=subprocess.STDOUT, cwd=PROJECT_ROOT, start_new_session=True,
+            line,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            cwd=PROJECT_ROOT,
+            start_new_session=True,
+            pass_fds=(lock.descriptor,),
             env=environment_for_child(),
-        )  # fmt: skip
+        )
+    lock.name_holder(child.pid)
     kill_at_s: float | None = None
     try:
         while kill_at_s is None or time.monotonic() < kill_at_s:
@@ -261,3 +159,51 @@ def _run_child(
         if child.poll() is None:
             os.killpg(child.pid, signal.SIGKILL)  # its workers too
     return child.wait()
+
+
+def _open_no_link(path: str, flags: int) -> int:
+    """Open a file for appending; a link, which a stranger could have put there, is an error."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o644)
+
+
+def _claim_run(
+    folder: SequenceFolder,
+    run: RunState,
+    interrupts: Interrupts,
+    progress: Callable[[RunState, float], None],
+) -> FileLock | None:
+    """Take a run's folder; wait if its last process has outlived the multi_train.py of then.
+
+    Returns:
+      The lock, or None if the other did not end in time, or the user does not want to wait.
+    """
+    path = folder.path / run.name
+    path.mkdir(exist_ok=True)
+    lock = FileLock(path / RUN_LOCK_FILE)
+    began_s = time.monotonic()
+
+    def waiting() -> bool:
+        shown = replace(run, status=f"waiting: {lock.holder()} of an earlier multi_train.py is at")
+        progress(shown, run.seconds + time.monotonic() - began_s)
+        return not interrupts.skip
+
+    return lock if lock.wait(ORPHAN_WAIT_S, waiting) else None
+
+
+def command(folder: SequenceFolder, run: RunState) -> list[str]:
+    """Return the command line of a run: a new one, or the resume of its last checkpoint."""
+    path = folder.path / run.name
+    # What was typed comes first: of a flag that is given twice, the last one counts.
+    line = [sys.executable, str(MAIN_PROGRAM), *folder.arguments]
+    resumable = [made for made in folder.run_folders(run) if made.has_checkpoint()]
+    if is_test(run.flags):
+        line += ["--op_mode=test"]
+    elif resumable:
+        line += ["--op_mode=train_w_load", f"--load_model_url={resumable[-1].path}"]
+    else:
+        line += ["--op_mode=train"]
+    return [
+        *line,
+        f"--results_dir={path}",
+        f"--multi_train_overrides={path / 'overrides.json'}",
+    ]

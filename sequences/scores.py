@@ -18,6 +18,8 @@ import numpy as np
 from agent.atomic_file import write_text
 from agent.human_scores import human_normalised
 from agent.score_table import SCORES, SCORES_PER_LIFE
+from core.errors import ConfigError
+from core.plain_data import shown_text
 from core.spec import game_name
 from sequences.plan import is_test, source_of
 from sequences.runner import SequenceFolder
@@ -73,10 +75,17 @@ def read_groups(folder: SequenceFolder, table: str) -> list[PlayedGroup]:
             for env, mean in _last_means(made[-1].path / table).items() if made else ():
                 returns.setdefault(env, []).append(mean)
         flags = members[0].flags
-        own = tuple(expand_games(str(flags["env"])).split(",")) if "env" in flags else ()
+        own = _own_envs(str(flags.get("env", "")))
         if returns:
             groups.append(PlayedGroup(group, returns, source_of(flags), own))
     return groups
+
+
+def _own_envs(env: str) -> tuple[str, ...]:
+    try:
+        return tuple(expand_games(env).split(",")) if env else ()
+    except ConfigError:  # no list of games; its runs have failed
+        return ()
 
 
 def write_scores(folder: SequenceFolder) -> Path | None:
@@ -86,8 +95,8 @@ def write_scores(folder: SequenceFolder) -> Path | None:
         groups = read_groups(folder, table)
         if groups:
             pages.append(
-                f"{folder.name}: mean raw return per {unit} of the last checkpoint, mean over "
-                "seeds (lowest to highest)\n\n" + "\n".join(_rows(groups))
+                f"{shown_text(folder.name)}: mean raw return per {unit} of the last checkpoint, "
+                "mean over seeds (lowest to highest)\n\n" + "\n".join(_rows(groups))
             )
     if not pages:
         return None
@@ -107,13 +116,13 @@ def _rows(groups: Sequence[PlayedGroup]) -> list[str]:
         share = kept(group, by_name.get(group.source or ""))
         rows.append(
             [
-                group.group,
+                shown_text(group.group),
                 *(_spread(group.returns.get(env, ())) for env in envs),
                 f"{100 * np.mean(known):.0f} % ({len(known)} games)" if known else "-",
                 "-" if share is None else f"{100 * share:.0f} %",
             ]
         )
-    return [f"| {' | '.join(row)} |" for row in rows]
+    return [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
 
 
 def _spread(values: Sequence[float]) -> str:
@@ -125,16 +134,30 @@ def _spread(values: Sequence[float]) -> str:
 
 def _last_means(path: Path) -> dict[str, float]:
     """Return env -> mean return of the checkpoint with the most agent steps, in one table."""
-    if not path.exists():
-        return {}
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    newest: dict[str, dict[str, str]] = {}
-    for row in rows:  # of equally many steps the later row has more updates
-        if int(row["model_steps"]) >= int(newest.get(row["env"], row)["model_steps"]):
-            newest[row["env"]] = row
+    newest: dict[str, tuple[int, str]] = {}
+    rows = _rows_of(path)
+    for env, steps, model, _ in rows:  # of equally many steps the later row has more updates
+        if steps >= newest.get(env, (steps, ""))[0]:
+            newest[env] = steps, model
     returns: dict[str, list[float]] = {}
-    for row in rows:
-        if row["model_id"] == newest[row["env"]]["model_id"]:
-            returns.setdefault(row["env"], []).append(float(row["episode_return"]))
+    for env, _, model, mean in rows:
+        if model == newest[env][1]:
+            returns.setdefault(env, []).append(mean)
     return {env: float(np.mean(values)) for env, values in returns.items()}
+
+
+def _rows_of(path: Path) -> list[tuple[str, int, str, float]]:
+    """Return (env, agent steps, model, return) of each sound row; a test may have been killed."""
+    if not path.is_file():
+        return []
+    rows = []
+    with path.open(newline="", encoding="utf-8", errors="replace") as file:
+        for row in csv.DictReader(line.replace("\0", "") for line in file):
+            try:
+                steps, mean = int(row["model_steps"]), float(row["episode_return"])
+                env, model = str(row["env"]), str(row["model_id"])
+            except (KeyError, ValueError, TypeError):
+                continue
+            if np.isfinite(mean):
+                rows.append((shown_text(env), steps, model, mean))
+    return rows

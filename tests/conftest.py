@@ -10,6 +10,15 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import pytest
 from hypothesis import settings
 
+from wrappers import trusted_modules
+
+
+@pytest.fixture(autouse=True)
+def _typed_environments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environments of tests.fakes may be imported in each test, as if they had been typed."""
+    monkeypatch.setattr(trusted_modules, "_trusted", {"tests.fakes"})
+
+
 # A shared machine may stall for a second; pytest-timeout guards against hangs instead.
 settings.register_profile("default", deadline=None, print_blob=True)
 settings.load_profile("default")

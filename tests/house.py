@@ -13,6 +13,7 @@ LAYER = {
     **{"agent": 2},
     **{"sequences": 3},
     **{"analysis": 4, "main": 4, "multi_train": 4},
+    **{"experiments": 5},
 }
 PROGRAMS = ("main.py", "multi_train.py", "option_flags.py", "flag_parsing.py", "flag_help.py")
 

@@ -16,7 +16,6 @@ PRODUCT = product_files()
 MAX_LINES = 400
 # Longer files, each with the reason why cutting it would make it worse to read.
 LONG_FILES = {
-    "agent/trainer.py": "the one place that knows everybody: wiring, threads, signals, stop",
     "option_flags.py": "one table of all flags",
 }
 

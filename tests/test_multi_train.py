@@ -306,7 +306,8 @@ def test_a_run_that_ignores_the_interrupt_is_killed_with_its_children(
         "read_end, write_end = os.pipe()\n"
         "child = os.fork()\n"
         "if child:\n"
-        "    run = pathlib.Path(sys.argv[2].partition('=')[2])\n"
+        "    (given,) = [a for a in sys.argv if a.startswith('--results_dir=')]\n"
+        "    run = pathlib.Path(given.partition('=')[2])\n"
         "    (run / 'ready').write_text(str(child))\n"
         "os.read(read_end, 1)\n"  # for ever: this process holds the other end itself
     )

@@ -1,4 +1,5 @@
 import json
+import os
 
 import pytest
 
@@ -254,3 +255,145 @@ def test_help_names_every_option_with_its_text():
     for name, field in Flags.model_fields.items():
         assert f"--{name}=" in text
         assert field.description in text
+
+
+KILL = '{"at": "save.after_pt", "do": "kill"}'
+
+
+def test_a_plan_of_faults_is_refused_without_debug_and_when_it_makes_no_sense():
+    with pytest.raises(ConfigError, match="needs --debug=True besides"):
+        resolve(f"--debug_faults={KILL}")
+    with pytest.raises(ConfigError, match="no fault point is named 'save.never'"):
+        resolve("--debug=True", '--debug_faults={"at": "save.never", "do": "kill"}')
+    with pytest.raises(ConfigError, match=r"'gone.json' cannot be read"):
+        resolve("--debug=True", "--debug_faults=gone.json")
+
+
+def test_of_a_plan_of_faults_in_a_file_the_content_is_kept(tmp_path):
+    path = tmp_path / "plan.json"
+    path.write_text(KILL)
+    flags = resolve("--debug=True", f"--debug_faults={path}")
+    assert flags.to_json()["debug_faults"] == KILL
+
+
+def test_a_resumed_run_does_not_follow_the_plan_that_hurt_it():
+    flags = resolve(*RESUME, checkpoint={"debug": True, "debug_faults": KILL})
+    assert (flags.debug, flags.debug_faults) == (False, "")
+
+
+# --- what is typed wrongly, at length, or by somebody who means harm ----------------------------
+
+
+def test_a_list_that_is_given_twice_is_taken_from_the_last_one():
+    once = [{"type": "queue", "capacity": 3, "sample_ratio": 1}]
+    again = [{"type": "queue", "capacity": 7, "sample_ratio": 1}]
+    flags = resolve(
+        f"--replay_parameters={json.dumps(once)}",
+        "--env_shares=1,2",
+        "--lr=1e-3",
+        "--env=A,B",
+        f"--replay-parameters={json.dumps(again)}",
+        "--env_shares=3,4",
+        "--lr=2e-3",
+    )
+    assert [buffer["capacity"] for buffer in flags.replay_parameters] == [7]
+    assert (flags.env_shares, flags.lr) == ((3.0, 4.0), 2e-3)
+
+
+LONG = "x" * 100_000
+MANY = json.dumps([[{"type": "no"}] * 30] * 300)
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        [f"--batch_size={LONG}"],
+        [f"--env={LONG}"],
+        [f"--env={'A,' * 5000}A"],
+        [f"--{LONG}=1"],
+        [LONG],
+        [f"--preset={LONG}"],
+        [f"--action_set={LONG}\n"],
+        [f"--load_model_url={LONG}"],
+        [f"--frame_scale_resolution={LONG}"],
+        [f"--replay_parameters={LONG}"],
+        [f"--replay_parameters={MANY}"],
+        [f'--replay_parameters=[{{"type": "{LONG}", "capacity": 1, "sample_ratio": 1}}]'],
+        [f'--replay_parameters=[{{"{LONG}": 1}}]'],
+        [f"--no_flag_{n}=1" for n in range(500)],
+        [f"--lr={LONG}", f"--gamma={LONG}", f"--render={LONG}", f"--seed={LONG}"],
+        [f"--multi_train_overrides={LONG}"],
+    ],
+    ids=lambda argv: argv[0][:30],
+)
+def test_no_message_is_longer_than_a_screen(argv):
+    with pytest.raises(ConfigError) as caught:
+        resolve(*argv)
+    lines = str(caught.value).splitlines()
+    assert len(lines) <= 21
+    assert sum(map(len, lines)) <= 4000
+    assert all(line.isprintable() for line in lines)
+
+
+@pytest.mark.parametrize(
+    "argv", [["--env=\x1b[31mPong"], ["--no\x1b[2Jsuch=1"], ["\x1b[31m"], ["--lr=\x1b[2J"]]
+)
+def test_a_terminal_finds_nothing_to_obey_in_a_message(argv):
+    with pytest.raises(ConfigError) as caught:
+        resolve(*argv)
+    assert "\x1b" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\xff\xfe", "not text in UTF-8"),
+        (b"[" * 100_000, "nested too deeply|not valid JSON"),
+        (b"{", "not valid JSON"),
+        (b'[["lr", 0.1]]', "expected a mapping"),
+        (b'{"lr": ' + b"9" * 5000 + b"}", "number that is too long"),
+        (b'{"load_model_url": {"run": "a"}}', "--load_model_url"),
+        (b'{"env": ["A"]}', "--env"),
+        (b'{"results_dir": "a\\u0000b"}', "--results_dir=a\\\\x00b: .*printable"),
+        (b'{"results_dir": "\\ud800"}', "no text in Unicode"),
+        (b'{"replay_parameters": ' + b"[" * 900 + b"]" * 900 + b"}", "nested too deeply"),
+    ],
+)
+def test_an_overrides_file_that_is_none_is_refused_with_one_message(tmp_path, content, message):
+    path = tmp_path / "overrides.json"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=message):
+        resolve(f"--multi_train_overrides={path}")
+
+
+def test_an_overrides_file_may_not_be_a_pipe_that_nobody_writes(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ConfigError, match="not a regular file"):
+        resolve(f"--multi_train_overrides={tmp_path / 'pipe'}")
+
+
+@pytest.mark.parametrize(
+    "flag",
+    ["lr=inf", "training_seconds=nan", "stop_at_mean_return=nan", "entropy_loss_weight=inf"],
+)
+def test_numbers_that_are_none_are_refused(flag):
+    with pytest.raises(ConfigError, match=f"--{flag}: .*finite"):
+        resolve(f"--{flag}")
+
+
+def test_a_bound_that_clips_nothing_survives_the_file_of_flags():
+    flags = resolve("--rho_const=inf", "--seed=1")
+    assert Flags(**json.loads(json.dumps(flags.to_json()))) == flags
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        *("lstm_size=100000000", "batch_size=10000000000", "worker_count=100000"),
+        *("frame_scale_resolution=84,1000000", "environment_max_steps=" + "9" * 400),
+        "cache_output_buffer_size=100000000",
+    ],
+)
+def test_sizes_beyond_all_sense_are_refused_before_anything_is_made_of_them(flag):
+    with pytest.raises(ConfigError, match=f"--{flag.split('=')[0]}=.*(less than|valid integer|to)"):
+        resolve(f"--{flag}")

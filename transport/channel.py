@@ -23,6 +23,7 @@ import time
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
+from core import faults
 from core.episode import EpisodeEnd
 from core.errors import Closed, TransportError
 from transport.ring import UnrollRing
@@ -149,11 +150,13 @@ class WorkerEnd:
     def _read_messages(self) -> None:
         while self._connection.poll(0):
             message: ToWorker = self._connection.recv()
+            faults.at("channel.receive")
             self._stopped |= isinstance(message, Stop)
         if self._stopped:
             raise Closed("the learner asked this worker to stop.")
 
     def _send(self, message: ToLearner) -> None:
+        faults.at("channel.send")
         try:
             self._connection.send(message)
         except OSError as error:
@@ -208,6 +211,7 @@ class WorkerChannel:
         try:
             while self.connection.poll(0):
                 messages.append(self.connection.recv())
+                faults.at("channel.receive")
         except (EOFError, OSError):  # OSError: it died in the middle of a message
             self.ended = True
         return messages
@@ -231,6 +235,7 @@ class WorkerChannel:
     def _send(self, message: ToWorker) -> None:
         if self.ended:
             return
+        faults.at("channel.send")
         # If it died just now, `poll` reports that, after its last messages.
         with contextlib.suppress(OSError):
             self.connection.send(message)

@@ -32,6 +32,7 @@ from typing import Any
 
 import numpy as np
 
+from core import faults
 from core.errors import Closed, ShapeError, TransportError
 from core.spec import EnvSpec
 from core.unroll import ALIGNMENT_BYTES
@@ -239,6 +240,7 @@ class Mailbox:
         self._expect(group, Turn.WORKER)
         for _, given, place in question:
             place[...] = given
+        faults.at("mailbox.ask")
         self._give(group, Turn.SERVER)
         self._doorbell.ring()
 
@@ -273,6 +275,7 @@ class Mailbox:
     def answer(self, group: int) -> None:
         """Hand the letter back, its answer written completely: SERVER -> WORKER."""
         self._expect(group, Turn.SERVER)
+        faults.at("mailbox.answer")
         self._give(group, Turn.WORKER)
         self._bell.ring()
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from core import faults
 from core.errors import TransportError
 from transport.shared import SharedBlock, memory_fence, whole_pages
 
@@ -124,6 +125,7 @@ class UnrollRing:
 
     def commit(self, slot: int) -> None:
         """Declare a block complete: WRITING -> READY. The worker must not touch it again."""
+        faults.at("ring.commit")
         self._move(slot, SlotState.WRITING, SlotState.READY)
 
     # Moves of the learner.
@@ -137,6 +139,7 @@ class UnrollRing:
 
     def release(self, slot: int) -> None:
         """READING -> FREE. Views of the block will change under their holder from now on."""
+        faults.at("ring.release")
         self._move(slot, SlotState.READING, SlotState.FREE)
 
     def reclaim(self) -> int:

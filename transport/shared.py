@@ -33,14 +33,12 @@ from core.errors import ConfigError, TransportError
 
 PAGE_BYTES = 4096  # blocks begin on a page of their own, so two of them never share a cache line
 
-# limit, use and statistics of this container's memory (cgroup v2, then v1)
+CGROUPS = Path("/sys/fs/cgroup")
+OWN_CGROUPS = Path("/proc/self/cgroup")
+# Limit, use and statistics of the memory of a container or service: cgroup v2, then v1.
 _CGROUP_FILES = (
-    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.stat"),
-    (
-        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-        "/sys/fs/cgroup/memory/memory.usage_in_bytes",
-        "/sys/fs/cgroup/memory/memory.stat",
-    ),
+    ("", ("memory.max", "memory.current", "memory.stat")),
+    ("memory", ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.stat")),
 )
 
 
@@ -156,13 +154,41 @@ def free_shared_memory_bytes() -> int:
     for line in _lines("/proc/meminfo"):
         if line.startswith("MemAvailable:"):
             free = int(line.split()[1]) * 1024
-    for limit_file, used_file, statistics_file in _CGROUP_FILES:
-        limit, used = "".join(_lines(limit_file)), "".join(_lines(used_file))
-        if limit.isdigit() and used.isdigit():
-            # Pages of files that were read once count as used, but are dropped when needed.
-            droppable = [s for s in _lines(statistics_file) if s.startswith("inactive_file ")]
-            free = min(free, int(limit) - int(used) + sum(int(s.split()[1]) for s in droppable))
+    container = container_free_bytes()
+    if container is not None:
+        free = min(free, container)
     return max(0, free)
+
+
+def container_free_bytes() -> int | None:
+    """Return how much memory this container, or service, may still take; None: it has no limit.
+
+    The limit may be set for any of the groups that this process is in, each part of the next one.
+    """
+    free: list[int] = []
+    for folder, names in _cgroup_folders():
+        limit, used, statistics = (_lines(str(folder / name)) for name in names)
+        if "".join(limit).isdigit() and "".join(used).isdigit():
+            # Pages of files that were read once count as used, but are dropped when needed.
+            droppable = sum(int(s.split()[1]) for s in statistics if s.startswith("inactive_file "))
+            free.append(max(0, int("".join(limit)) - int("".join(used)) + droppable))
+    return min(free, default=None)
+
+
+def _cgroup_folders() -> list[tuple[Path, tuple[str, str, str]]]:
+    """Return the folders of this process's groups and of those around them, with file names."""
+    own = {
+        "",
+        *(line.split(":", 2)[2].strip("/") for line in _lines(str(OWN_CGROUPS)) if ":" in line),
+    }
+    found: dict[Path, tuple[str, str, str]] = {}
+    for controller, names in _CGROUP_FILES:
+        for path in own:
+            root = CGROUPS / controller
+            for folder in (root / path, *(root / path).parents):
+                if folder.is_relative_to(root):
+                    found[folder] = names
+    return list(found.items())
 
 
 def check_shared_memory(nbytes: int, purpose: str = "rings and weights", advice: str = "") -> None:

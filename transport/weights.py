@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from core import faults
 from core.errors import TransportError
 from transport.shared import PAGE_BYTES, SharedBlock, memory_fence, whole_pages
 
@@ -99,6 +100,7 @@ class WeightBoard:
                 f"version {version} cannot follow version {self.version}: readers only look for "
                 "newer ones."
             )
+        faults.at("board.flip")
         self._header[VERSIONS][begun % 2] = version
         memory_fence()
         self._header[DONE] = begun

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import importlib
 from dataclasses import replace
 
 import gymnasium
@@ -11,7 +10,10 @@ from ale_py import roms  # importing ale_py registers the Atari games with Gymna
 from gymnasium.envs.registration import EnvSpec as GymSpec
 
 from core.errors import ConfigError
+from core.plain_data import shown
 from wrappers.config import EnvConfig
+from wrappers.trusted_modules import check_trusted
+from wrappers.user_code import import_module
 
 ATARI_ENTRY_POINT = "ale_py.env:AtariEnv"
 
@@ -20,24 +22,20 @@ def find_gym_spec(env_id: str) -> GymSpec:
     """Return Gymnasium's entry for `env_id`, which may be `module:id` (imports the module).
 
     Raises:
-      ConfigError: if there is none; the message names the nearest ids.
+      ConfigError: if there is none; the message names the nearest ids. Or if the module is not one
+        that the user named (wrappers/trusted_modules.py): then nothing has been imported.
     """
+    check_trusted(env_id)
     module_name, colon, name = env_id.rpartition(":")
     if colon:
-        try:
-            importlib.import_module(module_name)
-        except (ImportError, ValueError) as error:  # ValueError: an empty name
-            raise ConfigError(
-                f"env is {env_id!r}, but module {module_name!r} cannot be imported ({error}). "
-                "Expected module:id, where importing the module registers the id with Gymnasium."
-            ) from error
+        import_module(module_name, env_id)
     try:
         return gymnasium.spec(name)
     except gymnasium.error.Error as error:
         near = _nearest_ids(name)
         hint = f"Did you mean {' or '.join(near)}?" if near else f"Gymnasium says: {error}"
         raise ConfigError(
-            f"env is {env_id!r}, expected the id of a registered environment such as "
+            f"env is {shown(env_id)}, expected the id of a registered environment such as "
             f"PongNoFrameskip-v4, ALE/Pong-v5 or CartPole-v1. {hint}"
         ) from error
 
@@ -49,15 +47,15 @@ def check_env_id(env_id: str) -> None:
         return
     if isinstance(gym_spec.kwargs["frameskip"], tuple):
         raise ConfigError(
-            f"env is {env_id!r}, which stands for repeating each action a random number of times; "
-            f"that is not supported. Use {gym_spec.name}NoFrameskip-v{gym_spec.version} or "
+            f"env is {shown(env_id)}, which stands for repeating each action a random number of "
+            f"times; that is not supported. Use {gym_spec.name}NoFrameskip-v{gym_spec.version} or "
             f"ALE/{gym_spec.name}-v5 and choose the number with --skipped_frames."
         )
     rom = gym_spec.kwargs["game"]
     if rom not in roms.get_all_rom_ids():
         raise ConfigError(
-            f"env is {env_id!r}, but ale-py has no ROM named {rom!r}: reinstall ale-py, or choose "
-            f"one of the {len(roms.get_all_rom_ids())} games it has."
+            f"env is {shown(env_id)}, but ale-py has no ROM named {rom!r}: reinstall ale-py, or "
+            f"choose one of the {len(roms.get_all_rom_ids())} games it has."
         )
 
 

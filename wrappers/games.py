@@ -6,6 +6,7 @@ Nothing of Gymnasium is loaded to read a list, except for `all`.
 from __future__ import annotations
 
 from core.errors import ConfigError
+from core.plain_data import shown, shown_text
 
 _SIX = ("AirRaid", "Carnival", "DemonAttack", "NameThisGame", "Pong", "SpaceInvaders")
 # The games of the multi-task experiments of TorchBeast with PopArt (2020), in their order.
@@ -14,6 +15,8 @@ GAME_SETS: dict[str, tuple[str, ...]] = {
     "six": tuple(f"{name}NoFrameskip-v4" for name in _SIX),
 }
 ALL = "all"
+MAX_GAMES = 500
+MAX_ID_LENGTH = 200  # the longest id of Gymnasium and its games has 42
 
 
 def expand_games(text: str) -> str:
@@ -24,10 +27,16 @@ def expand_games(text: str) -> str:
         NoFrameskip-v4 game that ale-py can play here.
 
     Raises:
-      ConfigError: if there is an empty name, or a game comes twice.
+      ConfigError: if there is an empty name, a game comes twice, or there are too many.
     """
     ids: list[str] = []
-    for part in (part.strip() for part in text.split(",")):
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) > MAX_GAMES or max(map(len, parts)) > MAX_ID_LENGTH:
+        raise ConfigError(
+            f"env is {shown(text)}, expected at most {MAX_GAMES} ids of at most {MAX_ID_LENGTH} "
+            "characters each."
+        )
+    for part in parts:
         if part == ALL:
             from wrappers.env_ids import all_atari_ids  # it loads Gymnasium
 
@@ -35,11 +44,12 @@ def expand_games(text: str) -> str:
         else:
             ids += GAME_SETS.get(part, (part,))
     if not all(ids):
-        raise ConfigError(f"env is {text!r}, expected ids separated by single commas.")
+        raise ConfigError(f"env is {shown(text)}, expected ids separated by single commas.")
     twice = sorted({env_id for env_id in ids if ids.count(env_id) > 1})
     if twice:
+        names = shown_text(", ".join(twice))
         raise ConfigError(
-            f"env is {text!r}, which names {', '.join(twice)} more than once: expected each game "
+            f"env is {shown(text)}, which names {names} more than once: expected each game "
             "once. Give one game a larger part of the environments with --env_shares."
         )
     return ",".join(ids)

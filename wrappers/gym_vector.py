@@ -2,13 +2,15 @@
 
 Environments come in through `make_env`; StepResults go out (wrappers/vector.py). It runs every
 environment this project supports, can be put back to where it was, and is the twin by which the
-fast vector is tested.
+fast vector is tested. What environments give is checked (wrappers/gym_checks.py), and what they
+raise is told with the environment's name (wrappers/user_code.py).
 
 Next to read: wrappers/atari.py, the rules of Atari.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,10 +19,15 @@ import gymnasium
 import numpy as np
 
 from core.episode import EpisodeEnd
-from core.errors import CheckpointError, PlatformError
+from core.errors import CheckpointError, EnvironmentFault, PlatformError
+from core.plain_data import shown_text
 from core.rng import child_seed
 from core.spec import EnvSpec
+from wrappers.gym_checks import ObservationCheck, first_frame_of, flag_of, parts_of, reward_of
+from wrappers.user_code import RAISED, describe
 from wrappers.vector import StepResult, check_actions
+
+log = logging.getLogger(__name__)
 
 
 def episode_seed(seed: int, episode: int) -> int:
@@ -66,20 +73,29 @@ class GymVector:
           make_env: makes one environment whose observations are single frames of `spec`.
           seeds: E root seeds, from which the seeds of the episodes are derived.
           restorable: keep the actions of the running games, for `state_dict`.
+
+        Raises:
+          EnvironmentFault: if an environment cannot be made; and later, from `reset` and `step`,
+            if one raises or gives what it should not.
         """
         self.spec = spec
         self.num_envs = len(seeds)
         self._restorable = restorable
         self._seeds = [int(seed) for seed in seeds]
-        self._envs = [make_env() for _ in seeds]
+        self._envs: list[gymnasium.Env] = []
+        for _ in seeds:
+            self._envs.append(self._made(make_env))
         self._games = [_Game() for _ in seeds]
         shape = (self.num_envs, spec.frames_stacked, *spec.frame_shape)
         self._stacks = np.zeros(shape, spec.frame_dtype)
+        space = getattr(self._envs[0], "observation_space", None)
+        self._check = ObservationCheck(spec, space)
 
     def reset(self) -> np.ndarray:
         """Start every environment with its first episode; return stacks `[E, S, *frame_shape]`."""
         for index in range(self.num_envs):
             self._start(index, episode=0)
+        self._check_values()
         return self._stacks
 
     def step(self, actions: np.ndarray) -> StepResult:
@@ -98,17 +114,27 @@ class GymVector:
             reward[index], terminated[index], end = self._advance(index, action)
             if end is not None:
                 episodes.append(end)
+        self._check_values()
         return StepResult(self._stacks, reward, terminated, first, episodes)
 
     def close(self) -> None:
         """Close the environments."""
-        for env in self._envs:
-            env.close()
-        self._envs = []
+        envs, self._envs = self._envs, []
+        failed: list[str] = []
+        for env in envs:
+            try:
+                env.close()
+            except RAISED as error:  # the others hold windows and processes as well
+                failed.append(describe(error))
+        if failed:
+            log.warning("env %s raised %s when it was closed.", self.spec.env_id, failed[0])
 
     def render(self) -> Any:
         """Return what the first environment renders (None when a window shows it)."""
-        return self._envs[0].render()
+        try:
+            return self._envs[0].render()
+        except RAISED as error:
+            raise self._fault(0, self._games[0], error) from error
 
     def state_dict(self) -> dict[str, Any]:
         """Return where each environment is, as plain ints and lists.
@@ -151,26 +177,68 @@ class GymVector:
                 self._advance(index, action)
         return self._stacks
 
+    def _made(self, make_env: Callable[[], gymnasium.Env]) -> gymnasium.Env:
+        try:
+            return make_env()
+        except PlatformError:
+            raise
+        except RAISED as error:
+            doing = f"when environment {len(self._envs) + 1} of {self.num_envs} was made"
+            raise EnvironmentFault(
+                f"env {shown_text(self.spec.env_id)} raised {describe(error, doing)}."
+            ) from error
+
     def _start(self, index: int, episode: int) -> None:
+        game = self._games[index] = _Game(episode)
         seed = episode_seed(self._seeds[index], episode)
-        frame, _ = self._envs[index].reset(seed=seed)
-        self._games[index] = _Game(episode)
+        try:
+            frame = self._check.frame(first_frame_of(self._envs[index].reset(seed=seed)))
+        except RAISED as error:
+            raise self._fault(index, game, error) from error
         self._stacks[index] = 0
         self._stacks[index, -1] = frame
 
     def _advance(self, index: int, action: int) -> tuple[float, bool, EpisodeEnd | None]:
         """Do one action; return (reward, terminated, the end of the game if it ended)."""
         game = self._games[index]
-        frame, reward, terminated, truncated, info = self._envs[index].step(action)
+        game.length_steps += 1
+        try:
+            result = self._envs[index].step(action)
+            frame, reward, terminated, truncated, info = parts_of(result)
+            frame, reward = self._check.frame(frame), reward_of(reward)
+            # Most are bools already, and this is done some 10,000 times a second.
+            if type(terminated) is not bool:
+                terminated = flag_of("terminated", terminated)
+            if type(truncated) is not bool:
+                truncated = flag_of("truncated", truncated)
+        except RAISED as error:
+            raise self._fault(index, game, error) from error
         self._stacks[index, :-1] = self._stacks[index, 1:]
         self._stacks[index, -1] = frame
-        game.return_raw += float(reward)
-        game.length_steps += 1
+        game.return_raw += reward
         if self._restorable:
             game.actions.append(action)
-        game.over = bool(terminated or truncated)
+        game.over = terminated or truncated
         end = None
         if game.over:
             frames = info.get("episode_frame_number", game.length_steps)
             end = EpisodeEnd(index, game.return_raw, game.length_steps, int(frames))
-        return float(reward), bool(terminated or info.get("life_lost", False)), end
+        return reward, bool(terminated or info.get("life_lost", False)), end
+
+    def _check_values(self) -> None:
+        """Raise EnvironmentFault if a newest frame is not finite, or far outside its space."""
+        newest = self._stacks[:, -1]
+        index = self._check.values(newest)
+        if index is not None:
+            complaint = EnvironmentFault(self._check.complaint(newest[index]))
+            raise self._fault(index, self._games[index], complaint)
+
+    def _fault(self, index: int, game: _Game, error: BaseException) -> EnvironmentFault:
+        """Return the error that says in which environment, game and step something was wrong."""
+        step = f"step {game.length_steps}" if game.length_steps else "its reset"
+        where = (
+            f"env {shown_text(self.spec.env_id)}, environment {index + 1} of {self.num_envs}, "
+            f"game {game.episode + 1}, {step}"
+        )
+        wrong = str(error) if isinstance(error, PlatformError) else f"raised {describe(error)}."
+        return EnvironmentFault(f"{where}: {wrong}")

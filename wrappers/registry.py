@@ -13,26 +13,32 @@ affair: most ignore it, or do what the nearest action does.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
 import ale_py
 import gymnasium
+import numpy as np
 
-from core.errors import ConfigError
+from core.errors import ConfigError, EnvironmentFault
+from core.plain_data import shown
 from core.spec import EnvSpec
 from wrappers.atari import RenumberActions, action_meanings, make_atari_env
 from wrappers.config import EnvConfig
 from wrappers.env_ids import check_env_id, is_atari, rom_name, with_sticky_actions
 from wrappers.gym_vector import GymVector
 from wrappers.task_vector import TaskVector
+from wrappers.user_code import RAISED, told_in_one_line
 from wrappers.vector import EnvVector
 
 __all__ = [
     "Backend",
     "check_env_id",
+    "check_rendering",
     "choose_backend",
     "describe",
     "is_atari",
@@ -99,13 +105,12 @@ def make_env_spec(config: EnvConfig) -> EnvSpec:
 
 @functools.cache
 def _own_spec(config: EnvConfig) -> EnvSpec:
-    """Read the spec of one game, with its own actions, off an environment."""
-    make_env = _env_maker(config)
-    try:
-        env = make_env()
-    except gymnasium.error.Error as error:
-        raise ConfigError(f"env {config.env_id} is known but cannot be made: {error}") from error
-    try:
+    """Read the spec of one game, with its own actions, off an environment.
+
+    One that is not Atari's is reset and does a step as well: it may be somebody's first, and a
+    mistake in it is better told before workers are started than by them.
+    """
+    with _made_for_once(config) as env:
         if is_atari(config.env_id):
             return EnvSpec(
                 env_id=config.env_id,
@@ -115,9 +120,59 @@ def _own_spec(config: EnvConfig) -> EnvSpec:
                 action_meanings=tuple(action_meanings(env)),
                 action_repeat=config.action_repeat,
             )
-        return _flat_spec(config.env_id, env)
-    finally:
+        with told_in_one_line(config.env_id, "when it was asked for its spaces"):
+            spec = _flat_spec(config.env_id, env)
+        _try_out(spec, env)
+        return spec
+
+
+def check_rendering(config: EnvConfig, render_mode: str) -> None:
+    """Raise ConfigError unless an environment of one game can be made, and shown, in this mode.
+
+    Args:
+      config: of one game.
+      render_mode: "human" or "rgb_array"; with the latter, a picture is asked for.
+    """
+    choose_backend(config, render_mode=render_mode)
+    with _made_for_once(config, render_mode) as env:
+        if render_mode == "human":
+            return  # to go on would open a window
+        with told_in_one_line(config.env_id, "when it was asked for a picture"):
+            env.reset(seed=0)
+            picture = env.render()
+        if not isinstance(picture, np.ndarray) or picture.ndim != 3:
+            raise ConfigError(
+                f"env {config.env_id} renders {shown(picture)}, expected a picture [H, W, 3]: "
+                "leave out --render, or give the environment render_mode='rgb_array'."
+            )
+
+
+@contextmanager
+def _made_for_once(config: EnvConfig, render_mode: str | None = None) -> Iterator[gymnasium.Env]:
+    """Yield one environment and close it; what goes wrong with it is a ConfigError."""
+    make_env = _env_maker(config, render_mode)
+    with told_in_one_line(config.env_id, "when it was made"), warnings.catch_warnings():
+        if render_mode is not None:
+            warnings.simplefilter("ignore")  # of a mode that it does not list: asked below
+        env = make_env()
+    try:
+        yield env
+    except BaseException:
+        with suppress(*RAISED):  # the first error is the one to tell
+            env.close()
+        raise
+    with told_in_one_line(config.env_id, "when it was closed"):
         env.close()
+
+
+def _try_out(spec: EnvSpec, env: gymnasium.Env) -> None:
+    """Do one step, and raise ConfigError if the environment does not keep to what it announces."""
+    try:
+        vector = GymVector(spec, lambda: env, [0])
+        vector.reset()
+        vector.step(np.zeros(1, np.int64))
+    except EnvironmentFault as fault:
+        raise ConfigError(str(fault)) from fault
 
 
 def make_env_vector(

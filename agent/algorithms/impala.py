@@ -19,7 +19,7 @@ state up to date: nothing is learned there, and no gradient flows back into them
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -31,6 +31,7 @@ from agent.algorithms.rewards import REWARD_TRANSFORMS, rescale, unrescale
 from agent.algorithms.vtrace import VTrace, vtrace
 from agent.batch import Batch
 from agent.models.base import ActorCritic, Heads
+from agent.non_finite import Stage, given_stages
 from core.errors import ConfigError
 
 TRUST_REGIONS = ("none", "implied", "kl_pi_mu", "kl_mu_pi")
@@ -201,6 +202,27 @@ class Impala:
             for name, of_task in statistics.items():
                 metrics |= {f"popart/{name}_{task}": x for task, x in enumerate(of_task.unbind())}
         return Loss(total, metrics)
+
+    def stages(self, model: ActorCritic, batch: Batch) -> Iterator[Stage]:
+        """Yield what the loss is made of, for who asks why it is not finite."""
+        both, config = "row, unroll", self.config
+        reward = REWARD_TRANSFORMS[config.reward_transform](batch.reward)
+        params = batch.behaviour_params
+        if not config.policy_cloning_cost:  # then what acted on a reset row does not matter
+            params = params.masked_fill(batch.reset_row.unsqueeze(-1), 0)
+        values = batch.behaviour_value if config.value_cloning_cost else None
+        yield from given_stages(model, batch, reward, params, values)
+        features = model.torso(batch.obs, batch.task_id)
+        hidden, _ = model.hidden(features, batch.inputs(), batch.state)
+        heads = model.heads(hidden, batch.task_id)
+        log_pi = heads.params[:-1].log_softmax(-1)
+        yield Stage("ratio", "log_pi", log_pi, both)
+        yield Stage("value", "value", heads.value, both)
+        log_mu = batch.behaviour_params.log_softmax(-1)
+        log_rhos = (log_pi - log_mu).gather(-1, batch.action.unsqueeze(-1)).squeeze(-1)
+        log_rhos = log_rhos.masked_fill(batch.reset_row, -math.inf)
+        corrected = self._vtrace(batch, log_rhos, heads, self._trust(log_pi, log_mu))
+        yield Stage("value", "value target", corrected.targets, both)
 
     def _burn_in(self, batch: Batch) -> tuple[Tensor | None, Tensor | None]:
         """Return the rows without loss [T, B], and `keep_gradient` for the model [T+1, B].

@@ -160,6 +160,13 @@ class ActorCritic(nn.Module):
         found = (m for m in self.torso_net.modules() if isinstance(m, PixelStatistics))
         return next(found, None)
 
+    def unsettled_pixels(self) -> dict[int, PixelStatistics]:
+        """Return, by game, the pixel statistics that `observe` may still change."""
+        by_game = {
+            game: self.pixel_statistics(game) for game in range(max(1, len(self.game_pixels)))
+        }
+        return {game: x for game, x in by_game.items() if x is not None and not x.is_settled}
+
     def observe(self, obs: Tensor, task_id: Tensor | None = None) -> None:
         """Learn what pixels look like, if they are normalised.
 
@@ -168,10 +175,9 @@ class ActorCritic(nn.Module):
           task_id: likewise.
         """
         rows, games = self._rows(obs, task_id)
-        for game in range(max(1, len(self.game_pixels))):
-            statistics = self.pixel_statistics(game)
+        for game, statistics in self.unsettled_pixels().items():
             own = rows if games is None else rows[games == game]
-            if statistics is not None and len(own):
+            if len(own):
                 statistics.observe(own)
 
     def torso(self, obs: Tensor, task_id: Tensor | None = None) -> Tensor:

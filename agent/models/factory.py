@@ -86,6 +86,10 @@ def make_model(
         its own value output; the policy is shared.
       popart: whether the value head normalises its targets.
       seed: of the initial weights; equal seeds give equal weights.
+
+    Raises:
+      ConfigError: if the network is not for what the environment shows: one for images sees no
+        vectors, and the one for vectors no images.
     """
     name = config.name
     if name == "auto":
@@ -95,7 +99,13 @@ def make_model(
             f"model {name!r} needs images, but {env_spec.env_id} shows vectors of shape "
             f"{env_spec.obs_shape}. Use --model=mlp or --model=auto."
         )
-    of_pixels = config.normalise_pixels and env_spec.frame_dtype == "uint8" and name != "mlp"
+    if name == "mlp" and env_spec.is_image:
+        raise ConfigError(
+            f"model 'mlp' is for vectors, but {env_spec.env_id} shows images of shape "
+            f"{env_spec.obs_shape}, of which it would see neither places nor shapes. Use "
+            "--model=impala_shallow or --model=auto."
+        )
+    of_pixels = config.normalise_pixels and env_spec.frame_dtype == "uint8"
     normalise_pixels = of_pixels and env_spec.task_count == 1
     extras = ExtraInputs(
         action_count=env_spec.action_count * config.use_last_action,

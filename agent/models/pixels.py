@@ -8,6 +8,8 @@ theory of initialisation assumes of inputs, Pong needs far fewer steps (docs/res
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -17,7 +19,10 @@ MIN_DEVIATION = 4.0  # of 255, so that a picture in which hardly anything moves 
 
 
 class PixelStatistics(nn.Module):
-    """Mean image and overall deviation of uint8 images, over the batches shown to `observe`."""
+    """Mean image and overall deviation of uint8 images, over the batches shown to `observe`.
+
+    Not thread-safe; `observe` writes in place.
+    """
 
     mean: Tensor  # [C, H, W] float32
     mean_square: Tensor  # [] float32, over all pixels
@@ -29,6 +34,16 @@ class PixelStatistics(nn.Module):
         self.register_buffer("mean", torch.zeros(image_shape))
         self.register_buffer("mean_square", torch.tensor(PIXEL_MAX**2))
         self.register_buffer("batches", torch.tensor(0.0))
+        # `batches` as the host knows it, so that nobody waits for a GPU; None: to be looked up.
+        self._count: int | None = 0
+        self.register_load_state_dict_post_hook(_look_again)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether enough batches were seen, so that `observe` changes nothing any more."""
+        if self._count is None:
+            self._count = int(self.batches)
+        return self._count >= OBSERVED_BATCHES
 
     @torch.no_grad()
     def observe(self, images: Tensor) -> None:
@@ -36,12 +51,24 @@ class PixelStatistics(nn.Module):
 
         All batches weigh the same.
         """
-        if self.batches >= OBSERVED_BATCHES:
+        if self.is_settled:
             return
         values = images.float()
         self.batches += 1
+        self._count = (self._count or 0) + 1
         self.mean += (values.mean(0) - self.mean) / self.batches
         self.mean_square += (values.square().mean() - self.mean_square) / self.batches
+
+    def keep(self) -> Callable[[], None]:
+        """Remember all that `observe` writes to; return a function that puts it back."""
+        kept, count = [buffer.clone() for buffer in self.buffers()], self._count
+
+        def put_back() -> None:
+            for buffer, before in zip(self.buffers(), kept, strict=True):
+                buffer.copy_(before)
+            self._count = count
+
+        return put_back
 
     def centred(self, images: Tensor, dtype: torch.dtype, layout: torch.memory_format) -> Tensor:
         """Return images - mean, in units of 1/255.
@@ -55,3 +82,7 @@ class PixelStatistics(nn.Module):
         """Return what centred images are to be multiplied by: [] float32, 1 / deviation."""
         variance = self.mean_square - self.mean.square().mean()
         return variance.clamp(min=MIN_DEVIATION**2).rsqrt()
+
+
+def _look_again(statistics: PixelStatistics, _: object) -> None:
+    statistics._count = None

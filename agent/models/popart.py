@@ -9,6 +9,7 @@ preserving outputs precisely). Sizes: T steps, B unrolls, K tasks.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -142,7 +143,7 @@ class PopArt(nn.Module):
     def move(self, sums: Tensor, optimiser: torch.optim.Optimizer | None = None) -> None:
         """Take one step of size beta towards the targets of which these are the sums.
 
-        A head that is not enabled stays as it is.
+        A head that is not enabled stays as it is, and so does any if a sum is not finite.
 
             mu <- (1 - beta) mu + beta mean(v)
             nu <- (1 - beta) nu + beta mean(v^2)
@@ -160,6 +161,8 @@ class PopArt(nn.Module):
         """
         if not self.enabled:
             return
+        # Not a question to the host: a GPU would have to finish all that was asked of it first.
+        sums = torch.where(sums.isfinite().all(), sums, 0.0)
         count, first, second = sums  # each [K]
         old_mu, old_sigma = self.mu.clone(), self.sigma
         beta = self.step_size * (count > 0)
@@ -172,14 +175,44 @@ class PopArt(nn.Module):
         weight, bias = self.linear.weight, self.linear.bias
         weight.copy_(weight * ratio.unsqueeze(-1))
         bias.copy_(bias * ratio + (old_mu - self.mu) / new_sigma)
-        if optimiser is not None:
-            for parameter, factor in ((weight, ratio.unsqueeze(-1)), (bias, ratio)):
-                state = optimiser.state.get(parameter, {})
-                for name, power in _MOMENT_POWERS.items():
-                    if isinstance(state.get(name), Tensor):
-                        state[name].mul_(factor.pow(power).to(state[name].dtype))
+        for parameter, factor in ((weight, ratio.unsqueeze(-1)), (bias, ratio)):
+            for moment, power in _moments(optimiser, parameter):
+                moment.mul_(factor.pow(power).to(moment.dtype))
+
+    @torch.no_grad()
+    def keep(self, optimiser: torch.optim.Optimizer | None = None) -> Callable[[], None]:
+        """Remember all that `move` writes to; return a function that puts it back, bit by bit.
+
+        Args:
+          optimiser: the one that `move` is given.
+        """
+        if not self.enabled:
+            return lambda: None
+        moved = [self.mu, self.nu, self.linear.weight, self.linear.bias]
+        for parameter in moved[2:]:
+            moved += [moment for moment, _ in _moments(optimiser, parameter)]
+        kept = [tensor.clone() for tensor in moved]
+
+        @torch.no_grad()
+        def put_back() -> None:
+            for tensor, before in zip(moved, kept, strict=True):
+                tensor.copy_(before)
+
+        return put_back
 
     def _of_task(self, statistic: Tensor, task_id: Tensor | None) -> Tensor:
         if self.task_count == 1 or task_id is None:
             return statistic[:1].float()  # broadcasts
         return statistic.float()[task_id]
+
+
+def _moments(
+    optimiser: torch.optim.Optimizer | None, parameter: Tensor
+) -> list[tuple[Tensor, int]]:
+    """Return the running moments of a parameter's gradient, and the power of it that they hold."""
+    state = {} if optimiser is None else optimiser.state.get(parameter, {})
+    return [
+        (state[name], power)
+        for name, power in _MOMENT_POWERS.items()
+        if isinstance(state.get(name), Tensor)
+    ]

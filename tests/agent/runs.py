@@ -1,6 +1,6 @@
 """Blueprints of small runs for the tests of the moving parts of agent/."""
 
-from agent import session
+from agent import training
 from agent.assembly import Blueprint
 from agent.trainer import Trainer
 from option_flags import Flags
@@ -39,9 +39,11 @@ def states_at_start(monkeypatch):
     begin = Trainer.run
 
     def run_from_here(trainer):
-        states.append(trainer._state())
+        states.append(trainer._saving._state())
         return begin(trainer)
 
     monkeypatch.setattr(Trainer, "run", run_from_here)
-    monkeypatch.setattr(session, "_set_up_torch", lambda flags: None)  # it is for the whole process
+    monkeypatch.setattr(
+        training, "_set_up_torch", lambda flags: None
+    )  # it is for the whole process
     return states

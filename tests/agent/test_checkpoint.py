@@ -5,7 +5,9 @@ import logging
 import os
 import weakref
 from collections import OrderedDict
+from dataclasses import replace
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pytest
@@ -14,9 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from agent import atomic_file
-from agent.checkpoint import CheckpointWriter, decode, encode, load, resolve
+from agent.checkpoint import CheckpointWriter, load, resolve
+from agent.checkpoint_file import read_tree, write_tree
+from agent.checkpoint_tree import decode, encode
+from core import atomic_file, faults, files
 from core.errors import CheckpointError
+from core.faults import Fault, Plan
 from core.rng import child_generator, generator_state, restore_generator
 from core.spec import EnvSpec
 
@@ -24,7 +29,12 @@ SPEC = EnvSpec("PongNoFrameskip-v4", (1, 84, 84), "uint8", 4, ("NOOP", "FIRE", "
 
 
 def state_at(updates: int) -> dict[str, object]:
-    return {"updates": updates, "env_spec": SPEC.to_dict(), "weights": torch.full((3,), updates)}
+    return {
+        "updates": updates,
+        "tally": {"updates": updates},
+        "env_spec": SPEC.to_dict(),
+        "weights": torch.full((3,), updates),
+    }
 
 
 def save_several(folder: Path, updates: list[int], **options: int) -> CheckpointWriter:
@@ -83,9 +93,9 @@ def same(a: object, b: object) -> bool:
 def test_any_tree_of_plain_types_and_arrays_comes_back_from_disk_as_it_was(
     tree: object, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    folder = tmp_path_factory.mktemp("tree")
-    path = CheckpointWriter(folder).save({"tree": tree}, updates=1, agent_steps=1)
-    assert same(load(path).state["tree"], tree)
+    path = tmp_path_factory.mktemp("tree") / "update_000000001.pt"
+    write_tree(path, encode({"tree": tree}), verify=True)
+    assert same(read_tree(path)["tree"], tree)
 
 
 def test_model_and_optimiser_states_come_back_and_continue_alike(tmp_path: Path) -> None:
@@ -196,19 +206,41 @@ def test_a_crash_at_any_point_of_a_save_leaves_the_previous_checkpoint(
         assert names(tmp_path, ".*") == [], "a temporary file is left"
 
 
+@pytest.mark.parametrize("for_ever", [False, True])
+def test_a_write_that_fails_in_the_middle_says_so_in_words_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, for_ever: bool
+) -> None:
+    """For torch ends its archive whatever happened, and complains of that instead."""
+    monkeypatch.setattr(files, "BUFFER_BYTES", 64)
+    with faults.loaded(Plan([])) as plan:
+        writer = save_several(tmp_path, [1])
+    writes = plan.hits["file.write"] - 1  # the last one is of `latest`
+    assert writes > 5
+    for kind, message in (("enospc", "the disk is full"), ("eio", "Input/output error.*intact")):
+        fault = Fault(("file.write",), kind, for_ever=for_ever)
+        for nth in range(1, writes + 1):
+            with (
+                faults.loaded(Plan([replace(fault, nth=nth)])),
+                pytest.raises(CheckpointError, match=message),
+            ):
+                writer.save(state_at(2), updates=2, agent_steps=2)
+            assert load(tmp_path).state["updates"] == 1
+            assert names(tmp_path, ".*") == [], "a temporary file is left"
+
+
 def test_a_crash_half_way_through_replacing_a_file_leaves_the_old_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer = CheckpointWriter(tmp_path)
-    writer.save_best(state_at(1))
+    writer.save_best(state_at(1), score=1.0)
 
-    def write_half(state: object, path: Path) -> None:
-        path.write_bytes(b"half of a checkpoint")
+    def write_half(state: object, file: BinaryIO) -> None:
+        file.write(b"half of a checkpoint")
         raise OSError("Input/output error")
 
     monkeypatch.setattr(torch, "save", write_half)
     with pytest.raises(CheckpointError, match="Input/output error"):
-        writer.save_best(state_at(2))
+        writer.save_best(state_at(2), score=2.0)
     assert load(tmp_path).state["updates"] == 1
 
 
@@ -269,7 +301,7 @@ def test_latest_wins_over_names_after_resuming_from_an_older_update(tmp_path: Pa
     save_several(tmp_path, [10, 20, 30])
     save_several(tmp_path, [15])
     assert load(tmp_path).state["updates"] == 15
-    assert names(tmp_path, "update_*.pt") == [f"update_0000000{n}.pt" for n in (15, 20, 30)]
+    assert names(tmp_path, "update_*.pt") == [f"update_0000000{n}.pt" for n in (10, 15, 20, 30)]
 
 
 def test_the_newest_save_is_latest_and_kept_whatever_the_clock_says(tmp_path: Path) -> None:
@@ -284,7 +316,7 @@ def test_the_newest_save_is_latest_and_kept_whatever_the_clock_says(tmp_path: Pa
 
 def test_best_is_preferred_on_request_and_used_when_alone(tmp_path: Path) -> None:
     writer = save_several(tmp_path, [1, 2])
-    writer.save_best(state_at(77))
+    writer.save_best(state_at(77), score=77.0)
     assert load(tmp_path).state["updates"] == 2
     assert load(tmp_path, prefer_best=True).state["updates"] == 77
     for path in (*tmp_path.glob("update_*"), tmp_path / "latest"):

@@ -14,6 +14,7 @@ from agent.acting import Action, Actor, Observation
 from agent.assembly import Blueprint
 from agent.checkpoint import Checkpoint, CheckpointWriter, load
 from agent.evaluator import evaluate, evaluate_all, has_display
+from agent.games_played import Lives
 from agent.score_table import Game, Life, summarise
 from core.episode import EpisodeEnd
 from tests.agent.runs import COUNTING, make_blueprint
@@ -115,9 +116,10 @@ def test_each_game_of_an_agent_is_played_and_reported_by_itself(
     assert counting.mean > 0 > owing.mean
     assert counting.episodes == owing.episodes == 3
     assert any(f"3 games of {OWING}" in line for line in lines)
-    rows = read_rows(tmp_path / "test_some.csv")
+    stem = "test_some_2games_Counting-Owing_sampled"
+    rows = read_rows(tmp_path / f"{stem}.csv")
     assert [row["env"] for row in rows] == [COUNTING] * 3 + [OWING] * 3
-    written = json.loads((tmp_path / "test_some.json").read_text())
+    written = json.loads((tmp_path / f"{stem}.json").read_text())
     assert [report["env"] for report in written["games"]] == [COUNTING, OWING]
     assert (written["episodes"], written["agent_steps"]) == (6, 1)
     # The model is told which game it is, when a game begins, and what it did before.
@@ -132,6 +134,26 @@ def test_each_game_of_an_agent_is_played_and_reported_by_itself(
             assert (seen.last_action == did).all()
 
 
+def test_no_test_overwrites_the_report_of_another(tmp_path: Path) -> None:
+    for flags, env in (
+        ({}, COUNTING),
+        ({"greedy": True}, COUNTING),
+        ({}, OWING),
+        ({"greedy": True}, f"{COUNTING},{OWING}"),
+    ):
+        blueprint = make_blueprint(f"{COUNTING},{OWING}", test_episode_count=2, **flags)
+        checkpoint = Checkpoint(tmp_path / "some.pt", state_of(blueprint))
+        evaluate(blueprint, checkpoint, tmp_path, envs=env.split(","), show=silent)
+    reports = [json.loads(path.read_text()) for path in tmp_path.glob("test_some_*.json")]
+    assert sorted((report["env"], report["policy"]) for report in reports) == [
+        (COUNTING, "greedy"),
+        (COUNTING, "sampled"),
+        (f"{COUNTING},{OWING}", "greedy"),
+        (OWING, "sampled"),
+    ]
+    assert len(list(tmp_path.glob("test_some_*.csv"))) == 4
+
+
 def test_one_of_the_games_alone_keeps_its_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,7 +164,8 @@ def test_one_of_the_games_alone_keeps_its_task(
     (report,) = evaluate(blueprint, checkpoint, tmp_path, envs=[OWING], show=silent)
     assert report.env == OWING
     assert all((seen.task_id == 1).all() for seen, _ in Recorder.seen)
-    assert json.loads((tmp_path / "test_some.json").read_text())["env"] == OWING
+    (written,) = tmp_path.glob("test_some_*Owing*_sampled.json")
+    assert json.loads(written.read_text())["env"] == OWING
 
 
 def test_a_game_that_was_not_trained_is_played_with_the_agents_own_actions(tmp_path: Path) -> None:
@@ -170,7 +193,7 @@ def test_games_are_whole_and_their_lives_add_up(tmp_path: Path) -> None:
 
 
 def test_a_game_is_cut_at_each_lost_life_and_at_its_end_however_it_ends() -> None:
-    lives = evaluator._Lives(2)
+    lives = Lives(2)
 
     def step(rewards: list[float], lost: list[bool], first: list[bool], *over: int) -> None:
         episodes = [EpisodeEnd(index, 0.0, 0, 0) for index in over]

@@ -93,7 +93,8 @@ def test_the_exported_agent_plays_the_very_games_of_the_checkpoint(
     games = fingerprints(tmp_path / "a")
     assert len(set(games)) == 4
     assert fingerprints(tmp_path / "b") == games
-    report: dict[str, Any] = json.loads((tmp_path / "b" / "test_model.json").read_text("utf-8"))
+    (written,) = (tmp_path / "b").glob("test_model_*_sampled.json")
+    report: dict[str, Any] = json.loads(written.read_text("utf-8"))
     assert report["agent_steps"] == STEPS
 
 
@@ -101,12 +102,20 @@ def test_a_score_is_shipped_if_these_very_weights_were_tested(
     run: Path, tmp_path: Path, blueprint: Blueprint
 ) -> None:
     evaluate(blueprint, load(run), run, show=silent)
-    report_file = run / "test_update_000000007.json"
+    (report_file,) = run.glob("test_update_000000007_*_sampled.json")
     report = json.loads(report_file.read_text("utf-8"))
     test = export(str(run), tmp_path / "counting")["test"]
     assert test["episodes"] == 4
     assert test["mean"] == report["mean"]
     assert test["policy"] == "sampled"
+    # Another policy's report lies beside it; the one of sampled actions goes first.
+    report_file.with_name(report_file.name.replace("sampled", "greedy")).write_text(
+        json.dumps({**report, "policy": "greedy", "mean": -1.0})
+    )
+    assert export(str(run), tmp_path / "counting")["test"]["policy"] == "sampled"
+    report_file.unlink()
+    assert export(str(run), tmp_path / "counting")["test"]["policy"] == "greedy"
+    report_file.with_name(report_file.name.replace("sampled", "greedy")).unlink()
     # The same update of a run that was resumed from before it: other weights.
     report_file.write_text(json.dumps({**report, "agent_steps": STEPS + 1}))
     assert export(str(run), tmp_path / "counting")["test"] is None

@@ -4,41 +4,22 @@ from dataclasses import replace
 import pytest
 import torch
 
-from agent.algorithms.impala import Impala, ImpalaConfig
-from agent.learner import LayerGradients, Learner, NonFiniteUpdate, every
-from agent.optim import OptimiserConfig, learning_rate, make_optimiser
+from agent.algorithms.impala import Impala
+from agent.learner import LayerGradients, every
+from agent.models.base import ActorCritic
 from core.errors import ConfigError
 from metrics.record import check_declared
 from tests.agent.builders import make_batch, make_small_model, make_spec
-
-CONFIG = ImpalaConfig(reward_transform="none")
-
-
-def make_learner(model=None, *, config=CONFIG, optimiser=None, **options):
-    model = model or make_small_model()
-    optimiser_config = OptimiserConfig(lr=1e-3)
-    return Learner(
-        model,
-        Impala(config),
-        optimiser or make_optimiser(optimiser_config, model),
-        lambda progress: learning_rate(optimiser_config, progress),
-        **options,
-    )
-
-
-def snapshot(model):
-    return {name: tensor.clone() for name, tensor in model.state_dict().items()}
-
-
-def same(one, two):
-    """Whether two nested state dicts are equal, tensors by value."""
-    if isinstance(one, torch.Tensor):
-        return torch.equal(one, two)
-    if isinstance(one, dict):
-        return one.keys() == two.keys() and all(same(one[k], two[k]) for k in one)
-    if isinstance(one, list):
-        return len(one) == len(two) and all(map(same, one, two))
-    return one == two
+from tests.agent.learners import (
+    CONFIG,
+    WITH_EVERYTHING,
+    fail_to_step,
+    learner_and_batch,
+    make_learner,
+    same,
+    snapshot,
+    with_bad_reward,
+)
 
 
 def test_one_step_of_plain_sgd_subtracts_the_rate_times_the_gradient():
@@ -103,6 +84,55 @@ def test_pixels_are_observed_in_the_first_updates_only(monkeypatch):
     assert torch.equal(seen[1], seen[3])
 
 
+def three_game_batch(spec, games, seed):
+    return replace(make_batch(spec, size=len(games), seed=seed), task_id=torch.tensor(games))
+
+
+def test_a_game_that_comes_late_is_observed_too(monkeypatch):
+    monkeypatch.setattr("agent.models.pixels.OBSERVED_BATCHES", 3)
+    spec = make_spec((2, 44, 40))
+    learner = make_learner(make_small_model(spec, tasks=3, name="impala_shallow"))
+    learner.version = 10_000  # how many updates were made says nothing of what a game has shown
+
+    def learn(*games_of_batches):
+        for games in games_of_batches:
+            learner.step(three_game_batch(spec, games, seed=learner.version), 0.0)
+        return [int(statistics.batches) for statistics in learner.model.game_pixels]
+
+    assert learn(*[[0, 0]] * 5) == [3, 0, 0]
+    assert learn([1, 0], [1, 1]) == [3, 2, 0]
+    resumed = make_learner(make_small_model(spec, tasks=3, name="impala_shallow", seed=4))
+    resumed.load_state_dict(learner.state_dict())
+    learner = resumed
+    assert learn([1, 1], [1, 2], [1, 0]) == [3, 3, 1]
+    kept = [statistics.mean.clone() for statistics in learner.model.game_pixels]
+    assert learn([0, 1], [2, 2]) == [3, 3, 2]
+    for before, statistics, moved in zip(
+        kept, learner.model.game_pixels, [False, False, True], strict=True
+    ):
+        assert torch.equal(before, statistics.mean) is not moved
+
+
+def test_nobody_looks_at_pixels_that_are_known(monkeypatch):
+    """Neither where there are none, nor once all games were seen often enough."""
+    monkeypatch.setattr("agent.models.pixels.OBSERVED_BATCHES", 2)
+    spec = make_spec((2, 44, 40))
+    with_pixels = make_learner(make_small_model(spec, name="impala_shallow"))
+    without = make_learner()
+    looks = []
+    find = ActorCritic.unsettled_pixels
+    monkeypatch.setattr(
+        ActorCritic, "unsettled_pixels", lambda model: looks.append(model) or find(model)
+    )
+    for seed in range(6):
+        if seed == 3:
+            assert looks
+            looks.clear()
+        with_pixels.step(make_batch(spec, seed=seed), 0.0)
+        without.step(make_batch(seed=seed), 0.0)
+    assert not looks
+
+
 def test_lag_is_counted_in_updates_since_the_weights_that_acted():
     learner = make_learner()
     learner.version = 10
@@ -162,23 +192,48 @@ def test_a_state_dict_loads_as_weights_only(tmp_path):
     assert same(loaded, learner.state_dict())
 
 
-def test_a_bad_reward_is_blamed_on_its_term_and_leaves_the_weights_alone():
-    learner = make_learner()
-    batch = make_batch()
-    reward = batch.reward.clone()
-    reward[0, 3] = float("nan")
-    before = snapshot(learner.model)
-    with pytest.raises(NonFiniteUpdate, match=r"loss/policy is nan.*loss/value is nan"):
-        learner.step(replace(batch, reward=reward), 0.0)
-    assert same(before, snapshot(learner.model))
-    assert learner.version == 0
+@pytest.mark.parametrize("optimiser", ["adam", "rmsprop", "rmsprop_tf"])
+@pytest.mark.parametrize(("model", "batch"), WITH_EVERYTHING)
+def test_a_bad_reward_moves_nothing(model, batch, optimiser):
+    learner, batch = learner_and_batch(model, batch, optimiser)
+    fail_to_step(learner, with_bad_reward(batch))
 
 
-def test_a_bad_gradient_is_blamed_on_its_parameter():
-    learner = make_learner()
+@pytest.mark.parametrize(("model", "batch"), WITH_EVERYTHING)
+def test_a_bad_gradient_moves_nothing(model, batch):
+    """The loss is finite, so PopArt has moved to finite statistics before it is found out."""
+    learner, batch = learner_and_batch(model, batch)
     learner.model.policy_head.weight.register_hook(lambda g: g * float("inf"))
-    with pytest.raises(NonFiniteUpdate, match=r"gradient of policy_head\.weight"):
-        learner.step(make_batch(), 0.0)
+    fail_to_step(learner, batch)
+
+
+@pytest.mark.parametrize(("model", "batch"), WITH_EVERYTHING)
+def test_learning_goes_on_as_if_the_bad_batch_had_never_come(model, batch):
+    learner, batch = learner_and_batch(model, batch)
+    straight = copy.deepcopy(learner)
+    fail_to_step(learner, with_bad_reward(batch))
+    for one in (straight, learner):
+        one.step(batch, 0.2)
+    assert same(straight.state_dict(), learner.state_dict())
+
+
+def test_the_very_first_update_may_be_bad():
+    model = make_small_model(make_spec((2, 44, 40)), popart=True, name="impala_shallow")
+    fail_to_step(make_learner(model), with_bad_reward(make_batch(make_spec((2, 44, 40)))))
+
+
+@pytest.mark.parametrize(("model", "batch"), WITH_EVERYTHING)
+def test_an_update_that_fails_in_another_way_moves_nothing_either(model, batch):
+    learner, batch = learner_and_batch(model, batch)
+
+    def fail(gradient):
+        raise MemoryError("no room for a gradient")
+
+    learner.model.policy_head.weight.register_hook(fail)
+    before = learner.state_dict()
+    with pytest.raises(MemoryError):
+        learner.step(batch, 0.7)
+    assert same(before, learner.state_dict())
 
 
 def test_a_contradicting_config_is_refused_at_construction():

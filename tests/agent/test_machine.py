@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -105,3 +106,54 @@ def test_several_games_get_equally_many_environments(monkeypatch, games, envs):
 def test_a_device_that_is_not_there_is_refused():
     with pytest.raises(ConfigError, match="sees no CUDA device"):
         choose(device="cuda")
+
+
+IN_THE_BACKGROUND = """
+import os
+from agent.machine import go_to_background
+go_to_background()
+go_to_background()  # twice is as good as once
+try:
+    with open("/proc/self/autogroup") as file:
+        group = file.read().split()[-1]
+except OSError:
+    group = "none"
+print(os.nice(0), group, flush=True)
+os._exit(0)  # on a busy machine, tidying up would take long in the background
+"""
+
+
+@pytest.mark.process
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(not hasattr(os, "nice"), reason="no niceness on this system")
+@pytest.mark.parametrize("own_session", [True, False])
+def test_in_the_background_a_process_gives_way_and_with_it_only_a_session_of_its_own(own_session):
+    group_file = Path("/proc/self/autogroup")
+    has_groups = group_file.exists()
+    before = group_file.read_text() if has_groups else ""
+    result = subprocess.run(
+        [sys.executable, "-c", IN_THE_BACKGROUND],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+        start_new_session=own_session,
+    )
+    niceness, group = result.stdout.split()
+    assert niceness == "19"
+    if has_groups:
+        assert group_file.read_text() == before
+        assert (group == "19") is own_session
+
+
+def test_where_there_are_no_groups_of_sessions_niceness_has_to_do(monkeypatch):
+    asked = []
+    monkeypatch.setattr(os, "nice", lambda by: asked.append(by) or 5)
+    monkeypatch.setattr(os, "getsid", lambda pid: os.getpid())
+
+    def refuse(*arguments, **more):
+        raise PermissionError("no")
+
+    monkeypatch.setattr("builtins.open", refuse)
+    machine.go_to_background()
+    assert asked == [0, 14]

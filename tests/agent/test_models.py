@@ -96,11 +96,18 @@ def test_pixels_are_seen_scaled_to_one():
     torch.testing.assert_close(conv(pixels), conv(pixels.float() / 255), rtol=1e-5, atol=1e-6)
 
 
+def spec_and_observations(name, image_shape, count):
+    """What a network is for: vectors, or images of this shape."""
+    if name == "mlp":
+        return make_spec((6,)), torch.randn(count, 6)
+    return make_spec(image_shape), torch.randint(0, 256, (count, *image_shape), dtype=torch.uint8)
+
+
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("name", ["nature", "mlp"])
 def test_features_are_float32_and_close_in_either_precision(precision, name):
-    model = make_small_model(IMAGE_SPEC, name=name)
-    obs = torch.randint(0, 256, (3, 4, 84, 84), dtype=torch.uint8)
+    spec, obs = spec_and_observations(name, (4, 84, 84), 3)
+    model = make_small_model(spec, name=name)
     exact = model.torso(obs)
     model.set_precision(precision)
     features = model.torso(obs)
@@ -111,8 +118,8 @@ def test_features_are_float32_and_close_in_either_precision(precision, name):
 
 @pytest.mark.parametrize("name", ["resnet", "mlp"])
 def test_a_torso_with_bfloat16_weights_acts(name):
-    model = make_small_model(make_spec((4, 36, 36)), name=name)
-    obs = torch.randint(0, 256, (2, 4, 36, 36), dtype=torch.uint8)
+    spec, obs = spec_and_observations(name, (4, 36, 36), 2)
+    model = make_small_model(spec, name=name)
     exact = look(model, obs)
     model.torso_net.to(torch.bfloat16)
     heads = look(model, obs)
@@ -193,6 +200,12 @@ def test_a_config_out_of_range_is_refused(config, message):
 def test_an_image_network_refuses_vectors(name):
     with pytest.raises(ConfigError, match="--model=mlp"):
         make_model(ModelConfig(name), make_spec((6,)))
+
+
+def test_the_network_for_vectors_refuses_images():
+    with pytest.raises(ConfigError, match="'mlp' is for vectors.*--model=impala_shallow"):
+        make_model(ModelConfig("mlp"), make_spec((4, 84, 84), stacked=4))
+    assert make_model(ModelConfig("mlp"), make_spec((6,))).feature_count > 0
 
 
 def test_an_unknown_precision_is_refused():

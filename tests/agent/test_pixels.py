@@ -1,3 +1,4 @@
+import copy
 from dataclasses import replace
 
 import numpy as np
@@ -121,3 +122,34 @@ def test_what_pixels_look_like_is_settled_after_so_many_batches(monkeypatch):
     images = batches(3)
     assert torch.equal(observed(images).mean, observed(images[:2]).mean)
     assert not torch.equal(observed(images[:1]).mean, observed(images[:2]).mean)
+
+
+def test_loaded_statistics_know_how_many_batches_they_are_of(monkeypatch):
+    monkeypatch.setattr("agent.models.pixels.OBSERVED_BATCHES", 3)
+    statistics, fresh = observed(batches(2)), PixelStatistics(SHAPE)
+    fresh.load_state_dict(statistics.state_dict())
+    for batch in batches(2, seed=7):
+        statistics.observe(torch.from_numpy(batch))
+        fresh.observe(torch.from_numpy(batch))
+    assert fresh.is_settled
+    assert int(fresh.batches) == 3
+    assert torch.equal(fresh.mean, statistics.mean)
+    copied = copy.deepcopy(fresh)
+    copied.load_state_dict(PixelStatistics(SHAPE).state_dict())
+    assert not copied.is_settled
+    assert fresh.is_settled
+
+
+@pytest.mark.parametrize("seen", [0, 1, 2])
+def test_what_was_observed_can_be_put_back(monkeypatch, seen):
+    monkeypatch.setattr("agent.models.pixels.OBSERVED_BATCHES", 2)
+    images = batches(4)
+    statistics, straight = observed(images[:seen]), observed(images[:seen])
+    put_back = statistics.keep()
+    for batch in images[2:]:
+        statistics.observe(torch.from_numpy(batch))
+    put_back()
+    for one in (statistics, straight):
+        one.observe(torch.from_numpy(images[seen]))
+    for name, tensor in straight.state_dict().items():
+        assert torch.equal(statistics.state_dict()[name], tensor), name

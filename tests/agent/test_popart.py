@@ -224,3 +224,39 @@ def test_learners_that_add_up_their_sums_are_one_learner_that_saw_all_targets(se
         torch.testing.assert_close(
             heads[0](features, task).value, whole(features, task).value, rtol=1e-4, atol=1e-3
         )
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_target_that_is_not_finite_moves_nothing(bad, masked):
+    """Also a masked one: what it is worth is not known, and nothing times it is no number."""
+    head = make_head(tasks=2, step_size=0.1)
+    before = copy.deepcopy(head.state_dict())
+    targets = torch.tensor([[5.0, -3.0], [bad, 2.0]])
+    counted = torch.tensor([[True, True], [not masked, True]])
+    head.update(targets, torch.tensor([0, 1]), counted)
+    for name, tensor in head.state_dict().items():
+        assert torch.equal(tensor, before[name]), name
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+@pytest.mark.parametrize("kind", [None, torch.optim.Adam, torch.optim.SGD])
+def test_a_move_can_be_put_back_with_the_moments(enabled, kind):
+    head = make_head(tasks=2, step_size=0.3, enabled=enabled)
+    optimiser = None
+    if kind is not None:
+        optimiser = kind(head.parameters(), lr=0.1)
+        head(torch.randn(4, 3), torch.tensor([0, 1, 1, 0])).value_normalised.sum().backward()
+        optimiser.step()
+    before = copy.deepcopy((head.state_dict(), optimiser and optimiser.state_dict()))
+    put_back = head.keep(optimiser)
+    head.update(torch.tensor([[5.0, -3.0], [8.0, 2.0]]), torch.tensor([0, 1]), None, optimiser)
+    assert torch.equal(head.mu, before[0]["mu"]) is not enabled
+    put_back()
+    for name, tensor in head.state_dict().items():
+        assert torch.equal(tensor, before[0][name]), name
+    if optimiser is not None:
+        for number, state in optimiser.state_dict()["state"].items():
+            for name, moment in state.items():
+                expected = before[1]["state"][number][name]
+                assert moment is expected is None or torch.equal(moment, expected), name

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from agent import run_folder
-from agent.run_folder import RunFolder, RunLog, run_name, safe_name
+from agent.run_folder import RunFolder, run_name, safe_name
+from agent.run_log import RunLog
 from core.errors import ConfigError
 
 NOON = datetime(2024, 2, 3, 12, 0, 1)

@@ -53,7 +53,8 @@ def test_a_model_folder_is_tested_with_its_own_flags_and_nothing_is_written_into
     assert tested.run() == 0
     assert tree(model_folder) == before
     results = model_folder.parent.parent / "results" / "counting"
-    report = json.loads((results / "test_model.json").read_text("utf-8"))
+    (written,) = results.glob("test_model_*_greedy.json")
+    report = json.loads(written.read_text("utf-8"))
     assert (report["episodes"], report["policy"]) == (3, "greedy")
     assert report["agent_steps"] == SHIPPED_STEPS
     assert str(model_folder) in capsys.readouterr().out

@@ -169,8 +169,7 @@ def test_a_restored_tally_goes_on_with_each_game():
     restored.load_state_dict(tally.state_dict())
     assert restored.games.count == 4
     assert restored.games.best_mean == tally.games.best_mean is not None
-    expected = {k: v for k, v in tally.games.read().items() if "length" not in k}
-    assert restored.games.read() == expected
+    assert restored.games.read() == tally.games.read()  # what no record has told yet goes along
     with pytest.raises(CheckpointError, match="2 games, expected 3"):
         Tally(4, 2, (PONG, INVADERS, CARNIVAL)).load_state_dict(tally.state_dict())
     with pytest.raises(CheckpointError, match="1 games, expected 2"):

@@ -183,7 +183,8 @@ def test_a_grid_that_makes_no_sense_is_refused(
 
 
 def test_a_model_without_convolutions_has_no_maps() -> None:
-    model = make_model(ModelConfig(name="mlp"), SPEC)
+    vectors = replace(SPEC, frame_shape=(6,), frame_dtype="float32")
+    model = make_model(ModelConfig(name="mlp"), vectors)
     with pytest.raises(ConfigError, match="--model=mlp has no such layer"):
         Perturbation(model, Grid(SIZE, SIZE, 5.0, 5))
 

@@ -75,11 +75,10 @@ def test_a_killed_server_and_a_killed_worker_are_replaced_and_the_run_stops_clea
             while records(folder)[-1]["agent_steps"] <= steps + 100:
                 assert time.monotonic() < deadline, f"without its {who} the run did not go on"
                 time.sleep(0.1)
-        status, output, took = interrupt(process)
+        status, output = interrupt(process)
     finally:
         process.kill()
     assert status == 130, output
-    assert took < 10
     assert output.count("was killed by signal 9") == 2
     assert "inference server (pid" in output
     assert load(folder).state["tally"]["updates"] > 0

@@ -12,6 +12,7 @@ import pytest
 from agent.checkpoint import load
 from metrics.record import check_declared
 from tests.integration.commands import (
+    HANGS_S,
     ROOT,
     SMALL,
     descendants,
@@ -141,7 +142,10 @@ MISTAKES = {
         ],
         "of memory",
     ),
-    "shared memory": (["--shared_queue_size=90000000"], "shared memory"),
+    "shared memory": (
+        ["--shared_queue_size=1000", "--worker_count=1000", "--envs_per_worker=1000"],
+        "shared memory",
+    ),
     "no bool": (["--render=perhaps"], "--render=perhaps"),
     "image model on a vector": (["--env=CartPole-v1", "--model=nature"], "needs images"),
 }
@@ -161,7 +165,7 @@ def test_every_mistake_is_one_message_and_status_2_before_anything_is_made(tmp_p
 def test_help_teaches_and_exits_with_0():
     done = subprocess.run(
         [sys.executable, "main.py", "--help"],
-        cwd=ROOT, capture_output=True, text=True, timeout=50, check=True,
+        cwd=ROOT, capture_output=True, text=True, timeout=HANGS_S, check=True,
     )  # fmt: skip
     assert "--replay_parameters" in done.stdout
     assert "agent steps" in done.stdout
@@ -174,13 +178,13 @@ def test_a_killed_worker_is_reported_and_replaced_and_the_run_goes_on(tmp_path):
         worker = next(c for c in descendants(process.pid) if "spawn_main" in " ".join(c.cmdline()))
         worker.kill()
         at_kill = records(folder)[-1]
-        deadline = time.monotonic() + 40
+        deadline = time.monotonic() + HANGS_S
         while records(folder)[-1]["values"].get("workers/restarts", 0) < 1:
             assert time.monotonic() < deadline, "the death was not noticed"
             time.sleep(0.1)
         wait_for_records(tmp_path, len(records(folder)) + 2)
         assert records(folder)[-1]["agent_steps"] > at_kill["agent_steps"]
-        status, output, _ = interrupt(process)
+        status, output = interrupt(process)
     finally:
         process.kill()
     assert status == 130
@@ -197,11 +201,10 @@ def test_after_stop_no_child_process_no_shared_memory_and_no_temporary_file_is_l
     process = start(tmp_path, *SMALL, "--environment_max_steps=100000000")
     try:
         folder = wait_for_records(tmp_path, 1)
-        status, output, took = interrupt(process, number)
+        status, output = interrupt(process, number)
     finally:
         process.kill()
     assert status == 130, output
-    assert took < 10
     assert not list(folder.rglob("*.tmp"))
     if shared.exists():
         assert {p for p in set(shared.iterdir()) - before if "vtrace" in p.name} == set()
@@ -217,9 +220,9 @@ def test_the_second_signal_forces(tmp_path):
         children = descendants(process.pid)
         process.send_signal(signal.SIGINT)
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=10)
+        process.communicate(timeout=HANGS_S)
         assert process.returncode == 130
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + HANGS_S
         while any(child.is_running() for child in children):
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -248,11 +251,10 @@ def test_ctrl_c_at_twenty_random_moments_always_leaves_a_loadable_state(tmp_path
         )
         try:
             time.sleep(draw.uniform(1.0, 12.0))
-            status, output, took = interrupt(process)
+            status, output = interrupt(process)
         finally:
             process.kill()
         assert status in (130, -signal.SIGINT), output  # the latter: before Python was up
-        assert took < 10
         assert not list(tmp_path.rglob("*.tmp"))
         metrics = list(results.glob("*/metrics.jsonl"))
         if metrics and metrics[0].read_text() and records(metrics[0].parent)[-1]["updates"]:

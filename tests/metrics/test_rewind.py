@@ -1,9 +1,18 @@
+import os
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
+
+import pytest
 
 from core.episode import EpisodeEnd
 from metrics.record import Record
 from metrics.rewind import TEXT_FILES, rewind
-from metrics.sinks import JsonLinesSink, TextFilesSink
+from metrics.run_files import MAX_LINE_BYTES, read_games, read_records
+from metrics.sinks import JsonLinesSink, TensorBoardSink, TextFilesSink
+
+NOW = datetime(2026, 11, 22, 13, 45)
+CUT = "20261122-134500.cut"
 
 
 def at(updates):
@@ -30,31 +39,207 @@ def write_run(folder: Path, updates):
         sink.close()
 
 
-def test_lines_after_the_checkpoint_go_and_the_others_stay(tmp_path):
+def rewound(folder, updates=4):
+    return rewind(folder, updates=updates, agent_steps=100 * updates, now=NOW)
+
+
+def test_lines_after_the_checkpoint_are_set_aside_and_the_others_stay(tmp_path):
     (tmp_path / "short").mkdir()
     (tmp_path / "long").mkdir()
     write_run(tmp_path / "short", range(1, 5))
     write_run(tmp_path / "long", range(1, 9))
-    dropped = rewind(tmp_path / "long", updates=4, agent_steps=400)
-    assert dropped == 4 * (1 + len(TEXT_FILES))
-    for name in ("metrics.jsonl", *TEXT_FILES):
-        assert (tmp_path / "long" / name).read_text() == (tmp_path / "short" / name).read_text()
+    whole = {path.name: path.read_bytes() for path in (tmp_path / "long").iterdir()}
+    cuts = rewound(tmp_path / "long")
+    assert [(cut.name, cut.lines) for cut in cuts] == [
+        (name, 4) for name in ("metrics.jsonl", *TEXT_FILES)
+    ]
+    for cut in cuts:
+        kept = (tmp_path / "long" / cut.name).read_bytes()
+        assert kept == (tmp_path / "short" / cut.name).read_bytes()
+        assert cut.aside == tmp_path / "long" / f"{cut.name}.{CUT}"
+        assert kept + cut.aside.read_bytes() == whole[cut.name]
 
 
-def test_a_line_that_was_cut_off_by_a_crash_goes(tmp_path):
+def test_what_is_cut_a_second_time_in_the_same_second_gets_a_name_of_its_own(tmp_path):
+    for last in (9, 7):
+        write_run(tmp_path, range(1 if last == 9 else 5, last))
+        rewound(tmp_path)
+    first, second = (tmp_path / f"Scores.txt.{n}" for n in (CUT, CUT.replace(".cut", "_2.cut")))
+    assert len(first.read_text().splitlines()) == 4
+    assert len(second.read_text().splitlines()) == 2
+
+
+def test_lines_of_later_updates_go_also_where_no_agent_step_was_made_since(tmp_path):
+    """A batch may be made of unrolls that wait, or of replay alone."""
+    sink = TextFilesSink(tmp_path, batch_size=2, unroll_length=5)
+    for updates, steps in ((1, 100), (2, 300), (3, 300), (4, 300), (5, 400)):
+        sink.write(replace(at(updates), agent_steps=steps))
+    sink.close()
+    rewind(tmp_path, updates=3, agent_steps=300, training_steps=3 * 2 * 5)
+    for name in ("Loss_file.txt", "lr_file.txt"):
+        lines = (tmp_path / name).read_text().splitlines()
+        assert [int(line.split(",")[-3]) for line in lines] == [10, 20, 30]
+
+
+def test_a_line_that_was_cut_off_by_a_crash_is_cut(tmp_path):
     write_run(tmp_path, range(1, 4))
     whole = (tmp_path / "metrics.jsonl").read_text()
     (tmp_path / "metrics.jsonl").write_text(whole + '{"agent_steps": 12')
-    assert rewind(tmp_path, updates=99, agent_steps=9900) == 1
+    (cut,) = rewound(tmp_path, 99)
+    assert (cut.name, cut.lines) == ("metrics.jsonl", 1)
     assert (tmp_path / "metrics.jsonl").read_text() == whole
+    assert cut.aside.read_text() == '{"agent_steps": 12'
 
 
-def test_nothing_is_rewritten_when_there_is_nothing_to_drop(tmp_path):
+def test_nothing_is_rewritten_when_there_is_nothing_to_cut(tmp_path):
     write_run(tmp_path, range(1, 4))
-    before = (tmp_path / "metrics.jsonl").stat().st_ino
-    assert rewind(tmp_path, updates=3, agent_steps=300) == 0
-    assert (tmp_path / "metrics.jsonl").stat().st_ino == before
+    before = {path: path.stat().st_ino for path in tmp_path.iterdir()}
+    assert rewound(tmp_path, 3) == []
+    assert {path: path.stat().st_ino for path in tmp_path.iterdir()} == before
 
 
 def test_a_run_without_files_can_be_rewound(tmp_path):
-    assert rewind(tmp_path, updates=3, agent_steps=300) == 0
+    assert rewound(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", f"metrics.jsonl.{CUT}"])
+def test_a_failure_while_a_journal_is_cut_leaves_all_of_it(tmp_path, monkeypatch, name):
+    write_run(tmp_path, range(1, 9))
+    before = (tmp_path / "metrics.jsonl").read_bytes()
+    replace = os.replace
+
+    def fail(source, target):
+        if target.name == name:
+            raise OSError("the disk is gone")
+        replace(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", fail)
+        with pytest.raises(OSError, match="the disk is gone"):
+            rewound(tmp_path)
+    assert (tmp_path / "metrics.jsonl").read_bytes() == before
+    assert not list(tmp_path.glob(".*"))
+    rewound(tmp_path)
+    assert [record.updates for record in read_records(tmp_path)] == [1, 2, 3, 4]
+
+
+# --- journals that somebody or something has changed ---------------------------------------------
+
+GOOD = at(2).to_json().encode()
+
+
+def changed(old, new):
+    assert old in GOOD
+    return GOOD.replace(old, new)
+
+
+UPDATES = b'"updates": 2'
+BAD_LINES = [
+    b"\xff\xfe\x00", b"\x00" * 50, b"null", b"[]", b"5", b'"text"', b"{}", b"[" * 100_000,
+    changed(b'"values": {', b'"values": null, "more": {'), changed(UPDATES, b'"updates": "2"'),
+    changed(UPDATES, b'"updates": null'), changed(UPDATES, b'"updates": 2.5'),
+    changed(UPDATES, b'"updates": 1e999'),
+    changed(UPDATES, b'"updates": -5'), changed(UPDATES, b'"updates": ' + b"9" * 5000),
+    changed(b"0.001", b"[]"), changed(b"0.001", b"1" + b"0" * 400),
+    changed(b'"wall_s": 2.0', b'"wall_s": NaN'), b" " * MAX_LINE_BYTES + GOOD, GOOD[:-1],
+    GOOD.decode().encode("utf-16"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("bad", BAD_LINES, ids=range(len(BAD_LINES)))
+def test_no_line_of_metrics_can_stop_a_resume(tmp_path, bad):
+    write_run(tmp_path, range(1, 9))
+    path = tmp_path / "metrics.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:2], bad + b"\n", *lines[2:]]))
+    assert [record.updates for record in read_records(tmp_path)] == list(range(1, 9))
+    cut = rewound(tmp_path)[0]
+    assert path.read_bytes() == b"".join(lines[:4])
+    assert cut.aside.read_bytes() == b"".join([bad + b"\n", *lines[4:]])
+
+
+@pytest.mark.parametrize(
+    "bad", [b"\xff", b"", b"a,b,c,d", b"1e400,20,200,2.0", b"nan,20,200,2.0", b"1,2", b"9" * 6000]
+)
+def test_no_line_of_scores_can_stop_a_resume(tmp_path, bad):
+    write_run(tmp_path, range(1, 9))
+    path = tmp_path / "Scores.txt"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:2], bad + b"\n", *lines[2:]]))
+    assert read_games(tmp_path).returns.tolist() == list(range(1, 9))
+    rewound(tmp_path)
+    write_run(tmp_path, [])  # the best return goes on from what the file holds
+    assert "Max_reach_reward: 4.0" in (tmp_path / "training_summary.txt").read_text()
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "link", "dangling link"])
+@pytest.mark.parametrize("name", ["metrics.jsonl", "Scores.txt"])
+def test_what_is_no_journal_is_moved_out_of_the_way_and_never_followed(tmp_path, name, kind):
+    run = tmp_path / "run"
+    run.mkdir()
+    write_run(run, range(1, 4))
+    path, victim = run / name, tmp_path / "victim"
+    victim.write_text("precious\n")
+    path.unlink()
+    if kind == "folder":
+        (path / "in it").mkdir(parents=True)
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(victim if kind == "link" else tmp_path / "nowhere")
+    if kind in ("folder", "pipe"):
+        assert read_records(run) == [] or read_games(run).returns.size == 0
+    (cut,) = rewound(run)
+    assert (cut.name, cut.lines, cut.aside.name) == (name, 0, f"{name}.{CUT}")
+    write_run(run, [4])
+    assert (len(read_records(run)) == 1) == (name == "metrics.jsonl")
+    assert victim.read_text() == "precious\n"
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_planted_link_in_the_place_of_a_temporary_is_not_written_through(tmp_path):
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    run = tmp_path / "run"
+    run.mkdir()
+    write_run(run, range(1, 9))
+    for name in ("metrics.jsonl", f"metrics.jsonl.{CUT}"):
+        (run / f".{name}.{os.getpid()}.tmp").symlink_to(victim)
+    rewound(run)
+    assert victim.read_text() == "precious"
+    assert len(read_records(run)) == 4
+
+
+# --- TensorBoard ---------------------------------------------------------------------------------
+
+
+def shown_steps(folder):
+    """The steps of one curve, as TensorBoard shows it."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    accumulator = EventAccumulator(str(folder)).Reload()
+    return [event.step for event in accumulator.Scalars("loss/policy")]
+
+
+def write_events(folder, updates):
+    sink = TensorBoardSink(folder)
+    for update in updates:
+        sink.write(at(update))
+    sink.close()
+
+
+def test_the_curves_of_tensorboard_do_not_fold_back(tmp_path):
+    write_run(tmp_path, range(1, 9))
+    write_events(tmp_path, range(1, 9))
+    rewound(tmp_path)
+    assert shown_steps(tmp_path) == [100, 200, 300, 400]
+    write_run(tmp_path, range(5, 7))
+    write_events(tmp_path, range(5, 7))
+    assert shown_steps(tmp_path) == [100, 200, 300, 400, 500, 600]
+
+
+def test_a_run_without_tensorboard_files_gets_none(tmp_path):
+    write_run(tmp_path, range(1, 9))
+    rewound(tmp_path)
+    assert not list(tmp_path.glob("events*"))

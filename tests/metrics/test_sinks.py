@@ -6,9 +6,11 @@ import pytest
 
 from core.episode import EpisodeEnd
 from core.errors import ConfigError
+from core.files import using
 from metrics.record import Record
 from metrics.run_files import read_records
 from metrics.sinks import JsonLinesSink, Tee, TensorBoardSink, TextFilesSink
+from tests.exact.disks import ForgetfulDisk
 
 
 def game(value: float) -> EpisodeEnd:
@@ -55,6 +57,37 @@ def test_the_text_files_have_the_older_platforms_columns(tmp_path):
         "Total_execution_time: 1:01:41",
         "Optimizer: rmsprop",
     ]
+
+
+def test_what_is_flushed_survives_a_power_cut_and_what_is_only_written_does_not(tmp_path):
+    with ForgetfulDisk(tmp_path) as disk, using(disk):
+        records = JsonLinesSink(tmp_path / "metrics.jsonl")
+        texts = TextFilesSink(tmp_path, batch_size=1, unroll_length=1)
+        for sink in (records, texts):
+            sink.episode(game(1.0), Record(agent_steps=1))
+            sink.write(Record(2, 8, 1, 1, 3.0, LOSSES))
+        assert disk.after_power_cut() == {}
+        for sink in (records, texts):
+            sink.flush()
+            sink.write(Record(3, 12, 2, 1, 4.0, LOSSES))
+        left = {path.name: content.count(b"\n") for path, content in disk.after_power_cut().items()}
+        assert left == dict.fromkeys(("metrics.jsonl", *TextFilesSink.NAMES), 1)
+        for sink in (records, texts):
+            sink.close()
+
+
+def test_games_that_no_record_has_counted_yet_are_counted_by_the_next_session(tmp_path):
+    for counted in ([], ["3"], ["3", "2"]):
+        sink = TextFilesSink(tmp_path, batch_size=1, unroll_length=1)
+        if counted:
+            sink.episode(game(1.0), Record())
+            sink.write(Record(updates=len(counted)))
+        sink.episode(game(1.0), Record())
+        if not counted:
+            sink.episode(game(1.0), Record())
+        sink.close()
+        lines = (tmp_path / "Train_time.txt").read_text().splitlines()
+        assert [line.split(",")[0] for line in lines] == counted
 
 
 def test_the_best_return_goes_on_in_a_resumed_run(tmp_path):

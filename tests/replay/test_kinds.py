@@ -249,3 +249,37 @@ def test_what_a_config_needs_is_what_its_buffer_needs():
 def test_the_documentation_shows_the_table_of_keys():
     assert parameter_table() in DOC.read_text(encoding="utf-8")
     assert all(f"`{name}`" in parameter_table() for name in KEYS)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "[" * 100_000,
+        "9" * 5000,
+        "[{'type': " + "9" * 5000 + "}]",
+        "'\\d'",
+        [[[[[]]]]] * 10,
+        [{"type": [[[[[[[]]]]]]] * 1000, "capacity": 1, "sample_ratio": 1}],
+        [{"type": "queue", "capacity": 10**5000, "sample_ratio": 1}],
+        [{"type": "queue", "capacity": 1, "sample_ratio": 10**400}],
+        [{"type": "queue", "capacity": 1, "sample_ratio": 1, 3: 4}],
+        [{"type": b"queue", "capacity": 1, "sample_ratio": 1}],
+        [{"type": "queue", "capacity": 1, "sample_ratio": 1}] * 10_000,
+        [{"type": "q" * 10**6, "capacity": 1, "sample_ratio": 1}],
+    ],
+    ids=range(12),
+)
+def test_what_is_monstrous_is_refused_in_one_short_line(value):
+    with pytest.raises(ConfigError) as caught:
+        parse_replay_parameters(value)
+    assert len(str(caught.value)) < 700
+    assert str(caught.value).isprintable()
+
+
+def test_parameters_nested_beyond_recursion_are_refused():
+    value: list = []
+    for _ in range(100_000):
+        value = [value]
+    for parameter in (value, [{"type": value, "capacity": 1, "sample_ratio": 1}]):
+        with pytest.raises(ConfigError):
+            parse_replay_parameters(parameter)

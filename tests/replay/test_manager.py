@@ -106,6 +106,16 @@ def test_a_discarding_strategy_decides_what_a_full_queue_keeps(strategy, kept):
     assert stats["replay/standard/fill"] == 0.8  # the other buffers get everything
 
 
+@pytest.mark.parametrize("queues", [1, 2, 3])
+def test_alternating_means_every_other_unroll_however_many_queues_there_are(queues):
+    configs = [queue(3, ratio) for ratio in {1: [1], 2: [0.5, 0.5], 3: [0.5, 0.25, 0.25]}[queues]]
+    manager = make_manager(configs, 9, discarding_strategy="alternating")
+    insert(manager, *range(9))
+    # 0, 1, 2 fill the queues; then 3 comes in, 4 goes, 5 comes in, 6 goes, 7 comes in, 8 goes.
+    for buffer in manager.buffers:
+        assert [seq_of(item.record()) for item in buffer.items] == [3, 5, 7]
+
+
 def test_quotas_carry_their_fraction_and_sum_to_the_batch():
     manager = make_manager([queue(50, 0.2), standard(50, 0.8)], 8)
     insert(manager, *range(40))
@@ -451,3 +461,50 @@ def test_a_state_with_another_batch_size_is_taken_over_with_fresh_quotas():
     resumed = make_manager([queue(2, 0.5), standard(8, 0.5)], 2)
     resumed.load_state_dict(manager.state_dict(contents=True))
     assert [sample_seqs(resumed)[0] for _ in range(2)] == [0, 1]
+
+
+def test_a_discarded_unroll_is_not_drawn_again_from_anywhere():
+    manager = make_manager([queue(6, 0.5), standard(8, 0.25), attentive(8, 0.25)], 4)
+    insert(manager, *range(6))
+    assert sample_seqs(manager)[:2] == [0, 1]
+    manager.discard([0, 3, 5, 99])  # one that was drawn already, two of the queue, an unknown one
+    drawn = []
+    for seq in range(6, 30, 2):
+        insert(manager, seq, seq + 1)
+        drawn += sample_seqs(manager)
+    assert not {0, 3, 5} & set(drawn)
+    assert {2, 4, 6, 7} <= set(drawn)
+
+
+def test_unrolls_are_not_compared_with_discarded_ones():
+    manager = make_manager([queue(9, 0.5), attentive(9, 0.5)], 2)
+    queries = queries_of(manager.buffers[1])
+    for seq in range(9):
+        insert(manager, seq, env_id=seq % 3)
+    manager.discard([8])
+    manager.sample(context(), 0)
+    assert set(queries) == {6, 7}
+    queries.clear()
+    manager.discard([6, 7])  # with one of them it must be compared
+    manager.sample(context(), 0)
+    assert len(set(queries)) == 1
+
+
+def test_what_waits_for_the_rest_of_a_batch_can_be_discarded():
+    manager = make_manager([queue(2)], 4)
+    insert(manager, 0, 1)
+    assert sample_seqs(manager) is None  # collects both
+    manager.discard([1])
+    insert(manager, 2, 3)
+    assert sample_seqs(manager) is None
+    insert(manager, 4)
+    assert sample_seqs(manager) == [0, 2, 3, 4]
+
+
+def test_a_buffer_keeps_what_it_must_hold_for_anything_to_be_drawn():
+    manager = make_manager([queue(4, 0.5), standard(8, 0.5)], 2, fill_in_factor=0.5)
+    insert(manager, *range(4))
+    manager.discard([0, 1])
+    assert manager.can_sample()
+    assert [item.id for item in manager.buffers[1].items] == [0, 1, 2, 3]
+    assert [item.id for item in manager.buffers[0].items] == [2, 3]

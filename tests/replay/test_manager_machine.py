@@ -64,6 +64,7 @@ class ManagerMachine(RuleBasedStateMachine):
         self.strategy = strategy
         self.context = context(progress)
         self.games = []  # of each unroll that was inserted
+        self.is_whole = True  # whether nothing was discarded
         self.batches = 0
         self.counts = Counter()
         self.online = []
@@ -127,6 +128,22 @@ class ManagerMachine(RuleBasedStateMachine):
                 assert self.manager.missing()
                 assert self.try_insert(game)
 
+    @rule(data=st.data())
+    def discard(self, data):
+        """As many unrolls as there are, any of them, also such as are not held."""
+        ids = data.draw(st.sets(st.integers(-1, len(self.games))))
+        before = [[item.id for item in buffer.items] for buffer in self.manager.buffers]
+        self.manager.discard(ids)
+        for buffer, held in zip(self.manager.buffers, before, strict=True):
+            after = [item.id for item in buffer.items]
+            gone = set(held) - set(after)
+            spare = len(held) if buffer.consumes else max(0, len(held) - buffer.min_size)
+            assert after == [i for i in held if i not in gone]
+            assert gone <= ids
+            assert len(gone) == min(len(ids & set(held)), spare)
+            if gone:
+                self.is_whole = False
+
     @rule()
     def reload(self):
         state = self.manager.state_dict(contents=True)
@@ -155,8 +172,11 @@ class ManagerMachine(RuleBasedStateMachine):
             figures = {name: stats[f"replay/{buffer.name}/{name}"] for name in ("draws", "dropped")}
             if buffer.consumes:
                 assert sum(figures.values()) + len(held) == len(offered)
-            else:
+            elif self.is_whole:
                 assert held == offered[-buffer.capacity :]
+            else:
+                assert held == sorted(set(held) & set(offered))
+                assert len(held) <= buffer.capacity
 
     def teardown(self):
         if not hasattr(self, "manager"):

@@ -230,6 +230,8 @@ def test_the_fakes_are_found_by_a_fresh_process_and_nothing_is_printed():
     program = (
         "from wrappers.config import EnvConfig\n"
         "from wrappers.registry import make_env_vector\n"
+        "from wrappers.trusted_modules import trust_modules_of\n"
+        "trust_modules_of('tests.fakes:Counting-v0')\n"
         "for env_id in ['tests.fakes:Counting-v0', 'tests.fakes:tests/Chain-v0',"
         " 'PongNoFrameskip-v4']:\n"
         "    make_env_vector(EnvConfig(env_id), 1, [0], restorable=True).reset()\n"

@@ -1,0 +1,62 @@
+"""Files that are either whole or absent: the previous content survives a crash at any byte."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from core.files import disk
+
+TEMPORARY_SUFFIX = ".tmp"
+
+
+@contextmanager
+def atomic_path(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; on success it takes the place of `path` at once.
+
+    The new content is on the disk (fsync) before the name changes, and the change of name is one
+    `os.replace`, so a reader sees the old file or the new one, never a part. If the body raises,
+    the temporary file is removed and `path` is as it was.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY_SUFFIX}")
+    temporary.unlink(missing_ok=True)  # whoever left one, and whatever it links to
+    try:
+        yield temporary
+        disk().sync(temporary)
+        disk().replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):  # what went wrong first is what the caller must hear
+            disk().unlink(temporary)
+        raise
+    disk().sync_folder(path.parent)  # the new name itself
+
+
+@contextmanager
+def atomic_file(path: Path) -> Iterator[BinaryIO]:
+    """Yield a file to write to that takes the place of `path` on success (see `atomic_path`)."""
+    with atomic_path(path) as temporary, disk().open(temporary) as file:
+        yield file
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a small text file atomically (see `atomic_path`)."""
+    with atomic_file(path) as file:
+        file.write(text.encode("utf-8"))
+
+
+def write_json(path: Path, data: Mapping[str, Any]) -> None:
+    """Write a mapping as indented JSON, atomically (see `atomic_path`)."""
+    write_text(path, json.dumps(data, indent=2, ensure_ascii=False) + "\n")
+
+
+def remove_temporaries(folder: Path) -> list[Path]:
+    """Remove what a killed process left half-written in `folder`; return the removed paths."""
+    stale = sorted(folder.glob(f".*{TEMPORARY_SUFFIX}"))
+    for path in stale:
+        disk().unlink(path)
+    return stale

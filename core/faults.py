@@ -1,0 +1,327 @@
+"""Named points at which a run can be hurt on purpose; without a plan they do nothing.
+
+Code says where truth changes hands: `faults.at("save.after_pt")`. A plan says what happens there.
+It is data, so that a finding is one line that anybody can repeat:
+
+    {"at": "save.after_pt", "nth": 2, "do": "kill"}
+    {"at": "file.*", "file": "*.pt", "nth": 17, "do": "enospc", "for_ever": true}
+    {"at": "file.write", "file": "metrics.jsonl", "nth": 5, "do": "torn 10"}
+    {"at": "ring.commit", "who": "worker 1", "nth": 3, "do": "stall 30"}
+    [{"at": "*", "chance": 0.001, "seed": 7, "do": "eio"}]
+
+| key | meaning | default |
+|---|---|---|
+| at | name of a point (`POINTS`), or a pattern as for file names, or a list of these | |
+| do | kill, segfault, sigint, sigterm, sighup, enospc, eio, raise, stall <s>, torn <bytes> | |
+| nth | at which passage, from 1; all points that `at` means count together | 1 |
+| for_ever | at that passage and at every later one | false |
+| chance | instead of nth: probability of each passage | |
+| seed | of that chance | 0 |
+| file | pattern of the file's name, for points that are about a file | * |
+| who | learner, server, worker <number>, or worker for each of them | learner |
+
+`torn n` lets the first n bytes of a write reach the system and then kills the process. The idea is
+FoundationDB's (BUGGIFY): product code itself knows where a fault would hurt most.
+"""
+
+from __future__ import annotations
+
+import errno
+import fnmatch
+import json
+import logging
+import os
+import random
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from core.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+# What is about to happen, or has just happened, at each point. Points of a file pass its path.
+POINTS: Mapping[str, str] = {
+    "file.open": "before a file is opened for writing",
+    "file.read": "before a checkpoint is read",
+    "file.write": "before bytes are given to the system",
+    "file.sync": "before a file's bytes are forced to the disk",
+    "file.replace": "before a finished file takes its name",
+    "file.sync_folder": "before a folder's names are forced to the disk",
+    "file.link": "before a file gets a second name",
+    "file.unlink": "before a file is removed",
+    "save.after_replay": "the contents of the buffers are on the disk, the checkpoint is not",
+    "save.after_pt": "the checkpoint is on the disk, `latest` does not name it yet",
+    "save.after_latest": "before old checkpoints are removed",
+    "save.before_best": "before best.pt is written",
+    "channel.send": "before a message between a worker and the learner is sent, on either side",
+    "channel.receive": "after such a message has arrived",
+    "ring.commit": "a worker has filled a block and not said so yet",
+    "ring.release": "the learner has copied a block and not freed its slot yet",
+    "mailbox.ask": "a worker has written a question to the inference server and not sent it yet",
+    "mailbox.answer": "the server has written an answer and not sent it yet",
+    "board.flip": "new weights are written and not published yet",
+    "pool.launch": "before a worker process is started",
+    "pool.revive": "a worker is dead and not replaced yet",
+    "replay.insert": "before an unroll goes into the buffers",
+    "replay.sample": "a batch is taken from the buffers and its items are not chosen yet",
+    "learner.step": "all gradients are known, the weights have not moved yet",
+}
+LEARNER, SERVER = "learner", "server"
+
+_SIGNALS = {
+    "kill": "SIGKILL",
+    "segfault": "SIGSEGV",
+    "sigint": "SIGINT",
+    "sigterm": "SIGTERM",
+    "sighup": "SIGHUP",
+}
+_ERRORS = {"enospc": errno.ENOSPC, "eio": errno.EIO}
+_WITH_NUMBER = ("stall", "torn")
+ACTIONS = (*_SIGNALS, *_ERRORS, "raise", *_WITH_NUMBER)
+# Of a write: lets its first n bytes reach the system, and no others.
+Tear = Callable[[int], object]
+
+
+class InjectedFault(Exception):
+    """What the action "raise" raises. No error of ours, so nothing expects it."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One line of a plan; see the table in the module's docstring."""
+
+    at: tuple[str, ...]
+    do: str
+    number: float = 0.0  # seconds of a stall, bytes of a torn write
+    nth: int = 1
+    for_ever: bool = False
+    chance: float | None = None
+    seed: int = 0
+    file: str = "*"
+    who: str = LEARNER
+
+    @classmethod
+    def from_json(cls, data: Any) -> Fault:
+        """Check one line of a plan.
+
+        Raises:
+          ConfigError: saying what is wrong with it.
+        """
+        if not isinstance(data, dict):
+            raise ConfigError(f'a fault is {data!r:.80}, expected e.g. {{"at": ..., "do": ...}}.')
+        known = {"at", "do", "nth", "for_ever", "chance", "seed", "file", "who"}
+        if set(data) - known or not {"at", "do"} <= set(data):
+            raise ConfigError(
+                f"a fault has the keys {list(data)!s:.200}, expected at, do and perhaps "
+                f"{', '.join(sorted(known - {'at', 'do'}))}."
+            )
+        patterns = tuple(data["at"]) if isinstance(data["at"], list) else (data["at"],)
+        action, number = _action(data["do"])
+        fault = cls(
+            at=patterns,
+            do=action,
+            number=number,
+            nth=_typed(data, "nth", int, 1),
+            for_ever=_typed(data, "for_ever", bool, False),
+            chance=None if data.get("chance") is None else float(_typed(data, "chance", float, 0)),
+            seed=_typed(data, "seed", int, 0),
+            file=_typed(data, "file", str, "*"),
+            who=_typed(data, "who", str, LEARNER),
+        )
+        for pattern in patterns or ("",):
+            if not isinstance(pattern, str) or not fnmatch.filter(POINTS, pattern):
+                raise ConfigError(f"no fault point is named {pattern!r:.80}: {', '.join(POINTS)}.")
+        if fault.nth < 1:
+            raise ConfigError(f"nth of a fault is {fault.nth}, expected at least 1.")
+        if fault.chance is not None and not 0 <= fault.chance <= 1:
+            raise ConfigError(f"chance of a fault is {fault.chance}, expected 0 to 1.")
+        if action == "torn" and patterns != ("file.write",):
+            raise ConfigError('only a write can be torn: give "at": "file.write".')
+        words = fault.who.split()
+        if fault.who not in (LEARNER, SERVER, "worker") and not (
+            len(words) == 2 and words[0] == "worker" and words[1].isdecimal()
+        ):
+            raise ConfigError(
+                f"who of a fault is {fault.who!r:.80}, expected learner, server, worker, worker 3."
+            )
+        return fault
+
+
+def plan_text(plan: str) -> str:
+    """Return a plan as JSON, given that or the name of a file of it.
+
+    Raises:
+      ConfigError: if it cannot be read, or a fault in it makes no sense.
+    """
+    text = plan
+    if not plan.lstrip().startswith(("{", "[")):
+        try:
+            text = Path(plan).read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"the plan of faults {plan!r:.200} cannot be read: {error}"
+            ) from error
+    parse_plan(text)
+    return text
+
+
+def parse_plan(text: str) -> tuple[Fault, ...]:
+    """Return the faults of a plan in JSON.
+
+    Raises:
+      ConfigError: if a fault in it makes no sense.
+    """
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"the plan of faults is not JSON: {error}.") from error
+    return tuple(Fault.from_json(line) for line in (data if isinstance(data, list) else [data]))
+
+
+@dataclass(frozen=True)
+class Firing:
+    """What was done, and where."""
+
+    point: str
+    path: Path | None  # of a file that it was about
+    fault: Fault
+
+
+class Plan:
+    """Faults, and how often each point was passed so far. Thread-safe."""
+
+    def __init__(
+        self,
+        faults: Sequence[Fault],
+        who: str = LEARNER,
+        kill: Callable[[str], object] | None = None,
+    ) -> None:
+        """Take the faults that are about this process.
+
+        Args:
+          faults: of the whole plan.
+          who: this process: learner, server or worker <number>.
+          kill: called instead of sending a deadly signal to this process, with the point's name.
+        """
+        self.hits: Counter[str] = Counter()  # passages of each point
+        self.fired: list[Firing] = []  # oldest first
+        self._faults = [f for f in faults if f.who == who or f.who == who.split()[0]]
+        self._passages = [0] * len(self._faults)
+        self._chances = [random.Random(fault.seed) for fault in self._faults]
+        self._kill = kill
+        self._lock = threading.Lock()
+
+    def reach(self, point: str, path: Path | None, tear: Tear | None) -> None:
+        """Do what the plan says of this passage of a point."""
+        if point not in POINTS:
+            raise KeyError(f"fault point {point!r} is not declared in core/faults.py")
+        with self._lock:
+            self.hits[point] += 1
+            due = [fault for i, fault in enumerate(self._faults) if self._is_due(i, point, path)]
+            self.fired += [Firing(point, path, fault) for fault in due]
+        for fault in due:
+            self._act(fault, point, tear)
+
+    def _is_due(self, index: int, point: str, path: Path | None) -> bool:
+        fault = self._faults[index]
+        if not any(fnmatch.fnmatchcase(point, pattern) for pattern in fault.at):
+            return False
+        if not fnmatch.fnmatchcase("" if path is None else path.name, fault.file):
+            return False
+        if fault.chance is not None:
+            return self._chances[index].random() < fault.chance
+        self._passages[index] += 1
+        passages = self._passages[index]
+        return passages >= fault.nth if fault.for_ever else passages == fault.nth
+
+    def _act(self, fault: Fault, point: str, tear: Tear | None) -> None:
+        log.debug("fault at %s, as asked for: %s", point, fault.do)
+        if fault.do in _ERRORS:
+            code = _ERRORS[fault.do]
+            raise OSError(code, os.strerror(code))
+        if fault.do == "raise":
+            raise InjectedFault(f"a fault was asked for at {point}")
+        if fault.do == "stall":
+            threading.Event().wait(fault.number)
+            return
+        if fault.do == "torn" and tear is not None:
+            tear(int(fault.number))
+        name = _SIGNALS.get(fault.do, "SIGKILL")
+        if self._kill is not None and name in ("SIGKILL", "SIGSEGV"):
+            self._kill(point)
+        else:
+            os.kill(os.getpid(), getattr(signal, name))
+
+
+_plan: Plan | None = None
+
+
+def at(point: str, path: Path | None = None, tear: Tear | None = None) -> None:
+    """Pass a named point: nothing happens unless a plan is loaded.
+
+    Args:
+      point: its name in `POINTS`.
+      path: the file that it is about, if it is about one.
+      tear: of a write, see `Tear`.
+    """
+    if _plan is not None:
+        _plan.reach(point, path, tear)
+
+
+def load(plan: Plan | None) -> None:
+    """Make every point of this process follow `plan` from now on; None: nothing happens again."""
+    global _plan
+    _plan = plan
+
+
+def load_for(who: str, plan: Sequence[Fault]) -> None:
+    """Follow those faults of a plan that are for `who`, this process; without any, no plan."""
+    if plan:
+        load(Plan(plan, who))
+
+
+def loaded_plan() -> Plan | None:
+    """Return the plan that this process follows; None: nothing happens at any point."""
+    return _plan
+
+
+@contextmanager
+def loaded(plan: Plan) -> Iterator[Plan]:
+    """Follow `plan` within the block."""
+    before = _plan
+    load(plan)
+    try:
+        yield plan
+    finally:
+        load(before)
+
+
+def _action(text: Any) -> tuple[str, float]:
+    """Return the name and the number of an action: "stall 30" is ("stall", 30.0)."""
+    words = text.split() if isinstance(text, str) else []
+    name = words[0] if words else ""
+    if name in _WITH_NUMBER and len(words) == 2:
+        try:
+            number = float(words[1])
+        except ValueError:
+            number = -1.0
+        if 0 <= number < 1e9:
+            return name, number
+    elif name in ACTIONS and name not in _WITH_NUMBER and len(words) == 1:
+        return name, 0.0
+    expected = ", ".join(a + (" <number>" if a in _WITH_NUMBER else "") for a in ACTIONS)
+    raise ConfigError(f"do of a fault is {text!r:.80}, expected one of {expected}.")
+
+
+def _typed(data: Mapping[str, Any], key: str, kind: type, default: Any) -> Any:
+    value = data.get(key, default)
+    good = isinstance(value, (int, float) if kind is float else kind)
+    if not good or (isinstance(value, bool) and kind is not bool):
+        raise ConfigError(f"{key} of a fault is {value!r:.80}, expected {kind.__name__}.")
+    return value

@@ -1,0 +1,161 @@
+"""A lock that no death can leave behind.
+
+`flock` belongs to an open file, and the kernel gives it up when the last process that has the file
+open is gone, however it ended. So there are no stale locks, and whoever cannot get one knows that
+somebody is alive. Processes started by "spawn" do not inherit the open file; a child can be handed
+it: then the lock is held until both are gone. What the file says, who holds the lock since when, is
+for people only.
+
+Where the system or the file system knows no such lock (Windows, some network mounts), every lock is
+granted, and the log says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import logging
+import os
+import socket
+import stat
+import threading
+import time
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from core.errors import ConfigError
+from core.plain_data import shown_text
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+LOOK_S = 0.2  # how often a waiting process asks again
+# What file systems say that have no locks; others are real failures.
+NO_LOCKS_HERE = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL)
+
+log = logging.getLogger(__name__)
+
+
+class FileLock:
+    """An exclusive lock, held from `acquire` to `release` or to the end of all who have it open."""
+
+    def __init__(self, path: Path) -> None:
+        """Name the file; it is made when the lock is acquired, and stays."""
+        self.path = path
+        self._file = -1
+
+    @property
+    def descriptor(self) -> int:
+        """The open file, for `pass_fds` of a child that is to hold the lock too; -1: not held."""
+        return self._file
+
+    def acquire(self) -> bool:
+        """Take the lock if it is free; return whether it is ours now.
+
+        Raises:
+          ConfigError: if the file cannot be made or locked, or is no regular file.
+        """
+        if self._file >= 0:
+            return True
+        file = self._open()
+        try:
+            if not _try_lock(file, self.path):
+                os.close(file)
+                return False
+        except BaseException:
+            os.close(file)
+            raise
+        self._file = file
+        self.name_holder(os.getpid())
+        return True
+
+    def _open(self) -> int:
+        # Not through a link, which could lead to anybody's file. O_NONBLOCK: a pipe must not wait.
+        flags = os.O_RDWR | os.O_CREAT
+        for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"):
+            flags |= getattr(os, name, 0)
+        try:
+            file = os.open(self.path, flags, 0o644)
+        except OSError as error:
+            raise ConfigError(
+                f"cannot open {shown_text(str(self.path))}: {error.strerror}. It is needed to see "
+                "to it that no two programs write there: expected a folder that you may write to, "
+                "and no link or folder of that name in it."
+            ) from error
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            os.close(file)
+            raise ConfigError(
+                f"{shown_text(str(self.path))} is not a regular file: remove it, whoever has put "
+                "it there."
+            )
+        return file
+
+    def name_holder(self, pid: int) -> None:
+        """Write into the file who holds the lock. A full disk does not matter to the lock."""
+        about = {
+            "pid": pid,
+            "host": socket.gethostname(),
+            "since": datetime.now().astimezone().isoformat(timespec="seconds"),
+        }
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._file, 0)
+            os.pwrite(self._file, (json.dumps(about) + "\n").encode(), 0)
+
+    def holder(self) -> str:
+        """Return "process 4121, since <time>", or "another process" if the file does not say."""
+        try:
+            about: Any = json.loads(self.path.read_bytes()[:1000])
+            pid, host, since = int(about["pid"]), str(about["host"]), str(about["since"])
+        except (OSError, ValueError, LookupError, TypeError, RecursionError):
+            return "another process"
+        where = "" if host == socket.gethostname() else f" on {host}"
+        text = f"process {pid}{where}, since {since}"
+        return text if text.isprintable() and len(text) < 200 else "another process"
+
+    def wait(self, deadline_s: float, waiting: Callable[[], bool] = lambda: True) -> bool:
+        """Acquire the lock, if need be after whoever has it is gone; return whether it is ours.
+
+        Args:
+          deadline_s: seconds to wait at most.
+          waiting: called before each further look; returns whether to go on waiting.
+        """
+        ends_at_s = time.monotonic() + deadline_s
+        never = threading.Event()
+        while not self.acquire():
+            if time.monotonic() >= ends_at_s or not waiting():
+                return False
+            never.wait(LOOK_S)
+        return True
+
+    def release(self) -> None:
+        """Give the lock up, unless a child still has it open. Idempotent.
+
+        The file stays: removing it could take away the one that the next holder has locked.
+        """
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+def _try_lock(file: int, path: Path) -> bool:
+    """Lock an open file; False if somebody else has it. True also where there are no locks."""
+    if fcntl is None:
+        log.debug("this system has no flock: nothing keeps a second program away from %s", path)
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EAGAIN, errno.EWOULDBLOCK, errno.EACCES):
+            return False
+        if error.errno not in NO_LOCKS_HERE:
+            raise ConfigError(f"cannot lock {path}: {error.strerror}.") from error
+        log.warning(
+            "%s is on a file system without locks (%s): see to it that no second program writes "
+            "there", path, error.strerror,
+        )  # fmt: skip
+    return True

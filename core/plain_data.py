@@ -1,0 +1,171 @@
+"""Data from outside: how it is read, what may be in it, and how it is shown in a message.
+
+What a user types and what a stranger's file holds comes through these doors before anything is made
+of it: a text file is a regular one, of bounded size and UTF-8 (`read_text`); a value is of JSON's
+types, bounded in number and depth (`check_plain`); and a message shows one line of it, of bounded
+length, in which no terminal finds anything to obey (`shown`).
+"""
+
+from __future__ import annotations
+
+import json
+import reprlib
+from pathlib import Path
+from typing import Any
+
+from core.errors import ConfigError
+
+MAX_SHOWN = 200  # characters of a value in a message
+MAX_FILE_BYTES = 4_000_000  # a sequence of 10,000 runs is below
+# An alias of YAML stands for a whole branch, so a short text can mean more than fits into memory.
+MAX_NODES = 500_000
+MAX_DEPTH = 50  # far below the limit of Python's own recursion
+MAX_TEXT = 100_000  # characters of one text
+MAX_INT = 2**63  # beyond it neither NumPy nor pydantic's JSON can follow
+
+
+def shown(value: Any, limit: int = MAX_SHOWN) -> str:
+    """Return `repr(value)` for a message: on one line, at most `limit` characters, cut inside.
+
+    Never fails: what cannot be shown is named by its type.
+    """
+    if isinstance(value, str):
+        # Cut first: the text of a whole file need not be escaped.
+        return cut(repr(cut(value, limit)), limit)
+    try:
+        return cut(_short_repr(limit).repr(value), limit)
+    except (ValueError, RecursionError):  # an int of more than 4300 digits has no repr
+        return f"<a {type(value).__name__} that is too large to show>"
+
+
+def shown_text(text: str, limit: int = MAX_SHOWN) -> str:
+    """Return `text` for a message as it was typed, with what cannot be printed escaped."""
+    short = cut(text, limit)
+    if short.isprintable():
+        return short
+    return cut("".join(c if c.isprintable() else repr(c)[1:-1] for c in short), limit)
+
+
+def cut(text: str, limit: int = MAX_SHOWN) -> str:
+    """Return at most `limit` characters of `text`; where it is longer, its middle is left out."""
+    if len(text) <= limit:
+        return text
+    gap = f" ...[{len(text):,} characters]... "
+    kept = max(2, limit - len(gap))
+    return text[: kept - kept // 3] + gap + text[len(text) - kept // 3 :]
+
+
+def read_text(path: Path | str, what: str, limit: int = MAX_FILE_BYTES) -> str:
+    """Return the content of a small UTF-8 text file.
+
+    Args:
+      path: of the file.
+      what: the file in words, for messages, e.g. "the sequence".
+      limit: bytes at most.
+
+    Raises:
+      ConfigError: if there is no regular file that can be read, or it is too long or no text.
+    """
+    try:
+        # A named pipe would keep its reader waiting for ever.
+        if Path(path).exists() and not Path(path).is_file():
+            raise ConfigError(f"cannot read {what}: {shown(str(path))} is not a regular file.")
+        with open(path, "rb") as file:
+            content = file.read(limit + 1)
+    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"cannot read {what} {shown(str(path))}: {reason}.") from error
+    if len(content) > limit:
+        raise ConfigError(
+            f"{what} {shown(str(path))} is longer than {limit / 1e6:g} MB, which is not expected."
+        )
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"{what} {shown(str(path))} is not text in UTF-8 (byte {error.start} is "
+            f"0x{content[error.start]:02x}). Save it as UTF-8."
+        ) from error
+
+
+def parse_json(text: str, where: str) -> Any:
+    """Return what a text in JSON says; only plain data, see `check_plain`.
+
+    Raises:
+      ConfigError: if it is no JSON, or too much of it.
+    """
+    try:
+        data = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ConfigError(
+            f"{where} is not valid JSON: {error.msg} in line {error.lineno}, column {error.colno}."
+        ) from error
+    except ValueError as error:
+        raise ConfigError(f"{where} is not valid JSON: it holds a number that is too long.") from (
+            error
+        )
+    except RecursionError as error:
+        raise ConfigError(f"{where} is nested too deeply: expected at most {MAX_DEPTH}.") from error
+    check_plain(data, where)
+    return data
+
+
+def check_plain(value: Any, where: str, max_nodes: int = MAX_NODES) -> None:
+    """Raise ConfigError unless `value` is of JSON's types only, and bounded.
+
+    These are None, bool, int, float, str, lists, and dicts with text as keys. What passes can be
+    shown, compared, copied and written as JSON without a surprise.
+
+    Args:
+      value: what was read.
+      where: the place that it comes from, for messages.
+      max_nodes: values at most, counted as often as they are referred to.
+    """
+    waiting: list[tuple[Any, int]] = [(value, 1)]
+    nodes = 0
+    while waiting:
+        node, depth = waiting.pop()
+        nodes += 1
+        if nodes + len(waiting) > max_nodes:
+            raise ConfigError(f"{where} holds more than {max_nodes:,} values.")
+        if depth > MAX_DEPTH:
+            raise ConfigError(f"{where} is nested too deeply: expected at most {MAX_DEPTH} levels.")
+        if isinstance(node, dict):
+            for key in node:
+                _check_text(key, f"a key of {where}")
+            waiting += [(child, depth + 1) for child in node.values()]
+        elif isinstance(node, list):
+            waiting += [(child, depth + 1) for child in node]
+        elif isinstance(node, str):
+            _check_text(node, f"a text in {where}")
+        elif isinstance(node, int):
+            if not -MAX_INT <= node < MAX_INT:
+                raise ConfigError(f"{where} holds a whole number of more than 64 bits.")
+        elif node is not None and not isinstance(node, float):
+            raise ConfigError(
+                f"{where} holds {shown(node)}, a value of type {type(node).__name__}: expected "
+                "texts, numbers, True, False, nothing, lists and mappings only."
+            )
+
+
+def _check_text(value: Any, where: str) -> None:
+    if not isinstance(value, str):
+        raise ConfigError(
+            f"{where} is {shown(value)}, of type {type(value).__name__}: expected a text. "
+            "In YAML, put it in quotes."
+        )
+    if len(value) > MAX_TEXT:
+        raise ConfigError(f"{where} has {len(value):,} characters, expected {MAX_TEXT:,} at most.")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"{where}, {shown(value)}, is no text in Unicode.") from error
+
+
+def _short_repr(limit: int) -> reprlib.Repr:
+    short = reprlib.Repr()
+    short.maxlevel = 4
+    # Few, because levels multiply: 12 values in each of 4 levels are 20,000 at most.
+    short.maxdict = short.maxlist = short.maxtuple = short.maxset = 12
+    short.maxstring = short.maxlong = short.maxother = limit
+    return short

@@ -1,0 +1,112 @@
+"""Signals that ask the program to stop: counted, noted, and never answered with a print.
+
+The first SIGINT, SIGTERM or SIGHUP is a wish, the second is an order:
+
+| the program is | the first signal | every later one |
+|---|---|---|
+| starting (nothing has been made yet) | leaves at once, status 130 | |
+| training, saving, finishing | is noted; the loop saves and ends | leaves at once, status 130 |
+| playing test games, drawing charts | raises KeyboardInterrupt | leaves at once, status 130 |
+
+A handler runs between any two instructions of the main thread, which may hold the lock of a file
+or of the terminal at that moment. It therefore prints nothing and takes no lock: whoever acts on
+the wish says so. Imports nothing that takes long, because it has to be in place before that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from enum import Enum
+from types import FrameType
+from typing import Any
+
+INTERRUPTED = 130  # exit status after an interrupt, as shells have it
+
+# SIGHUP is what a terminal sends that is closed; Windows has none.
+SIGNALS = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
+
+
+class Answer(Enum):
+    """What the first signal does."""
+
+    LEAVE = "leave"  # nothing has been made yet that could be lost
+    NOTE = "note"  # somebody looks at `requested` at short intervals
+    RAISE = "raise"  # KeyboardInterrupt, where it is caught
+
+
+class StopSignals:
+    """Counts the signals of one invocation. Made once, by the program's first lines."""
+
+    def __init__(self) -> None:
+        """Nothing asked yet; the first signal leaves at once."""
+        self.count = 0
+        self.answer = Answer.LEAVE
+        self._previous: dict[int, Any] = {}
+
+    @property
+    def requested(self) -> bool:
+        """Whether the user, or whoever runs this program, wants it to stop."""
+        return self.count > 0
+
+    def install(self) -> None:
+        """Answer signals from now on; `restore` puts the previous handlers back.
+
+        Outside of the main thread nothing is installed, because Python allows it there only. A
+        SIGHUP that is ignored (nohup) stays ignored.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number in SIGNALS:
+            is_hangup = number == getattr(signal, "SIGHUP", None)
+            if is_hangup and signal.getsignal(number) == signal.SIG_IGN:
+                continue
+            self._previous[number] = signal.signal(number, self.handle)
+
+    def restore(self) -> None:
+        """Put back the handlers that were there before `install`."""
+        while self._previous:
+            number, handler = self._previous.popitem()
+            signal.signal(number, handler)
+
+    def handle(self, number: int, frame: FrameType | None = None) -> None:
+        """Take one signal. Called by Python in the main thread."""
+        self.count += 1
+        if self.count > 1 or self.answer is Answer.LEAVE:
+            leave_at_once()
+        if self.answer is Answer.RAISE:
+            raise KeyboardInterrupt
+
+    @contextlib.contextmanager
+    def answered_by(self, answer: Answer) -> Iterator[None]:
+        """Change what the first signal does, for the time of a `with` block."""
+        previous, self.answer = self.answer, answer
+        try:
+            yield
+        finally:
+            self.answer = previous
+
+
+def leave_at_once() -> None:
+    """End this process and all that it started, now and without saving.
+
+    A process that vanishes while it is being killed, or whatever else goes wrong, must not keep
+    this one from leaving.
+    """
+    try:
+        for child in multiprocessing.active_children():
+            child.kill()
+    finally:
+        os._exit(INTERRUPTED)
+
+
+def let_through() -> None:
+    """Let the signals come that the program's first lines hold back."""
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)

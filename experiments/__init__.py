@@ -1,0 +1,1 @@
+"""A standing queue of experiments: written down beforehand, run by priority, never lost."""

@@ -1,0 +1,155 @@
+"""The standing queue of experiments.
+
+  python -m experiments run --minutes=150    work on the queue for so long (make experiments)
+  python -m experiments list                 what is done, what is next, how long it will take
+
+What is to be run stands in experiments/queue.yaml, in the order of its priorities. Run folders lie
+outside of the clone (--store); curves and the index of all runs are written to docs/results. The
+queue may be stopped (Ctrl-C, once: a checkpoint is saved) or killed at any time: the next one goes
+on from the last checkpoints. Two never work on one store.
+
+Exit status: 0 done, 1 a run failed, 2 the command cannot be honoured, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from agent.run_folder import PROJECT_ROOT
+from core.errors import ConfigError
+from experiments import index
+from experiments.overview import queue_lines
+from experiments.plan import SHIPPED_QUEUE, load_queue, planned_runs
+from experiments.queue_loop import INTERRUPTED, Places, QueueLoop, StopRequests
+from experiments.store import VARIABLE, Store, default_store
+from experiments.trainer_process import GRACE_S
+
+log = logging.getLogger("experiments")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; return its exit status."""
+    options = _parser().parse_args(argv)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    try:
+        return _list(options) if options.command == "list" else _run(options)
+    except ConfigError as error:
+        print(f"python -m experiments: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:  # most likely a full disk; what runs are doing is in their folders
+        print(f"python -m experiments: the queue has ended: {error}", file=sys.stderr)
+        return 1
+
+
+def _run(options: argparse.Namespace) -> int:
+    places = Places(
+        Path(options.queue).resolve(),
+        Path(options.store).resolve(),
+        Path(options.results_dir).resolve(),
+        background=options.background,
+    )
+    load_queue(places.queue_file)  # a mistake there is told before anything is made
+    store = Store(places.store)
+    with StopRequests().installed() as requests:
+        try:
+            store.lock(GRACE_S, log.info)
+            if options.retry_failed:
+                _forget_failures(places, store)
+            seconds = None if options.minutes is None else 60.0 * options.minutes
+            loop = QueueLoop(places, store, seconds)
+            log.info("run folders are in %s", store.path)
+            loop.run(requests)
+        finally:
+            store.close()
+    if requests.count:
+        return INTERRUPTED
+    return 1 if loop.failed else 0
+
+
+def _forget_failures(places: Places, store: Store) -> None:
+    for run in planned_runs(load_queue(places.queue_file)):
+        state = store.state(run)
+        if state is not None and state.failures:
+            store.write_state(run, replace(state, failures=0, message=""))
+
+
+def _list(options: argparse.Namespace) -> int:
+    experiments = load_queue(Path(options.queue))
+    store = Store(Path(options.store).resolve())
+    rows = index.read_index(Path(options.results_dir) / index.INDEX_FILE)
+    running = [row.run for row in rows.values() if row.status == index.RUNNING]
+    is_live = store.is_locked()
+    rows = index.refresh(
+        rows, planned_runs(experiments), store, running[-1] if running and is_live else ""
+    )
+    print("\n".join(queue_lines(experiments, store, rows)))
+    print(f"run folders: {store.path}" + (" (a queue works on it)" if is_live else ""))
+    return 0
+
+
+def _minutes(text: str) -> float:
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = 0.0
+    if not 0.0 < minutes < 1e6:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of minutes above 0")
+    return minutes
+
+
+def _bool(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither True nor False")
+    return text.lower() == "true"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="work on the queue", allow_abbrev=False)
+    show = commands.add_parser("list", help="show the queue", allow_abbrev=False)
+    for each in (run, show):
+        each.add_argument(
+            "--queue", default=str(SHIPPED_QUEUE), help="file of the queue (default: %(default)s)"
+        )
+        each.add_argument(
+            "--store",
+            default=str(default_store()),
+            help=f"folder of all run folders; default: ${VARIABLE}, or %(default)s",
+        )
+        each.add_argument(
+            "--results_dir",
+            default=str(PROJECT_ROOT / "docs" / "results"),
+            help="where index.csv and curves are written (default: %(default)s)",
+        )
+    run.add_argument(
+        "--minutes", type=_minutes, help="stop after so long; default: when all runs are done"
+    )
+    for name, default, text in (
+        ("--retry_failed", False, "try runs again that failed twice"),
+        ("--background", True, "runs give way to everything else on the machine"),
+    ):
+        run.add_argument(
+            name,
+            type=_bool,
+            nargs="?",
+            const=True,
+            default=default,
+            metavar="True|False",
+            help=f"{text} (default: %(default)s)",
+        )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,41 @@
+"""The curve of a run of the queue as the small CSV file that `analysis compare` reads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from analysis.runs import find_runs, thinned, write_csv
+from core.errors import ConfigError
+from experiments.plan import PlannedRun
+from experiments.store import Store
+
+
+def export_curve(run: PlannedRun, store: Store, results: Path) -> list[Path]:
+    """Write `results/<experiment>/<arm>_<game>_seed<k>.csv` anew, one file for each game played.
+
+    Returns:
+      The files; none if no game was finished yet.
+
+    Raises:
+      ConfigError: if the run's files cannot be read.
+      OSError: if the file cannot be written.
+    """
+    folder = store.present_folder(run)
+    if folder is None or not folder.metrics_file.exists():
+        return []
+    try:
+        found, _ = find_runs([f"{run.arm}={folder.path}"])
+    except ConfigError:
+        if folder.flags_file.exists() and folder.run_file.exists():
+            return []  # no game was finished
+        raise
+    target = results / run.experiment
+    target.mkdir(parents=True, exist_ok=True)
+    files = []
+    for each in found:
+        curve = each.curve
+        thin = thinned(each, float(curve.agent_steps[-1]), float(curve.wall_s[-1]))
+        about = replace(thin.about, finished=store.is_done(run))
+        files.append(write_csv(replace(thin, about=about), target))
+    return files

@@ -1,0 +1,197 @@
+"""index.csv: one row for every run folder that was ever begun, the abandoned ones too.
+
+The file lies in git while run folders do not, so it is what remains of a run when its store is
+gone: rows of other stores are kept as they are.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from agent.atomic_file import write_text
+from agent.run_folder import RunFolder
+from analysis.runs import commit_text, machine_text
+from core.errors import ConfigError
+from experiments.plan import PlannedRun
+from experiments.store import Store
+from metrics.machine_share import undisturbed_share
+from metrics.record import Record
+from metrics.run_files import read_records
+
+INDEX_FILE = "index.csv"
+RUNNING, STOPPED, DONE, FAILED, ABANDONED = "running", "stopped", "done", "failed", "abandoned"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One run folder. All columns are text, "" where something is not known."""
+
+    experiment: str
+    arm: str
+    env: str
+    seed: str
+    steps_asked: str
+    steps_done: str
+    status: str  # running | stopped | done | failed | abandoned: begun anew, or left the queue
+    minutes: str  # of training, all sessions together
+    undisturbed: str  # share of these minutes in which nothing else used the processor
+    sessions: str
+    commit: str  # of each session, where they differ
+    processor: str
+    started: str
+    ended: str  # the end of the last session
+    folder: str  # below the store
+    message: str  # the last line of a run that failed
+
+    @property
+    def run(self) -> str:
+        """The name of its planned run."""
+        return self.folder.rpartition("/")[0]
+
+
+def read_index(path: Path) -> dict[str, Row]:
+    """Return folder -> row, in the order of the file; empty without a file.
+
+    Raises:
+      ConfigError: if the file is no index.
+    """
+    columns = [field.name for field in fields(Row)]
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            reader = csv.DictReader(file, strict=True)
+            if reader.fieldnames != columns:
+                raise ValueError(f"its columns are {reader.fieldnames}")
+            rows = [Row(**row) for row in reader]
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError, csv.Error) as error:
+        raise ConfigError(
+            f"{path} cannot be read ({error}). Expected a CSV file with the columns "
+            f"{', '.join(columns)}; take it from git again."
+        ) from error
+    return {row.folder: row for row in rows}
+
+
+def write_index(path: Path, rows: Iterable[Row]) -> None:
+    """Write all rows, atomically."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, [field.name for field in fields(Row)], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(asdict(row) for row in rows)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, text.getvalue())
+
+
+def is_done(rows: Mapping[str, Row], run: PlannedRun) -> bool:
+    """Whether the index knows that a run has done its steps, perhaps in another store."""
+    return any(
+        row.run == run.name and row.status == DONE and int(row.steps_done or 0) >= run.steps
+        for row in rows.values()
+    )
+
+
+def refresh(
+    rows: Mapping[str, Row], runs: Iterable[PlannedRun], store: Store, running: str = ""
+) -> dict[str, Row]:
+    """Return the index with every run folder of the store as it is now.
+
+    Args:
+      rows: the index so far.
+      runs: what the queue holds.
+      store: where the run folders lie.
+      running: name of the run that is under way.
+    """
+    fresh = dict(rows)
+    planned = set()
+    for run in runs:
+        planned.add(run.name)
+        folders = store.run_folders(run)
+        present = store.present_folder(run)
+        for folder in folders:
+            counts = present is not None and folder.path == present.path
+            name = folder.path.relative_to(store.path).as_posix()
+            before = fresh.get(name)
+            # What has come to its end stays as it is, unless more steps are asked of it.
+            if not (before and before.status == DONE and int(before.steps_asked) >= run.steps):
+                fresh[name] = _row(run, folder, name, store, counts, running)
+        here = {str(folder.path.relative_to(store.path)) for folder in folders}
+        for name, row in fresh.items():
+            # Of a store that is gone, and begun anew in this one.
+            if here and row.run == run.name and name not in here and row.status != DONE:
+                fresh[name] = replace(row, status=ABANDONED)
+    for name, row in fresh.items():
+        if row.run not in planned and row.status in (RUNNING, STOPPED, FAILED):
+            fresh[name] = replace(row, status=ABANDONED)
+        elif row.status == RUNNING and row.run != running:
+            fresh[name] = replace(row, status=STOPPED)
+    return fresh
+
+
+def _row(
+    run: PlannedRun, folder: RunFolder, name: str, store: Store, counts: bool, running: str
+) -> Row:
+    records = read_records(folder.path)
+    undisturbed = undisturbed_share(records)
+    sessions = _sessions(folder)
+    state = store.state(run)
+    message = ""
+    if not counts:
+        status = ABANDONED
+    elif running == run.name:
+        status = RUNNING
+    elif store.is_done(run):
+        status = DONE
+    elif state is not None and state.has_failed:
+        status, message = FAILED, state.message
+    else:
+        status = STOPPED
+    started = str(sessions[0].get("started", "")) if sessions else ""
+    ended = _time(folder.metrics_file) if records and status != RUNNING else ""
+    return Row(
+        experiment=run.experiment,
+        arm=run.arm,
+        env=run.env,
+        seed=str(run.seed),
+        steps_asked=str(run.steps),
+        steps_done=str(records[-1].agent_steps if records else 0),
+        status=status,
+        minutes=f"{_seconds(records) / 60:.1f}",
+        undisturbed="" if undisturbed is None else f"{undisturbed:.2f}",
+        sessions=str(len(sessions)),
+        commit=_each(commit_text(session.get("source", {})) for session in sessions),
+        processor=_each(machine_text(session.get("machine", {})) for session in sessions),
+        started=started,
+        ended=ended,
+        folder=name,
+        message=message,
+    )
+
+
+def _seconds(records: list[Record]) -> float:
+    """Return the running time of all sessions: the clock of a record starts anew with each."""
+    total = last = 0.0
+    for record in records:
+        total += max(0.0, record.wall_s - last if record.wall_s >= last else record.wall_s)
+        last = record.wall_s
+    return total
+
+
+def _sessions(folder: RunFolder) -> list[dict[str, Any]]:
+    try:
+        return folder.sessions()
+    except (OSError, ValueError):
+        return []  # cut off by a kill: the run is as good, only less documented
+
+
+def _each(texts: Iterable[str]) -> str:
+    return ", then ".join(dict.fromkeys(texts))
+
+
+def _time(path: Path) -> str:
+    return datetime.fromtimestamp(path.stat().st_mtime).astimezone().isoformat(timespec="seconds")

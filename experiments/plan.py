@@ -1,0 +1,216 @@
+"""What is to be run: queue.yaml, checked, and its runs in the order in which they are taken.
+
+    - name: screen_a
+      question: Does more replay per frame pay?      both are written before the runs
+      what_counts: The area under the curve ...
+      priority: 10                                   the lowest number is run first
+      games: [BreakoutNoFrameskip-v4]
+      seeds: [1, 2]
+      steps: 700_000                                 agent steps of each run
+      flags: {charts: false}                         of every run; left out: none
+      arms:                                          what is compared; left out: one, "default"
+        control: {}
+        nature: {model: nature}
+
+Each arm is run once per seed and game. Seeds are the outermost loop, games the next: an experiment
+that is stopped half-way still has arms to compare. Next to read: queue_loop.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
+
+from agent.run_folder import safe_name
+from core.errors import ConfigError
+from flag_parsing import parse
+
+SHIPPED_QUEUE = Path(__file__).resolve().parent / "queue.yaml"
+# What the queue itself decides about each run.
+TAKEN_FLAGS = {
+    *("env", "seed", "environment_max_steps", "op_mode", "load_model_url", "results_dir"),
+    *("new_run_folder", "training_seconds", "background"),
+}
+
+
+# Names become folders and parts of file names, also where a capital is no other letter.
+PlainName = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9.+-]*$", max_length=50)
+]
+ExperimentName = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$", max_length=50)
+]
+Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+Game = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_./:,+-]*$")]
+Steps = Annotated[int, Field(strict=True, ge=1)]
+Seed = Annotated[int, Field(strict=True, ge=0)]
+
+
+def _one_arm() -> dict[PlainName, dict[str, Any]]:
+    return {"default": {}}
+
+
+class Experiment(BaseModel):
+    """One entry of the queue."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: ExperimentName
+    question: Text
+    what_counts: Text
+    priority: Annotated[int, Field(strict=True)]
+    games: Annotated[tuple[Game, ...], Field(min_length=1)]
+    seeds: Annotated[tuple[Seed, ...], Field(min_length=1)]
+    steps: Steps
+    flags: dict[str, Any] = Field(default_factory=dict)
+    arms: Annotated[dict[PlainName, dict[str, Any]], Field(min_length=1)] = Field(
+        default_factory=_one_arm
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Experiment:
+        for what, values in (("games", self.games), ("seeds", self.seeds)):
+            if len(set(values)) < len(values):
+                raise ValueError(f"{what} names one twice: {list(values)}")
+        if len({arm.lower() for arm in self.arms}) < len(self.arms):
+            raise ValueError("two arms differ in nothing but capitals")
+        for where, flags in (("flags", self.flags), *self.arms.items()):
+            taken = sorted(TAKEN_FLAGS & flags.keys())
+            if taken:
+                raise ValueError(
+                    f"{where} sets {', '.join(taken)}: games, seeds and steps have keys of their "
+                    "own, and the rest is the queue's"
+                )
+        return self
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run: an arm of an experiment, in a game, with a seed."""
+
+    experiment: str
+    arm: str
+    env: str
+    seed: int
+    steps: int
+    flags: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """What tells it from all others; the path of its folder in the store."""
+        return f"{self.experiment}/{self.arm}_{safe_name(self.env)}_seed{self.seed}"
+
+    def arguments(self) -> list[str]:
+        """Return what main.py is told about the run, without where it lies."""
+        flags = {name: _as_text(value) for name, value in self.flags.items()}
+        flags |= {"env": self.env, "seed": str(self.seed)}
+        flags["environment_max_steps"] = str(self.steps)
+        return [f"--{name}={value}" for name, value in flags.items()]
+
+
+def planned_runs(experiments: tuple[Experiment, ...]) -> list[PlannedRun]:
+    """Return all runs in the order in which they are taken."""
+    return [
+        PlannedRun(
+            experiment.name, arm, game, seed, experiment.steps, {**experiment.flags, **flags}
+        )
+        for experiment in sorted(experiments, key=lambda each: each.priority)  # stable
+        for seed in experiment.seeds
+        for game in experiment.games
+        for arm, flags in experiment.arms.items()
+    ]
+
+
+def load_queue(path: Path) -> tuple[Experiment, ...]:
+    """Read and check a queue.yaml: its keys, its names, and the flags of every run.
+
+    Raises:
+      ConfigError: one message with every mistake that was found, and where.
+    """
+    try:
+        data = yaml.load(path.read_text(encoding="utf-8"), _Loader)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"{path} cannot be read ({error}). Give a file: --queue=<path>"
+        ) from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path} is not valid YAML: {error}") from error
+    if not isinstance(data, list) or not data:
+        raise ConfigError(
+            f"{path}: expected a list of experiments (- name: ...), got {type(data).__name__}."
+        )
+    experiments, problems = [], []
+    for number, entry in enumerate(data, start=1):
+        name = entry.get("name") if isinstance(entry, Mapping) else None
+        where = f"  {name if isinstance(name, str) else f'entry {number}'}"
+        try:
+            experiments.append(Experiment.model_validate(entry))
+        except ValidationError as error:
+            problems += [f"{where}: {line}" for line in _lines(error)]
+    names = [experiment.name.lower() for experiment in experiments]
+    problems += [
+        f"  {name}: two experiments have this name" for name in names if names.count(name) > 1
+    ]
+    problems += _flag_problems(planned_runs(tuple(experiments)))
+    if problems:
+        raise ConfigError(f"{path}:\n" + "\n".join(dict.fromkeys(problems)))
+    return tuple(experiments)
+
+
+def _flag_problems(runs: list[PlannedRun]) -> Iterator[str]:
+    checked: set[tuple[str, str]] = set()
+    for run in runs:
+        # Each arm and each game once: a check takes 25 ms.
+        parts = {(run.experiment, f"arm {run.arm}"), (run.experiment, f"game {run.env}")}
+        if parts <= checked:
+            continue
+        checked |= parts
+        try:
+            parse(run.arguments())
+        except ConfigError as error:
+            for line in str(error).splitlines():
+                yield f"  {run.experiment}, {run.arm}: {line}"
+
+
+def _lines(error: ValidationError) -> Iterator[str]:
+    for problem in error.errors():
+        place = ".".join(str(part) for part in problem["loc"] if part != "[key]")
+        message = problem["msg"].removeprefix("Value error, ")
+        got = (
+            ""
+            if problem["type"] in ("missing", "value_error")
+            else f", got {problem['input']!r:.60}"
+        )
+        yield f"{place}: {message}{got}" if place else f"{message}{got}"
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return str(value) if isinstance(value, bool) or value is None else json.dumps(value)
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that is given twice, where YAML would silently take the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        keys = [key.value for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
+        twice = {key for key in keys if isinstance(key, str) and keys.count(key) > 1}
+        if twice:
+            raise yaml.constructor.ConstructorError(
+                None, None, f"the key {sorted(twice)[0]!r} is given twice", node.start_mark
+            )
+        return super().construct_mapping(node, deep)

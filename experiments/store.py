@@ -1,0 +1,224 @@
+"""Where the runs of the queue lie: outside of the clone, so that they survive it.
+
+    <store>/                                   --store, or $ACTOR_CRITIC_EXPERIMENTS, or
+      queue.lock                               ~/.cache/actor-critic/experiments
+      trainer.lock                             held by the trainer itself, too
+      <experiment>/<arm>_<game>_seed<k>/
+        state.json                             what was asked of the run, and its failures
+        output.log                             what main.py printed
+        <game>_<time>/                         the run folder
+
+What a run has reached is read from its run folder alone, so that no kill of the queue can make the
+two disagree.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+import psutil
+
+from agent.atomic_file import write_json
+from agent.run_folder import RunFolder
+from core.errors import ConfigError
+from experiments.plan import PlannedRun
+from sequences.curves import last_record
+
+VARIABLE = "ACTOR_CRITIC_EXPERIMENTS"
+DEFAULT_STORE = Path("~/.cache/actor-critic/experiments")
+STATE_FILE = "state.json"
+OUTPUT_FILE = "output.log"
+MAX_FAILURES = 2
+LOCK_FILES = ("queue.lock", "trainer.lock")
+LOCK_POLL_S = 0.2
+
+
+@dataclass(frozen=True)
+class RunState:
+    """What is remembered of a run beside its run folder."""
+
+    flags: Mapping[str, Any] = field(default_factory=dict)  # as queue.yaml had them at its start
+    failures: int = 0
+    message: str = ""  # the last line of what it printed before it failed
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it is passed over from now on."""
+        return self.failures >= MAX_FAILURES
+
+
+def default_store() -> Path:
+    """Return the store that is used when none is named."""
+    return Path(os.environ.get(VARIABLE) or DEFAULT_STORE).expanduser()
+
+
+class Store:
+    """The folder of all runs. Only the holder of its lock writes to it."""
+
+    def __init__(self, path: Path) -> None:
+        """Describe a store; `locked` makes it."""
+        self.path = path
+        self.trainer_lock: TextIO | None = None
+        self._locks = ExitStack()
+
+    # --- runs ------------------------------------------------------------------------------------
+
+    def folder(self, run: PlannedRun) -> Path:
+        """Return the folder of a run, which may not exist yet."""
+        return self.path / run.name
+
+    def state(self, run: PlannedRun) -> RunState | None:
+        """Return what is remembered of a run; None if it was never started.
+
+        Raises:
+          ConfigError: if the file is damaged.
+        """
+        path = self.folder(run) / STATE_FILE
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+            return RunState(data["flags"], int(data["failures"]), str(data["message"]))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ConfigError(
+                f"{path} cannot be read ({error!r}). Delete this file: the run then goes on from "
+                "its last checkpoint, with no failure remembered."
+            ) from error
+
+    def write_state(self, run: PlannedRun, state: RunState) -> None:
+        """Remember the state of a run, atomically; makes its folder."""
+        folder = self.folder(run)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / STATE_FILE, asdict(state))
+
+    def run_folders(self, run: PlannedRun) -> list[RunFolder]:
+        """Return the run folders that main.py made for a run, oldest first.
+
+        More than one if the run was killed before its first checkpoint, and begun anew.
+        """
+        found = self.folder(run).glob("*/checkpoints")
+        return [RunFolder(path.parent) for path in sorted(found)]  # names end in the time
+
+    def present_folder(self, run: PlannedRun) -> RunFolder | None:
+        """Return the run folder that counts: the newest with a checkpoint, or else the newest."""
+        folders = self.run_folders(run)
+        resumable = [folder for folder in folders if folder.has_checkpoint()]
+        found = resumable or folders
+        return found[-1] if found else None
+
+    def is_done(self, run: PlannedRun) -> bool:
+        """Whether a run has done its steps, and its last state is saved."""
+        folder = self.present_folder(run)
+        record = None if folder is None else last_record(folder.metrics_file)
+        if folder is None or record is None:
+            return False
+        saved = folder.checkpoints / f"update_{record['updates']:09d}.pt"
+        return bool(record["agent_steps"] >= run.steps and saved.exists())
+
+    # --- locks -----------------------------------------------------------------------------------
+
+    def lock(self, patience_s: float, say: Callable[[str], None]) -> None:
+        """Become the only queue on this store, with no trainer of an earlier one running.
+
+        A queue that was killed takes its trainer along, which first saves a checkpoint: that is
+        waited for. A trainer that does not end within `patience_s` is killed.
+
+        Raises:
+          ConfigError: if the store cannot be made, or another queue works on it.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            queue, trainer = (
+                self._locks.enter_context((self.path / name).open("a+")) for name in LOCK_FILES
+            )
+        except OSError as error:
+            raise ConfigError(
+                f"{self.path} cannot be used ({error}). Give another folder: --store=<path>, or "
+                f"the variable {VARIABLE}."
+            ) from error
+        if not _lock_within(queue, 1.0):  # `list` looks at the lock for a moment
+            raise ConfigError(
+                f"another queue works on {self.path} (process {_read(queue)}). Stop that one, or "
+                "give a store of its own to this one: --store=<path>"
+            )
+        _write(queue, str(os.getpid()))
+        if not _lock_within(trainer, 0.0):
+            say(f"waiting for the trainer of an earlier queue to save (process {_read(trainer)})")
+            if not _lock_within(trainer, patience_s):
+                _kill(_read(trainer), say)
+            if not _lock_within(trainer, patience_s):
+                raise ConfigError(
+                    f"a trainer of an earlier queue (process {_read(trainer)}) does not end. "
+                    f"Stop it, or give another store: --store=<path> (this one is {self.path})"
+                )
+        self.trainer_lock = trainer
+
+    def is_locked(self) -> bool:
+        """Whether a queue works on this store now."""
+        try:
+            with (self.path / LOCK_FILES[0]).open() as file:
+                return not _try_lock(file)
+        except OSError:
+            return False  # nothing has ever run here
+
+    def book_trainer(self, pid: int | None) -> None:
+        """Note which process trains (None: no one), for a later queue that finds it at work."""
+        assert self.trainer_lock is not None
+        started = "" if pid is None else f"{psutil.Process(pid).create_time():.2f}"
+        _write(self.trainer_lock, "" if pid is None else f"{pid} {started}")
+
+    def close(self) -> None:
+        """Let go of the locks. A trainer that still runs keeps its own."""
+        self.trainer_lock = None
+        self._locks.close()
+
+
+def _try_lock(file: TextIO) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _lock_within(file: TextIO, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while not _try_lock(file):
+        if time.monotonic() >= deadline:
+            return False
+        # There is no lock with a deadline: nothing is left but to ask again.
+        threading.Event().wait(LOCK_POLL_S)
+    return True
+
+
+def _read(file: TextIO) -> str:
+    file.seek(0)
+    return file.read().strip() or "unknown"
+
+
+def _write(file: TextIO, text: str) -> None:
+    file.seek(0)
+    file.truncate()
+    file.write(text)
+    file.flush()
+
+
+def _kill(booked: str, say: Callable[[str], None]) -> None:
+    """Kill a trainer and its workers, if the process booked is still the same."""
+    try:
+        pid, started = int(booked.split()[0]), float(booked.split()[1])
+        if abs(psutil.Process(pid).create_time() - started) < 1.0:
+            say(f"process {pid} did not end in time: it is killed; its last checkpoint is there")
+            os.killpg(pid, signal.SIGKILL)
+    except (ValueError, IndexError, psutil.Error, OSError):
+        return  # it has just ended, or nobody knows which it is: the lock decides

@@ -1,0 +1,130 @@
+"""One `main.py` as a child process: started apart, stopped cleanly, never left behind.
+
+The child leads a session and a process group of its own. So the terminal's Ctrl-C reaches the queue
+alone, which tells the child; `--background` can make the whole session give way; and what a child
+that was killed leaves running is found by its group.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TextIO
+
+from agent.run_folder import PROJECT_ROOT
+
+MAIN_PROGRAM = PROJECT_ROOT / "main.py"
+GRACE_S = 120.0  # for a run to save its checkpoint after SIGINT, before it is killed
+POLL_S = 0.5
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a child ended. `status` is negative if a signal killed it, as in subprocess."""
+
+    status: int
+    asked: bool  # it was told to stop
+    message: str  # the last line that it printed
+
+
+def run_trainer(
+    arguments: Sequence[str],
+    output_file: Path,
+    *,
+    lock: TextIO,
+    started: Callable[[int], None],
+    wants_stop: Callable[[], bool],
+    wants_kill: Callable[[], bool],
+    main_program: Path = MAIN_PROGRAM,
+    grace_s: float = GRACE_S,
+) -> Ending:
+    """Run main.py until it ends by itself or is told to, and return how it ended.
+
+    Args:
+      arguments: of main.py.
+      output_file: what it prints is added to this file.
+      lock: an open lock that the child holds as long as it lives, also beyond this process.
+      started: called once with its process id.
+      wants_stop: asked twice a second; True: save and stop (SIGINT).
+      wants_kill: asked after that; True: do not wait for the checkpoint.
+      main_program: the program.
+      grace_s: how long a child that was told to stop is waited for.
+    """
+    command = [sys.executable, str(main_program), *arguments]
+    with open(output_file, "ab+") as output:
+        output.write(f"$ {' '.join(command)}\n".encode())
+        output.flush()
+        began_at = output.seek(0, os.SEEK_END)
+        child = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=PROJECT_ROOT,
+            start_new_session=True,
+            pass_fds=[lock.fileno()],
+            preexec_fn=_end_with(os.getpid()),
+        )
+        try:
+            started(child.pid)
+            asked = _wait(child, wants_stop, wants_kill, grace_s)
+        finally:
+            # All of its group: workers that a killed trainer left behind, and itself if it hangs.
+            with suppress(ProcessLookupError, PermissionError):  # macOS: none but zombies
+                os.killpg(child.pid, signal.SIGKILL)
+            status = child.wait()
+        return Ending(status, asked, _last_line(output, began_at))
+
+
+def _wait(
+    child: subprocess.Popen[bytes],
+    wants_stop: Callable[[], bool],
+    wants_kill: Callable[[], bool],
+    grace_s: float,
+) -> bool:
+    """Wait for the end, or until waiting makes no sense; return whether the child was told to."""
+    kill_at_s: float | None = None
+    while child.poll() is None:
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(timeout=POLL_S)
+            break
+        if kill_at_s is None and wants_stop():
+            child.send_signal(signal.SIGINT)
+            kill_at_s = time.monotonic() + grace_s
+        elif kill_at_s is not None and (wants_kill() or time.monotonic() >= kill_at_s):
+            break
+    return kill_at_s is not None
+
+
+def _end_with(parent: int) -> Callable[[], None] | None:
+    """Return what makes a child be told (SIGTERM: save and stop) when `parent` dies; Linux only.
+
+    Elsewhere a trainer outlives a killed queue to its own end; the lock that it holds keeps a later
+    queue from starting a second one beside it.
+    """
+    if not sys.platform.startswith("linux"):
+        return None
+    prctl = ctypes.CDLL(None, use_errno=True).prctl  # found before the fork
+
+    def in_child() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:  # it has died in between
+            os._exit(1)
+
+    return in_child
+
+
+def _last_line(output: IO[bytes], began_at: int) -> str:
+    size = output.seek(0, os.SEEK_END)
+    output.seek(max(began_at, size - 4096))
+    lines = output.read().decode("utf-8", "replace").split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")[:300]

@@ -1,0 +1,40 @@
+"""What is seen of a run from outside while it trains: that it is getting on, or that it hangs."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+
+from experiments.plan import PlannedRun
+from experiments.store import Store
+
+# A run writes a record every few seconds, whatever it waits for. Before the first, and on a machine
+# that has hardly any time for it, this may take minutes.
+SILENCE_S = 900.0
+
+
+class Watch:
+    """Looks whether the records of a run grow. One for each attempt."""
+
+    def __init__(self, run: PlannedRun, store: Store) -> None:
+        """Begin to watch a run that is being started."""
+        self._run = run
+        self._store = store
+        self._seen = self._look()
+        self._since_s = time.monotonic()
+
+    def silence_s(self) -> float:
+        """Return for how long nothing has been written."""
+        seen = self._look()
+        if seen != self._seen:
+            self._seen, self._since_s = seen, time.monotonic()
+        return time.monotonic() - self._since_s
+
+    def _look(self) -> tuple[str, int, int] | None:
+        folder = self._store.present_folder(self._run)
+        if folder is None:
+            return None
+        with suppress(OSError):
+            state = folder.metrics_file.stat()
+            return str(folder.path), state.st_size, state.st_mtime_ns
+        return str(folder.path), 0, 0

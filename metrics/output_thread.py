@@ -1,0 +1,221 @@
+"""A thread that writes, so that nothing which is written to can stop or slow the training.
+
+A terminal that is frozen (Ctrl-S) or closed, a full disk or a hanging file server blocks or fails a
+write. Training therefore never writes itself: it submits, to a queue of limited length, and goes
+on. What the queue cannot take is dropped and counted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+from core.episode import EpisodeEnd
+from metrics.record import Record
+from metrics.sinks import Sink
+
+log = logging.getLogger(__name__)
+
+Action = Callable[[], object]
+
+
+class OutputThread:
+    """Does what it is given, one after the other. Anybody may submit; it never raises to them."""
+
+    def __init__(self, name: str, capacity: int = 10_000) -> None:
+        """Start the thread.
+
+        Args:
+          name: of what is written to, for messages.
+          capacity: actions that may wait.
+        """
+        self.name = name
+        self.dropped = 0  # actions that found no room
+        self._capacity = capacity
+        self._waiting: deque[Action] = deque()
+        self._changed = threading.Condition()
+        self._submitted = self._done = 0
+        self._closed = False
+        # A daemon: if a write never returns, the program must be able to end without it.
+        self._thread = threading.Thread(target=self._work, name=f"output-{name}", daemon=True)
+        self._thread.start()
+
+    def submit(self, action: Action, patience_s: float = 0.0) -> bool:
+        """Have something done soon; return False if it was dropped.
+
+        Args:
+          action: called on the thread; what it raises is logged once and counts for nothing more.
+          patience_s: how long to wait for room, seconds.
+        """
+        deadline = time.monotonic() + patience_s
+        with self._changed:
+            while len(self._waiting) >= self._capacity and not self._closed:
+                remaining_s = deadline - time.monotonic()
+                if remaining_s <= 0:
+                    break
+                self._changed.wait(remaining_s)
+            if self._closed or len(self._waiting) >= self._capacity:
+                self.dropped += 1
+                return False
+            self._waiting.append(action)
+            self._submitted += 1
+            self._changed.notify_all()
+            return True
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until all that was submitted so far is done; return whether it is, in time."""
+        deadline = time.monotonic() + timeout_s
+        with self._changed:
+            goal = self._submitted
+            while self._done < goal:
+                remaining_s = deadline - time.monotonic()
+                if remaining_s <= 0:
+                    return False
+                self._changed.wait(remaining_s)
+            return True
+
+    def close(self, timeout_s: float) -> bool:
+        """Take no more, finish what waits, end the thread; return whether it ended in time."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                while not self._waiting:
+                    if self._closed:
+                        return
+                    self._changed.wait()
+                action = self._waiting.popleft()
+            try:
+                action()
+            except BaseException as error:  # rich raises SystemExit where a pipe is broken
+                log.debug("while writing to %s: %r", self.name, error)
+            with self._changed:
+                self._done += 1
+                self._changed.notify_all()
+
+
+class BackgroundSink:
+    """A sink behind an output thread: records and games are written there, in their order.
+
+    The first failure is logged, in words. After it a sink that `gives_up` is closed for good, such
+    as a terminal that was closed; another is tried again with each record, such as a file on a disk
+    that is full, and what it lost is said at the end.
+    """
+
+    def __init__(
+        self, sink: Sink, thread: OutputThread, *, gives_up: bool, patience_s: float = 0.0
+    ) -> None:
+        """Own `sink`, whose methods are called on `thread` only.
+
+        Args:
+          sink: what writes.
+          thread: where.
+          gives_up: whether one failure ends it.
+          patience_s: how long `write` and `episode` may wait for room before they drop, seconds.
+        """
+        self.lost = 0  # records and games that were not written
+        self._sink = sink
+        self._thread = thread
+        self._gives_up = gives_up
+        self._patience_s = patience_s
+        self._failed = self._off = False
+
+    def write(self, record: Record) -> None:
+        """Have a record written soon."""
+        self._submit(partial(self._sink.write, record))
+
+    def episode(self, end: EpisodeEnd, at: Record) -> None:
+        """Have a game written soon."""
+        self._submit(partial(self._sink.episode, end, at))
+
+    def flush(self) -> None:
+        """Have everything brought to the disk soon; `OutputThread.flush` waits for it."""
+        self._thread.submit(partial(self._try, self._sink.flush))
+
+    def close(self) -> None:
+        """Have the sink closed after all that waits, and say what was lost."""
+        self._thread.submit(self._close, self._patience_s)
+
+    def _submit(self, action: Action) -> None:
+        if not self._thread.submit(partial(self._try, action), self._patience_s):
+            self.lost += 1
+
+    def _try(self, action: Action) -> None:
+        if self._off:
+            return
+        try:
+            action()
+        except BaseException as error:  # rich raises SystemExit where a pipe is broken
+            self.lost += 1
+            self._report(error)
+
+    def _report(self, error: BaseException) -> None:
+        self._off = self._gives_up
+        if not self._failed:
+            self._failed = True
+            more = "it is left alone from now on" if self._gives_up else "it is tried again"
+            log.warning(
+                "%s cannot be written to (%s): training goes on, %s",
+                self._thread.name, error or type(error).__name__, more,
+            )  # fmt: skip
+
+    def _close(self) -> None:
+        with contextlib.suppress(BaseException):
+            self._sink.close()
+        if self.lost:
+            log.warning("%s: %d records or games were not written", self._thread.name, self.lost)
+
+
+class BackgroundHandler(logging.Handler):
+    """Hands log records to another handler on an output thread."""
+
+    def __init__(self, handler: logging.Handler, thread: OutputThread, *, gives_up: bool) -> None:
+        """Own `handler`; level and filters are asked here, its formatter there.
+
+        Args:
+          handler: what writes.
+          thread: where.
+          gives_up: whether one failure ends it.
+        """
+        super().__init__(handler.level)
+        self._handler = handler
+        self._thread = thread
+        self._gives_up = gives_up
+        self._off = False
+        # What goes wrong is dealt with here, and not printed to a terminal that may be the cause.
+        handler.handleError = _raise_again  # type: ignore[method-assign]
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Have a log record written soon; its text is made now, as its arguments may change."""
+        if self._off:
+            return
+        settled = copy.copy(record)
+        settled.msg, settled.args = record.getMessage(), None
+        self._thread.submit(partial(self._try, settled))
+
+    def close(self) -> None:
+        """Have the handler closed after all that waits."""
+        self._thread.submit(self._handler.close)
+        super().close()
+
+    def _try(self, record: logging.LogRecord) -> None:
+        try:
+            if not self._off:
+                self._handler.handle(record)
+        except BaseException:  # said by the sink that writes to the same place
+            self._off = self._gives_up
+
+
+def _raise_again(record: logging.LogRecord) -> None:
+    raise  # noqa: PLE0704  (called from within an except clause)

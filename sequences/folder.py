@@ -1,0 +1,143 @@
+"""The folder of a sequence, and the file in it that says how far every run came.
+
+    results/<sequence>_<time>/
+      sequence.json               the plan and the state of every run; rewritten at each change
+      sequence.lock               held by the multi_train.py that runs it (core/file_lock.py)
+      001_queue_seed1/
+        overrides.json            the flags of this run, a layer below the command line
+        output.log                what main.py printed
+        run.lock                  held while main.py runs, also without its multi_train.py
+        PongNoFrameskip-v4_<time>/    the run folder
+      table.md table.csv comparison.png   (sequences/report.py)
+
+What sequence.json may hold is in saved.py. Next to read: runner.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from agent.atomic_file import write_json
+from agent.run_folder import RunFolder, create_exclusively, safe_name
+from core.errors import ConfigError
+from core.file_lock import FileLock
+from core.plain_data import shown_text
+from sequences.foreign import keepable
+from sequences.plan import Plan, source_of
+from sequences.saved import FORMAT_VERSION, read_saved
+
+STATE_FILE = "sequence.json"
+LOCK_FILE, RUN_LOCK_FILE = "sequence.lock", "run.lock"
+
+
+@dataclass(frozen=True)
+class RunState:
+    """One run of a sequence. `status`: waiting, running, done, failed, skipped or stopped."""
+
+    name: str  # also its folder
+    group: str
+    seed: int
+    flags: dict[str, Any]
+    status: str = "waiting"
+    exit_code: int | None = None
+    seconds: float = 0.0  # wall-clock, all attempts together
+
+
+class SequenceFolder:
+    """The folder of a sequence and its state. One process writes it."""
+
+    def __init__(self, path: Path, name: str, runs: list[RunState], arguments: list[str]) -> None:
+        """Describe a sequence in memory; `create` and `open` connect it to its folder."""
+        self.path = path
+        self.name = name
+        self.runs = runs
+        self.arguments = arguments  # of the command line, after `--`; given to every run
+        self.lock = FileLock(path / LOCK_FILE)
+
+    @classmethod
+    def create(cls, results: Path, plan: Plan, arguments: Sequence[str]) -> SequenceFolder:
+        """Make `results/<sequence>_<time>` with every run waiting.
+
+        Raises:
+          ConfigError: if nothing can be written there.
+        """
+        path = create_exclusively(results, f"{safe_name(plan.name)}_{datetime.now():%Y%m%d-%H%M%S}")
+        runs = [
+            RunState(
+                f"{n:03d}_{safe_name(run.group)}_seed{run.seed}", run.group, run.seed, run.flags
+            )
+            for n, run in enumerate(plan.runs, start=1)
+        ]
+        folder = cls(path, plan.name, runs, list(arguments))
+        try:
+            folder.save()
+        except OSError as error:
+            raise ConfigError(
+                f"Cannot write into {shown_text(str(path))}: {error.strerror}."
+            ) from error
+        return folder
+
+    def claim(self) -> None:
+        """Take the sequence for this process, until it ends.
+
+        Raises:
+          ConfigError: if another multi_train.py runs it.
+        """
+        if not self.lock.acquire():
+            raise ConfigError(
+                f"{shown_text(str(self.path))} is being run by another multi_train.py "
+                f"({self.lock.holder()}). Wait for it, or stop it with Ctrl-C twice."
+            )
+
+    @classmethod
+    def open(cls, path: Path | str) -> SequenceFolder:
+        """Read the state of a sequence that was begun. To run it, `foreign.check_saved` comes next.
+
+        Raises:
+          ConfigError: if the folder holds no sequence, or one that we did not write.
+        """
+        saved = read_saved(Path(path) / STATE_FILE)
+        runs = [RunState(**run.model_dump()) for run in saved.runs]
+        return cls(Path(path), saved.name, runs, saved.arguments)
+
+    def save(self) -> None:
+        """Write sequence.json, atomically."""
+        data = {
+            "format_version": FORMAT_VERSION,
+            "name": self.name,
+            "arguments": keepable(self.arguments),
+            "runs": [asdict(run) for run in self.runs],
+        }
+        write_json(self.path / STATE_FILE, data)
+
+    def update(self, index: int, **changes: Any) -> RunState:
+        """Change the state of one run, on disk too."""
+        self.runs[index] = replace(self.runs[index], **changes)
+        self.save()
+        return self.runs[index]
+
+    def run_folders(self, run: RunState) -> list[RunFolder]:
+        """Return the folders that main.py made for a run, oldest first.
+
+        More than one if it was begun anew because it had no checkpoint to resume from.
+        """
+        found = (self.path / run.name).glob("*/checkpoints")
+        return [RunFolder(path.parent) for path in sorted(found)]  # names end in the time
+
+    def source(self, run: RunState) -> RunState | None:
+        """Return the earlier run of the same seed that this one starts from or tests, if any."""
+        group = source_of(run.flags)
+        if group is None:
+            return None
+        return next(each for each in self.runs if (each.group, each.seed) == (group, run.seed))
+
+    def resolved_flags(self, run: RunState) -> dict[str, Any]:
+        """Return the flags of a run with the folder of its source in the place of the name."""
+        source = self.source(run)
+        if source is None:
+            return run.flags
+        return {**run.flags, "load_model_url": str(self.run_folders(source)[-1].path)}

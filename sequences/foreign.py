@@ -1,0 +1,145 @@
+"""What a sequence may not ask for when it comes from a file, however well-formed it is.
+
+A folder or a YAML file may be somebody else's. It says what to train; it must not say which code to
+run, where to write, or what of this machine to read. These things have to be typed:
+
+* an environment of the form `module:Id` runs the module's code: `-- --trust_env_module=True`, or
+  `-- --env=module:Id`;
+* weights that lie outside of the sequence's own folder and of the models that come with the
+  program: `--trust_files=True`;
+* where runs are written is decided by multi_train.py alone, and what is only for one command (such
+  as trust) is never taken from a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from agent.run_folder import PROJECT_ROOT
+from core.errors import ConfigError
+from core.plain_data import shown, shown_text
+from flag_parsing import named_values
+from sequences.plan import PlannedRun, is_test, source_of
+
+SHIPPED_MODELS = PROJECT_ROOT / "models"
+# multi_train.py decides these for every run; nobody else may, not even by typing them.
+DECIDED_HERE = {
+    "op_mode": "a run is trained, resumed or tested as the sequence says",
+    "results_dir": "runs are written into the sequence's folder (multi_train.py --results_dir)",
+    "multi_train_overrides": "it is how the flags of the sequence reach a run",
+}
+# These may be typed, but never come from a file, nor are they kept in one.
+ONLY_TYPED = ("trust_env_module", "debug_faults", "new_run_folder")
+
+
+def check_typed(arguments: Sequence[str]) -> dict[str, str]:
+    """Check what was typed after `--`; return flag -> text.
+
+    Raises:
+      ConfigError: if a flag is unknown or is decided here.
+    """
+    typed = named_values(arguments)
+    for name, reason in DECIDED_HERE.items():
+        if name in typed:
+            raise ConfigError(f"--{name} cannot be given to the runs of a sequence: {reason}.")
+    return typed
+
+
+def keepable(arguments: Sequence[str]) -> list[str]:
+    """Return the typed arguments that may be kept in sequence.json for a later --resume."""
+    return [f"--{k}={v}" for k, v in named_values(arguments).items() if k not in ONLY_TYPED]
+
+
+def check_plan(runs: Iterable[PlannedRun], typed: Mapping[str, str], where: str) -> None:
+    """Raise ConfigError if the runs of a YAML file ask for what a file may not.
+
+    Args:
+      runs: of the plan.
+      typed: from `check_typed`.
+      where: the file, for messages.
+    """
+    for run in runs:
+        _check_flags(run.flags, typed, f"{where}: {shown(run.group)}")
+
+
+def check_saved(
+    folder: Path,
+    runs: Iterable[Any],
+    kept: Sequence[str],
+    typed: Mapping[str, str],
+    *,
+    trust_files: bool,
+) -> None:
+    """Raise ConfigError if a sequence.json asks for what a file may not.
+
+    Args:
+      folder: of the sequence.
+      runs: its RunStates.
+      kept: the arguments that the file gives to every run.
+      typed: from `check_typed`, of the present command.
+      trust_files: whether weights may lie outside of the folder.
+    """
+    where = shown_text(str(folder / "sequence.json"))
+    arguments = named_values(kept)
+    for name in (*DECIDED_HERE, *ONLY_TYPED):
+        if name in arguments:
+            raise ConfigError(f"{where} gives --{name}, which no file may. Remove it there.")
+    _check_flags(arguments, typed, f"{where}: arguments")
+    for run in runs:
+        _check_flags(run.flags, typed, f"{where}: {run.name}")
+        _check_place(folder, run.name)
+    if trust_files:
+        return
+    for url, name in [
+        (arguments.get("load_model_url"), "arguments"),
+        *((run.flags.get("load_model_url"), run.name) for run in runs),
+    ]:
+        if isinstance(url, str) and not _is_inside(Path(url), (folder, SHIPPED_MODELS)):
+            raise ConfigError(
+                f"{where}: {name} starts from {shown(url)}, which is not in the folder of the "
+                "sequence. If the sequence is your own, add --trust_files=True."
+            )
+
+
+def _check_flags(flags: Mapping[str, Any], typed: Mapping[str, str], where: str) -> None:
+    for name in (*DECIDED_HERE, *ONLY_TYPED):
+        if name in flags and not (name == "op_mode" and is_test(flags)):
+            raise ConfigError(f"{where} sets the flag {name}, which no file may. Remove it there.")
+    url = flags.get("load_model_url")
+    if url is not None and not isinstance(url, str) and source_of(flags) is None:
+        raise ConfigError(f"{where} has load_model_url {shown(url)}, expected a path.")
+    env = flags.get("env")
+    if isinstance(env, str) and ":" in env and not _is_trusted(env, typed):
+        raise ConfigError(
+            f"{where} has the environment {shown(env)}, and to find it the code of a module would "
+            "be run, which a file may not ask for. If it is your own, add "
+            "-- --trust_env_module=True"
+        )
+
+
+def _is_trusted(env: str, typed: Mapping[str, str]) -> bool:
+    modules = {each.rpartition(":")[0] for each in env.split(",")} - {""}
+    named = {each.rpartition(":")[0] for each in typed.get("env", "").split(",")}
+    trusts = typed.get("trust_env_module", "False").lower() in ("true", "1", "yes", "on")
+    return trusts or modules <= named
+
+
+def _check_place(folder: Path, name: str) -> None:
+    """Raise ConfigError if a run's folder, or one of those in it, leads out of the sequence's."""
+    path = folder / name
+    for each in (path, *path.glob("*"), *path.glob("*/*")):
+        if each.is_symlink() and not _is_inside(each, (folder,)):
+            raise ConfigError(
+                f"{shown_text(str(each))} is a link that leads out of the folder of the sequence: "
+                "what is written there would be written elsewhere. Remove it."
+            )
+
+
+def _is_inside(path: Path, folders: Iterable[Path]) -> bool:
+    try:
+        resolved = path.resolve()
+        return any(resolved.is_relative_to(folder.resolve()) for folder in folders)
+    except (OSError, RuntimeError, ValueError):  # a circle of links, or no path at all
+        return False

@@ -1,0 +1,219 @@
+"""What a user's environment does wrong is one message: before the start, or at its step."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import gymnasium
+import pytest
+import torch
+
+from agent import evaluator
+from agent.session import prepare
+from core.errors import CheckpointError, ConfigError
+from wrappers import registry
+
+ROOT = Path(__file__).parents[2]
+MODULE = """
+import gymnasium, numpy as np
+from gymnasium.spaces import Box, Discrete
+
+
+class Env(gymnasium.Env):
+    observation_space = Box(-1, 1, (4,), np.float32)
+    action_space = Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        self.t = 0
+        return np.zeros(4, np.float32), {}
+
+    def step(self, action):
+        self.t += 1
+        return np.zeros(4, np.float32), 1.0, self.t % 7 == 0, False, {}
+
+
+"""
+
+
+@pytest.fixture
+def user_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Write my_envs.py as a user would; whatever it registers is forgotten afterwards."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    known = dict(gymnasium.registry)
+
+    def write(code: str, entry_point: str = "Env") -> str:
+        register = f"gymnasium.register('Mine-v0', entry_point={entry_point})\n"
+        (tmp_path / "my_envs.py").write_text(MODULE + code + "\n" + register)
+        importlib.invalidate_caches()
+        return "--env=my_envs:Mine-v0"
+
+    yield write
+    sys.modules.pop("my_envs", None)
+    registry._own_spec.cache_clear()
+    registry.make_env_spec.cache_clear()
+    gymnasium.registry.clear()
+    gymnasium.registry.update(known)
+
+
+def refusal(*argv: str) -> str:
+    """Return the message with which a command is refused: short, printable, one."""
+    with pytest.raises((ConfigError, CheckpointError)) as caught:
+        prepare(argv)
+    message = str(caught.value)
+    assert message.isprintable(), message
+    assert len(message) < 1000
+    return message
+
+
+def test_an_environment_of_gymnasium_that_needs_a_package_says_which() -> None:
+    message = refusal("--env=phys2d/CartPole-v1")
+    assert re.search(
+        "phys2d/CartPole-v1 raised ModuleNotFoundError: No module named 'jax'", message
+    )
+    assert "install jax" in message
+
+
+@pytest.mark.parametrize("path", ["./my_envs.py", "/home/me/my_envs.py", "my_envs.py", "a/b"])
+def test_a_path_in_the_place_of_a_module_is_told_how_to_name_it(path: str) -> None:
+    message = refusal(f"--env={path}:Mine-v0")
+    assert "is not the name of a module" in message
+    if path.endswith("my_envs.py"):
+        assert "PYTHONPATH" in message
+        assert "--env=my_envs:<id>" in message
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "line"),
+    [
+        ("x = undefined_name", "NameError: name 'undefined_name'", "`x = undefined_name`"),
+        ("import no_such_package", "No module named 'no_such_package'", "install no_such_package"),
+        ("def f(:", "SyntaxError", "def f(:"),
+        ("raise SystemExit(3)", "SystemExit: 3", "`raise SystemExit(3)`"),
+        ("raise ValueError('a\\nb' * 1000)", "ValueError: a", "`raise ValueError("),
+    ],
+)
+def test_a_module_with_a_bug_is_named_with_error_and_line(
+    user_module, code: str, error: str, line: str
+) -> None:
+    message = refusal(user_module(code))
+    assert "my_envs" in message
+    assert "while it was imported" in message
+    assert "my_envs.py, line 19" in message
+    assert error in message
+    assert line in message
+
+
+def test_a_module_that_is_not_there_is_told_apart_from_one_that_lacks_something() -> None:
+    assert "there is none of that name" in refusal("--env=no_such_module:Mine-v0")
+    assert "there is none of that name" in refusal("--env=core.no_such_module:Mine-v0")
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "line"),
+    [
+        ("raise OSError('no licence')", "OSError: no licence", "`raise OSError("),
+        ("self.size = size", "NameError: name 'size'", "`self.size = size`"),
+        ("exit(1)", "SystemExit: 1", "`def __init__(self): exit(1)`"),
+    ],
+)
+def test_a_constructor_that_raises_is_named_with_error_and_line(
+    user_module, code: str, error: str, line: str
+) -> None:
+    message = refusal(user_module(f"class Bad(Env):\n    def __init__(self): {code}", "Bad"))
+    assert "my_envs:Mine-v0 raised" in message
+    assert "when it was made" in message
+    assert error in message
+    assert "my_envs.py, line 20" in message
+
+
+def test_a_constructor_that_wants_arguments_says_what_to_do(user_module) -> None:
+    code = "class Wants(Env):\n    def __init__(self, size): pass"
+    message = refusal(user_module(code, "Wants"))
+    assert "missing 1 required positional argument: 'size'" in message
+    assert "give defaults, or register it with kwargs" in message
+
+
+@pytest.mark.parametrize("entry", ["'my_envs:Missing'", "'no_such_module:Env'", "'my_envs'", "3"])
+def test_an_entry_point_that_is_missing_is_named(user_module, entry: str) -> None:
+    message = refusal(user_module("", entry))
+    assert "my_envs:Mine-v0 raised" in message
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("    def reset(self): return None, {}", "reset must take seed and options"),
+        ("    def step(self, action): return 1 // 0", "step 1: raised ZeroDivisionError"),
+        ("    def step(self, action): return 0, 0, 0", "step 1: step returned 3 values"),
+        ("    def close(self): raise OSError('busy')", "OSError: busy .* when it was closed"),
+        ("    action_space = None", "takes None, which is not supported"),
+    ],
+)
+def test_mistakes_of_the_first_game_are_told_before_anything_is_started(
+    user_module, code: str, message: str
+) -> None:
+    assert re.search(message, refusal(user_module(f"class Bad(Env):\n{code}", "Bad")))
+
+
+def test_an_environment_that_knows_no_render_mode_is_refused_only_where_it_is_to_be_shown(
+    user_module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluator, "has_display", lambda: False)
+    env = user_module("class Blind(Env):\n    def __init__(self): pass", "Blind")
+    quiet = ("--basic_verbose=False", "--tensorboard=False", "--charts=False")
+    results = f"--results_dir={tmp_path / 'results'}"
+    steps = ("--reproducible=True", "--environment_max_steps=100", "--envs_per_worker=1")
+    assert prepare([env, results, *steps, *quiet]).run() == 0
+    (run,) = (tmp_path / "results").iterdir()
+    test = (env, "--op_mode=test", f"--load_model_url={run}", "--test_episode_count=1")
+    message = refusal(*test, "--render=True")
+    assert "got an unexpected keyword argument 'render_mode'" in message
+    assert "an environment must take render_mode" in message
+    assert prepare(test).run() == 0
+
+
+def test_a_lie_in_test_mode_is_one_line_and_exit_status_1(
+    user_module, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = """class Late(Env):
+    lies = False
+    def step(self, action):
+        observation, *others = super().step(action)
+        shown = observation * float("nan") if Late.lies and self.t == 5 else observation
+        return (shown, *others)"""
+    env = user_module(code, "Late")
+    quiet = ("--basic_verbose=False", "--tensorboard=False", "--charts=False")
+    steps = ("--reproducible=True", "--environment_max_steps=100", "--envs_per_worker=1")
+    assert prepare([env, f"--results_dir={tmp_path / 'results'}", *steps, *quiet]).run() == 0
+    (run,) = (tmp_path / "results").iterdir()
+    sys.modules["my_envs"].Late.lies = True
+    session = prepare([env, "--op_mode=test", f"--load_model_url={run}"])
+    assert session.run() == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.search(r"error: env .*Mine-v0.* game 1, step 5: observation\[0\] is nan", line)
+
+
+def test_a_file_of_torchbeast_is_told_how_to_be_used(tmp_path: Path) -> None:
+    path = tmp_path / "model.tar"
+    torch.save({"model_state_dict": {"w": torch.zeros(2)}, "stats": object()}, path)
+    message = refusal("--op_mode=test", f"--load_model_url={path}")
+    assert f"python -m agent.torchbeast {path} models/<name>" in message
+
+
+@pytest.mark.process
+def test_the_program_says_it_in_one_line_with_exit_status_2() -> None:
+    done = subprocess.run(
+        [sys.executable, "main.py", "--env=phys2d/CartPole-v1"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=55,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith("error: env phys2d/CartPole-v1 raised ModuleNotFoundError")

@@ -1,0 +1,457 @@
+"""Checkpoints in a bad world: numbers that are not finite, wrong clocks, full disks, strangers."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import pickle
+import shutil
+import zipfile
+from collections import namedtuple
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import pytest
+import torch
+
+from agent import checkpoint_file
+from agent.checkpoint import Checkpoint, CheckpointWriter, DiskFull, NotFinite, load
+from core.errors import CheckpointError
+from tests.agent.test_checkpoint import names, save_several, state_at
+
+NAN, INF = float("nan"), float("inf")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+# --- numbers that are not finite -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", [NAN, INF, -INF])
+@pytest.mark.parametrize("where", ["first", "last", "optimiser", "float"])
+def test_weights_that_are_not_finite_are_refused_and_nothing_changes(
+    tmp_path: Path, bad: float, where: str
+) -> None:
+    writer = save_several(tmp_path, [1])
+    writer.save_best(state_at(1), score=1.0)
+    before = contents(tmp_path)
+    weights, square = torch.full((1000,), 1e38), torch.ones(3, dtype=torch.float64)
+    learner: dict[str, Any] = {
+        "model": {"mu": weights, "counts": torch.arange(3), "empty": torch.zeros(0)},
+        "optimiser": {"state": {0: {"square_avg": square}}, "param_groups": [{"lr": 0.1}]},
+    }
+    writer.save({**state_at(2), "learner": learner}, updates=2, agent_steps=2)  # all is well
+    (tmp_path / "update_000000002.pt").unlink()
+    (tmp_path / "latest").write_text("update_000000001.pt\n")
+    if where == "float":
+        learner["optimiser"]["param_groups"][0]["lr"] = bad
+    else:
+        (square if where == "optimiser" else weights)[0 if where == "first" else -1] = bad
+    named = {"optimiser": "square_avg", "float": "lr"}.get(where, "mu")
+    for save in (
+        lambda state: writer.save(state, updates=2, agent_steps=2, replay={"a": np.ones(3)}),
+        lambda state: writer.save_best(state, score=2.0),
+    ):
+        with pytest.raises(NotFinite, match=rf"\['{named}'\] (holds|is) .*before it is intact"):
+            save({**state_at(2), "learner": learner})
+    assert contents(tmp_path) == before
+
+
+def test_what_an_environment_gave_may_be_infinite(tmp_path: Path) -> None:
+    given = {"tally": {"games": {"window": [INF, NAN]}}, "flags": {"max_grad_norm": INF}}
+    replay = {"distances": np.array([INF, 1.0])}
+    path = CheckpointWriter(tmp_path).save(
+        {**state_at(1), **given}, updates=1, agent_steps=1, replay=replay
+    )
+    assert load(path).state["flags"] == given["flags"]
+    saved = load(path).load_replay()
+    assert saved is not None
+    assert saved["distances"][0] == INF
+
+
+def test_a_checkpoint_that_is_not_finite_is_passed_over_with_the_reason(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_several(tmp_path, [1])
+    with monkeypatch.context() as patch:  # as versions without the check have written it
+        patch.setattr("agent.checkpoint._refuse_not_finite", lambda state: None)
+        bad = {**state_at(2), "learner": {"model": {"mu": torch.tensor([1.0, NAN])}}}
+        CheckpointWriter(tmp_path).save(bad, updates=2, agent_steps=2)
+    with caplog.at_level(logging.WARNING):
+        checkpoint = load(tmp_path)
+    assert checkpoint.state["updates"] == 1
+    (said,) = caplog.messages
+    assert "update_000000002.pt cannot be gone on from" in said
+    assert "['mu'] holds nan" in said
+    assert said.endswith(f"Falling back to {tmp_path / 'update_000000001.pt'}.")
+    assert " ".join(checkpoint.notes) == said
+    with pytest.raises(CheckpointError, match=r"000002.pt cannot be gone on from.*mu.*nan"):
+        load(tmp_path / "update_000000002.pt")
+
+
+# --- which one is next ---------------------------------------------------------------------------
+
+
+def test_a_clock_that_was_set_back_decides_nothing(tmp_path: Path) -> None:
+    writer = save_several(tmp_path, [150, 157], keep_last=3)
+    for path in tmp_path.glob("*.pt"):
+        os.utime(path, (9e9, 9e9))
+    for updates in (213, 223, 233):
+        writer.save(state_at(updates), updates=updates, agent_steps=updates)
+    assert names(tmp_path, "*.pt") == [f"update_000000{n}.pt" for n in (213, 223, 233)]
+    os.utime(tmp_path / "update_000000213.pt", (9e9, 9e9))
+    (tmp_path / "update_000000233.pt").write_bytes(b"damaged")
+    assert load(tmp_path).state["updates"] == 223
+
+
+def test_numbers_and_not_letters_are_compared(tmp_path: Path) -> None:
+    save_several(tmp_path, [999_999_999, 1_000_000_000])
+    (tmp_path / "latest").unlink()
+    assert load(tmp_path).state["updates"] == 1_000_000_000
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../other/update_000000009.pt", "{other}/update_000000009.pt", "step_000000000009.pt",
+        "best.pt", "update_9.pt/", "..", ".", "", "\x00", "update_\u0669.pt", "a" * 5000,
+        "update_000000009.pt\nupdate_000000001.pt",
+    ],
+)  # fmt: skip
+def test_latest_names_a_file_of_its_own_folder_or_is_passed_over_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    other, mine = tmp_path / "other", tmp_path / "mine"
+    save_several(other, [9])
+    save_several(mine, [1])
+    shutil.copy(other / "update_000000009.pt", mine / "best.pt")
+    (mine / "latest").write_text(name.format(other=other), "utf-8")
+    with caplog.at_level(logging.WARNING):
+        assert load(mine).path == mine / "update_000000001.pt"
+    assert "latest holds" in caplog.text
+    assert "Falling back to" in caplog.text
+
+
+def test_latest_that_names_a_file_that_is_gone_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    save_several(tmp_path, [1, 2])
+    (tmp_path / "update_000000002.pt").unlink()
+    with caplog.at_level(logging.WARNING):
+        assert load(tmp_path).state["updates"] == 1
+    assert "latest names update_000000002.pt, which is not there" in caplog.text
+
+
+def test_other_files_of_the_folder_are_nobody_s_checkpoints(tmp_path: Path) -> None:
+    writer = save_several(tmp_path, [1], keep_last=1)
+    mine = ["update_final.pt", "update_1.pt.bak", "update_.pt", "update_old.replay"]
+    for name in mine:
+        (tmp_path / name).write_text("the user's own")
+    (tmp_path / "update_000000000.pt").mkdir()
+    writer.save(state_at(2), updates=2, agent_steps=2)
+    (tmp_path / "latest").unlink()
+    assert load(tmp_path).state["updates"] == 2
+    assert {*mine, "update_000000000.pt"} < set(names(tmp_path))
+
+
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
+    path = CheckpointWriter(tmp_path).save(state_at(1), updates=1, agent_steps=1, replay={"a": 1})
+    path.with_suffix(".replay").unlink()
+    os.mkfifo(path.with_suffix(".replay"))
+    os.mkfifo(tmp_path / "update_000000002.pt")
+    with pytest.raises(CheckpointError, match="it is not a file"):
+        load(tmp_path).load_replay()
+
+
+# --- what must not be written over ---------------------------------------------------------------
+
+
+def test_the_file_that_a_session_went_on_from_is_never_written_over(tmp_path: Path) -> None:
+    save_several(tmp_path, [7])
+    before = contents(tmp_path)
+    writer = CheckpointWriter(tmp_path, resumed_from=load(tmp_path))
+    with pytest.raises(CheckpointError, match="update_000000007.pt would be written over"):
+        writer.save(state_at(8), updates=7, agent_steps=700)
+    assert contents(tmp_path) == before
+    writer.save(state_at(8), updates=8, agent_steps=800)
+    assert load(tmp_path).state["updates"] == 8
+
+
+def test_a_best_that_a_session_went_on_from_keeps_a_name_when_another_is_better(
+    tmp_path: Path,
+) -> None:
+    CheckpointWriter(tmp_path).save_best(state_at(5), score=21.0)
+    best = load(tmp_path)
+    assert best.score == 21.0
+    CheckpointWriter(tmp_path, resumed_from=best).save_best(state_at(6), score=22.5)
+    assert load(tmp_path / "best.pt").score == 22.5
+    assert load(tmp_path / "update_000000005.pt").state["updates"] == 5
+
+
+def test_a_second_save_of_an_update_does_not_touch_the_contents_that_the_first_refers_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a crash between its two files would pair weights with the buffers of another save."""
+    writer = CheckpointWriter(tmp_path)
+
+    def save(n: int, mark: int) -> None:
+        writer.save(state_at(n), updates=n, agent_steps=n, replay={"mark": mark})
+
+    def mark() -> Any:
+        return (load(tmp_path).load_replay() or {}).get("mark")
+
+    save(1, 10)
+    write, written = checkpoint_file.write_tree, []
+
+    def write_replay_only(path: Path, tree: Any, **options: bool) -> None:
+        if path.suffix == ".pt":
+            written.extend(names(tmp_path, "*.replay"))
+            raise CheckpointError("the disk is gone")
+        write(path, tree, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("agent.checkpoint.write_tree", write_replay_only)
+        with pytest.raises(CheckpointError, match="the disk is gone"):
+            save(1, 11)
+    assert written == ["update_000000001.replay", "update_000000001_2.replay"]
+    assert mark() == 10
+    assert names(tmp_path, "*.replay") == ["update_000000001.replay"]
+    save(1, 12)
+    assert mark() == 12
+    assert names(tmp_path, "*.replay") == ["update_000000001_2.replay"]
+    save(1, 13)
+    assert mark() == 13
+    writer.save(state_at(1), updates=1, agent_steps=1)
+    assert load(tmp_path).load_replay() is None
+    assert names(tmp_path, "*.replay") == []
+
+
+def test_contents_without_their_checkpoint_are_removed_at_the_next_start(tmp_path: Path) -> None:
+    CheckpointWriter(tmp_path).save(state_at(1), updates=1, agent_steps=1, replay={"a": 1})
+    shutil.copy(tmp_path / "update_000000001.replay", tmp_path / "update_000000002.replay")
+    CheckpointWriter(tmp_path)
+    assert names(tmp_path, "*.replay") == ["update_000000001.replay"]
+
+
+@pytest.mark.parametrize("name", ["../victim.replay", "/etc/passwd", "..", "a/b.replay"])
+def test_the_name_of_replay_contents_does_not_lead_elsewhere(tmp_path: Path, name: str) -> None:
+    path = CheckpointWriter(tmp_path).save(state_at(1), updates=1, agent_steps=1, replay={"a": 1})
+    state = {**load(path).state, "replay_file": name}
+    with pytest.raises(CheckpointError, match="as the file of its replay contents"):
+        Checkpoint(path, state).load_replay()
+
+
+# --- full disks ----------------------------------------------------------------------------------
+
+Usage = namedtuple("Usage", "total used free")
+
+
+def test_room_is_looked_for_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = save_several(tmp_path, [1])
+    before = contents(tmp_path)
+    replay = {"records": np.zeros(5_000_000, np.uint8)}
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: Usage(9e9, 9e9, 4_000_000))
+    with pytest.raises(DiskFull, match=r"the disk is full.*needs 6\.0 MB, 4\.0 MB are free"):
+        writer.save(state_at(2), updates=2, agent_steps=2, replay=replay)
+    assert contents(tmp_path) == before
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: Usage(9e9, 9e9, 7_000_000))
+    writer.save(state_at(2), updates=2, agent_steps=2, replay=replay)
+    assert load(tmp_path).state["updates"] == 2
+
+
+class FullAfter:
+    """A file on a disk with room for so many bytes."""
+
+    def __init__(self, file: BinaryIO, room: int) -> None:
+        self._file, self._room = file, room
+
+    def write(self, data: bytes) -> int:
+        self._room -= len(data)
+        if self._room < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return self._file.write(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+@pytest.mark.parametrize("file", [".replay", ".pt"])
+@pytest.mark.parametrize("room", [0, 100, 3_000])
+def test_a_disk_that_fills_up_meanwhile_is_named_and_nothing_is_left_of_the_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, room: int
+) -> None:
+    writer = save_several(tmp_path, [1])
+    before = contents(tmp_path)
+    save = torch.save
+    calls = iter([".replay", ".pt"])
+
+    def save_until_full(data: object, opened: BinaryIO) -> None:
+        save(data, FullAfter(opened, room) if next(calls) == file else opened)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(torch, "save", save_until_full)
+    with pytest.raises(DiskFull, match="the disk is full") as caught:
+        writer.save(
+            {**state_at(2), "more": torch.zeros(10_000)},
+            updates=2, agent_steps=2, replay={"a": np.ones(10_000)},
+        )  # fmt: skip
+    assert "inline_container" not in str(caught.value)
+    assert contents(tmp_path) == before
+
+
+def test_a_file_that_reads_back_otherwise_than_it_was_written_does_not_take_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = save_several(tmp_path, [1])
+    before = contents(tmp_path)
+    save = torch.save
+
+    def save_and_lose_a_bit(data: object, file: BinaryIO) -> None:
+        save(data, file)
+        file.seek(-1000, os.SEEK_END)
+        byte = file.read(1) if file.readable() else b"\xff"
+        file.seek(-1000, os.SEEK_END)
+        file.write(bytes([byte[0] ^ 1]))
+
+    monkeypatch.setattr(torch, "save", save_and_lose_a_bit)
+    big = {**state_at(2), "weights": torch.ones(10_000)}
+    with pytest.raises(CheckpointError, match=r"Could not write .*checksum.*before it is intact"):
+        writer.save(big, updates=2, agent_steps=2)
+    assert contents(tmp_path) == before
+
+
+# --- strangers -----------------------------------------------------------------------------------
+
+
+def rewritten(path: Path, description: Callable[[bytes], bytes], compress: int = 0) -> None:
+    """Change the tree's description in a checkpoint, with right checksums, as a stranger can."""
+    with zipfile.ZipFile(path) as archive:
+        entries = {info.filename: archive.read(info) for info in archive.infolist()}
+    with zipfile.ZipFile(path, "w", compress or zipfile.ZIP_STORED) as archive:
+        for name, data in entries.items():
+            archive.writestr(name, description(data) if name.endswith("data.pkl") else data)
+
+
+def saved(folder: Path) -> Path:
+    numbers = {"weights": torch.arange(10, dtype=torch.uint8)}
+    return CheckpointWriter(folder).save({**state_at(1), **numbers}, updates=1, agent_steps=1)
+
+
+def refused(path: Path, reason: str) -> None:
+    with pytest.raises(CheckpointError, match=reason):
+        load(path)
+
+
+def test_a_tensor_that_claims_more_numbers_than_it_stores_is_refused(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    huge = b"\x8a\x06\x00\x00\x00\x00\x00\x01\x85"  # (2**40,)
+
+    def expand(data: bytes) -> bytes:
+        assert b"K\n\x85" in data
+        return data.replace(b"K\n\x85", huge).replace(b"K\x01\x85", b"K\x00\x85")
+
+    rewritten(path, expand)
+    refused(path, "does not hold just its own numbers")
+
+
+def test_a_tensor_beyond_the_end_of_its_numbers_is_refused(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    rewritten(
+        path,
+        lambda data: data.replace(b"K\nt", b"M\x10\x27t").replace(b"K\n\x85", b"M\x10\x27\x85"),
+    )
+    refused(path, "record size|own numbers")
+
+
+def test_compressed_entries_are_refused_before_they_are_expanded(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    rewritten(path, lambda data: data, zipfile.ZIP_DEFLATED)
+    refused(path, "would expand")
+
+
+def test_a_tree_that_contains_itself_many_times_is_refused_at_once(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    tree: list[Any] = []
+    for _ in range(60):
+        tree = [tree, tree]
+    bomb = pickle.dumps({"format_version": 1, "state": {"tree": tree}}, 2)
+    rewritten(path, lambda data: bomb)
+    refused(path, "repeats or contains itself")
+    endless: list[Any] = []
+    endless.append(endless)
+    bomb = pickle.dumps({"format_version": 1, "state": {"tree": endless}}, 2)
+    rewritten(path, lambda data: bomb)
+    refused(path, "repeats or contains itself")
+
+
+def test_many_tensors_over_the_same_numbers_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "update_000000001.pt"
+    shared = torch.zeros(100_000)
+    torch.save({"format_version": 1, "state": {"all": [shared] * 1000}}, path)
+    refused(path, "many tensors with the same numbers")
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        {"a": torch.nn.Parameter(torch.ones(2))}, {"a": torch.eye(3).to_sparse()}, {"a": {1, 2}},
+        {"a": torch.Size([1])}, {"__ndarray__": 5}, {"a": {"__bytes__": "text"}}, {(1, 2): 3},
+        {"a": {"__ndarray__": torch.ones(2, dtype=torch.bfloat16)}}, {"a": torch.ones(4)[:2]},
+        [1, 2], 5, {"a": 1j},
+    ],
+)  # fmt: skip
+def test_what_the_writer_would_not_have_written_is_refused(tmp_path: Path, tree: Any) -> None:
+    path = tmp_path / "update_000000001.pt"
+    torch.save({"format_version": 1, "state": tree}, path)
+    refused(path, "damaged or not a checkpoint of ours")
+
+
+@pytest.mark.parametrize(
+    "data", [5, {}, {"format_version": 1}, {"format_version": "1", "state": {}}]
+)
+def test_a_file_without_a_version_is_not_one_of_ours(tmp_path: Path, data: Any) -> None:
+    torch.save(data, tmp_path / "update_000000001.pt")
+    refused(tmp_path / "update_000000001.pt", "not a checkpoint of ours")
+
+
+class Evil:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return (os.mkdir, (str(self._folder / "executed"),))
+
+
+@pytest.mark.parametrize("kind", ["archive", "legacy", "raw pickle", "state", "replay"])
+def test_a_payload_does_not_run_and_the_message_is_one_plain_line(
+    tmp_path: Path, kind: str
+) -> None:
+    path = CheckpointWriter(tmp_path).save(state_at(1), updates=1, agent_steps=1, replay={"a": 1})
+    evil = {"format_version": 1, "state": {"a": Evil(tmp_path)}}
+    if kind == "raw pickle":
+        path.write_bytes(pickle.dumps(evil))
+    elif kind == "replay":
+        torch.save(evil, path.with_suffix(".replay"))
+    else:
+        torch.save(evil, path, _use_new_zipfile_serialization=kind != "legacy")
+    with pytest.raises(CheckpointError, match="damaged or not a checkpoint of ours") as caught:
+        load(path).load_replay()
+    assert str(caught.value).isprintable()
+    assert not (tmp_path / "executed").exists()
+
+
+def test_a_planted_link_in_the_place_of_a_temporary_is_not_written_through(tmp_path: Path) -> None:
+    writer = CheckpointWriter(tmp_path / "checkpoints")
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    link = tmp_path / "checkpoints" / f".update_000000001.pt.{os.getpid()}.tmp"
+    link.symlink_to(victim)
+    writer.save(state_at(1), updates=1, agent_steps=1)
+    assert victim.read_text() == "precious"
+    assert not (tmp_path / "checkpoints" / "update_000000001.pt").is_symlink()

@@ -1,0 +1,109 @@
+"""Fingerprints: the same game has the same one, whoever plays it and after what; others do not."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import numpy as np
+import pytest
+
+from agent import evaluator
+from agent.games_played import Fingerprints
+from agent.score_table import Game, summarise
+from core.episode import EpisodeEnd
+from wrappers.vector import StepResult
+
+LENGTH = 3
+
+
+class Repeating:
+    """E environments that play the same game again and again, one started later than the other."""
+
+    def __init__(self, num_envs: int, paid: float = 1.0) -> None:
+        self.num_envs, self.paid = num_envs, paid
+        self.t = np.zeros(num_envs, np.int64)
+        self.over = np.zeros(num_envs, bool)
+
+    def reset(self) -> np.ndarray:
+        return self._stacks()
+
+    def step(self, actions: np.ndarray) -> StepResult:
+        first = self.over.copy()
+        self.t = np.where(first, 0, self.t + 1)
+        self.over = self.t == LENGTH
+        ends = [EpisodeEnd(int(i), self.paid, LENGTH, LENGTH) for i in np.flatnonzero(self.over)]
+        reward = np.where(self.over, self.paid, 0.0).astype(np.float32)
+        return StepResult(self._stacks(), reward, self.over.copy(), first, ends)
+
+    def close(self) -> None:
+        pass
+
+    def _stacks(self) -> np.ndarray:
+        return np.repeat(self.t[:, None, None], 4, 2).astype(np.float32)
+
+
+class Reader:
+    """Acts by a rule of what it sees; `reset_actions` says what it does where that is ignored."""
+
+    noise = np.random.default_rng(3)
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        pass
+
+    def act(self, observation: Any) -> types.SimpleNamespace:
+        seen = observation.stacks[:, 0, 0].astype(np.int64)
+        # The last frame of a game is seen before the reset row: what is done there is ignored.
+        ignored = self.noise.integers(300, size=len(seen))
+        return types.SimpleNamespace(action=np.where(seen == LENGTH, ignored, seen))
+
+
+def play(monkeypatch: pytest.MonkeyPatch, vector: Repeating, count: int) -> list[Game]:
+    monkeypatch.setattr(evaluator, "Actor", Reader)
+    blueprint: Any = types.SimpleNamespace(
+        choices=types.SimpleNamespace(learner_threads=1),
+        flags=types.SimpleNamespace(seed=0, greedy=True),
+        env_spec=types.SimpleNamespace(tasks=("X",)),
+    )
+    games: list[Game] = []
+    evaluator._play(blueprint, None, "X", vector, count, 0, games.append)  # type: ignore[arg-type]
+    return games
+
+
+def test_equal_games_count_once_whatever_a_reset_row_was_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    games = play(monkeypatch, Repeating(2), 6)
+    assert len(games) == 6
+    assert len({game.fingerprint for game in games}) == 1
+    assert summarise(games, "CartPole-v1", "c", 0, greedy=True).distinct_games == 1
+
+
+def test_games_that_differ_in_their_rewards_alone_are_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = (play(monkeypatch, Repeating(1, paid), 1)[0] for paid in (1.0, 2.0))
+    assert one.fingerprint != other.fingerprint
+
+
+@pytest.mark.parametrize("what", ["start", "action", "frame", "reward", "length"])
+def test_each_difference_makes_another_game(what: str) -> None:
+    def mark(changed: bool) -> str:
+        start = np.zeros((1, 2, 3), np.float32)
+        frame, action, reward = np.ones((1, 2, 3), np.float32), 258, 0.5
+        if changed and what == "start":
+            start[0, 0, 0] = 1
+        if changed and what == "frame":
+            frame[0, -1, 2] = 5
+        if changed and what == "action":
+            action = 2  # equal to 258 in one byte
+        if changed and what == "reward":
+            reward = 0.25
+        marks = Fingerprints(start)
+        step = StepResult(
+            frame, np.array([reward], np.float32), np.zeros(1, bool), np.zeros(1, bool), []
+        )
+        for _ in range(2 + (changed and what == "length")):
+            marks.add(np.array([action]), step)
+        return marks.of(0)
+
+    assert mark(False) == mark(False)
+    assert mark(False) != mark(True)

@@ -1,0 +1,203 @@
+"""What a run takes is added up, against what there is: the machine's memory or the container's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent import memory_check
+from agent.assembly import build_model
+from agent.memory_check import check_memory, memory_needs
+from core.errors import ConfigError
+from replay.kinds import most_unrolls_held, parse_replay_parameters, split_by_task
+from tests.agent.runs import make_blueprint
+from tests.replay.builders import SCHEMA, context, make_manager, make_record, queue, standard
+
+
+def needs_of(**flags: Any) -> dict[str, int]:
+    blueprint = make_blueprint(**flags)
+    model = build_model(blueprint.flags, blueprint.env_spec)
+    return {need.part.split(" (")[0]: need.nbytes for need in memory_needs(blueprint, model)}
+
+
+def free(monkeypatch: pytest.MonkeyPatch, machine: float, container: float | None = None) -> None:
+    """Let this machine have so many free bytes, and its container so many more to give."""
+    memory = SimpleNamespace(available=int(machine))
+    monkeypatch.setattr(memory_check.psutil, "virtual_memory", lambda: memory)
+    limit = None if container is None else int(container)
+    monkeypatch.setattr(memory_check, "container_free_bytes", lambda: limit)
+
+
+def replay_of(capacity: int) -> list[dict[str, Any]]:
+    return [queue(4, 0.5), standard(capacity, 0.5)]
+
+
+def refusal(**flags: Any) -> str:
+    blueprint = make_blueprint(**flags)
+    with pytest.raises(ConfigError) as caught:
+        check_memory(blueprint, build_model(blueprint.flags, blueprint.env_spec))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("buffers", "strategy", "held"),
+    [
+        ([queue(4, 0.5), standard(50, 0.5)], "block", 50),
+        ([queue(4, 0.5), standard(30, 0.25), standard(50, 0.25)], "block", 50),
+        ([queue(4, 0.5), standard(50, 0.25), standard(50, 0.25, reservoir=True)], "block", 100),
+        ([queue(4, 0.5), standard(50, 0.5)], "keep_oldest", 54),
+        ([queue(4, 0.5), standard(50, 0.5)], "alternating", 54),
+        ([queue(60, 0.5), standard(50, 0.5)], "keep_latest", 60),
+    ],
+)
+def test_buffers_that_drop_alike_share_and_others_add_up(
+    buffers: list[dict[str, Any]], strategy: str, held: int
+) -> None:
+    configs = parse_replay_parameters(buffers)
+    assert most_unrolls_held(configs, strategy, batch_size=8) == held + 16
+
+
+def test_the_parts_of_games_add_up() -> None:
+    configs = split_by_task(parse_replay_parameters([queue(4, 0.5), standard(50, 0.5)]), (1, 1))
+    assert most_unrolls_held(configs, "block", 8) == 25 + 25 + 4 + 16
+
+
+BUFFERS = st.lists(
+    st.builds(
+        lambda capacity, reservoir: standard(capacity, 0.1, reservoir=reservoir),
+        st.integers(1, 30),
+        st.booleans(),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    others=BUFFERS,
+    queue_capacity=st.integers(1, 10),
+    strategy=st.sampled_from(["block", "keep_latest", "keep_oldest", "alternating"]),
+    batches_per_insert=st.sampled_from([0.02, 0.1, 0.5]),
+)
+def test_no_mixture_ever_holds_more_than_is_reckoned_with(
+    others: list[dict[str, Any]], queue_capacity: int, strategy: str, batches_per_insert: float
+) -> None:
+    buffers = [queue(queue_capacity, 1 - 0.1 * len(others)), *others]
+    most = most_unrolls_held(parse_replay_parameters(buffers), strategy, 10)
+    manager = make_manager(buffers, 10, discarding_strategy=strategy, fill_in_factor=0)
+    due = 0.0
+    for seq in range(300):
+        if not manager.insert(make_record(seq), seq, timeout_s=0):
+            manager.sample(context(), 0)
+        due += batches_per_insert
+        if due >= 1:
+            due -= 1
+            manager.sample(context(), 0)
+        held = round(manager.stats()["replay/memory_mb"] * 1e6 / SCHEMA.nbytes)
+        assert held <= most
+
+
+def test_the_old_rule_was_wrong_for_buffers_that_drop_by_other_rules() -> None:
+    # Two buffers of 50 that held 99 unrolls, where "the largest decides" said 50.
+    buffers = [queue(2, 0.2), standard(50, 0.4), standard(50, 0.4, reservoir=True)]
+    manager = make_manager(buffers, 10, fill_in_factor=0)
+    for seq in range(2000):
+        if not manager.insert(make_record(seq), seq, timeout_s=0):
+            manager.sample(context(), 0)
+            manager.insert(make_record(seq), seq, timeout_s=0)
+    held = round(manager.stats()["replay/memory_mb"] * 1e6 / SCHEMA.nbytes)
+    assert 90 < held <= most_unrolls_held(parse_replay_parameters(buffers), "block", 10)
+
+
+@pytest.mark.parametrize(
+    ("flags", "part"),
+    [
+        ({"replay_parameters": replay_of(5000)}, "replay of"),
+        ({"worker_count": 9}, "9 rings"),
+        ({"worker_count": 9}, "9 worker processes"),
+        ({"shared_queue_size": 100}, "1 rings"),
+        ({"batch_size": 400}, "9 batches"),
+        ({"cache_output_buffer_size": 100}, "101 batches"),
+        ({"feature_out_layer_size": 2000}, "weights of"),
+        ({"inference": "server"}, "1 mailboxes"),
+        ({"inference": "server"}, "the inference server"),
+    ],
+)
+def test_each_flag_that_takes_memory_is_in_the_sum(flags: dict[str, Any], part: str) -> None:
+    small, large = needs_of(), needs_of(**flags)
+    (name,) = [name for name in large if name.startswith(part)]
+    assert sum(large.values()) > sum(small.values())
+    assert large[name] > small.get(name, 0)
+
+
+def test_a_reproducible_run_has_no_rings_and_no_workers() -> None:
+    parts = " ".join(needs_of(reproducible=True))
+    assert "rings" not in parts
+    assert "worker" not in parts
+    assert "1 batches" in parts
+
+
+def test_the_parts_are_added_and_not_compared_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    needs = needs_of()
+    most = max(needs.values())
+    assert most < sum(needs.values())
+    free(monkeypatch, sum(needs.values()))
+    blueprint = make_blueprint()
+    model = build_model(blueprint.flags, blueprint.env_spec)
+    check_memory(blueprint, model)
+    free(monkeypatch, sum(needs.values()) - 1)  # every part by itself would fit
+    with pytest.raises(ConfigError, match=r"this run takes \d+\.\d\d GB of memory"):
+        check_memory(blueprint, model)
+
+
+def test_the_limit_of_a_container_counts_where_it_is_tighter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    flags = {"replay_parameters": replay_of(30_000_000)}
+    free(monkeypatch, 1e12)
+    blueprint = make_blueprint(**flags)
+    check_memory(blueprint, build_model(blueprint.flags, blueprint.env_spec))
+    free(monkeypatch, 1e12, container=4e9)
+    message = refusal(**flags)
+    assert "4.00 GB are free within the limit of this container" in message
+    free(monkeypatch, 3e9, container=1e12)
+    assert "3.00 GB are free:" in refusal(**flags)
+
+
+def test_the_message_names_the_largest_part_first_and_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    free(monkeypatch, 1e9)
+    message = refusal(replay_parameters=replay_of(30_000_000))
+    assert message.index("replay of 30,000,008 unrolls") < message.index("worker process")
+    assert "--use_replay_compression=True" in message
+    message = refusal(worker_count=50)
+    assert message.index("50 worker processes") < message.index("replay of")
+    assert "--use_replay_compression" not in message
+
+
+def test_compressed_replay_is_refused_only_where_it_cannot_fit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    free(monkeypatch, 2e9)
+    packed = {"use_replay_compression": True}
+    blueprint = make_blueprint(replay_parameters=replay_of(30_000_000), **packed)
+    check_memory(blueprint, build_model(blueprint.flags, blueprint.env_spec))
+    assert "replay of" in refusal(replay_parameters=replay_of(10**12), **packed)
+
+
+def test_stacks_of_images_make_batches_large() -> None:
+    blueprint = make_blueprint()
+    model = build_model(blueprint.flags, blueprint.env_spec)
+    stacked = replace(blueprint.env_spec, frames_stacked=4)
+    needs = [
+        {need.part.split(" (")[0]: need.nbytes for need in memory_needs(each, model)}
+        for each in (blueprint, replace(blueprint, env_spec=stacked))
+    ]
+    assert needs[1]["9 batches"] > needs[0]["9 batches"]

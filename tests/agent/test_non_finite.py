@@ -1,0 +1,255 @@
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.models.base import ActorCritic
+from agent.non_finite import ADVICE, CULPRITS, Culprit, NonFiniteUpdate
+from tests.agent.builders import make_batch, make_small_model, make_spec
+from tests.agent.learners import CONFIG, fail_to_step, make_learner, same
+
+NAN, INF = math.nan, math.inf
+CLONING = replace(CONFIG, policy_cloning_cost=0.1, value_cloning_cost=0.1)
+# What is in a batch -> who is to blame where it is not finite.
+CULPRIT_OF = {
+    "reward": "reward",
+    "last_reward": "reward",
+    "obs": "observation",
+    "state": "memory",
+    "behaviour_params": "ratio",
+    "behaviour_value": "value",
+}
+
+
+def learner_of_everything(config=CLONING):
+    model = {"popart": True, "use_lstm": True, "lstm_size": 8, "use_last_reward": True}
+    return make_learner(make_small_model(tasks=2, popart_step_size=0.3, **model), config=config)
+
+
+def batch_of_everything(learner, seed=0):
+    return make_batch(tasks=2, seed=seed, state_count=learner.model.state_count)
+
+
+def spoiled(batch, field, place, value):
+    """The batch with one number changed."""
+    tensor = getattr(batch, field).clone()
+    tensor[place] = value
+    return replace(batch, **{field: tensor})
+
+
+@st.composite
+def spots(draw, batch):
+    """(field, place, value): one number of a batch that is not finite."""
+    field = draw(st.sampled_from(sorted(CULPRIT_OF)))
+    shape = getattr(batch, field).shape
+    place = tuple(draw(st.integers(0, size - 1)) for size in shape)
+    return field, place, draw(st.sampled_from([NAN, INF, -INF]))
+
+
+def is_harmless(batch, clones, field, place, value):
+    """Whether nothing that is learned depends on it, or what does is finite all the same."""
+    row, column = (*place, 0)[:2]
+    if field == "last_reward":  # the model takes it clamped, and not after a reset
+        return bool(batch.first[row, column]) or value is not NAN
+    if field == "behaviour_params" and not clones:
+        # Nor is that learned from which acted on a reset row. A probability of 0 is no reason to
+        # stop: the ratio of the action that was taken all the same is cut at its bar.
+        return bool(batch.reset_row[row, column]) or value == -INF
+    # No mask helps against it: nothing times it is no number. Without cloning nobody looks at it.
+    return field == "behaviour_value" and not clones
+
+
+@settings(max_examples=60)
+@given(st.data(), st.integers(0, 3), st.booleans())
+def test_one_bad_number_anywhere_moves_nothing_and_is_named(data, seed, clones):
+    learner = learner_of_everything(CLONING if clones else CONFIG)
+    learner.step(batch_of_everything(learner, seed=9), 0.0)
+    batch = batch_of_everything(learner, seed)
+    field, place, value = data.draw(spots(batch))
+    bad = spoiled(batch, field, place, value)
+    if is_harmless(batch, clones, field, place, value):
+        learner.step(bad, 0.1)
+        assert all(tensor.isfinite().all() for tensor in learner.model.state_dict().values())
+        return
+    error = fail_to_step(learner, bad)
+    assert error.culprit.name == CULPRIT_OF[field]
+    assert f"{field}{list(place)} is {value:g}" in str(error)
+    assert error.culprit.columns == (place[0 if field == "state" else 1],)
+    assert error.update == 1
+
+
+def test_the_message_says_what_where_and_what_to_do():
+    learner = learner_of_everything()
+    batch = spoiled(batch_of_everything(learner), "reward", (slice(3, 5), 1), NAN)
+    error = fail_to_step(learner, batch)
+    assert str(error) == (
+        "update 0 cannot be made: reward[3, 1] is nan (row 3 of unroll 1, which is new, of task 1 "
+        "and acted by version 1), as is another; expected finite numbers. An environment gave "
+        "this reward: look at what its step() returns. With --debug=True the worker that is given "
+        "it names the environment."
+    )
+
+
+def test_what_came_first_is_named_and_every_bad_unroll_is_known():
+    learner = learner_of_everything()
+    batch = batch_of_everything(learner)
+    for field, place in (
+        ("behaviour_params", (0, 0, 1)),
+        ("state", (2, 3)),
+        ("obs", (4, 3, 0)),
+    ):
+        batch = spoiled(batch, field, place, NAN)
+    assert fail_to_step(learner, batch).culprit.name == "observation"
+    error = fail_to_step(learner, spoiled(batch, "reward", (1, 3), INF))
+    assert error.culprit.name == "reward"
+    assert error.culprit.columns == (0, 2, 3)
+
+
+@pytest.mark.parametrize("transform", ["abs_one_sign", "abs_one_clamp"])
+def test_a_reward_that_is_made_finite_is_not_to_blame(transform):
+    learner = make_learner(config=replace(CONFIG, reward_transform=transform))
+    batch = spoiled(make_batch(), "reward", (0, 1), INF)
+    learner.step(batch, 0.0)
+    error = fail_to_step(learner, spoiled(batch, "obs", (2, 2, 1), NAN))
+    assert error.culprit.name == "observation"
+    assert "reward" not in error.culprit.what
+
+
+def linear_learner():
+    """One without the tanh in which everything large ends harmlessly."""
+    model = make_small_model()
+    model.torso_net = torch.nn.Linear(6, model.feature_count)
+    return make_learner(model)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "culprit", "advice"),
+    [
+        ("reward", 1e25, "reward", "--clip_rewards=True"),
+        ("reward", -3e38, "reward", "--clip_rewards=True"),
+        ("obs", 1e30, "observation", "scale observations"),
+    ],
+)
+def test_a_number_that_is_only_too_large_is_blamed_if_nothing_is_infinite(
+    field, value, culprit, advice
+):
+    learner, batch = linear_learner(), make_batch()
+    large = spoiled(batch, field, (1,) * getattr(batch, field).ndim, value)
+    error = fail_to_step(learner, large)
+    assert error.culprit.name == culprit
+    assert error.culprit.is_finite
+    assert not error.culprit.columns
+    assert advice in str(error)
+    # So is one of which infinity is made, on the way to the loss.
+    error = fail_to_step(learner, spoiled(batch, field, slice(None), math.copysign(3e38, value)))
+    assert error.culprit.name == culprit
+    assert error.culprit.is_finite
+    both = spoiled(large, "behaviour_params", (0, 2, 0), NAN)
+    error = fail_to_step(learner, both)
+    assert error.culprit.name == "ratio"
+    assert error.culprit.columns == (2,)
+
+
+@pytest.mark.parametrize("value", [NAN, INF, 1e30])
+def test_weights_that_have_diverged_are_blamed_before_what_they_make(value):
+    learner = linear_learner()
+    with torch.no_grad():
+        learner.model.torso_net.weight[0, 3] = value
+    before = learner.state_dict()
+    batch = spoiled(make_batch(), "behaviour_params", (0, 2, 0), value)  # they have acted, too
+    with pytest.raises(NonFiniteUpdate, match=r"weight\[0, 3\] is .*lower --lr") as caught:
+        learner.step(batch, 0.1)
+    assert caught.value.culprit.name == "weights"
+    assert same(before, learner.state_dict())
+
+
+def test_a_policy_that_overflows_is_blamed_as_ratio_and_values_as_value(monkeypatch):
+    learner = make_learner()
+    heads = ActorCritic.heads
+
+    def with_logits(model, *args):
+        made = heads(model, *args)
+        return made._replace(params=made.params * 1e39)
+
+    def with_values(model, *args):
+        made = heads(model, *args)
+        return made._replace(value_normalised=made.value * 1e39, value=made.value * 1e39)
+
+    monkeypatch.setattr(ActorCritic, "heads", with_logits)
+    error = fail_to_step(learner, make_batch(), match=r"log_pi\[0, 0, \d\] is nan")
+    assert error.culprit.name == "ratio"
+    monkeypatch.setattr(ActorCritic, "heads", with_values)
+    error = fail_to_step(learner, make_batch(), match=r"value\[0, 0\] is -?inf")
+    assert error.culprit.name == "value"
+
+
+def test_a_loss_that_overflows_though_all_that_it_is_made_of_is_finite_is_a_matter_of_values():
+    learner = make_learner(config=replace(CONFIG, value_cost=1e39, policy_cost=0.0))
+    error = fail_to_step(learner, make_batch())
+    assert error.culprit == Culprit(
+        "value", "loss/value is nan, though all that it is made of is finite"
+    )
+    learner = make_learner(config=replace(CONFIG, entropy_cost=1e39))
+    assert fail_to_step(learner, make_batch()).culprit.name == "ratio"
+
+
+def test_a_bad_gradient_is_blamed_on_its_parameter():
+    learner = make_learner()
+    learner.model.policy_head.weight.register_hook(lambda g: g * INF)
+    error = fail_to_step(learner, make_batch(), match=r"gradient of policy_head\.weight is not")
+    assert error.culprit.name == "gradient"
+
+
+def test_a_gradient_whose_norm_overflows_is_blamed_on_where_it_is_largest():
+    learner = make_learner()
+    learner.model.policy_head.weight.register_hook(lambda g: g * 1e25)
+    error = fail_to_step(learner, make_batch(), match=r"norm .* overflows: in policy_head\.weight")
+    assert error.culprit.name == "gradient"
+
+
+def test_each_culprit_has_advice():
+    assert {name.removesuffix(", finite") for name in ADVICE} == set(CULPRITS)
+    for name in CULPRITS:
+        for is_finite in (False, True):
+            assert Culprit(name, "", is_finite).advice
+
+
+def test_nothing_is_asked_of_an_algorithm_as_long_as_all_is_well(monkeypatch):
+    learner = learner_of_everything()
+
+    def refuse(*_):
+        raise AssertionError("asked for the stages of a sound update")
+
+    monkeypatch.setattr(type(learner.algorithm), "stages", refuse)
+    learner.step(batch_of_everything(learner), 0.0)
+
+
+def test_what_was_bad_is_sought_where_the_update_began(monkeypatch):
+    """Not in the state to which PopArt had moved."""
+    learner = learner_of_everything()
+    before = learner.state_dict()
+    stages, seen = learner.algorithm.stages, []
+
+    def look(model, batch):
+        seen.append(learner.state_dict())
+        return stages(model, batch)
+
+    monkeypatch.setattr(learner.algorithm, "stages", look)
+    learner.model.policy_head.weight.register_hook(lambda g: g * INF)
+    fail_to_step(learner, batch_of_everything(learner), match="gradient of policy_head")
+    assert len(seen) == 1
+    assert same(before, seen[0])
+
+
+def test_images_are_never_blamed():
+    spec = make_spec((2, 44, 40))
+    learner = make_learner(make_small_model(spec, name="impala_shallow", popart=True))
+    batch = make_batch(spec)
+    error = fail_to_step(learner, spoiled(batch, "reward", (2, 1), NAN))
+    assert error.culprit.name == "reward"
+    before = learner.state_dict()
+    learner.step(batch, 0.0)
+    assert not same(before, learner.state_dict())

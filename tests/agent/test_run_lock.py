@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import logging
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from agent.run_lock import LOCK, RunLock
+from core import file_lock
+from core.errors import ConfigError
+from tests.agent import programs
+
+SPAWN = multiprocessing.get_context("spawn")
+DEADLINE_S = 40
+
+
+@contextlib.contextmanager
+def process(target: Any, folder: Path) -> Iterator[tuple[Any, Any]]:
+    """A process of its own, and the pipe to it; it is gone afterwards."""
+    ours, theirs = SPAWN.Pipe()
+    started = SPAWN.Process(target=target, args=(folder, theirs))
+    started.start()
+    theirs.close()
+    try:
+        yield started, ours
+    finally:
+        started.kill()
+        started.join(DEADLINE_S)
+
+
+def answer(pipe: Any) -> Any:
+    assert pipe.poll(DEADLINE_S), "no answer in time"
+    return pipe.recv()
+
+
+@pytest.mark.process
+def test_a_second_session_is_told_whose_folder_it_is_and_gets_it_when_that_one_dies(
+    tmp_path: Path,
+) -> None:
+    with process(programs.hold_the_lock, tmp_path) as (first, pipe):
+        assert answer(pipe) == "mine"
+        with pytest.raises(ConfigError, match=f"belongs to process {first.pid}") as told:
+            RunLock(tmp_path).acquire()
+        assert "--new_run_folder=True" in str(told.value)
+        with process(programs.hold_the_lock, tmp_path) as (_, second):
+            assert f"belongs to process {first.pid}" in answer(second)
+        os.kill(first.pid, signal.SIGKILL)
+        first.join(DEADLINE_S)
+        assert json.loads((tmp_path / LOCK).read_text())["pid"] == first.pid  # it could not tidy up
+        with RunLock(tmp_path):
+            assert json.loads((tmp_path / LOCK).read_text())["pid"] == os.getpid()
+
+
+@pytest.mark.process
+def test_a_worker_that_outlives_its_learner_does_not_keep_the_lock(tmp_path: Path) -> None:
+    with process(programs.hold_the_lock_with_a_worker, tmp_path) as (learner, pipe):
+        worker = psutil.Process(answer(pipe))
+        try:
+            worker.suspend()  # it will not notice that its learner is gone
+            with pytest.raises(ConfigError, match=f"belongs to process {learner.pid}"):
+                RunLock(tmp_path).acquire()
+            os.kill(learner.pid, signal.SIGKILL)
+            learner.join(DEADLINE_S)
+            assert worker.is_running()
+            with RunLock(tmp_path):
+                pass
+        finally:
+            worker.kill()
+
+
+@pytest.mark.process
+def test_who_may_wait_gets_the_lock_when_the_other_lets_go(tmp_path: Path) -> None:
+    with process(programs.hold_the_lock, tmp_path) as (first, pipe):
+        assert answer(pipe) == "mine"
+        with pytest.raises(ConfigError, match=f"process {first.pid}"):
+            RunLock(tmp_path, wait_s=0.3).acquire()
+        pipe.send("let go")
+        with RunLock(tmp_path, wait_s=DEADLINE_S):
+            pass
+
+
+def test_two_sessions_of_one_process_exclude_each_other_too(tmp_path: Path) -> None:
+    with RunLock(tmp_path), pytest.raises(ConfigError, match=f"belongs to process {os.getpid()},"):
+        RunLock(tmp_path).acquire()
+    lock = RunLock(tmp_path).acquire()
+    lock.release()
+    lock.release()
+    with RunLock(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        b"", b"\xff\xfe", b"[]", b'{"pid": "x"}', b"[" * 900,
+        b'{"pid": 1, "host": "\\u001b[2J", "since": ""}',
+    ],
+)  # fmt: skip
+def test_nothing_in_the_file_keeps_anybody_out_or_reaches_the_terminal(
+    tmp_path: Path, left: bytes
+) -> None:
+    (tmp_path / LOCK).write_bytes(left)
+    with RunLock(tmp_path):
+        (tmp_path / LOCK).write_bytes(left)
+        with pytest.raises(ConfigError, match="belongs to another process") as told:
+            RunLock(tmp_path).acquire()
+        assert str(told.value).isprintable()
+
+
+def test_a_link_a_folder_and_a_pipe_in_its_place_are_refused_untouched(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    lock = tmp_path / LOCK
+    lock.symlink_to(victim)
+    with pytest.raises(ConfigError, match="cannot open"):
+        RunLock(tmp_path).acquire()
+    assert victim.read_text() == "precious"
+    lock.unlink()
+    lock.mkdir()
+    with pytest.raises(ConfigError, match="cannot open"):
+        RunLock(tmp_path).acquire()
+    lock.rmdir()
+    os.mkfifo(lock)
+    with pytest.raises(ConfigError, match="not a regular file"):
+        RunLock(tmp_path).acquire()
+    with pytest.raises(ConfigError, match="cannot open"):
+        RunLock(tmp_path / "nowhere").acquire()
+
+
+def test_where_there_are_no_locks_a_run_starts_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
+        patch.setattr(file_lock.fcntl, "flock", refuse)
+        with RunLock(tmp_path):
+            pass
+    assert "without locks" in caplog.text
+    monkeypatch.setattr(file_lock, "fcntl", None)
+    with RunLock(tmp_path):
+        pass

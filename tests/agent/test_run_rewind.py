@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import os
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.checkpoint import CheckpointWriter, load
+from agent.run_folder import RunFolder
+from agent.run_rewind import make_way, take_back
+from agent.session import prepare
+from core.errors import ConfigError
+from metrics.run_files import read_records
+from tests.agent.runs import COUNTING
+from tests.agent.test_checkpoint import state_at
+
+NOW = datetime(2026, 11, 22, 13, 45)
+CUT = "cut_20261122-134500"
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def state(updates: int) -> dict[str, Any]:
+    tally = {"updates": updates, "agent_steps": 100 * updates}
+    return {**state_at(updates), "tally": tally, "flags": {"batch_size": 2, "r_f_steps": 5}}
+
+
+def run_with(folder: Path, updates: list[int], best: int) -> RunFolder:
+    """A run with checkpoints of these updates, replay contents, milestones, and a best one."""
+    run = RunFolder(folder)
+    writer = CheckpointWriter(run.checkpoints, keep_last=9, milestone_steps=1500)
+    for n in updates:
+        writer.save(state(n), updates=n, agent_steps=100 * n, replay={"n": n})
+    writer.save_best(state(best), score=float(best))
+    return run
+
+
+def taken_back(run: RunFolder, url: Path) -> list[str]:
+    return take_back(run, load(url), NOW)
+
+
+def test_later_checkpoints_are_set_aside_with_their_replay_and_milestones(tmp_path: Path) -> None:
+    run = run_with(tmp_path, [10, 20, 30, 40], best=30)
+    notes = taken_back(run, run.checkpoints / "update_000000020.pt")
+    assert names(run.checkpoints) == [
+        CUT, "latest", "step_000000002000.pt",
+        "update_000000010.pt", "update_000000010.replay",
+        "update_000000020.pt", "update_000000020.replay",
+    ]  # fmt: skip
+    assert names(run.checkpoints / CUT) == [
+        "best.pt", "step_000000003000.pt",
+        "update_000000030.pt", "update_000000030.replay",
+        "update_000000040.pt", "update_000000040.replay",
+    ]  # fmt: skip
+    (said,) = notes
+    assert said.startswith("4 later checkpoints (")
+    assert str(run.checkpoints / CUT) in said
+    # Neither a plain resume nor damage leads into the former future now.
+    assert load(run.path).state["updates"] == 20
+    (run.checkpoints / "update_000000020.pt").write_bytes(b"damaged")
+    assert load(run.path).state["updates"] == 10
+    assert load(run.checkpoints / CUT / "update_000000040.pt").load_replay() == {"n": 40}
+
+
+def test_nothing_is_said_or_moved_where_nothing_is_later(tmp_path: Path) -> None:
+    run = run_with(tmp_path, [10, 20], best=10)
+    before = {path: path.stat().st_ino for path in tmp_path.rglob("*")}
+    assert taken_back(run, run.path) == []
+    assert {path: path.stat().st_ino for path in tmp_path.rglob("*")} == before
+
+
+@pytest.mark.parametrize("name", ["best.pt", "step_000000003000.pt"])
+def test_a_best_or_a_milestone_that_is_gone_on_from_becomes_the_latest(
+    tmp_path: Path, name: str
+) -> None:
+    run = run_with(tmp_path, [10, 20, 30, 40], best=30)
+    (run.checkpoints / "update_000000030.pt").unlink()
+    taken_back(run, run.checkpoints / name)
+    assert (run.checkpoints / name).exists()
+    assert "update_000000040.pt" not in names(run.checkpoints)
+    assert load(run.path).path.name == "update_000000030.pt"
+
+
+def test_a_second_time_in_the_same_second_gets_a_folder_of_its_own(tmp_path: Path) -> None:
+    run = run_with(tmp_path, [10, 20, 30], best=10)
+    taken_back(run, run.checkpoints / "update_000000020.pt")
+    taken_back(run, run.checkpoints / "update_000000010.pt")
+    assert "update_000000030.pt" in names(run.checkpoints / CUT)
+    assert "update_000000020.pt" in names(run.checkpoints / f"{CUT}_2")
+
+
+def test_a_move_that_is_cut_short_is_finished_by_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_with(tmp_path, [10, 20, 30, 40], best=10)
+    replace, left = os.replace, [3]
+
+    def fail(source: Path, target: Path) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(28, "No space left on device", str(target))
+        replace(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", fail)
+        with pytest.raises(ConfigError, match=r"cannot take .* back .*No space left"):
+            taken_back(run, run.checkpoints / "update_000000020.pt")
+    assert load(run.path).state["updates"] == 20
+    taken_back(run, run.path)
+    assert names(run.checkpoints)[-4:] == [
+        f"update_0000000{n}0.{x}" for n in "12" for x in ("pt", "replay")
+    ]
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "link"])
+@pytest.mark.parametrize(
+    "name", ["train.log", "run.json", "flags.json", "summary.json", "training_summary.txt"]
+)
+def test_what_is_in_the_place_of_a_file_is_moved_out_of_the_way(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, kind: str
+) -> None:
+    run, victim = RunFolder(tmp_path / "run"), tmp_path / "victim"
+    run.path.mkdir()
+    victim.write_text("precious")
+    path = run.path / name
+    {
+        "folder": path.mkdir,
+        "pipe": lambda: os.mkfifo(path),
+        "link": lambda: path.symlink_to(victim),
+    }[kind]()
+    assert make_way(run, NOW) is run
+    assert names(run.path) == [f"{name}.20261122-134500.cut"]
+    assert f"{name} is no file that can be written" in caplog.text
+    path.write_text("mine")
+    make_way(run, NOW)
+    assert path.read_text() == "mine"
+    assert victim.read_text() == "precious"
+
+
+# --- a whole session -----------------------------------------------------------------------------
+
+QUIET = ("--basic_verbose=False", "--tensorboard=False", "--charts=False")
+
+
+def session(*flags: str) -> int:
+    return prepare([*QUIET, *flags]).run()
+
+
+def test_a_run_that_is_resumed_from_an_older_checkpoint_keeps_and_says_what_it_cuts(
+    tmp_path: Path,
+) -> None:
+    small = (
+        f"--env={COUNTING}", "--seed=1", "--reproducible=True", "--precision=fp32",
+        "--r_f_steps=5", "--batch_size=4", "--worker_count=1", "--envs_per_worker=3",
+        "--feature_out_layer_size=16", "--save_model_period=5", "--keep_checkpoints=9",
+        "--learner_thread_count=1", f"--results_dir={tmp_path}",
+    )  # fmt: skip
+    assert session(*small, "--environment_max_steps=600") == 0
+    (folder,) = tmp_path.iterdir()
+    run = RunFolder(folder)
+    numbers = [int(path.stem[7:]) for path in sorted(run.checkpoints.glob("update_*.pt"))]
+    old, last = numbers[1], numbers[-1]
+    whole = run.metrics_file.read_text("utf-8")
+    assert run.summary_file.exists()
+    resume = ("--op_mode=train_w_load", "--environment_max_steps=700")
+    url = run.checkpoints / f"update_{old:09d}.pt"
+    assert session(*resume, f"--load_model_url={url}") == 0
+    log = run.log_file.read_text("utf-8")
+    assert f"lines about what came after update {old}" in log
+    assert f"{last - old} of metrics.jsonl" in log
+    assert "later checkpoints (" in log
+    (aside,) = folder.glob("metrics.jsonl.*.cut")
+    kept = run.metrics_file.read_text("utf-8")
+    assert kept.startswith(whole.removesuffix(aside.read_text("utf-8")))
+    assert [record.updates for record in read_records(folder)] == list(
+        range(1, kept.count("\n") + 1)
+    )
+    assert not list(folder.rglob(".*"))
+    assert load(folder).state["tally"]["updates"] == kept.count("\n")

@@ -1,0 +1,173 @@
+"""When a run is saved, and above all when not (agent/saving.py)."""
+
+import errno
+
+import pytest
+import torch
+
+import agent.saving
+from agent.checkpoint import CheckpointWriter, load
+from agent.learner import Learner
+from agent.run_folder import RunFolder
+from agent.trainer import Trainer
+from core.errors import CheckpointError
+from tests.agent.runs import make_blueprint
+
+
+class Silent:
+    """A sink of nothing."""
+
+    def __init__(self):
+        self.flushed_at = []
+        self.updates = 0
+
+    def write(self, record):
+        self.updates = record.updates
+
+    def episode(self, end, at):
+        pass
+
+    def flush(self):
+        self.flushed_at.append(self.updates)
+
+    def close(self):
+        pass
+
+
+def trainer_of(folder, checkpoint=None, sink=None, **flags):
+    values = {"reproducible": True, "environment_max_steps": 300, "save_model_period": 4}
+    return Trainer(make_blueprint(**{**values, **flags}), folder, sink or Silent(), checkpoint)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return RunFolder.create(tmp_path, "Test-v0")
+
+
+def bytes_of(folder):
+    return {path.name: path.read_bytes() for path in sorted(folder.checkpoints.iterdir())}
+
+
+def test_a_session_that_fails_while_it_starts_changes_no_byte(folder):
+    trainer_of(folder).run()
+    before = bytes_of(folder)
+    # Half of the environments: their saved state cannot be restored.
+    with pytest.raises(Exception, match="state"):
+        trainer_of(folder, load(folder.path), envs_per_worker=2, environment_max_steps=400).run()
+    assert bytes_of(folder) == before
+
+
+def test_a_session_without_an_update_changes_no_byte(folder):
+    trainer_of(folder).run()
+    before = bytes_of(folder)
+    trainer_of(folder, load(folder.path), environment_max_steps=300).run()
+    assert bytes_of(folder) == before
+
+
+def test_nothing_is_saved_once_the_learner_has_failed(folder, monkeypatch):
+    step = Learner.step
+
+    def fails_at_six(learner, batch, progress):
+        if learner.version == 6:
+            learner.model.get_parameter("value_head.linear.weight").data.fill_(1e9)
+            raise RuntimeError("this state cannot go on")
+        return step(learner, batch, progress)
+
+    monkeypatch.setattr(Learner, "step", fails_at_six)
+    with pytest.raises(RuntimeError, match="cannot go on"):
+        trainer_of(folder).run()
+    assert load(folder.path).state["tally"]["updates"] == 4
+
+
+def test_another_failure_leaves_the_newest_state(folder, monkeypatch):
+    """A pool that breaks says nothing against the weights."""
+    trainer = trainer_of(folder)
+    poll, polled = trainer._experience.pool.poll, []
+
+    def breaks(timeout_s):
+        polled.append(1)
+        if len(polled) == 12:
+            raise OSError("the environments are gone")
+        return poll(timeout_s)
+
+    monkeypatch.setattr(trainer._experience.pool, "poll", breaks)
+    with pytest.raises(OSError, match="are gone"):
+        trainer.run()
+    assert load(folder.path).state["tally"]["updates"] == trainer._tally.updates > 4
+
+
+def test_records_and_games_are_on_the_disk_before_the_checkpoint_is(folder, monkeypatch):
+    sink, saved = Silent(), []
+    save = CheckpointWriter.save
+
+    def note(writer, state, *, updates, **more):
+        saved.append((updates, sink.flushed_at[-1]))
+        return save(writer, state, updates=updates, **more)
+
+    monkeypatch.setattr(CheckpointWriter, "save", note)
+    trainer_of(folder, sink=sink).run()
+    assert len(saved) > 3
+    assert all(updates == flushed for updates, flushed in saved)
+
+
+def test_a_full_disk_is_said_once_and_training_goes_on_and_saves_again(folder, monkeypatch, caplog):
+    save, calls = CheckpointWriter.save, []
+
+    def full_for_a_while(writer, state, **more):
+        calls.append(more["updates"])
+        if 2 <= len(calls) <= 4:
+            raise CheckpointError(f"disk full: {errno.ENOSPC}")
+        return save(writer, state, **more)
+
+    monkeypatch.setattr(CheckpointWriter, "save", full_for_a_while)
+    summary = trainer_of(folder).run()
+    assert len(calls) > 5
+    assert load(folder.path).state["tally"]["updates"] == summary.updates
+    assert sum("disk full" in line for line in caplog.messages) == 1
+    assert "saving works again" in caplog.messages
+
+
+def test_a_last_save_that_fails_is_the_failure_of_the_run(folder, monkeypatch):
+    def full(writer, state, **more):
+        raise CheckpointError("disk full")
+
+    monkeypatch.setattr(CheckpointWriter, "save", full)
+    with pytest.raises(CheckpointError, match="disk full"):
+        trainer_of(folder).run()
+
+
+class Scored:
+    """Hands out a mean return for each update, and learns who was saved by which."""
+
+    def __init__(self, monkeypatch, means):
+        self.saved = []
+        save_best = CheckpointWriter.save_best
+
+        def note(writer, state, *, score):
+            self.saved.append((state["tally"]["updates"], score))
+            return save_best(writer, state, score=score)
+
+        monkeypatch.setattr(CheckpointWriter, "save_best", note)
+        monkeypatch.setattr(
+            agent.saving.Saving, "_present_score", lambda saving: means(saving._tally.updates)
+        )
+
+
+def test_best_holds_the_weights_of_the_moment_that_earned_its_score(folder, monkeypatch):
+    means = {4: None, 8: 10.0, 12: 30.0, 16: 20.0, 20: 29.0}
+    scored = Scored(monkeypatch, lambda updates: means.get(updates, 5.0))
+    trainer_of(folder).run()
+    assert scored.saved == [(8, 10.0), (12, 30.0)]
+    best = load(folder.checkpoints / "best.pt")
+    assert best.state["tally"]["updates"] == 12
+    assert best.score == 30.0
+
+
+def test_the_end_of_a_session_may_be_its_best_and_a_resume_has_that_to_beat(folder, monkeypatch):
+    scored = Scored(monkeypatch, float)
+    end = trainer_of(folder, save_model_period=1000).run().updates
+    assert scored.saved == [(end, float(end))]
+    monkeypatch.setattr(agent.saving.Saving, "_present_score", lambda saving: end - 1.0)
+    trainer_of(folder, load(folder.path), environment_max_steps=400).run()
+    assert scored.saved == [(end, float(end))]
+    assert torch.is_tensor(next(iter(load(folder.path).state["learner"]["model"].values())))

@@ -1,0 +1,151 @@
+"""What a stranger's files ask for: no code of his runs, nothing outside his folder is touched."""
+
+from __future__ import annotations
+
+import json
+import sys
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.checkpoint import CheckpointWriter, load
+from agent.model_file import save_model
+from agent.session import prepare
+from core.errors import ConfigError
+from tests.agent.runs import make_blueprint
+from wrappers import env_ids, trusted_modules
+
+PAYLOAD = """
+import gymnasium, pathlib
+pathlib.Path({mark!r}).touch()
+from tests.fakes import CountingEnv
+gymnasium.registry.pop("Evil-v0", None)
+gymnasium.register(id="Evil-v0", entry_point=CountingEnv, disable_env_checker=True)
+"""
+
+
+class Stranger:
+    """A module on Python's path that leaves a mark when it is imported, and its environment."""
+
+    def __init__(self, folder: Path) -> None:
+        # A name of its own in each test: specs of environments are kept for the whole process.
+        self.module = f"stranger_{uuid.uuid4().hex}"
+        self.env = f"{self.module}:Evil-v0"
+        self._mark = folder / "the_code_of_a_stranger_ran"
+        (folder / f"{self.module}.py").write_text(PAYLOAD.format(mark=str(self._mark)))
+
+    @property
+    def ran(self) -> bool:
+        """Whether the code of the module was run."""
+        return self._mark.exists() or self.module in sys.modules
+
+
+@pytest.fixture
+def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stranger:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return Stranger(tmp_path)
+
+
+TYPED = "tests.fakes:tests/Counting-v0"
+
+
+def of_stranger(folder: Path, kind: str, flags_env: str, spec_env: str) -> Path:
+    """A run folder or model folder that is sound but for the environments that it names."""
+    blueprint = make_blueprint(seed=1)
+    spec = {**blueprint.env_spec.to_dict(), "env_id": spec_env}
+    flags: dict[str, Any] = {**blueprint.flags.to_json(), "env": flags_env}
+    flags["trust_env_module"] = True  # as if that could help
+    learner = blueprint.learner()
+    if kind == "model":
+        facts = {"env_spec": spec, "agent_steps": 1, "updates": 1}
+        save_model(folder, learner.model.state_dict(), flags, facts)
+        return folder
+    state = {
+        "flags": flags,
+        "env_spec": spec,
+        "learner": learner.state_dict(),
+        "replay": blueprint.replay().state_dict(contents=False),
+        "tally": {"agent_steps": 1, "updates": 1, "wall_s": 1.0, "games": {}},
+    }
+    CheckpointWriter(folder / "checkpoints").save(state, updates=1, agent_steps=1)
+    return folder
+
+
+@pytest.mark.parametrize("mode", ["test", "train", "train_w_load"])
+@pytest.mark.parametrize(
+    ("kind", "flags_env", "spec_env"),
+    [
+        ("model", "EVIL", "EVIL"), ("run", "EVIL", "EVIL"), ("run", TYPED, "EVIL"),
+        ("run", "EVIL", TYPED), ("run", f"{TYPED},EVIL", f"{TYPED},EVIL"),
+    ],
+)  # fmt: skip
+def test_an_environment_that_a_file_names_is_not_imported(
+    tmp_path: Path, stranger: Stranger, mode: str, kind: str, flags_env: str, spec_env: str
+) -> None:
+    named = [text.replace("EVIL", stranger.env) for text in (flags_env, spec_env)]
+    url = of_stranger(tmp_path / "folder", kind, *named)
+    argv = [f"--op_mode={mode}", f"--load_model_url={url}", f"--results_dir={tmp_path / 'r'}"]
+    if (flags_env, spec_env) == (TYPED, "EVIL") and mode != "test":
+        prepare(argv)  # another game of that shape: its name is only shown
+    else:
+        with pytest.raises(ConfigError, match=r"import the module 'stranger_.*--env=<mod"):
+            prepare(argv)
+    assert not stranger.ran
+
+
+def test_a_typed_environment_does_not_open_the_door_for_the_one_in_the_file(
+    tmp_path: Path, stranger: Stranger
+) -> None:
+    """In test mode the games of the checkpoint decide what the model looks like."""
+    url = of_stranger(tmp_path / "folder", "run", stranger.env, stranger.env)
+    with pytest.raises(ConfigError, match=stranger.module):
+        prepare(["--op_mode=test", f"--load_model_url={url}", f"--env={TYPED}"])
+    assert not stranger.ran
+
+
+@pytest.mark.parametrize("how", ["--env=EVIL", "--trust_env_module=True"])
+def test_what_was_typed_is_imported(tmp_path: Path, stranger: Stranger, how: str) -> None:
+    url = of_stranger(tmp_path / "folder", "run", stranger.env, stranger.env)
+    session = prepare(
+        ["--op_mode=train_w_load", f"--load_model_url={url}", how.replace("EVIL", stranger.env)]
+    )
+    assert session.blueprint.flags.env == stranger.env
+    assert stranger.ran
+
+
+@pytest.mark.parametrize("given", [{}, {"trust_env_module": True}])
+def test_a_sequence_cannot_name_a_module_either(
+    tmp_path: Path, stranger: Stranger, given: dict[str, Any]
+) -> None:
+    overrides = tmp_path / "overrides.json"
+    overrides.write_text(json.dumps({**given, "env": stranger.env}))
+    with pytest.raises(
+        ConfigError, match="only the command line may" if given else "from the sequence"
+    ):
+        prepare([f"--multi_train_overrides={overrides}"])
+    assert not stranger.ran
+    if "trust_env_module" not in given:
+        prepare([f"--multi_train_overrides={overrides}", "--trust_env_module=True"])
+        assert stranger.ran
+
+
+def test_nothing_else_that_asks_about_an_environment_imports_one(stranger: Stranger) -> None:
+    assert not env_ids.is_atari(
+        stranger.env
+    )  # analysis and the scores of people ask this of flags.json
+    with pytest.raises(ConfigError, match="from a file"):
+        env_ids.check_env_id(stranger.env)
+    assert not stranger.ran
+    trusted_modules.trust_modules_of(f"CartPole-v1,{stranger.env}")
+    env_ids.check_env_id(stranger.env)
+    assert stranger.ran
+
+
+def test_a_resume_of_an_own_run_says_what_to_type(tmp_path: Path, stranger: Stranger) -> None:
+    url = of_stranger(tmp_path / "folder", "run", stranger.env, stranger.env)
+    assert load(url).state["flags"]["env"] == stranger.env
+    with pytest.raises(ConfigError, match="from --load_model_url=.*folder") as caught:
+        prepare(["--op_mode=train_w_load", f"--load_model_url={url}"])
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from analysis.area import area, areas_by_game, areas_markdown, difference, over_games
+from analysis.compare import main
+from analysis.runs import find_runs
+from core.errors import ConfigError
+from sequences.curves import Curve
+from tests.analysis.builders import write_run
+
+PONG, BREAKOUT = "PongNoFrameskip-v4", "BreakoutNoFrameskip-v4"
+
+
+def curve_of(points: Sequence[tuple[float, float]]) -> Curve:
+    steps, returns = (np.array(column, np.float64) for column in zip(*points, strict=True))
+    return Curve(steps, steps / 10, returns, None)
+
+
+def area_step_by_step(points: Sequence[tuple[float, float]], to_steps: int) -> float:
+    """The same by the book: the return half-way through each single step, added up."""
+    total = 0.0
+    for step in range(to_steps):
+        where = step + 0.5
+        value = points[0][1]
+        for (before, low), (after, high) in itertools.pairwise(points):
+            if before <= where <= after:
+                value = low + (high - low) * (where - before) / (after - before)
+        total += value
+    return total / to_steps
+
+
+@given(
+    st.lists(st.integers(1, 40), min_size=1, max_size=8, unique=True),
+    st.lists(st.floats(-21, 21), min_size=8, max_size=8),
+    st.data(),
+)
+def test_the_area_is_the_sum_over_single_steps(
+    steps: list[int], returns: list[float], data: st.DataObject
+) -> None:
+    points = list(zip(sorted(steps), returns, strict=False))
+    to_steps = data.draw(st.integers(1, int(points[-1][0])))
+    assert area(curve_of(points), to_steps) == pytest.approx(
+        area_step_by_step(points, to_steps), abs=1e-9
+    )
+
+
+def test_the_area_of_a_straight_line_and_of_a_late_start() -> None:
+    line = curve_of([(0, 0.0), (1000, 10.0)])
+    assert area(line, 1000) == 5.0
+    assert area(line, 500) == 2.5
+    assert area(curve_of([(500, 4.0), (1000, 4.0)]), 800) == 4.0
+    assert area(curve_of([(500, 2.0), (1000, 4.0)]), 1000) == 2.5
+
+
+def test_runs_are_scored_game_by_game_and_the_best_comes_first(tmp_path: Path) -> None:
+    for seed in (2, 1):
+        write_run(tmp_path / f"low{seed}", seed=seed, slope=0.1)
+        write_run(tmp_path / f"high{seed}", seed=seed, slope=0.2)
+        write_run(tmp_path / f"other{seed}", seed=seed, slope=-0.1, env=BREAKOUT)
+    write_run(tmp_path / "short", seed=3, slope=0.1, end=400)
+    runs, _ = find_runs([f"{x}={tmp_path}/{x}*" for x in ("low", "high", "other")])
+    short, _ = find_runs([f"low={tmp_path}/short"])
+    breakout, pong = areas_by_game([*runs, *short], 500)
+    assert (breakout.env, pong.env) == (BREAKOUT, PONG)
+    assert [row.label for row in pong.rows] == ["high", "low"]
+    # The line begins with its first record, at 100 steps: 100 * 30 + 400 * 60 at slope 0.2.
+    high = pong.rows[0]
+    assert high.seeds == (1, 2)
+    assert high.areas == pytest.approx(tuple((100 * 20 + 400 * 60) / 500 + s for s in (1, 2)))
+    assert "low, seed 3 has games from 40 to 400" in pong.left_out[0]
+    assert over_games([breakout, pong]) == {}  # no configuration was run in both
+    with pytest.raises(ConfigError, match="furthest ended at 1,000 agent steps"):
+        areas_by_game(runs, 2000)
+
+
+def test_the_table_gives_differences_to_a_configuration(tmp_path: Path) -> None:
+    for seed in (1, 2, 3):
+        write_run(tmp_path / f"a{seed}", seed=seed, slope=0.2, env=BREAKOUT)
+        write_run(tmp_path / f"b{seed}", seed=3 * seed, slope=0.1, env=BREAKOUT)
+        write_run(tmp_path / f"p{seed}", seed=seed, slope=0.1, env=PONG)
+    runs, notes = find_runs([f"{x}={tmp_path}/{x}*" for x in "ab"])
+    games = areas_by_game(runs, 1000)
+    text = areas_markdown(games, notes, against="b")
+    assert "mean raw return over 0 to 1,000 agent steps" in text
+    a, b = (row.areas for row in games[0].rows)
+    shown = difference(a, b)
+    assert shown.low is not None
+    assert f"| {shown.value:,.1f} [{shown.low:,.1f}, {shown.high:,.1f}] | " in text
+    assert f"| {np.mean(a) / np.mean(b):.2f} |" in text
+    assert "Human-normalised" not in text
+    with pytest.raises(ConfigError, match="has no such configuration; there are 'a', 'b'"):
+        areas_markdown(games, against="c")
+    # Scores of Pong begin below 0, where a ratio means nothing.
+    pong, _ = find_runs([f"p={tmp_path}/p*", f"q={tmp_path}/p1"])
+    assert "| - |" in areas_markdown(areas_by_game(pong, 1000), against="q")
+
+
+def test_the_interval_of_a_difference_is_welchs() -> None:
+    a, b = np.array([5.0, 6.0, 9.0]), np.array([1.0, 2.0])
+    shown = difference(tuple(a), tuple(b))
+    # By the textbook: variances are not pooled, degrees of freedom by Welch and Satterthwaite.
+    parts = [x.var(ddof=1) / len(x) for x in (a, b)]
+    freedom = sum(parts) ** 2 / sum(
+        part**2 / (len(x) - 1) for part, x in zip(parts, (a, b), strict=True)
+    )
+    half = stats.t.ppf(0.975, freedom) * sum(parts) ** 0.5
+    assert shown.value == pytest.approx(20 / 3 - 1.5)
+    assert (shown.low, shown.high) == pytest.approx((shown.value - half, shown.value + half))
+    assert difference((5.0,), (1.0, 2.0)).low is None
+    assert difference((5.0, 5.0), (1.0, 1.0)).low is None  # nothing varies: no interval, no NaN
+
+
+def test_games_are_pooled_only_when_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for env in (PONG, BREAKOUT):
+        for seed in (1, 2):
+            write_run(tmp_path / f"{env}{seed}", seed=seed, env=env)
+    options = [f"--runs=mine={tmp_path}/*", "--area_to=1_000"]
+    assert main(options) == 0
+    assert "over games" not in capsys.readouterr().out
+    assert main([*options, "--pool_games", f"--output={tmp_path}/out"]) == 0
+    text = (tmp_path / "out" / "areas.md").read_text()
+    assert text in capsys.readouterr().out
+    assert "Human-normalised by" in text
+    with pytest.raises(ConfigError, match="give --area_to"):
+        main([f"--runs={tmp_path}/*", "--pool_games"])
+    with pytest.raises(ConfigError, match="give --area_to"):
+        main([f"--runs={tmp_path}/*", "--against=mine"])
+
+
+def test_tables_say_how_much_of_the_time_was_undisturbed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = write_run(tmp_path / "a", seed=1)
+    write_run(tmp_path / "b", seed=2)
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    for number, record in enumerate(lines):
+        everybody = 95.0 if number <= 4 else 60.0
+        record["values"] |= {"system/own_cpu_share": 0.55, "system/cpu_percent": everybody}
+    (run / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in lines))
+    out = tmp_path / "out"
+    for place in (f"x={tmp_path}/[ab]", str(out)):  # from the run folders, and from the CSV files
+        assert main([f"--runs={place}", f"--output={out}"]) == 0
+        text = capsys.readouterr().out
+        assert "1.7 (60 % undisturbed)" in text
+        rows = [line for line in text.splitlines() if line.startswith("| x_Pong")]
+        assert [row.split(" | ")[4] for row in rows] == ["60 %", "not known"]

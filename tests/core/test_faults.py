@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from core import faults
+from core.errors import ConfigError
+from core.faults import InjectedFault, Plan, parse_plan, plan_text
+from tests.house import ROOT
+
+
+def plan(*lines: dict[str, object], who: str = "learner") -> Plan:
+    return Plan(parse_plan(json.dumps(lines)), who)
+
+
+def test_without_a_plan_a_point_does_nothing_and_even_its_name_is_not_looked_at() -> None:
+    faults.at("file.write")
+    faults.at("no such point")
+
+
+def test_an_undeclared_point_is_refused_while_a_plan_is_loaded() -> None:
+    with faults.loaded(plan()), pytest.raises(KeyError, match="no such point"):
+        faults.at("no such point")
+    faults.at("no such point")  # and after the block no plan is loaded
+
+
+def test_the_nth_passage_is_hit_and_no_other() -> None:
+    with faults.loaded(plan({"at": "file.sync", "nth": 3, "do": "raise"})) as loaded:
+        for passage in range(1, 6):
+            faults.at("file.write")
+            if passage == 3:
+                with pytest.raises(InjectedFault, match="file.sync"):
+                    faults.at("file.sync")
+            else:
+                faults.at("file.sync")
+    assert loaded.hits == {"file.write": 5, "file.sync": 5}
+    assert [firing.point for firing in loaded.fired] == ["file.sync"]
+
+
+def test_for_ever_goes_on_from_the_nth() -> None:
+    with faults.loaded(plan({"at": "file.*", "nth": 2, "do": "eio", "for_ever": True})):
+        faults.at("file.open")
+        for _ in range(3):
+            with pytest.raises(OSError, match="Input/output error"):
+                faults.at("file.write")
+
+
+def test_a_pattern_counts_all_its_points_together_and_a_file_pattern_only_its_files() -> None:
+    wanted = {"at": ["file.open", "file.s*"], "file": "*.pt", "nth": 3, "do": "enospc"}
+    with faults.loaded(plan(wanted)):
+        faults.at("file.open", Path("a/x.pt"))
+        faults.at("file.write", Path("a/x.pt"))
+        faults.at("file.open", Path("a/x.replay"))
+        faults.at("file.sync", Path("a/x.pt"))
+        with pytest.raises(OSError, match="No space left") as caught:
+            faults.at("file.sync_folder", Path("a/y.pt"))
+    assert caught.value.errno == errno.ENOSPC
+
+
+def test_the_same_seed_draws_the_same_passages() -> None:
+    def passages(seed: int) -> list[int]:
+        hit = []
+        with faults.loaded(plan({"at": "*", "chance": 0.2, "seed": seed, "do": "raise"})):
+            for passage in range(200):
+                try:
+                    faults.at("file.write")
+                except InjectedFault:
+                    hit.append(passage)
+        return hit
+
+    assert passages(7) == passages(7)
+    assert passages(7) != passages(8)
+    assert 15 < len(passages(7)) < 70
+
+
+def test_a_fault_is_only_for_whom_it_names() -> None:
+    lines = [{"at": "file.open", "who": who, "do": "raise"} for who in ("worker 3", "server")]
+    for who, hit in (("learner", 0), ("worker 1", 0), ("worker 3", 1), ("server", 1)):
+        loaded = plan(*lines, who=who)
+        with faults.loaded(loaded):
+            if hit:
+                with pytest.raises(InjectedFault):
+                    faults.at("file.open")
+            else:
+                faults.at("file.open")
+    everybody = plan({"at": "file.open", "who": "worker", "do": "raise"}, who="worker 5")
+    with faults.loaded(everybody), pytest.raises(InjectedFault):
+        faults.at("file.open")
+
+
+def test_threads_share_one_count() -> None:
+    hit: list[int] = []
+
+    def pass_often() -> None:
+        for _ in range(500):
+            try:
+                faults.at("file.sync")
+            except InjectedFault:
+                hit.append(1)
+
+    with faults.loaded(plan({"at": "file.sync", "nth": 1999, "do": "raise"})):
+        threads = [threading.Thread(target=pass_often) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert hit == [1]
+
+
+def test_a_stall_takes_its_time_and_a_signal_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
+    began = time.monotonic()
+    with faults.loaded(plan({"at": "file.open", "do": "stall 0.05"})):
+        faults.at("file.open")
+    assert time.monotonic() - began >= 0.05
+    arrived: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: arrived.append(number))
+    try:
+        with faults.loaded(plan({"at": "file.open", "do": "sigterm"})):
+            faults.at("file.open")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert arrived == [signal.SIGTERM]
+
+
+TEAR = """
+import sys
+from pathlib import Path
+from core import faults, files
+faults.load(faults.Plan(faults.parse_plan(sys.argv[1])))
+with files.disk().open(Path(sys.argv[2])) as file:
+    file.write(b"first")
+    file.flush()
+    file.write(b"second")
+    file.flush()
+print("not reached")
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("do", "left"), [("torn 3", b"firstsec"), ("torn 0", b"first"), ("kill", b"first")]
+)
+def test_a_torn_write_leaves_its_first_bytes_and_a_dead_process(
+    tmp_path: Path, do: str, left: bytes
+) -> None:
+    path = tmp_path / "torn"
+    line = json.dumps({"at": "file.write", "file": "torn", "nth": 2, "do": do})
+    result = subprocess.run(
+        [sys.executable, "-c", TEAR, line, str(path)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        check=False,
+    )
+    assert result.returncode == -signal.SIGKILL, result.stderr
+    assert result.stdout == b""
+    assert path.read_bytes() == left
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("{", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
+        ("/does/not/exist.json", "exist.json' cannot be read"),
+        ("[3]", "a fault is 3"),
+        ('{"at": "file.open"}', "has the keys"),
+        ('{"at": "file.open", "do": "kill", "when": 3}', "when"),
+        ('{"at": "file.opened", "do": "kill"}', "no fault point is named 'file.opened'"),
+        ('{"at": [3], "do": "kill"}', "no fault point is named 3"),
+        ('{"at": [], "do": "kill"}', "no fault point is named ''"),
+        (f'{{"at": "{"x" * 9000}", "do": "kill"}}', "no fault point is named 'xxx"),
+        (f'{{"at": "*", "do": "kill", "{"x" * 9000}": 1}}', "has the keys"),
+        ('{"at": "*", "do": "explode"}', "do of a fault is 'explode'"),
+        ('{"at": "*", "do": ["kill"]}', "do of a fault is"),
+        ('{"at": "*", "do": "stall"}', "expected one of .*stall <number>"),
+        ('{"at": "*", "do": "stall -1"}', "do of a fault is"),
+        ('{"at": "*", "do": "stall nan"}', "do of a fault is"),
+        ('{"at": "*", "do": "kill 9"}', "do of a fault is"),
+        ('{"at": "*", "do": "torn 3"}', "only a write can be torn"),
+        ('{"at": "*", "do": "kill", "nth": 0}', "nth of a fault is 0"),
+        ('{"at": "*", "do": "kill", "nth": true}', "nth of a fault is True"),
+        ('{"at": "*", "do": "kill", "nth": "3"}', "nth of a fault is '3'"),
+        ('{"at": "*", "do": "kill", "chance": 2}', "chance of a fault is 2"),
+        ('{"at": "*", "do": "kill", "who": "worker x"}', "who of a fault is 'worker x'"),
+        ('{"at": "*", "do": "kill", "who": "boss"}', "who of a fault is 'boss'"),
+    ],
+)
+def test_a_plan_that_makes_no_sense_is_one_readable_message(text: str, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint) as caught:
+        plan_text(text)
+    assert len(str(caught.value)) < 1500
+
+
+def test_a_plan_may_be_a_file_and_bytes_that_are_no_text_are_said_so(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text('[{"at": "file.open", "do": "kill"}]', encoding="utf-8")
+    assert parse_plan(plan_text(str(path))) == parse_plan('{"at": "file.open", "do": "kill"}')
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        plan_text(str(path))

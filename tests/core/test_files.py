@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import errno
+import io
+import os
+from pathlib import Path
+
+import pytest
+
+from core import atomic_file, faults, files
+from core.faults import Fault, Plan
+
+
+class Watched(files.Disk):
+    """Notes what is asked of it."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def sync(self, path: Path) -> None:
+        self.asked.append(f"sync {path.name.rsplit('.', 2)[0]}")
+        super().sync(path)
+
+    def sync_folder(self, path: Path) -> None:
+        self.asked.append("sync_folder")
+        super().sync_folder(path)
+
+    def replace(self, source: Path, target: Path) -> None:
+        self.asked.append(f"replace {target.name}")
+        super().replace(source, target)
+
+
+def test_content_is_synced_before_the_name_changes_and_the_name_afterwards(tmp_path: Path) -> None:
+    watched = Watched()
+    with files.using(watched):
+        atomic_file.write_text(tmp_path / "a.txt", "näh\n")
+    assert watched.asked == ["sync .a.txt", "replace a.txt", "sync_folder"]
+    assert (tmp_path / "a.txt").read_bytes() == "näh\n".encode()
+    assert type(files.disk()) is files.Disk
+
+
+def failing(point: str, nth: int = 1, *, for_ever: bool = False) -> Plan:
+    return Plan([Fault((point,), "enospc", nth=nth, for_ever=for_ever)])
+
+
+OPERATIONS = ("file.open", "file.write", "file.sync", "file.replace")
+
+
+@pytest.mark.parametrize("point", OPERATIONS)
+@pytest.mark.parametrize("for_ever", [False, True])
+def test_whatever_fails_the_old_file_stays_and_nothing_is_left(
+    tmp_path: Path, point: str, for_ever: bool
+) -> None:
+    path = tmp_path / "a.txt"
+    atomic_file.write_text(path, "old")
+    plan = failing(point, for_ever=for_ever)
+    with faults.loaded(plan), pytest.raises(OSError, match="No space left") as caught:
+        atomic_file.write_text(path, "new")
+    assert caught.value.errno == errno.ENOSPC
+    assert plan.fired
+    assert path.read_text("utf-8") == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_a_file_that_cannot_be_removed_does_not_hide_what_went_wrong_first(tmp_path: Path) -> None:
+    plan = Plan([Fault(("file.sync",), "enospc"), Fault(("file.unlink",), "eio")])
+    with faults.loaded(plan), pytest.raises(OSError, match="No space left"):
+        atomic_file.write_text(tmp_path / "a.txt", "new")
+    assert [path.name for path in tmp_path.iterdir()] == [f".a.txt.{os.getpid()}.tmp"]
+
+
+def test_each_write_to_the_system_is_one_passage_whatever_its_size(tmp_path: Path) -> None:
+    plan = Plan([])
+    with faults.loaded(plan), files.disk().open(tmp_path / "a") as file:
+        for _ in range(10):
+            file.write(b"x" * 100)
+        file.flush()
+        file.write(b"y" * (3 * files.BUFFER_BYTES))
+    assert plan.hits == {"file.open": 1, "file.write": 2}
+
+
+def test_appended_lines_reach_the_system_when_flushed(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    path.write_text("one\n", encoding="utf-8")
+    with io.TextIOWrapper(files.disk().open(path, append=True), encoding="utf-8") as lines:
+        lines.write("two\n")
+        assert path.read_text("utf-8") == "one\n"
+        lines.flush()
+        assert path.read_text("utf-8") == "one\ntwo\n"
+
+
+def test_a_second_name_is_a_copy_where_the_file_system_knows_no_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a").write_text("content", encoding="utf-8")
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    files.disk().link(tmp_path / "a", tmp_path / "b")
+    assert (tmp_path / "b").read_text("utf-8") == "content"

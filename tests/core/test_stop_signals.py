@@ -1,0 +1,78 @@
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from core.stop_signals import Answer, StopSignals
+from tests.integration.commands import HANGS_S, ROOT
+
+
+def test_the_first_signal_is_only_noted_where_somebody_looks():
+    stop = StopSignals()
+    with stop.answered_by(Answer.NOTE):
+        assert not stop.requested
+        stop.handle(signal.SIGTERM)
+        assert stop.requested
+    assert stop.answer is Answer.LEAVE
+
+
+def test_the_first_signal_raises_where_it_is_caught():
+    stop = StopSignals()
+    with stop.answered_by(Answer.RAISE), pytest.raises(KeyboardInterrupt):
+        stop.handle(signal.SIGINT)
+
+
+def test_the_second_signal_leaves_whatever_the_first_one_did(monkeypatch):
+    monkeypatch.setattr("core.stop_signals.leave_at_once", lambda: 1 / 0)
+    for answer in (Answer.NOTE, Answer.RAISE):
+        stop = StopSignals()
+        stop.count = 1
+        with stop.answered_by(answer), pytest.raises(ZeroDivisionError):
+            stop.handle(signal.SIGINT)
+
+
+def test_handlers_are_put_back():
+    before = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+    stop = StopSignals()
+    stop.install()
+    assert signal.getsignal(signal.SIGHUP) == stop.handle
+    stop.restore()
+    assert before == [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+
+
+def test_a_hangup_that_is_ignored_stays_ignored():
+    """As `nohup` has it."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        stop = StopSignals()
+        stop.install()
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+        stop.restore()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+LEAVES = """
+import os, sys, signal
+signal.pthread_sigmask(signal.SIG_BLOCK, [{number}])
+from core.stop_signals import StopSignals, let_through
+os.kill(os.getpid(), {number})
+print("still here", flush=True)
+stop = StopSignals()
+stop.install()
+let_through()
+print("not reached", flush=True)
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_while_the_program_starts_waits_for_the_handler_and_leaves_silently(number):
+    done = subprocess.run(
+        [sys.executable, "-c", LEAVES.format(number=int(number))],
+        cwd=ROOT, capture_output=True, text=True, timeout=HANGS_S, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (130, "still here\n", "")

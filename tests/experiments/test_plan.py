@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from core.errors import ConfigError
+from experiments.plan import SHIPPED_QUEUE, load_queue, planned_runs
+from tests.experiments.conftest import entry
+
+
+def queue_of(path: Path, *entries: Any) -> Path:
+    file = path / "queue.yaml"
+    file.write_text(yaml.safe_dump(list(entries), sort_keys=False))
+    return file
+
+
+def test_runs_come_by_priority_then_seed_then_game_then_arm(tmp_path: Path) -> None:
+    late = entry("late", priority=20)
+    games = ["CartPole-v1", "Acrobot-v1"]
+    arms: dict[str, Any] = {"b": {}, "a": {"lr": 0.1}}
+    early = entry("early", priority=3, seeds=[2, 1], games=games, arms=arms, flags={"gamma": 0.9})
+    runs = planned_runs(load_queue(queue_of(tmp_path, late, early)))
+    assert [run.name for run in runs] == [
+        "early/b_CartPole-v1_seed2",
+        "early/a_CartPole-v1_seed2",
+        "early/b_Acrobot-v1_seed2",
+        "early/a_Acrobot-v1_seed2",
+        "early/b_CartPole-v1_seed1",
+        "early/a_CartPole-v1_seed1",
+        "early/b_Acrobot-v1_seed1",
+        "early/a_Acrobot-v1_seed1",
+        "late/default_CartPole-v1_seed1",
+    ]
+    assert runs[1].arguments() == [
+        "--gamma=0.9",
+        "--lr=0.1",
+        "--env=CartPole-v1",
+        "--seed=2",
+        "--environment_max_steps=1000",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"name": "../elsewhere"}, "name"),
+        ({"name": "a b"}, "name"),
+        ({"name": ".."}, "name"),
+        ({"name": ""}, "name"),
+        ({"name": 3}, "name"),
+        ({"question": " "}, "question"),
+        ({"what_counts": None}, "what_counts"),
+        ({"priority": "soon"}, "priority"),
+        ({"games": []}, "games"),
+        ({"games": ["CartPole-v1", "CartPole-v1"]}, "twice"),
+        ({"games": ["Pong v5"]}, "games.0"),
+        ({"games": ["CartPole-v1", "six,"]}, "--env="),
+        ({"seeds": []}, "seeds"),
+        ({"seeds": [True]}, "seeds.0"),
+        ({"seeds": [-1]}, "seeds.0"),
+        ({"seeds": [1, 1]}, "twice"),
+        ({"steps": 0}, "steps"),
+        ({"steps": "many"}, "steps"),
+        ({"arms": {}}, "arms"),
+        ({"arms": {"a/b": {}}}, "arms.a/b"),
+        ({"arms": {"a_b": {}}}, "arms.a_b"),
+        ({"arms": {"a": {}, "A": {}}}, "capitals"),
+        ({"arms": {"a": {"seed": 3}}}, "a sets seed"),
+        ({"flags": {"env": "x"}}, "flags sets env"),
+        ({"flags": {"entropy": 1}}, "unknown option --entropy"),
+        ({"arms": {"high": {"lr": -1}}}, "high: --lr=-1"),
+        ({"arms": {"a": {"replay_parameters": [{"type": "heap"}]}}}, "heap"),
+        ({"seed": 3}, "seed: Extra inputs"),
+    ],
+)
+def test_a_mistake_is_named_with_its_place(
+    tmp_path: Path, changes: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(ConfigError, match="queue.yaml") as caught:
+        load_queue(queue_of(tmp_path, {**entry(), **changes}))
+    assert complaint in str(caught.value)
+
+
+def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+    wrong = queue_of(tmp_path, entry("a", steps=0), entry("b", seeds=[]), entry("c"), entry("C"), 7)
+    with pytest.raises(ConfigError) as caught:
+        load_queue(wrong)
+    text = str(caught.value)
+    for part in ("a: steps", "b: seeds", "c: two experiments", "entry 5"):
+        assert part in text
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "expected a list"),
+        ("name: x", "expected a list"),
+        ("- [", "not valid YAML"),
+        ("- {name: a, name: b}", "given twice"),
+        ("- !!python/object/apply:os.system ['true']", "not valid YAML"),
+        ("\x00", "not valid YAML"),
+    ],
+)
+def test_what_is_no_queue_is_one_readable_message(
+    tmp_path: Path, text: str, complaint: str
+) -> None:
+    file = tmp_path / "queue.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=complaint):
+        load_queue(file)
+
+
+def test_a_file_that_is_not_there_or_is_no_text(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_queue(tmp_path / "nowhere.yaml")
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\xfa")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_queue(tmp_path / "binary.yaml")
+
+
+SHIPPED = {
+    (run.experiment, run.arm, run.env): run for run in planned_runs(load_queue(SHIPPED_QUEUE))
+}
+
+
+@pytest.mark.parametrize("key", sorted(SHIPPED), ids="-".join)
+def test_every_run_of_the_shipped_queue_can_be_prepared(
+    key: tuple[str, str, str], tmp_path: Path
+) -> None:
+    from agent.session import prepare
+
+    run = SHIPPED[key]
+    # Memory for the buffers is a matter of the machine: compressed, it is not asked for.
+    session = prepare(
+        [*run.arguments(), f"--results_dir={tmp_path}", "--use_replay_compression=True"]
+    )
+    flags = session.blueprint.flags
+    assert (flags.env, flags.seed, flags.environment_max_steps) == (run.env, run.seed, run.steps)
+    for name, value in run.flags.items():
+        if name != "replay_parameters":
+            assert getattr(flags, name) == value
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,384 @@
+"""Figures of the documents and the files that they come from; checked by tests/test_figures.py.
+
+A claim is a sentence of a document in which each figure is a `{}`, with what the files say in the
+same order. A figure is right if what the file says, rounded to as many decimals, is what the
+document shows. White space in a sentence stands for any, also for a line end.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from statistics import fmean, median
+from typing import Any
+
+import numpy as np
+
+from agent.human_scores import human_normalised
+from analysis.runs import Run, find_runs
+from tests.house import ROOT
+
+RESULTS = ROOT / "docs" / "results"
+SPEED = RESULTS / "performance"
+Value = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence of a document, and the values of its figures."""
+
+    document: str
+    sentence: str
+    values: tuple[Value, ...]
+
+
+@cache
+def run(name: str) -> Run:
+    """Read one exported run, e.g. "elite/standard_PongNoFrameskip-v4_seed1"."""
+    (found,), _ = find_runs([str(RESULTS / f"{name}.csv")])
+    return found
+
+
+@cache
+def returns_of(folder: str, env: str = "") -> list[float]:
+    """Return the returns of the test games in a folder, of one game if it has several."""
+    with open(RESULTS / folder / "test_games.csv", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["env"].startswith(env)]
+    return [float(row["return_raw"]) for row in rows]
+
+
+def played(
+    folder: str, of: Callable[[Sequence[float]], float], env: str = ""
+) -> Callable[[], float]:
+    """A figure of test games: `of` is len, fmean, min or max."""
+    return lambda: float(of(returns_of(folder, env)))
+
+
+def percent_of_human(folder: str, env: str) -> Value:
+    """The mean of the test games, human-normalised, in percent."""
+    return lambda: 100.0 * (human_normalised(env, fmean(returns_of(folder))) or 0.0)
+
+
+def at(name: str, steps: float) -> Value:
+    """The training return after so many agent steps."""
+    return lambda: run(name).curve.at_steps(steps)
+
+
+def end(name: str) -> Value:
+    """The training return at the end."""
+    return lambda: float(run(name).curve.mean_return[-1])
+
+
+def best(name: str) -> Value:
+    """The best single game of training."""
+    return lambda: run(name).about.best or float("nan")
+
+
+def minutes(name: str) -> Value:
+    """The running time of the whole run."""
+    return lambda: float(run(name).curve.wall_s[-1] / 60)
+
+
+def steps_per_s(name: str) -> Value:
+    """Agent steps per second over the whole run."""
+    return lambda: float(run(name).curve.agent_steps[-1] / run(name).curve.wall_s[-1])
+
+
+def first_at(name: str, mean_return: float) -> int:
+    """Return the first record with at least this training return."""
+    return int(np.argmax(run(name).curve.mean_return >= mean_return))
+
+
+def minutes_to(name: str, mean_return: float) -> Value:
+    """Running time until the training return is this high."""
+    return lambda: float(run(name).curve.wall_s[first_at(name, mean_return)] / 60)
+
+
+def steps_to(name: str, mean_return: float, unit: float = 1e6) -> Value:
+    """Agent steps until the training return is this high, in millions."""
+    return lambda: float(run(name).curve.agent_steps[first_at(name, mean_return)] / unit)
+
+
+def over(of: Callable[[Sequence[float]], float], *values: Value) -> Value:
+    """A figure of several: `of` is min, max, median or fmean."""
+    return lambda: float(of([value() for value in values]))
+
+
+def bench(config: str, key: str, scale: float = 1.0) -> Value:
+    """A figure of the first line of a configuration in bench_end_to_end.jsonl."""
+
+    def value() -> float:
+        lines = (SPEED / "bench_end_to_end.jsonl").read_text(encoding="utf-8").splitlines()
+        return scale * float(next(x for x in map(json.loads, lines) if x["config"] == config)[key])
+
+    return value
+
+
+def peer(system: str, ours: bool = False) -> Value:
+    """Steps per second in compare_peers.json, or how much faster ours is."""
+
+    def value() -> float:
+        data: dict[str, Any] = json.loads((SPEED / "compare_peers.json").read_text("utf-8"))
+        found = data["systems"][system]
+        return float(found["ours_over_this"]["ours_queue"] if ours else found["steps_per_s"])
+
+    return value
+
+
+PONG = [
+    f"{folder}/default_PongNoFrameskip-v4_seed{seed}"
+    for folder in ("pong_default", "pong_repeated")
+    for seed in (1, 2, 3)
+]
+TO_18 = [minutes_to(name, 18.0) for name in PONG]
+STEPS_TO_18 = [steps_to(name, 18.0) for name in PONG]
+FRAMES_TO_18 = [steps_to(name, 18.0, 0.25e6) for name in PONG]
+BREAKOUT = "breakout_default/default_BreakoutNoFrameskip-v4_seed1"
+INVADERS = "spaceinvaders_default/default_SpaceInvadersNoFrameskip-v4_seed1"
+FADING = "spaceinvaders_trials/entropy-0.06-to-0.0025_SpaceInvadersNoFrameskip-v4_seed1"
+ATTENTION = "attention_pong/attention_PongNoFrameskip-v4_seed1"
+POPART = {
+    (label, game): at(f"multi_popart/{label}_{game}NoFrameskip-v4_seed1", 370_000)
+    for label in ("with-PopArt", "without")
+    for game in ("Pong", "Carnival")
+}
+SHARED = "multi_shared_pixels/one-mean-image-for-both-games"
+FP32 = [f"precision/fp32_PongNoFrameskip-v4_seed{seed}" for seed in (1, 2, 3)]
+
+
+def elite(label: str, game: str) -> list[str]:
+    """Return the names of the three runs of a configuration."""
+    return [f"elite/{label}_{game}NoFrameskip-v4_seed{seed}" for seed in (1, 2, 3)]
+
+
+# Where the shortest of the compared runs of each game ended.
+ENDS = {"Pong": 1_000_023, "Breakout": 1_000_008}
+
+
+def elite_rows() -> list[Claim]:
+    """The rows of the two tables of elite replay: four times three returns, and three durations."""
+    names = {
+        "new data only, batch 4": "queue-batch-4",
+        "standard": "standard",
+        "attentive": "attentive",
+        "elite, strategy 1, by features": "elite-1-features",
+        "elite, strategy 3, by features": "elite-3-features",
+    }
+    claims = []
+    for game in ("Pong", "Breakout"):
+        for shown, label in names.items():
+            runs = elite(label, game)
+            values = [at(name, s) for s in (3e5, 5e5, 7e5) for name in runs]
+            values += [at(name, ENDS[game]) for name in runs] + [minutes(name) for name in runs]
+            claims.append(
+                Claim("docs/results.md", f"| {shown} |{' {}, {}, {} |' * 5}", tuple(values))
+            )
+    return claims
+
+
+def trial_rows() -> list[Claim]:
+    """The rows of the trials in SpaceInvaders after 0.26 M steps."""
+    rows = {
+        "none": "default",
+        "`--advantage_normalisation=none --entropy_loss_weight=0.004`": "no-division",
+        "`--lr=0.0001`": "lr-1e-4",
+        "`--gamma=0.997 --vtrace_lambda=1`": "gamma-0.997",
+        "`--clip_rewards=False`": "raw-rewards",
+        "`--entropy_loss_weight=0.01`": "entropy-0.01",
+        "`--batch_size=32`, queue of 16 and standard": "batch-32",
+        "`--normalise_pixels=False`": "pixels-as-they-are",
+        "new data only: one queue, batches of 8": "queue-only",
+    }
+    folder, game = "spaceinvaders_trials", "SpaceInvadersNoFrameskip-v4"
+    return [
+        Claim("docs/results.md", f"| {shown} | {{}} |", (at(f"{folder}/{n}_{game}_seed1", 2.6e5),))
+        for shown, n in rows.items()
+    ]
+
+
+CLAIMS = [
+    Claim(
+        "README.md",
+        "18 over the last 100 games after {} to {} minutes, in the middle {} ({} to {} M agent "
+        "steps, {} to {} M frames)",
+        (
+            *(over(of, *TO_18) for of in (min, max, median)),
+            *(over(of, *STEPS_TO_18) for of in (min, max)),
+            *(over(of, *FRAMES_TO_18) for of in (min, max)),
+        ),
+    ),
+    Claim(
+        "README.md",
+        "(a mean return of 18 over 100 games) after {} to {} minutes",
+        (over(min, *TO_18), over(max, *TO_18)),
+    ),
+    Claim(
+        "README.md",
+        "one seed: {} in training, {} in test games; SpaceInvaders likewise: {} and {}.",
+        (
+            *(end(BREAKOUT), played("breakout_default", fmean)),
+            *(end(INVADERS), played("spaceinvaders_default", fmean)),
+        ),
+    ),
+    Claim(
+        "README.md",
+        "with PopArt: {} and {} after 370 000 steps of each; without: {} and {}.",
+        tuple(POPART.values()),
+    ),
+    Claim(
+        "README.md",
+        "{} on Pong after 10 M frames, {} minutes",
+        (end(ATTENTION), minutes(ATTENTION)),
+    ),
+    Claim(
+        "README.md",
+        "gives {} in Breakout after 4 M frames, new data alone {} (three seeds each)",
+        tuple(
+            over(fmean, *(at(name, ENDS["Breakout"]) for name in elite(label, "Breakout")))
+            for label in ("standard", "queue-batch-4")
+        ),
+    ),
+    Claim(
+        "README.md",
+        "{} agent steps per second, {} % of what the machine could do",
+        (bench("queue", "sps"), bench("queue", "fraction", 100)),
+    ),
+    Claim(
+        "README.md",
+        "with half replay {}, {} % of its bound",
+        (bench("mixed", "sps"), bench("mixed", "fraction", 100)),
+    ),
+    Claim("README.md", "| this platform, queue only | {} | |", (peer("ours_queue"),)),
+    Claim(
+        "README.md",
+        "A2C / PPO (one epoch) | {} / {} | {} / {} |",
+        (
+            *(peer(s) for s in ("sb3_a2c", "sb3_ppo")),
+            *(peer(s, True) for s in ("sb3_a2c", "sb3_ppo")),
+        ),
+    ),
+    Claim("README.md", "APPO | {} | {} |", (peer("sample_factory"), peer("sample_factory", True))),
+    Claim("README.md", "IMPALA | {} | {} |", (peer("rllib_impala"), peer("rllib_impala", True))),
+    *(
+        Claim(
+            "docs/results.md",
+            f"| {seed} | {{}} min | {{}} M ({{}} M frames) | ",
+            (minutes_to(name, 18.0), steps_to(name, 18.0), steps_to(name, 18.0, 0.25e6)),
+        )
+        for seed, name in enumerate(PONG[:3], start=1)
+    ),
+    Claim(
+        "docs/results.md",
+        "in another session: {}, {} and {} minutes, after {}, {} and {} M steps",
+        (*TO_18[3:], *STEPS_TO_18[3:]),
+    ),
+    Claim(
+        "docs/results.md",
+        "gives {}, from {} to {}, all games distinct ([test_games.csv](results/pong_default",
+        tuple(played("pong_default", of) for of in (fmean, min, max)),
+    ),
+    Claim(
+        "docs/results.md",
+        "return of 18 took {} minutes and {} M steps, at {} instead of {} steps per second",
+        (
+            minutes_to("pong_16_environments/16-per-worker_PongNoFrameskip-v4_seed1", 18.0),
+            steps_to("pong_16_environments/16-per-worker_PongNoFrameskip-v4_seed1", 18.0),
+            steps_per_s("pong_16_environments/16-per-worker_PongNoFrameskip-v4_seed1"),
+            steps_per_s(PONG[0]),
+        ),
+    ),
+    Claim(
+        "docs/results.md",
+        "training return **{}** ({} after 0.76 M steps, {} after 1.7 M), best game {}. {} test "
+        "games of the final policy (`--op_mode=test`): **{}**, from {} to {}, {} % of human. One "
+        "seed. {} minutes",
+        (
+            *(end(BREAKOUT), at(BREAKOUT, 7.6e5), at(BREAKOUT, 1.7e6), best(BREAKOUT)),
+            *(played("breakout_default", of) for of in (len, fmean, min, max)),
+            percent_of_human("breakout_default", "BreakoutNoFrameskip-v4"),
+            minutes(BREAKOUT),
+        ),
+    ),
+    Claim(
+        "docs/results.md",
+        "training return **{}**, best game {}, {} minutes of running time. {} test games of the "
+        "final policy: **{}**, from {} to {}, {} % of human.",
+        (
+            *(end(INVADERS), best(INVADERS), minutes(INVADERS)),
+            *(played("spaceinvaders_default", of) for of in (len, fmean, min, max)),
+            percent_of_human("spaceinvaders_default", "SpaceInvadersNoFrameskip-v4"),
+        ),
+    ),
+    *trial_rows(),
+    Claim(
+        "docs/results.md",
+        "| the default settings |" + " {} |" * 7,
+        tuple(at(INVADERS, s) for s in (2.6e5, 5e5, 7.5e5, 1e6, 1.5e6, 2e6, 2.5e6)),
+    ),
+    Claim(
+        "docs/results.md",
+        "| `--entropy_loss_weight=0.06 --entropy_end_weight=0.0025` |" + " {} |" * 7,
+        tuple(at(FADING, s) for s in (2.6e5, 5e5, 7.5e5, 1e6, 1.5e6, 2e6, 2.5e6)),
+    ),
+    Claim(
+        "docs/results.md",
+        "The last one went to its end in {} minutes, resumed once, alone on the machine: training "
+        "return **{}**, and **{}** over {} test games of the final policy, from {} to {}",
+        (
+            *(minutes(FADING), end(FADING)),
+            *(played("spaceinvaders_trials", of) for of in (fmean, len, min, max)),
+        ),
+    ),
+    *elite_rows(),
+    Claim(
+        "docs/results.md",
+        "{} test games of each game by the agent with PopArt at the end "
+        "(`--op_mode=test --test_episode_count=32`): {} and {}",
+        (
+            played("multi_popart", len, "Pong"),
+            *(played("multi_popart", fmean, game) for game in ("Pong", "Carnival")),
+        ),
+    ),
+    Claim(
+        "docs/results.md",
+        "| with PopArt | {} | {} | | without | {} | {} |",
+        tuple(POPART.values()),
+    ),
+    Claim(
+        "docs/results.md",
+        "an earlier version stood at {} in Pong and {} in Carnival",
+        tuple(end(f"{SHARED}_{game}NoFrameskip-v4_seed1") for game in ("Pong", "Carnival")),
+    ),
+    Claim(
+        "docs/results.md",
+        "training return **{}**, {} minutes at {} agent steps per second",
+        (end(ATTENTION), minutes(ATTENTION), steps_per_s(ATTENTION)),
+    ),
+    Claim(
+        "docs/results.md",
+        "{} test games (`--op_mode=test --test_episode_count=16`): {}, from {} to {} "
+        "([test_games.csv](results/attention_pong",
+        tuple(played("attention_pong", of) for of in (len, fmean, min, max)),
+    ),
+    Claim(
+        "docs/results.md",
+        "| training return after 452 000 steps, bf16 | {} | {} | {} | {} [",
+        (
+            *(at(name, 452_000) for name in PONG[:3]),
+            over(fmean, *(at(name, 452_000) for name in PONG[:3])),
+        ),
+    ),
+    Claim(
+        "docs/results.md",
+        "| the same, fp32 | {} | {} | {} | {} [",
+        (*(at(name, 452_000) for name in FP32), over(fmean, *(at(name, 452_000) for name in FP32))),
+    ),
+    Claim(
+        "docs/results.md",
+        "| agent steps to a return of 18, bf16 | {} M | {} M | {} M |",
+        tuple(STEPS_TO_18[:3]),
+    ),
+]

@@ -1,0 +1,234 @@
+"""How a run ends when its terminal, its disk or its user does something unusual."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from agent.checkpoint import load
+from tests.integration.commands import (
+    HANGS_S,
+    QUIET,
+    ROOT,
+    SMALL,
+    only_run,
+    records,
+    run,
+    start,
+    wait_for_records,
+)
+
+pytestmark = pytest.mark.process
+ENDLESS = "--environment_max_steps=100000000"
+LOUD_SAVE = "--save_model_period=7"
+
+
+def popen(results, *flags, **more):
+    command = [sys.executable, "main.py", f"--results_dir={results}", *QUIET, *SMALL, *flags]
+    return subprocess.Popen(command, cwd=ROOT, **more)
+
+
+def wait_until(condition, process=None):
+    deadline = time.monotonic() + HANGS_S
+    while not condition():
+        assert time.monotonic() < deadline, "it never came"
+        assert process is None or process.poll() is None, "the run has ended"
+        time.sleep(0.02)
+
+
+def log_of(results):
+    return (only_run(results) / "train.log").read_text("utf-8")
+
+
+def updates_saved(folder):
+    return load(folder).state["tally"]["updates"]
+
+
+def has_begun(process):
+    """Whether the first lines of main.py are done: it holds signals back, or has a handler."""
+    try:
+        status = Path(f"/proc/{process.pid}/status").read_text()
+    except OSError:
+        return False
+    masks = [int(line.split()[1], 16) for line in status.splitlines() if line[:6] in MASKS]
+    return any(mask >> (signal.SIGHUP - 1) & 1 for mask in masks)
+
+
+MASKS = ("SigBlk", "SigCgt")
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="looks at /proc")
+@pytest.mark.parametrize("seconds", [0.0, 1.5, 3.0])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_while_the_program_starts_ends_it_with_130_and_without_a_traceback(
+    tmp_path, number, seconds
+):
+    process = start(tmp_path, *SMALL, ENDLESS)
+    try:
+        wait_until(lambda: has_begun(process), process)
+        time.sleep(seconds)  # in the first start, in the second, in imports, or beyond them
+        process.send_signal(number)
+        output, _ = process.communicate(timeout=HANGS_S)
+    finally:
+        process.kill()
+    assert process.returncode == 130, output
+    assert "Traceback" not in output
+
+
+def test_a_closed_terminal_ends_a_run_as_ctrl_c_does(tmp_path):
+    process = start(tmp_path, *SMALL, ENDLESS)
+    try:
+        folder = wait_for_records(tmp_path, 1)
+        process.send_signal(signal.SIGHUP)
+        output, _ = process.communicate(timeout=HANGS_S)
+    finally:
+        process.kill()
+    assert process.returncode == 130, output
+    assert updates_saved(folder) == records(folder)[-1]["updates"]
+    assert json.loads((folder / "summary.json").read_text())["reason"] == "interrupted"
+
+
+def test_a_reader_that_leaves_does_not_end_the_training(tmp_path):
+    """`python main.py | head -1`."""
+    process = popen(tmp_path, ENDLESS, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    try:
+        assert process.stdout.readline()
+        process.stdout.close()
+        folder = wait_for_records(tmp_path, 2)
+        seen = len(records(folder))
+        wait_for_records(tmp_path, seen + 4)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(HANGS_S) == 130
+    finally:
+        process.kill()
+    assert updates_saved(folder) == records(folder)[-1]["updates"]
+    log = log_of(tmp_path)
+    assert log.count("the terminal cannot be written to") == 1
+    assert "Traceback" not in log
+    assert (folder / "summary.json").exists()
+
+
+def test_a_full_device_as_output_does_not_end_the_training(tmp_path):
+    with open("/dev/full", "w") as full:
+        process = popen(tmp_path, "--environment_max_steps=3000", stdout=full, stderr=full)
+        try:
+            assert process.wait(HANGS_S) == 0
+        finally:
+            process.kill()
+    assert updates_saved(only_run(tmp_path)) > 0
+
+
+def test_a_frozen_terminal_stops_neither_the_training_nor_its_end(tmp_path):
+    """Ctrl-S, or a connection that hangs: nobody reads what is written."""
+    master, slave = pty.openpty()
+    process = popen(tmp_path, ENDLESS, "--log_interval_s=0.05", stdout=slave, stderr=slave)
+    os.close(slave)
+    try:
+        folder = wait_for_records(tmp_path, 60)  # a pty holds a few kB only
+        seen = len(records(folder))
+        wait_for_records(tmp_path, seen + 20)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(HANGS_S) == 130
+    finally:
+        process.kill()
+        os.close(master)
+    assert updates_saved(folder) == records(folder)[-1]["updates"]
+
+
+SLOW_SAVE = """
+import sys, time
+import agent.checkpoint, main
+from core.stop_signals import StopSignals
+write = agent.checkpoint._write
+def slowly(path, state):
+    print("saving", path.name, flush=True)
+    time.sleep(3)
+    write(path, state)
+agent.checkpoint._write = slowly
+stop = StopSignals()
+stop.install()
+sys.exit(main.main(sys.argv[1:], stop))
+"""
+
+
+def test_the_first_signal_during_the_last_save_waits_for_it(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOW_SAVE, f"--results_dir={tmp_path}", *QUIET, *SMALL,
+         "--environment_max_steps=1500", "--save_model_period=1000000"],
+        cwd=ROOT, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    try:
+        while not process.stdout.readline().startswith("saving update_"):
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=HANGS_S)
+    finally:
+        process.kill()
+    assert process.returncode == 0  # all steps were done before it came
+    folder = only_run(tmp_path)
+    assert updates_saved(folder) == records(folder)[-1]["updates"]
+    assert (folder / "summary.json").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_one_message_and_status_2(tmp_path):
+    (tmp_path / "results").write_text("a file")
+    status, output = run(tmp_path / "results", *SMALL, ENDLESS)
+    assert status == 2, output
+    assert "Traceback" not in output
+    assert len(output.splitlines()) == 1
+
+
+def test_a_run_that_is_stopped_before_its_first_update_gives_no_hint_that_would_fail(tmp_path):
+    never = '--replay_parameters=[{"type":"queue","capacity":4,"sample_ratio":0.5},' + (
+        '{"type":"standard","capacity":1000000,"sample_ratio":0.5}]'
+    )
+    process = start(tmp_path, *SMALL, ENDLESS, never, "--training_fill_in_factor=1.0")
+    try:
+        wait_until(lambda: list(tmp_path.glob("*/metrics.jsonl")), process)
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=HANGS_S)
+    finally:
+        process.kill()
+    assert process.returncode == 130, output
+    assert "nothing was saved, because no update was made" in output
+    assert "resume:" not in output
+
+
+def test_a_second_session_in_a_folder_is_refused_with_the_pid_of_the_first(tmp_path):
+    first = start(tmp_path, *SMALL, ENDLESS, LOUD_SAVE)
+    try:
+        folder = wait_for_records(tmp_path, 1)
+        wait_until(lambda: list((folder / "checkpoints").glob("update_*.pt")), first)
+        resume = ("--op_mode=train_w_load", f"--load_model_url={folder}")
+        status, output = run(tmp_path, *resume, ENDLESS)
+        assert status == 2, output
+        assert f"process {first.pid}" in output
+        assert "Traceback" not in output
+        first.send_signal(signal.SIGINT)
+        first.communicate(timeout=HANGS_S)
+    finally:
+        first.kill()
+    updates = [record["updates"] for record in records(folder)]
+    assert updates == sorted(updates)
+
+
+def test_the_summary_of_an_earlier_session_does_not_outlive_a_later_one(tmp_path):
+    status, output = run(tmp_path, *SMALL, "--environment_max_steps=1500")
+    assert status == 0, output
+    folder = only_run(tmp_path)
+    assert (folder / "summary.json").exists()
+    resume = ("--op_mode=train_w_load", f"--load_model_url={folder}")
+    process = start(tmp_path, *resume, ENDLESS)
+    try:
+        wait_until(lambda: not (folder / "summary.json").exists(), process)
+        process.kill()
+        process.communicate(timeout=HANGS_S)
+    finally:
+        process.kill()
+    assert not (folder / "summary.json").exists()

@@ -1,0 +1,154 @@
+import logging
+import threading
+
+import pytest
+
+from core.episode import EpisodeEnd
+from metrics.output_thread import BackgroundHandler, BackgroundSink, OutputThread
+from metrics.record import Record
+
+HANGS_S = 60.0
+
+
+class Frozen:
+    """Something that is written to and does not answer, until it is let go."""
+
+    def __init__(self):
+        self.go = threading.Event()
+        self.entered = threading.Event()
+
+    def __call__(self):
+        self.entered.set()
+        assert self.go.wait(HANGS_S)
+
+
+class Taker:
+    """A sink that notes what it gets, and fails while `error` is set."""
+
+    def __init__(self, error=None):
+        self.got, self.error, self.closed = [], error, 0
+
+    def write(self, record):
+        if self.error is not None:
+            raise self.error
+        self.got.append(record.updates)
+
+    def episode(self, end, at):
+        self.got.append(end.return_raw)
+
+    def flush(self):
+        self.got.append("flush")
+
+    def close(self):
+        self.closed += 1
+
+
+@pytest.fixture
+def thread():
+    thread = OutputThread("the tests", capacity=3)
+    yield thread
+    assert thread.close(HANGS_S)
+
+
+def test_what_is_submitted_is_done_in_order(thread):
+    done = []
+    for number in range(50):
+        thread.submit(lambda number=number: done.append(number), patience_s=HANGS_S)
+    assert thread.flush(HANGS_S)
+    assert done == list(range(50))
+
+
+def test_nobody_waits_for_a_write_that_hangs_and_what_finds_no_room_is_counted(thread):
+    frozen = Frozen()
+    assert thread.submit(frozen)
+    assert frozen.entered.wait(HANGS_S)
+    assert all(thread.submit(lambda: None) for _ in range(3))
+    assert not thread.submit(lambda: None)
+    assert thread.dropped == 1
+    assert not thread.flush(0.01)  # returns, rather than wait
+    assert not thread.close(0.01)
+    frozen.go.set()
+
+
+def test_what_an_action_raises_ends_neither_the_thread_nor_the_flush(thread):
+    def leave():
+        raise SystemExit(1)  # as rich does at a broken pipe
+
+    done = []
+    thread.submit(leave)
+    thread.submit(lambda: done.append(1))
+    assert thread.flush(HANGS_S)
+    assert done == [1]
+
+
+def test_a_sink_that_gives_up_is_left_alone_after_one_failure_which_is_said_once(thread, caplog):
+    taker = Taker(BrokenPipeError("nobody reads"))
+    sink = BackgroundSink(taker, thread, gives_up=True)
+    for updates in range(3):
+        sink.write(Record(updates=updates))
+        assert thread.flush(HANGS_S)
+        taker.error = None
+    assert taker.got == []
+    said = [line for line in caplog.messages if "cannot be written to" in line]
+    assert said == [
+        "the tests cannot be written to (nobody reads): training goes on, it is left alone from "
+        "now on"
+    ]
+
+
+def test_another_sink_is_tried_again_and_what_it_lost_is_said_at_the_end(thread, caplog):
+    taker = Taker(OSError(28, "No space left on device"))
+    sink = BackgroundSink(taker, thread, gives_up=False)
+    sink.write(Record(updates=1))
+    assert thread.flush(HANGS_S)
+    taker.error = None
+    sink.write(Record(updates=2))
+    sink.episode(EpisodeEnd(env_id=0, return_raw=7.0, length_steps=1, length_frames=4), Record())
+    assert thread.flush(HANGS_S)
+    assert taker.got == [2, 7.0]
+    sink.close()
+    assert thread.flush(HANGS_S)
+    assert taker.closed == 1
+    assert "1 records or games were not written" in caplog.text
+
+
+def test_the_log_waits_for_no_terminal_and_has_its_words_of_the_moment(thread):
+    lines = []
+
+    class Shown(logging.Handler):
+        def emit(self, record):
+            lines.append(record.getMessage())
+
+    frozen = Frozen()
+    thread.submit(frozen)
+    handler = BackgroundHandler(Shown(), thread, gives_up=True)
+    values = [1]
+    handler.handle(logging.LogRecord("x", logging.INFO, "f", 1, "values %s", (values,), None))
+    values.append(2)
+    frozen.go.set()
+    assert thread.flush(HANGS_S)
+    assert lines == ["values [1]"]
+
+
+@pytest.mark.parametrize(("gives_up", "expected"), [(True, 0), (False, 2)])
+def test_a_log_handler_that_fails_is_left_alone_or_tried_again(thread, gives_up, expected, capsys):
+    class Fails(logging.StreamHandler):
+        written = 0
+        broken = True
+
+        def emit(self, record):
+            try:
+                if self.broken:
+                    raise BrokenPipeError
+                self.written += 1
+            except Exception:
+                self.handleError(record)
+
+    inner = Fails()
+    handler = BackgroundHandler(inner, thread, gives_up=gives_up)
+    for turn in range(3):
+        handler.handle(logging.LogRecord("x", logging.INFO, "f", 1, "hello", (), None))
+        assert thread.flush(HANGS_S)
+        inner.broken = turn > 5
+    assert inner.written == expected
+    assert capsys.readouterr().err == ""  # no "--- Logging error ---"

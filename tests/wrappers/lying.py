@@ -1,0 +1,43 @@
+"""Environments that break a rule of Gymnasium each, and an honest one: for tests of what is said.
+
+`tests.wrappers.lying:Lying-v0` does at its third step what `make_lying` was told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+
+
+class LyingEnv(gymnasium.Env):
+    """Honest until `lie_at`; then it returns what `step_returns` makes of its honest results."""
+
+    def __init__(self, lie=None, lie_at=3, reset_lie=None, space=None):
+        self.observation_space = space or Box(-1, 1, (4,), np.float32)
+        self.action_space = Discrete(2)
+        self._lie, self._lie_at, self._reset_lie = lie, lie_at, reset_lie
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._t = 0
+        honest = np.zeros(4, np.float32), {}
+        return honest if self._reset_lie is None else self._reset_lie(*honest)
+
+    def step(self, action):
+        self._t += 1
+        honest = np.zeros(4, np.float32), 1.0, False, False, {}
+        return honest if self._lie is None or self._t < self._lie_at else self._lie(*honest)
+
+
+@contextmanager
+def registered(entry_point, env_id: str = "tests/Lying-v0", **kwargs) -> Iterator[str]:
+    """Have Gymnasium know an environment for the length of a test."""
+    gymnasium.register(env_id, entry_point=entry_point, **kwargs)
+    try:
+        yield env_id
+    finally:
+        del gymnasium.registry[env_id]

@@ -1,0 +1,243 @@
+"""Environments that lie are caught in the step in which they do, and named with what they show."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete
+
+from core.errors import ConfigError, EnvironmentFault
+from tests.wrappers.lying import LyingEnv, registered
+from wrappers.config import EnvConfig
+from wrappers.registry import make_env_spec, make_env_vector
+
+
+def played(lie=None, reset_lie=None, space=None, steps=5, num_envs=3, lie_at=3):
+    """Play a vector whose environments lie at their third step; return the last result."""
+    entry_point = lambda: LyingEnv(lie, lie_at, reset_lie, space)  # noqa: E731
+    with registered(entry_point) as env_id:
+        try:
+            vector = make_env_vector(EnvConfig(env_id), num_envs, range(num_envs))
+            vector.reset()
+            for _ in range(steps):
+                result = vector.step(np.zeros(num_envs, np.int64))
+            return result
+        finally:
+            make_env_spec.cache_clear()
+            clear_specs()
+
+
+def clear_specs():
+    from wrappers import registry
+
+    registry._own_spec.cache_clear()
+
+
+def showing(observation):
+    return lambda o, r, terminated, truncated, info: (observation, r, terminated, truncated, info)
+
+
+def paying(reward):
+    return lambda o, r, terminated, truncated, info: (o, reward, terminated, truncated, info)
+
+
+OBSERVATIONS = [
+    (np.zeros(5, np.float32), r"shape \(5,\), expected \(4,\)"),
+    (np.zeros(1, np.float32), r"shape \(1,\), expected \(4,\)"),
+    (np.zeros((1, 4), np.float32), r"shape \(1, 4\), expected \(4,\)"),
+    (0.5, r"shape \(\), expected \(4,\)"),
+    ([0.0, 0.0], r"shape \(2,\), expected \(4,\)"),
+    ([[0.0], [0.0, 1.0]], "expected an array"),
+    (None, "is None, expected an array of numbers"),
+    (np.array(["a", "b", "c", "d"]), "expected an array of numbers"),
+    (np.array(["1", "2", "3", "4"]), "expected an array of numbers"),
+    (np.zeros(4, complex), "dtype complex128, expected float32"),
+    ({"a": 1}, "expected an array of numbers"),
+    (np.array([0, math.nan, 0, 0], np.float32), r"observation\[1\] is nan, expected a finite"),
+    (np.array([0, 0, math.inf, 0]), r"observation\[2\] is inf, expected a finite"),
+    (np.array([0, 0, 0, -math.inf], np.float32), r"observation\[3\] is -inf"),
+    (np.array([0, 0, 0, 1e5], np.float32), r"observation\[3\] is 100000, expected to be in .*Box"),
+    (np.array([-250, 0, 0, 0]), r"observation\[0\] is -250, expected to be in its space"),
+]
+
+
+@pytest.mark.parametrize(
+    ("observation", "message"), OBSERVATIONS, ids=lambda value: str(value)[:30]
+)
+def test_an_observation_of_another_kind_is_called_an_observation(observation, message):
+    with pytest.raises(EnvironmentFault, match=message) as caught:
+        played(showing(observation))
+    text = str(caught.value)
+    assert "env tests/Lying-v0, environment 1 of 3, game 1, step 3: observation" in text
+    assert len(text) < 800
+
+
+@pytest.mark.parametrize(
+    ("reward", "message"),
+    [
+        (None, "reward is None, expected one number"),
+        ("1", "reward is '1', expected one number"),
+        (np.array([1.0]), r"reward is array\(\[1.\]\) of shape \(1,\), expected one number"),
+        ([1.0], r"reward is \[1.0\] of shape \(1,\), expected one number"),
+        (math.nan, "reward is nan, expected a finite number"),
+        (math.inf, "reward is inf"),
+        (1e300, "reward is 1e.300"),
+        (10**400, "reward is inf"),
+        (1j, "reward is 1j, expected one number"),
+    ],
+)
+def test_a_reward_that_is_no_number_is_called_a_reward(reward, message):
+    with pytest.raises(EnvironmentFault, match=f"step 3: {message}"):
+        played(paying(reward))
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        (lambda o, r, te, tr, info: (o, r, te, info), "step returned 4 values .*Gym before 0.26"),
+        (lambda o, r, te, tr, info: None, "step returned None, expected"),
+        (lambda o, r, te, tr, info: o, "step returned array"),
+        (lambda o, r, te, tr, info: (o, r, te, tr, None), "info of step is None"),
+        (lambda o, r, te, tr, info: (o, r, None, tr, info), "terminated is None, expected True"),
+        (lambda o, r, te, tr, info: (o, r, te, "no", info), "truncated is 'no', expected True"),
+        (lambda o, r, te, tr, info: (o, r, np.zeros(2), tr, info), "terminated is array"),
+    ],
+    ids=["four", "None", "array", "info", "terminated", "truncated", "array flag"],
+)
+def test_what_step_returns_must_be_the_five_things_of_gymnasium(result, message):
+    with pytest.raises(EnvironmentFault, match=f"step 3: {message}"):
+        played(result)
+
+
+def test_an_error_in_step_is_told_with_the_line_of_the_environment():
+    def broken(*honest):
+        return 1 // 0
+
+    with pytest.raises(EnvironmentFault) as caught:
+        played(broken)
+    text = str(caught.value)
+    assert "environment 1 of 3, game 1, step 3: raised ZeroDivisionError" in text
+    assert "test_gym_checks.py, line" in text
+    assert "`return 1 // 0`" in text
+
+
+def test_an_environment_that_leaves_the_program_is_caught():
+    def leave(*honest):
+        raise SystemExit(0)
+
+    with pytest.raises(EnvironmentFault, match="raised SystemExit: 0"):
+        played(leave)
+
+
+@pytest.mark.parametrize(
+    ("reset_lie", "message"),
+    [
+        (lambda o, info: o, "reset returned array"),
+        (lambda o, info: (o[:2], info), r"shape \(2,\)"),
+        (lambda o, info: (o * np.nan, info), "expected a finite number"),
+        (lambda o, info: 1 // 0, "raised ZeroDivisionError"),
+    ],
+    ids=["no info", "shape", "nan", "raises"],
+)
+def test_a_lie_of_reset_is_told_before_anything_is_started(reset_lie, message):
+    with pytest.raises(ConfigError, match=f"game 1, its reset: .*{message}"):
+        played(reset_lie=reset_lie)
+
+
+def test_a_lie_of_the_first_step_is_told_before_anything_is_started():
+    with pytest.raises(ConfigError, match="game 1, step 1: reward is None"):
+        played(paying(None), lie_at=1)
+
+
+@pytest.mark.parametrize(
+    "observation",
+    [
+        np.ones(4),  # float64
+        np.ones(4, np.int64),
+        np.ones(4, bool),
+        [1, 1, 1, 1],
+        (1.0, 1.0, 1.0, 1.0),
+    ],
+    ids=["float64", "int64", "bool", "list", "tuple"],
+)
+def test_what_numpy_converts_without_a_loss_of_meaning_is_taken(observation):
+    result = played(showing(observation))
+    np.testing.assert_array_equal(result.stacks, np.ones((3, 1, 4), np.float32))
+
+
+@pytest.mark.parametrize("reward", [1, np.float32(1), np.int8(1), True, np.float64(1), np.array(1)])
+def test_every_single_number_is_a_reward(reward):
+    assert played(paying(reward)).reward.tolist() == [1.0] * 3
+
+
+@pytest.mark.parametrize(
+    ("space", "observation", "is_taken"),
+    [
+        (Box(-1, 1, (4,)), 150.0, True),  # a little outside happens, far outside is another unit
+        (Box(-1, 1, (4,)), 250.0, False),
+        (Box(0, 1, (4,)), 255.0, False),  # pixels that should have been divided
+        (Box(0, 255, (4,), np.uint8), 255, True),
+        (Box(-np.inf, np.inf, (4,)), 1e30, True),
+        (Box(0, np.inf, (4,)), 1e30, True),
+        (Box(0, np.inf, (4,)), -1e30, False),
+        (Box(-np.inf, np.inf, (4,), np.float64), 1e300, False),  # inf in float32
+        (Box(0, 0, (4,)), 50.0, True),
+        (Box(-3.4e38, 3.4e38, (4,)), 1e38, True),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:overflow encountered in cast")
+@pytest.mark.filterwarnings("ignore:.*precision lowered")
+def test_bounds_are_those_of_the_space_with_a_wide_margin(space, observation, is_taken):
+    frame = np.full(4, observation, space.dtype)
+    if is_taken:
+        assert (played(showing(frame), space=space).stacks == np.float32(observation)).all()
+    else:
+        with pytest.raises(EnvironmentFault, match="observation"):
+            played(showing(frame), space=space)
+
+
+def test_the_environment_and_the_game_that_lie_are_named():
+    with registered(lambda: LyingEnv()) as env_id:
+        vector = make_env_vector(EnvConfig(env_id), 4, range(4))
+        vector.reset()
+        for _ in range(7):
+            vector.step(np.zeros(4, np.int64))
+        vector._envs[2].unwrapped._lie = paying("much")
+        with pytest.raises(EnvironmentFault, match="environment 3 of 4, game 1, step 8: reward"):
+            vector.step(np.zeros(4, np.int64))
+    clear_specs()
+    make_env_spec.cache_clear()
+
+
+def test_every_environment_is_closed_even_if_one_refuses(caplog):
+    closed = []
+
+    class Refusing(LyingEnv):
+        def close(self):
+            closed.append(self)
+            if self._lie:
+                raise OSError("no")
+
+    with registered(Refusing) as env_id:
+        vector = make_env_vector(EnvConfig(env_id), 3, range(3))
+        vector._envs[0].unwrapped._lie = paying(0.0)
+        closed.clear()
+        vector.close()
+    assert len(closed) == 3
+    assert "raised OSError: no" in caplog.text
+    clear_specs()
+    make_env_spec.cache_clear()
+
+
+def test_spaces_that_are_missing_are_told():
+    class Spaceless(LyingEnv):
+        def __init__(self):
+            self.action_space = Discrete(2)
+
+    with (
+        registered(Spaceless) as env_id,
+        pytest.raises(ConfigError, match="AttributeError.*asked for its spaces"),
+    ):
+        make_env_spec(EnvConfig(env_id))

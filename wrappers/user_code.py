@@ -1,0 +1,128 @@
+"""What an environment's own code raises, told in one line: which error, and where in that code.
+
+Environments are code of the user, or of packages, that the program calls: their modules are
+imported, they are made, reset and stepped. Whatever they raise there, the person in front of the
+terminal wants to know three things: which environment, which error, which line of theirs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sysconfig
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from core.errors import ConfigError, PlatformError
+from core.plain_data import shown, shown_text
+
+# sys.exit() in an environment ends neither the learner nor a worker without a word.
+RAISED: tuple[type[BaseException], ...] = (Exception, SystemExit)
+_PROJECT = Path(__file__).resolve().parent.parent
+_OURS = tuple(str(_PROJECT / name) for name in ("agent", "analysis", "core", "metrics", "wrappers"))
+_INSTALLED = tuple(
+    {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+)
+
+
+@contextmanager
+def told_in_one_line(env_id: str, doing: str) -> Iterator[None]:
+    """Turn whatever the body raises into a ConfigError, which ends a start with exit status 2.
+
+    Args:
+      env_id: as the user typed it.
+      doing: what was asked of the environment, e.g. "while it was made".
+    """
+    try:
+        yield
+    except PlatformError:
+        raise  # one of ours, which says all this already
+    except RAISED as error:
+        raise ConfigError(f"env {shown_text(env_id)} raised {describe(error, doing)}.") from error
+
+
+def import_module(name: str, env_id: str) -> None:
+    """Import the module of `module:id`, so that it registers the id.
+
+    Raises:
+      ConfigError: if it cannot be imported, or raises.
+    """
+    rule = "Expected module:id, where importing the module registers the id with Gymnasium."
+    if name.endswith(".py") or not all(part.isidentifier() for part in name.split(".")):
+        stem = Path(name).name.removesuffix(".py")
+        hint = (
+            f" For the file {name}: PYTHONPATH=<its folder> and --env={stem}:<id>." if stem else ""
+        )
+        raise ConfigError(
+            f"env is {shown(env_id)}, but {shown(name)} is not the name of a module. {rule}"
+            f"{shown_text(hint, 400)}"
+        )
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise _failed_import(env_id, name, error) from error  # something that it needs
+        raise ConfigError(
+            f"env is {shown(env_id)}, but module {shown(name)} cannot be imported: there is none "
+            f"of that name here or on PYTHONPATH. {rule}"
+        ) from error
+    except RAISED as error:
+        raise _failed_import(env_id, name, error) from error
+
+
+def describe(error: BaseException, doing: str = "") -> str:
+    """Return "NameError: name 'x' is not defined (my_envs.py, line 12: `return x`) <doing>"."""
+    try:
+        text = str(error)
+    except Exception:  # whoever writes an exception may get that wrong as well
+        text = "(its message raises as well)"
+    told = type(error).__name__ + (f": {shown_text(' '.join(text.split()), 300)}" if text else "")
+    place = _place(error)
+    where = f" ({shown_text(place, 300)})" if place else ""
+    return f"{told}{where}{' ' * bool(doing)}{doing}{_hint(error, text)}"
+
+
+def _failed_import(env_id: str, name: str, error: BaseException) -> ConfigError:
+    return ConfigError(
+        f"env is {shown(env_id)}, but module {shown(name)} raised "
+        f"{describe(error, 'while it was imported')}."
+    )
+
+
+def _place(error: BaseException) -> str:
+    """Return file, line and text of the last line of the environment's own code, "" if unknown."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return _line(error.filename, error.lineno, error.text)
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith((*_OURS, "<"))]
+    # Of a package's environment there is no better line than the package's.
+    users = [frame for frame in own if not frame.filename.startswith(_INSTALLED)]
+    chosen = users or [frame for frame in own if "/gymnasium/" not in frame.filename]
+    chosen = [frame for frame in chosen if "importlib" not in frame.filename]
+    return _line(chosen[-1].filename, chosen[-1].lineno, chosen[-1].line) if chosen else ""
+
+
+def _line(filename: str, number: int | None, text: str | None) -> str:
+    source = f": `{text.strip()}`" if text and text.strip() else ""
+    return f"{filename}, line {number}{source}"
+
+
+def _hint(error: BaseException, text: str) -> str:
+    """Return a sentence on what to do about the commonest errors, "" for others."""
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return f"; install {error.name.split('.')[0]}, or choose another environment"
+    if isinstance(error, TypeError) and "'render_mode'" in text:
+        return "; to be shown, an environment must take render_mode when it is made"
+    if isinstance(error, TypeError) and "required" in text and "argument" in text:
+        return (
+            "; environments are made without arguments: give defaults, or register it with kwargs"
+        )
+    if isinstance(error, TypeError) and "'seed'" in text:
+        return "; reset must take seed and options, as Gymnasium's environments do"
+    if isinstance(error, ValueError) and "values to unpack" in text:
+        return (
+            "; reset must return (observation, info), and step (observation, reward, terminated, "
+            "truncated, info)"
+        )
+    return ""
