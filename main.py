@@ -26,7 +26,7 @@ import sys
 import threading
 
 from agent.guardian import Guardian, restarts_wanted
-from core.process_death import end_with_starter
+from core.process_death import end_with_starter, mark_own_children
 from core.stop_signals import StopSignals, let_through
 
 
@@ -101,6 +101,7 @@ def leave(status: int) -> None:
 
 
 if __name__ == "__main__":
+    mark_own_children()
     restart_with_settings()
     end_with_starter()
     stop_signals = StopSignals()

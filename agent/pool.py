@@ -97,6 +97,7 @@ class ProcessPool:
 
     def start(self) -> None:
         """Start every process."""
+        self._warden.keep_own_children()
         for place in self._places():
             place.launch(self._board)
         self._looked_at = self._clock()

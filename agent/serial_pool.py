@@ -14,6 +14,7 @@ from typing import Any
 from agent.worker import WorkerBody, WorkerConfig
 from agent.worker_pool import UnrollBlock
 from core.errors import WorkerDied
+from core.warden import Warden
 from transport.weights import WeightBoard
 
 
@@ -28,9 +29,11 @@ class SerialPool:
         self._board = board
         self._bodies: list[WorkerBody] = []
         self._turn = 0
+        self._warden = Warden()  # environments may own processes
 
     def start(self) -> None:
         """Build every worker's environments and model."""
+        self._warden.keep_own_children()
         for config in self._configs:
             with _exits_are_failures(config.worker_id):
                 self._bodies.append(WorkerBody(config, self._board))
@@ -69,6 +72,7 @@ class SerialPool:
         """Close all environments, also after one that fails to; raises the last failure."""
         bodies, self._bodies = self._bodies, []
         with contextlib.ExitStack() as stack:
+            stack.callback(self._warden.close)
             for body in bodies:
                 stack.callback(body.close)
 

@@ -18,6 +18,7 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
+from multiprocessing import resource_tracker
 from typing import Any
 
 import psutil
@@ -107,7 +108,9 @@ class Supervised:
         )
         self.relaunch_at = None
         try:
-            # Until it ignores Ctrl-C itself: the terminal sends it to every process.
+            # Until it ignores Ctrl-C itself: the terminal sends it to every process. The tracker
+            # comes first, because multiprocessing lets signals through when it has started it.
+            resource_tracker.ensure_running()
             with children_deaf_to(signal.SIGINT):
                 process.start()
         finally:

@@ -10,6 +10,10 @@ Two kinds of belonging:
   its process group, and by a mark in the environment variables of programs that were started in it;
   so it can be ended when its head is dead already, and children have another parent by then.
 
+The learner itself starts things, too: where environments live in its own process, and once always,
+when an environment is made to see what it shows. `mark_own_children` makes these a family without a
+group, because the learner's group may hold strangers, such as the rest of a pipeline.
+
 Who ends a family when the learner dies? The worker itself, if it can still run Python code
 (`Family.end_after`). A worker that was stopped, or hangs in C code, cannot: for this the learner
 has a warden (core/warden.py), a small process that does nothing but wait for the learner's end.
@@ -210,6 +214,28 @@ class Family:
             os.kill(os.getpid(), signal.SIGKILL)
 
         threading.Thread(target=watch, name="learner-watch", daemon=True).start()
+
+
+NO_GROUP = -1  # in the place of a head: of a family that is known by its mark alone
+
+
+def mark_own_children() -> None:
+    """Mark whatever this program starts from now on. Call it first, and again after an exec.
+
+    Best before the program starts itself anew: then also copies of it that run no other program
+    (fork) show the mark.
+    """
+    if own_family() is None:
+        os.environ[FAMILY] = f"{os.getpid()}-{secrets.token_hex(16)}"
+
+
+def own_family() -> Family | None:
+    """Return the family of `mark_own_children`, if this process has called it.
+
+    A mark that was inherited is of the process that started this one.
+    """
+    mark = os.environ.get(FAMILY, "")
+    return Family(mark) if mark.startswith(f"{os.getpid()}-") else None
 
 
 def _belongs(pid: int, group: int, variable: bytes) -> bool:

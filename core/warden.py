@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 from core import process_death
-from core.process_death import LEAVE_S, Family, children_deaf_to
+from core.process_death import LEAVE_S, NO_GROUP, Family, children_deaf_to, own_family
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +60,12 @@ class Warden:
         else:
             self._tell(f"+{head} {family.mark}\n")
 
+    def keep_own_children(self) -> None:
+        """From now on all that this process has started is ended when it ends, if it is marked."""
+        family = own_family()
+        if family is not None:
+            self.keep(NO_GROUP, family)
+
     def release(self, head: int) -> None:
         """Forget a family: it has ended."""
         if self._families.pop(head, None) is not None:
@@ -74,6 +80,7 @@ class Warden:
 
     def close(self) -> None:
         """Let it leave. If families are left it ends them first, in its own time. Idempotent."""
+        self.release(NO_GROUP)  # this process lives, and looks after what it has started
         process = self._process
         if process is None:
             return

@@ -78,7 +78,7 @@ class OwningEnv(CountingEnv):
 
 
 class CarelessEnv(OwningEnv):
-    """Forgets its process. (But in a worker only: the test looks for no other.)"""
+    """Forgets its process, but not in the process of a test."""
 
     def close(self):
         if FAMILY not in os.environ:

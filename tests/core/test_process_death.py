@@ -89,7 +89,7 @@ def test_a_family_ends_with_children_in_other_sessions_also_after_its_head(head_
     worker = start(WORKER.format(mark=family.mark, then=""))
     other = start(WORKER.format(mark=stranger.mark, then=""))
     pids, others = numbers(worker), [other.pid, *numbers(other)]
-    with cleaned_up(worker.pid, *pids, *others), worker, other:
+    with worker, other, cleaned_up(worker.pid, *pids, *others):
         assert sorted(family.members(worker.pid)) == sorted([worker.pid, *pids])
         if head_is == "dead":
             worker.kill()
@@ -106,6 +106,66 @@ def test_a_family_of_which_nobody_was_started_is_empty_and_the_one_who_asks_is_s
     family = Family()
     assert family.members(2**22 + 1) == []  # no process has such a number
     assert os.getpid() not in family.members(os.getpgid(0))
+
+
+STARTED_AGAIN = """
+import os, subprocess, sys, time
+from core.process_death import FAMILY, mark_own_children
+from core.warden import Warden
+mark_own_children()
+if len(sys.argv) == 1:
+    os.execv(sys.executable, [sys.executable, "-c", {program!r}, "again"])
+sleep = ["sleep", "3600"]
+children = [subprocess.Popen(sleep), subprocess.Popen(sleep, start_new_session=True)]
+copy = os.fork()
+if copy == 0:
+    os.setsid()
+    os.close(1)
+    time.sleep(3600)
+warden = Warden(0.2)
+warden.keep_own_children()
+print(warden.pid, *[child.pid for child in children], copy, flush=True)
+{then}
+time.sleep(3600)
+"""
+
+
+def started_again(then):
+    inner = STARTED_AGAIN.format(program="", then=then)
+    return STARTED_AGAIN.format(program=inner, then=then)
+
+
+def test_what_a_killed_program_has_started_itself_is_gone_in_whatever_session():
+    learner = start(started_again(""))
+    neighbour = subprocess.Popen(["sleep", "3600"])  # of the same group, as in a pipeline
+    pids = numbers(learner)
+    with learner, neighbour, cleaned_up(learner.pid, neighbour.pid, *pids):
+        assert len([pid for pid in pids if lives(pid)]) == 4
+        assert os.getpgid(neighbour.pid) == os.getpgid(learner.pid)
+        learner.kill()
+        wait_until(lambda: not any(lives(pid) for pid in pids))
+        assert lives(neighbour.pid)
+
+
+def test_a_warden_that_is_closed_leaves_alone_what_the_program_has_started():
+    then = "warden.close(); print('closed', flush=True)"
+    learner = start(started_again(then))
+    warden, *children = numbers(learner)
+    with learner, cleaned_up(learner.pid, *children):
+        assert learner.stdout.readline() == "closed\n"
+        assert not lives(warden)
+        assert all(lives(pid) for pid in children)
+        assert Family("nobody's").members(process_death.NO_GROUP) == []
+
+
+def test_an_inherited_mark_is_not_ones_own(monkeypatch):
+    monkeypatch.setenv(process_death.FAMILY, f"{os.getppid()}-abc")
+    assert process_death.own_family() is None
+    process_death.mark_own_children()
+    own = process_death.own_family()
+    assert own.mark.startswith(f"{os.getpid()}-")
+    process_death.mark_own_children()
+    assert process_death.own_family() == own
 
 
 LEARNER = """
@@ -134,7 +194,7 @@ def test_nothing_outlives_a_killed_learner_be_its_worker_busy_stopped_or_dead(wo
     learner = start(learner_program(worker_then))
     pids = numbers(learner)
     assert len(pids) == 5
-    with cleaned_up(learner.pid, *pids), learner:
+    with learner, cleaned_up(learner.pid, *pids):
         learner.kill()
         wait_until(lambda: not any(lives(pid) for pid in pids))
 
@@ -148,7 +208,7 @@ while warden.pid == first:
 """
     learner = start(learner_program("", then))
     pids = numbers(learner)
-    with cleaned_up(learner.pid, *pids), learner:
+    with learner, cleaned_up(learner.pid, *pids):
         assert len([pid for pid in pids if lives(pid)]) == 5
         learner.kill()
         wait_until(lambda: not any(lives(pid) for pid in pids))
@@ -157,7 +217,7 @@ while warden.pid == first:
 def test_signals_that_reach_every_process_of_a_terminal_leave_the_warden_alone():
     learner = start(learner_program())
     warden, *others = numbers(learner)
-    with cleaned_up(learner.pid, warden, *others), learner:
+    with learner, cleaned_up(learner.pid, warden, *others):
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             os.kill(warden, number)
         learner.kill()
@@ -195,7 +255,7 @@ def test_a_head_ends_its_family_itself_where_the_warden_was_killed_too():
     )
     worker = start(program, stdin=subprocess.PIPE)
     pids = numbers(worker)
-    with cleaned_up(worker.pid, *pids), worker:
+    with worker, cleaned_up(worker.pid, *pids):
         assert all(lives(pid) for pid in pids)
         worker.stdin.close()
         assert worker.wait(DEADLINE_S) == -signal.SIGKILL
@@ -239,7 +299,7 @@ def test_a_program_ends_with_the_one_that_started_it_although_that_one_was_kille
         [sys.executable, "-c", STARTER, CHILD, how], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )
     (child,) = numbers(starter)
-    with cleaned_up(starter.pid, child), starter:
+    with starter, cleaned_up(starter.pid, child):
         assert lives(child)
         starter.kill()
         wait_until(lambda: not lives(child))
@@ -255,7 +315,7 @@ def test_a_program_is_told_once_although_its_starter_had_many_threads(tmp_path):
             cwd=ROOT, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         (child,) = numbers(starter)
-        with cleaned_up(starter.pid, child), starter:
+        with starter, cleaned_up(starter.pid, child):
             starter.kill()
             starter.wait()
             wait_until(lambda: notes.read_text())

@@ -38,10 +38,10 @@ def run(tmp_path, monkeypatch):
     monkeypatch.setenv("TROUBLE_DIR", str(tmp_path))
     started = []
 
-    def begin(env):
+    def begin(env, *more):
         env_flag = f"--env=tests.troubled:tests/{env}-v0"
         flags = [flag for flag in SMALL if not flag.startswith("--env=")]
-        process = start(tmp_path / "results", env_flag, *flags)
+        process = start(tmp_path / "results", env_flag, *flags, *more)
         started.append(process)
         return process
 
@@ -66,6 +66,16 @@ def test_nothing_outlives_a_killed_learner_whose_environments_hang_and_own_proce
         lambda: not any(lives(pid) for pid in everybody),
         f"left behind: {[pid for pid in everybody if lives(pid)]}",
     )
+
+
+def test_nothing_outlives_a_killed_reproducible_run_although_it_was_forgotten(run, tmp_path):
+    process = run("Careless", "--reproducible=True")
+    wait_for_records(tmp_path / "results", 1, deadline_s=DEADLINE_S)
+    owned = troubled.simulators(tmp_path)
+    assert len([pid for pid in owned if lives(pid)]) >= 3  # one of them is left from the start
+    everybody = owned | {child.pid for child in descendants(process.pid)}
+    process.kill()
+    wait_until(lambda: not any(lives(pid) for pid in everybody), "left behind")
 
 
 def test_a_clean_stop_closes_environments_and_leaves_nothing(run, tmp_path):
