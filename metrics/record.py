@@ -103,6 +103,11 @@ METRICS: dict[str, MetricInfo] = {
         "Updates whose gradient was clipped.",
         "any; always 1 matters with RMSProp (raise the clip), not with Adam",
     ),
+    "weights/norm": _info(
+        "",
+        "Norm of all weights but the value head's, at each hundredth update.",
+        "tens; grows slowly",
+    ),
     "gradient/*/norm": _info(
         "",
         "Norm of a layer's gradient before clipping, in one update per record "
