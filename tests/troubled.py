@@ -45,20 +45,34 @@ class HangingEnv(CountingEnv):
         return super().step(action)
 
 
-class FailingEnv(CountingEnv):
-    """Has a mistake in its code, as a user's first try has."""
+class LateEnv(CountingEnv):
+    """Behaves in its first step, which the program tries out before it starts anything."""
+
+    def __init__(self, render_mode=None):
+        super().__init__(render_mode)
+        self.steps = 0
 
     def step(self, action):
+        self.steps += 1
+        if self.steps > 1:
+            self.trouble()
+        return super().step(action)
+
+
+class FailingEnv(LateEnv):
+    """Has a mistake in its code, as a user's first try has."""
+
+    def trouble(self):
         raise ValueError(f"a mistake in step(), seen by process {os.getpid()}")
 
 
-class ExitingEnv(CountingEnv):
-    def step(self, action):
+class ExitingEnv(LateEnv):
+    def trouble(self):
         sys.exit(0)
 
 
-class InterruptingEnv(CountingEnv):
-    def step(self, action):
+class InterruptingEnv(LateEnv):
+    def trouble(self):
         raise KeyboardInterrupt
 
 
@@ -88,10 +102,15 @@ class CarelessEnv(OwningEnv):
 class OwningAndHangingEnv(OwningEnv):
     """Hangs for good, in every life, with a process of its own, and ignores SIGTERM."""
 
+    steps = 0
+
     def step(self, action):
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        first_to_claim("hangs")
-        hang_in_c()
+        self.steps += 1
+        if self.steps > 1:  # the first one is tried out before anything is started
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            first_to_claim("hangs")
+            hang_in_c()
+        return super().step(action)
 
 
 def simulators(folder):

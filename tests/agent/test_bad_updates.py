@@ -243,16 +243,17 @@ def assert_finite(tree):
 
 def test_a_run_in_which_all_updates_are_bad_ends_with_one_message(tmp_path, monkeypatch, caplog):
     folder = RunFolder.create(tmp_path, "Test-v0")
-    spoil_batches(monkeypatch, lambda number: number >= 12)
-    with pytest.raises(TooManyBadUpdates, match=r"^4 updates in a row .*reward\[2, 1\] is nan"):
-        train(folder, environment_max_steps=100_000, save_model_period=5, max_bad_updates=4)
+    with monkeypatch.context() as patch:
+        spoil_batches(patch, lambda number: number >= 12)
+        with pytest.raises(TooManyBadUpdates, match=r"^4 updates in a row .*reward\[2, 1\] is nan"):
+            train(folder, environment_max_steps=100_000, save_model_period=5, max_bad_updates=4)
     state = load(folder.path).state
     assert state["learner"]["version"] in (10, 12)
     assert_finite(state["learner"])
     assert len(list((folder.path / "bad_updates").iterdir())) == 1
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
-    monkeypatch.undo()  # a sound environment: the run goes on as if nothing had been
+    # In a sound environment the run goes on as if nothing had been.
     summary = train(folder, load(folder.path), environment_max_steps=800)
     assert summary.reason == "steps"
     assert summary.updates > 40

@@ -12,6 +12,9 @@ MIXED = [
 ]
 
 
+COUNTERS = {"frames": 0, "updates": 0, "episodes": 0}
+
+
 def write_run(
     folder: Path,
     *,
@@ -34,13 +37,15 @@ def write_run(
         "machine": {"cpu": "Abacus", "cores_usable": 2, "gpus": []},
     }
     (folder / "run.json").write_text(json.dumps(info))
-    lines = [json.dumps({"agent_steps": 1, "wall_s": 0.0, "values": {}})]  # before the first game
+    lines = [
+        json.dumps({**COUNTERS, "agent_steps": 1, "wall_s": 0.0, "values": {}})
+    ]  # before the first game
     for steps in range(end // records, end + 1, end // records):
         values = {
             "episode/return_mean": slope * steps + seed,
             "episode/return_best": slope * steps + 10,
         }
-        record = {"agent_steps": steps, "wall_s": steps / steps_per_s, "values": values}
+        record = {**COUNTERS, "agent_steps": steps, "wall_s": steps / steps_per_s, "values": values}
         lines.append(json.dumps(record))
     (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")
     if finished:
