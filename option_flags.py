@@ -400,7 +400,7 @@ class Flags(BaseSettings):
     normalise_pixels: bool = _flag(
         "model",
         True,
-        "subtract the mean image and divide by the deviation, both of the first 200 batches: the network sees what moves",
+        "subtract the mean image and divide by the deviation, both of the first 200 batches of each game: the network sees what moves",
     )
     use_popart: bool = _flag(
         "model", True, "PopArt: adaptive normalisation of value targets, outputs preserved"

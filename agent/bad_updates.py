@@ -88,9 +88,11 @@ class BadUpdates:
                 self.count,
                 self._first if self._in_a_row == 1 else error,
             )
-        if self._in_a_row >= self._limit:
+        row = self._in_a_row
+        if row >= self._limit:
+            self._in_a_row = 0  # who resumes the run gets as many again
             raise TooManyBadUpdates(
-                f"{self._in_a_row} updates in a row could not be made, as many as "
+                f"{row} updates in a row could not be made, as many as "
                 f"--max_bad_updates={self._limit} bears; nothing has moved since update {update}. "
                 f"The first: {self._first}"
             )

@@ -185,6 +185,13 @@ def test_a_resumed_run_goes_on_counting(tmp_path):
         note(resumed, 3)
     assert resumed.count == 3
 
+    mended = BadUpdates(tmp_path, limit=3)
+    mended.load_state_dict(resumed.state_dict())
+    note(mended, 3)  # who resumes a run that ended for it is not turned away at the first
+    note(mended, 3)
+    with pytest.raises(TooManyBadUpdates, match="^3 updates in a row"):
+        note(mended, 3)
+
 
 # --- whole runs ------------------------------------------------------------------------------
 

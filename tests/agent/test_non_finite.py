@@ -108,6 +108,23 @@ def test_what_came_first_is_named_and_every_bad_unroll_is_known():
     assert error.culprit.columns == (0, 2, 3)
 
 
+def test_what_nothing_depends_on_is_not_to_blame():
+    """The reward before a reset, what acted on a reset row, the values of who acted."""
+    learner = learner_of_everything(CONFIG)
+    batch = batch_of_everything(learner)
+    assert batch.first[2, 0]
+    for field, place in (
+        ("last_reward", (2, 0)),
+        ("behaviour_params", (1, 0, 2)),
+        ("behaviour_value", (4, 1)),
+    ):
+        batch = spoiled(batch, field, place, NAN)
+    learner.model.policy_head.weight.register_hook(lambda g: g * INF)
+    error = fail_to_step(learner, batch)
+    assert error.culprit.name == "gradient"
+    assert not error.culprit.columns
+
+
 @pytest.mark.parametrize("transform", ["abs_one_sign", "abs_one_clamp"])
 def test_a_reward_that_is_made_finite_is_not_to_blame(transform):
     learner = make_learner(config=replace(CONFIG, reward_transform=transform))
