@@ -195,6 +195,7 @@ class Blueprint:
           ConfigError: if they cannot be honoured here.
         """
         assert flags.seed is not None, "main.py draws a seed before anything is built"
+        impala_config(flags), optimiser_config(flags)  # made again later; here only to refuse
         spec = make_env_spec(env_config(flags))
         choices = choose(
             device=flags.device,

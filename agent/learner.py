@@ -27,6 +27,8 @@ from agent.non_finite import (
 )
 from core import faults
 
+WEIGHTS_MEASURED_EACH = 100  # updates; a sum over all weights, so not for each
+
 
 def every(seconds: float, clock: Callable[[], float] = time.monotonic) -> Callable[[], bool]:
     """Return a question that is answered yes at once, and again each time that `seconds` passed.
@@ -161,6 +163,9 @@ class Learner:
         self._gradients_due = gradients_due
         self._max_grad_norm = max_grad_norm or float("inf")
         self._parameters = list(model.parameters())
+        # PopArt scales the value head with the rewards, so its size says nothing.
+        heads = {id(parameter) for parameter in model.value_head.parameters()}
+        self._measured = [p for p in self._parameters if id(p) not in heads]
         self._observes = True  # whether some game may have pixels that are not known well enough
         model.set_precision(precision)
         model.set_threads(threads)
@@ -217,6 +222,9 @@ class Learner:
             "lag/mean_updates": lag.sum() / batch.is_online.sum().clamp(min=1),
             "lag/max_updates": lag.max(),
         }
+        if self.version % WEIGHTS_MEASURED_EACH == 0:
+            weights = [parameter.detach() for parameter in self._measured]
+            metrics["weights/norm"] = torch.nn.utils.get_total_norm(weights, foreach=True)
         return metrics if layers is None else metrics | layers.metrics()
 
     def _keep(self) -> Callable[[], None]:

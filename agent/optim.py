@@ -17,6 +17,10 @@ from core.errors import ConfigError
 
 OPTIMISERS = ("rmsprop_tf", "rmsprop", "adam")
 SCHEDULES = ("constant", "linear", "polynomial")
+# Weights are float32. Beyond these a gradient that is finite and clipped to anything below 1e8 can
+# make infinite ones: rate times gradient overflows, and an epsilon that rounds to 0 divides 0 by 0.
+LARGEST_RATE = 1e30
+SMALLEST_EPSILON = 1e-30
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,17 @@ class OptimiserConfig:
         for name in ("lr", "epsilon", "power"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}, expected above 0.")
+        for name in ("lr", "lr_end"):
+            if not getattr(self, name) <= LARGEST_RATE:
+                raise ConfigError(
+                    f"{name} is {getattr(self, name)}, expected at most {LARGEST_RATE:g}: weights "
+                    "are float32. Usual rates are 1e-5 to 1e-2."
+                )
+        if self.epsilon < SMALLEST_EPSILON:
+            raise ConfigError(
+                f"epsilon of {self.name} is {self.epsilon}, expected at least "
+                f"{SMALLEST_EPSILON:g}: in float32 a smaller one is nearly 0, and divides by it."
+            )
         for name in ("alpha", "momentum", "warmup_fraction", "beta1", "beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}, expected in [0, 1).")

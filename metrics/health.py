@@ -135,6 +135,13 @@ RANGES: tuple[Range, ...] = (
         "or --use_popart=True",
     ),
     Range(
+        "weights/norm",
+        # New networks have 25 to 60, and the shipped agent 29.
+        high=1e4,
+        too_high="the weights have exploded, though all numbers are still finite: nothing is left "
+        "of what was learned. Lower --lr and go on from an earlier checkpoint",
+    ),
+    Range(
         "popart/sigma_*",
         # The bounds of sigma are 1e-4 and 1e6 (agent/models/popart.py): at one it is pinned.
         low=2e-4,

@@ -103,6 +103,11 @@ METRICS: dict[str, MetricInfo] = {
         "Updates whose gradient was clipped.",
         "any; always 1 matters with RMSProp (raise the clip), not with Adam",
     ),
+    "weights/norm": _info(
+        "",
+        "Norm of all weights but the value head's, at each hundredth update.",
+        "tens; grows slowly",
+    ),
     "gradient/*/norm": _info(
         "",
         "Norm of a layer's gradient before clipping, in one update per record "
@@ -128,6 +133,9 @@ METRICS: dict[str, MetricInfo] = {
     ),
     "popart/sigma_*": _info("points", "PopArt: running standard deviation of a game's targets."),
     "optimiser/lr": _info("", "Learning rate."),
+    "learner/bad_updates": _info(
+        "updates", "Updates skipped because loss or gradient was not finite, since the start.", "0"
+    ),
     "lag/mean_updates": _info(
         "updates", "Updates between acting and learning, mean over new unrolls."
     ),
@@ -189,10 +197,6 @@ METRICS: dict[str, MetricInfo] = {
         "near system/cpu_percent / 100: otherwise something else uses the machine",
     ),
     "system/cpu_percent": _info("%", "Use of these cores by all processes; 100 = all busy."),
-    "learner/bad_updates": _info(
-        "updates", "Updates skipped because loss or gradient was not finite, since the start.", "0"
-    ),
-    "learner/step_s": _info("s", "Mean duration of one update."),
     "system/memory_mb": _info("MB", "Memory of the learner's process and its workers."),
     "system/gpu_memory_mb": _info(
         "MB", "Memory that the learner holds on the GPU, where there is one."

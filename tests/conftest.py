@@ -15,8 +15,8 @@ from wrappers import trusted_modules
 
 @pytest.fixture(autouse=True)
 def _typed_environments(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The environments of tests.fakes may be imported in each test, as if they had been typed."""
-    monkeypatch.setattr(trusted_modules, "_trusted", {"tests.fakes"})
+    """The environments of the tests may be imported in each test, as if they had been typed."""
+    monkeypatch.setattr(trusted_modules, "_trusted", {"tests.fakes", "tests.troubled"})
 
 
 # A shared machine may stall for a second; pytest-timeout guards against hangs instead.

@@ -52,6 +52,7 @@ class LightConfig:
 
     worker_id: int
     life: int = 0
+    fault_plan: tuple = ()
     num_envs: int = 3
     trouble: str = ""  # in the first life; "fail" in all of them, and from the first block on
     env_spec: EnvSpec = SPEC
@@ -67,6 +68,7 @@ class LightServerConfig:
     """What a pool asks of a ServerConfig."""
 
     life: int = 0
+    fault_plan: tuple = ()
 
 
 def life_and_number(records: np.ndarray) -> tuple[int, int]:

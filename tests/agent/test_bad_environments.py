@@ -166,7 +166,12 @@ def test_an_environment_that_knows_no_render_mode_is_refused_only_where_it_is_to
     env = user_module("class Blind(Env):\n    def __init__(self): pass", "Blind")
     quiet = ("--basic_verbose=False", "--tensorboard=False", "--charts=False")
     results = f"--results_dir={tmp_path / 'results'}"
-    steps = ("--reproducible=True", "--environment_max_steps=100", "--envs_per_worker=1")
+    steps = (
+        "--reproducible=True",
+        "--environment_max_steps=1500",
+        "--envs_per_worker=1",
+        "--training_fill_in_factor=0",
+    )
     assert prepare([env, results, *steps, *quiet]).run() == 0
     (run,) = (tmp_path / "results").iterdir()
     test = (env, "--op_mode=test", f"--load_model_url={run}", "--test_episode_count=1")
@@ -187,7 +192,12 @@ def test_a_lie_in_test_mode_is_one_line_and_exit_status_1(
         return (shown, *others)"""
     env = user_module(code, "Late")
     quiet = ("--basic_verbose=False", "--tensorboard=False", "--charts=False")
-    steps = ("--reproducible=True", "--environment_max_steps=100", "--envs_per_worker=1")
+    steps = (
+        "--reproducible=True",
+        "--environment_max_steps=1500",
+        "--envs_per_worker=1",
+        "--training_fill_in_factor=0",
+    )
     assert prepare([env, f"--results_dir={tmp_path / 'results'}", *steps, *quiet]).run() == 0
     (run,) = (tmp_path / "results").iterdir()
     sys.modules["my_envs"].Late.lies = True

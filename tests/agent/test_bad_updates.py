@@ -2,6 +2,7 @@ import errno
 import json
 import logging
 import math
+from contextlib import closing
 from dataclasses import asdict
 
 import pytest
@@ -202,7 +203,8 @@ def spoil_batches(monkeypatch, is_bad):
 
 def train(folder, checkpoint=None, **flags):
     blueprint = make_blueprint(reproducible=True, use_popart=True, popart_beta=0.5, **flags)
-    return Trainer(blueprint, folder, JsonLinesSink(folder.metrics_file), checkpoint).run()
+    with closing(JsonLinesSink(folder.metrics_file)) as sink:
+        return Trainer(blueprint, folder, sink, checkpoint).run()
 
 
 def records(folder):

@@ -227,7 +227,7 @@ def run(tmp_path: Path) -> tuple[Blueprint, Path]:
         for tensor in state["learner"]["model"].values():
             tensor.mul_(1 + updates) if tensor.is_floating_point() else None
         writer.save(state, updates=updates, agent_steps=steps)
-    writer.save_best(state_of(blueprint, 200, 20))
+    writer.save_best(state_of(blueprint, 200, 20), score=1.0)
     return blueprint, tmp_path / "run"
 
 

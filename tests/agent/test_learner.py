@@ -7,7 +7,9 @@ import torch
 from agent.algorithms.impala import Impala
 from agent.learner import LayerGradients, every
 from agent.models.base import ActorCritic
+from agent.optim import OptimiserConfig, make_optimiser
 from core.errors import ConfigError
+from metrics.health import RANGES
 from metrics.record import check_declared
 from tests.agent.builders import make_batch, make_small_model, make_spec
 from tests.agent.learners import (
@@ -305,3 +307,30 @@ def test_on_a_gpu_an_update_is_that_of_the_cpu(precision):
     tolerance = 1e-4 if precision == "fp32" else 0.05
     for name in ("loss/total", "loss/policy", "loss/value", "grad/norm_before_clip"):
         torch.testing.assert_close(got[name].cpu(), expected[name], rtol=tolerance, atol=tolerance)
+
+
+def test_the_size_of_the_weights_is_measured_now_and_then(monkeypatch):
+    monkeypatch.setattr("agent.learner.WEIGHTS_MEASURED_EACH", 3)
+    spec = make_spec((2, 36, 36))
+    model = make_small_model(spec, name="nature", popart=True, popart_step_size=0.5)
+    learner = make_learner(model, channels_last=True)
+    measured = [learner.step(make_batch(spec, seed=n), 0.0).get("weights/norm") for n in range(6)]
+    assert [norm is not None for norm in measured] == [False, False, True] * 2
+    squares = [p.square().sum() for n, p in model.named_parameters() if "value_head" not in n]
+    assert measured[-1].item() == pytest.approx(torch.stack(squares).sum().sqrt().item(), rel=1e-6)
+    assert not measured[-1].requires_grad
+    check_declared("weights/norm")
+
+
+def test_weights_that_explode_are_noticed():
+    """They stay finite, and nothing else need say so."""
+    optimiser = make_optimiser(OptimiserConfig(name="adam", lr=1e6), model := make_small_model())
+    learner = make_learner(model, optimiser=optimiser)
+    learner._schedule = lambda progress: 1e6
+    norms = []
+    for seed in range(100):
+        norms += [x for n, x in learner.step(make_batch(seed=seed), 0.0).items() if "weights" in n]
+    (norm,) = norms
+    assert norm.isfinite()
+    wanted = next(range_ for range_ in RANGES if range_.metric == "weights/norm")
+    assert norm > wanted.high

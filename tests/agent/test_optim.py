@@ -4,7 +4,15 @@ import math
 import pytest
 import torch
 
-from agent.optim import OptimiserConfig, RMSpropTF, learning_rate, make_optimiser
+from agent.optim import (
+    LARGEST_RATE,
+    OPTIMISERS,
+    SMALLEST_EPSILON,
+    OptimiserConfig,
+    RMSpropTF,
+    learning_rate,
+    make_optimiser,
+)
 from core.errors import ConfigError
 from tests.agent.builders import make_small_model
 
@@ -106,11 +114,26 @@ def test_the_learning_rate_is_a_function_of_progress(changes, progress, expected
         ({"lr": 0.0}, "lr is"),
         ({"alpha": 1.0}, "alpha is"),
         ({"lr_end": -1.0}, "lr_end is"),
+        ({"lr": 1e38}, "lr is 1e.38, expected at most 1e.30"),
+        ({"lr": math.nan}, "lr is nan"),
+        ({"lr_end": math.inf}, "lr_end is inf, expected at most"),
+        ({"epsilon": 1e-50}, "epsilon of rmsprop_tf is 1e-50, expected at least 1e-30"),
     ],
 )
 def test_a_config_out_of_range_is_refused(changes, message):
     with pytest.raises(ConfigError, match=message):
         OptimiserConfig(**changes)
+
+
+@pytest.mark.parametrize("name", OPTIMISERS)
+@pytest.mark.parametrize("limit", [{"lr": LARGEST_RATE}, {"epsilon": SMALLEST_EPSILON}])
+def test_within_the_limits_a_clipped_gradient_makes_finite_weights(name, limit):
+    model = torch.nn.Linear(5, 1, bias=False)
+    optimiser = make_optimiser(OptimiserConfig(name=name, **limit), model)
+    for _ in range(40):
+        model.weight.grad = torch.tensor([[0.0, 1e-30, 1e-20, 1.0, 1e7]])
+        optimiser.step()
+    assert model.weight.isfinite().all()
 
 
 def test_a_closure_is_refused():

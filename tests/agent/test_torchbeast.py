@@ -103,8 +103,8 @@ def compare(folder: Path, weights: dict[str, Tensor], *, clamp: bool = True) -> 
         heads, state = model(Inputs(frames[t], done[t], action[t], reward[t], task_id), state)
         for env, (logits, values) in enumerate(theirs):
             expected = values[t, min(task, values.shape[1] - 1)]
-            torch.testing.assert_close(heads.params[env], logits[t], rtol=1e-5, atol=1e-5)
-            torch.testing.assert_close(heads.value[env], expected, rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(heads.params[env], logits[t], rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(heads.value[env], expected, rtol=1e-4, atol=1e-4)
     spread = torch.stack([logits for logits, _ in theirs]).std(1)
     assert spread.min() > 1e-3, "the networks must react to what they see"
 

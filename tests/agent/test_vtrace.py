@@ -158,7 +158,23 @@ def test_vtrace_carries_no_gradient():
     assert not result.advantages.requires_grad
 
 
-@pytest.mark.parametrize("name", ["discounts", "rewards", "values", "trust"])
+@given(cases(), st.sampled_from([0.0, 0.3, 0.95, 1.0]))
+def test_with_lambda_targets_are_gae_and_advantages_look_one_step_further(case, lambda_):
+    """Generalised advantage estimation, on policy: Schulman et al. 2016, equation 16."""
+    values, rewards, discounts, _ = case
+    targets, advantages = run(values, rewards, discounts, [1.0] * len(rewards), lambda_=lambda_)
+    gae = [0.0]  # that of the row after the last, then backwards
+    for t in reversed(range(len(rewards))):
+        delta = rewards[t] + discounts[t] * values[t + 1] - values[t]
+        gae.append(delta + discounts[t] * lambda_ * gae[-1])
+    *gae, after = gae[::-1]
+    assert after == 0
+    np.testing.assert_allclose(np.subtract(targets, values[:-1]), gae, atol=1e-9)
+    further = (1 - lambda_) * np.multiply(discounts, [*gae[1:], after])
+    np.testing.assert_allclose(advantages, np.add(gae, further), atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["log_rhos", "discounts", "rewards", "values", "trust"])
 def test_a_wrong_shape_is_refused_by_name(name):
     arguments = {
         "log_rhos": torch.zeros(3, 2),

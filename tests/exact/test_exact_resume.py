@@ -18,6 +18,7 @@ from tests.exact.disks import write_files
 from tests.exact.runs import (
     MORE_STEPS,
     PERIOD,
+    STEPS,
     difference,
     newest_checkpoint,
     one_process,
@@ -76,17 +77,21 @@ def slow(names):
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory):
-    """mix -> what an uninterrupted run of it produces, and how often it passes each point."""
+    """mix -> the product of an uninterrupted run until MORE_STEPS, and its passages of points."""
 
     @cache
     def of(mix):
         results = tmp_path_factory.mktemp("reference")
-        outcome = begin(results, mix)
+        outcome = begin(results, mix, steps=MORE_STEPS)
         assert outcome.status == 0
         assert outcome.updates >= 3 * PERIOD
         return product(only_run(results)), outcome.plan.hits
 
     return of
+
+
+def begin(results, mix, lines=(), steps=STEPS):
+    return train(results, *MIXES[mix], f"--environment_max_steps={steps}", lines=lines)
 
 
 def go_on_after(results, outcome):
@@ -98,24 +103,19 @@ def go_on_after(results, outcome):
         write_files(results, outcome.plan.left)
 
 
-def session(results, mix, lines=()):
-    """Begin a run, or resume it once it has a checkpoint, until MORE_STEPS."""
+def session(results, mix, lines):
+    """Begin a run, or resume it once it has a checkpoint, until STEPS."""
     if newest_checkpoint(results):
-        return resume(results, lines=lines)
+        return resume(results, f"--environment_max_steps={STEPS}", lines=lines)
     shutil.rmtree(results)
     results.mkdir()
     return begin(results, mix, lines)
 
 
-def begin(results, mix, lines=()):
-    return train(results, *MIXES[mix], f"--environment_max_steps={MORE_STEPS}", lines=lines)
-
-
 @pytest.mark.parametrize("mix", slow(MIXES))
 @pytest.mark.timeout(600)
 def test_the_same_flags_give_the_same_run_twice(tmp_path, reference, mix):
-    outcome = begin(tmp_path, mix)
-    assert outcome.status == 0
+    assert begin(tmp_path, mix, steps=MORE_STEPS).status == 0
     assert difference(reference(mix)[0], product(only_run(tmp_path))) == ""
 
 
@@ -131,15 +131,16 @@ def test_a_run_killed_again_and_again_anywhere_becomes_what_it_would_have_been(
     results.mkdir()
     kills = []
     while True:
-        nth = chance.randint(1, hits.total() // 2)
+        nth = chance.randint(1, hits.total() // 3)
         lines = [Fault(("*",), "kill", nth=nth)] if len(kills) < MAX_KILLS else []
         outcome = session(results, mix, lines)
         go_on_after(results, outcome)
         if outcome.plan.left is None:
             break
         kills.append((nth, outcome.plan.fired[0].point))
-    assert outcome.status in (0, 2), kills  # 2: all its steps were done when it was last killed
+    assert outcome.status in (0, 2), kills  # 2: all these steps were done when it was last killed
     assert len(kills) > 1
+    assert resume(results).status == 0, kills
     assert difference(expected, product(only_run(results))) == "", kills
 
 
@@ -150,21 +151,23 @@ def test_a_run_killed_again_and_again_anywhere_becomes_what_it_would_have_been(
 def test_a_run_killed_at_any_update_or_within_any_save_becomes_what_it_would_have_been(
     tmp_path, reference, mix, point
 ):
-    expected, hits = reference(mix)
-    assert hits[point] > 3
-    lost = {}
-    for nth in range(1, hits[point] + 1):
+    expected, _ = reference(mix)
+    lost, saved = [], 0
+    for nth in range(1, 100):
         results = tmp_path / str(nth)
         results.mkdir()
         killed = begin(results, mix, [Fault((point,), "kill", nth=nth)])
-        assert killed.plan.left is not None
+        if killed.plan.left is None:
+            break  # there were not so many
         go_on_after(results, killed)
         if newest_checkpoint(results):
-            again = resume(results)
+            saved += 1
+            status = resume(results).status
             found = difference(expected, product(only_run(results)))
-            if again.status not in (0, 2) or found:
-                lost[nth] = f"{point} {nth}: status {again.status} {found}"
-    assert not lost, "\n".join(lost.values())
+            if status != 0 or found:
+                lost.append(f"{point} {nth}: status {status} {found}")
+    assert saved > 1
+    assert not lost, "\n".join(lost)
 
 
 @pytest.mark.slow

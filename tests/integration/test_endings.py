@@ -145,12 +145,12 @@ SLOW_SAVE = """
 import sys, time
 import agent.checkpoint, main
 from core.stop_signals import StopSignals
-write = agent.checkpoint._write
-def slowly(path, state):
+write = agent.checkpoint.write_tree
+def slowly(path, tree, **more):
     print("saving", path.name, flush=True)
     time.sleep(3)
-    write(path, state)
-agent.checkpoint._write = slowly
+    write(path, tree, **more)
+agent.checkpoint.write_tree = slowly
 stop = StopSignals()
 stop.install()
 sys.exit(main.main(sys.argv[1:], stop))

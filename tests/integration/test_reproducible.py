@@ -54,7 +54,7 @@ def test_same_seed_serial_pool_gives_identical_metrics_and_resume_equals_running
     assert len(comparable(halfway)) < len(comparable(straight))
     status, output = run(
         tmp_path / "c", "--op_mode=train_w_load", f"--load_model_url={halfway}",
-        "--environment_max_steps=1200",
+        "--environment_max_steps=1200", "--trust_env_module=True",
     )  # fmt: skip
     assert status == 0, output
     assert comparable(halfway) == comparable(straight)

@@ -1,0 +1,83 @@
+"""A lock is one holder's, and no death leaves it behind."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from core import file_lock
+from core.errors import ConfigError
+from core.file_lock import FileLock
+
+
+def test_a_lock_has_one_holder_until_it_is_released(tmp_path: Path) -> None:
+    first, second = FileLock(tmp_path / "lock"), FileLock(tmp_path / "lock")
+    assert first.acquire()
+    assert first.acquire(), "it is ours already"
+    assert not second.acquire()
+    assert second.holder() == f"process {os.getpid()}"
+    assert second.descriptor == -1
+    first.release()
+    first.release()
+    assert second.acquire()
+
+
+@pytest.mark.process
+def test_a_killed_process_leaves_no_lock_and_its_child_keeps_it(tmp_path: Path) -> None:
+    lock = FileLock(tmp_path / "lock")
+    assert lock.acquire()
+    child = subprocess.Popen(
+        [sys.executable, "-c", "import sys; sys.stdin.read()"],
+        stdin=subprocess.PIPE,
+        pass_fds=(lock.descriptor,),
+    )
+    try:
+        lock.release()  # as if this process were gone
+        assert not FileLock(tmp_path / "lock").acquire()
+        child.kill()
+        child.wait(timeout=20)
+        assert FileLock(tmp_path / "lock").wait(20.0)
+    finally:
+        child.kill()
+        child.wait(timeout=20)
+
+
+def test_waiting_ends_at_its_deadline_or_when_nobody_wants_it_any_more(tmp_path: Path) -> None:
+    holder, other = FileLock(tmp_path / "lock"), FileLock(tmp_path / "lock")
+    assert holder.acquire()
+    looks: list[int] = []
+    assert not other.wait(0.3, lambda: looks.append(1) is None)
+    assert looks
+    assert not other.wait(1000.0, lambda: False)
+
+
+def test_whoever_holds_a_lock_without_saying_so_is_another_process(tmp_path: Path) -> None:
+    (tmp_path / "lock").write_bytes(b"\xff\xfe")
+    assert FileLock(tmp_path / "lock").holder() == "another process"
+    assert FileLock(tmp_path / "absent").holder() == "another process"
+
+
+def test_a_link_is_not_followed_and_a_folder_is_no_lock(tmp_path: Path) -> None:
+    (tmp_path / "victim").write_text("precious")
+    (tmp_path / "link").symlink_to(tmp_path / "victim")
+    (tmp_path / "folder").mkdir()
+    for name in ("link", "folder", "absent/lock"):
+        with pytest.raises(ConfigError, match="cannot make"):
+            FileLock(tmp_path / name).acquire()
+    assert (tmp_path / "victim").read_text() == "precious"
+
+
+@pytest.mark.skipif(file_lock.fcntl is None, reason="no flock here")
+def test_where_the_file_system_has_no_locks_every_one_is_granted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(file: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(file_lock.fcntl, "flock", refuse)
+    assert FileLock(tmp_path / "lock").acquire()
