@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 
 # A look that comes later than this was not watching in between: the learner was stopped, or slept.
 MAX_GAP_S = 1.0
+LOOK_S = 0.1  # between two looks at all processes
 WORKER_TIMEOUT_S = 120.0
 
 
@@ -112,14 +113,15 @@ class ProcessPool:
         """
         self._launch_due()
         blocks: list[UnrollBlock] = []
-        self._wait(timeout_s)
+        ready = self._wait(timeout_s)
         for place in self._places():
-            blocks += self._take(place)
+            if place.life.state is State.ENDING or ready.intersection(place.connections()):
+                blocks += self._take(place)
         self._look_after()
         return blocks
 
-    def _wait(self, timeout_s: float) -> None:
-        """Return when something has come, has ended, or is due."""
+    def _wait(self, timeout_s: float) -> set[Any]:
+        """Return the connections on which something has come; also when something is due."""
         now = self._clock()
         signs: list[Any] = []
         for place in self._places():
@@ -128,12 +130,10 @@ class ProcessPool:
                 signs.append(place.life.process.sentinel)
             if place.life.relaunch_at is not None:
                 timeout_s = min(timeout_s, max(0.0, place.life.relaunch_at - now))
-        connection.wait(signs, timeout_s)
+        return set(connection.wait(signs, timeout_s))
 
     def _take(self, place: Place) -> list[UnrollBlock]:
         """Return the blocks that a worker has sent."""
-        if place.life.state is State.ABSENT:
-            return []
         blocks = [
             self._block(place, message)
             for message in place.receive()
@@ -157,8 +157,11 @@ class ProcessPool:
     # --- looking after processes -------------------------------------------------------------
 
     def _look_after(self) -> None:
-        """Move each process on in its life."""
+        """Move each process on in its life: now and then, and at once when one ends."""
         now = self._clock()
+        ends = any(place.life.state is State.ENDING for place in self._places())
+        if now - self._looked_at < LOOK_S and not ends:
+            return
         passed_s, self._looked_at = min(now - self._looked_at, MAX_GAP_S), now
         self._warden.check()
         for place in self._places():

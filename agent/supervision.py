@@ -237,9 +237,10 @@ class Supervised:
     def describe(self) -> str:
         """Return one line: what it does, and for how long."""
         if self.state is State.ABSENT:
-            if self.relaunch_at is None:
+            due = self.relaunch_at  # once, because another thread may take it away
+            if due is None:
                 return f"{self.name}: not there"
-            return f"{self.name}: starts in {max(0.0, self.relaunch_at - self._clock()):.0f} s"
+            return f"{self.name}: starts in {max(0.0, due - self._clock()):.0f} s"
         if self.state is State.ENDING:
             return f"{self.name}: ending"
         beat = self._lifeline.pulse.read()

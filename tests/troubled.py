@@ -19,7 +19,7 @@ from core.process_death import FAMILY
 from tests.fakes import CountingEnv
 from tests.troubles import hang_in_c
 
-STEPS_BEFORE = 30  # a few unrolls
+STEPS_BEFORE = 30  # a few unrolls, and more than are tried before a run begins
 
 
 def first_to_claim(name):
@@ -45,35 +45,22 @@ class HangingEnv(CountingEnv):
         return super().step(action)
 
 
-class LateEnv(CountingEnv):
-    """Behaves in its first step, which the program tries out before it starts anything."""
-
-    def __init__(self, render_mode=None):
-        super().__init__(render_mode)
-        self.steps = 0
+class ExitingEnv(CountingEnv):
+    """Ends the program in its fourth step: the first is tried before a run begins."""
 
     def step(self, action):
-        self.steps += 1
-        if self.steps > 1:
-            self.trouble()
+        if self.t == 3:
+            sys.exit(0)
         return super().step(action)
 
 
-class FailingEnv(LateEnv):
-    """Has a mistake in its code, as a user's first try has."""
+class InterruptingEnv(CountingEnv):
+    """The same by other means."""
 
-    def trouble(self):
-        raise ValueError(f"a mistake in step(), seen by process {os.getpid()}")
-
-
-class ExitingEnv(LateEnv):
-    def trouble(self):
-        sys.exit(0)
-
-
-class InterruptingEnv(LateEnv):
-    def trouble(self):
-        raise KeyboardInterrupt
+    def step(self, action):
+        if self.t == 3:
+            raise KeyboardInterrupt
+        return super().step(action)
 
 
 class OwningEnv(CountingEnv):
@@ -102,15 +89,10 @@ class CarelessEnv(OwningEnv):
 class OwningAndHangingEnv(OwningEnv):
     """Hangs for good, in every life, with a process of its own, and ignores SIGTERM."""
 
-    steps = 0
-
     def step(self, action):
-        self.steps += 1
-        if self.steps > 1:  # the first one is tried out before anything is started
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            first_to_claim("hangs")
-            hang_in_c()
-        return super().step(action)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        first_to_claim("hangs")
+        hang_in_c()
 
 
 def simulators(folder):
@@ -125,7 +107,7 @@ def closed(folder):
 
 def register_troubled():
     for cls in (
-        HangingEnv, FailingEnv, ExitingEnv, InterruptingEnv, OwningEnv, CarelessEnv,
+        HangingEnv, ExitingEnv, InterruptingEnv, OwningEnv, CarelessEnv,
         OwningAndHangingEnv,
     ):  # fmt: skip
         env_id = f"tests/{cls.__name__.removesuffix('Env')}-v0"
