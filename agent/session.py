@@ -115,7 +115,8 @@ def _check_facts(checkpoint: Checkpoint) -> None:
         counters = [int(state["tally"][name]) for name in ("agent_steps", "updates")]
         weights = state["learner"]["model"]
         is_sound = (
-            all(isinstance(name, str) for name in state["flags"])
+            isinstance(state["flags"], Mapping)
+            and all(isinstance(name, str) for name in state["flags"])
             and all(isinstance(tensor, torch.Tensor) for tensor in weights.values())
             and min(counters) >= 0
             and spec.action_count > 0

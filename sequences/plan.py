@@ -30,7 +30,7 @@ from typing import Any
 import yaml
 
 from core.errors import ConfigError
-from core.plain_data import check_plain, cut, read_text, shown, shown_text
+from core.plain_data import check_plain, read_text, shown, shown_text
 
 SHIPPED = Path(__file__).resolve().parent
 KEYS = ("name", "about", "base", "seeds", "runs", "grid", "test")
@@ -96,7 +96,7 @@ def load_plan(name_or_path: str) -> Plan:
         data = yaml.load(text, _PlainLoader)
     except yaml.YAMLError as error:
         reason = " ".join(str(error).split())
-        raise ConfigError(f"{where} is not valid YAML: {cut(reason, 400)}") from error
+        raise ConfigError(f"{where} is not valid YAML: {shown_text(reason, 400)}") from error
     except Exception as error:  # its constructors of dates and numbers raise many kinds
         raise ConfigError(
             f"{where} is not valid YAML: {type(error).__name__} {shown(str(error))}."

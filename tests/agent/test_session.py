@@ -7,6 +7,8 @@ import pytest
 import torch
 
 from agent.checkpoint import CheckpointWriter, load
+from agent.checkpoint_file import write_tree
+from agent.checkpoint_tree import encode
 from agent.model_file import ShippedModel, save_model
 from agent.run_folder import RunFolder
 from agent.session import Session, prepare
@@ -122,3 +124,41 @@ def test_flags_that_change_the_network_are_refused_with_the_shapes(
         url = CheckpointWriter(tmp_path / "run").save(state, updates=1, agent_steps=1)
     with pytest.raises(CheckpointError, match=r"linear1.bias: expected \(8,\), got \(16,\)"):
         prepared(url, "test", "--feature_out_layer_size=8")
+
+
+# A file may be whole and sound, and yet written by somebody who means harm, or another program.
+FACTS = {
+    "no flags": lambda state: state.pop("flags"),
+    "flags as text": lambda state: state.update(flags="lr"),
+    "flags by number": lambda state: state.update(flags={1: 2}),
+    "no spec": lambda state: state.pop("env_spec"),
+    "a spec of nothing": lambda state: state.update(env_spec={}),
+    "a shape of text": lambda state: state["env_spec"].update(frame_shape="~"),
+    "no actions": lambda state: state["env_spec"].update(action_meanings=[]),
+    "no counters": lambda state: state.update(tally={}),
+    "counters below zero": lambda state: state["tally"].update(agent_steps=-5),
+    "infinite counters": lambda state: state["tally"].update(updates=float("inf")),
+    "no weights": lambda state: state["learner"].pop("model"),
+    "weights as text": lambda state: state["learner"]["model"].update(extra="text"),
+    "a learner of nothing": lambda state: state.update(learner=True),
+}
+
+
+@pytest.mark.parametrize("what", FACTS)
+@pytest.mark.parametrize("mode", ["train", "train_w_load", "test"])
+def test_a_checkpoint_that_lacks_what_it_must_say_is_refused_in_one_message(
+    what: str, mode: str, tmp_path: Path
+) -> None:
+    blueprint = make_blueprint("CartPole-v1", reproducible=True)
+    state = {
+        "flags": blueprint.flags.to_json(),
+        "env_spec": blueprint.env_spec.to_dict(),
+        "learner": {"model": dict(blueprint.learner().model.state_dict())},
+        "tally": {"agent_steps": 5, "updates": 1},
+    }
+    FACTS[what](state)
+    path = tmp_path / "strange.pt"
+    write_tree(path, encode(state))
+    with pytest.raises(CheckpointError, match="strange.pt") as caught:
+        prepare([f"--op_mode={mode}", f"--load_model_url={path}"])
+    assert len(str(caught.value)) < 1000

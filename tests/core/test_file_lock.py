@@ -20,7 +20,7 @@ def test_a_lock_has_one_holder_until_it_is_released(tmp_path: Path) -> None:
     assert first.acquire()
     assert first.acquire(), "it is ours already"
     assert not second.acquire()
-    assert second.holder() == f"process {os.getpid()}"
+    assert second.holder().startswith(f"process {os.getpid()}, since ")
     assert second.descriptor == -1
     first.release()
     first.release()
@@ -40,11 +40,11 @@ def test_a_killed_process_leaves_no_lock_and_its_child_keeps_it(tmp_path: Path) 
         lock.release()  # as if this process were gone
         assert not FileLock(tmp_path / "lock").acquire()
         child.kill()
-        child.wait(timeout=20)
+        child.communicate(timeout=20)
         assert FileLock(tmp_path / "lock").wait(20.0)
     finally:
         child.kill()
-        child.wait(timeout=20)
+        child.communicate(timeout=20)
 
 
 def test_waiting_ends_at_its_deadline_or_when_nobody_wants_it_any_more(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_link_is_not_followed_and_a_folder_is_no_lock(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "victim")
     (tmp_path / "folder").mkdir()
     for name in ("link", "folder", "absent/lock"):
-        with pytest.raises(ConfigError, match="cannot make"):
+        with pytest.raises(ConfigError, match="cannot open"):
             FileLock(tmp_path / name).acquire()
     assert (tmp_path / "victim").read_text() == "precious"
 

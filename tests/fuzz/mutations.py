@@ -25,7 +25,7 @@ def nasty(rng: Random) -> Any:
     """Return a value that may surprise whoever gets it; at times a deep one."""
     if rng.random() < 0.05:
         value: Any = rng.choice(NASTY_VALUES)
-        for _ in range(rng.choice((3, 30, 300))):
+        for _ in range(rng.choice((3, 30, 70))):
             value = [value] if rng.random() < 0.7 else {"k": value}
         return value
     return copy.deepcopy(rng.choice(NASTY_VALUES))

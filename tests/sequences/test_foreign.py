@@ -278,6 +278,7 @@ PLANS: dict[str, str | bytes] = {
     "control character": "base: {env: 'a\x07b'}",
     "tab": "base:\n\t- a",
     "alias of nothing": "base: *nothing",
+    "text from right to left": "base: {env: A}\nenv\u202e\nlr: 1",
 }
 
 
