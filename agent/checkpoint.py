@@ -53,6 +53,8 @@ from agent.checkpoint_folder import (
     update_name,
 )
 from agent.checkpoint_tree import encode, first_not_finite
+from agent.replay_schema import ReplayState
+from agent.state_schema import RunState, check_part
 from core import faults
 from core.atomic_file import atomic_path, remove_temporaries, write_text
 from core.errors import CheckpointError
@@ -75,6 +77,8 @@ MAY_BE_NOT_FINITE = ("flags", "env_spec", "replay", "serial", "tally")
 # What decides the shapes and the meaning of a model's inputs and outputs. The game itself may
 # differ: going on with a model in another game is an experiment, not a mistake.
 MODEL_DECIDING_FIELDS = ("frame_shape", "frame_dtype", "frames_stacked", "action_meanings")
+
+MAX_SHOWN = 3  # damaged files in one message
 
 logger = logging.getLogger(__name__)
 
@@ -282,10 +286,15 @@ class Checkpoint:
             logger.warning("%s is gone: the replay buffers start empty.", replay_path)
             return None
         try:
-            return read_tree(replay_path)
-        except DamagedFile as error:
+            contents = read_tree(replay_path)
+            check_part(ReplayState, contents, "contents")
+            return contents
+        except (DamagedFile, ValueError) as error:
+            reason = error
+            if not isinstance(error, DamagedFile):
+                reason = DamagedFile(f"{replay_path} is not what this program saves: {error}.")
             raise CheckpointError(
-                f"{error} The model in {self.path.name} is sound: give --load_replay=False to "
+                f"{reason} The model in {self.path.name} is sound: give --load_replay=False to "
                 "resume it with empty buffers."
             ) from error
 
@@ -342,11 +351,19 @@ def load(url: Path | str, *, prefer_best: bool = False) -> Checkpoint:
             notes.append(f"Falling back to {path}.")
             logger.warning("%s", " ".join(notes))
         return Checkpoint(path, state, tuple(notes))
+    if len(notes) > MAX_SHOWN:
+        notes[MAX_SHOWN:] = [f"{len(notes) - MAX_SHOWN} others are no better."]
     raise CheckpointError(" ".join(notes) + f" Nothing sound is left at {url}.")
 
 
 def _read(path: Path) -> dict[str, Any]:
     state = read_tree(path)
+    try:
+        check_part(RunState, state)
+        if state.get("replay") is not None:
+            check_part(ReplayState, state["replay"], "state['replay']")
+    except ValueError as error:
+        raise DamagedFile(f"{path} is not what this program saves: {error}.") from error
     found = _first_not_finite(state)
     if found is not None:
         raise DamagedFile(f"{path} cannot be gone on from: {found}, expected finite numbers.")

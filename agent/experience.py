@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from agent.batch import Batch
 from agent.feed import Feed
 from agent.pool import SerialPool, WorkerPool
+from agent.state_schema import restoring
 from core.episode import EpisodeEnd
 from core.errors import CheckpointError
 from core.unroll import Record
@@ -170,7 +171,8 @@ class Serial(ReplaySide):
         """Build every worker's environments and model, and put them where they were."""
         self._pool.start()
         if self._saved_pool is not None:
-            self._pool.load_state_dict(dict(self._saved_pool))
+            with restoring("the games of the run"):
+                self._pool.load_state_dict(dict(self._saved_pool))
             self._saved_pool = None
 
     def next_batch(self) -> Batch | None:

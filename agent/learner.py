@@ -262,9 +262,15 @@ class Learner:
         )
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a `state_dict`; `state` is copied, not kept."""
+        """Continue from a `state_dict`; `state` is copied, not kept.
+
+        Settings of the optimiser, such as its epsilon, are those of this learner: the flags of a
+        session decide them. The state has what was learned.
+        """
         self.model.load_state_dict(state["model"])
-        self.optimiser.load_state_dict(copy.deepcopy(state["optimiser"]))
+        moments = copy.deepcopy(state["optimiser"]["state"])
+        groups = self.optimiser.state_dict()["param_groups"]
+        self.optimiser.load_state_dict({"state": moments, "param_groups": groups})
         self.version = state["version"]
         self._observes = True
 

@@ -6,27 +6,35 @@
       model.json          facts: environment, steps, scores, versions, checksum of the weights
 
 Safetensors is a format for tensors and nothing else: reading it runs no code, and nothing here is
-ever unpickled. What is read comes back as a `Checkpoint` (agent/checkpoint.py) that holds weights,
-but no optimiser, no counters of games and no replay. `agent/export.py` makes such a folder.
+ever unpickled. The checksum tells damage, not a stranger: whoever changes the weights can change it
+too. What a stranger's folder cannot do is run code, name a module to import (an environment
+module:Id is refused, see wrappers/trusted_modules.py), have anything written, or bring weights that
+are not finite; its flags are checked like flags that are typed.
+
+What is read comes back as a `Checkpoint` (agent/checkpoint.py) that holds weights, but no
+optimiser, no counters of games and no replay. `agent/export.py` makes such a folder.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import Field
 from safetensors import SafetensorError
 from safetensors.torch import load as tensors_from_bytes
 from safetensors.torch import save as tensors_to_bytes
 
 from agent.checkpoint import Checkpoint
+from agent.checkpoint_tree import first_not_finite
+from agent.state_schema import Count, Part, SpecState, check_part
 from core.atomic_file import atomic_path, write_json
 from core.errors import CheckpointError, ConfigError
+from core.plain_data import parse_json, read_text, shown
 from core.spec import EnvSpec
 
 FORMAT_VERSION = 1
@@ -34,6 +42,15 @@ WEIGHTS, FLAGS, FACTS = "model.safetensors", "flags.json", "model.json"
 # An agent that was trained on a large GPU machine is to play on a laptop.
 FLAGS_OF_THE_MACHINE = ("load_model_url", "results_dir", "device", "learner_thread_count")
 MAX_DIFFERENCES_SHOWN = 4
+
+
+class FactsState(Part):
+    """What model.json must say, whatever else it says."""
+
+    env_spec: SpecState
+    agent_steps: Count
+    updates: Count
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 @dataclass(frozen=True)
@@ -55,7 +72,10 @@ def find_model_folder(url: Path | str) -> Path | None:
     if folder.name == WEIGHTS:
         folder = folder.parent
     # Either file tells: a folder that has lost the other is damaged, and `load_model` says so.
-    return folder if any((folder / name).is_file() for name in (WEIGHTS, FACTS)) else None
+    try:
+        return folder if any((folder / name).is_file() for name in (WEIGHTS, FACTS)) else None
+    except OSError:  # such as a name that is too long: whoever loads it says so
+        return None
 
 
 def save_model(
@@ -111,24 +131,24 @@ def load_model(folder: Path) -> ShippedModel:
     version = facts.get("format_version")
     if version != FORMAT_VERSION:
         raise CheckpointError(
-            f"{folder / FACTS} has format version {version}, this program reads version "
+            f"{folder / FACTS} has format version {shown(version)}, this program reads version "
             f"{FORMAT_VERSION}. Use the program that came with the model."
         )
     try:
-        sha256 = str(facts["sha256"])
-        env_spec = EnvSpec.from_dict(facts["env_spec"]).to_dict()
-        tally = {name: int(facts[name]) for name in ("agent_steps", "updates")}
-    except (KeyError, TypeError, ValueError) as error:
+        check_part(FactsState, facts, "model.json")
+    except ValueError as error:
         raise CheckpointError(
-            f"{folder / FACTS} is not complete: expected env_spec, agent_steps, updates and sha256 "
-            f"of a model, got {type(error).__name__} {error}. Fetch the folder anew."
+            f"{folder / FACTS} is not complete: {error}; expected env_spec, agent_steps, updates "
+            "and sha256 of a model. Fetch the folder anew."
         ) from error
+    env_spec = EnvSpec.from_dict(facts["env_spec"]).to_dict()
+    tally = {name: facts[name] for name in ("agent_steps", "updates")}
     return ShippedModel(
         folder / WEIGHTS,
         {
             "flags": flags,
             "env_spec": env_spec,
-            "learner": {"model": _read_weights(folder / WEIGHTS, sha256)},
+            "learner": {"model": _read_weights(folder / WEIGHTS, facts["sha256"])},
             "tally": tally,
         },
     )
@@ -158,7 +178,10 @@ def check_weights(checkpoint: Checkpoint, model: torch.nn.Module) -> None:
 
 
 def _read_weights(path: Path, sha256: str) -> dict[str, torch.Tensor]:
-    content = path.read_bytes()
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}.") from error
     got = hashlib.sha256(content).hexdigest()
     if got != sha256:
         raise CheckpointError(
@@ -166,20 +189,26 @@ def _read_weights(path: Path, sha256: str) -> dict[str, torch.Tensor]:
             f"{got} in {len(content)} bytes. Fetch the folder anew."
         )
     try:
-        return tensors_from_bytes(content)
+        weights = tensors_from_bytes(content)
     except SafetensorError as error:
         raise CheckpointError(
             f"{path} is as {FACTS} says, but not a safetensors file: {error}. Make it again with "
             "python -m agent.export."
         ) from error
+    found = first_not_finite(weights, "the model")
+    if found is not None:
+        raise CheckpointError(
+            f"{path}: {found}, expected finite numbers. Export another checkpoint of that run."
+        )
+    return weights
 
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        data = parse_json(read_text(path, "the file"), str(path))
+    except ConfigError as error:
         raise CheckpointError(
-            f"{path} is damaged: expected JSON, got {error}. Fetch the folder anew."
+            f"{path} is damaged: expected JSON, got this: {error} Fetch the folder anew."
         ) from error
     if not isinstance(data, dict):
         raise CheckpointError(

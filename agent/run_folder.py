@@ -14,7 +14,7 @@
 
 from __future__ import annotations
 
-import json
+import logging
 import os
 import platform
 import re
@@ -27,16 +27,37 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from pydantic import BaseModel, ValidationError
 
 from core.atomic_file import write_json
 from core.errors import ConfigError
 from core.files import disk
-from core.plain_data import shown_text
+from core.plain_data import parse_json, read_text, shown, shown_text
 from core.spec import game_name
+from metrics.run_files import set_aside
 
 PROJECT_ROOT = Path(__file__).resolve().parent.parent
 RECORDED_PACKAGES = ("torch", "numpy", "gymnasium", "ale-py", "opencv-python-headless")
+MAX_FILE_BYTES = 50_000_000  # of run.json, in which a session takes 2 kB
 MAX_GAMES_LENGTH = 60  # of several games in a folder's name; with the time it is 80 at most
+
+log = logging.getLogger(__name__)
+
+
+class _Session(BaseModel):
+    """What run.json says of one session; other keys are let through."""
+
+    started: str = ""
+    command_line: list[str] = []
+    source: dict[str, Any] = {}
+    versions: dict[str, Any] = {}
+    machine: dict[str, Any] = {}
+
+
+class _Sessions(_Session):
+    """What run.json says of the first session, and of the later ones."""
+
+    resumed: list[_Session] = []
 
 
 class RunFolder:
@@ -85,13 +106,16 @@ class RunFolder:
         write_json(self.flags_file, flags)
 
     def read_flags(self) -> dict[str, Any]:
-        """Return the flags that the run was started with."""
-        flags: dict[str, Any] = json.loads(self.flags_file.read_text(encoding="utf-8"))
-        return flags
+        """Return the flags that the run was started with.
+
+        Raises:
+          ValueError: if the file is missing, or is not what `write_flags` wrote.
+        """
+        return _read_object(self.flags_file)
 
     def write_run_info(self, command_line: Sequence[str] | None = None) -> None:
         """Add to run.json what a reader needs to know to believe or repeat this session."""
-        info = {
+        info: dict[str, Any] = {
             "started": datetime.now().astimezone().isoformat(timespec="seconds"),
             "command_line": list(sys.argv if command_line is None else command_line),
             "source": describe_source(),
@@ -99,11 +123,15 @@ class RunFolder:
             "machine": describe_machine(),
         }
         try:
-            first, *others = self.sessions()
-        except ValueError:  # none, or a file that nobody can read: the run goes on all the same
-            write_json(self.run_file, info)
-        else:
-            write_json(self.run_file, {**first, "resumed": [*others, info]})
+            earlier = self.sessions()
+        except ValueError as error:  # the run goes on all the same
+            aside = set_aside(self.run_file, datetime.now())
+            log.warning("%s It is %s now, and a new one is begun.", error, aside.name)
+            earlier = []
+        if earlier:
+            first, *others = earlier
+            info = {**first, "resumed": [*others, info]}
+        write_json(self.run_file, info)
 
     def sessions(self) -> list[dict[str, Any]]:
         """Return what run.json says of each session, the first one first; [] without the file.
@@ -113,9 +141,15 @@ class RunFolder:
         """
         if not self.run_file.exists():
             return []
-        first = json.loads(self.run_file.read_text(encoding="utf-8"))
-        if not isinstance(first, dict):
-            raise ValueError(f"{self.run_file} holds {first!r:.50}, expected a JSON object.")
+        first = _read_object(self.run_file)
+        try:
+            _Sessions.model_validate(first)
+        except ValidationError as error:
+            problem = error.errors(include_url=False)[0]
+            place = ".".join(map(str, problem["loc"]))
+            raise ValueError(
+                f"{self.run_file} is not what this program wrote: {place}: {problem['msg']}."
+            ) from error
         return [first, *first.pop("resumed", [])]
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
@@ -131,6 +165,17 @@ class RunFolder:
         return any(self.checkpoints.glob("*.pt"))
 
 
+def _read_object(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file; ValueError if there is none."""
+    try:
+        data = parse_json(read_text(path, "the file", MAX_FILE_BYTES), str(path))
+    except ConfigError as error:
+        raise ValueError(str(error)) from error
+    if not isinstance(data, dict):
+        raise ValueError(f"{path} holds {shown(data, 50)}, expected a JSON object.")
+    return data
+
+
 def run_name(env_id: str) -> str:
     """Return the environment's part of a run folder's name.
 
@@ -142,8 +187,8 @@ def run_name(env_id: str) -> str:
         return safe_name(env_id)
     names = [safe_name(game_name(game)) for game in games]
     prefix = f"{len(games)}games_"
-    for shown in range(len(names), 0, -1):
-        text = prefix + "-".join(names[:shown]) + ("-..." if shown < len(names) else "")
+    for count in range(len(names), 0, -1):
+        text = prefix + "-".join(names[:count]) + ("-..." if count < len(names) else "")
         if len(text) <= MAX_GAMES_LENGTH:
             return text
     return prefix + names[0][: MAX_GAMES_LENGTH - len(prefix)]

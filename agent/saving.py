@@ -27,6 +27,7 @@ from agent.checkpoint import Checkpoint, CheckpointWriter
 from agent.experience import Experience
 from agent.learner import Learner
 from agent.run_folder import RunFolder
+from agent.state_schema import restoring
 from agent.tally import Tally
 from core.errors import CheckpointError
 
@@ -166,12 +167,13 @@ class Saving:
     def _restore(self, checkpoint: Checkpoint) -> None:
         checkpoint.check_spec(self._blueprint.env_spec)
         flags = self._blueprint.flags
-        learner = dict(checkpoint.state["learner"])
-        if not flags.load_optimizer_save:
-            learner["optimiser"] = self._learner.state_dict()["optimiser"]
-        self._learner.load_state_dict(learner)
-        self._tally.load_state_dict(checkpoint.state["tally"])
-        if "bad_updates" in checkpoint.state:  # not in an earlier version's, nor in a new start's
-            self._bad_updates.load_state_dict(checkpoint.state["bad_updates"])
         contents = checkpoint.load_replay() if flags.load_replay else None
-        self._experience.load_state_dict(checkpoint.state, contents)
+        with restoring(str(checkpoint.path)):
+            learner = dict(checkpoint.state["learner"])
+            if not flags.load_optimizer_save:
+                learner["optimiser"] = self._learner.state_dict()["optimiser"]
+            self._learner.load_state_dict(learner)
+            self._tally.load_state_dict(checkpoint.state["tally"])
+            if "bad_updates" in checkpoint.state:  # not in an earlier version's, nor a new start's
+                self._bad_updates.load_state_dict(checkpoint.state["bad_updates"])
+            self._experience.load_state_dict(checkpoint.state, contents)

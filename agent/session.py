@@ -20,6 +20,7 @@ from agent.checkpoint import Checkpoint, load
 from agent.evaluator import check_can_be_shown, evaluate, evaluate_all
 from agent.memory_check import check_memory
 from agent.model_file import ShippedModel, check_weights, find_model_folder, load_model
+from agent.resume_checks import check_session
 from agent.run_folder import RunFolder
 from agent.torchbeast import is_saved_by_torchbeast
 from agent.training import train
@@ -79,6 +80,7 @@ def prepare(argv: Sequence[str]) -> Session:
     elif checkpoint is not None:
         checkpoint.check_spec(blueprint.env_spec)
         check_weights(checkpoint, build_model(flags, blueprint.env_spec))
+        checkpoint = check_session(checkpoint, blueprint)
     if flags.op_mode == "test" and flags.render:
         check_can_be_shown(blueprint, envs[0])
     if flags.op_mode != "test":

@@ -24,17 +24,7 @@ from core.errors import CheckpointError
 from core.faults import Fault, Plan
 from core.rng import child_generator, generator_state, restore_generator
 from core.spec import EnvSpec
-
-SPEC = EnvSpec("PongNoFrameskip-v4", (1, 84, 84), "uint8", 4, ("NOOP", "FIRE", "UP"), 4)
-
-
-def state_at(updates: int) -> dict[str, object]:
-    return {
-        "updates": updates,
-        "tally": {"updates": updates},
-        "env_spec": SPEC.to_dict(),
-        "weights": torch.full((3,), updates),
-    }
+from tests.agent.states import SPEC, replay_with, state_at
 
 
 def save_several(folder: Path, updates: list[int], **options: int) -> CheckpointWriter:
@@ -103,8 +93,9 @@ def test_model_and_optimiser_states_come_back_and_continue_alike(tmp_path: Path)
     optimiser = torch.optim.Adam(model.parameters())
     model(torch.ones(3)).sum().backward()
     optimiser.step()
-    state = {"model": model.state_dict(), "optimiser": optimiser.state_dict()}
-    loaded = load(CheckpointWriter(tmp_path).save(state, updates=1, agent_steps=1)).state
+    learner = {"model": dict(model.state_dict()), "optimiser": optimiser.state_dict()}
+    state = state_at(1, learner=learner)
+    loaded = load(CheckpointWriter(tmp_path).save(state, updates=1, agent_steps=1)).state["learner"]
     other = torch.nn.Linear(3, 2)
     other.load_state_dict(loaded["model"])
     other_optimiser = torch.optim.Adam(other.parameters())
@@ -119,7 +110,7 @@ def test_model_and_optimiser_states_come_back_and_continue_alike(tmp_path: Path)
 def test_a_random_stream_goes_on_where_it_was(tmp_path: Path) -> None:
     generator = child_generator(7, "sampler")
     generator.random(10)
-    state = {"rng": generator_state(generator), "torch": torch.get_rng_state()}
+    state = state_at(1, rng=generator_state(generator), torch=torch.get_rng_state())
     loaded = load(CheckpointWriter(tmp_path).save(state, updates=1, agent_steps=1)).state
     expected = generator.random(5)
     other = child_generator(8, "sampler")
@@ -339,7 +330,7 @@ def test_a_url_that_leads_nowhere_says_what_was_expected_and_what_there_is(tmp_p
 def test_the_last_k_are_kept_and_their_replay_with_them(tmp_path: Path, keep_last: int) -> None:
     writer = CheckpointWriter(tmp_path, keep_last=keep_last)
     for n in range(1, 5):
-        writer.save(state_at(n), updates=n, agent_steps=n, replay={"n": np.array([n])})
+        writer.save(state_at(n), updates=n, agent_steps=n, replay=replay_with(n=np.array([n])))
     kept = [f"update_{n:09d}" for n in range(max(1, 5 - keep_last), 5)]
     assert names(tmp_path, "*.pt") == [f"{stem}.pt" for stem in kept]
     assert names(tmp_path, "*.replay") == [f"{stem}.replay" for stem in kept]
@@ -356,7 +347,9 @@ def test_milestones_are_left_once_per_interval_and_never_dropped(tmp_path: Path)
 def test_replay_contents_come_back_and_absence_is_none(tmp_path: Path) -> None:
     writer = CheckpointWriter(tmp_path)
     records = np.arange(100, dtype=np.uint8).reshape(4, 25)
-    with_replay = writer.save(state_at(1), updates=1, agent_steps=1, replay={"records": records})
+    with_replay = writer.save(
+        state_at(1), updates=1, agent_steps=1, replay=replay_with(records=records)
+    )
     without = writer.save(state_at(2), updates=2, agent_steps=2)
     replay = load(with_replay).load_replay()
     assert replay is not None
@@ -369,7 +362,7 @@ def test_damaged_replay_is_an_error_and_removed_replay_is_a_warning(
 ) -> None:
     records = np.arange(100, dtype=np.uint8)
     path = CheckpointWriter(tmp_path).save(
-        state_at(1), updates=1, agent_steps=1, replay={"records": records}
+        state_at(1), updates=1, agent_steps=1, replay=replay_with(records=records)
     )
     replay_path = path.with_suffix(".replay")
     flip_a_byte(replay_path, records.tobytes())

@@ -20,7 +20,8 @@ import torch
 from agent import checkpoint_file
 from agent.checkpoint import Checkpoint, CheckpointWriter, DiskFull, NotFinite, load
 from core.errors import CheckpointError
-from tests.agent.test_checkpoint import names, save_several, state_at
+from tests.agent.states import replay_with, state_at
+from tests.agent.test_checkpoint import names, save_several
 
 NAN, INF = float("nan"), float("inf")
 
@@ -63,12 +64,14 @@ def test_weights_that_are_not_finite_are_refused_and_nothing_changes(
 
 
 def test_what_an_environment_gave_may_be_infinite(tmp_path: Path) -> None:
-    given = {"tally": {"games": {"window": [INF, NAN]}}, "flags": {"max_grad_norm": INF}}
-    replay = {"distances": np.array([INF, 1.0])}
+    games = {"count": 2, "best": INF, "best_mean": None, "window": [INF, NAN]}
+    flags = {"max_grad_norm": INF}
+    tally = {"updates": 1, "agent_steps": 1, "games": games}
+    replay = replay_with(distances=np.array([INF, 1.0]))
     path = CheckpointWriter(tmp_path).save(
-        {**state_at(1), **given}, updates=1, agent_steps=1, replay=replay
+        state_at(1, tally=tally, flags=flags), updates=1, agent_steps=1, replay=replay
     )
-    assert load(path).state["flags"] == given["flags"]
+    assert load(path).state["flags"] == flags
     saved = load(path).load_replay()
     assert saved is not None
     assert saved["distances"][0] == INF
@@ -160,7 +163,9 @@ def test_other_files_of_the_folder_are_nobody_s_checkpoints(tmp_path: Path) -> N
 
 
 def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
-    path = CheckpointWriter(tmp_path).save(state_at(1), updates=1, agent_steps=1, replay={"a": 1})
+    path = CheckpointWriter(tmp_path).save(
+        state_at(1), updates=1, agent_steps=1, replay=replay_with(a=1)
+    )
     path.with_suffix(".replay").unlink()
     os.mkfifo(path.with_suffix(".replay"))
     os.mkfifo(tmp_path / "update_000000002.pt")
@@ -200,7 +205,7 @@ def test_a_second_save_of_an_update_does_not_touch_the_contents_that_the_first_r
     writer = CheckpointWriter(tmp_path)
 
     def save(n: int, mark: int) -> None:
-        writer.save(state_at(n), updates=n, agent_steps=n, replay={"mark": mark})
+        writer.save(state_at(n), updates=n, agent_steps=n, replay=replay_with(mark=mark))
 
     def mark() -> Any:
         return (load(tmp_path).load_replay() or {}).get("mark")
@@ -232,7 +237,7 @@ def test_a_second_save_of_an_update_does_not_touch_the_contents_that_the_first_r
 
 
 def test_contents_without_their_checkpoint_are_removed_at_the_next_start(tmp_path: Path) -> None:
-    CheckpointWriter(tmp_path).save(state_at(1), updates=1, agent_steps=1, replay={"a": 1})
+    CheckpointWriter(tmp_path).save(state_at(1), updates=1, agent_steps=1, replay=replay_with(a=1))
     shutil.copy(tmp_path / "update_000000001.replay", tmp_path / "update_000000002.replay")
     CheckpointWriter(tmp_path)
     assert names(tmp_path, "*.replay") == ["update_000000001.replay"]
@@ -240,7 +245,9 @@ def test_contents_without_their_checkpoint_are_removed_at_the_next_start(tmp_pat
 
 @pytest.mark.parametrize("name", ["../victim.replay", "/etc/passwd", "..", "a/b.replay"])
 def test_the_name_of_replay_contents_does_not_lead_elsewhere(tmp_path: Path, name: str) -> None:
-    path = CheckpointWriter(tmp_path).save(state_at(1), updates=1, agent_steps=1, replay={"a": 1})
+    path = CheckpointWriter(tmp_path).save(
+        state_at(1), updates=1, agent_steps=1, replay=replay_with(a=1)
+    )
     state = {**load(path).state, "replay_file": name}
     with pytest.raises(CheckpointError, match="as the file of its replay contents"):
         Checkpoint(path, state).load_replay()
@@ -338,9 +345,9 @@ def rewritten(path: Path, description: Callable[[bytes], bytes], compress: int =
             archive.writestr(name, description(data) if name.endswith("data.pkl") else data)
 
 
-def saved(folder: Path) -> Path:
-    numbers = {"weights": torch.arange(10, dtype=torch.uint8)}
-    return CheckpointWriter(folder).save({**state_at(1), **numbers}, updates=1, agent_steps=1)
+def saved(folder: Path, replay: dict[str, Any] | None = None) -> Path:
+    state = {**state_at(1), "weights": torch.arange(10, dtype=torch.uint8)}
+    return CheckpointWriter(folder).save(state, updates=1, agent_steps=1, replay=replay)
 
 
 def refused(path: Path, reason: str) -> None:
@@ -432,7 +439,9 @@ class Evil:
 def test_a_payload_does_not_run_and_the_message_is_one_plain_line(
     tmp_path: Path, kind: str
 ) -> None:
-    path = CheckpointWriter(tmp_path).save(state_at(1), updates=1, agent_steps=1, replay={"a": 1})
+    path = CheckpointWriter(tmp_path).save(
+        state_at(1), updates=1, agent_steps=1, replay=replay_with(a=1)
+    )
     evil = {"format_version": 1, "state": {"a": Evil(tmp_path)}}
     if kind == "raw pickle":
         path.write_bytes(pickle.dumps(evil))

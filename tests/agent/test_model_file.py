@@ -188,7 +188,9 @@ def test_json_that_is_none_is_an_error_that_names_the_file(
 def test_facts_that_lack_something_are_an_error(tmp_path: Path, wrong: dict[str, object]) -> None:
     write(tmp_path)
     change(tmp_path / FACTS, **wrong)
-    with pytest.raises(CheckpointError, match="model.json is not complete: expected env_spec"):
+    with pytest.raises(
+        CheckpointError, match=r"model.json is not complete: model.json\[.*; expected env_spec"
+    ):
         load_model(tmp_path)
 
 

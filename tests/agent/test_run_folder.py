@@ -100,12 +100,38 @@ def test_run_json_keeps_what_began_the_run_when_it_is_resumed(tmp_path: Path) ->
     assert all(session.keys() == sessions[0].keys() for session in sessions)
 
 
-@pytest.mark.parametrize("damaged", ["", "{", "[]", '"text"'])
-def test_a_damaged_run_json_keeps_nobody_from_going_on(tmp_path: Path, damaged: str) -> None:
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        b"", b"{", b"[]", b'"text"', b"\xff\xfe", b"[" * 100_000, b'{"resumed": 5}', b"\x00" * 99,
+        b'{"resumed": [5]}', b'{"resumed": null}', b'{"command_line": "main.py"}',
+        b'{"machine": 1}',
+        b'{"started": ' + b"9" * 5000 + b"}",
+    ],
+)  # fmt: skip
+def test_a_damaged_run_json_keeps_nobody_from_going_on_and_is_kept(
+    tmp_path: Path, damaged: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     folder = RunFolder.create(tmp_path, "Pong")
-    folder.run_file.write_text(damaged)
+    folder.run_file.write_bytes(damaged)
+    with pytest.raises(ValueError, match="run.json"):
+        folder.sessions()
     folder.write_run_info(["main.py"])
     assert [session["command_line"] for session in folder.sessions()] == [["main.py"]]
+    (aside,) = folder.path.glob("run.json.*.cut")
+    assert aside.read_bytes() == damaged
+    assert f"It is {aside.name} now" in caplog.text
+
+
+@pytest.mark.parametrize("damaged", [b"", b"[]", b"\xff", b"[" * 100_000, None])
+def test_damaged_flags_are_a_value_error_that_names_the_file(
+    tmp_path: Path, damaged: bytes | None
+) -> None:
+    folder = RunFolder.create(tmp_path, "Pong")
+    if damaged is not None:
+        folder.flags_file.write_bytes(damaged)
+    with pytest.raises(ValueError, match="flags.json"):
+        folder.read_flags()
 
 
 def test_a_checkout_reports_its_commit_and_whether_it_was_changed(

@@ -119,7 +119,7 @@ def test_flags_that_change_the_network_are_refused_with_the_shapes(
             "flags": blueprint.flags.to_json(),
             "env_spec": blueprint.env_spec.to_dict(),
             "learner": blueprint.learner().state_dict(),
-            "tally": {"agent_steps": 1},
+            "tally": {"agent_steps": 1, "updates": 1},
         }
         url = CheckpointWriter(tmp_path / "run").save(state, updates=1, agent_steps=1)
     with pytest.raises(CheckpointError, match=r"linear1.bias: expected \(8,\), got \(16,\)"):

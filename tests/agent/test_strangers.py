@@ -13,6 +13,7 @@ import pytest
 from agent.checkpoint import CheckpointWriter, load
 from agent.model_file import save_model
 from agent.session import prepare
+from agent.tally import Tally
 from core.errors import ConfigError
 from tests.agent.runs import make_blueprint
 from wrappers import env_ids, trusted_modules
@@ -67,7 +68,7 @@ def of_stranger(folder: Path, kind: str, flags_env: str, spec_env: str) -> Path:
         "env_spec": spec,
         "learner": learner.state_dict(),
         "replay": blueprint.replay().state_dict(contents=False),
-        "tally": {"agent_steps": 1, "updates": 1, "wall_s": 1.0, "games": {}},
+        "tally": Tally(1, 5).state_dict() | {"agent_steps": 1, "updates": 1},
     }
     CheckpointWriter(folder / "checkpoints").save(state, updates=1, agent_steps=1)
     return folder

@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from agent.checkpoint import load
+from agent.checkpoint_file import write_tree
+from agent.checkpoint_tree import encode
+from agent.session import Session, prepare
+from core.errors import CheckpointError, ConfigError
+from wrappers import trusted_modules
+
+ONE = "tests.fakes:tests/Counting-v0"
+TWO = f"{ONE},tests.fakes:tests/Owing-v0"
+SMALL = (
+    "--seed=1", "--precision=fp32", "--r_f_steps=5", "--batch_size=4", "--worker_count=2",
+    "--envs_per_worker=2", "--feature_out_layer_size=16", "--save_model_period=5",
+    "--learner_thread_count=1", "--training_fill_in_factor=0.01", "--avg_buff_size=5",
+    "--basic_verbose=False", "--tensorboard=False", "--charts=False",
+)  # fmt: skip
+RESUME = ("--op_mode=train_w_load", "--environment_max_steps=1000")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Run folders by name, each trained once when it is first asked for."""
+    results = tmp_path_factory.mktemp("runs")
+    flags = {
+        "one": (f"--env={ONE}", "--reproducible=True"),
+        "two": (f"--env={TWO}", "--reproducible=True", "--use_task_id=True"),
+        "rmsprop": (f"--env={ONE}", "--reproducible=True", "--optimizer=rmsprop"),
+    }
+
+    def trained(name: str) -> Path:
+        folder = results / name
+        if not folder.exists():
+            argv = (*SMALL, *flags[name], "--environment_max_steps=400")
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(trusted_modules, "_trusted", {"tests.fakes"})
+                patch.setattr("agent.training._set_up_torch", lambda flags: None)
+                assert prepare([*argv, f"--results_dir={folder}"]).run() == 0
+        (run,) = folder.iterdir()
+        return run
+
+    return trained
+
+
+@pytest.fixture
+def run(runs: Callable[[str], Path], tmp_path: Path) -> Path:
+    """A copy of a reproducible run of one game, to be changed as a test likes."""
+    return Path(shutil.copytree(runs("one"), tmp_path / "run"))
+
+
+def resumed(folder: Path, *flags: str) -> Session:
+    return prepare([*RESUME, f"--load_model_url={folder}", *flags])
+
+
+def refused(folder: Path, *flags: str, match: str, kind: type[Exception] = ConfigError) -> None:
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    with pytest.raises(kind, match=match) as told:
+        resumed(folder, *flags)
+    assert "\n" not in str(told.value)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def notes(folder: Path, *flags: str) -> tuple[str, ...]:
+    checkpoint = resumed(folder, *flags).checkpoint
+    assert checkpoint is not None
+    return checkpoint.notes
+
+
+@pytest.mark.parametrize("name", ["one", "two", "rmsprop"])
+def test_a_run_is_gone_on_from_with_its_own_flags_and_nothing_is_said(
+    runs: Callable[[str], Path], name: str
+) -> None:
+    assert notes(runs(name)) == ()
+
+
+@pytest.mark.parametrize("kind", ["rmsprop", "rmsprop_tf"])
+def test_another_kind_of_optimiser_is_refused_unless_it_begins_afresh(run: Path, kind: str) -> None:
+    refused(run, f"--optimizer={kind}", match=f"--optimizer={kind}, but .* the state of adam")
+    notes(run, f"--optimizer={kind}", "--load_optimizer_save=False")
+
+
+def test_kinds_that_keep_much_the_same_are_told_apart_too(runs: Callable[[str], Path]) -> None:
+    refused(runs("rmsprop"), "--optimizer=rmsprop_tf", match="the state of rmsprop: expected")
+
+
+def test_settings_of_the_optimiser_come_from_the_flags_of_the_session(run: Path) -> None:
+    session = resumed(run, "--adam_eps=0.125")
+    assert session.checkpoint is not None
+    learner = session.blueprint.learner()
+    learner.load_state_dict(session.checkpoint.state["learner"])
+    assert {group["eps"] for group in learner.optimiser.param_groups} == {0.125}
+    moments = session.checkpoint.state["learner"]["optimiser"]["state"]
+    assert moments
+    for number, state in learner.optimiser.state_dict()["state"].items():
+        assert torch.equal(state["exp_avg_sq"], moments[number]["exp_avg_sq"])
+
+
+def test_popart_cannot_be_switched(run: Path) -> None:
+    assert load(run).state["flags"]["use_popart"] is True
+    refused(run, "--use_popart=False", match="--use_popart=False, but .*expected the same")
+
+
+@pytest.mark.parametrize(
+    ("flags", "got"),
+    [
+        (("--worker_count=1",), "1 worker of 2 tests.fakes:tests/Counting-v0"),
+        (("--envs_per_worker=3",), "2 workers of 3 tests.fakes:tests/Counting-v0"),
+    ],
+)
+def test_other_workers_are_refused_where_games_go_on_where_they_were(
+    run: Path, flags: tuple[str, ...], got: str
+) -> None:
+    then = "2 workers of 2 tests.fakes:tests/Counting-v0"
+    refused(run, *flags, match=f"reproducible run with {then}, got {got}: expected the same")
+    assert "cannot be repeated from here" in notes(run, *flags, "--reproducible=False")[0]
+
+
+def test_other_shares_of_games_are_refused_there_too(runs: Callable[[str], Path]) -> None:
+    refused(
+        runs("two"),
+        "--env_shares=3,1",
+        match="got 1 worker of 2 .*expected the same .*--env_shares",
+    )
+
+
+def test_a_checkpoint_of_the_fast_mode_can_become_reproducible_but_it_is_said(run: Path) -> None:
+    path = load(run).path
+    state = {name: part for name, part in load(run).state.items() if name != "serial"}
+    write_tree(path, encode(state))
+    (said,) = notes(run, "--reproducible=True")
+    assert "not of a reproducible run" in said
+    assert notes(run, "--reproducible=False") == ()
+
+
+def test_missing_replay_contents_are_refused_where_the_run_would_not_be_the_same(run: Path) -> None:
+    load(run).replay_path.unlink()
+    refused(run, match="its replay contents are gone: expected .*.replay. --load_replay=False")
+    assert "replay contents are left behind" in notes(run, "--load_replay=False")[0]
+    notes(run, "--reproducible=False")
+
+
+def test_a_best_checkpoint_has_no_replay_contents_and_that_is_said(run: Path) -> None:
+    (said,) = notes(run / "checkpoints" / "best.pt")
+    assert "there are no replay contents" in said
+
+
+def test_other_buffers_are_refused_there_too(run: Path) -> None:
+    flag = '--replay_parameters=[{"type":"queue","capacity":4,"sample_ratio":1}]'
+    refused(run, flag, match="with the buffers queue, standard, got queue: expected the same")
+    notes(run, flag, "--load_replay=False")
+
+
+# --- states that this program has not written ----------------------------------------------------
+
+
+def reshape(moments: dict[int, dict[str, Any]]) -> None:
+    moments[0]["exp_avg"] = torch.zeros(3)
+
+
+def renumber(moments: dict[int, dict[str, Any]]) -> None:
+    moments[99] = moments.pop(0)
+
+
+def remove(moments: dict[int, dict[str, Any]]) -> None:
+    del moments[1]["exp_avg_sq"]
+
+
+def stretch(moments: dict[int, dict[str, Any]]) -> None:
+    moments[0]["step"] = torch.ones(5)
+
+
+@pytest.mark.parametrize("change", [reshape, renumber, remove, stretch])
+def test_an_optimiser_that_does_not_fit_its_own_network_is_refused(
+    run: Path, change: Callable[[dict[int, dict[str, Any]]], None]
+) -> None:
+    checkpoint = load(run)
+    change(checkpoint.state["learner"]["optimiser"]["state"])
+    write_tree(checkpoint.path, encode(checkpoint.state))
+    refused(run, match="not of its own network", kind=CheckpointError)
+    notes(run, "--load_optimizer_save=False")
+
+
+# --- links out of the folder ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name", ["metrics.jsonl", "checkpoints", "bad_updates", "checkpoints/best.pt", "deep/er/link"]
+)
+@pytest.mark.parametrize("mode", ["train_w_load", "test"])
+def test_a_link_that_leads_out_of_the_run_folder_is_refused(
+    run: Path, tmp_path: Path, name: str, mode: str
+) -> None:
+    victim, path = tmp_path / "victim", run / name
+    victim.mkdir()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists():
+        os.rename(path, victim / path.name)
+    path.symlink_to(victim / path.name)
+    argv = [f"--op_mode={mode}", "--environment_max_steps=1000", f"--load_model_url={run}"]
+    with pytest.raises(ConfigError, match=rf"{path} is a link that leads out of the run folder"):
+        prepare(argv)
+    if mode == "train_w_load":
+        prepare([*argv, "--new_run_folder=True"])
+
+
+def test_a_link_within_the_folder_and_a_link_to_the_folder_are_fine(
+    run: Path, tmp_path: Path
+) -> None:
+    (run / "newest.pt").symlink_to(load(run).path)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.symlink_to(run)
+    assert notes(elsewhere) == ()
