@@ -30,6 +30,7 @@ def silent(line: str) -> None:
 
 def state_of(blueprint: Blueprint, steps: int = 1, updates: int = 1) -> dict:
     return {
+        "flags": blueprint.flags.to_json(),
         "env_spec": blueprint.env_spec.to_dict(),
         "learner": {"model": blueprint.learner().model.state_dict()},
         "tally": {"agent_steps": steps, "updates": updates},

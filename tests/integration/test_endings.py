@@ -64,8 +64,15 @@ MASKS = ("SigBlk", "SigCgt")
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="looks at /proc")
-@pytest.mark.parametrize("seconds", [0.0, 1.5, 3.0])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    ("number", "seconds"),
+    [
+        (signal.SIGINT, 1.5),
+        *(pytest.param(signal.SIGINT, seconds, marks=pytest.mark.slow) for seconds in (0.0, 3.0)),
+        *(pytest.param(signal.SIGTERM, s, marks=pytest.mark.slow) for s in (0.0, 1.5, 3.0)),
+        *(pytest.param(signal.SIGHUP, s, marks=pytest.mark.slow) for s in (0.0, 1.5, 3.0)),
+    ],
+)
 def test_a_signal_while_the_program_starts_ends_it_with_130_and_without_a_traceback(
     tmp_path, number, seconds
 ):
@@ -114,6 +121,7 @@ def test_a_reader_that_leaves_does_not_end_the_training(tmp_path):
     assert (folder / "summary.json").exists()
 
 
+@pytest.mark.slow
 def test_a_full_device_as_output_does_not_end_the_training(tmp_path):
     with open("/dev/full", "w") as full:
         process = popen(tmp_path, "--environment_max_steps=3000", stdout=full, stderr=full)
@@ -184,6 +192,7 @@ def test_a_folder_that_cannot_be_made_is_one_message_and_status_2(tmp_path):
     assert len(output.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_a_run_that_is_stopped_before_its_first_update_gives_no_hint_that_would_fail(tmp_path):
     never = '--replay_parameters=[{"type":"queue","capacity":4,"sample_ratio":0.5},' + (
         '{"type":"standard","capacity":1000000,"sample_ratio":0.5}]'
@@ -218,6 +227,7 @@ def test_a_second_session_in_a_folder_is_refused_with_the_pid_of_the_first(tmp_p
     assert updates == sorted(updates)
 
 
+@pytest.mark.slow
 def test_the_summary_of_an_earlier_session_does_not_outlive_a_later_one(tmp_path):
     status, output = run(tmp_path, *SMALL, "--environment_max_steps=1500")
     assert status == 0, output
