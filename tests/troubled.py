@@ -90,9 +90,11 @@ class OwningAndHangingEnv(OwningEnv):
     """Hangs for good, in every life, with a process of its own, and ignores SIGTERM."""
 
     def step(self, action):
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        first_to_claim("hangs")
-        hang_in_c()
+        if self.t == 3:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            first_to_claim("hangs")
+            hang_in_c()
+        return super().step(action)
 
 
 def simulators(folder):
