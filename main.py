@@ -26,7 +26,7 @@ import sys
 import threading
 
 from agent.guardian import Guardian, restarts_wanted
-from core.process_death import end_with_starter, mark_own_children
+from core.process_death import PARENT_WATCH, end_with_starter, mark_own_children
 from core.stop_signals import StopSignals, let_through
 
 
@@ -88,7 +88,8 @@ def restart_with_settings() -> None:
 
 def leave(status: int) -> None:
     """End the process with `status`, also where a terminal is closed or frozen."""
-    if threading.active_count() > 1:
+    names = {thread.name for thread in threading.enumerate()}
+    if names - {threading.main_thread().name, PARENT_WATCH}:
         # Their deadline has passed: they hang in a write to a terminal or a disk that does not
         # answer, and the interpreter's own way out would wait for the locks that they hold.
         os._exit(status)

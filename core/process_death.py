@@ -42,6 +42,7 @@ LEAVE_S = 5.0  # for workers to close their environments once the learner is gon
 LOOK_S = 0.1  # how often it is looked whether a process is gone
 END_S = 5.0  # a process that was killed is gone within milliseconds, unless a device holds it
 PR_SET_PDEATHSIG = 1
+PARENT_WATCH = "parent-watch"  # name of the thread that looks whether the starter is gone
 
 
 # --- programs ------------------------------------------------------------------------------------
@@ -81,7 +82,7 @@ def die_with_parent(parent: int, number: int = signal.SIGTERM) -> None:
     signals = _Once(number)
     if not _ask_kernel(signals):
         threading.Thread(
-            target=_watch_parent, args=(parent, signals), name="parent-watch", daemon=True
+            target=_watch_parent, args=(parent, signals), name=PARENT_WATCH, daemon=True
         ).start()
     elif os.getppid() != parent:  # it ended before the kernel was asked
         signals()

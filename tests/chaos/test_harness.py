@@ -21,6 +21,7 @@ from tests.chaos.zygote import ROOT
 
 pytestmark = [
     pytest.mark.process,
+    pytest.mark.slow,
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the harness needs Linux"),
 ]
 LIMIT_S = 40.0
