@@ -14,6 +14,7 @@ from agent.assembly import Blueprint
 from agent.checkpoint import Checkpoint, CheckpointWriter
 from agent.models.base import Inputs
 from agent.session import Session, family_of, prepare
+from agent.tally import Tally
 from agent.warm_start import carry_over, keep_actions, warm_start
 from core.errors import CheckpointError, ConfigError
 from core.spec import EnvSpec
@@ -32,6 +33,11 @@ MODELS: list[dict[str, Any]] = [
 ]
 
 
+def _tally(blueprint):
+    spec = blueprint.env_spec
+    return Tally(spec.action_repeat, blueprint.flags.avg_buff_size, spec.tasks).state_dict()
+
+
 def trained(blueprint: Blueprint) -> Checkpoint:
     """A checkpoint whose weights and statistics are like nothing that is drawn at the start."""
     learner = blueprint.learner()
@@ -44,7 +50,7 @@ def trained(blueprint: Blueprint) -> Checkpoint:
         "env_spec": blueprint.env_spec.to_dict(),
         "learner": learner.state_dict(),
         "replay": blueprint.replay().state_dict(contents=False),
-        "tally": {"agent_steps": STEPS, "updates": 90},
+        "tally": {**_tally(blueprint), "agent_steps": STEPS, "updates": 90},
     }
     return Checkpoint(Path("old/checkpoints/update_000000090.pt"), state)
 
