@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from agent.checkpoint import Checkpoint, DamagedFile
 from agent.checkpoint_file import read_tree
@@ -85,12 +87,23 @@ def take_back(folder: RunFolder, checkpoint: Checkpoint, now: datetime | None = 
             folder.path,
             updates=updates,
             agent_steps=agent_steps,
-            training_steps=updates * then["batch_size"] * then["r_f_steps"],
+            training_steps=_training_steps(then, updates),
             now=at,
         )
     except OSError as error:
         raise _cannot(folder, error) from error
     return _described(cuts, moved, updates)
+
+
+def _training_steps(flags: Mapping[str, Any], updates: int) -> int | None:
+    """Return the training steps of a checkpoint, None if its flags do not say them.
+
+    They are as they lie in the file: what was checked are the flags of the session.
+    """
+    batch_size, steps = flags.get("batch_size"), flags.get("r_f_steps")
+    if type(batch_size) is not int or type(steps) is not int:
+        return None
+    return updates * batch_size * steps
 
 
 def _set_later_aside(

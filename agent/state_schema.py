@@ -17,7 +17,15 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import ErrorDetails
 
 from core.errors import CheckpointError, PlatformError
@@ -210,7 +218,7 @@ class BadUpdatesState(Part):
 class RunState(Part):
     """The whole state of a run, as far as every file has it (`agent.saving.Saving`)."""
 
-    flags: dict[str, Any]
+    flags: dict[str, JsonValue]
     env_spec: SpecState
     learner: LearnerState
     tally: TallyState

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from safetensors.torch import save as tensors_to_bytes
 
 from agent.model_file import (
     FACTS,
@@ -162,6 +163,20 @@ def test_a_pickle_is_refused_unopened_even_if_the_checksum_is_right(tmp_path: Pa
     with pytest.raises(CheckpointError, match="model.safetensors is .* not a safetensors file"):
         load_model(tmp_path)
     assert not (tmp_path / "executed").exists()
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_refused_even_if_the_checksum_is_right(
+    tmp_path: Path, bad: float
+) -> None:
+    write(tmp_path)
+    weights = load_model(tmp_path).state["learner"]["model"]
+    name = next(name for name, tensor in weights.items() if tensor.is_floating_point())
+    weights[name].view(-1)[-1] = bad
+    (tmp_path / WEIGHTS).write_bytes(tensors_to_bytes(weights))
+    vouch_for(tmp_path)
+    with pytest.raises(CheckpointError, match=rf"{WEIGHTS}: .*{name}.* expected finite numbers"):
+        load_model(tmp_path)
 
 
 @pytest.mark.parametrize("name", [FLAGS, FACTS])

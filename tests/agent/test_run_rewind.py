@@ -67,6 +67,16 @@ def test_nothing_is_said_or_moved_where_nothing_is_later(tmp_path: Path) -> None
     assert {path: path.stat().st_ino for path in tmp_path.rglob("*")} == before
 
 
+@pytest.mark.parametrize("flags", [{}, {"batch_size": "2", "r_f_steps": 5}, {"batch_size": [3]}])
+def test_flags_in_a_file_that_are_no_numbers_are_not_counted_with(
+    tmp_path: Path, flags: dict[str, object]
+) -> None:
+    run = RunFolder(tmp_path)
+    writer = CheckpointWriter(run.checkpoints)
+    writer.save(state_at(10, flags=flags), updates=10, agent_steps=1000)
+    assert taken_back(run, run.path) == []
+
+
 @pytest.mark.parametrize("name", ["best.pt", "step_000000003000.pt"])
 def test_a_best_or_a_milestone_that_is_gone_on_from_becomes_the_latest(
     tmp_path: Path, name: str
