@@ -23,7 +23,7 @@ def flag(default: Any, text: str, *, of_this_command: bool = False, **more: Any)
       of_this_command: it belongs to one command, and never comes back from a checkpoint.
       **more: bounds, as pydantic's Field takes them.
     """
-    marks = {_OF_THIS_COMMAND: of_this_command}
+    marks: dict[str, Any] = {_OF_THIS_COMMAND: of_this_command}
     return Field(default, description=text, json_schema_extra=marks, **more)
 
 
