@@ -41,6 +41,7 @@ log = logging.getLogger(__name__)
 
 MakeExperience = Callable[[Blueprint, WeightBoard, int], Experience]
 
+LIVES_PER_UPDATE = 1_000_000  # no worker is restarted so often, so no session repeats a life
 SILENCE_S = 60.0  # the user is told what a batch waits for that has not come for so long
 
 
@@ -101,9 +102,9 @@ class Trainer:
         self._bad_updates = BadUpdates(folder.path, flags.max_bad_updates)
         self._board = WeightBoard(blueprint.acting_weights.nbytes)
         # After a resume the games are others than after the first start.
-        life = 0 if checkpoint is None else int(checkpoint.state["tally"]["updates"])
+        done = 0 if checkpoint is None else int(checkpoint.state["tally"]["updates"])
         make = experience or partial(_experience, pool=pool)
-        self._experience = make(blueprint, self._board, life)
+        self._experience = make(blueprint, self._board, done * LIVES_PER_UPDATE)
         self._saving = Saving(
             blueprint, folder, self._learner, self._tally, self._bad_updates, self._experience,
             flush=flush or sink.flush, checkpoint=checkpoint,
@@ -172,14 +173,14 @@ class Trainer:
         try:
             metrics = self._learner.step(batch, self._progress())
         except NonFiniteUpdate as error:
-            self._learner_failed = True  # unless the next batch shows that it was the batch
+            self._learner_failed = True  # if this one is too many, it is not the batch
             self._bad_updates.note(error, batch, self._learner.version)
+            self._learner_failed = False  # its state is that of before, and can be saved
             self._experience.discard(batch.item[list(error.culprit.columns)].tolist())
             return False
         except BaseException:
             self._learner_failed = True
             raise
-        self._learner_failed = False
         self._bad_updates.good()
         self._tally.book_update(metrics)
         self._publish()
