@@ -25,7 +25,7 @@ import torch
 from torch import nn
 
 from agent.models.base import TORSO_PREFIX, ActorCritic, Core, Inputs
-from core.unroll import ALIGNMENT_BYTES
+from core.layout import aligned
 from transport.weights import NO_VERSION, WeightBoard
 from wrappers.vector import StepResult
 
@@ -46,7 +46,7 @@ class FlatWeights:
             dtype = torso_dtype if in_torso else tensor.dtype
             nbytes = tensor.numel() * dtype.itemsize
             self._entries.append((name, tensor.shape, dtype, offset, nbytes))
-            offset += -(-nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+            offset += aligned(nbytes)
         self.nbytes = offset
 
     def views(self, block: np.ndarray) -> dict[str, torch.Tensor]:
