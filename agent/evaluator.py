@@ -22,7 +22,6 @@ import torch
 
 from agent.acting import Actor, Observation
 from agent.assembly import Blueprint, env_config
-from agent.atomic_file import write_json
 from agent.checkpoint import Checkpoint, load
 from agent.games_played import Fingerprints, Lives
 from agent.model_file import ShippedModel
@@ -36,6 +35,7 @@ from agent.score_table import (
     report_stem,
     summarise,
 )
+from core.atomic_file import write_json
 from core.errors import CheckpointError, ConfigError
 from core.rng import child_seed
 from metrics.film import VIDEO_FRAMES_PER_S, Film
