@@ -12,8 +12,8 @@ LAYER = {
     **{"wrappers": 1, "replay": 1, "transport": 1, "metrics": 1},
     **{"agent": 2},
     **{"sequences": 3},
-    **{"analysis": 4, "main": 4, "multi_train": 4},
-    **{"experiments": 5},
+    **{"analysis": 4},
+    **{"main": 5, "multi_train": 5, "experiments": 5},
 }
 PROGRAMS = ("main.py", "multi_train.py", "option_flags.py", "flag_parsing.py", "flag_help.py")
 
