@@ -1,12 +1,16 @@
 import json
 import os
+from typing import get_args
 
 import pytest
 
+from agent.algorithms.impala import TRUST_REGIONS
+from agent.algorithms.rewards import REWARD_TRANSFORMS
+from agent.optim import OPTIMISERS, SCHEDULES
 from core.errors import ConfigError
 from flag_help import help_text
 from flag_parsing import REMOVED_FLAGS, parse
-from option_flags import MIN_SCHEDULE_STEPS, Flags
+from option_flags import GROUPS, MIN_SCHEDULE_STEPS, Flags
 from presets import PRESETS, describe
 
 
@@ -397,3 +401,22 @@ def test_a_bound_that_clips_nothing_survives_the_file_of_flags():
 def test_sizes_beyond_all_sense_are_refused_before_anything_is_made_of_them(flag):
     with pytest.raises(ConfigError, match=f"--{flag.split('=')[0]}=.*(less than|valid integer|to)"):
         resolve(f"--{flag}")
+
+
+def test_every_flag_is_of_one_group_and_they_are_listed_in_the_order_of_the_groups():
+    assert list(Flags.model_fields) == [
+        name for group in GROUPS.values() for name in group.model_fields
+    ]
+
+
+@pytest.mark.parametrize(
+    ("flag", "choices"),
+    [
+        ("optimizer", OPTIMISERS),
+        ("lr_schedule", SCHEDULES),
+        ("reward_clipping_method", REWARD_TRANSFORMS),
+        ("kl_mask_kind", set(TRUST_REGIONS) - {"none"}),
+    ],
+)
+def test_what_a_flag_offers_is_what_its_owner_knows(flag, choices):
+    assert set(get_args(Flags.model_fields[flag].annotation)) == set(choices)

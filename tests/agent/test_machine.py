@@ -115,7 +115,7 @@ go_to_background()
 go_to_background()  # twice is as good as once
 try:
     with open("/proc/self/autogroup") as file:
-        group = file.read().split()[-1]
+        group = (file.read().split() or ["none"])[-1]  # empty where the session has no group
 except OSError:
     group = "none"
 print(os.nice(0), group, flush=True)
