@@ -23,7 +23,7 @@ import os
 import select
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum
 from types import FrameType
 from typing import Any
@@ -96,6 +96,17 @@ class StopSignals:
             yield
         finally:
             self.answer = previous
+
+
+@contextlib.contextmanager
+def handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Answer the signals by `handler` within the block; afterwards as before. Main thread only."""
+    previous = {number: signal.signal(number, handler) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, before in previous.items():
+            signal.signal(number, before)
 
 
 def leave_at_once(why: str) -> None:
