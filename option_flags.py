@@ -19,6 +19,7 @@ from core.errors import ConfigError
 from core.faults import plan_text
 from core.plain_data import shown_text
 from replay.kinds import normal_form, parse_replay_parameters
+from replay.registry import type_names
 from wrappers.games import expand_games
 
 DEFAULT_REPLAY = (
@@ -322,7 +323,7 @@ class Flags(BaseSettings):
     replay_parameters: ReplayParameters = _flag(
         "replay",
         DEFAULT_REPLAY,
-        "JSON list of buffers; each {type: queue|standard|attentive|elite|custom, capacity: unrolls, sample_ratio: share of the batch, ...}; ratios sum to 1; see docs/replay.md",
+        f"JSON list of buffers; each {{type: {'|'.join(type_names())}, capacity: unrolls, sample_ratio: share of the batch, ...}}; ratios sum to 1; see docs/replay.md",
     )
     training_fill_in_factor: Fraction01 = _flag(
         "replay", 0.05, "part of each replay buffer's capacity to fill before training starts"

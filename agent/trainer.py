@@ -173,6 +173,7 @@ class Trainer:
             self._learner_failed = True
             raise
         self._learner_failed = False
+        self._experience.feed_back(batch, self._learner.errors)
         self._bad_updates.good()
         self._tally.book_update(metrics)
         self._publish()
