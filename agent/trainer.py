@@ -181,6 +181,7 @@ class Trainer:
         except BaseException:
             self._learner_failed = True
             raise
+        self._experience.feed_back(batch, self._learner.errors)
         self._bad_updates.good()
         self._tally.book_update(metrics)
         self._publish()
