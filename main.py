@@ -4,7 +4,7 @@
     python main.py --op_mode=train_w_load --load_model_url=results/<run>    resume
     python main.py --op_mode=test --load_model_url=results/<run>            play whole games
     python main.py --op_mode=test --load_model_url=models/pong              the shipped agent
-    python main.py --help                                                   every option
+    python main.py --help                                                   what matters first
 
 Exit status: 0 done, 1 the run failed, 2 the command cannot be honoured (nothing was started),
 130 interrupted (after a clean save; a second Ctrl-C leaves without one).
@@ -29,6 +29,7 @@ from typing import NoReturn
 from agent.guardian import Guardian, restarts_wanted
 from core.process_death import PARENT_WATCH, end_with_starter, mark_own_children
 from core.stop_signals import StopSignals, let_through
+from core.version import VERSION
 
 
 def main(argv: list[str], stop: StopSignals | None = None) -> int:
@@ -38,14 +39,16 @@ def main(argv: list[str], stop: StopSignals | None = None) -> int:
       argv: the command line without the program's name.
       stop: what the user asks for meanwhile; None: nobody can ask.
     """
-    from flag_help import help_text
-
-    if "--help" in argv or "-h" in argv:
-        print(help_text(), end="")
+    if "--version" in argv:
+        print(f"distributed-actor-critic {VERSION}")
         return 0
     from core.errors import CheckpointError, ConfigError
 
     try:
+        wanted = help_for(argv)
+        if wanted is not None:
+            print(wanted, end="")
+            return 0
         from agent.session import prepare
 
         return prepare(argv).run(stop)
@@ -57,6 +60,19 @@ def main(argv: list[str], stop: StopSignals | None = None) -> int:
     except OSError as error:
         print(f"error: the run could not be started: {explain(error)}", file=sys.stderr)
         return 1
+
+
+def help_for(argv: list[str]) -> str | None:
+    """Return the help that a command line asks for, as wide as the terminal has room; or None."""
+    import shutil
+
+    from flag_help import help_text, topic_of
+
+    topic = topic_of(argv)
+    if topic is None:
+        return None
+    columns = shutil.get_terminal_size((80, 24)).columns
+    return help_text(topic, 100 if columns >= 100 else 80)
 
 
 def explain(error: OSError) -> str:

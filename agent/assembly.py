@@ -259,6 +259,7 @@ class Blueprint:
                 popart=self.flags.use_popart,
                 acting_dtype=self.choices.acting_dtype,
                 seed=self.flags.seed or 0,
+                niceness=self.flags.worker_niceness,
                 core=worker if self.choices.pin_workers else None,
                 restorable=self.flags.reproducible,
                 check_unrolls=self.flags.debug,
@@ -285,6 +286,7 @@ class Blueprint:
             device=self.choices.device,
             torso_dtype=self.choices.torso_dtype,
             seed=self.flags.seed or 0,
+            niceness=self.flags.worker_niceness,
             fault_plan=fault_plan(self.flags),
         )
 

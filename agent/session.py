@@ -6,14 +6,13 @@ process and makes no folder. `Session.run` then trains or tests, and returns the
 
 from __future__ import annotations
 
+import os
 import secrets
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from agent.assembly import Blueprint, build_model, env_config, fault_plan
 from agent.checkpoint import Checkpoint, load
@@ -27,9 +26,9 @@ from agent.training import train
 from agent.warm_start import WarmStart, keep_actions, warm_start
 from core import faults
 from core.errors import CheckpointError, ConfigError, EnvironmentFault
-from core.plain_data import shown
 from core.spec import EnvSpec
 from core.stop_signals import INTERRUPTED, Answer, StopSignals
+from core.warden import Warden
 from flag_parsing import parse
 from option_flags import Flags
 from wrappers.env_ids import check_env_id, is_atari
@@ -94,46 +93,19 @@ def _load(url: str) -> Checkpoint:
     """Load what `--load_model_url` names: a run, a checkpoint or a model folder."""
     folder = find_model_folder(url)
     try:
-        checkpoint = load(url) if folder is None else load_model(folder)
-        _check_facts(checkpoint)
-        return checkpoint
+        return load(url) if folder is None else load_model(folder)
     except CheckpointError as error:
+        if os.path.isfile(os.path.join(url, "checkpoint_data_save.pt")):
+            raise CheckpointError(
+                f"{url} is a run of the older elite-replay platform, whose weights cannot be "
+                "taken over: train anew (docs/migration.md tells how to write its flags)."
+            ) from error
         if is_saved_by_torchbeast(Path(url)):
             raise CheckpointError(
                 f"{url} is a checkpoint of TorchBeast. Make it a model folder first: "
                 f"python -m agent.torchbeast {url} models/<name> --env=<game>"
             ) from error
         raise
-
-
-def _check_facts(checkpoint: Checkpoint) -> None:
-    """Raise CheckpointError unless a checkpoint says what every use of it asks for.
-
-    The file is whole, but somebody else may have written it, or another program.
-    """
-    try:
-        state = checkpoint.state
-        spec = EnvSpec.from_dict(state["env_spec"])
-        counters = [int(state["tally"][name]) for name in ("agent_steps", "updates")]
-        weights = state["learner"]["model"]
-        is_sound = (
-            isinstance(state["flags"], Mapping)
-            and all(isinstance(name, str) for name in state["flags"])
-            and all(isinstance(tensor, torch.Tensor) for tensor in weights.values())
-            and min(counters) >= 0
-            and spec.action_count > 0
-            and len(spec.frame_shape) in (1, 3)
-        )
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise CheckpointError(
-            f"{checkpoint.path} lacks what a checkpoint must say ({type(error).__name__} "
-            f"{shown(str(error))}): expected flags, env_spec, tally and the model's weights."
-        ) from error
-    if not is_sound:
-        raise CheckpointError(
-            f"{checkpoint.path} is whole, but its flags, env_spec, tally or weights are not what "
-            "this program writes."
-        )
 
 
 def family_of(env: str) -> str:
@@ -160,7 +132,8 @@ def _check_limits(flags: Flags, checkpoint: Checkpoint | None) -> None:
     if done >= flags.environment_max_steps:
         raise ConfigError(
             f"{checkpoint.path} has {done:,} agent steps already and --environment_max_steps is "
-            f"{flags.environment_max_steps:,}: give a larger one to go on."
+            f"{flags.environment_max_steps:,}: give a larger one to go on. To train for that many "
+            "more in a new run with these weights, its counters at zero: --op_mode=train"
         )
 
 
@@ -208,6 +181,8 @@ class Session:
             # The folder of a shipped model is a source, perhaps not even writable.
             output = Path(self.blueprint.flags.results_dir) / output.resolve().name
         play = evaluate_all if self.blueprint.flags.test_all_checkpoints else evaluate
+        warden = Warden()
+        warden.keep_own_children()  # environments may own processes
         try:
             play(self.blueprint, self.checkpoint, output, envs=self.envs)
         except KeyboardInterrupt:
@@ -215,4 +190,6 @@ class Session:
         except EnvironmentFault as fault:
             sys.stderr.write(f"error: {fault}\n")
             return 1
+        finally:
+            warden.close()
         return 0

@@ -12,7 +12,6 @@ What an object may hold follows from the kinds (replay/registry.py). In a run of
 from __future__ import annotations
 
 import ast
-import difflib
 import json
 import warnings
 from collections import Counter
@@ -23,6 +22,7 @@ from math import ceil
 from typing import Any
 
 from core.errors import ConfigError
+from core.nearest_names import did_you_mean
 from core.plain_data import check_plain, shown
 from replay.buffer import Buffer
 from replay.distance import Distance
@@ -278,9 +278,8 @@ def _buffer_config(position: int, given: Any) -> dict[str, Any]:
     known = all_keys()
     for name in given:
         if name not in known:
-            nearest = difflib.get_close_matches(str(name), known, n=1)
-            hint = f"Did you mean {nearest[0]}?" if nearest else f"Known are {', '.join(known)}."
-            raise ConfigError(f"{where} has an unknown key {shown(name)}. {hint}")
+            hint = did_you_mean(str(name), known) or f"known are {', '.join(known)}."
+            raise ConfigError(f"{where} has an unknown key {shown(name)}: {hint}")
     if missing:
         raise ConfigError(f"{where} lacks {', '.join(missing)}: {shown(dict(given))}.")
     keys = keys_of(kind)

@@ -6,10 +6,12 @@ Next to read: wrappers/vector.py, the interface that environments are stepped th
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 from core.errors import ConfigError
 
-BACKENDS = ("auto", "ale_vector", "gymnasium")
+BackendChoice = Literal["auto", "ale_vector", "gymnasium"]
+BACKENDS: tuple[str, ...] = get_args(BackendChoice)
 MAX_EPISODE_FRAMES = 108_000  # 30 minutes at 60 frames/s, the usual Atari cap
 
 

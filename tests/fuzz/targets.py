@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from analysis.compare_sequence import rich_tables, write_report
 from flag_help import _leaves
 from flag_parsing import check_values, parse
 from option_flags import Flags
@@ -19,7 +20,6 @@ from replay.registry import all_keys
 from sequences.folder import STATE_FILE, SequenceFolder
 from sequences.foreign import check_plan, check_saved, check_typed
 from sequences.plan import SHIPPED, check_flags, load_plan
-from sequences.report import compare, rows
 from sequences.runner import command
 from tests.fuzz import stored
 from tests.fuzz.harness import Target
@@ -214,7 +214,7 @@ def saved_sequences(rng: Random, place: Path) -> Action:
 
     def act() -> object:
         folder = SequenceFolder.open(place)
-        rows(compare(folder))
+        list(rich_tables(write_report(folder)))
         check_saved(place, folder.runs, folder.arguments, {}, trust_files=rng.random() < 0.3)
         return _commands(folder)
 
