@@ -6,6 +6,7 @@ from scipy.stats import chisquare
 
 from core.errors import ShapeError
 from replay.buffer import Buffer
+from replay.distance import Evidence
 from replay.priorities import Outcome, Priorities
 from replay.prioritised import SMALLEST_ERROR, Prioritised
 from replay.removers import Oldest
@@ -209,3 +210,22 @@ def test_wrong_priorities_are_refused_where_they_were_made(priorities, message):
 def test_an_outcome_of_unequal_shapes_is_refused():
     with pytest.raises(ShapeError, match="unrolls, steps"):
         Outcome(np.zeros((2, 3)), np.ones((3, 2), bool))
+
+
+def test_a_choice_among_weighted_candidates_keeps_the_weight_of_each():
+    class Choosy(Sampler):
+        scores = True
+
+        def propose(self, contents, n, progress, rng):
+            return Candidates(np.arange(5), np.array([0.1, 0.2, 0.3, 0.4, 1.0]))
+
+        def choose(self, n, draws, evidence):
+            return np.array([3, 1])
+
+    buffer, rng = Buffer("mine", 5, Choosy(), Oldest()), np.random.default_rng(0)
+    for item_id in range(5):
+        buffer.insert(make_item(item_id), rng)
+    nothing = np.zeros((5, 1, 1))
+    evidence = Evidence(nothing, nothing, nothing, nothing, None)
+    chosen = buffer.choose(buffer.propose(2, 0.0, rng), evidence)
+    assert [(item.id, weight) for item, weight in chosen.weighted()] == [(3, 0.4), (1, 0.2)]
