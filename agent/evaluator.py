@@ -27,6 +27,7 @@ from agent.checkpoint import Checkpoint, load
 from agent.games_played import Fingerprints, Lives
 from agent.model_file import ShippedModel
 from agent.models.base import ActorCritic
+from agent.play_progress import PlayProgress
 from agent.score_table import (
     Game,
     Report,
@@ -82,9 +83,13 @@ def evaluate(
         for env in envs:
             show(describe(_config(blueprint, env)))
             games = played.setdefault(env, [])
+            progress = PlayProgress(flags.test_episode_count, show)
 
-            def finished(game: Game, games: list[Game] = games) -> None:
+            def finished(
+                game: Game, games: list[Game] = games, progress: PlayProgress = progress
+            ) -> None:
                 games.append(game)
+                progress.finished(game.length_steps)
                 show(
                     f"game {len(games)}/{flags.test_episode_count}: return {game.return_raw:g}, "
                     f"{game.length_steps} steps, {game.length_frames} frames"
@@ -92,7 +97,7 @@ def evaluate(
 
             if flags.render and len(played) == 1:
                 _play_shown(blueprint, model, env, output / f"{stem}.mp4", finished, show)
-            _play_games(blueprint, model, env, flags.test_episode_count, games, finished)
+            _play_games(blueprint, model, env, flags.test_episode_count, games, finished, progress)
     except KeyboardInterrupt:
         if not any(played.values()):
             raise
@@ -155,7 +160,15 @@ def evaluate_all(
             current.check_spec(blueprint.env_spec)
             model, loaded = _acting_model(blueprint, current), path
         games: list[Game] = []
-        _play_games(blueprint, model, env, flags.test_episode_count, games, games.append)
+        progress = PlayProgress(flags.test_episode_count, show)
+
+        def finished(
+            game: Game, games: list[Game] = games, progress: PlayProgress = progress
+        ) -> None:
+            games.append(game)
+            progress.finished(game.length_steps)
+
+        _play_games(blueprint, model, env, flags.test_episode_count, games, finished, progress)
         table.add(path.stem, steps, env, games, policy)
         report = summarise(games, env, str(path), steps, flags.greedy)
         left_s = (time.monotonic() - began_s) / number * (len(waiting) - number)
@@ -223,14 +236,18 @@ def _play_games(
     wanted: int,
     games: Sequence[Game],
     finished: Finished,
+    progress: PlayProgress | None = None,
 ) -> None:
-    """Play until there are `wanted` games."""
+    """Play until there are `wanted` games; `progress` is told of every step."""
     if len(games) >= wanted:
         return
     count = wanted - len(games)
     vector = _make_env(blueprint, env, min(MAX_ENVS, count), None)
     try:
-        _play(blueprint, model, env, vector, count, len(games), finished)
+        _play(
+            *(blueprint, model, env, vector, count, len(games), finished),
+            each_step=lambda: progress.advance(vector.num_envs) if progress else None,
+        )
     finally:
         vector.close()
 
@@ -243,7 +260,7 @@ def _play(
     count: int,
     first_number: int,
     finished: Finished,
-    each_step: Callable[[], None] = lambda: None,
+    each_step: Callable[[], object] = lambda: None,
 ) -> None:
     """Play `count` games, the same number (give or take one) in each environment."""
     num_envs = vector.num_envs

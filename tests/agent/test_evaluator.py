@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from agent import evaluator
+from agent import evaluator, play_progress
 from agent.acting import Action, Actor, Observation
 from agent.assembly import Blueprint
 from agent.checkpoint import Checkpoint, CheckpointWriter, load
@@ -87,6 +88,20 @@ def test_no_more_threads_compute_than_games_are_played_at_once(
     checkpoint = Checkpoint(tmp_path / "some.pt", state_of(blueprint))
     evaluate(blueprint, checkpoint, tmp_path, show=silent)
     assert used == [threads]
+
+
+def test_a_test_in_which_no_game_ends_for_a_while_says_how_far_it_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(play_progress, "SILENCE_S", 0.0)
+    blueprint = make_blueprint(test_episode_count=3)
+    checkpoint = Checkpoint(tmp_path / "some.pt", state_of(blueprint))
+    lines: list[str] = []
+    evaluate(blueprint, checkpoint, tmp_path, show=lines.append)
+    assert any("0 of 3 games, 3 steps in 0:00:00; no game is over yet" in line for line in lines)
+    lines.clear()
+    evaluate_all(blueprint, checkpoint, tmp_path, show=lines.append)
+    assert any(re.search(r"[12] of 3 games, \d+ steps in .*; about \S+ left", x) for x in lines)
 
 
 # --- several games -----------------------------------------------------------------------------
