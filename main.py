@@ -49,6 +49,8 @@ def main(argv: list[str], stop: StopSignals | None = None) -> int:
         if wanted is not None:
             print(wanted, end="")
             return 0
+        if sys.stdout.isatty():
+            print("loading PyTorch and the environments ...", flush=True)
         from agent.session import prepare
 
         return prepare(argv).run(stop)
