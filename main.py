@@ -49,7 +49,7 @@ def main(argv: list[str], stop: StopSignals | None = None) -> int:
         if wanted is not None:
             print(wanted, end="")
             return 0
-        if sys.stdout.isatty():
+        if sys.stdout is not None and sys.stdout.isatty():
             print("loading PyTorch and the environments ...", flush=True)
         from agent.session import prepare
 
@@ -114,8 +114,9 @@ def leave(status: int) -> NoReturn:
         # answer, and the interpreter's own way out would wait for the locks that they hold.
         os._exit(status)
     try:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:  # the program may have been started with closed descriptors
+                stream.flush()
     except OSError:
         os._exit(status)  # nobody reads any more: all has been said in train.log
     sys.exit(status)

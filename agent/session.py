@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +26,7 @@ from agent.warm_start import WarmStart, keep_actions, warm_start
 from core import faults
 from core.errors import CheckpointError, ConfigError, EnvironmentFault
 from core.spec import EnvSpec
+from core.standard_error import say
 from core.stop_signals import INTERRUPTED, Answer, StopSignals
 from core.warden import Warden
 from flag_parsing import parse
@@ -188,7 +188,7 @@ class Session:
         except KeyboardInterrupt:
             return INTERRUPTED
         except EnvironmentFault as fault:
-            sys.stderr.write(f"error: {fault}\n")
+            say(f"error: {fault}")
             return 1
         finally:
             warden.close()

@@ -13,11 +13,12 @@ import sysconfig
 import threading
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from core.errors import ConfigError, PlatformError
 from core.plain_data import shown, shown_text
+from core.standard_error import say
 
 PATIENCE_S = 30.0  # longer than it takes to make a large environment on a busy machine
 
@@ -66,12 +67,10 @@ def told_if_slow(env_id: str, patience_s: float = PATIENCE_S) -> Iterator[None]:
             frame = sys._current_frames().get(caller)
             place = _last_place(traceback.extract_stack(frame)) if frame is not None else ""
             where = f" It is in {shown_text(place, 300)}." if place else ""
-            with suppress(OSError, ValueError):  # a terminal that is gone
-                sys.stderr.write(
-                    f"env {shown_text(env_id)} is tried out, and has not come back for "
-                    f"{waited_s:.0f} s.{where} Still waiting; Ctrl-C ends it.\n"
-                )
-                sys.stderr.flush()
+            say(
+                f"env {shown_text(env_id)} is tried out, and has not come back for "
+                f"{waited_s:.0f} s.{where} Still waiting; Ctrl-C ends it."
+            )
 
     thread = threading.Thread(target=watch, name="patience", daemon=True)
     thread.start()

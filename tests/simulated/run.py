@@ -173,7 +173,7 @@ class Simulation:
         result.updates = self._checker.updates
         return result
 
-    def _die(self):
+    def _die(self, _why):
         self._faults.die()
 
     def _sessions(self, root):
