@@ -25,10 +25,11 @@ import contextlib
 import os
 import sys
 import threading
+from typing import NoReturn
 
 from agent.guardian import Guardian, restarts_wanted
 from core.process_death import PARENT_WATCH, end_with_starter, mark_own_children
-from core.stop_signals import StopSignals, let_through
+from core.stop_signals import StopSignals, ignore_from_now_on, let_through
 from core.version import VERSION
 
 
@@ -115,8 +116,9 @@ def restart_with_settings() -> None:
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
 
 
-def leave(status: int) -> None:
+def leave(status: int) -> NoReturn:
     """End the process with `status`, also where a terminal is closed or frozen."""
+    ignore_from_now_on()
     names = {thread.name for thread in threading.enumerate()}
     if names - {threading.main_thread().name, PARENT_WATCH}:
         # Their deadline has passed: they hang in a write to a terminal or a disk that does not
@@ -130,7 +132,11 @@ def leave(status: int) -> None:
     sys.exit(status)
 
 
-if __name__ == "__main__":
+def run_as_program() -> NoReturn:
+    """Do what the command line says, and leave with the exit status.
+
+    Also for a program of your own, which first registers what it adds (docs/replay.md).
+    """
     mark_own_children()
     restart_with_settings()
     end_with_starter()
@@ -141,3 +147,7 @@ if __name__ == "__main__":
     if restarts:
         leave(Guardian(sys.argv[1:], restarts).run())
     leave(main(sys.argv[1:], stop_signals))
+
+
+if __name__ == "__main__":
+    run_as_program()

@@ -7,12 +7,12 @@ on a small machine. Of several the later one wins; what the user says wins over 
 
 from __future__ import annotations
 
-import difflib
 import json
 from dataclasses import dataclass
 from typing import Any
 
 from core.errors import ConfigError
+from core.nearest_names import did_you_mean
 from core.plain_data import shown, shown_text
 
 
@@ -223,8 +223,7 @@ def preset_flags(names: str) -> dict[str, Any]:
     flags: dict[str, Any] = {}
     for name in (part.strip() for part in names.split(",")):
         if name not in PRESETS:
-            near = difflib.get_close_matches(name, PRESETS, 1)
-            hint = f"did you mean {near[0]}?" if near else f"expected {', '.join(PRESETS)}"
+            hint = did_you_mean(name, PRESETS) or f"expected {', '.join(PRESETS)}"
             raise ConfigError(
                 f"--preset={shown_text(names)}: there is no preset {shown(name)}; {hint}"
             )

@@ -8,12 +8,13 @@ list (`python -m metrics`).
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+
+from core.nearest_names import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -222,10 +223,10 @@ def check_declared(name: str) -> MetricInfo:
     for pattern, info in METRICS.items():
         if "*" in pattern and fnmatchcase(name, pattern):
             return info
-    near = difflib.get_close_matches(name, METRICS, n=1)
-    hint = f" Did you mean {near[0]}?" if near else ""
+    hint = did_you_mean(name, METRICS)
     raise UndeclaredMetricError(
-        f"metric {name!r} is not declared: add it to METRICS in metrics/record.py.{hint}"
+        f"metric {name!r} is not declared: add it to METRICS in metrics/record.py"
+        f"{', or ' + hint if hint else '.'}"
     )
 
 

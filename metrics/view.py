@@ -12,8 +12,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from core.durations import duration
 from metrics.record import Record
-from metrics.text import MISSING, History, duration, megabytes, percent, short
+from metrics.text import MISSING, History, megabytes, percent, short
 
 PANEL_WIDTH = 100
 # Four columns of figures need so many characters, two need half of them.

@@ -19,7 +19,6 @@ earlier one, that of the same seed: `load_model_url: {run: queue}`. Next to read
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import ConfigError
+from core.nearest_names import did_you_mean
 from core.plain_data import read_text, shown, shown_text
 from core.plain_yaml import parse_yaml
 
@@ -274,5 +274,5 @@ def _check_keys(data: Mapping[str, Any], known: Iterable[str], where: str) -> No
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, list(known), 1)
-    return f": did you mean {near[0]}?" if near else ""
+    hint = did_you_mean(name, known)
+    return f": {hint}" if hint else ""

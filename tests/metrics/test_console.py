@@ -5,9 +5,10 @@ import io
 import pytest
 from rich.console import Console
 
+from core.durations import duration
 from metrics.console import ConsoleSink, Goal
 from metrics.record import Record
-from metrics.text import BLOCKS, History, duration, megabytes, percent, short
+from metrics.text import BLOCKS, History, megabytes, percent, short
 from metrics.view import View
 
 GOAL = Goal("Pong", "results/Pong_1", max_agent_steps=1000)
