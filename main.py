@@ -28,7 +28,7 @@ from typing import NoReturn
 
 from agent.guardian import Guardian, restarts_wanted
 from core.process_death import PARENT_WATCH, end_with_starter, mark_own_children
-from core.stop_signals import StopSignals, let_through
+from core.stop_signals import StopSignals, ignore_from_now_on, let_through
 from core.version import VERSION
 
 
@@ -49,6 +49,8 @@ def main(argv: list[str], stop: StopSignals | None = None) -> int:
         if wanted is not None:
             print(wanted, end="")
             return 0
+        if sys.stdout.isatty():
+            print("loading PyTorch and the environments ...", flush=True)
         from agent.session import prepare
 
         return prepare(argv).run(stop)
@@ -105,6 +107,7 @@ def restart_with_settings() -> None:
 
 def leave(status: int) -> NoReturn:
     """End the process with `status`, also where a terminal is closed or frozen."""
+    ignore_from_now_on()
     names = {thread.name for thread in threading.enumerate()}
     if names - {threading.main_thread().name, PARENT_WATCH}:
         # Their deadline has passed: they hang in a write to a terminal or a disk that does not

@@ -173,6 +173,11 @@ def _log_start(
             "resuming %s at %s agent steps",
             checkpoint.path, f"{checkpoint.state['tally']['agent_steps']:,}",
         )  # fmt: skip
+    log.info(
+        "workers start, and fill the replay up to %.0f %%; the first numbers come after that. "
+        "Ctrl-C saves and leaves",
+        100 * flags.training_fill_in_factor,
+    )
 
 
 def _log_end(summary: Summary, folder: RunFolder, mean_of: str) -> None:

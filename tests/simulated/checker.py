@@ -259,18 +259,19 @@ class Checker:
             return
         tally = checkpoint.state["tally"]
         self.updates = int(tally["updates"])
-        counters = (int(tally["agent_steps"]), int(tally["games"]["count"]))
+        unrolls = int(checkpoint.state["replay"]["counters"]["next_id"])
+        counters = (int(tally["agent_steps"]), int(tally["games"]["count"]), unrolls)
         books = self._saved.get(self.updates, [])
         for one in books:
-            if counters == (one.steps, one.games):
+            if counters == (one.steps, one.games, one.items):
                 self._saved = {n: b for n, b in self._saved.items() if n < self.updates}
                 self._saved[self.updates] = [one]
                 self.books = one.copy()
                 break
         else:
-            expected = [(one.steps, one.games) for one in books]
-            self.fail("resumes", f"{checkpoint.path.name} has {counters} steps and games, expected "
-                      f"one of {expected}")  # fmt: skip
+            expected = [(one.steps, one.games, one.items) for one in books]
+            self.fail("resumes", f"{checkpoint.path.name} has {counters} steps, games, "
+                      f"unrolls, expected one of {expected}")  # fmt: skip
             raise Violation("resumes")
         if int(checkpoint.state["learner"]["version"]) != self.updates:
             self.fail("resumes", f"{checkpoint.path.name} has weights of another update")

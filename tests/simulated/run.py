@@ -192,6 +192,9 @@ class Simulation:
     def _session(self, root, death, nth):
         results, lines = root / "results", _lines(death, nth)
         results.mkdir(exist_ok=True)
+        if not any(newest_update(run) for run in results.iterdir()):
+            shutil.rmtree(results)  # there is nothing to go on from: a new run begins
+            results.mkdir()
         chance = random.Random(nth) if death == "lucky power" else None
         with ForgetfulDisk(results) as disk, files.using(disk):
             cut = partial(disk.after_power_cut, chance)
@@ -251,9 +254,7 @@ class Simulation:
         """Return the run folder, and the checkpoint to go on from, if there is one."""
         self._day += timedelta(seconds=self._world.chance.choice((-1e5, 0, 1, 1e5)))
         runs = list(results.iterdir())
-        if not runs or not newest_update(runs[0]):
-            shutil.rmtree(results)
-            results.mkdir()
+        if not runs:
             self._checker.session_begins(None, None)
             return RunFolder.create(results, "simulated", now=self._day), None
         folder = RunFolder(runs[0])
