@@ -187,7 +187,7 @@ class Impala:
         per_step["entropy"] = -self._entropy_cost(progress) * entropy * counted
         per_step |= self._cloning(model, batch, log_pi, log_mu, values_normalised, valid, learned)
 
-        sums = (torch.stack(list(per_step.values())) * batch.weight).sum((1, 2))
+        sums = torch.stack(list(per_step.values())).sum(1) @ batch.weight
         if config.loss_reduction == "mean":
             sums = sums / valid.sum().clamp(min=1)
         total = sums.sum()
