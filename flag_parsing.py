@@ -19,12 +19,21 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 from pydantic_settings import CliSettingsSource, SettingsError
 
+from agent.algorithms.catalogue import ALGORITHMS
+from agent.models.networks import NETWORKS
 from core.errors import ConfigError
 from core.plain_data import cut, parse_json, read_text, shown, shown_text
 from option_flags import Flags
 from presets import PRESETS, preset_flags
+from wrappers.env_kwargs import kwargs_text
 from wrappers.games import expand_games
-from wrappers.trusted_modules import check_trusted, trust_every_module, trust_modules_of
+from wrappers.trusted_modules import (
+    check_trusted,
+    check_trusted_kwargs,
+    trust_every_module,
+    trust_kwargs,
+    trust_modules_of,
+)
 
 # Flags of the platform that this one succeeds that no longer make sense, and what to do instead.
 REMOVED_FLAGS: dict[str, str] = {
@@ -38,6 +47,8 @@ REMOVED_FLAGS: dict[str, str] = {
     "worker_verbose": "what workers do is in train.log; their deaths are always shown",
     "background_save": "statistics are always written while running; see --log_interval_s",
 }
+
+REGISTRIES = (NETWORKS, ALGORITHMS)  # of parts of a user's own, named by flags
 
 # Values that belong to one invocation and never come back from a checkpoint.
 NOT_FROM_CHECKPOINT = {
@@ -58,7 +69,7 @@ MAX_PROBLEM_LENGTH = 1000  # a line may list a whole set of games
 def parse(
     argv: Sequence[str],
     load_checkpoint_flags: Callable[[str], Mapping[str, Any]] | None = None,
-    family_of: Callable[[str], str] | None = None,
+    family_of: Callable[[str, str], str] | None = None,
 ) -> Flags:
     """Resolve the flags of one invocation.
 
@@ -66,7 +77,8 @@ def parse(
       argv: the command line without the program's name.
       load_checkpoint_flags: url -> the flags stored in that checkpoint. Not called in a new run
         that starts from no other's weights.
-      family_of: environment id -> name of the preset that such environments use anyway.
+      family_of: environment id and arguments (wrappers/env_kwargs.py) -> name of the preset that
+        such environments use anyway.
 
     Raises:
       ConfigError: with every problem found, one a line. Or if a file names an environment of a
@@ -87,13 +99,24 @@ def parse(
         }
         if "env" in said and _env_ids(str(said["env"])) != checkpoint.get("env"):
             checkpoint.pop("env_shares", None)
+            checkpoint.pop("env_kwargs", None)
     # A preset that a checkpoint remembers is in its other flags already.
     preset = said.get("preset")
     chosen = {**checkpoint, **(preset_flags(str(preset)) if preset else {}), **said}
     env = _env_ids(str(chosen.get("env", Flags.model_fields["env"].default)))
     if env is not None:
         check_trusted(env, "the sequence" if "env" in multi_train else f"--load_model_url={url}")
-    family = PRESETS[family_of(env)].flags if family_of is not None and env is not None else {}
+    of_sequence = "env_kwargs" in multi_train and "env_kwargs" not in cli
+    source = "the sequence" if of_sequence else f"--load_model_url={url}"
+    check_trusted_kwargs(_env_kwargs(chosen), source)
+    for registry in REGISTRIES:
+        if registry is ALGORITHMS and chosen.get("op_mode") == "test":
+            continue  # nothing is learned in a test
+        source = "the sequence" if registry.flag in multi_train else f"--load_model_url={url}"
+        registry.check_trusted(chosen.get(registry.flag), source)
+    family: dict[str, Any] = {}
+    if family_of is not None and env is not None:
+        family = PRESETS[family_of(env, _env_kwargs(chosen))].flags
     try:
         return Flags(**{**family, **chosen})
     except ValidationError as error:
@@ -108,11 +131,22 @@ def _trust(cli: Mapping[str, Any], multi_train: Mapping[str, Any]) -> None:
             "python multi_train.py --sequence=<name> -- --trust_env_module=True"
         )
     trust_modules_of(_env_ids(str(cli.get("env", ""))) or "")
+    trust_kwargs(_env_kwargs(cli))
+    for registry in REGISTRIES:
+        trust_modules_of(str(cli.get(registry.flag, "")))
     try:
         if TypeAdapter(bool).validate_python(cli.get("trust_env_module", False)):
             trust_every_module()
     except ValidationError:
         pass  # told with the other mistakes
+
+
+def _env_kwargs(values: Mapping[str, Any]) -> str:
+    """Return what environments are made with; "" if it makes no sense (told later)."""
+    try:
+        return kwargs_text(values.get("env_kwargs", ""))
+    except ConfigError:
+        return ""
 
 
 def _env_ids(env: str) -> str | None:

@@ -6,6 +6,7 @@ How a command line becomes one is in flag_parsing.py, what `--help` says of it i
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -15,10 +16,24 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from agent.algorithms.catalogue import ALGORITHMS
+from agent.flag_values import (
+    AdvantageNormalisation,
+    LossReduction,
+    Optimiser,
+    Precision,
+    RewardTransform,
+    Schedule,
+    TrustRegion,
+)
+from agent.models.networks import AUTO, NETWORKS, checked_model
 from core.errors import ConfigError
 from core.faults import plan_text
 from core.plain_data import shown_text
 from replay.kinds import normal_form, parse_replay_parameters
+from replay.mixing import DiscardingStrategy
+from wrappers.config import BackendName
+from wrappers.env_kwargs import kwargs_text
 from wrappers.games import expand_games
 
 DEFAULT_REPLAY = (
@@ -68,6 +83,18 @@ def _fault_plan(value: Any) -> Any:
         raise ValueError(str(error)) from error
 
 
+def _told(check: Callable[[Any], str]) -> Callable[[Any], str]:
+    """Return a check, or a normal form, whose ConfigError pydantic tells with the flag's name."""
+
+    def checked(value: Any) -> str:
+        try:
+            return check(value)
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
+
+    return checked
+
+
 def _in_range(low: float, high: float) -> AfterValidator:
     def check(value: float) -> float:
         if not low <= value <= high:
@@ -105,15 +132,23 @@ Count = Annotated[int, Field(ge=1), _in_range(1, MAX_COUNT)]
 CountOrAuto = Annotated[int, Field(ge=0), _in_range(0, MAX_COUNT)]
 BoolOrAuto = Annotated[bool | Literal["auto"], Field(union_mode="left_to_right")]
 Fraction01 = Annotated[float, _in_range(0.0, 1.0)]
+Decay = Annotated[float, Field(ge=0.0, lt=1.0)]
 Weight = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 Bound = Annotated[float, Field(gt=0.0)]  # may be inf: nothing is clipped
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Text = Annotated[str, AfterValidator(_printable)]
 PathText = Annotated[Text, AfterValidator(_path)]
+# Brought to the form by which every process finds the part.
+ModelName = Annotated[Text, AfterValidator(_told(checked_model))]
+AlgorithmName = Annotated[Text, AfterValidator(_told(ALGORITHMS.full_name))]
 Pixels = Annotated[int, Field(ge=1, le=4096)]
 Resolution = Annotated[tuple[Pixels, Pixels], BeforeValidator(_resolution)]
 EnvIds = Annotated[Text, BeforeValidator(_games)]
+EnvKwargs = Annotated[Text, BeforeValidator(_told(kwargs_text))]
+AlgorithmKwargs = Annotated[
+    Text, BeforeValidator(_told(lambda value: kwargs_text(value, "algorithm_kwargs")))
+]
 Shares = Annotated[tuple[Positive, ...], BeforeValidator(_shares)]
 FaultPlan = Annotated[str, BeforeValidator(_fault_plan)]
 ReplayParameters = Annotated[list[dict[str, Any]], BeforeValidator(_replay)]
@@ -204,14 +239,19 @@ class Flags(BaseSettings):
     trust_env_module: bool = _flag(
         "run",
         False,
-        "also import the module of an environment named module:Id whose name comes from a file (checkpoint, flags.json, model.json, sequence) and was not typed as --env: that runs any code in it, so give this only for files of your own; never taken from a file itself",
+        "also import the module of an environment, network or algorithm named module:Id whose name comes from a file (checkpoint, flags.json, model.json, sequence) and was not typed as --env, --model or --algorithm: that runs any code in it, so give this only for files of your own; never taken from a file itself",
     )
 
     # --- environment -----------------------------------------------------------------------------
     env: EnvIds = _flag(
         "environment",
         "PongNoFrameskip-v4",
-        "environment id: <Game>NoFrameskip-v4, ALE/<Game>-v5, or any Gymnasium id with discrete actions and a flat Box observation, e.g. CartPole-v1. Several ids with commas: one agent for all these games; three = AirRaid, Carnival, DemonAttack; six = these, NameThisGame, Pong and SpaceInvaders; all = every game that ale-py can play (NoFrameskip-v4)",
+        "environment id: <Game>NoFrameskip-v4, ALE/<Game>-v5, or any Gymnasium id with discrete actions that shows vectors or images, e.g. CartPole-v1, or <module>:<id> for one of your own (docs/your_own.md). Several ids with commas: one agent for all these games; three = AirRaid, Carnival, DemonAttack; six = these, NameThisGame, Pong and SpaceInvaders; all = every game that ale-py can play (NoFrameskip-v4)",
+    )
+    env_kwargs: EnvKwargs = _flag(
+        "environment",
+        "",
+        'arguments that environments are made with, a mapping in JSON, e.g. {"size": 8}; not for Atari, which has flags of its own; python -m wrappers.check <id> looks over an environment of yours',
     )
     env_shares: Shares = _flag(
         "environment",
@@ -223,7 +263,7 @@ class Flags(BaseSettings):
         True,
         "transform rewards for learning by --reward_clipping_method; reported returns stay raw",
     )
-    reward_clipping_method: Literal["abs_one_sign", "abs_one_clamp", "soft_asymmetric"] = _flag(
+    reward_clipping_method: RewardTransform = _flag(
         "environment",
         "abs_one_sign",
         "sign(r); clip to [-1, 1]; or 5 tanh(r/5), negative part times 0.3",
@@ -272,7 +312,7 @@ class Flags(BaseSettings):
         108_000,
         "a game is cut (truncated, not terminated) after this many simulator frames; 108 000 is 30 minutes",
     )
-    env_backend: Literal["auto", "ale_vector", "gymnasium"] = _flag(
+    env_backend: BackendName = _flag(
         "environment",
         "auto",
         "ale_vector: the fast C++ one; gymnasium: the readable wrappers; auto: the fast one where it honours every flag",
@@ -327,7 +367,7 @@ class Flags(BaseSettings):
     training_fill_in_factor: Fraction01 = _flag(
         "replay", 0.05, "part of each replay buffer's capacity to fill before training starts"
     )
-    discarding_strategy: Literal["block", "keep_latest", "keep_oldest", "alternating"] = _flag(
+    discarding_strategy: DiscardingStrategy = _flag(
         "replay",
         "block",
         "what a full queue does with a new unroll: make the worker wait, drop the oldest, drop the new one, or drop every other one",
@@ -357,12 +397,10 @@ class Flags(BaseSettings):
     )
 
     # --- model -----------------------------------------------------------------------------------
-    model: Literal["auto", "nature", "impala_shallow", "resnet", "elite", "attention", "mlp"] = (
-        _flag(
-            "model",
-            "auto",
-            "network; auto: impala_shallow for images, mlp for vectors; attention: the Attention-Augmented Agent, which shows where it looks",
-        )
+    model: ModelName = _flag(
+        "model",
+        AUTO,
+        f"network: auto, {', '.join(NETWORKS.shipped)}, or <module>:<name> for one of your own (docs/your_own.md); auto: impala_shallow for images (resnet below 20 pixels), mlp for vectors; attention: the Attention-Augmented Agent, which shows where it looks",
     )
     feature_out_layer_size: CountOrAuto = _flag(
         "model",
@@ -418,6 +456,16 @@ class Flags(BaseSettings):
     popart_sigma_max: Positive = _flag("model", 1e6, "upper bound of PopArt's sigma, in points")
 
     # --- algorithm -------------------------------------------------------------------------------
+    algorithm: AlgorithmName = _flag(
+        "algorithm",
+        "impala",
+        "what makes a loss of a batch: impala, V-trace actor-critic, or <module>:<name> for one of your own (docs/your_own.md)",
+    )
+    algorithm_kwargs: AlgorithmKwargs = _flag(
+        "algorithm",
+        "",
+        'what an algorithm of your own has no flag for, a mapping in JSON, e.g. {"clip": 0.2}',
+    )
     gamma: Fraction01 = _flag("algorithm", 0.99, "discount per agent step")
     rho_const: Bound = _flag(
         "algorithm", 1.0, "V-trace: clip of rho, which decides what the value converges to"
@@ -455,12 +503,12 @@ class Flags(BaseSettings):
     entropy_on: Literal["all", "online"] = _flag(
         "algorithm", "all", "entropy bonus on all data, or on new data only (as LASER)"
     )
-    loss_reduction: Literal["sum", "mean"] = _flag(
+    loss_reduction: LossReduction = _flag(
         "algorithm",
         "mean",
         "sum over time and batch (as IMPALA; sets the scale of lr and clip), or mean over valid steps",
     )
-    advantage_normalisation: Literal["none", "rms"] = _flag(
+    advantage_normalisation: AdvantageNormalisation = _flag(
         "algorithm",
         "rms",
         "divide advantages by their root mean square over the batch, those of each game by its own",
@@ -485,20 +533,20 @@ class Flags(BaseSettings):
     kl_div_threshold: Bound = _flag(
         "algorithm", 0.3, "LASER: largest divergence of a trusted state, nats"
     )
-    kl_mask_kind: Literal["implied", "kl_pi_mu", "kl_mu_pi"] = _flag(
+    kl_mask_kind: TrustRegion = _flag(
         "algorithm",
         "implied",
         "LASER: KL(pi || implied policy) as the paper, KL(pi || mu), or KL(mu || pi)",
     )
 
     # --- optimiser -------------------------------------------------------------------------------
-    optimizer: Literal["adam", "rmsprop", "rmsprop_tf"] = _flag(
+    optimizer: Optimiser = _flag(
         "optimiser",
         "adam",
         "adam; rmsprop with epsilon outside the square root (torch) or inside it (rmsprop_tf, as the paper)",
     )
     lr: Positive = _flag("optimiser", 2.5e-4, "initial learning rate")
-    lr_schedule: Literal["constant", "linear", "polynomial"] = _flag(
+    lr_schedule: Schedule = _flag(
         "optimiser",
         "linear",
         "how the learning rate goes to --lr_end_value over --lr_scheduler_steps",
@@ -511,7 +559,10 @@ class Flags(BaseSettings):
         "agent steps over which the learning rate and the replay's lambda anneal; 0: --environment_max_steps, but at least 2 500 000, so that a short run is the beginning of a longer one",
     )
     rmsprop_eps: Positive = _flag("optimiser", 0.01, "epsilon of RMSprop")
+    rmsprop_alpha: Decay = _flag("optimiser", 0.99, "RMSprop: decay of the mean squared gradient")
     adam_eps: Positive = _flag("optimiser", 1e-5, "epsilon of Adam")
+    adam_beta1: Decay = _flag("optimiser", 0.9, "Adam: decay of the mean gradient")
+    adam_beta2: Decay = _flag("optimiser", 0.999, "Adam: decay of the mean squared gradient")
     gradient_clip_by_norm_threshold: Bound = _flag(
         "optimiser", 0.5, "clip of the global gradient norm (40 goes with --loss_reduction=sum)"
     )
@@ -527,7 +578,7 @@ class Flags(BaseSettings):
         "auto",
         "where the learner runs; auto: cuda if there is one, else cpu. See --inference for where actions are chosen",
     )
-    precision: Literal["auto", "bf16", "fp32"] = _flag(
+    precision: Precision | Literal["auto"] = _flag(
         "machine",
         "auto",
         "of the networks' torsos; auto: bf16 where the processor computes it natively. Losses are always fp32",
@@ -625,8 +676,9 @@ class Flags(BaseSettings):
             problems.append(
                 f"--cache_output_buffer_size={size} must be auto or from 1 to {MAX_CACHED_BATCHES}"
             )
+        is_own = self.model != AUTO and self.model not in NETWORKS.shipped  # checked later
         has_memory = self.use_lstm or self.model == "attention"
-        if self.burn_in_steps and not has_memory:
+        if self.burn_in_steps and not has_memory and not is_own:
             problems.append(
                 f"--burn_in_steps={self.burn_in_steps} needs a model that remembers: "
                 "--use_lstm=True or --model=attention"

@@ -158,25 +158,27 @@ class Trainer:
                 self._write_record()
                 next_record = now + flags.log_interval_s
             if has_learned:
-                self._saving.after_update()
+                self._saving.after_batch()
 
     def _learn(self, batch: Batch) -> bool:
-        """Make an update; return False if that was not possible with this batch."""
+        """Make the updates of a batch; return False if not one of them was possible."""
+        before = self._learner.version
         try:
-            metrics = self._learner.step(batch, self._progress())
+            for part in self._learner.minibatches(batch):
+                self._tally.book_update(self._learner.step(part, self._progress()))
+            self._learner_failed = False
+            self._bad_updates.good()
         except NonFiniteUpdate as error:
             self._learner_failed = True  # unless the next batch shows that it was the batch
-            self._bad_updates.note(error, batch, self._learner.version)
-            self._experience.discard(batch.item[list(error.culprit.columns)].tolist())
-            return False
+            self._bad_updates.note(error, part, self._learner.version)
+            self._experience.discard(part.item[list(error.culprit.columns)].tolist())
         except BaseException:
             self._learner_failed = True
             raise
-        self._learner_failed = False
-        self._bad_updates.good()
-        self._tally.book_update(metrics)
-        self._publish()
-        return True
+        has_learned = self._learner.version > before
+        if has_learned:
+            self._publish()
+        return has_learned
 
     def _is_over(self, began: float) -> bool:
         flags, tally = self._flags, self._tally

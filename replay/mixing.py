@@ -11,7 +11,7 @@ from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence, Set
 from fractions import Fraction
 from itertools import chain
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -25,7 +25,8 @@ from replay.quotas import Quotas
 from replay.scoring import Claim
 from replay.snapshot import pack_items, unpack_items
 
-DISCARDING_STRATEGIES = ("block", "keep_latest", "keep_oldest", "alternating")
+DiscardingStrategy = Literal["block", "keep_latest", "keep_oldest", "alternating"]
+DISCARDING_STRATEGIES: tuple[str, ...] = get_args(DiscardingStrategy)
 
 MAX_QUERIES = 32  # newest unrolls to which attentive sampling compares, all games together
 

@@ -11,7 +11,7 @@ from presets import PRESETS, describe
 
 
 def resolve(*argv, checkpoint=None, family="atari"):
-    return parse(argv, lambda url: checkpoint or {}, lambda env: family)
+    return parse(argv, lambda url: checkpoint or {}, lambda env, env_kwargs: family)
 
 
 def overrides(tmp_path, **values):
@@ -80,7 +80,9 @@ def test_what_the_user_says_wins_over_the_preset_and_the_later_preset_over_the_e
 
 
 def test_the_environment_that_a_preset_chooses_decides_the_family():
-    flags = parse(["--preset=cartpole"], None, lambda env: "vector" if "Cart" in env else "atari")
+    flags = parse(
+        ["--preset=cartpole"], None, lambda env, _: "vector" if "Cart" in env else "atari"
+    )
     assert (flags.env, flags.model) == ("CartPole-v1", "mlp")
 
 
@@ -124,7 +126,7 @@ def test_shares_of_other_games_are_not_taken_along(mode):
 def test_several_games_are_a_family_of_their_own_and_learn_from_raw_rewards():
     families = []
 
-    def family_of(env):
+    def family_of(env, env_kwargs):
         families.append(env)
         return "several-games"
 
@@ -155,7 +157,7 @@ def test_a_new_run_reads_no_checkpoint():
     def refuse(url):
         raise AssertionError("a new run has no checkpoint")
 
-    assert parse(["--lr=0.01"], refuse, lambda env: "atari").lr == 0.01
+    assert parse(["--lr=0.01"], refuse, lambda env, _: "atari").lr == 0.01
 
 
 BOOLEANS = [name for name, f in Flags.model_fields.items() if f.annotation is bool]
