@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from option_flags import Flags
+from pydantic.fields import FieldInfo
+
+from option_flags import GROUPS
 from presets import PRESETS, describe
 
 
 def flag_groups() -> dict[str, list[tuple[str, str, str, str]]]:
     """Return group -> [(name, type, default, help)], for --help and docs/flags.md."""
-    groups: dict[str, list[tuple[str, str, str, str]]] = {}
-    for name, field in Flags.model_fields.items():
-        extra = field.json_schema_extra
-        group = str(extra["group"]) if isinstance(extra, dict) else "other"
-        default = field.default
-        shown = "none" if default in (None, "", ()) else str(default)
-        if isinstance(default, tuple) and default:
-            shown = ",".join(str(part) for part in default)
-        groups.setdefault(group, []).append(
-            (name, _type_name(field.annotation), shown, str(field.description))
-        )
-    return groups
+    return {
+        group: [_described(name, field) for name, field in flags.model_fields.items()]
+        for group, flags in GROUPS.items()
+    }
+
+
+def _described(name: str, field: FieldInfo) -> tuple[str, str, str, str]:
+    default = field.default
+    shown = "none" if default in (None, "", ()) else str(default)
+    if isinstance(default, tuple) and default:
+        shown = ",".join(str(part) for part in default)
+    return name, _type_name(field.annotation), shown, str(field.description)
 
 
 def _type_name(annotation: Any) -> str:

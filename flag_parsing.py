@@ -19,10 +19,10 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 from pydantic_settings import CliSettingsSource, SettingsError
 
-from agent.algorithms.catalogue import ALGORITHMS
-from agent.models.networks import NETWORKS
 from core.errors import ConfigError
 from core.plain_data import cut, parse_json, read_text, shown, shown_text
+from flags.group import is_of_this_command
+from flags.parts import ALGORITHMS, NETWORKS
 from option_flags import Flags
 from presets import PRESETS, preset_flags
 from wrappers.env_kwargs import kwargs_text
@@ -52,12 +52,8 @@ REGISTRIES = (NETWORKS, ALGORITHMS)  # of parts of a user's own, named by flags
 
 # Values that belong to one invocation and never come back from a checkpoint.
 NOT_FROM_CHECKPOINT = {
-    "op_mode", "load_model_url", "load_optimizer_save", "load_replay", "new_run_folder",
-    "results_dir", "training_seconds", "stop_at_mean_return", "render", "greedy",
-    "test_episode_count", "test_all_checkpoints", "debug", "debug_faults", "basic_verbose",
-    "background", "trust_env_module", "auto_restart",
-}  # fmt: skip
-
+    name for name, field in Flags.model_fields.items() if is_of_this_command(field)
+}
 
 # Nor does this where a new run starts from the weights of another: it plays other games.
 NOT_FROM_START = {"seed"}

@@ -1,6 +1,6 @@
 """Recipes: named sets of flags, chosen by `--preset=<name>` or `--preset=<name>,<name>`.
 
-A recipe says only what differs from the defaults in option_flags.py, which are the recipe for Atari
+A recipe says only what differs from the defaults in flags/, which are the recipe for Atari
 on a small machine. Of several the later one wins; what the user says wins over all of them.
 `docs/flags.md` and `--help` show this table.
 """

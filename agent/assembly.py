@@ -14,14 +14,12 @@ import torch
 
 from agent.acting import FlatWeights
 from agent.algorithms.base import FLAG_OF_FIELD, Algorithm, make_config
-from agent.algorithms.catalogue import ALGORITHMS
 from agent.dealing import deal_tasks
 from agent.inference_server import ServerConfig
 from agent.learner import Learner, every
 from agent.machine import Choices, choose
 from agent.models.base import ActorCritic
 from agent.models.factory import ModelConfig, make_model
-from agent.models.networks import AUTO, NETWORKS
 from agent.optim import OptimiserConfig, learning_rate, make_optimiser
 from agent.worker import WorkerConfig
 from core.errors import ConfigError
@@ -30,6 +28,7 @@ from core.plain_data import shown
 from core.rng import child_generator, child_seed
 from core.spec import EnvSpec
 from core.unroll import UnrollSchema
+from flags.parts import ALGORITHMS, AUTO, NETWORKS
 from option_flags import Flags
 from replay.codec import make_codec
 from replay.kinds import (
@@ -277,6 +276,7 @@ class Blueprint:
                 popart=self.flags.use_popart,
                 acting_dtype=self.choices.acting_dtype,
                 seed=self.flags.seed or 0,
+                niceness=self.flags.worker_niceness,
                 core=worker if self.choices.pin_workers else None,
                 restorable=self.flags.reproducible,
                 check_unrolls=self.flags.debug,
@@ -303,6 +303,7 @@ class Blueprint:
             device=self.choices.device,
             torso_dtype=self.choices.torso_dtype,
             seed=self.flags.seed or 0,
+            niceness=self.flags.worker_niceness,
             fault_plan=fault_plan(self.flags),
         )
 

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from agent.assembly import Blueprint, build_model, env_config, fault_plan
 from agent.checkpoint import Checkpoint, load
 from agent.evaluator import check_can_be_shown, evaluate, evaluate_all
@@ -27,9 +25,9 @@ from agent.training import train
 from agent.warm_start import WarmStart, keep_actions, warm_start
 from core import faults
 from core.errors import CheckpointError, ConfigError, EnvironmentFault
-from core.plain_data import shown
 from core.spec import EnvSpec
 from core.stop_signals import INTERRUPTED, Answer, StopSignals
+from core.warden import Warden
 from flag_parsing import parse
 from option_flags import Flags
 from wrappers.env_ids import check_env_id, is_atari
@@ -94,9 +92,7 @@ def _load(url: str) -> Checkpoint:
     """Load what `--load_model_url` names: a run, a checkpoint or a model folder."""
     folder = find_model_folder(url)
     try:
-        checkpoint = load(url) if folder is None else load_model(folder)
-        _check_facts(checkpoint)
-        return checkpoint
+        return load(url) if folder is None else load_model(folder)
     except CheckpointError as error:
         if is_saved_by_torchbeast(Path(url)):
             raise CheckpointError(
@@ -104,36 +100,6 @@ def _load(url: str) -> Checkpoint:
                 f"python -m agent.torchbeast {url} models/<name> --env=<game>"
             ) from error
         raise
-
-
-def _check_facts(checkpoint: Checkpoint) -> None:
-    """Raise CheckpointError unless a checkpoint says what every use of it asks for.
-
-    The file is whole, but somebody else may have written it, or another program.
-    """
-    try:
-        state = checkpoint.state
-        spec = EnvSpec.from_dict(state["env_spec"])
-        counters = [int(state["tally"][name]) for name in ("agent_steps", "updates")]
-        weights = state["learner"]["model"]
-        is_sound = (
-            isinstance(state["flags"], Mapping)
-            and all(isinstance(name, str) for name in state["flags"])
-            and all(isinstance(tensor, torch.Tensor) for tensor in weights.values())
-            and min(counters) >= 0
-            and spec.action_count > 0
-            and len(spec.frame_shape) in (1, 3)
-        )
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise CheckpointError(
-            f"{checkpoint.path} lacks what a checkpoint must say ({type(error).__name__} "
-            f"{shown(str(error))}): expected flags, env_spec, tally and the model's weights."
-        ) from error
-    if not is_sound:
-        raise CheckpointError(
-            f"{checkpoint.path} is whole, but its flags, env_spec, tally or weights are not what "
-            "this program writes."
-        )
 
 
 def family_of(env: str, env_kwargs: str = "") -> str:
@@ -217,6 +183,8 @@ class Session:
             # The folder of a shipped model is a source, perhaps not even writable.
             output = Path(self.blueprint.flags.results_dir) / output.resolve().name
         play = evaluate_all if self.blueprint.flags.test_all_checkpoints else evaluate
+        warden = Warden()
+        warden.keep_own_children()  # environments may own processes
         try:
             play(self.blueprint, self.checkpoint, output, envs=self.envs)
         except KeyboardInterrupt:
@@ -224,4 +192,6 @@ class Session:
         except EnvironmentFault as fault:
             sys.stderr.write(f"error: {fault}\n")
             return 1
+        finally:
+            warden.close()
         return 0

@@ -9,8 +9,10 @@ The first SIGINT, SIGTERM or SIGHUP is a wish, the second is an order:
 | playing test games, drawing charts | raises KeyboardInterrupt | leaves at once, status 130 |
 
 A handler runs between any two instructions of the main thread, which may hold the lock of a file
-or of the terminal at that moment. It therefore prints nothing and takes no lock: whoever acts on
-the wish says so. Imports nothing that takes long, because it has to be in place before that.
+or of the terminal at that moment. It therefore takes no lock and waits for nothing: whoever acts on
+the wish says so. Only where the process ends in the handler itself is a last line written, straight
+to the descriptor, and only if that takes it at once. Imports nothing that takes long, because it
+has to be in place before that.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import select
 import signal
 import threading
 from collections.abc import Iterator
@@ -78,8 +81,10 @@ class StopSignals:
     def handle(self, number: int, frame: FrameType | None = None) -> None:
         """Take one signal. Called by Python in the main thread."""
         self.count += 1
-        if self.count > 1 or self.answer is Answer.LEAVE:
-            leave_at_once()
+        if self.answer is Answer.LEAVE:
+            leave_at_once("interrupted before anything was begun")
+        if self.count > 1:
+            leave_at_once("interrupted again: left at once")
         if self.answer is Answer.RAISE:
             raise KeyboardInterrupt
 
@@ -93,17 +98,29 @@ class StopSignals:
             self.answer = previous
 
 
-def leave_at_once() -> None:
+def leave_at_once(why: str) -> None:
     """End this process and all that it started, now and without saving.
 
     A process that vanishes while it is being killed, or whatever else goes wrong, must not keep
     this one from leaving.
+
+    Args:
+      why: the last line that the user reads.
     """
     try:
         for child in multiprocessing.active_children():
             child.kill()
+        say_at_once(why)
     finally:
         os._exit(INTERRUPTED)
+
+
+def say_at_once(text: str) -> None:
+    """Write a line to the standard error stream, unless it would have to wait or is closed."""
+    descriptor = 2
+    with contextlib.suppress(OSError, ValueError):
+        if select.select([], [descriptor], [], 0)[1]:
+            os.write(descriptor, f"{text}\n".encode("ascii", "replace"))
 
 
 def let_through() -> None:

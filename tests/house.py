@@ -10,12 +10,18 @@ ROOT = Path(__file__).resolve().parent.parent
 LAYER = {
     **{"core": 0},
     **{"wrappers": 1, "replay": 1, "transport": 1, "metrics": 1},
-    **{"agent": 2},
-    **{"sequences": 3},
-    **{"analysis": 4, "main": 4, "multi_train": 4},
-    **{"experiments": 5},
+    **{"flags": 2, "presets": 2},
+    **{"option_flags": 3},  # the door of flags/
+    **{"flag_parsing": 4, "flag_help": 4},
+    **{"agent": 5},
+    **{"sequences": 6},
+    **{"analysis": 7, "main": 7, "multi_train": 7},
+    **{"experiments": 8},
 }
-PROGRAMS = ("main.py", "multi_train.py", "option_flags.py", "flag_parsing.py", "flag_help.py")
+PROGRAMS = (
+    *("main.py", "multi_train.py"),
+    *("option_flags.py", "flag_parsing.py", "flag_help.py", "presets.py"),
+)
 
 
 def product_files() -> list[Path]:

@@ -6,7 +6,7 @@ import pytest
 from core.errors import ConfigError
 from flag_help import help_text
 from flag_parsing import REMOVED_FLAGS, parse
-from option_flags import MIN_SCHEDULE_STEPS, Flags
+from option_flags import GROUPS, MIN_SCHEDULE_STEPS, Flags
 from presets import PRESETS, describe
 
 
@@ -399,3 +399,9 @@ def test_a_bound_that_clips_nothing_survives_the_file_of_flags():
 def test_sizes_beyond_all_sense_are_refused_before_anything_is_made_of_them(flag):
     with pytest.raises(ConfigError, match=f"--{flag.split('=')[0]}=.*(less than|valid integer|to)"):
         resolve(f"--{flag}")
+
+
+def test_every_flag_is_of_one_group_and_they_are_listed_in_the_order_of_the_groups():
+    assert list(Flags.model_fields) == [
+        name for group in GROUPS.values() for name in group.model_fields
+    ]

@@ -10,8 +10,8 @@ from typing import Literal, get_args
 
 from core.errors import ConfigError
 
-BackendName = Literal["auto", "ale_vector", "gymnasium"]
-BACKENDS: tuple[str, ...] = get_args(BackendName)
+BackendChoice = Literal["auto", "ale_vector", "gymnasium"]
+BACKENDS: tuple[str, ...] = get_args(BackendChoice)
 MAX_EPISODE_FRAMES = 108_000  # 30 minutes at 60 frames/s, the usual Atari cap
 
 

@@ -36,7 +36,7 @@ from wrappers.gym_vector import GymVector
 from wrappers.images import ChannelsFirst, shows_images
 from wrappers.task_vector import TaskVector
 from wrappers.trusted_modules import check_trusted_kwargs
-from wrappers.user_code import RAISED, told_in_one_line
+from wrappers.user_code import RAISED, told_if_slow, told_in_one_line
 from wrappers.vector import EnvVector
 
 __all__ = [
@@ -181,6 +181,14 @@ def check_rendering(config: EnvConfig, render_mode: str) -> None:
 def _made_for_once(config: EnvConfig, render_mode: str | None = None) -> Iterator[gymnasium.Env]:
     """Yield one environment and close it; what goes wrong with it is a ConfigError."""
     make_env = _env_maker(config, render_mode)
+    with told_if_slow(config.env_id), _closed_after(make_env, config, render_mode) as env:
+        yield env
+
+
+@contextmanager
+def _closed_after(
+    make_env: Callable[[], gymnasium.Env], config: EnvConfig, render_mode: str | None
+) -> Iterator[gymnasium.Env]:
     with told_in_one_line(config.env_id, "when it was made"), warnings.catch_warnings():
         if render_mode is not None:
             warnings.simplefilter("ignore")  # of a mode that it does not list: asked below

@@ -2,7 +2,7 @@
 
 `module:Id` names an environment that a module registers with Gymnasium when it is imported, which
 runs the code of that module; `module:name` likewise a network or an algorithm that it registers
-with this program (agent/extensions.py). So a name of that form is honoured only if somebody typed
+with this program (flags/parts.py). So a name of that form is honoured only if somebody typed
 it: a checkpoint, a flags.json, a model.json or a sequence may come from a stranger, and a folder of
 his may hold the module too. `--trust_env_module=True` says that this invocation may import what a
 file names.

@@ -8,14 +8,18 @@ terminal wants to know three things: which environment, which error, which line 
 from __future__ import annotations
 
 import importlib
+import sys
 import sysconfig
+import threading
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from core.errors import ConfigError, PlatformError
 from core.plain_data import shown, shown_text
+
+PATIENCE_S = 30.0  # longer than it takes to make a large environment on a busy machine
 
 # sys.exit() in an environment ends neither the learner nor a worker without a word.
 RAISED: tuple[type[BaseException], ...] = (Exception, SystemExit)
@@ -40,6 +44,42 @@ def told_in_one_line(env_id: str, doing: str) -> Iterator[None]:
         raise  # one of ours, which says all this already
     except RAISED as error:
         raise ConfigError(f"env {shown_text(env_id)} raised {describe(error, doing)}.") from error
+
+
+@contextmanager
+def told_if_slow(env_id: str, patience_s: float = PATIENCE_S) -> Iterator[None]:
+    """Say on the standard error stream where the environment's code is, if it does not come back.
+
+    Before workers are started nobody watches over an environment, and one that hangs would leave
+    the user in front of an empty terminal. It is not ended: to load may take long.
+
+    Args:
+      env_id: as the user typed it.
+      patience_s: seconds until the first line; each later one comes after twice as long.
+    """
+    caller, is_over = threading.get_ident(), threading.Event()
+
+    def watch() -> None:
+        waited_s, wait_s = 0.0, patience_s
+        while not is_over.wait(wait_s):
+            waited_s, wait_s = waited_s + wait_s, 2 * wait_s
+            frame = sys._current_frames().get(caller)
+            place = _last_place(traceback.extract_stack(frame)) if frame is not None else ""
+            where = f" It is in {shown_text(place, 300)}." if place else ""
+            with suppress(OSError, ValueError):  # a terminal that is gone
+                sys.stderr.write(
+                    f"env {shown_text(env_id)} is tried out, and has not come back for "
+                    f"{waited_s:.0f} s.{where} Still waiting; Ctrl-C ends it.\n"
+                )
+                sys.stderr.flush()
+
+    thread = threading.Thread(target=watch, name="patience", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join(1.0)  # longer only if it is writing to a terminal that is frozen
 
 
 ENV_RULE = "Expected module:id, where importing the module registers the id with Gymnasium."
@@ -104,7 +144,10 @@ def _place(error: BaseException) -> str:
     """Return file, line and text of the last line of the environment's own code, "" if unknown."""
     if isinstance(error, SyntaxError) and error.filename:
         return _line(error.filename, error.lineno, error.text)
-    frames = traceback.extract_tb(error.__traceback__)
+    return _last_place(traceback.extract_tb(error.__traceback__))
+
+
+def _last_place(frames: traceback.StackSummary) -> str:
     own = [frame for frame in frames if not frame.filename.startswith((*_OURS, "<"))]
     # Of a package's environment there is no better line than the package's.
     users = [frame for frame in own if not frame.filename.startswith(_INSTALLED)]

@@ -1,5 +1,6 @@
 """What every algorithm is: a class that makes a loss of a batch, and what it may do besides.
 
+    @register_algorithm("mine")             found by --algorithm=<module>:mine
     class Mine(Algorithm):
         Config = MyConfig                       what decides the loss, a frozen dataclass
         def loss(self, model, batch, ...)       one number to be minimised
@@ -17,7 +18,7 @@ import typing
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -25,11 +26,12 @@ from torch import Tensor
 
 from agent.algorithms.rewards import REWARD_TRANSFORMS
 from agent.batch import Batch
-from agent.flag_values import AdvantageNormalisation, LossReduction, values_of
 from agent.models.base import ActorCritic
 from agent.non_finite import Stage, given_stages
 from core.errors import ConfigError
 from core.plain_data import shown
+from flags.parts import ALGORITHMS
+from flags.values import AdvantageNormalisation, LossReduction, values_of
 
 # The values of these flags reach an algorithm's config by the name of its field.
 FLAG_OF_FIELD: dict[str, str] = {
@@ -186,6 +188,19 @@ class Algorithm(ABC):
         """Remember the state; return a function that puts it back."""
         state = copy.deepcopy(self.state_dict())
         return (lambda: self.load_state_dict(state)) if state else (lambda: None)
+
+
+Kind = TypeVar("Kind", bound=type[Algorithm])
+
+
+def register_algorithm(name: str) -> Callable[[Kind], Kind]:
+    """Return a decorator that makes a class an algorithm of `--algorithm=<its module>:<name>`."""
+
+    def keep(kind: Kind) -> Kind:
+        ALGORITHMS.add(name, kind, kind.__module__)
+        return kind
+
+    return keep
 
 
 def make_config(

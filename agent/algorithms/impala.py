@@ -22,8 +22,7 @@ import torch
 from torch import Tensor
 
 from agent.algorithms import losses
-from agent.algorithms.base import ActorCriticConfig, Algorithm, Loss
-from agent.algorithms.catalogue import register_algorithm
+from agent.algorithms.base import ActorCriticConfig, Algorithm, Loss, register_algorithm
 from agent.algorithms.health import policy_health, value_health
 from agent.algorithms.passes import Pass, look_at
 from agent.algorithms.rewards import REWARD_TRANSFORMS
@@ -36,10 +35,10 @@ from agent.algorithms.units import (
 )
 from agent.algorithms.vtrace import VTrace, vtrace
 from agent.batch import Batch
-from agent.flag_values import TrustRegion, values_of
 from agent.models.base import ActorCritic
 from agent.non_finite import Stage, given_stages
 from core.errors import ConfigError
+from flags.values import TrustRegion, values_of
 
 TRUST_REGIONS = ("none", *values_of(TrustRegion))
 

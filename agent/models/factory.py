@@ -11,7 +11,7 @@ from torch import nn
 from agent.models.attention import KEY_CHANNELS
 from agent.models.base import ActorCritic
 from agent.models.initialisation import draw_layer
-from agent.models.networks import AUTO, NETWORKS, Network, NetworkRequest, checked_model
+from agent.models.networks import Network, NetworkRequest
 from agent.models.pixels import PixelStatistics
 from agent.models.popart import PopArt
 from agent.models.recurrent import ExtraInputs, RecurrentCore
@@ -19,6 +19,7 @@ from agent.models.torsos import FloatInput
 from core.errors import ConfigError
 from core.plain_data import shown
 from core.spec import EnvSpec
+from flags.parts import AUTO, NETWORKS, checked_model
 from wrappers.user_code import describe
 
 SMALLEST_FOR_SHALLOW = 20  # pixels: the two convolutions of impala_shallow fit into no less

@@ -6,7 +6,7 @@ heads are put on top of it by agent/models/factory.py. A network that needs a co
 attention does, returns it as well.
 
 A network of your own is registered in a module of yours, and found by `--model=<module>:<name>`
-(docs/your_own.md). No torch is imported here: the flags are checked with NETWORKS.
+(docs/your_own.md).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agent.extensions import Registry
 from core.errors import ConfigError
+from flags.parts import NETWORKS
 
 if TYPE_CHECKING:
     from torch import nn
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from agent.models.base import Core
     from agent.models.recurrent import ExtraInputs
 
-AUTO = "auto"  # impala_shallow for images (resnet for small ones), mlp for vectors
 SEES = ("images", "vectors", "anything")
 
 
@@ -51,21 +50,6 @@ class Network:
     takes_raw: bool = False
 
 
-_TORSOS = "agent.models.torsos"
-NETWORKS: Registry[Network] = Registry(
-    "model",
-    "network",
-    {
-        "nature": _TORSOS,
-        "impala_shallow": _TORSOS,
-        "resnet": _TORSOS,
-        "elite": _TORSOS,
-        "attention": "agent.models.attention",
-        "mlp": _TORSOS,
-    },
-)
-
-
 def register_network(
     name: str, *, sees: str = "anything"
 ) -> Callable[[Callable[[NetworkRequest], nn.Module]], Callable[[NetworkRequest], nn.Module]]:
@@ -89,12 +73,3 @@ def register_network(
         return build
 
     return keep
-
-
-def checked_model(name: str) -> str:
-    """Return the full name of a network, for the flag.
-
-    Raises:
-      ConfigError: if it can be none.
-    """
-    return AUTO if name == AUTO else NETWORKS.full_name(name)

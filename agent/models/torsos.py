@@ -13,9 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from agent.models.networks import NETWORKS, Network, NetworkRequest
+from agent.models.networks import Network, NetworkRequest
 from agent.models.pixels import PIXEL_MAX, PixelStatistics
 from core.errors import ConfigError
+from flags.parts import NETWORKS
 
 
 def compute_dtype(parameter: Tensor) -> torch.dtype:

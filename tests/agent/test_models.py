@@ -7,9 +7,9 @@ import torch
 from agent.acting import FlatWeights
 from agent.models.base import Inputs
 from agent.models.factory import ModelConfig, make_model
-from agent.models.networks import NETWORKS
 from agent.models.torsos import IMAGE_TORSOS, PixelConv2d
 from core.errors import ConfigError, ShapeError
+from flags.parts import NETWORKS
 from tests.agent.builders import make_batch, make_small_model, make_spec
 
 IMAGE_SPEC = make_spec((4, 84, 84), actions=6, stacked=4)

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from agent.algorithms.rewards import REWARD_TRANSFORMS
-from agent.flag_values import RewardTransform, values_of
+from flags.values import RewardTransform, values_of
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the harness needs Linux"),
 ]
-LIMIT_S = 40.0
+LIMIT_S = 200.0  # catches what hangs, not what is slow
 
 
 def wait(condition: Callable[[], object], limit_s: float = LIMIT_S) -> None:
@@ -247,11 +247,14 @@ def test_nothing_is_left_of_a_harness_that_dies(tmp_path: Path, number: int) -> 
         [sys.executable, "-c", HARNESS, str(tmp_path)],
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
     ) as harness:  # fmt: skip
-        assert harness.stdout is not None
-        zygote, program = map(int, harness.stdout.readline().split())
-        wait(lambda: len(processes_of([str(tmp_path)], [program])) == 4)
-        harness.send_signal(number)
-        harness.wait(LIMIT_S)
+        try:
+            assert harness.stdout is not None
+            zygote, program = map(int, harness.stdout.readline().split())
+            wait(lambda: len(processes_of([str(tmp_path)], [program])) == 4)
+            harness.send_signal(number)
+            harness.wait(LIMIT_S)
+        finally:
+            harness.kill()  # whatever failed: `with` would wait for it
     try:
         wait(lambda: not processes_of([str(tmp_path)], [program]))
         wait(lambda: not psutil.pid_exists(zygote) or not _is_zygote(zygote))

@@ -1,3 +1,4 @@
+import contextlib
 import os
 import signal
 import subprocess
@@ -25,7 +26,7 @@ def test_the_first_signal_raises_where_it_is_caught():
 
 
 def test_the_second_signal_leaves_whatever_the_first_one_did(monkeypatch):
-    monkeypatch.setattr("core.stop_signals.leave_at_once", lambda: 1 / 0)
+    monkeypatch.setattr("core.stop_signals.leave_at_once", lambda why: 1 / 0)
     for answer in (Answer.NOTE, Answer.RAISE):
         stop = StopSignals()
         stop.count = 1
@@ -69,10 +70,34 @@ print("not reached", flush=True)
 
 @pytest.mark.process
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_while_the_program_starts_waits_for_the_handler_and_leaves_silently(number):
+def test_a_signal_while_the_program_starts_waits_for_the_handler_and_leaves(number):
     done = subprocess.run(
         [sys.executable, "-c", LEAVES.format(number=int(number))],
         cwd=ROOT, capture_output=True, text=True, timeout=HANGS_S, check=False,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
-    assert (done.returncode, done.stdout, done.stderr) == (130, "still here\n", "")
+    why = "interrupted before anything was begun\n"
+    assert (done.returncode, done.stdout, done.stderr) == (130, "still here\n", why)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("end", ["full", "closed"])
+def test_a_stderr_that_takes_nothing_keeps_no_signal_from_leaving(end):
+    """A frozen terminal is a pipe that nobody empties."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with contextlib.suppress(BlockingIOError):
+        while end == "full":
+            os.write(writer, b"x" * 4096)
+    os.set_blocking(writer, True)
+    if end == "closed":
+        os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-c", LEAVES.format(number=int(signal.SIGINT))],
+        cwd=ROOT, stdout=subprocess.PIPE, stderr=writer, text=True, timeout=HANGS_S, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    os.close(writer)
+    if end == "full":
+        os.close(reader)
+    assert done.returncode == 130

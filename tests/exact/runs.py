@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,11 +83,16 @@ class Outcome:
 
 @pytest.fixture
 def one_process() -> Iterator[None]:
-    """Undo what a reproducible run sets for its whole process."""
+    """Undo what a reproducible run leaves behind in its process.
+
+    That is settings of torch, and the files that a session could not close because its death was
+    only played. Those are thrown away here, lest their complaints land in a test of something else.
+    """
     threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     yield
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(deterministic)
+    gc.collect()
 
 
 def train(

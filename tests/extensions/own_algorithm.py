@@ -7,8 +7,7 @@ import torch
 from pydantic import BaseModel, ConfigDict
 
 from agent.algorithms import losses
-from agent.algorithms.base import ActorCriticConfig, Algorithm, Loss
-from agent.algorithms.catalogue import register_algorithm
+from agent.algorithms.base import ActorCriticConfig, Algorithm, Loss, register_algorithm
 from agent.algorithms.health import policy_health, value_health
 from agent.algorithms.passes import look_at
 from agent.algorithms.rewards import REWARD_TRANSFORMS

@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from agent.algorithms.base import ActorCriticConfig, Algorithm, Loss
-from agent.algorithms.catalogue import ALGORITHMS, register_algorithm
+from agent.algorithms.base import ActorCriticConfig, Algorithm, Loss, register_algorithm
 from agent.algorithms.impala import Impala, ImpalaConfig
 from agent.assembly import make_algorithm, model_config, optimiser_config
 from agent.checkpoint import Checkpoint
@@ -15,6 +14,7 @@ from agent.optim import OptimiserConfig
 from agent.resume_checks import check_resume
 from core.errors import CheckpointError, ConfigError
 from flag_parsing import parse
+from flags.parts import ALGORITHMS
 from option_flags import Flags
 from tests.agent.builders import make_batch, make_small_model
 from tests.agent.learners import fail_to_step, make_learner, same, with_bad_reward

@@ -5,11 +5,11 @@ import torch
 from torch import nn
 
 from agent.assembly import build_model
-from agent.extensions import Registry
 from agent.models.factory import ModelConfig, make_model
-from agent.models.networks import NETWORKS, register_network
+from agent.models.networks import register_network
 from core.errors import ConfigError
 from flag_parsing import parse
+from flags.parts import NETWORKS, Registry
 from option_flags import Flags
 from tests.agent.builders import make_spec
 from tests.agent.runs import make_blueprint

@@ -90,6 +90,20 @@ def test_a_clean_stop_closes_environments_and_leaves_nothing(run, tmp_path):
     assert troubled.closed(tmp_path) == owned
     wait_until(lambda: not any(lives(pid) for pid in everybody | owned), "left behind")
 
+    run_folder = next((tmp_path / "results").glob("*/checkpoints")).parent
+    test = run(
+        "Owning", "--op_mode=test", f"--load_model_url={run_folder}",
+        "--test_episode_count=100000",
+    )  # fmt: skip
+
+    def playing():
+        alive = {pid for pid in troubled.simulators(tmp_path) if lives(pid)}
+        return alive if len(alive) >= 2 else None  # the trial at the start is of one
+
+    everybody = wait_until(playing, "no game is played")
+    test.kill()
+    wait_until(lambda: not any(lives(pid) for pid in everybody), "left behind by a test")
+
 
 def test_a_run_of_a_killed_sequence_saves_and_ends(tmp_path):
     plan = tmp_path / "plan.yaml"

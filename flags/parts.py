@@ -6,7 +6,7 @@ module and the part, the module is imported, and the part is found. Nothing in t
 be edited. Importing a module runs its code, so the same rules hold as for environments: only what
 the user has typed is imported (wrappers/trusted_modules.py).
 
-This module imports no torch: the flags are checked with it, and `--help` should be quick.
+No torch is imported here: the flags are checked with these registries, and `--help` is quick.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from wrappers.trusted_modules import check_trusted
 from wrappers.user_code import import_module
 
 Part = TypeVar("Part")
+AUTO = "auto"  # --model: impala_shallow for images (resnet for small ones), mlp for vectors
 
 # What multiprocessing calls the program's own module in a process that it has spawned.
 _MAIN = {"__mp_main__": "__main__"}
@@ -145,3 +146,32 @@ class Registry(Generic[Part]):
             f"{self.flag} is {shown(name)}, expected one of {', '.join(self.shipped)}, or "
             f"<module>:<name> for a {self.noun} of your own.{hint}"
         )
+
+
+# The parts themselves are in agent/: what a network is says agent/models/networks.py, what an
+# algorithm is agent/algorithms/base.py.
+_TORSOS = "agent.models.torsos"
+NETWORKS: Registry[Any] = Registry(
+    "model",
+    "network",
+    {
+        "nature": _TORSOS,
+        "impala_shallow": _TORSOS,
+        "resnet": _TORSOS,
+        "elite": _TORSOS,
+        "attention": "agent.models.attention",
+        "mlp": _TORSOS,
+    },
+)
+ALGORITHMS: Registry[Any] = Registry(
+    "algorithm", "algorithm", {"impala": "agent.algorithms.impala"}
+)
+
+
+def checked_model(name: str) -> str:
+    """Return the full name of a network, for the flag.
+
+    Raises:
+      ConfigError: if it can be none.
+    """
+    return AUTO if name == AUTO else NETWORKS.full_name(name)

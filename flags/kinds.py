@@ -1,0 +1,125 @@
+"""The kinds of values that flags have: what is accepted, how it is read, and its bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from core.errors import ConfigError
+from core.faults import plan_text
+from core.plain_data import shown_text
+from flags.parts import ALGORITHMS, checked_model
+from replay.kinds import normal_form, parse_replay_parameters
+from wrappers.env_kwargs import kwargs_text
+from wrappers.games import expand_games
+
+
+def _resolution(value: Any) -> Any:
+    """Accept 84,84 and [84, 84], as height,width in pixels."""
+    if isinstance(value, str):
+        return [part.strip() for part in value.strip("[]() ").split(",")]
+    return value
+
+
+def _games(value: Any) -> Any:
+    """Replace names of sets of games by their ids; what is not text is left to pydantic."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return expand_games(value)
+    except ConfigError as error:
+        raise ValueError(str(error)) from error
+
+
+def _shares(value: Any) -> Any:
+    """Accept 2,1,1 and [2, 1, 1]."""
+    if isinstance(value, str):
+        return [part.strip() for part in value.strip("[]() ").split(",") if part.strip()]
+    return value
+
+
+def _replay(value: Any) -> Any:
+    """Validate the list of buffers and bring it to its normal form (JSON types only)."""
+    return normal_form(parse_replay_parameters(value))
+
+
+def _fault_plan(value: Any) -> Any:
+    """Check a plan of faults; of a file, keep the content, so that the run can be repeated."""
+    if not isinstance(value, str) or not value:
+        return value
+    try:
+        return plan_text(value)
+    except ConfigError as error:
+        raise ValueError(str(error)) from error
+
+
+def _told(check: Callable[[Any], str]) -> Callable[[Any], str]:
+    """Return a check, or a normal form, whose ConfigError pydantic tells with the flag's name."""
+
+    def checked(value: Any) -> str:
+        try:
+            return check(value)
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
+
+    return checked
+
+
+def _in_range(low: float, high: float) -> AfterValidator:
+    def check(value: float) -> float:
+        if not low <= value <= high:
+            raise ValueError(f"must be from {low:g} to {high:g}")
+        return value
+
+    return AfterValidator(check)
+
+
+def _printable(text: str) -> str:
+    """Refuse what no path, id or name holds, and what a terminal or a file could not take."""
+    if not text.isprintable() or len(text) > MAX_TEXT_LENGTH:
+        raise ValueError(
+            f"must be one line of printable text of at most {MAX_TEXT_LENGTH:,} characters, got "
+            f"{shown_text(text)}"
+        )
+    return text
+
+
+def _path(text: str) -> str:
+    """Refuse a path that no file system would take, before anything asks one."""
+    if len(text) > MAX_PATH_LENGTH or any(len(part.encode()) > 255 for part in text.split("/")):
+        raise ValueError(f"must be a path, of names of at most 255 bytes, got {shown_text(text)}")
+    return text
+
+
+# Far beyond all that makes sense, and near enough that sums and products of them stay exact.
+MAX_COUNT = 10**15
+MAX_TEXT_LENGTH = 100_000  # all ids of Gymnasium, with commas
+MAX_PATH_LENGTH = 4_000  # Linux takes 4,096 bytes
+
+# The upper bound is no `le`, because that would take the place of a flag's own.
+Count = Annotated[int, Field(ge=1), _in_range(1, MAX_COUNT)]
+CountOrAuto = Annotated[int, Field(ge=0), _in_range(0, MAX_COUNT)]
+BoolOrAuto = Annotated[bool | Literal["auto"], Field(union_mode="left_to_right")]
+Fraction01 = Annotated[float, _in_range(0.0, 1.0)]
+Decay = Annotated[float, Field(ge=0.0, lt=1.0)]
+Weight = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+Bound = Annotated[float, Field(gt=0.0)]  # may be inf: nothing is clipped
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Text = Annotated[str, AfterValidator(_printable)]
+PathText = Annotated[Text, AfterValidator(_path)]
+# Brought to the form by which every process finds the part.
+ModelName = Annotated[Text, AfterValidator(_told(checked_model))]
+AlgorithmName = Annotated[Text, AfterValidator(_told(ALGORITHMS.full_name))]
+Pixels = Annotated[int, Field(ge=1, le=4096)]
+Resolution = Annotated[tuple[Pixels, Pixels], BeforeValidator(_resolution)]
+EnvIds = Annotated[Text, BeforeValidator(_games)]
+EnvKwargs = Annotated[Text, BeforeValidator(_told(kwargs_text))]
+AlgorithmKwargs = Annotated[
+    Text, BeforeValidator(_told(lambda value: kwargs_text(value, "algorithm_kwargs")))
+]
+Shares = Annotated[tuple[Positive, ...], BeforeValidator(_shares)]
+FaultPlan = Annotated[str, BeforeValidator(_fault_plan)]
+ReplayParameters = Annotated[list[dict[str, Any]], BeforeValidator(_replay)]

@@ -1,0 +1,45 @@
+"""What the user reads about the code of an environment."""
+
+import threading
+import time
+
+from wrappers.user_code import told_if_slow
+
+
+class Terminal:
+    """Takes lines, and lets somebody wait for them."""
+
+    def __init__(self):
+        self.text = ""
+        self.has_two_lines = threading.Event()
+
+    def write(self, text):
+        self.text += text
+        if self.text.count("\n") >= 2:
+            self.has_two_lines.set()
+
+    def flush(self):
+        pass
+
+
+def test_an_environment_that_does_not_come_back_is_named_with_its_line(monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    with told_if_slow("MyEnv-v0", patience_s=0.01):
+        hangs_until(terminal.has_two_lines)
+    first, second, *_ = terminal.text.splitlines()
+    assert first.startswith("env MyEnv-v0 is tried out, and has not come back for 0 s. It is in")
+    assert "test_user_code.py" in first
+    assert "done.wait(240)`" in first
+    assert second.endswith("Still waiting; Ctrl-C ends it.")
+
+
+def hangs_until(done):
+    assert done.wait(240)
+
+
+def test_one_that_comes_back_is_not_spoken_of_and_leaves_no_thread(capsys):
+    with told_if_slow("MyEnv-v0"):
+        time.sleep(0.01)
+    assert capsys.readouterr().err == ""
+    assert "patience" not in {thread.name for thread in threading.enumerate()}
