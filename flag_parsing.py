@@ -22,7 +22,7 @@ from pydantic_settings import CliSettingsSource, SettingsError
 from core.errors import ConfigError
 from core.plain_data import cut, parse_json, read_text, shown, shown_text
 from flags.group import is_of_this_command
-from flags.parts import ALGORITHMS, NETWORKS
+from flags.parts import ALGORITHMS, NETWORKS, SINKS
 from option_flags import Flags
 from presets import PRESETS, preset_flags
 from wrappers.env_kwargs import kwargs_text
@@ -48,7 +48,7 @@ REMOVED_FLAGS: dict[str, str] = {
     "background_save": "statistics are always written while running; see --log_interval_s",
 }
 
-REGISTRIES = (NETWORKS, ALGORITHMS)  # of parts of a user's own, named by flags
+REGISTRIES = (NETWORKS, ALGORITHMS, SINKS)  # of parts of a user's own, named by flags
 
 # Values that belong to one invocation and never come back from a checkpoint.
 NOT_FROM_CHECKPOINT = {

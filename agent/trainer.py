@@ -38,6 +38,8 @@ from transport.weights import WeightBoard
 
 log = logging.getLogger(__name__)
 
+# (flags and shapes, where the newest weights are, which life of the run it is) -> a pool.
+MakePool = Callable[[Blueprint, WeightBoard, int], WorkerPool]
 SILENCE_S = 60.0  # the user is told what a batch waits for that has not come for so long
 
 
@@ -70,7 +72,7 @@ class Trainer:
         *,
         stop: StopSignals | None = None,
         flush: Callable[[], object] | None = None,
-        pool: WorkerPool | None = None,
+        make_pool: MakePool | None = None,
     ) -> None:
         """Build every part; start nothing.
 
@@ -81,7 +83,8 @@ class Trainer:
           checkpoint: what to continue from.
           stop: what the user asks for meanwhile; None: nobody can ask.
           flush: brings all that was reported to the disk, within seconds; None: the sink's own.
-          pool: where unrolls come from; None: what the flags ask for.
+          make_pool: makes what unrolls come from, with the board on which the newest weights will
+            be; None: what the flags ask for.
         """
         flags = blueprint.flags
         self._flags = flags
@@ -96,7 +99,7 @@ class Trainer:
         self._board = WeightBoard(blueprint.acting_weights.nbytes)
         # After a resume the games are others than after the first start.
         life = 0 if checkpoint is None else int(checkpoint.state["tally"]["updates"])
-        self._experience = _experience(blueprint, self._board, pool, life)
+        self._experience = _experience(blueprint, self._board, make_pool, life)
         self._saving = Saving(
             blueprint, folder, self._learner, self._tally, self._bad_updates, self._experience,
             flush=flush or sink.flush, checkpoint=checkpoint,
@@ -253,14 +256,14 @@ class Trainer:
 
 
 def _experience(
-    blueprint: Blueprint, board: WeightBoard, pool: WorkerPool | None, life: int
+    blueprint: Blueprint, board: WeightBoard, make_pool: MakePool | None, life: int
 ) -> Experience:
     """Return the source of batches that the flags ask for, not started.
 
     Args:
       blueprint: flags and shapes.
       board: where those who act find the newest weights.
-      pool: where unrolls come from; None: what the flags ask for.
+      make_pool: makes what unrolls come from; None: what the flags ask for.
       life: workers and servers of different lives play different games.
     """
     flags, device = blueprint.flags, blueprint.choices.device
@@ -270,20 +273,24 @@ def _experience(
         model, _ = blueprint.acting_model()
         scorer = Scorer(model, blueprint.acting_weights, board, blueprint.schema, device)
         evaluate = scorer.evaluate
-    if flags.reproducible:
+    if flags.reproducible and make_pool is None:
         return Serial(SerialPool(blueprint.workers(), board), replay, feed, evaluate)
-    if pool is None:
-        pool = ProcessPool(
-            blueprint.workers(life=life),
-            board,
-            slots=flags.shared_queue_size,
-            max_restarts=flags.max_worker_restarts,
-            worker_timeout_s=flags.worker_timeout,
-            server=blueprint.server(life=life),
-        )
+    pool = (make_pool or _process_pool)(blueprint, board, life)
     depth = flags.cache_output_buffer_size
     return Threaded(
         pool, replay, feed, evaluate,
         cache_depth=0 if not flags.caching else None if depth == "auto" else int(depth),
         cache_threads=flags.caching_threads,
     )  # fmt: skip
+
+
+def _process_pool(blueprint: Blueprint, board: WeightBoard, life: int) -> WorkerPool:
+    flags = blueprint.flags
+    return ProcessPool(
+        blueprint.workers(life=life),
+        board,
+        slots=flags.shared_queue_size,
+        max_restarts=flags.max_worker_restarts,
+        worker_timeout_s=flags.worker_timeout,
+        server=blueprint.server(life=life),
+    )

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from core.errors import ConfigError
 from core.faults import plan_text
 from core.plain_data import shown_text
-from flags.parts import ALGORITHMS, checked_model
+from flags.parts import ALGORITHMS, checked_model, checked_sink
 from replay.kinds import normal_form, parse_replay_parameters
 from wrappers.env_kwargs import kwargs_text
 from wrappers.games import expand_games
@@ -112,6 +112,7 @@ Text = Annotated[str, AfterValidator(_printable)]
 PathText = Annotated[Text, AfterValidator(_path)]
 # Brought to the form by which every process finds the part.
 ModelName = Annotated[Text, AfterValidator(_told(checked_model))]
+SinkName = Annotated[Text, AfterValidator(_told(checked_sink))]
 AlgorithmName = Annotated[Text, AfterValidator(_told(ALGORITHMS.full_name))]
 Pixels = Annotated[int, Field(ge=1, le=4096)]
 Resolution = Annotated[tuple[Pixels, Pixels], BeforeValidator(_resolution)]

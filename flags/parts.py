@@ -142,9 +142,10 @@ class Registry(Generic[Part]):
     def _unknown(self, name: str) -> str:
         near = difflib.get_close_matches(name, self.shipped, 2)
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
+        shipped = f"one of {', '.join(self.shipped)}, or " if self.shipped else ""
         return (
-            f"{self.flag} is {shown(name)}, expected one of {', '.join(self.shipped)}, or "
-            f"<module>:<name> for a {self.noun} of your own.{hint}"
+            f"{self.flag} is {shown(name)}, expected {shipped}<module>:<name> for a {self.noun} "
+            f"of your own.{hint}"
         )
 
 
@@ -166,6 +167,18 @@ NETWORKS: Registry[Any] = Registry(
 ALGORITHMS: Registry[Any] = Registry(
     "algorithm", "algorithm", {"impala": "agent.algorithms.impala"}
 )
+
+# Functions that make a metrics.sinks.Sink of the path of the run folder.
+SINKS: Registry[Any] = Registry("sink", "sink", {})
+
+
+def checked_sink(name: str) -> str:
+    """Return the full name of a sink, for the flag; "" for none.
+
+    Raises:
+      ConfigError: if it can be none.
+    """
+    return name and SINKS.full_name(name)
 
 
 def checked_model(name: str) -> str:

@@ -31,7 +31,12 @@ DECIDED_HERE = {
     "multi_train_overrides": "it is how the flags of the sequence reach a run",
 }
 # Flags whose value may name a module: what is found in it, in words.
-NAMING_MODULES = {"env": "environment", "model": "network", "algorithm": "algorithm"}
+NAMING_MODULES = {
+    "env": "environment",
+    "model": "network",
+    "algorithm": "algorithm",
+    "sink": "sink",
+}
 # These may be typed, but never come from a file, nor are they kept in one.
 ONLY_TYPED = ("trust_env_module", "debug_faults", "new_run_folder")
 
