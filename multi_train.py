@@ -4,7 +4,8 @@
   python multi_train.py --list                          the sequences that come with the program
   python multi_train.py --sequence=smoke                run one of them (or a .yaml file of yours)
   python multi_train.py --sequence=smoke --dry_run      only print the runs it would do
-  python multi_train.py --sequence=smoke -- --lr=0.001  what follows -- goes to every main.py
+  python multi_train.py --sequence=smoke --lr=0.001     flags of main.py go to every run; so does
+                                                        all that follows --
   python multi_train.py --resume=results/smoke_<time>   go on with what is not done
   python multi_train.py --report=results/smoke_<time>   draw the tables and the figure again
 
@@ -37,17 +38,23 @@ from rich.console import Console
 from rich.markup import escape
 from rich.status import Status
 
+from analysis.compare_sequence import CSV_TABLE, FIGURE, TABLE, rich_tables, write_report
+from core.command_line import add_switch
+from core.durations import duration
 from core.errors import ConfigError
 from core.plain_data import shown, shown_text
 from flag_parsing import check_values
+from flags.former_names import answer
+from metrics.curve import RETURN
+from metrics.run_files import last_record
 from option_flags import Flags
-from sequences.curves import RETURN, last_record
 from sequences.foreign import check_plan, check_saved, check_typed
 from sequences.plan import Plan, check_flags, load_plan, shipped_plans, source_of
-from sequences.report import rich_table, write_report
 from sequences.runner import Interrupts, RunState, SequenceFolder, run_sequence
 from sequences.scores import SCORES_PAGE
 
+# Names that mean something to main.py as well, and mean ours where they are before `--`.
+OURS = ("results_dir", "resume")
 LINE_INTERVAL_S = 60.0  # between lines on a run where there is no terminal
 
 
@@ -69,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 console.print(f"[bold]{name}[/]  {escape(load_plan(name).about)}")
             return 0
         if arguments.report:
-            console.print(rich_table(write_report(SequenceFolder.open(arguments.report))))
+            _report(console, SequenceFolder.open(arguments.report))
             return 0
         folder = _folder(console, arguments, rest)
         if folder is None:
@@ -120,16 +127,25 @@ def _run(console: Console, folder: SequenceFolder) -> int:
     plainly(f"{path}: {waiting} of {len(folder.runs)} runs to do")
     with Interrupts().installed() as interrupts, console.status("") as status:
         run_sequence(folder, interrupts, _Progress(console, status, folder))
-    console.print(rich_table(write_report(folder)))
-    plainly(f"Tables and figure: {path}/table.md, table.csv, comparison.png")
-    if (folder.path / SCORES_PAGE).exists():
-        plainly(f"Tests of every game: {path}/{SCORES_PAGE}")
+    _report(console, folder)
     unfinished = [run for run in folder.runs if run.status != "done"]
     for run in unfinished:
         plainly(f"{run.status}: {run.name} (see {path}/{run.name}/output.log)")
     if unfinished:
         plainly(f"To go on: python multi_train.py --resume={shlex.quote(path)}")
     return 1 if unfinished else 0
+
+
+def _report(console: Console, folder: SequenceFolder) -> None:
+    """Compare what is there: on the terminal, and as files."""
+    for table in rich_tables(write_report(folder)):
+        console.print(table)
+    path = shown_text(str(folder.path))
+    lines = [f"Tables and figure: {path}/{TABLE}, {CSV_TABLE}, {FIGURE}"]
+    if (folder.path / SCORES_PAGE).exists():
+        lines.append(f"Tests of every game: {path}/{SCORES_PAGE}")
+    for line in lines:
+        console.print(line, markup=False, soft_wrap=True)
 
 
 class _Progress:
@@ -159,19 +175,19 @@ def _where(folder: SequenceFolder, run: RunState, seconds: float) -> str:
     """Return a line on a run that has taken so long, and on how long those ahead will take."""
     number = next(n for n, each in enumerate(folder.runs, start=1) if each.name == run.name)
     made = folder.run_folders(run)
-    record = last_record(made[-1].metrics_file) if made else None
+    record = last_record(made[-1].path) if made else None
     group = shown_text(run.group)
-    line = f"{number}/{len(folder.runs)} {group}, seed {run.seed}: {_duration(seconds)}"
+    line = f"{number}/{len(folder.runs)} {group}, seed {run.seed}: {duration(seconds)}"
     if record is not None:
-        line += f", {record['agent_steps']:,} agent steps"
-        if RETURN in record["values"]:
-            line += f", mean return {record['values'][RETURN]:.1f}"
+        line += f", {record.agent_steps:,} agent steps"
+        if RETURN in record.values:
+            line += f", mean return {record.values[RETURN]:.1f}"
     is_running = run.status == "running"
     ahead = folder.runs[number - 1 if is_running else number :]
     to_go = _seconds_to_go(folder, ahead)
     if to_go is not None:
         to_go -= seconds if is_running else 0.0
-        line += f"; about {_duration(max(0.0, to_go))} to go"
+        line += f"; about {duration(max(0.0, to_go))} to go"
     return line
 
 
@@ -191,10 +207,6 @@ def _seconds_to_go(folder: SequenceFolder, ahead: Sequence[RunState]) -> float |
     return sum(expected(run) for run in ahead if run.status != "done")
 
 
-def _duration(seconds: float) -> str:
-    return f"{int(seconds) // 3600}:{int(seconds) // 60 % 60:02d}:{int(seconds) % 60:02d}"
-
-
 def _print_plan(console: Console, plan: Plan, arguments: Sequence[str]) -> None:
     plainly = functools.partial(console.print, highlight=False, soft_wrap=True, markup=False)
     for number, run in enumerate(plan.runs, start=1):
@@ -211,17 +223,20 @@ def _typed(value: object) -> str:
 
 
 def _split(argv: list[str]) -> tuple[list[str], list[str]]:
-    """Split at `--`: ours before it, main.py's after it."""
-    if "--" not in argv:
-        return argv, []
-    place = argv.index("--")
-    return argv[:place], argv[place + 1 :]
-
-
-def _bool(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise argparse.ArgumentTypeError(f"{text!r} is neither True nor False")
-    return text.lower() == "true"
+    """Split into ours and main.py's: what follows `--`, and its flags wherever they are."""
+    place = argv.index("--") if "--" in argv else len(argv)
+    rest = argv[place + 1 :]
+    ours: list[str] = []
+    theirs: list[str] = []
+    belongs_to = ours
+    for item in argv[:place]:
+        if item.startswith("--"):
+            name = item[2:].partition("=")[0].replace("-", "_")
+            is_known = name in Flags.model_fields or answer(name) is not None
+            is_theirs = is_known and name not in OURS
+            belongs_to = theirs if is_theirs else ours
+        belongs_to.append(item)
+    return ours, [*theirs, *rest]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -244,9 +259,7 @@ def _parser() -> argparse.ArgumentParser:
         ("--list", "list the shipped sequences"),
         ("--trust_files", "with --resume: its runs may start from weights outside of the folder"),
     ):
-        parser.add_argument(
-            name, type=_bool, nargs="?", const=True, default=False, metavar="True|False", help=text
-        )
+        add_switch(parser, name, text)
     return parser
 
 

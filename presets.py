@@ -7,12 +7,12 @@ on a small machine. Of several the later one wins; what the user says wins over 
 
 from __future__ import annotations
 
-import difflib
 import json
 from dataclasses import dataclass
 from typing import Any
 
 from core.errors import ConfigError
+from core.nearest_names import did_you_mean
 from core.plain_data import shown, shown_text
 
 
@@ -162,6 +162,47 @@ PRESETS: dict[str, Preset] = {
             ],
         },
     ),
+    # What an old command line leaves unsaid. Its learning rate annealed over 10 000 updates.
+    "older-platform": Preset(
+        "defaults of the older elite-replay platform, for its command lines: docs/migration.md",
+        {
+            "env": "AtlantisNoFrameskip-v4",
+            "environment_max_steps": 15_000_000,
+            "model": "elite",
+            "worker_count": 7,
+            "envs_per_worker": 5,
+            "shared_queue_size": 4,
+            "r_f_steps": 10,
+            "batch_size": 100,
+            "replay_parameters": [
+                {"type": "queue", "capacity": 1, "sample_ratio": 0.5},
+                {"type": "standard", "capacity": 1000, "sample_ratio": 0.5},
+            ],
+            "training_fill_in_factor": 0.2,
+            "use_replay_compression": True,
+            "optimizer": "rmsprop",
+            "rmsprop_eps": 0.01,
+            "lr": 8e-4,
+            "lr_schedule": "polynomial",
+            "lr_schedule_power": 2.0,
+            "lr_end_value": 1e-5,
+            "lr_scheduler_updates": 10_000,
+            "loss_reduction": "sum",
+            "gradient_clip_by_norm_threshold": 40.0,
+            "entropy_loss_weight": 0.01,
+            "value_loss_weight": 0.5,
+            "vtrace_lambda": 1.0,
+            "use_policy_cloning_loss": True,
+            "policy_cloning_loss_weight": 0.05,
+            "use_value_cloning_loss": True,
+            "value_cloning_loss_weight": 0.005,
+            "kl_mask_kind": "kl_pi_mu",
+            "normalise_pixels": False,
+            "use_popart": False,
+            "advantage_normalisation": "none",
+            "learner_thread_count": 1,
+        },
+    ),
     "rgb_stack": Preset(
         "the newest 4 frames in colour", {"grayscaling_frames": False, "frames_stacked": 4}
     ),
@@ -191,8 +232,7 @@ def preset_flags(names: str) -> dict[str, Any]:
     flags: dict[str, Any] = {}
     for name in (part.strip() for part in names.split(",")):
         if name not in PRESETS:
-            near = difflib.get_close_matches(name, PRESETS, 1)
-            hint = f"did you mean {near[0]}?" if near else f"expected {', '.join(PRESETS)}"
+            hint = did_you_mean(name, PRESETS) or f"expected {', '.join(PRESETS)}"
             raise ConfigError(
                 f"--preset={shown_text(names)}: there is no preset {shown(name)}; {hint}"
             )

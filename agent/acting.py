@@ -24,8 +24,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from agent.models.base import TORSO_PREFIX, ActorCritic, Core, Inputs
-from core.unroll import ALIGNMENT_BYTES
+from agent.models.base import TORSO_PREFIX, ActorCritic, Core, Heads, Inputs
+from core.layout import aligned
 from transport.weights import NO_VERSION, WeightBoard
 from wrappers.vector import StepResult
 
@@ -46,7 +46,7 @@ class FlatWeights:
             dtype = torso_dtype if in_torso else tensor.dtype
             nbytes = tensor.numel() * dtype.itemsize
             self._entries.append((name, tensor.shape, dtype, offset, nbytes))
-            offset += -(-nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+            offset += aligned(nbytes)
         self.nbytes = offset
 
     def views(self, block: np.ndarray) -> dict[str, torch.Tensor]:
@@ -160,6 +160,15 @@ class Action:
     state: np.ndarray | None = None  # [E, state_count] float32, memory before this decision
 
 
+class Thought(NamedTuple):
+    """What a model makes of E observations."""
+
+    inputs: Inputs  # [E, ...], what it looked at
+    features: torch.Tensor  # [E, F]
+    heads: Heads  # [E, ...]
+    state: torch.Tensor  # [E, state_count], its memory afterwards
+
+
 class Actor:
     """Turns observations into actions. Not thread-safe: owns a random stream and the memory.
 
@@ -211,24 +220,30 @@ class Actor:
         Returns:
           The actions, and the memory after them.
         """
-        inputs = self._inputs(observation)
-        features = self._model.torso(inputs.obs, inputs.task_id)
-        hidden, after = self._model.hidden(features[None], inputs.as_row(), state)
-        heads = self._model.heads(hidden[0], inputs.task_id)
-        if self._greedy:
-            action = heads.params.argmax(-1)
-        else:
-            # Exponential race: argmax(p / Exp(1)) is a draw from p; one pass, no cumulative sums.
-            noise = torch.empty_like(heads.params).exponential_(generator=self._generator)
-            action = (heads.params - noise.log()).argmax(-1)
+        _, features, heads, after = self.think(observation, state)
         decision = Action(
-            action=action.cpu().numpy(),
+            action=self.choose(heads.params).cpu().numpy(),
             params=heads.params.cpu().numpy(),
             value=heads.value.cpu().numpy(),
             features=features.to(torch.float16).cpu().numpy() if self._with_features else None,
             state=state.cpu().numpy() if self._model.state_count else None,
         )
         return decision, after
+
+    def think(self, observation: Observation, state: torch.Tensor) -> Thought:
+        """Show observations to the model and choose nothing; arguments as those of `decide`."""
+        inputs = self._inputs(observation)
+        features = self._model.torso(inputs.obs, inputs.task_id)
+        hidden, after = self._model.hidden(features[None], inputs.as_row(), state)
+        return Thought(inputs, features, self._model.heads(hidden[0], inputs.task_id), after)
+
+    def choose(self, params: torch.Tensor) -> torch.Tensor:
+        """Return the actions [E] int64 for the logits [E, A], on their device."""
+        if self._greedy:
+            return params.argmax(-1)
+        # Exponential race: argmax(p / Exp(1)) is a draw from p; one pass, no cumulative sums.
+        noise = torch.empty_like(params).exponential_(generator=self._generator)
+        return (params - noise.log()).argmax(-1)
 
     def _inputs(self, observation: Observation) -> Inputs:
         """Return what the model may look at; on the device if it does."""

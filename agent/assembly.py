@@ -227,7 +227,8 @@ class Blueprint:
             task_count=spec.task_count,
         )
         model = build_model(flags, spec)
-        stored = any(config.needs_stored_features for config in buffer_configs(flags, spec))
+        buffers = make_buffers(buffer_configs(flags, spec), flags.training_fill_in_factor)
+        stored = any(buffer.needs_stored_features for buffer in buffers)
         features = model.feature_count if stored else 0
         return cls(
             flags,

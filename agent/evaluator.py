@@ -17,16 +17,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-import numpy as np
 import torch
 
-from agent.acting import Actor, Observation
-from agent.assembly import Blueprint, env_config
-from agent.atomic_file import write_json
+from agent.assembly import Blueprint
 from agent.checkpoint import Checkpoint, load
-from agent.games_played import Fingerprints, Lives
+from agent.games_played import Fingerprints, Lives, Progress
 from agent.model_file import ShippedModel
 from agent.models.base import ActorCritic
+from agent.player import Player, env_seeds, game_config, make_filmed_env
 from agent.score_table import (
     Game,
     Report,
@@ -36,11 +34,11 @@ from agent.score_table import (
     report_stem,
     summarise,
 )
-from core.errors import CheckpointError, ConfigError
-from core.rng import child_seed
+from core.atomic_file import write_json
+from core.durations import duration
+from core.errors import CheckpointError
 from metrics.film import VIDEO_FRAMES_PER_S, Film
 from wrappers.config import EnvConfig
-from wrappers.gym_vector import GymVector
 from wrappers.registry import check_rendering, describe, make_env_vector
 from wrappers.vector import EnvVector
 
@@ -80,7 +78,7 @@ def evaluate(
     played: dict[str, list[Game]] = {}
     try:
         for env in envs:
-            show(describe(_config(blueprint, env)))
+            show(describe(game_config(blueprint, env)))
             games = played.setdefault(env, [])
 
             def finished(game: Game, games: list[Game] = games) -> None:
@@ -92,7 +90,8 @@ def evaluate(
 
             if flags.render and len(played) == 1:
                 _play_shown(blueprint, model, env, output / f"{stem}.mp4", finished, show)
-            _play_games(blueprint, model, env, flags.test_episode_count, games, finished)
+            show(f"playing {env}, up to {min(MAX_ENVS, flags.test_episode_count)} games at a time")
+            _play_games(blueprint, model, env, flags.test_episode_count, games, finished, show)
     except KeyboardInterrupt:
         if not any(played.values()):
             raise
@@ -155,13 +154,13 @@ def evaluate_all(
             current.check_spec(blueprint.env_spec)
             model, loaded = _acting_model(blueprint, current), path
         games: list[Game] = []
-        _play_games(blueprint, model, env, flags.test_episode_count, games, games.append)
+        _play_games(blueprint, model, env, flags.test_episode_count, games, games.append, show)
         table.add(path.stem, steps, env, games, policy)
         report = summarise(games, env, str(path), steps, flags.greedy)
         left_s = (time.monotonic() - began_s) / number * (len(waiting) - number)
         show(
             f"{number}/{len(waiting)} {path.stem} ({steps:,} agent steps) in {env}: mean "
-            f"{report.mean:.2f}, per life {report.mean_per_life:.2f}; about {_clock(left_s)} left"
+            f"{report.mean:.2f}, per life {report.mean_per_life:.2f}; about {duration(left_s)} left"
         )
     show(f"written: {table.games_file} and {table.lives_file.name}")
 
@@ -199,21 +198,10 @@ def _acting_model(blueprint: Blueprint, checkpoint: Checkpoint) -> ActorCritic:
     return model
 
 
-def _config(blueprint: Blueprint, env: str) -> EnvConfig:
-    """Return the config of one game for test mode, with the actions of the model."""
-    config = env_config(blueprint.flags, testing=True)
-    if blueprint.env_spec.tasks == (env,):
-        return config
-    return replace(config, env_id=env, actions=blueprint.env_spec.action_meanings)
-
-
-def _make_env(blueprint: Blueprint, env: str, count: int, render_mode: str | None) -> EnvVector:
-    seed = blueprint.flags.seed or 0
-    name = "test" if render_mode is None else "shown"
-    seeds = [child_seed(seed, name, index) for index in range(count)]
+def _playing_config(blueprint: Blueprint, env: str) -> EnvConfig:
+    """Return the config of one game for test mode."""
     # Lost lives end nothing here, but they are marked: that is all that this option does.
-    config = replace(_config(blueprint, env), episodic_life=True)
-    return make_env_vector(config, count, seeds, render_mode=render_mode)
+    return replace(game_config(blueprint, env), episodic_life=True)
 
 
 def _play_games(
@@ -223,14 +211,16 @@ def _play_games(
     wanted: int,
     games: Sequence[Game],
     finished: Finished,
+    show: Callable[[str], None],
 ) -> None:
     """Play until there are `wanted` games."""
     if len(games) >= wanted:
         return
     count = wanted - len(games)
-    vector = _make_env(blueprint, env, min(MAX_ENVS, count), None)
+    seeds = env_seeds(blueprint.flags.seed or 0, min(MAX_ENVS, count))
+    vector = make_env_vector(_playing_config(blueprint, env), len(seeds), seeds)
     try:
-        _play(blueprint, model, env, vector, count, len(games), finished)
+        _play(blueprint, model, env, vector, count, len(games), finished, show)
     finally:
         vector.close()
 
@@ -243,31 +233,33 @@ def _play(
     count: int,
     first_number: int,
     finished: Finished,
+    show: Callable[[str], None],
     each_step: Callable[[], None] = lambda: None,
 ) -> None:
     """Play `count` games, the same number (give or take one) in each environment."""
     num_envs = vector.num_envs
     # An observation is too little to share: for a single game, two threads take 6 times as long.
     torch.set_num_threads(min(blueprint.choices.learner_threads, num_envs))
-    seed = child_seed(blueprint.flags.seed or 0, "test actor", first_number)
-    actor = Actor(model, seed, with_features=False, greedy=blueprint.flags.greedy)
     left = [count // num_envs + (i < count % num_envs) for i in range(num_envs)]
     lives = Lives(num_envs)
     number = first_number
     # A game that the model does not know is told as the first one; values then mean nothing.
     tasks = blueprint.env_spec.tasks
-    task = tasks.index(env) if env in tasks else 0
-    observation = Observation.at_start(vector.reset(), np.full(num_envs, task))
-    fingerprints = Fingerprints(observation.stacks)
+    player = Player(
+        *(model, vector, [tasks.index(env) if env in tasks else 0] * num_envs),
+        seed=blueprint.flags.seed or 0,
+        games_before=first_number,
+        greedy=blueprint.flags.greedy,
+    )
+    fingerprints = Fingerprints(player.observation.stacks)
+    progress = Progress(left, show)
     each_step()
     while any(left):
-        action = actor.act(observation).action
-        result = vector.step(action)
-        observation = observation.after(action, result)
-        lives.add(result)
-        fingerprints.add(action, result)
+        step = player.step()
+        lives.add(step.result)
+        fingerprints.add(step.action, step.result)
         each_step()
-        for end in result.episodes:
+        for end in step.episodes:
             index, lived = end.env_id, lives.take(end.env_id)
             if left[index]:
                 left[index] -= 1
@@ -275,6 +267,7 @@ def _play(
                 steps, frames = end.length_steps, end.length_frames
                 finished(Game(number, end.return_raw, steps, frames, fingerprint, lived))
                 number += 1
+        progress.add(step.result, left)
 
 
 def check_can_be_shown(blueprint: Blueprint, env: str) -> None:
@@ -283,7 +276,7 @@ def check_can_be_shown(blueprint: Blueprint, env: str) -> None:
     Asked for before the first game, because not every environment can be: some know no render_mode.
     """
     mode = "human" if has_display() else "rgb_array"
-    check_rendering(_config(blueprint, env), mode)
+    check_rendering(game_config(blueprint, env), mode)
 
 
 def _play_shown(
@@ -295,22 +288,22 @@ def _play_shown(
     show: Callable[[str], None],
 ) -> None:
     """Play one game in a window, or into a film where there is no display."""
+    config = _playing_config(blueprint, env)
+    seeds = env_seeds(blueprint.flags.seed or 0, 1, "shown")
     if has_display():
         show("showing the first game in a window")
-        vector = _make_env(blueprint, env, 1, "human")
+        window = make_env_vector(config, 1, seeds, render_mode="human")
         try:
-            _play(blueprint, model, env, vector, 1, 0, finished)
+            _play(blueprint, model, env, window, 1, 0, finished, show)
         finally:
-            vector.close()
+            window.close()
         return
-    vector = _make_env(blueprint, env, 1, "rgb_array")
-    if not isinstance(vector, GymVector):
-        raise ConfigError("rendering needs the Gymnasium backend; leave --env_backend at auto")
+    vector = make_filmed_env(config, seeds)
     film = Film(video, VIDEO_FRAMES_PER_S / blueprint.env_spec.action_repeat)
     try:
         with film:
             _play(
-                *(blueprint, model, env, vector, 1, 0, finished),
+                *(blueprint, model, env, vector, 1, 0, finished, show),
                 each_step=lambda: film.add(vector.render()),
             )
     finally:
@@ -341,11 +334,6 @@ def _write(
             "games": [asdict(each) for each in reports],
         }
     write_json(output / f"{stem}.json", report)
-
-
-def _clock(seconds: float) -> str:
-    minutes, s = divmod(round(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02d}:{s:02d}"
 
 
 def has_display() -> bool:

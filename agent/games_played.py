@@ -1,16 +1,71 @@
-"""What is kept of games while they are played in test mode: their lives, and a mark of each.
+"""What is kept of games while they are played in test mode: lives, a mark of each, and progress.
 
-Both are fed with every step of E environments; agent/evaluator.py asks them when a game is over.
+All are fed with every step of E environments; agent/evaluator.py asks them when a game is over.
 """
 
 from __future__ import annotations
 
 import hashlib
+import time
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from agent.score_table import Life
+from core.durations import duration
 from wrappers.vector import StepResult
+
+PROGRESS_INTERVAL_S = 10.0  # between lines
+
+
+class Progress:
+    """Says now and then how many games are over, and for about how long the others will go on."""
+
+    def __init__(
+        self,
+        wanted: Sequence[int],
+        show: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin to play.
+
+        Args:
+          wanted: how many games are to be played in each of E environments.
+          show: called with each line.
+          clock: seconds.
+        """
+        self._wanted = sum(wanted)
+        self._show = show
+        self._clock = clock
+        self._began_s = self._shown_s = clock()
+        self._rows = 0  # steps of all environments together
+        self._running = np.zeros(len(wanted))  # steps of the games that are not over
+        self._lengths: list[int] = []  # of those that are
+
+    def add(self, result: StepResult, left: Sequence[int]) -> None:
+        """Take in a step, after which so many games are left to finish in each environment."""
+        self._rows += 1
+        self._running += ~result.first
+        for end in result.episodes:
+            self._lengths.append(end.length_steps)
+            self._running[end.env_id] = 0
+        now_s = self._clock()
+        if now_s - self._shown_s >= PROGRESS_INTERVAL_S and any(left):
+            self._shown_s = now_s
+            self._show(self._line(now_s - self._began_s, left))
+
+    def _line(self, seconds: float, left: Sequence[int]) -> str:
+        done = self._wanted - sum(left)
+        text = (
+            f"{done}/{self._wanted} games over after {duration(seconds)}, "
+            f"{self._rows * len(left):,} steps"
+        )
+        if not self._lengths:
+            return f"{text}; nobody knows yet how long a game takes"
+        expected = np.array(left) * np.mean(self._lengths) - self._running
+        # A game that is longer than its forerunners may end at any moment.
+        rows = max(0.0, float(expected.max()))
+        return f"{text}; about {duration(rows * seconds / self._rows)} left"
 
 
 class Lives:

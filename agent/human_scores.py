@@ -7,6 +7,7 @@ With them scores of different games can be averaged. Published tables differ for
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
@@ -34,3 +35,9 @@ def human_normalised(env_id: str, score: float) -> float | None:
         return None
     random, human = marks
     return (score - random) / (human - random)
+
+
+def all_human_normalised(env_id: str, scores: Iterable[float]) -> list[float]:
+    """Return the scores, human-normalised; none for an environment without anchors."""
+    normalised = (human_normalised(env_id, score) for score in scores)
+    return [score for score in normalised if score is not None]

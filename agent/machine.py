@@ -121,8 +121,8 @@ def choose(
         precision = "bf16" if native and is_image else "fp32"
         reasons.append(f"precision {precision}: native bf16 is {'here' if native else 'missing'}")
     if inference == "auto":
-        inference = "worker"
-        reasons.append("inference in the workers: the server has yet to be measured on a GPU")
+        inference = "worker"  # whether the server is faster on a GPU has not been measured
+        reasons.append("inference in the workers, on the CPU")
     elif inference == "server" and reproducible:
         raise ConfigError(
             "--inference=server batches whoever is ready, so its random numbers depend on timing, "

@@ -22,9 +22,9 @@ from pathlib import Path
 
 import numpy as np
 
-from agent.atomic_file import write_text
 from agent.human_scores import human_normalised
 from agent.run_folder import run_name
+from core.atomic_file import write_text
 from core.errors import ConfigError
 
 SCORES, SCORES_PER_LIFE = "scores.csv", "scores_per_life.csv"

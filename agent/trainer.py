@@ -15,6 +15,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from agent.assembly import Blueprint
 from agent.bad_updates import BadUpdates
@@ -38,8 +39,11 @@ from transport.weights import WeightBoard
 
 log = logging.getLogger(__name__)
 
-# (flags and shapes, where the newest weights are, which life of the run it is) -> a pool.
+MakeExperience = Callable[[Blueprint, WeightBoard, int], Experience]
+# (flags and shapes, where the newest weights are, the life of the workers) -> a pool.
 MakePool = Callable[[Blueprint, WeightBoard, int], WorkerPool]
+
+LIVES_PER_UPDATE = 1_000_000  # no worker is restarted so often, so no session repeats a life
 SILENCE_S = 60.0  # the user is told what a batch waits for that has not come for so long
 
 
@@ -73,6 +77,7 @@ class Trainer:
         stop: StopSignals | None = None,
         flush: Callable[[], object] | None = None,
         make_pool: MakePool | None = None,
+        experience: MakeExperience | None = None,
     ) -> None:
         """Build every part; start nothing.
 
@@ -84,7 +89,9 @@ class Trainer:
           stop: what the user asks for meanwhile; None: nobody can ask.
           flush: brings all that was reported to the disk, within seconds; None: the sink's own.
           make_pool: makes what unrolls come from, with the board on which the newest weights will
-            be; None: what the flags ask for.
+            be, and the life of the workers; None: what the flags ask for.
+          experience: makes what gives batches, given the same; None: what the flags ask for, on
+            the pool.
         """
         flags = blueprint.flags
         self._flags = flags
@@ -98,8 +105,9 @@ class Trainer:
         self._bad_updates = BadUpdates(folder.path, flags.max_bad_updates)
         self._board = WeightBoard(blueprint.acting_weights.nbytes)
         # After a resume the games are others than after the first start.
-        life = 0 if checkpoint is None else int(checkpoint.state["tally"]["updates"])
-        self._experience = _experience(blueprint, self._board, make_pool, life)
+        done = 0 if checkpoint is None else int(checkpoint.state["tally"]["updates"])
+        make = experience or partial(_experience, make_pool=make_pool)
+        self._experience = make(blueprint, self._board, done * LIVES_PER_UPDATE)
         self._saving = Saving(
             blueprint, folder, self._learner, self._tally, self._bad_updates, self._experience,
             flush=flush or sink.flush, checkpoint=checkpoint,
@@ -168,12 +176,14 @@ class Trainer:
         before = self._learner.version
         try:
             for part in self._learner.minibatches(batch):
-                self._tally.book_update(self._learner.step(part, self._progress()))
-            self._learner_failed = False
-            self._bad_updates.good()
+                metrics = self._learner.step(part, self._progress())
+                self._experience.feed_back(part, self._learner.errors)
+                self._bad_updates.good()
+                self._tally.book_update(metrics)
         except NonFiniteUpdate as error:
-            self._learner_failed = True  # unless the next batch shows that it was the batch
+            self._learner_failed = True  # if this one is too many, it is not the batch
             self._bad_updates.note(error, part, self._learner.version)
+            self._learner_failed = False  # its state is that of before, and can be saved
             self._experience.discard(part.item[list(error.culprit.columns)].tolist())
         except BaseException:
             self._learner_failed = True
@@ -256,15 +266,15 @@ class Trainer:
 
 
 def _experience(
-    blueprint: Blueprint, board: WeightBoard, make_pool: MakePool | None, life: int
+    blueprint: Blueprint, board: WeightBoard, life: int, make_pool: MakePool | None = None
 ) -> Experience:
     """Return the source of batches that the flags ask for, not started.
 
     Args:
       blueprint: flags and shapes.
       board: where those who act find the newest weights.
-      make_pool: makes what unrolls come from; None: what the flags ask for.
       life: workers and servers of different lives play different games.
+      make_pool: makes what unrolls come from; None: what the flags ask for.
     """
     flags, device = blueprint.flags, blueprint.choices.device
     replay, feed = blueprint.replay(), Feed(blueprint.schema, device)

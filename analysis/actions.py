@@ -14,20 +14,20 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from agent.atomic_file import atomic_path, write_json
+from analysis.figure import save
 from analysis.options import at_least, command_parser
 from analysis.playing import LoadedAgent, load_player, play_many
 from analysis.playing_options import until_interrupted
-from analysis.statistics import RESAMPLES
+from analysis.statistics import Estimate, interval
+from core.atomic_file import write_json
 from core.errors import ConfigError
 from core.spec import game_name
-from metrics.charts import COLOURS, INK
+from metrics.charts import COLOURS, INK, new_figure, style
 from wrappers.trusted_modules import trust_modules_of
 
 EPILOG = """examples:
@@ -40,14 +40,6 @@ EPILOG = """examples:
 """
 DEFAULT_GAMES = 8
 DEFAULT_MAX_STEPS = 3000
-
-
-class Mean(NamedTuple):
-    """A mean over games and its 95 % interval; no interval from fewer than two games."""
-
-    mean: float
-    low: float | None
-    high: float | None
 
 
 @dataclass(frozen=True)
@@ -161,19 +153,17 @@ def watch(agent: LoadedAgent, label: str, task: int, options: argparse.Namespace
     )
 
 
-def mean_of(values: np.ndarray) -> list[Mean]:
+def mean_of(values: np.ndarray) -> list[Estimate]:
     """Return the mean over games of each column of [G, K], with its interval.
 
     The plain mean, because shares of all actions must still sum to 1; games are drawn again as
-    whole rows. Equal values give equal intervals.
+    whole rows. Equal values give equal intervals; a single game gives none.
     """
     means = values.mean(0)
-    if len(values) < 2:
-        return [Mean(float(mean), None, None) for mean in means]
-    drawn = np.random.default_rng(0).integers(len(values), size=(RESAMPLES, len(values)))
-    low, high = np.percentile(values[drawn].mean(1), (2.5, 97.5), axis=0)
-    bounds = zip(means, low, high, strict=True)
-    return [Mean(float(mean), float(lower), float(upper)) for mean, lower, upper in bounds]
+    bounds = interval([values], np.mean)
+    if bounds is None:
+        return [Estimate(float(mean)) for mean in means]
+    return [Estimate(*map(float, column)) for column in zip(means, *bounds, strict=True)]
 
 
 def report(played: Played) -> dict[str, object]:
@@ -187,12 +177,16 @@ def report(played: Played) -> dict[str, object]:
         "games_ended": len(played.returns),
         "steps": int(played.steps.sum()),
         "return_mean": float(np.mean(played.returns)) if played.returns else None,
-        "entropy_nats": entropy._asdict(),
+        "entropy_nats": _as_json(entropy),
         "actions": {
-            name: {"share": share._asdict(), "probability": probability._asdict()}
+            name: {"share": _as_json(share), "probability": _as_json(probability)}
             for name, share, probability in zip(played.names, shares, probabilities, strict=True)
         },
     }
+
+
+def _as_json(mean: Estimate) -> dict[str, float | None]:
+    return {"mean": mean.value, "low": mean.low, "high": mean.high}
 
 
 def _load(places: str, env: str | None) -> dict[str, tuple[LoadedAgent, list[int]]]:
@@ -238,14 +232,11 @@ def _write_csv(reports: Sequence[Mapping[str, object]], path: Path) -> None:
 
 def _draw(played: Sequence[Played], path: Path) -> None:
     """Draw bars: a panel per game, a group per action, a colour per agent."""
-    # Lazily, and without pyplot: no global figure and no display.
-    from matplotlib.figure import Figure
-
     envs = list(dict.fromkeys(one.env for one in played))
     agents = list(dict.fromkeys(one.agent for one in played))
     actions = max(len(one.names) for one in played)
-    size = (max(6.0, 1.6 + 0.35 * actions * max(2, len(agents))), 0.6 + 2.8 * len(envs))
-    figure = Figure(figsize=size, dpi=110, layout="constrained", facecolor="white")
+    width = max(6.0, 1.6 + 0.35 * actions * max(2, len(agents)))
+    figure = new_figure(width, 0.6 + 2.8 * len(envs), dpi=110)
     panels = figure.subplots(len(envs), 1, squeeze=False)[:, 0]
     for env, axes in zip(envs, panels, strict=True):
         here = [one for one in played if one.env == env]
@@ -253,28 +244,21 @@ def _draw(played: Sequence[Played], path: Path) -> None:
         for number, one in enumerate(here):
             places = np.arange(len(one.names)) + (number - (len(here) - 1) / 2) * width
             means = mean_of(one.shares)
-            heights = np.array([100 * mean.mean for mean in means])
+            heights = np.array([100 * mean.value for mean in means])
             # Rounding may put the bound of a constant a hair beyond its mean.
             errors = [
-                [max(0.0, h - 100 * (m.mean if m.low is None else m.low)) for m, h in
+                [max(0.0, h - 100 * (m.value if m.low is None else m.low)) for m, h in
                  zip(means, heights, strict=True)],
-                [max(0.0, 100 * (m.mean if m.high is None else m.high) - h) for m, h in
+                [max(0.0, 100 * (m.value if m.high is None else m.high) - h) for m, h in
                  zip(means, heights, strict=True)],
             ]  # fmt: skip
             colour = COLOURS[agents.index(one.agent) % len(COLOURS)]
             label = f"{one.agent} (entropy {one.entropy.mean():.2f} nats)"
             axes.bar(places, heights, width, yerr=errors, color=colour, ecolor=INK, label=label)
-            axes.set_xticks(np.arange(len(one.names)), one.names)
-        axes.set_title(game_name(env), loc="left", color=INK, fontsize=11)
-        axes.set_ylabel("% of steps", color=INK, fontsize=9)
-        axes.tick_params(colors=INK, labelsize=8, length=0)
-        axes.grid(axis="y", color="#E5E5E5", linewidth=0.8)
-        axes.set_axisbelow(True)
-        for side in ("top", "right", "left"):
-            axes.spines[side].set_visible(False)
+        style(axes, game_name(env), "", "% of steps")
+        axes.set_xticks(np.arange(len(here[0].names)), here[0].names)
         axes.legend(frameon=False, fontsize=8, labelcolor=INK)
-    with atomic_path(path) as temporary:
-        figure.savefig(temporary, format="png")
+    save(figure, path)
 
 
 def _parser() -> argparse.ArgumentParser:

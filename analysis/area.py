@@ -17,11 +17,13 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from agent.human_scores import TABLE, anchors, human_normalised
+from agent.human_scores import TABLE, anchors
+from analysis.comparison import by_label, left_out_lines, over_games, reaching
 from analysis.runs import Run
 from analysis.statistics import Estimate, estimate
+from core import markdown
 from core.errors import ConfigError
-from sequences.curves import Curve
+from metrics.curve import Curve
 from wrappers.env_ids import is_atari, rom_name
 
 
@@ -68,31 +70,16 @@ def areas_by_game(runs: Sequence[Run], to_steps: float) -> list[GameAreas]:
     games = []
     for env in sorted({run.about.env for run in runs}):
         members = [run for run in runs if run.about.env == env]
-        reached = [
-            run
-            for run in members
-            if run.curve.agent_steps[0] <= to_steps <= run.curve.agent_steps[-1]
+        reached, left_out = reaching(members, to_steps, "area_to")
+        rows = [
+            Areas(
+                label,
+                tuple(area(run.curve, to_steps) for run in of_label),
+                tuple(run.about.seed for run in of_label),
+            )
+            for label, of_label in by_label(reached).items()
         ]
-        if not reached:
-            furthest = max(run.curve.agent_steps[-1] for run in members)
-            raise ConfigError(
-                f"--area_to={to_steps:.0f}: no run of {env} got there; the furthest ended at "
-                f"{furthest:,.0f} agent steps. Give a number up to that."
-            )
-        rows = []
-        for label in dict.fromkeys(run.about.label for run in reached):
-            of_label = sorted(
-                (run for run in reached if run.about.label == label), key=lambda r: r.about.seed
-            )
-            areas = tuple(area(run.curve, to_steps) for run in of_label)
-            rows.append(Areas(label, areas, tuple(run.about.seed for run in of_label)))
         rows.sort(key=lambda row: -float(np.mean(row.areas)))
-        left_out = tuple(
-            f"{run.source}: {run.about.label}, seed {run.about.seed} has games from "
-            f"{run.curve.agent_steps[0]:,.0f} to {run.curve.agent_steps[-1]:,.0f} agent steps."
-            for run in members
-            if run not in reached
-        )
         games.append(GameAreas(env, to_steps, tuple(rows), left_out))
     return games
 
@@ -107,23 +94,6 @@ def difference(areas: Sequence[float], control: Sequence[float]) -> Estimate:
         return Estimate(value, None, None)
     bounds = stats.ttest_ind(areas, control, equal_var=False).confidence_interval(0.95)
     return Estimate(value, float(bounds.low), float(bounds.high))
-
-
-def over_games(games: Sequence[GameAreas]) -> dict[str, Estimate]:
-    """Return label -> human-normalised area over all games that have anchors, best first.
-
-    Only configurations that were run in each of these games; empty for fewer than two games.
-    """
-    known = [game for game in games if human_normalised(game.env, 0.0) is not None]
-    if len(known) < 2:
-        return {}
-    strata: dict[str, list[list[float]]] = {}
-    for game in known:
-        for row in game.rows:
-            normalised = (human_normalised(game.env, value) for value in row.areas)
-            strata.setdefault(row.label, []).append([x for x in normalised if x is not None])
-    whole = {label: estimate(s) for label, s in strata.items() if len(s) == len(known)}
-    return dict(sorted(whole.items(), key=lambda item: -item[1].value))
 
 
 def areas_markdown(
@@ -152,12 +122,13 @@ def areas_markdown(
         lines += ["", f"## {game.env}", "", *_table(game, against)]
     if pooled:
         lines += ["", f"## Human-normalised by {TABLE}, over games", ""]
-        lines += ["| configuration | area |", "| --- | --- |"]
-        lines += [f"| {label} | {_text(x, 100)} % |" for label, x in over_games(games).items()]
+        whole = over_games(
+            {game.env: {row.label: row.areas for row in game.rows} for game in games}
+        )
+        rows = [[label, value.percent()] for label, value in whole.items()]
+        lines += markdown.table(["configuration", "area"], rows)
     left_out = [*notes, *(note for game in games for note in game.left_out)]
-    if left_out:
-        lines += ["", "## Left out", "", *(f"* {note}" for note in left_out)]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines + left_out_lines(left_out)) + "\n"
 
 
 def _table(game: GameAreas, against: str) -> list[str]:
@@ -169,16 +140,17 @@ def _table(game: GameAreas, against: str) -> list[str]:
         )
     headings = ["configuration", "seeds", "area", "of each seed"]
     headings += ["difference", "ratio"] if control else []
-    lines = [f"| {' | '.join(headings)} |", f"|{' --- |' * len(headings)}"]
+    rows = []
     for row in game.rows:
+        seeds = ", ".join(map(str, row.seeds))
         each = ", ".join(f"{value:,.1f}" for value in row.areas)
-        cells = [row.label.replace("|", "/"), _seeds(row.seeds), _text(estimate([row.areas])), each]
+        cells = [row.label, seeds, str(estimate([row.areas])), each]
         if control is row:
             cells += ["", ""]
         elif control is not None:
-            cells += [_text(difference(row.areas, control.areas)), _ratio(game.env, row, control)]
-        lines.append(f"| {' | '.join(cells)} |")
-    return lines
+            cells += [str(difference(row.areas, control.areas)), _ratio(game.env, row, control)]
+        rows.append(cells)
+    return markdown.table(headings, rows)
 
 
 def _ratio(env: str, row: Areas, control: Areas) -> str:
@@ -187,14 +159,3 @@ def _ratio(env: str, row: Areas, control: Areas) -> str:
     random_play = anchors().get(rom_name(env), (0.0, 0.0))[0] if is_atari(env) else 0.0
     # Of scores that may be negative, as in Pong, a ratio says nothing.
     return f"{mean / base:.2f}" if min(mean, base) > 0 and random_play >= 0 else "-"
-
-
-def _seeds(seeds: Sequence[int]) -> str:
-    return ", ".join(map(str, seeds))
-
-
-def _text(value: Estimate, scale: float = 1.0) -> str:
-    text = f"{scale * value.value:,.1f}"
-    if value.low is None or value.high is None:
-        return text
-    return f"{text} [{scale * value.low:,.1f}, {scale * value.high:,.1f}]"

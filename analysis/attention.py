@@ -16,9 +16,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from agent.atomic_file import write_json
 from analysis.playing_options import Viewing, until_interrupted, viewing_parser
 from analysis.playing_reel import Reel, full_colour, tinted
+from core.atomic_file import write_json
 from metrics.film import Film, enlarged, side_by_side, write_gif
 
 EPILOG = """examples:

@@ -13,16 +13,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import stats
 
-from agent.atomic_file import atomic_path
-from agent.human_scores import TABLE, anchors, human_normalised
-from analysis.statistics import RESAMPLES, Estimate
+from agent.human_scores import TABLE, all_human_normalised, anchors
+from analysis.comparison import over_games
+from analysis.figure import LOOKS, plot_seeds, save
+from analysis.statistics import interval, mean_estimate
+from core import markdown
 from core.errors import ConfigError
-from metrics.charts import COLOURS, INK, tick
+from metrics.charts import INK, figure_text, new_figure, style
 from wrappers.env_ids import is_atari, rom_name
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 COLUMNS = ("model_id", "model_steps", "env", "episode_steps", "episode_return")
 FILE = "scores.csv"
@@ -47,6 +52,12 @@ class Table:
     checkpoints: tuple[Checkpoint, ...]
     source: Path
     per_life: bool  # rows are lives, not games
+
+    def curve(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the agent steps and the mean return of each checkpoint."""
+        steps = [float(checkpoint.model_steps) for checkpoint in self.checkpoints]
+        means = [float(checkpoint.returns.mean()) for checkpoint in self.checkpoints]
+        return np.array(steps), np.array(means)
 
     def at(self, steps: float | None) -> Checkpoint | None:
         """Return the newest checkpoint, or the newest of up to so many agent steps."""
@@ -103,91 +114,59 @@ def scores_markdown(tables: Sequence[Table], at_steps: float | None = None) -> s
     ]
     if unit == "games":
         lines[0] += f" Human-normalised by the table of {TABLE}."
-    cells: dict[str, dict[str, list[float]]] = {}  # label -> env -> what is drawn again
+    drawn_from: dict[str, dict[str, list[float]]] = {}  # env -> label -> what is drawn again
     for env in sorted({table.env for table in tables}):
-        rows = _rows(tables, env, at_steps, unit, cells)
-        heading = ["agent", "agent steps", "tables", unit, "return", "length in steps"]
-        lines += [
-            "",
-            f"## {env}",
-            "",
-            *_table([*heading, "human-normalised"][: len(rows[0])], rows),
-        ]
-    known = [env for env in sorted({t.env for t in tables}) if human_normalised(env, 0) is not None]
-    if len(known) > 1 and unit == "games":
+        drawn_from[env], rows = _rows(tables, env, at_steps, unit)
+        headings = ["agent", "agent steps", "tables", unit, "return", "length in steps"]
+        headings = [*headings, "human-normalised"][: len(rows[0])]
+        lines += ["", f"## {env}", "", *markdown.table(headings, rows)]
+    whole = over_games(drawn_from, mean_estimate) if unit == "games" else {}
+    if whole:
         lines += ["", "## Human-normalised, mean over games", ""]
-        whole = {
-            label: bootstrap_mean([_normalised(env, of_env[env]) for env in known])
-            for label, of_env in cells.items()
-            if all(env in of_env for env in known)
-        }
-        best_first = sorted(whole.items(), key=lambda item: -item[1].value)
-        shown = [[label, _text(estimate, percent=True)] for label, estimate in best_first]
-        lines += _table(["agent", "score"], shown)
+        rows = [[label, value.percent()] for label, value in whole.items()]
+        lines += markdown.table(["agent", "score"], rows)
     sources = dict.fromkeys(f"* {table.label}: {table.source}" for table in tables)
     return "\n".join([*lines, "", "## Tables", "", *sources]) + "\n"
 
 
-def bootstrap_mean(strata: Sequence[Sequence[float]]) -> Estimate:
-    """Return the mean of the strata's means, with a 95 % percentile interval.
-
-    Args:
-      strata: one list of numbers per game, drawn again within the game. Where a list has fewer
-        than two numbers, nothing can be said about the interval.
-    """
-    lists = [np.asarray(numbers, np.float64) for numbers in strata]
-    value = float(np.mean([numbers.mean() for numbers in lists]))
-    if min(map(len, lists)) < 2:
-        return Estimate(value, None, None)
-    rng = np.random.default_rng(0)  # the same games give the same interval
-    resampled = [rng.choice(x, (RESAMPLES, len(x))).mean(1) for x in lists]
-    low, high = np.quantile(np.mean(resampled, 0), (0.025, 0.975))
-    return Estimate(value, float(low), float(high))
-
-
-def draw_scores(tables: Sequence[Table], output: Path) -> Path:
+def draw_scores(tables: Sequence[Table], output: Path) -> None:
     """Draw the mean return of each label over training, a panel per game.
 
-    The band is the range over tables where a label has several, else the 95 % interval of the mean
-    over games. A dotted line is the human level, where it is known.
+    Several tables of a label are drawn as the seeds they are (`plot_seeds`); a single one with the
+    95 % interval of its mean over games. A dotted line is the human level, where it is known.
     """
-    # Lazily, and without pyplot: no global figure, no display.
-    from matplotlib.figure import Figure
-
     envs = sorted({table.env for table in tables})
     labels = list(dict.fromkeys(table.label for table in tables))
-    colours = {label: COLOURS[n % len(COLOURS)] for n, label in enumerate(labels)}
+    looks = {label: LOOKS[n % len(LOOKS)] for n, label in enumerate(labels)}
     columns = min(COLUMNS_OF_PANELS, len(envs))
     rows = -(-len(envs) // columns)
-    size = (max(6.0, 4.2 * columns), 3.2 * rows + 0.4 + 0.2 * len(labels))
-    figure = Figure(figsize=size, dpi=120, layout="constrained", facecolor="white")
+    figure = new_figure(max(6.0, 4.2 * columns), 3.2 * rows + 0.4 + 0.2 * len(labels), dpi=120)
     for number, env in enumerate(envs, start=1):
         axes = figure.add_subplot(rows, columns, number)
         for label in labels:
-            curve = _curve([t for t in tables if (t.label, t.env) == (label, env)])
-            if len(curve):
-                steps, mean, low, high = curve.T
-                marker = "o" if len(steps) < 30 else None
-                axes.plot(steps, mean, color=colours[label], linewidth=1.8, marker=marker, ms=3)
-                axes.fill_between(steps, low, high, color=colours[label], alpha=0.15, linewidth=0)
+            members = [table for table in tables if (table.label, table.env) == (label, env)]
+            plot_seeds(axes, [table.curve() for table in members], *looks[label])
+            if len(members) == 1:
+                _draw_interval(axes, members[0], looks[label][0])
         if is_atari(env) and rom_name(env) in anchors() and not tables[0].per_life:
             axes.axhline(anchors()[rom_name(env)][1], color="#999999", linestyle=":", linewidth=1)
-        axes.set_title(env, loc="left", color=INK, fontsize=10)
-        axes.set_xlabel("agent steps", color=INK, fontsize=9)
-        axes.tick_params(colors=INK, labelsize=8, length=0)
-        axes.grid(color="#E5E5E5", linewidth=0.8)
-        for side in ("top", "right", "left"):
-            axes.spines[side].set_visible(False)
-        axes.xaxis.set_major_formatter(lambda value, _: tick(value))
+        style(axes, env, "agent steps", "")
     figure.supylabel(
         f"mean raw return per {'life' if tables[0].per_life else 'game'}", color=INK, fontsize=9
     )
-    for label, colour in colours.items():
-        figure.axes[0].plot([], [], color=colour, linewidth=2, label=label)
+    for label, (colour, dash) in looks.items():
+        text = figure_text(label)
+        figure.axes[0].plot([], [], color=colour, linestyle=dash, linewidth=2, label=text)
     figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9, labelcolor=INK)
-    with atomic_path(output) as temporary:
-        figure.savefig(temporary, format="png")
-    return output
+    save(figure, output)
+
+
+def _draw_interval(axes: Axes, table: Table, colour: str) -> None:
+    """Draw the interval of the mean of each checkpoint that was tested in several games."""
+    bounds = [(c.model_steps, interval([c.returns], np.mean)) for c in table.checkpoints]
+    known = np.array([(steps, *pair) for steps, pair in bounds if pair is not None])
+    if len(known):
+        axes.fill_between(*known.T, color=colour, alpha=0.15, linewidth=0)
 
 
 def _read(path: Path, label: str) -> list[Table]:
@@ -218,14 +197,9 @@ def _read(path: Path, label: str) -> list[Table]:
 
 
 def _rows(
-    tables: Sequence[Table],
-    env: str,
-    at_steps: float | None,
-    unit: str,
-    cells: dict[str, dict[str, list[float]]],
-) -> list[list[str]]:
-    """Return the rows of one game, the best first; notes in `cells` what may be drawn again."""
-    rows: list[tuple[float, list[str]]] = []
+    tables: Sequence[Table], env: str, at_steps: float | None, unit: str
+) -> tuple[dict[str, list[float]], list[list[str]]]:
+    """Return label -> what may be drawn again, and the rows of one game, the best first."""
     members: dict[str, list[Checkpoint]] = {}
     for table in tables:
         checkpoint = table.at(at_steps) if table.env == env else None
@@ -237,23 +211,24 @@ def _rows(
             f"--at_steps={at_steps:.0f}: no model was tested in {env} that early; the first has "
             f"{first:,} agent steps."
         )
+    drawn_from = {label: _again(checkpoints) for label, checkpoints in members.items()}
+    rows: list[tuple[float, list[str]]] = []
     for label, checkpoints in members.items():
-        numbers = _again(checkpoints)
-        cells.setdefault(label, {})[env] = numbers
-        score = bootstrap_mean([numbers])
-        steps = sorted({f"{checkpoint.model_steps:,}" for checkpoint in checkpoints})
+        score = mean_estimate([drawn_from[label]])
+        steps = sorted({checkpoint.model_steps for checkpoint in checkpoints})
         row = [
             label,
-            " to ".join([steps[0], steps[-1]][: len(steps)]),
+            " to ".join(f"{each:,}" for each in [steps[0], steps[-1]][: len(steps)]),
             str(len(checkpoints)),
             str(sum(len(checkpoint.returns) for checkpoint in checkpoints)),
-            _text(score),
+            str(score),
             f"{np.mean([checkpoint.lengths.mean() for checkpoint in checkpoints]):,.0f}",
         ]
-        if unit == "games" and human_normalised(env, 0.0) is not None:
-            row.append(_text(bootstrap_mean([_normalised(env, numbers)]), percent=True))
+        normalised = all_human_normalised(env, drawn_from[label])
+        if unit == "games" and normalised:
+            row.append(mean_estimate([normalised]).percent())
         rows.append((score.value, row))
-    return [row for _, row in sorted(rows, key=lambda item: -item[0])]
+    return drawn_from, [row for _, row in sorted(rows, key=lambda item: -item[0])]
 
 
 def _again(checkpoints: Sequence[Checkpoint]) -> list[float]:
@@ -261,46 +236,3 @@ def _again(checkpoints: Sequence[Checkpoint]) -> list[float]:
     if len(checkpoints) > 1:
         return [float(checkpoint.returns.mean()) for checkpoint in checkpoints]
     return [float(x) for x in checkpoints[0].returns]
-
-
-def _curve(tables: Sequence[Table]) -> np.ndarray:
-    """Return [n, 4] rows of (agent steps, mean, low, high), where all tables have a checkpoint.
-
-    Of several tables the mean is taken at the steps of the first, between its neighbours.
-    """
-    if not tables:
-        return np.empty((0, 4))
-    series = []
-    for table in tables:
-        steps = [float(checkpoint.model_steps) for checkpoint in table.checkpoints]
-        series.append((steps, [float(c.returns.mean()) for c in table.checkpoints]))
-    start, end = max(s[0] for s, _ in series), min(s[-1] for s, _ in series)
-    first = tables[0].checkpoints
-    kept = [c for c in first if start <= c.model_steps <= end]
-    if len(tables) == 1:
-        means = np.array([c.returns.mean() for c in kept])
-        errors = np.array([stats.sem(c.returns) if len(c.returns) > 1 else 0.0 for c in kept])
-        low, high = means - 1.96 * errors, means + 1.96 * errors
-    else:
-        places = [c.model_steps for c in kept]
-        every = np.array([np.interp(places, steps, means) for steps, means in series])
-        means, low, high = every.mean(0), every.min(0), every.max(0)
-    return np.stack([np.array([c.model_steps for c in kept], np.float64), means, low, high], 1)
-
-
-def _normalised(env: str, scores: Sequence[float]) -> list[float]:
-    normalised = (human_normalised(env, score) for score in scores)
-    return [score for score in normalised if score is not None]
-
-
-def _text(value: Estimate, percent: bool = False) -> str:
-    factor, sign = (100, " %") if percent else (1, "")
-    text = f"{factor * value.value:,.1f}"
-    if value.low is not None and value.high is not None:
-        text += f" [{factor * value.low:,.1f}, {factor * value.high:,.1f}]"
-    return text + sign
-
-
-def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    cells = [headings, ["---"] * len(headings), *rows]
-    return [f"| {' | '.join(text.replace('|', '/') for text in row)} |" for row in cells]

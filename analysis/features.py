@@ -19,13 +19,13 @@ from rich.console import Console
 from rich.progress import Progress
 from torch import Tensor
 
-from agent.atomic_file import atomic_path, write_json
 from agent.checkpoint import Checkpoint, load
 from agent.feed import Feed
 from agent.model_file import find_model_folder
 from analysis.features_projection import MAX_POINTS, pca, tsne
 from analysis.options import command_parser
 from analysis.playing import LoadedAgent, load_agent, play_many
+from core.atomic_file import atomic_path, write_json
 from core.errors import ConfigError
 from metrics.charts import INK
 from replay.item import Draw, Item

@@ -9,90 +9,112 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agent.atomic_file import atomic_path
-from metrics.charts import COLOURS, INK, tick
-from sequences.curves import Curve
+from core.atomic_file import atomic_path
+from metrics.charts import COLOURS, INK, figure_text, new_figure, style
+from metrics.curve import Curve
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 GRID_POINTS = 200  # of a curve
+FEW_POINTS = 30  # up to so many are marked one by one
+FEW_SEEDS = 5  # up to so many are drawn one by one
 # One look per configuration: colours first, then the same colours in another dash.
 LOOKS = tuple((colour, dash) for dash, colour in product(("-", "--", ":", "-."), COLOURS))
+LEGEND = "thick: mean over the seeds, as far as all of them got; thin: each seed to its own end"
+LEGEND_OF_MANY = "thick: mean over the seeds, as far as all of them got; band: lowest to highest"
 
 
-def draw(games: Mapping[str, Mapping[str, Sequence[Curve]]], output: Path) -> Path:
-    """Draw the mean return of each configuration, with a band from its lowest to its highest seed.
+def save(figure: Figure, output: Path) -> None:
+    """Write a figure as a PNG file, which is whole or absent."""
+    with atomic_path(output) as temporary:
+        figure.savefig(temporary, format="png")
 
-    The range is a band that needs no assumption, and with the few seeds that runs of hours allow
-    it is what an interval would come to. More configurations than colours are drawn without bands,
-    which would hide the curves.
+
+def learning_curves(games: Mapping[str, Mapping[str, Sequence[Curve]]]) -> Figure:
+    """Return a figure of the mean return of each configuration, and of its seeds.
+
+    Every run is drawn to its own end, with a dot there, however much earlier another one ended. A
+    few seeds are thin lines; many are a band from the lowest to the highest, which needs no
+    assumption, and thin lines only where others have ended. More configurations than colours are
+    drawn without either, which would hide the means.
 
     Args:
       games: environment -> label -> one curve per seed.
-      output: .png file to write.
-
-    Returns:
-      `output`.
     """
-    # Lazily, and without pyplot: no global figure, no display, and a table alone costs no drawing.
-    from matplotlib.figure import Figure
-
     labels = list(dict.fromkeys(label for groups in games.values() for label in groups))
     looks = {label: LOOKS[n % len(LOOKS)] for n, label in enumerate(labels)}
-    with_band = len(labels) <= len(COLOURS)
-    height = 3.4 * len(games) + 0.25 * -(-len(labels) // 3) + 0.4
-    dpi = 120 if len(games) == 1 else 90  # a figure of two games is for git as well: below 200 kB
-    figure = Figure(figsize=(11.0, height), dpi=dpi, layout="constrained", facecolor="white")
+    most_seeds = max(len(curves) for groups in games.values() for curves in groups.values())
+    with_seeds = len(labels) <= len(COLOURS)
+    height = 3.4 * len(games) + 0.25 * -(-len(labels) // 3) + 0.6
+    # A figure of two games is for git as well: below 200 kB.
+    figure = new_figure(11.0, height, dpi=120 if len(games) == 1 else 90)
     panels = figure.subplots(len(games), 2, squeeze=False)
     for (env, groups), (by_steps, by_time) in zip(games.items(), panels, strict=True):
         for label, curves in groups.items():
-            for axes, places in (
-                (by_steps, [curve.agent_steps for curve in curves]),
-                (by_time, [curve.wall_s / 60 for curve in curves]),
-            ):
-                _plot(axes, curves, places, looks[label], with_band)
-        _style(by_steps, env, "agent steps")
-        _style(by_time, env, "minutes")
+            by_minute = [(curve.wall_s / 60, curve.mean_return) for curve in curves]
+            by_step = [(curve.agent_steps, curve.mean_return) for curve in curves]
+            plot_seeds(by_steps, by_step, *looks[label], with_seeds=with_seeds)
+            plot_seeds(by_time, by_minute, *looks[label], with_seeds=with_seeds)
+        style(by_steps, env, "agent steps", "mean return of 100 games, raw")
+        style(by_time, env, "minutes", "mean return of 100 games, raw")
         by_time.sharey(by_steps)
     for label, (colour, dash) in looks.items():
         count = max(len(groups.get(label, ())) for groups in games.values())
-        runs = f" ({count} seeds)" if count > 1 else " (1 seed)"
-        panels[0, 0].plot([], [], color=colour, linestyle=dash, linewidth=2, label=label + runs)
-    figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=9, labelcolor=INK)
-    with atomic_path(output) as temporary:
-        figure.savefig(temporary, format="png")
-    return output
+        text = f"{figure_text(label)} ({count} seed{'s' * (count > 1)})"
+        panels[0, 0].plot([], [], color=colour, linestyle=dash, linewidth=2, label=text)
+    title = None
+    if with_seeds and most_seeds > 1:
+        title = LEGEND if most_seeds <= FEW_SEEDS else LEGEND_OF_MANY
+    figure.legend(
+        loc="outside lower center",
+        ncols=3,
+        frameon=False,
+        fontsize=9,
+        labelcolor=INK,
+        title=title,
+        title_fontsize=8,
+    )
+    return figure
 
 
-def _plot(
+def plot_seeds(
     axes: Axes,
-    curves: Sequence[Curve],
-    places: Sequence[np.ndarray],
-    look: tuple[str, str],
-    with_band: bool,
+    seeds: Sequence[tuple[np.ndarray, np.ndarray]],
+    colour: str,
+    dash: str = "-",
+    *,
+    with_seeds: bool = True,
 ) -> None:
-    """Plot the curves of one configuration over the range that all of them cover."""
-    start = max(float(x[0]) for x in places)
-    end = min(float(x[-1]) for x in places)
-    if end <= start:
+    """Plot the curves of one configuration: their mean where all are, and each to its end.
+
+    Args:
+      axes: to draw into.
+      seeds: (x, y) of each, x increasing.
+      colour: of the mean and of the seeds.
+      dash: style of the lines.
+      with_seeds: also show what the mean is made of; what comes after its end is shown always.
+    """
+    if len(seeds) <= 1:
+        for x, y in seeds:
+            marker = "o" if len(x) <= FEW_POINTS else None
+            axes.plot(
+                x, y, color=colour, linestyle=dash, linewidth=1.8, marker=marker, markersize=3
+            )
         return
-    # Only where every seed has data: a mean over fewer would jump.
-    grid = np.linspace(start, end, GRID_POINTS)
-    y = np.stack([np.interp(grid, x, c.mean_return) for x, c in zip(places, curves, strict=True)])
-    colour, dash = look
-    axes.plot(grid, y.mean(axis=0), color=colour, linestyle=dash, linewidth=1.8)
-    if with_band and len(curves) > 1:
-        axes.fill_between(grid, y.min(axis=0), y.max(axis=0), color=colour, alpha=0.13, linewidth=0)
-
-
-def _style(axes: Axes, env: str, x_label: str) -> None:
-    axes.set_title(env, loc="left", color=INK, fontsize=11)
-    axes.set_xlabel(x_label, color=INK, fontsize=9)
-    axes.set_ylabel("mean return of 100 games, raw", color=INK, fontsize=9)
-    axes.tick_params(colors=INK, labelsize=8, length=0)
-    axes.grid(color="#E5E5E5", linewidth=0.8)
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    axes.xaxis.set_major_formatter(lambda value, _: tick(value))
-    axes.margins(x=0.02)
+    start = max(float(x[0]) for x, _ in seeds)
+    end = min(float(x[-1]) for x, _ in seeds)
+    if start < end:
+        # A mean over fewer seeds than all would jump.
+        grid = np.linspace(start, end, GRID_POINTS)
+        every = np.stack([np.interp(grid, x, y) for x, y in seeds])
+        axes.plot(grid, every.mean(axis=0), color=colour, linestyle=dash, linewidth=2.0)
+        if with_seeds and len(seeds) > FEW_SEEDS:
+            low, high = every.min(axis=0), every.max(axis=0)
+            axes.fill_between(grid, low, high, color=colour, alpha=0.13, linewidth=0)
+    shown_from = -np.inf if with_seeds and len(seeds) <= FEW_SEEDS else end
+    for x, y in seeds:
+        later = x >= shown_from
+        axes.plot(x[later], y[later], color=colour, linestyle=dash, linewidth=0.8, alpha=0.55)
+        axes.plot(x[-1:], y[-1:], "o", color=colour, markersize=3)

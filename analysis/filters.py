@@ -22,7 +22,6 @@ from rich.progress import Progress
 from torch import Tensor
 
 from agent.assembly import build_model
-from agent.atomic_file import atomic_path, write_json, write_text
 from agent.checkpoint import resolve
 from agent.model_file import find_model_folder
 from agent.models.base import ActorCritic
@@ -32,6 +31,7 @@ from analysis.filters_images import draw_first_layer, draw_preferred
 from analysis.matching import UNITS, conv_layers, distances
 from analysis.options import command_parser
 from analysis.playing import LoadedAgent, load_agent, play_many
+from core.atomic_file import atomic_path, write_json, write_text
 from core.errors import ConfigError
 
 EPILOG = """examples:

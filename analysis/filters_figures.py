@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from agent.atomic_file import atomic_path
+from core.atomic_file import atomic_path
 from metrics.charts import COLOURS, INK, tick
 
 if TYPE_CHECKING:

@@ -22,7 +22,6 @@ import torch
 from rich.console import Console
 from rich.progress import Progress
 
-from agent.atomic_file import atomic_path, write_text
 from agent.batch import Batch
 from agent.checkpoint import Checkpoint
 from agent.feed import Feed
@@ -32,6 +31,7 @@ from agent.session import prepare
 from analysis.filters import checkpoint_files
 from analysis.options import at_least, command_parser
 from analysis.playing import load_agent
+from core.atomic_file import atomic_path, write_text
 from metrics.charts import INK, tick
 from metrics.run_files import read_records
 from replay.codec import make_codec

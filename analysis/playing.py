@@ -2,14 +2,15 @@
 
 `load_agent` takes what `main.py --op_mode=test --load_model_url=` takes. `play` shows one game as a
 person would see it, moment by moment, with what the model thought of each; `play_many` is many
-games at once, fast and without pictures. Next to read: analysis/playing_recording.py, by which
-several agents are shown the very same states, and analysis/saliency.py.
+games at once, fast and without pictures. Both play as test mode does (agent/player.py). Next to
+read: analysis/playing_recording.py, by which several agents are shown the very same states, and
+analysis/saliency.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,15 +19,12 @@ import torch
 from agent.assembly import Blueprint, build_model, env_config
 from agent.model_file import ShippedModel
 from agent.models.base import ActorCritic, Heads, Inputs
+from agent.player import Player, Step, env_seeds, game_config, make_filmed_env
 from agent.session import prepare
-from core.episode import EpisodeEnd
 from core.errors import ConfigError
-from core.rng import child_seed
 from core.spec import EnvSpec
 from wrappers.config import EnvConfig
-from wrappers.gym_vector import GymVector
 from wrappers.registry import make_env_vector
-from wrappers.vector import EnvVector
 
 
 @dataclass(frozen=True)
@@ -63,10 +61,7 @@ class LoadedAgent:
 
     def game_config(self, task: int) -> EnvConfig:
         """Return the config of one of `games`: whole games, lost lives end nothing."""
-        config = env_config(self.blueprint.flags, testing=True)
-        if self.env_spec.tasks == (self.games[task],):
-            return config
-        return replace(config, env_id=self.games[task], actions=self.env_spec.action_meanings)
+        return game_config(self.blueprint, self.games[task])
 
 
 def load_agent(url: str, overrides: Sequence[str] = ()) -> LoadedAgent:
@@ -130,19 +125,6 @@ def load_player(url: str, env: str | None = None) -> tuple[LoadedAgent, int]:
 
 
 @dataclass(frozen=True)
-class Step:
-    """One decision in each of E environments. Tensors and arrays are the receiver's to keep."""
-
-    inputs: Inputs  # [E, ...]
-    state: torch.Tensor  # [E, state_count], before the decision
-    features: torch.Tensor  # [E, F] float32
-    heads: Heads  # [E, ...]
-    action: np.ndarray  # [E] int64
-    reward: np.ndarray  # [E] float32, raw, what the action earned
-    episodes: list[EpisodeEnd]  # whole games that ended with it
-
-
-@dataclass(frozen=True)
 class Moment:
     """One decision in one game, with the picture of it."""
 
@@ -156,91 +138,6 @@ class Moment:
     first: bool  # the first observation of a game
     episode_return: float  # raw, of this game so far, `reward` included
     game: int  # 0, 1, ...
-
-
-class Player:
-    """A model in E environments: carries its recurrent state, last actions and last rewards.
-
-    Not thread-safe: it owns a random stream.
-    """
-
-    def __init__(
-        self,
-        model: ActorCritic,
-        env: EnvVector,
-        tasks: Sequence[int],
-        *,
-        seed: int = 0,
-        greedy: bool = False,
-    ) -> None:
-        """Start all environments.
-
-        Args:
-          model: on the CPU.
-          env: E environments; closing them is the caller's business.
-          tasks: E numbers of games.
-          seed: of the draws of actions.
-          greedy: take the most probable action instead of a draw.
-        """
-        self._model = model
-        self._env = env
-        self._greedy = greedy
-        self._generator = torch.Generator().manual_seed(child_seed(seed, "player") >> 1)
-        self._task_id = torch.tensor(list(tasks))
-        self._stacks = env.reset()
-        count = env.num_envs
-        self._first = np.ones(count, np.bool_)
-        self._action = np.zeros(count, np.int64)
-        self._reward = np.zeros(count, np.float32)
-        self._state = model.initial_state(count)
-
-    @torch.inference_mode()
-    def step(self, action: np.ndarray | None = None) -> Step:
-        """Decide and act once in each environment.
-
-        Args:
-          action: [E] int64 to do instead of what the model would; it is still asked.
-        """
-        envs, depth, channels = self._stacks.shape[:3]
-        obs = torch.from_numpy(self._stacks.copy())  # environments may write there again
-        inputs = Inputs(
-            obs.view(envs, depth * channels, *obs.shape[3:]),
-            torch.from_numpy(self._first.copy()),
-            torch.from_numpy(self._action.copy()),
-            torch.from_numpy(self._reward.copy()),
-            self._task_id,
-        )
-        before = self._state
-        features, heads, self._state = ask(self._model, inputs, before)
-        if action is None:
-            action = self._choose(heads.params)
-        result = self._env.step(action)
-        self._stacks, self._first = result.stacks, result.first
-        self._action, self._reward = action, result.reward
-        return Step(inputs, before, features, heads, action, result.reward.copy(), result.episodes)
-
-    def _choose(self, logits: torch.Tensor) -> np.ndarray:
-        if self._greedy:
-            return logits.argmax(-1).numpy()
-        drawn = torch.multinomial(logits.softmax(-1), 1, generator=self._generator)
-        return drawn[:, 0].numpy()
-
-
-def ask(
-    model: ActorCritic, inputs: Inputs, state: torch.Tensor
-) -> tuple[torch.Tensor, Heads, torch.Tensor]:
-    """Return (features [E, F], heads, state afterwards) of one step of acting.
-
-    As `model(inputs, state)`, but the features are handed out too.
-
-    Args:
-      model: any.
-      inputs: [E, ...].
-      state: [E, state_count].
-    """
-    features = model.torso(inputs.obs, inputs.task_id)
-    hidden, after = model.hidden(features[None], inputs.as_row(), state)
-    return features, model.heads(hidden[0], inputs.task_id), after
 
 
 def play(
@@ -267,9 +164,11 @@ def play(
       actions: to be done instead of the agent's; stop after the last of them. The agent is asked
         all the same.
     """
-    with_pictures = _env_with_pictures(agent, task, seed)
+    with_pictures = make_filmed_env(agent.game_config(task), env_seeds(seed, 1))
     try:
-        player = Player(agent.model, with_pictures, [task], seed=seed, greedy=greedy)
+        player = Player(
+            agent.model, with_pictures, [task], seed=seed, greedy=greedy, keep_inputs=True
+        )
         wanted = steps if actions is None else min(len(actions), steps or len(actions))
         number = game = 0
         total = 0.0
@@ -326,22 +225,12 @@ def play_many(
     config = agent.game_config(0)
     if agent.games == agent.env_spec.tasks:
         config = env_config(agent.blueprint.flags, testing=True)  # all of them
-    seeds = [child_seed(seed, "analysis", index) for index in range(num_envs)]
-    env = make_env_vector(config, num_envs, seeds, tasks=tasks)
+    env = make_env_vector(config, num_envs, env_seeds(seed, num_envs), tasks=tasks)
     try:
-        player = Player(agent.model, env, tasks, seed=seed, greedy=greedy)
+        player = Player(agent.model, env, tasks, seed=seed, greedy=greedy, keep_inputs=True)
         number = 0
         while steps is None or number < steps:
             yield player.step()
             number += 1
     finally:
         env.close()
-
-
-def _env_with_pictures(agent: LoadedAgent, task: int, seed: int) -> GymVector:
-    """Make one environment of one game that can be rendered."""
-    seeds = [child_seed(seed, "analysis", 0)]
-    env = make_env_vector(agent.game_config(task), 1, seeds, render_mode="rgb_array")
-    if not isinstance(env, GymVector):
-        raise ConfigError("rendering needs the Gymnasium backend; leave --env_backend at auto.")
-    return env

@@ -9,8 +9,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.atomic_file import write_json
 from analysis.playing import LoadedAgent
+from core.atomic_file import write_json
 from core.errors import ConfigError
 
 

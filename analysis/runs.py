@@ -28,9 +28,9 @@ import numpy as np
 from agent.run_folder import RunFolder, safe_name
 from core.atomic_file import write_text
 from core.errors import ConfigError
+from metrics.curve import BEST, RETURN, SCORE, Curve, curve_of
 from metrics.machine_share import undisturbed_share
 from metrics.run_files import read_records
-from sequences.curves import Curve, read_curve
 from sequences.runner import STATE_FILE, RunState, SequenceFolder
 
 COLUMNS = ("agent_steps", "wall_s", "return_mean")
@@ -142,7 +142,7 @@ def thinned(run: Run, at_steps: float, at_seconds: float) -> Run:
         (at_steps, float(np.interp(at_steps, curve.agent_steps, curve.wall_s))),
         (float(np.interp(at_seconds, curve.wall_s, curve.agent_steps)), at_seconds),
     ]
-    values = [curve.at_steps(at_steps), return_at_seconds(curve, at_seconds)]
+    values = [curve.at_steps(at_steps), curve.at_seconds(at_seconds)]
     points = np.stack([curve.agent_steps, curve.wall_s, curve.mean_return], axis=1)
     extra = _rounded(np.column_stack([marks, values]))
     near = np.isin(points[:, 0], extra[:, 0]) | np.isin(points[:, 1], extra[:, 1])
@@ -154,11 +154,6 @@ def thinned(run: Run, at_steps: float, at_seconds: float) -> Run:
     return replace(run, curve=_curve(merged, curve.best))
 
 
-def return_at_seconds(curve: Curve, seconds: float) -> float:
-    """Return the mean return after this running time, linear between records."""
-    return float(np.interp(seconds, curve.wall_s, curve.mean_return))
-
-
 def _read(path: Path) -> Iterator[Run]:
     """Yield every run in or below `path`."""
     if path.is_file():
@@ -167,9 +162,7 @@ def _read(path: Path) -> Iterator[Run]:
     elif (path / STATE_FILE).exists():
         sequence = SequenceFolder.open(path)
         for state in sequence.runs:
-            folders = sequence.run_folders(state)
-            if folders:
-                yield from _of_sequence(sequence, state, folders)
+            yield from of_sequence(sequence, state)
     elif (path / "metrics.jsonl").exists():
         folder = RunFolder(path)
         about = _about(folder, "", folder.summary_file.exists(), None)
@@ -197,9 +190,15 @@ def _read_csv(path: Path) -> Iterator[Run]:
         ) from error
 
 
-def _of_sequence(
-    sequence: SequenceFolder, state: RunState, folders: Sequence[RunFolder]
-) -> Iterator[Run]:
+def of_sequence(sequence: SequenceFolder, state: RunState) -> Iterator[Run]:
+    """Yield one run of a sequence, once for each game that it plays; nothing before its start.
+
+    Raises:
+      ConfigError: if its files cannot be read.
+    """
+    folders = sequence.run_folders(state)
+    if not folders:
+        return
     # The game is told apart by env: a grid over games must not make a group of each.
     label = re.sub(r" ?\benv=\S+", "", state.group).strip() or sequence.name
     command = ["python", "multi_train.py", f"--sequence={sequence.name}"]
@@ -211,34 +210,23 @@ def _of_sequence(
 
 def _games(about: About, folders: Sequence[RunFolder]) -> Iterator[Run]:
     """Yield a run; one that plays several games once for each of them."""
-    records = (record for folder in folders for record in read_records(folder.path))
+    records = [record for folder in folders for record in read_records(folder.path)]
     about = replace(about, undisturbed=undisturbed_share(records))
     games = about.env.split(",")
-    if len(games) == 1:
-        yield _run(about, folders)
-        return
     flags = folders[-1].read_flags()
     shares = [float(share) for share in flags.get("env_shares") or [1.0] * len(games)]
     for task, (game, share) in enumerate(zip(games, shares, strict=True)):
-        curve = read_curve(
-            [folder.metrics_file for folder in folders],
-            [f"episode/return_mean_{task}"],
-            f"episode/return_best_{task}",
-        )
-        points, best = _points(curve)
+        means: tuple[str, ...] = (RETURN, SCORE)
+        best_metric, label = BEST, about.label
+        if len(games) > 1:
+            means, best_metric = (f"{RETURN}_{task}",), f"{BEST}_{task}"
+            # It must not be taken for a run of this game alone.
+            label = f"{label}, {len(games)} games" if label else ""
+        points, best = _points(curve_of(records, means, best_metric))
         # What counts as experience of a game is what was played of it.
         points[:, 0] *= share / sum(shares)
-        # It must not be taken for a run of this game alone.
-        label = f"{about.label}, {len(games)} games" if about.label else ""
         of_game = replace(about, label=label, env=game, best=best)
         yield Run(of_game, _curve(points, best), folders[-1].path, flags)
-
-
-def _run(about: About, folders: Sequence[RunFolder]) -> Run:
-    flags = folders[-1].read_flags()
-    curve = read_curve([folder.metrics_file for folder in folders])
-    points, best = _points(curve)
-    return Run(replace(about, best=best), _curve(points, best), folders[-1].path, flags)
 
 
 def _points(curve: Curve | None) -> tuple[np.ndarray, float | None]:

@@ -14,12 +14,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from agent.atomic_file import write_json
 from agent.machine import has_native_bf16
 from agent.models.base import PRECISIONS
 from analysis.playing_options import Viewing, until_interrupted, viewing_parser
 from analysis.playing_reel import Reel, full_colour, tinted
 from analysis.saliency_maps import BLENDS, FORMS, Grid, Perturbation
+from core.atomic_file import write_json
 from core.errors import ConfigError
 from metrics.film import Film, enlarged, write_gif
 

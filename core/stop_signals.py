@@ -23,7 +23,7 @@ import os
 import select
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum
 from types import FrameType
 from typing import Any
@@ -98,6 +98,17 @@ class StopSignals:
             self.answer = previous
 
 
+@contextlib.contextmanager
+def handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Answer the signals by `handler` within the block; afterwards as before. Main thread only."""
+    previous = {number: signal.signal(number, handler) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, before in previous.items():
+            signal.signal(number, before)
+
+
 def leave_at_once(why: str) -> None:
     """End this process and all that it started, now and without saving.
 
@@ -121,6 +132,16 @@ def say_at_once(text: str) -> None:
     with contextlib.suppress(OSError, ValueError):
         if select.select([], [descriptor], [], 0)[1]:
             os.write(descriptor, f"{text}\n".encode("ascii", "replace"))
+
+
+def ignore_from_now_on() -> None:
+    """Let no signal change how this process ends: all is done, and its status is known.
+
+    On its way out the interpreter takes its own handlers away, and the system's would kill it; what
+    is ignored stays ignored.
+    """
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def let_through() -> None:

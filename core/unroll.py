@@ -39,28 +39,12 @@ from numpy.typing import NDArray
 
 from core.checks import check_array, check_finite
 from core.errors import ShapeError
+from core.layout import lay_out
 from core.spec import EnvSpec
 
-ALIGNMENT_BYTES = 64  # one cache line, so that fields of two records never share one
 POISON_BYTE = 0xCD  # an unwritten integer field is seen at once; floats are NaN
 
 Record = NDArray[np.uint8]
-
-
-@dataclass(frozen=True)
-class Field:
-    """Where one field lies in a record."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    offset: int
-    has_time_axis: bool
-
-    @property
-    def nbytes(self) -> int:
-        """Size of the field in bytes, without padding."""
-        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
 
 @dataclass(frozen=True)
@@ -120,32 +104,26 @@ class UnrollSchema:
         self.feature_count = feature_count
         self.state_count = state_count
         steps, stack = unroll_length, env_spec.frames_stacked
-        table: list[tuple[str, tuple[int, ...], str, bool]] = [
-            ("frames", (steps + stack, *env_spec.frame_shape), env_spec.frame_dtype, True),
-            ("first", (steps + 1,), "bool", True),
-            ("action", (steps,), "int64", True),
-            ("reward", (steps,), "float32", True),
-            ("terminated", (steps,), "bool", True),
-            ("behaviour_params", (steps, env_spec.action_count), "float32", True),
-            ("behaviour_value", (steps,), "float32", True),
+        table: list[tuple[str, tuple[int, ...], str]] = [
+            ("frames", (steps + stack, *env_spec.frame_shape), env_spec.frame_dtype),
+            ("first", (steps + 1,), "bool"),
+            ("action", (steps,), "int64"),
+            ("reward", (steps,), "float32"),
+            ("terminated", (steps,), "bool"),
+            ("behaviour_params", (steps, env_spec.action_count), "float32"),
+            ("behaviour_value", (steps,), "float32"),
         ]
         if feature_count:
-            table.append(("features", (steps, feature_count), "float16", True))
+            table.append(("features", (steps, feature_count), "float16"))
+        self._with_time_axis = {name for name, _, _ in table}
         table += [
-            (name, (), "int64", False)
+            (name, (), "int64")
             for name in ("worker_id", "env_id", "seq", "version", "task_id", "last_action")
         ]
-        table.append(("last_reward", (), "float32", False))
+        table.append(("last_reward", (), "float32"))
         if state_count:
-            table.append(("state", (state_count,), "float32", False))
-        self.fields: dict[str, Field] = {}
-        offset = 0
-        for name, shape, dtype, has_time_axis in table:
-            field = Field(name, shape, np.dtype(dtype), offset, has_time_axis)
-            self.fields[name] = field
-            padded = -(-field.nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
-            offset += padded
-        self.nbytes = offset
+            table.append(("state", (state_count,), "float32"))
+        self.fields, self.nbytes = lay_out(table)
 
     def allocate(self, *leading: int) -> Record:
         """Return poisoned records `[*leading, nbytes]` uint8, owned by the caller."""
@@ -167,12 +145,7 @@ class UnrollSchema:
                 f"record has {records.shape[-1]} bytes of {records.dtype}, "
                 f"expected {self.nbytes} of uint8: it belongs to another schema."
             )
-        field = self.fields[name]
-        flat = records[..., field.offset : field.offset + field.nbytes]
-        leading = records.shape[:-1]
-        # view() needs a contiguous last axis only, so a block of records can stay where it is.
-        typed = flat.view(field.dtype) if field.nbytes else np.empty((*leading, 0), field.dtype)
-        return typed.reshape((*leading, *field.shape))
+        return self.fields[name].view(records)
 
     def unroll(self, records: Record) -> Unroll:
         """Return named views of one record `[nbytes]` or of a block `[..., nbytes]`."""
@@ -204,7 +177,7 @@ class UnrollSchema:
         """
         batch: dict[str, np.ndarray] = {}
         for field in self.fields.values():
-            axis = 1 if field.has_time_axis else 0
+            axis = 1 if field.name in self._with_time_axis else 0
             views = [self.view(record, field.name) for record in records]
             batch[field.name] = np.stack(views, axis=axis)
         return batch

@@ -21,11 +21,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from agent.run_folder import PROJECT_ROOT
+from core.command_line import add_switch
 from core.errors import ConfigError
+from core.stop_signals import INTERRUPTED
 from experiments import index
 from experiments.overview import queue_lines
 from experiments.plan import SHIPPED_QUEUE, load_queue, planned_runs
-from experiments.queue_loop import INTERRUPTED, Places, QueueLoop, StopRequests
+from experiments.queue_loop import Places, QueueLoop, StopRequests
 from experiments.store import VARIABLE, Store, default_store
 from experiments.trainer_process import GRACE_S
 
@@ -102,12 +104,6 @@ def _minutes(text: str) -> float:
     return minutes
 
 
-def _bool(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise argparse.ArgumentTypeError(f"{text!r} is neither True nor False")
-    return text.lower() == "true"
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m experiments",
@@ -135,19 +131,8 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--minutes", type=_minutes, help="stop after so long; default: when all runs are done"
     )
-    for name, default, text in (
-        ("--retry_failed", False, "try runs again that failed twice"),
-        ("--background", True, "runs give way to everything else on the machine"),
-    ):
-        run.add_argument(
-            name,
-            type=_bool,
-            nargs="?",
-            const=True,
-            default=default,
-            metavar="True|False",
-            help=f"{text} (default: %(default)s)",
-        )
+    add_switch(run, "--retry_failed", "try runs again that failed twice")
+    add_switch(run, "--background", "runs give way to everything else on the machine", default=True)
     return parser
 
 

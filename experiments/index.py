@@ -14,9 +14,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from agent.atomic_file import write_text
 from agent.run_folder import RunFolder
 from analysis.runs import commit_text, machine_text
+from core.atomic_file import write_text
 from core.errors import ConfigError
 from experiments.plan import PlannedRun
 from experiments.store import Store

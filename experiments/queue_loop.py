@@ -17,19 +17,20 @@ from pathlib import Path
 from types import FrameType
 
 from core.errors import ConfigError
+from core.stop_signals import INTERRUPTED, handled_by
 from experiments import index
 from experiments.curve_file import export_curve
 from experiments.plan import PlannedRun, load_queue, planned_runs
 from experiments.store import OUTPUT_FILE, RunState, Store
 from experiments.trainer_process import GRACE_S, MAIN_PROGRAM, Ending, run_trainer
 from experiments.watch import SILENCE_S, Watch
-from sequences.curves import RETURN, last_record
+from metrics.curve import RETURN
+from metrics.run_files import last_record
 
 log = logging.getLogger(__name__)
 
 LINE_INTERVAL_S = 60.0  # between lines on where a run is
 BOOKING_INTERVAL_S = 600.0  # between rows of the index on a run that is under way
-INTERRUPTED = 130  # exit status of main.py after a signal
 
 
 @dataclass(frozen=True)
@@ -57,13 +58,8 @@ class StopRequests:
     @contextmanager
     def installed(self) -> Iterator[StopRequests]:
         """Install the handlers, and put the previous ones back at the end."""
-        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        previous = {number: signal.signal(number, self.note) for number in numbers}
-        try:
+        with handled_by(self.note):
             yield self
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
 
 
 class QueueLoop:
@@ -247,15 +243,15 @@ def _steps_saved(run: PlannedRun, store: Store) -> int:
     folder = store.present_folder(run)
     if folder is None or not folder.has_checkpoint():
         return 0
-    record = last_record(folder.metrics_file)
-    return 0 if record is None else int(record["agent_steps"])
+    record = last_record(folder.path)
+    return 0 if record is None else record.agent_steps
 
 
 def _where(run: PlannedRun, store: Store) -> str:
     folder = store.present_folder(run)
-    record = None if folder is None else last_record(folder.metrics_file)
+    record = None if folder is None else last_record(folder.path)
     if record is None:
         return "no record yet"
-    text = f"{record['agent_steps']:,} of {run.steps:,} agent steps"
-    mean = record["values"].get(RETURN)
+    text = f"{record.agent_steps:,} of {run.steps:,} agent steps"
+    mean = record.values.get(RETURN)
     return text if mean is None else f"{text}, mean return {mean:.1f}"

@@ -28,11 +28,11 @@ from typing import Any, TextIO
 
 import psutil
 
-from agent.atomic_file import write_json
 from agent.run_folder import RunFolder
+from core.atomic_file import write_json
 from core.errors import ConfigError
 from experiments.plan import PlannedRun
-from sequences.curves import last_record
+from metrics.run_files import last_record
 
 VARIABLE = "ACTOR_CRITIC_EXPERIMENTS"
 DEFAULT_STORE = Path("~/.cache/actor-critic/experiments")
@@ -119,11 +119,11 @@ class Store:
     def is_done(self, run: PlannedRun) -> bool:
         """Whether a run has done its steps, and its last state is saved."""
         folder = self.present_folder(run)
-        record = None if folder is None else last_record(folder.metrics_file)
+        record = None if folder is None else last_record(folder.path)
         if folder is None or record is None:
             return False
-        saved = folder.checkpoints / f"update_{record['updates']:09d}.pt"
-        return bool(record["agent_steps"] >= run.steps and saved.exists())
+        saved = folder.checkpoints / f"update_{record.updates:09d}.pt"
+        return record.agent_steps >= run.steps and saved.exists()
 
     # --- locks -----------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from itertools import groupby
 
+from core.markdown import table
 from metrics.health import healthy_text
 from metrics.record import METRICS
 
@@ -23,13 +24,12 @@ def markdown() -> str:
     """Return the page: one table per group."""
     lines = [INTRODUCTION]
     for group, names in groupby(METRICS, key=lambda name: name.split("/")[0]):
-        lines += [f"## {group}", "", "| metric | unit | meaning | healthy |", "|---|---|---|---|"]
+        rows = []
         for name in names:
             info = METRICS[name]
             healthy = "; ".join(filter(None, (healthy_text(name), info.healthy)))
-            cells = (f"`{name}`", info.unit, info.doc, healthy)
-            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-        lines.append("")
+            rows.append((f"`{name}`", info.unit, info.doc, healthy))
+        lines += [f"## {group}", "", *table(("metric", "unit", "meaning", "healthy"), rows), ""]
     return "\n".join(lines)
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from core.plain_data import shown_text
 from core.spec import game_name
 from metrics.record import Record
 from metrics.run_files import Floats, Games, read_games, read_records
@@ -97,7 +98,7 @@ def _game_names(folder: Path) -> list[str]:
 
 
 def _draw_returns(games: Games, title: str) -> Figure:
-    figure = _new_figure(8.0, 4.8)
+    figure = new_figure(8.0, 4.8)
     axes = figure.add_subplot()
     last = games.agent_steps[-1]
     thin = _thin(len(games.returns))
@@ -130,7 +131,7 @@ def _draw_returns(games: Games, title: str) -> Figure:
         color=COLOURS[0],
         fontweight="bold",
     )
-    _style(axes, title, "agent steps", "raw return")
+    style(axes, title, "agent steps", "raw return")
     axes.legend(framealpha=0.8, edgecolor="none", labelcolor=INK, loc="upper left")
     return figure
 
@@ -145,13 +146,13 @@ def _draw_per_game(
     """Return a figure with a panel for each game, drawn by `plot(axes, records, task)`."""
     columns = min(3, len(names))
     rows = -(-len(names) // columns)
-    figure = _new_figure(max(8.0, 4.4 * columns), max(4.0, 2.9 * rows))
+    figure = new_figure(max(8.0, 4.4 * columns), max(4.0, 2.9 * rows))
     figure.suptitle(title, x=0.01, ha="left", color=INK, fontweight="bold", fontsize=11)
     for task, name in enumerate(names):
         axes = figure.add_subplot(rows, columns, task + 1)
         plot(axes, records, task)
         is_lowest = task >= len(names) - columns
-        _style(axes, name, "agent steps" if is_lowest else "", unit if task % columns == 0 else "")
+        style(axes, name, "agent steps" if is_lowest else "", unit if task % columns == 0 else "")
     return figure
 
 
@@ -185,7 +186,7 @@ def _draw_overview(records: list[Record], title: str) -> Figure:
     charts = [(chart, found) for chart in OVERVIEW if (found := _expand(chart, names))]
     columns = 3
     rows = max(1, -(-len(charts) // columns))
-    figure = _new_figure(4.4 * columns, 2.9 * rows)
+    figure = new_figure(4.4 * columns, 2.9 * rows)
     figure.suptitle(title, x=0.01, ha="left", color=INK, fontweight="bold")
     for number, (chart, found) in enumerate(charts, start=1):
         axes = figure.add_subplot(rows, columns, number)
@@ -198,7 +199,7 @@ def _draw_overview(records: list[Record], title: str) -> Figure:
                 axes.plot(x[thin], y[thin], color=colour, linewidth=0.6, alpha=0.3)
                 y = moving_mean(y, max(2, len(y) // 50))
             axes.plot(x[thin], y[thin], color=colour, linewidth=1.6, label=label)
-        _style(
+        style(
             axes, chart.title, "agent steps" if number > len(charts) - columns else "", chart.unit
         )
         if len(found) > 1 or "*" in chart.metrics[0]:
@@ -245,17 +246,27 @@ def _colours() -> Iterable[str]:
         yield from COLOURS
 
 
-def _new_figure(width: float, height: float) -> Figure:
+def new_figure(width: float, height: float, dpi: int = 150) -> Figure:
+    """Return an empty figure of so many inches, which lays out what is drawn in it."""
     # Imported here: half a second that only a finished run pays. Figures made without pyplot
     # draw with Agg by themselves.
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(width, height), dpi=150, layout="constrained", facecolor="white")
+    return Figure(figsize=(width, height), dpi=dpi, layout="constrained", facecolor="white")
 
 
-def _style(axes: Axes, title: str, x_label: str, y_label: str) -> None:
+def figure_text(text: str, limit: int = 60) -> str:
+    """Return a short text for a figure, shown as it is.
+
+    Dollars would begin a formula, and an underscore in front would keep it out of the legend.
+    """
+    plain = shown_text(text, limit).replace("$", r"\$")
+    return f" {plain}" if plain.startswith("_") else plain
+
+
+def style(axes: Axes, title: str, x_label: str, y_label: str) -> None:
     """Give a chart its calm look: light grid, no box, large numbers shortened."""
-    axes.set_title(title, loc="left", color=INK, fontsize=11)
+    axes.set_title(figure_text(title), loc="left", color=INK, fontsize=11)
     axes.set_xlabel(x_label, color=INK, fontsize=9)
     axes.set_ylabel(y_label, color=INK, fontsize=9)
     axes.tick_params(colors=INK, labelsize=8, length=0)

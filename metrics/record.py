@@ -8,7 +8,6 @@ list (`python -m metrics`).
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from core.errors import PlatformError
+from core.nearest_names import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -249,11 +249,10 @@ def check_declared(name: str) -> MetricInfo:
             return info
         if "*" in pattern and fnmatchcase(name, pattern):
             return info
-    near = difflib.get_close_matches(name, METRICS, n=1)
-    hint = f" Did you mean {near[0]}?" if near else ""
+    hint = did_you_mean(name, METRICS)
     raise UndeclaredMetricError(
         f"metric {name!r} is not declared: add it to METRICS in metrics/record.py, or call "
-        f"metrics.record.declare beside what records it.{hint}"
+        f"metrics.record.declare beside what records it{'; ' + hint if hint else '.'}"
     )
 
 

@@ -28,6 +28,7 @@ from metrics.record import Record
 Floats = NDArray[np.float64]
 
 MAX_LINE_BYTES = 4_000_000  # a record is a few kB; a longer line is not one of ours
+TAIL_BYTES = 65_536  # enough for the last records
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +49,21 @@ def read_records(folder: Path) -> list[Record]:
         with contextlib.suppress(ValueError):
             records.append(Record.from_json(line))
     return records
+
+
+def last_record(folder: Path) -> Record | None:
+    """Return the newest whole record of metrics.jsonl without reading all of it; None without."""
+    try:
+        with (folder / "metrics.jsonl").open("rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - TAIL_BYTES))
+            lines = file.read().split(b"\n")
+    except OSError:
+        return None
+    for line in reversed(lines[:-1]):  # after the last newline: nothing, or half a record
+        with contextlib.suppress(ValueError):
+            return Record.from_json(line.decode("utf-8", "replace"))
+    return None
 
 
 def read_games(folder: Path) -> Games:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 BLOCKS = "▁▂▃▄▅▆▇█"
 MISSING = "–"
 
@@ -35,11 +33,6 @@ def percent(value: float) -> str:
 def megabytes(value: float) -> str:
     """Return MB, or GB from 1000 MB on."""
     return f"{value / 1000:.1f} GB" if value >= 1000 else f"{value:.0f} MB"
-
-
-def duration(seconds: float) -> str:
-    """Return h:mm:ss, with days in front where there are any."""
-    return str(timedelta(seconds=int(seconds)))
 
 
 class History:

@@ -8,7 +8,7 @@
         output.log                what main.py printed
         run.lock                  held while main.py runs, also without its multi_train.py
         PongNoFrameskip-v4_<time>/    the run folder
-      table.md table.csv comparison.png   (sequences/report.py)
+      table.md table.csv comparison.png   (analysis/compare_sequence.py)
 
 What sequence.json may hold is in saved.py. Next to read: runner.py.
 """
@@ -21,8 +21,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from agent.atomic_file import write_json
 from agent.run_folder import RunFolder, create_exclusively, safe_name
+from core.atomic_file import write_json
 from core.errors import ConfigError
 from core.file_lock import FileLock
 from core.plain_data import shown_text

@@ -18,10 +18,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import FrameType
 
-from agent.atomic_file import write_json
 from agent.run_folder import PROJECT_ROOT
+from core.atomic_file import write_json
 from core.file_lock import FileLock
 from core.process_death import environment_for_child
+from core.stop_signals import handled_by
 from sequences.folder import RUN_LOCK_FILE, STATE_FILE, RunState, SequenceFolder
 from sequences.plan import is_test
 
@@ -58,13 +59,8 @@ class Interrupts:
     @contextlib.contextmanager
     def installed(self) -> Iterator[Interrupts]:
         """Install the handlers, and put the previous ones back at the end."""
-        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        previous = {number: signal.signal(number, self.note) for number in numbers}
-        try:
+        with handled_by(self.note):
             yield self
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
 
 
 def run_sequence(

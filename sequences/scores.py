@@ -15,9 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
-from agent.atomic_file import write_text
 from agent.human_scores import human_normalised
 from agent.score_table import SCORES, SCORES_PER_LIFE
+from core import markdown
+from core.atomic_file import write_text
 from core.errors import ConfigError
 from core.plain_data import shown_text
 from core.spec import game_name
@@ -109,20 +110,20 @@ def _rows(groups: Sequence[PlayedGroup]) -> list[str]:
     envs = list(dict.fromkeys(env for group in groups for env in group.returns))
     by_name = {group.group: group for group in groups}
     heading = ["configuration", *map(game_name, envs), "human-normalised", "kept of the old games"]
-    rows = [heading, ["---"] * len(heading)]
+    rows = []
     for group in groups:
         marks = [human_normalised(e, float(np.mean(values))) for e, values in group.returns.items()]
         known = [mark for mark in marks if mark is not None]
         share = kept(group, by_name.get(group.source or ""))
         rows.append(
             [
-                shown_text(group.group),
+                group.group,
                 *(_spread(group.returns.get(env, ())) for env in envs),
                 f"{100 * np.mean(known):.0f} % ({len(known)} games)" if known else "-",
                 "-" if share is None else f"{100 * share:.0f} %",
             ]
         )
-    return [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
+    return markdown.table(heading, rows)
 
 
 def _spread(values: Sequence[float]) -> str:

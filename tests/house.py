@@ -15,8 +15,8 @@ LAYER = {
     **{"flag_parsing": 4, "flag_help": 4},
     **{"agent": 5},
     **{"sequences": 6},
-    **{"analysis": 7, "main": 7, "multi_train": 7},
-    **{"experiments": 8},
+    **{"analysis": 7},
+    **{"main": 8, "multi_train": 8, "experiments": 8},
 }
 PROGRAMS = (
     *("main.py", "multi_train.py"),

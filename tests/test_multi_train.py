@@ -8,17 +8,17 @@ import os
 import signal
 from pathlib import Path
 
-import numpy as np
 import pytest
 from rich.console import Console
 
 import multi_train
+from analysis.compare_sequence import compare_sequence, write_report
 from core.errors import ConfigError
+from metrics.curve import curve_of
+from metrics.run_files import read_records
 from option_flags import Flags
 from sequences import runner
-from sequences.curves import last_record, read_curve
 from sequences.plan import check_flags, load_plan, parse_plan, shipped_plans, source_of
-from sequences.report import compare, interquartile_mean, interval, write_report
 from sequences.runner import Interrupts, SequenceFolder, run_sequence
 
 # Stands in for main.py: the environment id tells it how to behave.
@@ -37,6 +37,8 @@ if resumed:
 else:
     run = pathlib.Path(arguments["results_dir"]) / (flags["env"] + "_20240101-000000")
     (run / "checkpoints").mkdir(parents=True)
+    (run / "flags.json").write_text(json.dumps(flags))
+    (run / "run.json").write_text("{}")
 start = 300 if resumed else 0
 with open(run / "metrics.jsonl", "a") as file:
     for steps in range(start + 100, 1001, 100):
@@ -228,7 +230,7 @@ def test_a_later_run_gets_the_folder_of_the_run_it_starts_from(
     assert '"op_mode": "test"' in output_of(folder, 1)
     assert '"op_mode": "train"' in output_of(folder, 2), "it begins anew, from those weights"
     # Tests are no runs to compare.
-    assert [group.group for group in compare(folder).groups] == ["first", "then"]
+    assert [group for group, _, _ in compare_sequence(folder).progress()] == ["first", "then"]
 
 
 @pytest.mark.process
@@ -291,7 +293,8 @@ def test_two_interrupts_stop_the_sequence_and_resume_goes_on_with_the_checkpoint
     assert '"op_mode": "train_w_load"' in output_of(reopened, 1)
     assert output_of(reopened, 0).count("arguments:") == 1, "a run that was done was run again"
     # Steps 400 and 500 were recorded twice: before the interrupt, and after going back to 300.
-    curve = read_curve([made.metrics_file for made in reopened.run_folders(reopened.runs[1])])
+    (made,) = reopened.run_folders(reopened.runs[1])
+    curve = curve_of(read_records(made.path))
     assert curve is not None
     assert curve.agent_steps.tolist() == [100.0 * n for n in range(1, 11)]
 
@@ -360,64 +363,6 @@ def test_a_folder_without_a_sequence_is_refused(tmp_path: Path) -> None:
 # --- results -----------------------------------------------------------------------------------
 
 
-def write_metrics(path: Path, points: list[tuple[float, float, float]]) -> Path:
-    lines = [
-        json.dumps({"agent_steps": s, "wall_s": w, "values": {"episode/return_mean": r}})
-        for s, w, r in points
-    ]
-    path.write_text("\n".join([*lines, '{"agent_steps": 9, "wal']))
-    return path
-
-
-def test_a_resumed_curve_drops_what_lies_beyond_its_checkpoint_and_adds_up_time(
-    tmp_path: Path,
-) -> None:
-    first = write_metrics(tmp_path / "a.jsonl", [(10, 1, 1), (20, 2, 2), (30, 3, 3)])
-    second = write_metrics(tmp_path / "b.jsonl", [(20, 0.5, 5), (40, 1.5, 6)])
-    curve = read_curve([first, second, tmp_path / "absent.jsonl"])
-    assert curve is not None
-    assert curve.agent_steps.tolist() == [10, 20, 40]
-    assert curve.mean_return.tolist() == [1, 5, 6]
-    assert curve.wall_s.tolist() == [1, 3.5, 4.5]
-    assert curve.at_steps(30) == 5.5
-
-
-def test_the_curve_of_several_games_is_their_score(tmp_path: Path) -> None:
-    values = {"episode/score_mean": 0.25, "episode/return_mean_1": 7.0}
-    path = tmp_path / "a.jsonl"
-    path.write_text(json.dumps({"agent_steps": 5, "wall_s": 1, "values": values}) + "\n")
-    (score,), (return_,) = (
-        curve.mean_return.tolist()
-        for curve in (read_curve([path]), read_curve([path], ["episode/return_mean_1"]))
-        if curve is not None
-    )
-    assert (score, return_) == (0.25, 7.0)
-
-
-def test_the_last_record_is_found_behind_a_half_written_line(tmp_path: Path) -> None:
-    path = write_metrics(tmp_path / "a.jsonl", [(n, n, n) for n in range(5000)])
-    record = last_record(path)
-    assert record is not None
-    assert record["agent_steps"] == 4999
-    assert last_record(tmp_path / "absent.jsonl") is None
-
-
-def test_the_interquartile_mean_leaves_out_the_outer_quarters() -> None:
-    # Of 8 sorted values the middle 4 are 3, 4, 5, 6: mean 4.5.
-    assert interquartile_mean(np.array([1000.0, 3, 4, 5, 6, 7, -1000, 2])) == pytest.approx(4.5)
-
-
-def test_the_interval_holds_the_mean_and_needs_two_seeds() -> None:
-    values = np.random.default_rng(0).normal(5.0, 1.0, size=12)
-    bounds = interval(values)
-    assert bounds is not None
-    assert bounds[0] < interquartile_mean(values) < bounds[1]
-    assert interval(values[:1]) is None
-    same = interval(np.full(3, 2.0))
-    assert same is not None
-    assert [float(bound) for bound in same] == [2.0, 2.0]
-
-
 @pytest.mark.process
 def test_groups_are_compared_at_equal_steps_and_written_down(
     tmp_path: Path, fake_main: Path
@@ -428,23 +373,59 @@ def test_groups_are_compared_at_equal_steps_and_written_down(
     (short,) = folder.path.glob("001_*/*/metrics.jsonl")
     short.write_text("".join(short.read_text().splitlines(keepends=True)[:8]))
     comparison = write_report(folder)
-    assert comparison.agent_steps == 800
-    by_group = {group.group: group for group in comparison.groups}
-    assert by_group["0-Ok-v0 lr=0.01"].scores == pytest.approx((9.0, 10.0, 11.0))
-    assert by_group["0-Ok-v0 lr=0.02"].score == pytest.approx(18.0)
+    (game,) = comparison.games
+    assert (game.env, game.at_steps) == ("Ok-v0", 800)
+    assert {row.label: row.by_steps for row in game.rows} == {
+        "0-Ok-v0 lr=0.01": pytest.approx((9.0, 10.0, 11.0)),
+        "0-Ok-v0 lr=0.02": pytest.approx((17.0, 18.0, 19.0)),
+    }
     markdown = (folder.path / "table.md").read_text()
-    assert markdown.index("lr=0.02") < markdown.index("lr=0.01"), "the best comes first"
+    assert markdown.index("| 0-Ok-v0 lr=0.02 | 3 |") < markdown.index("| 0-Ok-v0 lr=0.01 | 3 |"), (
+        "the best comes first"
+    )
+    assert "| 0-Ok-v0 lr=0.01 | 3/3 | - |" in markdown
     lines = list(csv.DictReader((folder.path / "table.csv").read_text().splitlines()))
     assert len(lines) == 6
     assert math.isclose(float(lines[0]["score"]), 9.0)
+    assert math.isclose(float(lines[1]["final_mean_return_100"]), 0.02 * 1000 + 1)
     assert (folder.path / "comparison.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.process
+def test_a_sequence_over_games_is_compared_game_by_game(tmp_path: Path, fake_main: Path) -> None:
+    folder = begin(tmp_path, "", seeds=(1, 2), env=["Ok-v0", "Fine-v0", "Fail-v0"])
+    run_sequence(folder, Interrupts())
+    comparison = write_report(folder)
+    assert [game.env for game in comparison.games] == ["Fine-v0", "Ok-v0"]
+    assert all(row.label == "0-" for game in comparison.games for row in game.rows)
+    markdown = (folder.path / "table.md").read_text()
+    assert "| 0- env=Fail-v0 | 0/2 | seed 1 failed, seed 2 failed |" in markdown
+    lines = list(csv.DictReader((folder.path / "table.csv").read_text().splitlines()))
+    assert [line["env"] for line in lines].count("") == 2, "runs that failed have a line too"
+
+
+@pytest.mark.process
+def test_a_run_whose_files_are_damaged_is_left_out_of_the_report(
+    tmp_path: Path, fake_main: Path
+) -> None:
+    folder = begin(tmp_path, "Ok-v0", seeds=(1, 2))
+    run_sequence(folder, Interrupts())
+    (flags,) = folder.path.glob("001_*/*/flags.json")
+    flags.write_text("{")
+    comparison = write_report(folder)
+    assert [run.about.seed for run in comparison.games[0].rows[0].runs] == [2]
+    markdown = (folder.path / "table.md").read_text()
+    assert "## Left out" in markdown
+    assert "cannot be read" in markdown
 
 
 def test_a_sequence_without_results_still_has_its_table(tmp_path: Path) -> None:
     folder = begin(tmp_path, "Ok-v0")
-    assert compare(folder).groups[0].score is None
-    write_report(folder)
-    assert "0/1" in (folder.path / "table.md").read_text()
+    assert write_report(folder).games == ()
+    markdown = (folder.path / "table.md").read_text()
+    assert "| 0-Ok-v0 | 0/1 | seed 1 waiting |" in markdown
+    assert "No run has finished a game yet." in markdown
+    assert not (folder.path / "comparison.png").exists()
 
 
 # --- the program -------------------------------------------------------------------------------
@@ -500,6 +481,32 @@ def test_without_a_terminal_a_run_has_a_line_now_and_then_and_one_at_its_end(
     running, done = "running 1/1 only, seed 1: 0:01:01", "done    1/1 only, seed 1: 0:01:02"
     expected = [done] if interval_s else [running, done]
     assert [line.partition(";")[0] for line in shown] == expected
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--sequence=smoke", "--dry_run", "--lr=0.5", "--seed", "7"],
+        ["--lr=0.5", "--sequence", "smoke", "--dry_run", "--", "--seed=7"],
+    ],
+)
+def test_flags_of_main_go_to_every_run_wherever_they_are(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert multi_train.main(arguments) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("     --")]
+    assert lines
+    assert all("--lr=0.5" in line and "--seed" in line.split("--lr=0.5")[1] for line in lines)
+
+
+def test_the_folder_of_a_sequence_is_ours_and_a_run_s_name_and_flags_file_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--sequence=smoke", "--dry_run", f"--results_dir={tmp_path}"]
+    assert multi_train.main(arguments) == 0
+    for flag in ("--run_name=x", "--flags_file=x.yaml", "--xpid=x"):
+        assert multi_train.main([*arguments, flag]) == 2
+        assert "cannot be given to the runs of a sequence" in capsys.readouterr().err
 
 
 def test_a_dry_run_makes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,8 +34,8 @@ import numpy as np
 
 from core import faults
 from core.errors import Closed, ShapeError, TransportError
+from core.layout import ALIGNMENT_BYTES, Field, lay_out
 from core.spec import EnvSpec
-from core.unroll import ALIGNMENT_BYTES
 from transport.shared import SharedBlock, memory_fence, whole_pages
 
 
@@ -157,8 +157,8 @@ class Mailbox:
     def _turns_nbytes(self) -> int:
         return len(self.group_sizes) * ALIGNMENT_BYTES  # one cache line each
 
-    def _layout(self, count: int) -> tuple[list[tuple[str, tuple[int, ...], str, int]], int]:
-        """Return ([(name, shape, dtype, offset)], bytes) of the letter of `count` environments."""
+    def _layout(self, count: int) -> tuple[dict[str, Field], int]:
+        """Return the fields and the bytes of the letter of `count` environments."""
         spec = self._env_spec
         table: list[tuple[str, tuple[int, ...], str]] = [
             ("stacks", (count, spec.frames_stacked, *spec.frame_shape), spec.frame_dtype),
@@ -175,12 +175,7 @@ class Mailbox:
             table.append(("features", (count, self._feature_count), "float16"))
         if self._state_count:
             table.append(("state", (count, self._state_count), "float32"))
-        fields, offset = [], 0
-        for name, shape, dtype in table:
-            fields.append((name, shape, dtype, offset))
-            nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
-            offset += -(-nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
-        return fields, offset
+        return lay_out(table)
 
     def _map(self) -> None:
         memory = self._shared.array
@@ -188,10 +183,9 @@ class Mailbox:
         self._letters = []
         for start, count in zip(self._starts, self.group_sizes, strict=False):
             views: dict[str, np.ndarray | None] = {"features": None, "state": None}
-            for name, shape, dtype, offset in self._layout(count)[0]:
-                nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
-                flat = memory[start + offset : start + offset + nbytes]
-                views[name] = flat.view(dtype).reshape(shape)
+            fields, nbytes = self._layout(count)
+            letter = memory[start : start + nbytes]
+            views.update((name, field.view(letter)) for name, field in fields.items())
             self._letters.append(Letter(**views))  # type: ignore[arg-type]
 
     def __getstate__(self) -> dict[str, Any]:

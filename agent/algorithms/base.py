@@ -101,6 +101,9 @@ class Loss(NamedTuple):
 
     total: Tensor  # 0-d, carries the gradient
     metrics: dict[str, Tensor]  # 0-d, detached; names as declared in metrics/record.py
+    # [T, B] |value target - value| as learned, NaN where no step was learned from: what replay by
+    # priorities draws by. None: the algorithm has no such thing.
+    errors: Tensor | None = None
 
 
 class Algorithm(ABC):

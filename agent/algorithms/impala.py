@@ -114,14 +114,15 @@ class Impala(Algorithm):
         per_step["entropy"] = -config.entropy_cost_at(progress) * entropy * counted
         per_step |= self._cloning(model, batch, seen, values, valid)
 
-        total, metrics = losses.reduced(per_step, valid, config.loss_reduction)
+        total, metrics = losses.reduced(per_step, valid, config.loss_reduction, batch.weight)
         metrics |= policy_health(
             batch, seen, valid, log_rhos, config.rho_bar,
             entropy=entropy, trust=trust, buffers=self.buffers,
         )  # fmt: skip
         metrics |= value_health(valid, seen.heads.value[:-1], corrected.targets)
         metrics |= popart_figures(model)
-        return Loss(total, metrics)
+        errors = (targets - values.detach()).abs()
+        return Loss(total, metrics, errors.masked_fill(~learned, math.nan))
 
     def stages(self, model: ActorCritic, batch: Batch) -> Iterator[Stage]:
         """Yield what the loss is made of, for who asks why it is not finite."""

@@ -69,7 +69,7 @@ def value_cloning(values: Tensor, behaviour_values: Tensor) -> Tensor:
 
 
 def reduced(
-    per_step: Mapping[str, Tensor], valid: Tensor, reduction: str
+    per_step: Mapping[str, Tensor], valid: Tensor, reduction: str, weight: Tensor
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Add up weighted terms; return the total, with its gradient, and a metric for each of them.
 
@@ -77,8 +77,9 @@ def reduced(
       per_step: name -> [T, B] float32, 0 where a step does not count.
       valid: [T, B] bool, the steps that `mean` divides by the number of.
       reduction: "sum" or "mean".
+      weight: [B] float32, importance weight of each unroll (`Batch.weight`).
     """
-    sums = torch.stack(list(per_step.values())).sum((1, 2))
+    sums = (torch.stack(list(per_step.values())) * weight).sum((1, 2))
     if reduction == "mean":
         sums = sums / valid.sum().clamp(min=1)
     total = sums.sum()

@@ -10,11 +10,12 @@ import pytest
 import torch
 
 from agent import evaluator
-from agent.acting import Action, Actor, Observation
+from agent.acting import Observation
 from agent.assembly import Blueprint
 from agent.checkpoint import Checkpoint, CheckpointWriter, load
 from agent.evaluator import evaluate, evaluate_all, has_display
 from agent.games_played import Lives
+from agent.player import Player, Step
 from agent.score_table import Game, Life, summarise
 from core.episode import EpisodeEnd
 from tests.agent.runs import COUNTING, make_blueprint
@@ -92,23 +93,23 @@ def test_no_more_threads_compute_than_games_are_played_at_once(
 # --- several games -----------------------------------------------------------------------------
 
 
-class Recorder(Actor):
-    """Keeps what an actor was shown and what it did."""
+class Recorder(Player):
+    """Keeps what a model was shown and what it did."""
 
     seen: list[tuple[Observation, np.ndarray]]
 
-    def act(self, observation: Observation) -> Action:
-        decision = super().act(observation)
-        copies = Observation(*(part.copy() for part in observation))
-        self.seen.append((copies, decision.action.copy()))
-        return decision
+    def step(self, action: np.ndarray | None = None) -> Step:
+        shown = Observation(*(part.copy() for part in self.observation))
+        step = super().step(action)
+        self.seen.append((shown, step.action.copy()))
+        return step
 
 
 def test_each_game_of_an_agent_is_played_and_reported_by_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Recorder.seen = []
-    monkeypatch.setattr(evaluator, "Actor", Recorder)
+    monkeypatch.setattr(evaluator, "Player", Recorder)
     blueprint = make_blueprint(f"{COUNTING},{OWING}", test_episode_count=3, use_lstm=True)
     checkpoint = Checkpoint(tmp_path / "some.pt", state_of(blueprint))
     lines: list[str] = []
@@ -159,7 +160,7 @@ def test_one_of_the_games_alone_keeps_its_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Recorder.seen = []
-    monkeypatch.setattr(evaluator, "Actor", Recorder)
+    monkeypatch.setattr(evaluator, "Player", Recorder)
     blueprint = make_blueprint(f"{COUNTING},{OWING}", test_episode_count=2)
     checkpoint = Checkpoint(tmp_path / "some.pt", state_of(blueprint))
     (report,) = evaluate(blueprint, checkpoint, tmp_path, envs=[OWING], show=silent)
@@ -184,7 +185,7 @@ def test_games_are_whole_and_their_lives_add_up(tmp_path: Path) -> None:
     checkpoint = Checkpoint(tmp_path / "some.pt", state_of(blueprint))
     games: list[Game] = []
     model = evaluator._acting_model(blueprint, checkpoint)
-    evaluator._play_games(blueprint, model, BREAKOUT, 2, games, games.append)
+    evaluator._play_games(blueprint, model, BREAKOUT, 2, games, games.append, silent)
     for game in games:
         assert len(game.lives) == 5
         assert sum(life.return_raw for life in game.lives) == game.return_raw

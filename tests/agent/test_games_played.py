@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from agent import evaluator
-from agent.games_played import Fingerprints
+from agent import evaluator, player
+from agent.acting import Observation
+from agent.games_played import PROGRESS_INTERVAL_S, Fingerprints, Progress
 from agent.score_table import Game, summarise
 from core.episode import EpisodeEnd
 from wrappers.vector import StepResult
@@ -44,29 +46,32 @@ class Repeating:
 
 
 class Reader:
-    """Acts by a rule of what it sees; `reset_actions` says what it does where that is ignored."""
+    """Acts by a rule of what it sees, and by chance where its action is ignored."""
 
-    noise = np.random.default_rng(3)
+    def __init__(self, model: Any, seed: int, **options: Any) -> None:
+        self.rng = np.random.default_rng(0)
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        pass
+    def think(self, observation: Observation, state: None) -> Any:
+        self.seen = observation.stacks[:, -1, 0].astype(np.int64)
+        return types.SimpleNamespace(
+            inputs=None, features=None, heads=types.SimpleNamespace(params=None), state=None
+        )
 
-    def act(self, observation: Any) -> types.SimpleNamespace:
-        seen = observation.stacks[:, 0, 0].astype(np.int64)
-        # The last frame of a game is seen before the reset row: what is done there is ignored.
-        ignored = self.noise.integers(300, size=len(seen))
-        return types.SimpleNamespace(action=np.where(seen == LENGTH, ignored, seen))
+    def choose(self, params: None) -> torch.Tensor:
+        ignored = self.rng.integers(1000, size=self.seen.shape)
+        return torch.from_numpy(np.where(self.seen == LENGTH, ignored, self.seen))
 
 
 def play(monkeypatch: pytest.MonkeyPatch, vector: Repeating, count: int) -> list[Game]:
-    monkeypatch.setattr(evaluator, "Actor", Reader)
+    monkeypatch.setattr(player, "Actor", Reader)
     blueprint: Any = types.SimpleNamespace(
         choices=types.SimpleNamespace(learner_threads=1),
         flags=types.SimpleNamespace(seed=0, greedy=True),
         env_spec=types.SimpleNamespace(tasks=("X",)),
     )
     games: list[Game] = []
-    evaluator._play(blueprint, None, "X", vector, count, 0, games.append)  # type: ignore[arg-type]
+    model: Any = types.SimpleNamespace(initial_state=lambda count: None)
+    evaluator._play(blueprint, model, "X", vector, count, 0, games.append, print)  # type: ignore[arg-type]
     return games
 
 
@@ -107,3 +112,31 @@ def test_each_difference_makes_another_game(what: str) -> None:
 
     assert mark(False) == mark(False)
     assert mark(False) != mark(True)
+
+
+def test_progress_says_what_is_over_and_how_long_the_rest_will_take() -> None:
+    now = [0.0]
+    lines: list[str] = []
+    progress = Progress([2, 2], lines.append, lambda: now[0])
+    nothing, left = np.zeros(2, bool), [2, 2]
+
+    def steps(count: int, *ends: EpisodeEnd) -> None:
+        for number in range(count):
+            now[0] += 0.5
+            at_end = list(ends) if number == count - 1 else []
+            for end in at_end:
+                left[end.env_id] -= 1
+            progress.add(StepResult(nothing, nothing, nothing, nothing, at_end), left)
+
+    steps(int(2 * PROGRESS_INTERVAL_S) - 1)
+    assert not lines, "nothing is said before the interval is over"
+    steps(1)
+    assert lines == [
+        "0/4 games over after 0:00:10, 40 steps; nobody knows yet how long a game takes"
+    ]
+    # Environment 0 ends a game of 40 steps; 1 is still in its first, and has a second one to play.
+    steps(20, EpisodeEnd(0, 1.0, 40, 40))
+    assert lines[1] == "1/4 games over after 0:00:20, 80 steps; about 0:00:20 left"
+    left[:] = [0, 0]
+    steps(40)
+    assert len(lines) == 2, "nothing is said of games that nobody waits for"

@@ -12,6 +12,7 @@ from agent.assembly import build_model
 from agent.model_file import save_model
 from analysis.__main__ import main as analysis
 from analysis.actions import Played, main, mean_of
+from analysis.statistics import Estimate
 from tests.analysis.agents import draw_blueprint, write_agent
 
 
@@ -88,7 +89,7 @@ def test_two_agents_of_one_name_must_be_told_apart(
 
 
 def test_intervals_are_over_games() -> None:
-    assert mean_of(np.array([[0.25, 0.75]])) == [(0.25, None, None), (0.75, None, None)]
+    assert mean_of(np.array([[0.25, 0.75]])) == [Estimate(0.25), Estimate(0.75)]
     rng = np.random.default_rng(1)
     values = rng.normal(3.0, 1.0, (100, 1))
     (mean,) = mean_of(values)
@@ -96,7 +97,7 @@ def test_intervals_are_over_games() -> None:
     assert mean.high is not None
     # 95 % of a mean of 100 values of deviation 1: about 0.196 either way.
     assert mean.high - mean.low == pytest.approx(2 * 0.196, rel=0.2)
-    assert mean.low < mean.mean < mean.high
+    assert mean.low < mean.value < mean.high
 
 
 def test_actions_with_and_without_fire_can_be_counted_together() -> None:

@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from analysis.area import area, areas_by_game, areas_markdown, difference, over_games
+from analysis.area import area, areas_by_game, areas_markdown, difference
 from analysis.compare import main
+from analysis.comparison import over_games
 from analysis.runs import find_runs
 from core.errors import ConfigError
-from sequences.curves import Curve
+from metrics.curve import Curve
 from tests.analysis.builders import write_run
 
 PONG, BREAKOUT = "PongNoFrameskip-v4", "BreakoutNoFrameskip-v4"
@@ -78,7 +79,8 @@ def test_runs_are_scored_game_by_game_and_the_best_comes_first(tmp_path: Path) -
     assert high.seeds == (1, 2)
     assert high.areas == pytest.approx(tuple((100 * 20 + 400 * 60) / 500 + s for s in (1, 2)))
     assert "low, seed 3 has games from 40 to 400" in pong.left_out[0]
-    assert over_games([breakout, pong]) == {}  # no configuration was run in both
+    areas = {game.env: {row.label: row.areas for row in game.rows} for game in (breakout, pong)}
+    assert over_games(areas) == {}  # no configuration was run in both
     with pytest.raises(ConfigError, match="furthest ended at 1,000 agent steps"):
         areas_by_game(runs, 2000)
 
@@ -155,4 +157,4 @@ def test_tables_say_how_much_of_the_time_was_undisturbed(
         text = capsys.readouterr().out
         assert "1.7 (60 % undisturbed)" in text
         rows = [line for line in text.splitlines() if line.startswith("| x_Pong")]
-        assert [row.split(" | ")[4] for row in rows] == ["60 %", "not known"]
+        assert [row.split(" | ")[5] for row in rows] == ["60 %", "not known"]

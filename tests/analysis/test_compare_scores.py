@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from analysis.compare import main
-from analysis.compare_scores import bootstrap_mean, read_tables, scores_markdown
+from analysis.compare_scores import read_tables, scores_markdown
 from core.errors import ConfigError
 
 PONG, BREAKOUT = "PongNoFrameskip-v4", "BreakoutNoFrameskip-v4"
@@ -51,15 +50,13 @@ def test_tables_of_one_label_are_seeds(tmp_path):
     assert only == text, "a pattern is as good"
 
 
-def test_the_bootstrap_draws_within_games():
-    assert bootstrap_mean([[1.0, 1.0], [9.0, 9.0]]) == bootstrap_mean([[5.0, 5.0]])
-    assert bootstrap_mean([[1.0], [2.0, 4.0]]).low is None
-    rng = np.random.default_rng(1)
-    hits = 0
-    for _ in range(100):
-        estimate = bootstrap_mean([rng.normal(3.0, 1.0, 30).tolist()])
-        hits += estimate.low <= 3.0 <= estimate.high
-    assert 87 <= hits <= 99
+def test_the_steps_of_several_tables_are_told_from_fewest_to_most(tmp_path):
+    paths = []
+    for seed, steps in enumerate((9000, 10000)):
+        paths.append(tmp_path / f"{seed}.csv")
+        paths[-1].write_text(f"{HEAD}\nm,{steps},{PONG},100,5\nm,{steps},{PONG},100,7\n")
+    text = scores_markdown(read_tables([f"mine={path}" for path in paths]))
+    assert "| mine | 9,000 to 10,000 | 2 |" in text
 
 
 def test_the_command_writes_page_and_figure(tmp_path, capsys):

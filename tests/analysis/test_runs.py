@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from analysis.runs import MAX_ROWS, find_runs, return_at_seconds, thinned, write_csv
+from analysis.runs import MAX_ROWS, find_runs, thinned, write_csv
 from core.errors import ConfigError
 from tests.analysis.builders import MIXED, write_run, write_sequence
 
@@ -87,8 +87,8 @@ def test_a_thin_curve_is_short_and_exact_where_scores_are_taken(tmp_path, record
     thin = thinned(run, at_steps, at_seconds)
     assert len(thin.curve.agent_steps) == min(records + 2, MAX_ROWS)
     assert thin.curve.at_steps(at_steps) == pytest.approx(0.37 * at_steps + 1, abs=1e-4)
-    assert return_at_seconds(thin.curve, at_seconds) == pytest.approx(
-        return_at_seconds(run.curve, at_seconds), abs=1e-4
+    assert thin.curve.at_seconds(at_seconds) == pytest.approx(
+        run.curve.at_seconds(at_seconds), abs=1e-4
     )
     assert (np.diff(thin.curve.agent_steps) > 0).all()
     assert (np.diff(thin.curve.wall_s) > 0).all()

@@ -71,10 +71,11 @@ class Ppo(Algorithm):
             "value": config.value_cost * losses.value_error(values, targets) * valid,
             "entropy": -config.entropy_cost_at(progress) * entropy * valid,
         }
-        total, metrics = losses.reduced(per_step, valid, config.loss_reduction)
+        total, metrics = losses.reduced(per_step, valid, config.loss_reduction, batch.weight)
         metrics |= policy_health(batch, seen, valid, log_rhos, 1 + config.clip, entropy=entropy)
         metrics |= value_health(valid, seen.heads.value[:-1], corrected.targets)
-        return Loss(total, metrics)
+        errors = (targets - values.detach()).abs()  # for replay by priorities
+        return Loss(total, metrics, errors.masked_fill(~valid, math.nan))
 
     def state_dict(self):
         return {"generator": self.shuffle.get_state()}

@@ -65,7 +65,7 @@ def test_an_unknown_name_is_refused_at_the_first_record_and_looked_up_once(monke
         tally.record({"loss/total": 1.0, "replay/queue/fill": 0.5})
     assert {"loss/total", "replay/queue/fill"} <= set(looked_up)
     assert len(looked_up) == len(set(looked_up))
-    with pytest.raises(UndeclaredMetricError, match="'loss/totall'.*Did you mean loss/total"):
+    with pytest.raises(UndeclaredMetricError, match="'loss/totall'.*did you mean loss/total"):
         tally.record({"loss/totall": 1.0})
 
 

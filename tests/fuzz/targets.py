@@ -10,16 +10,16 @@ from typing import Any
 
 import yaml
 
+from analysis.compare_sequence import rich_tables, write_report
 from flag_help import _leaves
 from flag_parsing import check_values, parse
 from option_flags import Flags
 from presets import PRESETS
-from replay.keys import KEYS
 from replay.kinds import make_buffers, normal_form, parse_replay_parameters
+from replay.registry import all_keys
 from sequences.folder import STATE_FILE, SequenceFolder
 from sequences.foreign import check_plan, check_saved, check_typed
 from sequences.plan import SHIPPED, check_flags, load_plan
-from sequences.report import compare, rows
 from sequences.runner import command
 from tests.fuzz import stored
 from tests.fuzz.harness import Target
@@ -141,7 +141,7 @@ def parsed_commands(rng: Random, place: Path) -> Action:
     family = rng.choice(("atari", "vector", "several-games"))
 
     def act() -> object:
-        flags = parse(argv, lambda url: stored_flags, lambda env: family)
+        flags = parse(argv, lambda url: stored_flags, lambda env, _: family)
         return Flags(**json.loads(json.dumps(flags.to_json())))
 
     return act
@@ -153,7 +153,7 @@ def replay_parameters(rng: Random, place: Path) -> Action:
     if rng.random() < 0.5:
         value = rng.sample(BUFFERS, rng.randint(1, len(BUFFERS)))
     if rng.random() < 0.15:
-        names = rng.sample(list(KEYS), rng.randint(1, 6))
+        names = rng.sample(list(all_keys()), rng.randint(1, 6))
         value = [{**rng.choice(BUFFERS), **{name: nasty(rng) for name in names}}]
     elif rng.random() < 0.9:
         value = mutated_tree(rng, value)
@@ -214,7 +214,7 @@ def saved_sequences(rng: Random, place: Path) -> Action:
 
     def act() -> object:
         folder = SequenceFolder.open(place)
-        rows(compare(folder))
+        list(rich_tables(write_report(folder)))
         check_saved(place, folder.runs, folder.arguments, {}, trust_files=rng.random() < 0.3)
         return _commands(folder)
 

@@ -26,9 +26,12 @@ pathlib.Path(__file__).with_name("started").open("a").write(" ".join(sys.argv[1:
 arguments = dict(a[2:].partition("=")[::2] for a in sys.argv[1:])
 run = pathlib.Path(arguments["results_dir"]) / "Ok-v0_20240101-000000"
 (run / "checkpoints").mkdir(parents=True)
+(run / "flags.json").write_text(json.dumps({"env": "Ok-v0", "seed": 1}))
+(run / "run.json").write_text("{}")
 values = {"episode/return_mean": 1.0, "episode/return_best": 2.0}
 for steps in (1, 2):
-    record = {"agent_steps": steps, "wall_s": steps, "values": values}
+    record = {"agent_steps": steps, "frames": steps, "updates": steps, "episodes": steps,
+              "wall_s": steps, "values": values}
     (run / "metrics.jsonl").open("a").write(json.dumps(record) + "\\n")
 """
 RUN = {"name": "001_a_seed1", "group": "a", "seed": 1, "flags": {"env": "Ok-v0"}}
@@ -378,7 +381,9 @@ def test_no_line_of_a_journal_can_stop_a_report(tmp_path: Path, started: Path, l
         b"model_id,model_steps,env,episode_steps,episode_return\na,b,c,d,e\n" + line + b"\n"
     )
     assert multi_train.main([f"--report={folder}"]) == 0
-    assert "| a | 1/1 | 1.0 |" in (folder / "table.md").read_text()
+    table = (folder / "table.md").read_text()
+    assert "| a | 1/1 | - |" in table
+    assert "| a | 1 | 1.0 |" in table
 
 
 # --- two at once -------------------------------------------------------------------------------

@@ -1,0 +1,27 @@
+"""Tables in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from core.plain_data import shown_text
+
+MAX_CELL = 5000  # characters
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Return the lines of a table.
+
+    A cell may hold whatever a stranger wrote: it stays one cell on one line, in which a terminal
+    finds nothing to obey.
+
+    Args:
+      headings: one per column.
+      rows: one text per column each.
+    """
+    cells = [headings, ["---"] * len(headings), *rows]
+    return [f"| {' | '.join(map(_cell, row))} |" for row in cells]
+
+
+def _cell(text: str) -> str:
+    return shown_text(text, MAX_CELL).replace("|", "\\|")

@@ -1,0 +1,74 @@
+"""The learning curve of a run: its mean return against agent steps and against time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from metrics.record import Record
+
+RETURN = "episode/return_mean"
+SCORE = "episode/score_mean"  # what a run of several games reports instead
+BEST = "episode/return_best"
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Mean raw return of the last games over a run; agent_steps strictly increases.
+
+    Of a run of several games: its mean score over the games, see docs/metrics.md.
+    """
+
+    agent_steps: np.ndarray  # [n] float64
+    wall_s: np.ndarray  # [n] float64, running time only
+    mean_return: np.ndarray  # [n] float64
+    best: float | None  # best single game
+
+    def at_steps(self, agent_steps: float) -> float:
+        """Return the mean return after this many agent steps, linear between records."""
+        return float(np.interp(agent_steps, self.agent_steps, self.mean_return))
+
+    def at_seconds(self, seconds: float) -> float:
+        """Return the mean return after this running time, linear between records."""
+        return float(np.interp(seconds, self.wall_s, self.mean_return))
+
+    def covers(self, agent_steps: float) -> bool:
+        """Whether the run had a mean return after this many agent steps."""
+        return bool(self.agent_steps[0] <= agent_steps <= self.agent_steps[-1])
+
+
+def curve_of(
+    records: Iterable[Record], means: Sequence[str] = (RETURN, SCORE), best_metric: str = BEST
+) -> Curve | None:
+    """Return the curve of a run from the records of all its folders.
+
+    A resumed run goes back to its checkpoint: what it had recorded beyond that is dropped.
+
+    Args:
+      records: of the run, oldest first (metrics/run_files.py reads them).
+      means: metrics, of which the first that a record has is its point of the curve.
+      best_metric: of the best single game.
+
+    Returns:
+      The curve, or None if no game was finished.
+    """
+    points: list[tuple[float, float, float]] = []
+    best: float | None = None
+    wall_offset_s = last_wall_s = 0.0
+    for record in records:
+        if record.wall_s < last_wall_s:  # the clock of a new session
+            wall_offset_s += last_wall_s
+        last_wall_s = record.wall_s
+        while points and points[-1][0] >= record.agent_steps:
+            points.pop()
+        mean = next((record.values[name] for name in means if name in record.values), None)
+        if mean is not None:
+            points.append((record.agent_steps, wall_offset_s + record.wall_s, mean))
+        if best_metric in record.values:
+            best = max(record.values[best_metric], best if best is not None else -np.inf)
+    if not points:
+        return None
+    agent_steps, seconds, returns = np.array(points, dtype=np.float64).T
+    return Curve(agent_steps, seconds, returns, best)

@@ -1,0 +1,74 @@
+"""Who plays with the same seed plays the same games: test mode, analyses and training alike."""
+
+from __future__ import annotations
+
+import types
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from agent.acting import ActingModel, Actor, LocalActor
+from agent.evaluator import evaluate
+from agent.player import Player, env_seeds, game_config
+from agent.rollout import EnvGroup, Rollout
+from agent.session import prepare
+from analysis.playing import load_agent, play
+from core.rng import child_seed
+from tests.agent.runs import COUNTING, make_blueprint
+from tests.analysis.agents import write_agent
+from wrappers.registry import make_env_vector
+
+
+def test_a_player_plays_as_a_rollout_does() -> None:
+    blueprint = make_blueprint(use_lstm=True)
+    model = blueprint.learner().model.eval()
+    config = game_config(blueprint, COUNTING)
+
+    def env() -> Any:
+        return make_env_vector(config, 3, env_seeds(7, 3))
+
+    acting = cast(ActingModel, types.SimpleNamespace(version=0))
+    actor = Actor(model, child_seed(7, "test actor", 0), with_features=False)
+    group = EnvGroup(env(), LocalActor(actor, acting), np.zeros(3, np.int64))
+    rollout = Rollout([group], blueprint.schema, worker_id=0)
+    player = Player(model, env(), [0, 0, 0], seed=7)
+    for _ in range(8):
+        block = blueprint.schema.allocate(3)
+        rollout.collect(block)
+        unroll = blueprint.schema.unroll(block)
+        for t in range(blueprint.schema.unroll_length):
+            step = player.step()
+            assert step.action.tolist() == unroll.action[:, t].tolist()
+            assert step.reward.tolist() == unroll.reward[:, t].tolist()
+            assert player.observation.first.tolist() == unroll.first[:, t + 1].tolist()
+
+
+def test_test_mode_and_an_analysis_play_the_same_game_with_the_same_seed(tmp_path: Path) -> None:
+    folder = write_agent(tmp_path / "agent")
+    flags = ["--op_mode=test", f"--load_model_url={folder}", "--test_episode_count=1"]
+    lengths = set()
+    for seed in range(5):
+        session = prepare([*flags, f"--seed={seed}"])
+        assert session.checkpoint is not None
+        (report,) = evaluate(
+            session.blueprint, session.checkpoint, tmp_path / "out", show=lambda line: None
+        )
+        *_, last = play(load_agent(str(folder)), seed=seed, games=1)
+        assert last.episode_return == report.mean
+        lengths.add(report.mean)
+    assert len(lengths) > 2, "all games were alike: the test says nothing"
+
+
+def test_an_action_may_be_given_and_the_model_is_asked_all_the_same() -> None:
+    blueprint = make_blueprint()
+    model = blueprint.learner().model.eval()
+    env = make_env_vector(game_config(blueprint, COUNTING), 2, env_seeds(0, 2))
+    player = Player(model, env, [0, 0], keep_inputs=True)
+    first, second = player.step(np.array([1, 0])), player.step(np.array([0, 1]))
+    assert first.action.tolist() == [1, 0]
+    assert second.inputs.last_action.tolist() == [1, 0]
+    with torch.inference_mode():
+        heads, _ = model(first.inputs, first.state)
+    assert torch.equal(heads.params, first.heads.params), "the inputs outlived the next step"

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from analysis.figure import FEW_SEEDS, learning_curves
+from metrics.charts import COLOURS, figure_text
+from metrics.curve import Curve
+
+
+def curve(end: int, slope: float = 0.01) -> Curve:
+    steps = np.linspace(10.0, end, 20)
+    return Curve(steps, steps / 100, slope * steps, None)
+
+
+def lines_by_steps(groups: dict[str, list[Curve]]) -> list[tuple[float, float, float]]:
+    """Return (first x, last x, width) of each line of the panel over agent steps."""
+    axes = learning_curves({"Pong": groups}).axes[0]
+    lines = [line for line in axes.lines if len(line.get_xdata()) > 1]
+    return [(line.get_xdata()[0], line.get_xdata()[-1], line.get_linewidth()) for line in lines]
+
+
+def test_every_run_is_drawn_to_its_own_end_however_early_another_one_ended() -> None:
+    drawn = lines_by_steps({"a": [curve(400), curve(1200)]})
+    thick = [(start, end) for start, end, width in drawn if width > 1]
+    thin = [(start, end) for start, end, width in drawn if width < 1]
+    assert thick == [(10, 400)], "the mean of all seeds, where all are"
+    assert thin == [(10, 400), (10, 1200)], "each seed, to its end"
+    figure = learning_curves({"Pong": {"a": [curve(400), curve(1200)]}})
+    assert figure.axes[0].get_xlim()[1] > 1200
+    assert figure.axes[1].get_xlim()[1] > 1200 / 100 / 60
+
+
+def test_many_seeds_are_a_band_and_lines_only_beyond_it() -> None:
+    many = [curve(1000, slope) for slope in np.linspace(0.01, 0.02, FEW_SEEDS)] + [curve(2000)]
+    figure = learning_curves({"Pong": {"a": many}})
+    assert len(figure.axes[0].collections) == 1
+    thin = [start for start, _, width in lines_by_steps({"a": many}) if width < 1]
+    assert min(thin) >= 1000
+    few = learning_curves({"Pong": {"a": many[:FEW_SEEDS]}})
+    assert len(few.axes[0].collections) == 0
+
+
+def test_configurations_are_told_apart_by_colour_and_then_by_dash() -> None:
+    groups = {str(n): [curve(100)] for n in range(len(COLOURS) + 2)}
+    axes = learning_curves({"Pong": groups}).axes[0]
+    looks = [
+        (line.get_color(), line.get_linestyle()) for line in axes.lines if len(line.get_xdata())
+    ]
+    assert len(set(looks)) == len(groups)
+    assert {colour for colour, _ in looks} == set(COLOURS)
+
+
+@pytest.mark.parametrize("label", ["_hidden", "$a^{", "a\x1b[31mb", "x" * 300])
+def test_a_label_is_shown_as_it_is(label: str) -> None:
+    figure = learning_curves({"Pong": {label: [curve(100), curve(200)]}})
+    (text,) = figure.legends[0].get_texts()
+    assert text.get_text() == f"{figure_text(label)} (2 seeds)"
+    assert len(text.get_text()) < 80
+    figure.canvas.draw()  # a formula would fail here

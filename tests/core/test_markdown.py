@@ -1,0 +1,12 @@
+from __future__ import annotations
+
+from core.markdown import table
+
+
+def test_a_table_has_a_line_for_each_row_whatever_is_in_its_cells() -> None:
+    assert table(["name", "score"], [["a|b", "1 ± 2"], ["c\nd", "\x1b[31m"]]) == [
+        "| name | score |",
+        "| --- | --- |",
+        "| a\\|b | 1 ± 2 |",
+        r"| c\nd | \x1b[31m |",
+    ]

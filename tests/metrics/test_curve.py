@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from metrics.curve import curve_of
+from metrics.record import Record
+from metrics.run_files import last_record
+
+
+def record(steps: int, wall_s: float, **values: float) -> Record:
+    named = {name.replace("_", "/", 1): value for name, value in values.items()}
+    return Record(agent_steps=steps, wall_s=wall_s, values=named)
+
+
+def test_a_resumed_curve_drops_what_lies_beyond_its_checkpoint_and_adds_up_time() -> None:
+    first = [record(10 * n, n, episode_return_mean=n) for n in (1, 2, 3)]
+    second = [record(20, 0.5, episode_return_mean=5), record(40, 1.5, episode_return_mean=6)]
+    curve = curve_of([*first, *second])
+    assert curve is not None
+    assert curve.agent_steps.tolist() == [10, 20, 40]
+    assert curve.mean_return.tolist() == [1, 5, 6]
+    assert curve.wall_s.tolist() == [1, 3.5, 4.5]
+    assert (curve.at_steps(30), curve.at_seconds(4.0)) == (5.5, 5.5)
+    assert [curve.covers(steps) for steps in (9, 10, 40, 41)] == [False, True, True, False]
+
+
+def test_the_curve_of_several_games_is_their_score() -> None:
+    records = [record(5, 1.0, episode_score_mean=0.25, episode_return_mean_1=7.0)]
+    (score,), (return_,) = (
+        curve.mean_return.tolist()
+        for curve in (curve_of(records), curve_of(records, ["episode/return_mean_1"]))
+        if curve is not None
+    )
+    assert (score, return_) == (0.25, 7.0)
+    assert curve_of([record(5, 1.0)]) is None, "no game was finished"
+
+
+def test_the_last_record_is_found_behind_lines_that_are_none(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    lines = [record(n, n, episode_return_mean=n).to_json() for n in range(5000)]
+    path.write_text("\n".join([*lines, '{"values": null}', '{"agent_steps": 9, "wal']))
+    found = last_record(tmp_path)
+    assert found is not None
+    assert found.agent_steps == 4999
+    assert last_record(tmp_path / "absent") is None
