@@ -32,7 +32,7 @@ from core.warden import Warden
 from flag_parsing import parse
 from option_flags import Flags
 from wrappers.env_ids import check_env_id, is_atari
-from wrappers.registry import make_env_spec
+from wrappers.registry import gym_spec, make_env_spec
 
 
 def prepare(argv: Sequence[str]) -> Session:
@@ -108,12 +108,21 @@ def _load(url: str) -> Checkpoint:
         raise
 
 
-def family_of(env: str) -> str:
-    """Return the name of the preset that an environment, or several, use anyway."""
+def family_of(env: str, env_kwargs: str = "") -> str:
+    """Return the name of the preset that an environment, or several, use anyway.
+
+    Args:
+      env: ids, joined with commas.
+      env_kwargs: that they are made with.
+    """
     games = env.split(",")
-    if not all(is_atari(game) for game in games):
+    if all(is_atari(game) for game in games):
+        return "atari" if len(games) == 1 else "several-games"
+    try:
+        first = next(game for game in games if not is_atari(game))
+        return "image" if gym_spec(first, env_kwargs).is_image else "vector"
+    except ConfigError:  # `prepare` asks again, and tells it beside what else is wrong
         return "vector"
-    return "atari" if len(games) == 1 else "several-games"
 
 
 def _with_actions_of(checkpoint: Checkpoint, flags: Flags) -> Flags:

@@ -267,15 +267,13 @@ def _streams_left_alone() -> Iterator[None]:
     That fails where they are full, and never comes back where a terminal is frozen. It is of use
     only to a forked process, which would inherit what is not yet written.
     """
-    flush = getattr(multiprocessing.util, "_flush_std_streams", None)
-    if flush is None:  # another version of Python does without
-        yield
-        return
-    multiprocessing.util._flush_std_streams = lambda: None
+    util: Any = multiprocessing.util
+    flush = getattr(util, "_flush_std_streams", None)
+    util._flush_std_streams = lambda: None
     try:
         yield
     finally:
-        multiprocessing.util._flush_std_streams = flush
+        util._flush_std_streams = flush
 
 
 def _how(code: int | None, was_killed: bool) -> str:
