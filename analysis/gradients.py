@@ -253,7 +253,7 @@ def heat_maps(measured: Sequence[Measurement], title: str) -> Figure:
             axes.set_ylim(len(layers) - 0.5, -0.5)
             axes.grid(color="#E5E5E5", linewidth=0.8)
         else:
-            limits = {"vmin": 0, "vmax": 1} if is_share else {}
+            limits: dict[str, Any] = {"vmin": 0, "vmax": 1} if is_share else {}
             image = axes.imshow(
                 values, aspect="auto", interpolation="nearest", cmap="viridis", **limits
             )
