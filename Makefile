@@ -14,12 +14,15 @@ help:  ## list the targets
 
 # The stamps say when the requirements were last installed: once, and again when a file changes.
 $(VENV)/run.stamp: requirements.txt
+	@echo "Making $(VENV) and installing what the program needs, once. PyTorch is the largest part: 0.2 GB"
+	@echo "for processors alone, 3 GB with CUDA. It takes minutes; pip says below what it does."
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --requirement requirements.txt
+	$(BIN)/python -m pip install --disable-pip-version-check --requirement requirements.txt
 	@touch $@
 
 $(VENV)/dev.stamp: requirements-dev.txt $(VENV)/run.stamp
-	$(BIN)/python -m pip install --quiet --requirement requirements-dev.txt
+	@echo "Installing what tests and checks need, once."
+	$(BIN)/python -m pip install --disable-pip-version-check --requirement requirements-dev.txt
 	@touch $@
 
 setup: $(VENV)/dev.stamp  ## make .venv and install everything, also what developers need

@@ -1,13 +1,38 @@
-"""What users read of the flags: `--help`, and the table of docs/flags.md (`make docs`)."""
+"""What users read of the flags: `--help` in its forms, and the tables of docs/flags.md.
+
+`--help` shows the flags that matter, `--help=<group>` one group, `--help=presets` the presets with
+their flags, `--help=all` everything.
+"""
 
 from __future__ import annotations
 
+import difflib
+import textwrap
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from option_flags import GROUPS
+from core.errors import ConfigError
+from core.plain_data import shown_text
+from flags.group import is_for_developers
+from option_flags import GROUPS, Flags
 from presets import PRESETS, describe
+
+# What a first run, a second one and a paper need; `--help` shows these, in this order.
+MAIN_FLAGS = (
+    *("env", "preset", "op_mode", "load_model_url", "flags_file"),
+    *("environment_max_steps", "training_seconds", "seed", "run_name", "results_dir"),
+    *("model", "replay_parameters", "batch_size", "lr", "worker_count"),
+)
+EXAMPLES = """\
+  python main.py                                   train on Pong
+  python main.py --env=CartPole-v1                 learn something in a minute
+  python main.py --env=six                         one agent for six games
+  python main.py --flags_file=run.yaml --seed=2    flags from a file
+  python main.py --op_mode=train_w_load --load_model_url=results/<run>  resume
+  python main.py --op_mode=test --load_model_url=results/<run>          play
+"""
 
 
 def flag_groups() -> dict[str, list[tuple[str, str, str, str]]]:
@@ -53,28 +78,98 @@ def _leaves(annotation: Any) -> list[Any]:
     return [origin, *inside] if origin in (list, tuple) else inside
 
 
-def help_text() -> str:
-    """Return what `--help` prints."""
+def topic_of(argv: Iterable[str]) -> str | None:
+    """Return what a command line asks help on: "" for `--help`, "replay" for `--help=replay`.
+
+    None if it asks for no help.
+    """
+    items = iter(argv)
+    for item in items:
+        name, equals, topic = item.partition("=")
+        if name in ("--help", "-h"):
+            following = next(items, "")
+            return topic if equals or following.startswith("-") else following
+    return None
+
+
+def help_text(topic: str = "", width: int = 80) -> str:
+    """Return what `--help` prints.
+
+    Args:
+      topic: "" for the flags that matter, a group, "presets" or "all".
+      width: columns to wrap at.
+
+    Raises:
+      ConfigError: if there is no such topic.
+    """
+    topics = (*GROUPS, "presets", "all")
+    if topic and topic not in topics:
+        near = difflib.get_close_matches(topic, topics, 1)
+        hint = f"did you mean --help={near[0]}?" if near else f"expected {', '.join(topics)}"
+        raise ConfigError(f"--help={shown_text(topic)}: there is no such group of flags; {hint}")
+    if topic == "presets":
+        return "\n".join(_presets(width, with_flags=True)) + "\n"
+    if topic and topic != "all":
+        return "\n".join(_group(topic, width, for_developers=False)) + "\n"
     lines = [
-        "Train, resume and test V-trace agents that mix new experience with replay.",
+        *textwrap.wrap(
+            "Train, resume and test V-trace agents that mix new experience with replay. A step is "
+            "one decision of the agent; a frame is one tick of the simulator.",
+            width,
+        ),
         "",
-        "  python main.py                                            train on Pong",
-        "  python main.py --env=CartPole-v1                          learn something in a minute",
-        "  python main.py --env=six                                  one agent for six games",
-        "  python main.py --op_mode=train_w_load --load_model_url=results/<run>   resume",
-        "  python main.py --op_mode=test --load_model_url=results/<run>           play whole games",
-        "",
-        "A step is one decision of the agent; a frame is one tick of the simulator.",
+        *EXAMPLES.splitlines(),
     ]
-    lines += ["", "presets (--preset=<name>[,<name>...]; the later wins, and your flags over all):"]
-    for name, preset in PRESETS.items():
-        lines += [f"  {name}: {preset.purpose}"]
-        if preset.flags:
-            lines += [f"      {describe(preset)}"]
-    for group, flags in flag_groups().items():
-        lines += ["", f"{group}:"]
-        for name, kind, default, text in flags:
-            if name == "replay_parameters":
-                default = "queue 0.5 + standard 0.5"
-            lines += [f"  --{name}=<{kind}>  (default: {default})", f"      {text}"]
+    if topic == "all":
+        for group in GROUPS:
+            lines += ["", *_group(group, width, for_developers=True)]
+        return "\n".join([*lines, "", *_presets(width, with_flags=True)]) + "\n"
+    lines += ["", f"The {len(MAIN_FLAGS)} flags that matter first:"]
+    for name in MAIN_FLAGS:
+        lines += _flag(*_described(name, Flags.model_fields[name]), width)
+    lines += ["", *_presets(width, with_flags=False), "", "More:"]
+    sizes = ", ".join(f"{group} ({len(GROUPS[group].model_fields)})" for group in GROUPS)
+    lines += textwrap.wrap(
+        f"One group of the {len(Flags.model_fields)} flags: --help=<group>, which is {sizes}; "
+        "all presets with their flags: --help=presets; everything: --help=all; --version. "
+        "The same in docs/flags.md; first steps in README.md.",
+        width,
+        initial_indent="  ",
+        subsequent_indent="  ",
+        break_on_hyphens=False,
+    )
     return "\n".join(lines) + "\n"
+
+
+def _group(group: str, width: int, *, for_developers: bool) -> list[str]:
+    lines = [f"{group}:"]
+    for name, field in GROUPS[group].model_fields.items():
+        if for_developers or not is_for_developers(field):
+            lines += _flag(*_described(name, field), width)
+    return lines
+
+
+def _flag(name: str, kind: str, default: str, text: str, width: int) -> list[str]:
+    if name == "replay_parameters":
+        default = "half queue, half standard"
+    head = f"--{name}=<{kind}>"
+    return [
+        *_wrapped(f"{head}  (default: {default})", width, "  ", "        "),
+        *_wrapped(text, width, "      ", "      "),
+    ]
+
+
+def _presets(width: int, *, with_flags: bool) -> list[str]:
+    lines = ["presets (--preset=<name>[,<name>...]; the later wins, and your flags over all):"]
+    indent = max(len(name) for name in PRESETS) + 4
+    for name, preset in PRESETS.items():
+        lines += _wrapped(preset.purpose, width, f"  {name}".ljust(indent), " " * indent)
+        if with_flags and preset.flags:
+            lines += _wrapped(describe(preset), width, " " * indent, " " * indent)
+    return lines
+
+
+def _wrapped(text: str, width: int, first: str, others: str) -> list[str]:
+    return textwrap.wrap(
+        text, width, initial_indent=first, subsequent_indent=others, break_on_hyphens=False
+    )

@@ -4,7 +4,8 @@
 calling it starts nothing and builds no environment. All that it leaves behind is which modules of
 environments were typed and may be imported (wrappers/trusted_modules.py). Layers, highest first:
 
-    command line  >  multi_train  >  preset  >  checkpoint  >  family of the environment  >  default
+    command line  >  multi_train  >  preset of these two  >  flags file  >  preset of the flags file
+    >  checkpoint  >  family of the environment  >  default
 
 All mistakes are collected into one `ConfigError`, which `main.py` prints before any process or
 folder is made.
@@ -21,24 +22,13 @@ from pydantic_settings import CliSettingsSource, SettingsError
 
 from core.errors import ConfigError
 from core.plain_data import cut, parse_json, read_text, shown, shown_text
+from flags.flags_file import FlagsFile, read_flags_file
+from flags.former_names import ALIASES, COMMANDS, FORMER_VALUES, answer
 from flags.group import is_of_this_command
 from option_flags import Flags
 from presets import PRESETS, preset_flags
 from wrappers.games import expand_games
 from wrappers.trusted_modules import check_trusted, trust_every_module, trust_modules_of
-
-# Flags of the platform that this one succeeds that no longer make sense, and what to do instead.
-REMOVED_FLAGS: dict[str, str] = {
-    "actions_count": "the number of actions is read from --env; see --full_action_space",
-    "observation_shape": "it follows from --env, --frames_stacked, --frame_scale_resolution",
-    "use_additional_scaling_FC_layer": "features are the output of the model's torso",
-    "cache_sample_size": "the cache always composes whole batches; see --caching_threads",
-    "replay_writer_queue_size": "there is no such queue any more; see --shared_queue_size",
-    "verbose_worker_out_int": "progress is shown by time; see --log_interval_s",
-    "verbose_learner_out_int": "progress is shown by time; see --log_interval_s",
-    "worker_verbose": "what workers do is in train.log; their deaths are always shown",
-    "background_save": "statistics are always written while running; see --log_interval_s",
-}
 
 # Values that belong to one invocation and never come back from a checkpoint.
 NOT_FROM_CHECKPOINT = {
@@ -47,6 +37,12 @@ NOT_FROM_CHECKPOINT = {
 
 # Nor does this where a new run starts from the weights of another: it plays other games.
 NOT_FROM_START = {"seed"}
+
+# A learning rate that is at its end after less of the run than this is worth a remark.
+SHORT = 0.05
+
+# Two units of one thing: who says one of them takes back the other.
+SCHEDULE_LENGTHS = ("lr_scheduler_steps", "lr_scheduler_updates")
 
 MAX_PROBLEMS = 20  # lines of one error: more than that nobody reads
 MAX_PROBLEM_LENGTH = 1000  # a line may list a whole set of games
@@ -72,6 +68,7 @@ def parse(
     cli, multi_train = _split(named_values(argv))
     _trust(cli, multi_train)
     said = {**multi_train, **cli}
+    file = _flags_file(said)
     checkpoint: dict[str, Any] = {}
     url, mode = said.get("load_model_url"), said.get("op_mode", "train")
     if isinstance(url, str) and url and load_checkpoint_flags is not None:
@@ -82,19 +79,51 @@ def parse(
             # A flag of another version of the program is not an error of this user.
             if name in known and name not in NOT_FROM_CHECKPOINT
         }
-        if "env" in said and _env_ids(str(said["env"])) != checkpoint.get("env"):
-            checkpoint.pop("env_shares", None)
-    # A preset that a checkpoint remembers is in its other flags already.
-    preset = said.get("preset")
-    chosen = {**checkpoint, **(preset_flags(str(preset)) if preset else {}), **said}
+        _keep_shares_with_games(checkpoint, {**file.values, **said})
+    _keep_shares_with_games(file.values, said)
+    # A preset that a checkpoint or a run's flags.json remembers is in its other flags already.
+    below = {} if file.is_record else _of_preset(file.values)
+    layers = (checkpoint, below, file.values, _of_preset(said), said)
+    chosen = _merged(*layers)
     env = _env_ids(str(chosen.get("env", Flags.model_fields["env"].default)))
     if env is not None:
-        check_trusted(env, "the sequence" if "env" in multi_train else f"--load_model_url={url}")
+        source = file.where if "env" in file.values else f"--load_model_url={url}"
+        check_trusted(env, "the sequence" if "env" in multi_train else source)
     family = PRESETS[family_of(env)].flags if family_of is not None and env is not None else {}
     try:
-        return Flags(**{**family, **chosen})
+        return Flags(**_merged(family, *layers))
     except ValidationError as error:
         raise ConfigError(_explain(error)) from error
+
+
+def _flags_file(said: Mapping[str, Any]) -> FlagsFile:
+    path = said.get("flags_file")
+    if not isinstance(path, str) or not path:
+        return FlagsFile()
+    known = {name: name in NOT_FROM_CHECKPOINT for name in Flags.model_fields}
+    return read_flags_file(path, known, _unknown)
+
+
+def _of_preset(values: Mapping[str, Any]) -> dict[str, Any]:
+    preset = values.get("preset")
+    return preset_flags(str(preset)) if preset else {}
+
+
+def _merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the layers say together, the later ones winning."""
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        for name, other in (SCHEDULE_LENGTHS, SCHEDULE_LENGTHS[::-1]):
+            if name in layer and other not in layer:
+                merged.pop(other, None)
+        merged.update(layer)
+    return merged
+
+
+def _keep_shares_with_games(values: dict[str, Any], above: Mapping[str, Any]) -> None:
+    """Drop the shares of games in `values` if what is said above it plays other games."""
+    if "env" in above and _env_ids(str(above["env"])) != _env_ids(str(values.get("env", ""))):
+        values.pop("env_shares", None)
 
 
 def _trust(cli: Mapping[str, Any], multi_train: Mapping[str, Any]) -> None:
@@ -135,29 +164,65 @@ def named_values(argv: Sequence[str]) -> dict[str, str]:
     while items:
         item = items.pop(0)
         if not item.startswith("--"):
-            problems.append(f"{shown(item)} is not an option; options look like --name=value")
+            hint = f": write {COMMANDS[item]}" if item in COMMANDS else ""
+            problems.append(f"{shown(item)} is not an option; options look like --name=value{hint}")
             continue
         name, equals, value = item[2:].partition("=")
         name = name.replace("-", "_")
-        if name in REMOVED_FLAGS:
-            problems.append(f"--{name} is gone: {REMOVED_FLAGS[name]}")
+        name = ALIASES.get(name, name)
+        if name not in known:
+            problems.append(_unknown(name))
             if not equals and items and not items[0].startswith("--"):
                 items.pop(0)
-        elif name not in known:
-            near = difflib.get_close_matches(name, sorted(known - {"multi_train_overrides"}), 3)
-            hint = f"; did you mean {' or '.join('--' + n for n in near)}?" if near else ""
-            problems.append(f"unknown option --{shown_text(name)}{hint} (--help lists all)")
-            if not equals and items and not items[0].startswith("--"):
-                items.pop(0)
-        elif equals:
-            values[name] = value
-        elif items and not items[0].startswith("--"):
-            values[name] = items.pop(0)
-        else:
+            continue
+        if not equals and items and not items[0].startswith("--"):
+            equals, value = "=", items.pop(0)
+        if not equals:
             problems.append(f"--{name} needs a value, e.g. --{name}={_example(name)}")
+        elif (name, value) in FORMER_VALUES:
+            problems.append(f"--{name}={value}: {FORMER_VALUES[name, value]}")
+        else:
+            values[name] = value
     if problems:
         raise ConfigError(_listed(problems))
     return values
+
+
+def remarks(argv: Sequence[str], flags: Flags) -> list[str]:
+    """Return what the user should hear about flags that are honoured, one line each.
+
+    They have another name here, or mean something else than in the program that they may be from.
+
+    Args:
+      argv: the command line; sound, because `parse` has read it.
+      flags: what came of it.
+    """
+    written = [item[2:].partition("=")[0].replace("-", "_") for item in argv if item[:2] == "--"]
+    names = {ALIASES.get(name, name) for name in written}
+    lines = [f"--{name} is --{ALIASES[name]} here" for name in written if name in ALIASES]
+    length = flags.schedule_steps
+    if "lr_scheduler_steps" in names and 0 < length < SHORT * flags.environment_max_steps:
+        lines.append(
+            f"the learning rate is at its end after {length:,} of {flags.environment_max_steps:,} "
+            "agent steps. If you meant updates, as the older platform did: "
+            f"--lr_scheduler_updates={flags.lr_scheduler_steps}"
+        )
+    if "c_const" in names and flags.c_const != 1 and "pg_rho_const" not in names:
+        lines.append(
+            "--c_const clips the trace of V-trace. If you meant the importance weight in the "
+            f"policy gradient, as the older platform did: --pg_rho_const={flags.c_const:g}"
+        )
+    return lines
+
+
+def _unknown(name: str) -> str:
+    """Return the line about a name that is no flag: what to write instead, or what is similar."""
+    known = answer(name)
+    if known is not None:
+        return known
+    near = difflib.get_close_matches(name, sorted(Flags.model_fields), 3)
+    hint = f"; did you mean {' or '.join('--' + n for n in near)}?" if near else ""
+    return f"unknown option --{shown_text(name)}{hint} (--help=all lists all)"
 
 
 def _example(name: str) -> str:
@@ -200,6 +265,8 @@ def _read_overrides(path: str) -> dict[str, Any]:
     unknown = sorted(set(overrides) - set(Flags.model_fields))
     if unknown:
         raise ConfigError(f"multi_train gives unknown options: {shown_text(', '.join(unknown))}")
+    if "flags_file" in overrides:
+        raise ConfigError("multi_train gives flags_file, which only the command line may")
     return overrides
 
 

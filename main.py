@@ -4,7 +4,7 @@
     python main.py --op_mode=train_w_load --load_model_url=results/<run>    resume
     python main.py --op_mode=test --load_model_url=results/<run>            play whole games
     python main.py --op_mode=test --load_model_url=models/pong              the shipped agent
-    python main.py --help                                                   every option
+    python main.py --help                                                   what matters first
 
 Exit status: 0 done, 1 the run failed, 2 the command cannot be honoured (nothing was started),
 130 interrupted (after a clean save; a second Ctrl-C leaves without one).
@@ -24,10 +24,12 @@ if __name__ == "__main__" and hasattr(signal, "pthread_sigmask"):
 import os
 import sys
 import threading
+from typing import NoReturn
 
 from agent.guardian import Guardian, restarts_wanted
 from core.process_death import PARENT_WATCH, end_with_starter, mark_own_children
-from core.stop_signals import StopSignals, let_through
+from core.stop_signals import StopSignals, ignore_from_now_on, let_through
+from core.version import VERSION
 
 
 def main(argv: list[str], stop: StopSignals | None = None) -> int:
@@ -37,14 +39,18 @@ def main(argv: list[str], stop: StopSignals | None = None) -> int:
       argv: the command line without the program's name.
       stop: what the user asks for meanwhile; None: nobody can ask.
     """
-    from flag_help import help_text
-
-    if "--help" in argv or "-h" in argv:
-        print(help_text(), end="")
+    if "--version" in argv:
+        print(f"distributed-actor-critic {VERSION}")
         return 0
     from core.errors import CheckpointError, ConfigError
 
     try:
+        wanted = help_for(argv)
+        if wanted is not None:
+            print(wanted, end="")
+            return 0
+        if sys.stdout.isatty():
+            print("loading PyTorch and the environments ...", flush=True)
         from agent.session import prepare
 
         return prepare(argv).run(stop)
@@ -56,6 +62,19 @@ def main(argv: list[str], stop: StopSignals | None = None) -> int:
     except OSError as error:
         print(f"error: the run could not be started: {explain(error)}", file=sys.stderr)
         return 1
+
+
+def help_for(argv: list[str]) -> str | None:
+    """Return the help that a command line asks for, as wide as the terminal has room; or None."""
+    import shutil
+
+    from flag_help import help_text, topic_of
+
+    topic = topic_of(argv)
+    if topic is None:
+        return None
+    columns = shutil.get_terminal_size((80, 24)).columns
+    return help_text(topic, 100 if columns >= 100 else 80)
 
 
 def explain(error: OSError) -> str:
@@ -86,8 +105,9 @@ def restart_with_settings() -> None:
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
 
 
-def leave(status: int) -> None:
+def leave(status: int) -> NoReturn:
     """End the process with `status`, also where a terminal is closed or frozen."""
+    ignore_from_now_on()
     names = {thread.name for thread in threading.enumerate()}
     if names - {threading.main_thread().name, PARENT_WATCH}:
         # Their deadline has passed: they hang in a write to a terminal or a disk that does not
@@ -101,7 +121,11 @@ def leave(status: int) -> None:
     sys.exit(status)
 
 
-if __name__ == "__main__":
+def run_as_program() -> NoReturn:
+    """Do what the command line says, and leave with the exit status.
+
+    Also for a program of your own, which first registers what it adds (docs/replay.md).
+    """
     mark_own_children()
     restart_with_settings()
     end_with_starter()
@@ -112,3 +136,7 @@ if __name__ == "__main__":
     if restarts:
         leave(Guardian(sys.argv[1:], restarts).run())
     leave(main(sys.argv[1:], stop_signals))
+
+
+if __name__ == "__main__":
+    run_as_program()

@@ -4,7 +4,8 @@
   python multi_train.py --list                          the sequences that come with the program
   python multi_train.py --sequence=smoke                run one of them (or a .yaml file of yours)
   python multi_train.py --sequence=smoke --dry_run      only print the runs it would do
-  python multi_train.py --sequence=smoke -- --lr=0.001  what follows -- goes to every main.py
+  python multi_train.py --sequence=smoke --lr=0.001     flags of main.py go to every run; so does
+                                                        all that follows --
   python multi_train.py --resume=results/smoke_<time>   go on with what is not done
   python multi_train.py --report=results/smoke_<time>   draw the tables and the figure again
 
@@ -43,6 +44,7 @@ from core.durations import duration
 from core.errors import ConfigError
 from core.plain_data import shown, shown_text
 from flag_parsing import check_values
+from flags.former_names import answer
 from metrics.curve import RETURN
 from metrics.run_files import last_record
 from option_flags import Flags
@@ -51,6 +53,8 @@ from sequences.plan import Plan, check_flags, load_plan, shipped_plans, source_o
 from sequences.runner import Interrupts, RunState, SequenceFolder, run_sequence
 from sequences.scores import SCORES_PAGE
 
+# Names that mean something to main.py as well, and mean ours where they are before `--`.
+OURS = ("results_dir", "resume")
 LINE_INTERVAL_S = 60.0  # between lines on a run where there is no terminal
 
 
@@ -219,11 +223,20 @@ def _typed(value: object) -> str:
 
 
 def _split(argv: list[str]) -> tuple[list[str], list[str]]:
-    """Split at `--`: ours before it, main.py's after it."""
-    if "--" not in argv:
-        return argv, []
-    place = argv.index("--")
-    return argv[:place], argv[place + 1 :]
+    """Split into ours and main.py's: what follows `--`, and its flags wherever they are."""
+    place = argv.index("--") if "--" in argv else len(argv)
+    rest = argv[place + 1 :]
+    ours: list[str] = []
+    theirs: list[str] = []
+    belongs_to = ours
+    for item in argv[:place]:
+        if item.startswith("--"):
+            name = item[2:].partition("=")[0].replace("-", "_")
+            is_known = name in Flags.model_fields or answer(name) is not None
+            is_theirs = is_known and name not in OURS
+            belongs_to = theirs if is_theirs else ours
+        belongs_to.append(item)
+    return ours, [*theirs, *rest]
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -90,11 +90,7 @@ class Flags(  # the last group first: pydantic lists the fields of the last base
 
     @model_validator(mode="after")
     def _check_together(self) -> Flags:
-        problems = []
-        if self.op_mode != "train" and not self.load_model_url:
-            problems.append(
-                f"--op_mode={self.op_mode} needs --load_model_url=<run folder or checkpoint file>"
-            )
+        problems = self._wrong_modes()
         has_queue = any(buffer["type"] == "queue" for buffer in self.replay_parameters)
         if not has_queue and self.max_draws_per_unroll is None:
             problems.append(
@@ -142,10 +138,38 @@ class Flags(  # the last group first: pydantic lists the fields of the last base
             raise ValueError("\n".join(problems))
         return self
 
+    def _wrong_modes(self) -> list[str]:
+        problems = []
+        if self.op_mode != "train" and not self.load_model_url:
+            problems.append(
+                f"--op_mode={self.op_mode} needs --load_model_url=<run folder or checkpoint file>"
+            )
+        if self.run_name and self.op_mode != "train" and not self.new_run_folder:
+            problems.append(
+                f"--run_name={self.run_name} names the folder of a new run, and "
+                f"--op_mode={self.op_mode} makes none: leave it out (or resume into a new folder "
+                "with --new_run_folder=True)"
+            )
+        return problems
+
     @property
     def schedule_steps(self) -> int:
         """Agent steps over which rates anneal (see --lr_scheduler_steps)."""
+        if self.lr_scheduler_updates:
+            return max(1, round(self.lr_scheduler_updates * self.new_steps_per_update))
         return self.lr_scheduler_steps or max(self.environment_max_steps, MIN_SCHEDULE_STEPS)
+
+    @property
+    def new_steps_per_update(self) -> float:
+        """Agent steps that are played for each update once replay is filled.
+
+        The queue with the largest share sets the pace, and --max_draws_per_unroll from below.
+        """
+        shares = [b["sample_ratio"] for b in self.replay_parameters if b["type"] == "queue"]
+        unrolls = self.batch_size * max(shares, default=0.0)
+        if self.max_draws_per_unroll is not None:
+            unrolls = max(unrolls, self.batch_size / self.max_draws_per_unroll)
+        return float(unrolls * self.r_f_steps)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON types, as stored in flags.json and in checkpoints."""

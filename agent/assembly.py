@@ -209,7 +209,8 @@ class Blueprint:
             task_count=spec.task_count,
         )
         model = build_model(flags, spec)
-        stored = any(config.needs_stored_features for config in buffer_configs(flags, spec))
+        buffers = make_buffers(buffer_configs(flags, spec), flags.training_fill_in_factor)
+        stored = any(buffer.needs_stored_features for buffer in buffers)
         features = model.feature_count if stored else 0
         return cls(
             flags,
@@ -258,6 +259,7 @@ class Blueprint:
                 popart=self.flags.use_popart,
                 acting_dtype=self.choices.acting_dtype,
                 seed=self.flags.seed or 0,
+                niceness=self.flags.worker_niceness,
                 core=worker if self.choices.pin_workers else None,
                 restorable=self.flags.reproducible,
                 check_unrolls=self.flags.debug,
@@ -284,6 +286,7 @@ class Blueprint:
             device=self.choices.device,
             torso_dtype=self.choices.torso_dtype,
             seed=self.flags.seed or 0,
+            niceness=self.flags.worker_niceness,
             fault_plan=fault_plan(self.flags),
         )
 

@@ -16,7 +16,7 @@ from agent.models.base import Inputs
 from core.errors import ShapeError
 
 # What is [B], without rows.
-OF_COLUMNS = ("state", "task_id", "version", "age", "item", "source", "is_online")
+OF_COLUMNS = ("state", "task_id", "version", "age", "item", "source", "is_online", "weight")
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,7 @@ class Batch:
     item: Tensor  # [B] int64, id of the unroll in the replay
     source: Tensor  # [B] int64, index of the buffer it was drawn from
     is_online: Tensor  # [B] bool, drawn from a queue: seen for the first time
+    weight: Tensor  # [B] float32, importance weight of the loss; 1 unless drawn by priority
 
     def __post_init__(self) -> None:
         """Raise ShapeError, naming the field, unless all fields agree on T and B."""

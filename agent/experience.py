@@ -12,14 +12,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+from torch import Tensor
+
 from agent.batch import Batch
 from agent.feed import Feed
 from agent.pool import SerialPool, WorkerPool
 from agent.state_schema import restoring
 from core.episode import EpisodeEnd
-from core.errors import CheckpointError
+from core.errors import CheckpointError, ConfigError
 from core.unroll import Record
 from replay.manager import Evaluation, ReplayManager, SampleContext
+from replay.priorities import Outcome
 from transport.channel import WorkerStats
 
 log = logging.getLogger(__name__)
@@ -61,6 +65,9 @@ class Experience(Protocol):
 
     def news(self) -> list[News]:
         """Return what workers have reported since the last call, oldest first."""
+
+    def feed_back(self, batch: Batch, errors: Tensor | None) -> None:
+        """Say what an update has learned from a batch, for replay that draws by it."""
 
     def discard(self, ids: Sequence[int]) -> None:
         """Drop items that nothing can be learned from, so that they are not drawn again."""
@@ -113,6 +120,27 @@ class ReplaySide:
     def advance(self, moment: Moment) -> None:
         """Say where learning stands; batches made from now on know it."""
         self.moment = moment
+
+    def feed_back(self, batch: Batch, errors: Tensor | None) -> None:
+        """Say what an update has learned from a batch; nothing happens unless replay wants it.
+
+        Args:
+          batch: that was learned from.
+          errors: [T, B] of its steps, see `agent.algorithms.impala.Loss`.
+
+        Raises:
+          ConfigError: if replay draws by errors and the algorithm gives none.
+        """
+        if not self.replay.needs_outcomes:
+            return
+        if errors is None:
+            raise ConfigError(
+                "a replay buffer draws by the errors of values, and the algorithm reports none. "
+                "Use another kind in --replay_parameters, e.g. standard."
+            )
+        found = errors.T.cpu().numpy()  # the update is done, so nobody waits for the device here
+        learned = ~np.isnan(found)
+        self.replay.feed_back(batch.item.tolist(), Outcome(np.where(learned, found, 0), learned))
 
     def discard(self, ids: Sequence[int]) -> None:
         """Drop items that nothing can be learned from, so that they are not drawn again."""

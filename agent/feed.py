@@ -79,6 +79,7 @@ class Feed:
         arrays["item"] = np.array([draw.item.id for draw in draws])
         arrays["age"] = np.array([update - draw.item.inserted_at_update for draw in draws])
         arrays["source"] = np.array([draw.source for draw in draws])
+        arrays["weight"] = np.array([draw.weight for draw in draws], np.float32)
         arrays["is_online"] = np.array([draw.is_online for draw in draws])
         # What came before each row, and from its second row on what was done in them: one array.
         for name in ("action", "reward"):
@@ -131,4 +132,5 @@ class Feed:
             item=move(arrays["item"]),
             source=move(arrays["source"]),
             is_online=move(arrays["is_online"]),
+            weight=move(arrays["weight"]),
         )

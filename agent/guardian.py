@@ -32,6 +32,7 @@ from pathlib import Path
 from types import FrameType
 
 from core.process_death import environment_for_child
+from flags.former_names import ALIASES
 
 FLAG = "auto_restart"
 REPORT = "VTRACE_GUARDIAN"  # environment variable: the descriptor to which a learner reports
@@ -44,7 +45,7 @@ FIRST_DELAY_S, MAX_DELAY_S = 5.0, 300.0
 STEADY_S = 600.0  # after so long a session the next delay is the first again
 LOOK_S = 1.0
 # Of a learner's command line that a resume says otherwise.
-REPLACED = ("op_mode", "load_model_url", "new_run_folder", "training_seconds")
+REPLACED = ("op_mode", "load_model_url", "new_run_folder", "run_name", "training_seconds")
 
 _report_to: int | None = None  # of this process, if it is a guarded learner
 
@@ -198,7 +199,8 @@ def _pairs(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
     items = iter(argv)
     for item in items:
         name, equals, value = item.removeprefix("--").partition("=")
-        yield name.replace("-", "_"), value if equals else next(items, "")
+        name = name.replace("-", "_")
+        yield ALIASES.get(name, name), value if equals else next(items, "")
 
 
 def _say(text: str) -> None:

@@ -31,7 +31,7 @@ import numpy as np
 import torch
 
 from agent.acting import ActingModel, Action, Actor, FlatWeights, Observation
-from agent.machine import give_way
+from agent.machine import NICENESS, give_way
 from agent.models.factory import ModelConfig, make_model
 from core import faults
 from core.errors import Closed, TransportError
@@ -65,6 +65,7 @@ class ServerConfig:
     device: torch.device
     torso_dtype: torch.dtype  # of the torso's parameters on a device that is not the CPU
     seed: int
+    niceness: int = NICENESS  # on a CPU
     fault_plan: tuple[faults.Fault, ...] = ()  # what is to go wrong in this life (core/faults.py)
 
 
@@ -247,7 +248,9 @@ def server_main(
     lifeline.hold(None if parent is None else parent.sentinel)
     faults.load_for(faults.SERVER, config.fault_plan)
     if config.device.type == "cpu":
-        give_way()  # like a worker; with a GPU it computes little, and everybody waits for it
+        give_way(
+            config.niceness
+        )  # like a worker; with a GPU it computes little, and everybody waits for it
     torch.set_num_threads(1)
     try:
         doorbell.hang_up_with(connection.fileno())

@@ -159,6 +159,7 @@ class Learner:
         self.algorithm = algorithm
         self.optimiser = optimiser
         self.version = 0  # updates done
+        self.errors: Tensor | None = None  # of the last update, see `Loss.errors`
         self._schedule = schedule
         self._gradients_due = gradients_due
         self._max_grad_norm = max_grad_norm or float("inf")
@@ -212,6 +213,7 @@ class Learner:
         for group in self.optimiser.param_groups:
             group["lr"] = lr
         self.optimiser.step()
+        self.errors = loss.errors
 
         lag = (self.version - batch.version) * batch.is_online
         self.version += 1

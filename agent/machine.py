@@ -29,16 +29,20 @@ class Choices:
 
 # Who makes experience gives way to the learner: its threads wait for one another, so that a worker
 # that takes a core from one of them stops them all, while a worker that waits delays nobody else.
-# A little is enough for that. At 19 workers would give way to every other program as well: beside
-# two busy ones they get one part in seventy of a core each, and training stands still.
-NICENESS = 3
+# Niceness gives way to every other program as well: at 19, beside two busy ones, workers get one
+# part in seventy of a core each, and training stands still. docs/performance.md has all figures.
+NICENESS = 4
 BACKGROUND_NICENESS = 19  # the lowest there is
 
 
-def give_way() -> None:
-    """Let this process compute only where the learner does not (once, at its start)."""
+def give_way(niceness: int = NICENESS) -> None:
+    """Let this process give way to the learner (once, at its start).
+
+    Args:
+      niceness: by how much, 0 to 19.
+    """
     if hasattr(os, "nice"):
-        os.nice(NICENESS)
+        os.nice(niceness)
 
 
 def go_to_background() -> None:
@@ -117,8 +121,8 @@ def choose(
         precision = "bf16" if native and is_image else "fp32"
         reasons.append(f"precision {precision}: native bf16 is {'here' if native else 'missing'}")
     if inference == "auto":
-        inference = "worker"
-        reasons.append("inference in the workers: the server has yet to be measured on a GPU")
+        inference = "worker"  # whether the server is faster on a GPU has not been measured
+        reasons.append("inference in the workers, on the CPU")
     elif inference == "server" and reproducible:
         raise ConfigError(
             "--inference=server batches whoever is ready, so its random numbers depend on timing, "

@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from agent.state_schema import Bytes, Count, Integers, Part, array_of
+from replay.priorities import LARGEST
 
 Floats64 = Annotated[np.ndarray, array_of("float64")]
 Ids = list[Count]
@@ -114,6 +115,8 @@ class BufferState(Part):
     ids: Integers
     draws: Integers
     distances: Floats64
+    priorities: Floats64 | None = None  # of a kind that draws by them
+    highest_priority: Annotated[float, Field(ge=0, le=LARGEST)] = 0.0
     oldest_first: Integers
     offered: Count
     unused: Count
@@ -129,6 +132,10 @@ class BufferState(Part):
             raise ValueError("expected each item once, also in the order by age")
         if (self.draws < 0).any():
             raise ValueError("expected draws from 0")
+        if self.priorities is not None:
+            known = (self.priorities > 0) & (self.priorities <= LARGEST)
+            if len(known) != len(self.ids) or not known.all():
+                raise ValueError(f"expected a priority above 0, at most {LARGEST:g}, for each id")
         return self
 
 

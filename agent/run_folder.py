@@ -34,6 +34,7 @@ from core.errors import ConfigError
 from core.files import disk
 from core.plain_data import parse_json, read_text, shown, shown_text
 from core.spec import game_name
+from core.version import VERSION
 from metrics.run_files import set_aside
 
 PROJECT_ROOT = Path(__file__).resolve().parent.parent
@@ -80,18 +81,26 @@ class RunFolder:
         return (*own, self.path / "training_summary.txt")
 
     @classmethod
-    def create(cls, results: Path | str, env_id: str, *, now: datetime | None = None) -> RunFolder:
-        """Make `results/<env>_<time>`, exclusively: two runs never share a folder.
+    def create(
+        cls,
+        results: Path | str,
+        env_id: str,
+        *,
+        name: str | None = None,
+        now: datetime | None = None,
+    ) -> RunFolder:
+        """Make `results/<name>` or `results/<env>_<time>`: two runs never share a folder.
 
-        A run that starts in the same second gets `_2`, `_3`, ... appended.
+        One whose name is taken gets `_2`, `_3`, ... appended.
 
         Args:
           results: parent folder, made if it is missing.
           env_id: environment id, or several with commas; made safe for a file name.
+          name: of the folder, a plain name; None: what `env_id` and `now` give.
           now: the time in the name; the present time if None.
         """
         parent = Path(results)
-        stem = f"{run_name(env_id)}_{now or datetime.now():%Y%m%d-%H%M%S}"
+        stem = name or f"{run_name(env_id)}_{now or datetime.now():%Y%m%d-%H%M%S}"
         folder = cls(create_exclusively(parent, stem))
         try:
             folder.checkpoints.mkdir()
@@ -118,6 +127,7 @@ class RunFolder:
         info: dict[str, Any] = {
             "started": datetime.now().astimezone().isoformat(timespec="seconds"),
             "command_line": list(sys.argv if command_line is None else command_line),
+            "version": VERSION,
             "source": describe_source(),
             "versions": describe_versions(),
             "machine": describe_machine(),

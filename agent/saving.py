@@ -138,6 +138,7 @@ class Saving:
         score = self._present_score()
         if score is None or (self._best_score is not None and score <= self._best_score):
             return False
+        self._flush()
         self._writer.save_best(self._state(), score=score)
         self._best_score = score
         return True

@@ -6,6 +6,7 @@ process and makes no folder. `Session.run` then trains or tests, and returns the
 
 from __future__ import annotations
 
+import os
 import secrets
 import sys
 from collections.abc import Mapping, Sequence
@@ -94,6 +95,11 @@ def _load(url: str) -> Checkpoint:
     try:
         return load(url) if folder is None else load_model(folder)
     except CheckpointError as error:
+        if os.path.isfile(os.path.join(url, "checkpoint_data_save.pt")):
+            raise CheckpointError(
+                f"{url} is a run of the older elite-replay platform, whose weights cannot be "
+                "taken over: train anew (docs/migration.md tells how to write its flags)."
+            ) from error
         if is_saved_by_torchbeast(Path(url)):
             raise CheckpointError(
                 f"{url} is a checkpoint of TorchBeast. Make it a model folder first: "
@@ -126,7 +132,8 @@ def _check_limits(flags: Flags, checkpoint: Checkpoint | None) -> None:
     if done >= flags.environment_max_steps:
         raise ConfigError(
             f"{checkpoint.path} has {done:,} agent steps already and --environment_max_steps is "
-            f"{flags.environment_max_steps:,}: give a larger one to go on."
+            f"{flags.environment_max_steps:,}: give a larger one to go on. To train for that many "
+            "more in a new run with these weights, its counters at zero: --op_mode=train"
         )
 
 

@@ -79,6 +79,7 @@ class Supervised:
     def _hush(self) -> None:
         self._seen = -1  # beats counted at the last look
         self._silent_s = 0.0
+        self._is_spoken_of = False  # the user knows that it takes long to start
         self._asked_at_s: float | None = None  # silence at which it was asked for its stack
         self._used: tuple[float, float] | None = None  # silence, processor time: at half the limit
 
@@ -143,6 +144,12 @@ class Supervised:
             return
         self._silent_s += passed_s
         limit_s = self._limit_s(beat.phase, timeout_s)
+        if not self._is_spoken_of and timeout_s and timeout_s <= self._silent_s < limit_s:
+            self._is_spoken_of = True
+            log.warning(
+                "%s has been %s for %.0f s, and is given %.0f s for that",
+                self.name, WORDS[beat.phase], self._silent_s, limit_s,
+            )  # fmt: skip
         if not limit_s or self._silent_s < limit_s / 2:
             return
         if self._used is None:

@@ -15,6 +15,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from agent.assembly import Blueprint
 from agent.bad_updates import BadUpdates
@@ -38,6 +39,9 @@ from transport.weights import WeightBoard
 
 log = logging.getLogger(__name__)
 
+MakeExperience = Callable[[Blueprint, WeightBoard, int], Experience]
+
+LIVES_PER_UPDATE = 1_000_000  # no worker is restarted so often, so no session repeats a life
 SILENCE_S = 60.0  # the user is told what a batch waits for that has not come for so long
 
 
@@ -71,6 +75,7 @@ class Trainer:
         stop: StopSignals | None = None,
         flush: Callable[[], object] | None = None,
         pool: WorkerPool | None = None,
+        experience: MakeExperience | None = None,
     ) -> None:
         """Build every part; start nothing.
 
@@ -82,6 +87,8 @@ class Trainer:
           stop: what the user asks for meanwhile; None: nobody can ask.
           flush: brings all that was reported to the disk, within seconds; None: the sink's own.
           pool: where unrolls come from; None: what the flags ask for.
+          experience: makes what gives batches, given the blueprint, the board of the newest
+            weights, and the life of the workers; None: what the flags ask for, on `pool`.
         """
         flags = blueprint.flags
         self._flags = flags
@@ -95,8 +102,9 @@ class Trainer:
         self._bad_updates = BadUpdates(folder.path, flags.max_bad_updates)
         self._board = WeightBoard(blueprint.acting_weights.nbytes)
         # After a resume the games are others than after the first start.
-        life = 0 if checkpoint is None else int(checkpoint.state["tally"]["updates"])
-        self._experience = _experience(blueprint, self._board, pool, life)
+        done = 0 if checkpoint is None else int(checkpoint.state["tally"]["updates"])
+        make = experience or partial(_experience, pool=pool)
+        self._experience = make(blueprint, self._board, done * LIVES_PER_UPDATE)
         self._saving = Saving(
             blueprint, folder, self._learner, self._tally, self._bad_updates, self._experience,
             flush=flush or sink.flush, checkpoint=checkpoint,
@@ -165,14 +173,15 @@ class Trainer:
         try:
             metrics = self._learner.step(batch, self._progress())
         except NonFiniteUpdate as error:
-            self._learner_failed = True  # unless the next batch shows that it was the batch
+            self._learner_failed = True  # if this one is too many, it is not the batch
             self._bad_updates.note(error, batch, self._learner.version)
+            self._learner_failed = False  # its state is that of before, and can be saved
             self._experience.discard(batch.item[list(error.culprit.columns)].tolist())
             return False
         except BaseException:
             self._learner_failed = True
             raise
-        self._learner_failed = False
+        self._experience.feed_back(batch, self._learner.errors)
         self._bad_updates.good()
         self._tally.book_update(metrics)
         self._publish()
@@ -251,15 +260,15 @@ class Trainer:
 
 
 def _experience(
-    blueprint: Blueprint, board: WeightBoard, pool: WorkerPool | None, life: int
+    blueprint: Blueprint, board: WeightBoard, life: int, pool: WorkerPool | None = None
 ) -> Experience:
     """Return the source of batches that the flags ask for, not started.
 
     Args:
       blueprint: flags and shapes.
       board: where those who act find the newest weights.
-      pool: where unrolls come from; None: what the flags ask for.
       life: workers and servers of different lives play different games.
+      pool: where unrolls come from; None: what the flags ask for.
     """
     flags, device = blueprint.flags, blueprint.choices.device
     replay, feed = blueprint.replay(), Feed(blueprint.schema, device)

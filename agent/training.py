@@ -28,6 +28,7 @@ from agent.warm_start import WarmStart
 from core.errors import PlatformError
 from core.spec import game_name
 from core.stop_signals import INTERRUPTED, Answer, StopSignals
+from flag_parsing import remarks
 from metrics.charts import draw_run
 from option_flags import Flags
 from wrappers.registry import describe
@@ -61,7 +62,7 @@ def train(
         go_to_background()
     is_resumed = own_folder is not None and checkpoint is not None and not flags.new_run_folder
     folder = own_folder if own_folder is not None and is_resumed else None
-    folder = folder or RunFolder.create(flags.results_dir, flags.env)
+    folder = folder or RunFolder.create(flags.results_dir, flags.env, name=flags.run_name)
     report_run_folder(folder.path)
     with RunLock(folder.path), Reporting(make_way(folder), flags) as reporting:
         try:
@@ -71,7 +72,7 @@ def train(
             folder.write_flags(flags.to_json())
             folder.write_run_info([sys.argv[0], *argv])
             _set_up_torch(flags)
-            _log_start(blueprint, folder, checkpoint, start)
+            _log_start(argv, blueprint, folder, checkpoint, start)
             if start is not None:
                 checkpoint = start.first_checkpoint(blueprint)
             trainer = Trainer(
@@ -125,6 +126,7 @@ def _set_up_torch(flags: Flags) -> None:
 
 
 def _log_start(
+    argv: Sequence[str],
     blueprint: Blueprint,
     folder: RunFolder,
     checkpoint: Checkpoint | None,
@@ -132,9 +134,19 @@ def _log_start(
 ) -> None:
     flags, choices = blueprint.flags, blueprint.choices
     log.info("run folder %s", folder.path)
+    for remark in remarks(argv, flags):
+        log.info("note: %s", remark)
     log.info("%s", describe(env_config(flags), restorable=flags.reproducible))
+    log.info(
+        "%d workers of %d environments, actions chosen by %s, torso in %s, learner on %s with %d "
+        "threads",
+        choices.worker_count, choices.envs_per_worker,
+        "one server" if choices.inference == "server" else "each worker",
+        "bf16" if choices.torso_dtype == torch.bfloat16 else "fp32",
+        choices.device, choices.learner_threads,
+    )  # fmt: skip
     for reason in choices.reasons:
-        log.info("chosen: %s", reason)
+        log.debug("chosen: %s", reason)
     if blueprint.env_spec.task_count > 1:
         dealt = Counter(task for worker in blueprint.workers() for task in worker.tasks)
         games = enumerate(blueprint.env_spec.tasks)
@@ -161,6 +173,11 @@ def _log_start(
             "resuming %s at %s agent steps",
             checkpoint.path, f"{checkpoint.state['tally']['agent_steps']:,}",
         )  # fmt: skip
+    log.info(
+        "workers start, and fill the replay up to %.0f %%; the first numbers come after that. "
+        "Ctrl-C saves and leaves",
+        100 * flags.training_fill_in_factor,
+    )
 
 
 def _log_end(summary: Summary, folder: RunFolder, mean_of: str) -> None:

@@ -19,7 +19,7 @@ import torch
 
 from agent.acting import ActingModel, ActionSource, Actor, FlatWeights, LocalActor
 from agent.inference_server import RemoteActor
-from agent.machine import give_way, stay_on_core
+from agent.machine import NICENESS, give_way, stay_on_core
 from agent.models.factory import ModelConfig, make_model
 from agent.rollout import EnvGroup, Rollout
 from core import faults
@@ -58,6 +58,7 @@ class WorkerConfig:
     popart: bool
     acting_dtype: torch.dtype
     seed: int
+    niceness: int = NICENESS
     core: int | None = None  # that the process stays on; None: wherever there is room
     restorable: bool = False
     check_unrolls: bool = False
@@ -179,7 +180,7 @@ def worker_main(
     lifeline.hold(None if parent is None else parent.sentinel)
     faults.load_for(f"worker {config.worker_id}", config.fault_plan)
     trust_modules_of(config.env_config.env_id)  # the learner's process has checked it
-    give_way()
+    give_way(config.niceness)
     if config.core is not None:
         stay_on_core(config.core)
     torch.set_num_threads(1)

@@ -61,7 +61,7 @@ def drawn(frame: np.ndarray, heat: np.ndarray) -> np.ndarray:
     stretched = F.interpolate(torch.from_numpy(heat)[None], frame.shape[:2], mode="bilinear")[0]
     lights = stretched.numpy()[..., None]  # [heads, H, W, 1]
     colours = [HEAD_COLOURS[head % len(HEAD_COLOURS)] for head in range(len(heat))]
-    tints = [x * np.float32(c) for x, c in zip(lights, colours, strict=True)]
+    tints = [x * np.array(c, np.float32) for x, c in zip(lights, colours, strict=True)]
     together = tinted(frame, np.max(tints, axis=0))
     panels = []
     for light, colour in zip(lights, colours, strict=True):

@@ -148,7 +148,9 @@ def _write(viewing: Viewing, grid: Grid, reel: Reel, options: argparse.Namespace
         for what in options.what:
             heat = grid.enlarged(arrays[what][number : number + 1], *frame.shape[:2])[0]
             heat = hottest(heat) if options.form == "earlier" else heat / scales[what]
-            light = (options.strength * heat).clip(0, 1)[..., None] * np.float32(LIGHT[what])
+            light = (options.strength * heat).clip(0, 1)[..., None] * np.array(
+                LIGHT[what], np.float32
+            )
             colour = (colour + light).clip(0, 1)
         return with_legend(enlarged(tinted(frame, colour), ENLARGEMENT), legend)
 

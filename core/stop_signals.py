@@ -134,6 +134,16 @@ def say_at_once(text: str) -> None:
             os.write(descriptor, f"{text}\n".encode("ascii", "replace"))
 
 
+def ignore_from_now_on() -> None:
+    """Let no signal change how this process ends: all is done, and its status is known.
+
+    On its way out the interpreter takes its own handlers away, and the system's would kill it; what
+    is ignored stays ignored.
+    """
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
 def let_through() -> None:
     """Let the signals come that the program's first lines hold back."""
     if hasattr(signal, "pthread_sigmask"):

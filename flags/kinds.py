@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -71,6 +72,16 @@ def _printable(text: str) -> str:
     return text
 
 
+def _run_name(text: str) -> str:
+    """Refuse what is not a plain name of a folder on every system."""
+    if not RUN_NAME.fullmatch(text):
+        raise ValueError(
+            "must be a plain name of at most 100 letters, digits and . _ + -, beginning with a "
+            "letter or a digit"
+        )
+    return text
+
+
 def _path(text: str) -> str:
     """Refuse a path that no file system would take, before anything asks one."""
     if len(text) > MAX_PATH_LENGTH or any(len(part.encode()) > 255 for part in text.split("/")):
@@ -80,6 +91,7 @@ def _path(text: str) -> str:
 
 # Far beyond all that makes sense, and near enough that sums and products of them stay exact.
 MAX_COUNT = 10**15
+RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,98}[A-Za-z0-9_+-]|[A-Za-z0-9]")
 MAX_TEXT_LENGTH = 100_000  # all ids of Gymnasium, with commas
 MAX_PATH_LENGTH = 4_000  # Linux takes 4,096 bytes
 
@@ -93,6 +105,7 @@ Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 Bound = Annotated[float, Field(gt=0.0)]  # may be inf: nothing is clipped
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Text = Annotated[str, AfterValidator(_printable)]
+RunName = Annotated[str, AfterValidator(_run_name)]
 PathText = Annotated[Text, AfterValidator(_path)]
 Pixels = Annotated[int, Field(ge=1, le=4096)]
 Resolution = Annotated[tuple[Pixels, Pixels], BeforeValidator(_resolution)]

@@ -26,6 +26,10 @@ class OptimiserFlags(FlagGroup):
         0,
         "agent steps over which the learning rate and the replay's lambda anneal; 0: --environment_max_steps, but at least 2 500 000, so that a short run is the beginning of a longer one",
     )
+    lr_scheduler_updates: CountOrAuto = flag(
+        0,
+        "the same length in updates of the learner, which the older platform counted: an update takes as many agent steps as its share of new unrolls has; 0: --lr_scheduler_steps says it",
+    )
     rmsprop_eps: Positive = flag(0.01, "epsilon of RMSprop")
     adam_eps: Positive = flag(1e-5, "epsilon of Adam")
     gradient_clip_by_norm_threshold: Bound = flag(

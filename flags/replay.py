@@ -9,6 +9,7 @@ from pydantic import Field
 from flags.group import FlagGroup, flag
 from flags.kinds import Count, Fraction01, Number, ReplayParameters
 from replay.mixing import DiscardingStrategy
+from replay.registry import type_names
 
 DEFAULT_REPLAY = (
     '[{"type": "queue", "capacity": 4, "sample_ratio": 0.5}, '
@@ -22,7 +23,7 @@ class ReplayFlags(FlagGroup):
     batch_size: Count = flag(8, "B, unrolls per update, all buffers together", le=100_000)
     replay_parameters: ReplayParameters = flag(
         DEFAULT_REPLAY,
-        "JSON list of buffers; each {type: queue|standard|attentive|elite|custom, capacity: unrolls, sample_ratio: share of the batch, ...}; ratios sum to 1; see docs/replay.md",
+        f"JSON list of buffers; each {{type: {'|'.join(type_names())}, capacity: unrolls, sample_ratio: share of the batch, ...}}; ratios sum to 1; see docs/replay.md",
     )
     training_fill_in_factor: Fraction01 = flag(
         0.05, "part of each replay buffer's capacity to fill before training starts"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from flags.group import FlagGroup, flag
-from flags.kinds import Count, CountOrAuto, FaultPlan, Number, PathText, Text
+from flags.kinds import Count, CountOrAuto, FaultPlan, Number, PathText, RunName, Text
 
 
 class RunFlags(FlagGroup):
@@ -18,7 +18,12 @@ class RunFlags(FlagGroup):
     )
     preset: Text | None = flag(
         None,
-        "recipe, a named set of flags (see presets below), or several separated by commas; what you say besides wins",
+        "recipe, a named set of flags (--help=presets), or several separated by commas; what you say besides wins",
+    )
+    flags_file: PathText | None = flag(
+        None,
+        "YAML or JSON file of flags (lr: 0.001), or the flags.json of a run, whose flags are then used again; what is typed wins. A file says how to train: what is done, read or written where is typed",
+        of_this_command=True,
     )
     load_model_url: PathText | None = flag(
         None,
@@ -40,6 +45,11 @@ class RunFlags(FlagGroup):
     )
     results_dir: PathText = flag(
         "results", "folder in which run folders are made", of_this_command=True
+    )
+    run_name: RunName | None = flag(
+        None,
+        "name of the new run's folder in --results_dir, instead of <env>_<time>: letters, digits and . _ + -; _2, _3 ... is appended if there is one of that name already",
+        of_this_command=True,
     )
     environment_max_steps: Count = flag(
         2_500_000,
@@ -79,6 +89,7 @@ class RunFlags(FlagGroup):
         "",
         "for tests of the platform itself, with --debug=True: a plan of what is to go wrong where in this run, as JSON or as the name of a file of it (core/faults.py)",
         of_this_command=True,
+        for_developers=True,
     )
     trust_env_module: bool = flag(
         False,

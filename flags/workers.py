@@ -43,3 +43,7 @@ class WorkersFlags(FlagGroup):
         120.0,
         "seconds after which a worker (or inference server) that does nothing is reported with its Python stack, killed and replaced: longer than the slowest step of all its environments; at its start it has 5 times as long, at least 600 s; waiting for the learner does not count; 0: never",
     )
+    worker_niceness: Annotated[int, Field(ge=0, le=19)] = flag(
+        4,
+        "by how much workers give way to the learner, and to every other program of the same terminal: at 19 they play only where nobody else computes, which is a few per cent faster on a machine without other programs",
+    )

@@ -86,4 +86,4 @@ class ConsoleSink:
         if self._live is None:
             self._live = Live(console=self.console, auto_refresh=False)
             self._live.start()
-        self._live.update(self._view.panel(), refresh=True)
+        self._live.update(self._view.panel(self.console.width), refresh=True)

@@ -17,6 +17,8 @@ from metrics.record import Record
 from metrics.text import MISSING, History, megabytes, percent, short
 
 PANEL_WIDTH = 100
+# Four columns of figures need so many characters, two need half of them.
+FIGURES_WIDTH = 90
 HIGHLIGHTS = {"mean return": "bold cyan", "score": "bold cyan", "restarts": "bold yellow"}
 SPEED_MEMORY_S = 30.0  # the time left follows a change of speed within about this time
 
@@ -99,9 +101,17 @@ class View:
         )
         return f"score {get('episode/score_mean')}: {', '.join(means)}"
 
-    def panel(self) -> RenderableType:
-        """Return the live panel."""
-        body = [self._bar(), Text(), self._figures()]
+    def panel(self, width: int = PANEL_WIDTH) -> RenderableType:
+        """Return the live panel.
+
+        Args:
+          width: columns of the terminal. With less than 100 of them the figures stand in fewer
+            columns and the frame is tighter, so that it fits a terminal of 80 by 24.
+        """
+        is_wide = width >= PANEL_WIDTH
+        padding = (1, 2) if is_wide else (0, 1)
+        inside = min(width, PANEL_WIDTH) - 2 - 2 * padding[1]
+        body = [self._bar(), Text(), self._figures(inside)]
         if self._goal.games:
             body += [Text(), self._games()]
         if self.buffers():
@@ -113,7 +123,7 @@ class View:
             subtitle=Text(f" {self._goal.folder} ", "dim"),
             subtitle_align="right",
             border_style="bright_black",
-            padding=(1, 2),
+            padding=padding,
             width=PANEL_WIDTH,
         )
 
@@ -140,7 +150,7 @@ class View:
         grid.add_row(bar, Text(f"{self.progress():.1%}  {steps}"), times)
         return grid
 
-    def _figures(self) -> RenderableType:
+    def _figures(self, width: int) -> RenderableType:
         get = self._get
         columns = {
             "Throughput": [
@@ -179,10 +189,13 @@ class View:
         }
         if self._values.get("workers/restarts"):
             columns["Health"].append(("restarts", get("workers/restarts")))
+        per_row = 4 if width >= FIGURES_WIDTH else 2 if width >= FIGURES_WIDTH / 2 else 1
         grid = Table.grid(padding=(0, 2), expand=True)
-        for _ in columns:
-            grid.add_column(ratio=1)
-        grid.add_row(*(_column(title, rows) for title, rows in columns.items()))
+        for _ in range(per_row):
+            grid.add_column()  # as wide as it must be; what is left over is dealt out
+        titled = [_column(title, rows) for title, rows in columns.items()]
+        for first in range(0, len(titled), per_row):
+            grid.add_row(*titled[first : first + per_row])
         if len(self._history) < 3:
             return grid
         curve = Text.assemble(("return  ", "dim"), (self._history.sparkline(), "cyan"))

@@ -1,14 +1,14 @@
 """A bounded set of items with a rule to draw and a rule to drop.
 
-All kinds of replay are this one class; queue, standard, attentive and elite differ only in their
-sampler and remover (replay/kinds.py has the table). Next to read: replay/manager.py.
+All kinds of replay are this one class; they differ only in their sampler and remover
+(replay/registry.py has the table of kinds). Next to read: replay/manager.py.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,18 +16,10 @@ from numpy.typing import NDArray
 
 from core.errors import CheckpointError, ConfigError, Full
 from replay.distance import Evidence, Floats
-from replay.item import Item
+from replay.item import Entry, Item
+from replay.priorities import Outcome, Priorities, checked_priorities
 from replay.removers import Remover
-from replay.samplers import Sampler
-
-
-@dataclass(slots=True)
-class Entry:
-    """An item's place in one buffer."""
-
-    item: Item
-    draws: int = 0  # times drawn from this buffer
-    distance: float = 0.0  # drift when last examined (elite insertion)
+from replay.sampler import Contents, Sampler
 
 
 @dataclass(frozen=True)
@@ -37,18 +29,24 @@ class Proposal:
     count: int
     items: list[Item]
     draws: NDArray[np.int64]  # [C]
+    weights: Floats | None = None  # [C] importance weights; None: all are 1
 
     @property
     def leaves_a_choice(self) -> bool:
         """Whether there are more candidates than draws, so that they must be scored."""
         return len(self.items) > self.count
 
+    def weighted(self) -> Iterator[tuple[Item, float]]:
+        """Yield the items with their importance weights."""
+        weights = [1.0] * len(self.items) if self.weights is None else self.weights.tolist()
+        yield from zip(self.items, weights, strict=True)
+
 
 class Buffer:
     """A bounded set of items, a rule to draw, a rule to drop.
 
-    Not thread-safe, on purpose: the manager locks. Never blocks. Only `choose` and `measure` may be
-    called without the lock: they read nothing but their arguments.
+    Not thread-safe, on purpose: the manager locks. Never blocks. Only `choose`, `measure` and
+    `priorities` may be called without the lock: they read nothing but their arguments.
 
     Invariants: never more than `capacity` items, none twice, each with a non-negative counter
     (`check_valid`).
@@ -62,7 +60,6 @@ class Buffer:
         remover: Remover,
         *,
         min_size: int = 1,
-        max_times_sampled: int | None = None,
         overflow: str = "evict",
         score_stride: int = 1,
         task: int | None = None,
@@ -75,7 +72,6 @@ class Buffer:
           sampler: who is drawn.
           remover: who is dropped.
           min_size: items needed before anything may be drawn.
-          max_times_sampled: an item drawn so often leaves the buffer; None: never.
           overflow: "evict": a full buffer drops by the remover's rule; "refuse": it raises Full.
           score_stride: where items are scored, only each so-manieth row is.
           task: the only game whose unrolls it is given; None: all.
@@ -92,11 +88,11 @@ class Buffer:
         self.sampler = sampler
         self.remover = remover
         self.min_size = min_size
-        self.max_times_sampled = max_times_sampled
         self.overflow = overflow
         self.score_stride = score_stride
         self.task = task
         self._entries: list[Entry] = []  # dense, so that a random item is one look-up
+        self._priorities = Priorities() if sampler.uses_priorities else None
         self._positions: OrderedDict[int, int] = OrderedDict()  # id -> index, oldest first
         self._offered = 0
         self._unused = 0
@@ -114,6 +110,11 @@ class Buffer:
     def needs_evaluation(self) -> bool:
         """Whether it ever asks for the present model's view of its items."""
         return self.sampler.scores or self.remover.examination is not None
+
+    @property
+    def uses_priorities(self) -> bool:
+        """Whether it wants to be told what updates have learned from its items."""
+        return self._priorities is not None
 
     @property
     def needs_stored_features(self) -> bool:
@@ -163,6 +164,8 @@ class Buffer:
                 self._unused += 1
                 return item
             dropped = self._evict(victim)
+        if self._priorities is not None:
+            self._priorities.append(len(self._entries))
         self._positions[item.id] = len(self._entries)
         self._entries.append(Entry(item))
         self._sum_inserted_at += item.inserted_at_update
@@ -189,8 +192,8 @@ class Buffer:
     def propose(self, count: int, progress: float, rng: np.random.Generator) -> Proposal:
         """Return candidates for `count` draws; cheap, no model.
 
-        A consuming sampler's items leave the buffer here. Others get different candidates as long
-        as there are enough items, and repeated ones only if there are fewer than `count`.
+        A consuming sampler's items leave the buffer here. What others propose is checked, so that
+        the mistake of a sampler is reported where it was made.
         """
         size = len(self)
         if not count:
@@ -203,16 +206,14 @@ class Buffer:
             taken = [self._pop_oldest() for _ in range(count)]
             self._drawn += count
             return Proposal(count, taken, np.zeros(count, np.int64))
-        if count > size:
-            positions = rng.integers(size, size=count)
-        else:
-            pool = min(size, self.sampler.pool_size(count, progress))
-            positions = rng.choice(size, pool, replace=False)
-        entries = [self._entries[position] for position in positions]
+        tree = None if self._priorities is None else self._priorities.tree
+        found = self.sampler.propose(Contents(self._entries, tree), count, progress, rng)
+        found.check(count, size, self.name, more_is_fine=self.sampler.scores)
+        entries = [self._entries[position] for position in found.positions]
         draws = np.array([entry.draws for entry in entries], np.int64)
-        return Proposal(count, [entry.item for entry in entries], draws)
+        return Proposal(count, [entry.item for entry in entries], draws, found.weights)
 
-    def choose(self, proposal: Proposal, evidence: Evidence | None) -> list[Item]:
+    def choose(self, proposal: Proposal, evidence: Evidence | None) -> Proposal:
         """Return exactly `proposal.count` of the candidates. May run without the lock.
 
         Args:
@@ -220,16 +221,22 @@ class Buffer:
           evidence: about its candidates; only read if `proposal.leaves_a_choice`.
         """
         if not proposal.leaves_a_choice:
-            return proposal.items
+            return proposal
         if evidence is None:
             raise ConfigError(
                 f"buffer {self.name} scores its candidates, but nothing evaluates them."
             )
         chosen = self.sampler.choose(proposal.count, proposal.draws, evidence)
-        return [proposal.items[index] for index in chosen]
+        weights = proposal.weights
+        return replace(
+            proposal,
+            items=[proposal.items[index] for index in chosen],
+            draws=proposal.draws[chosen],
+            weights=None if weights is None else weights[chosen],
+        )
 
     def commit(self, drawn: Iterable[Item]) -> None:
-        """Count draws; items drawn `max_times_sampled` times leave.
+        """Count draws.
 
         Items that were evicted since they were proposed are passed over: their draw is still good.
         """
@@ -238,12 +245,26 @@ class Buffer:
         for item in drawn:
             self._drawn += 1
             position = self._positions.get(item.id)
-            if position is None:
-                continue
-            entry = self._entries[position]
-            entry.draws += 1
-            if self.max_times_sampled is not None and entry.draws >= self.max_times_sampled:
-                self._remove(position)
+            if position is not None:
+                self._entries[position].draws += 1
+
+    def priorities(self, outcome: Outcome) -> Floats:
+        """Return the priority of each unroll of an outcome. May run without the lock.
+
+        Only of a buffer whose sampler uses priorities.
+        """
+        found = self.sampler.priorities(outcome)
+        return checked_priorities(found, len(outcome.errors), self.name)
+
+    def reprioritise(self, ids: Sequence[int], priorities: Floats) -> None:
+        """Keep new priorities, [n] each; items that were evicted meanwhile are passed over."""
+        if self._priorities is None:
+            return
+        found = [(self._positions.get(i), p) for i, p in zip(ids, priorities, strict=True)]
+        held = [(position, p) for position, p in found if position is not None]
+        if held:
+            positions, kept = zip(*held, strict=True)
+            self._priorities.give(np.array(positions, np.intp), np.array(kept, np.float64))
 
     def propose_examination(self, rng: np.random.Generator) -> list[Item]:
         """Return items whose drift the remover wants measured now; mostly none."""
@@ -286,7 +307,9 @@ class Buffer:
 
     def state_dict(self) -> dict[str, Any]:
         """Return a copy of the bookkeeping; items appear by id only, they are the manager's."""
+        kept = {} if self._priorities is None else self._priorities.state_dict(len(self))
         return {
+            **kept,
             "name": self.name,
             "ids": np.array([entry.item.id for entry in self._entries], np.int64),
             "draws": np.array([entry.draws for entry in self._entries], np.int64),
@@ -313,6 +336,8 @@ class Buffer:
         places = {i: place for place, i in enumerate(ids)}
         self._positions = OrderedDict((int(i), places[int(i)]) for i in state["oldest_first"])
         self._sum_inserted_at = sum(entry.item.inserted_at_update for entry in self._entries)
+        if self._priorities is not None:
+            self._priorities.load_state_dict(state, len(self))
         self._offered = int(state["offered"])
         self._unused = int(state["unused"])
         self._drawn = int(state["drawn"])
@@ -340,6 +365,8 @@ class Buffer:
             "the sum of insertion times is wrong": self._sum_inserted_at
             != sum(entry.item.inserted_at_update for entry in self._entries),
         }
+        if self._priorities is not None:
+            problems |= self._priorities.problems(count)
         broken = [text for text, is_broken in problems.items() if is_broken]
         if broken:
             raise AssertionError(f"buffer {self.name}: {'; '.join(broken)}.")
@@ -356,6 +383,8 @@ class Buffer:
         """Take an entry out; the last one moves into its place."""
         entry = self._entries[position]
         last = self._entries.pop()
+        if self._priorities is not None:
+            self._priorities.remove(position, len(self._entries))
         if last is not entry:
             self._entries[position] = last
             self._positions[last.item.id] = position  # keeps its rank by age

@@ -1,4 +1,4 @@
-"""An unroll in replay, and one choice of it for a batch."""
+"""An unroll in replay, its place in a buffer, and one choice of it for a batch."""
 
 from __future__ import annotations
 
@@ -27,6 +27,15 @@ class Item:
         return self.codec.decode(self.payload)
 
 
+@dataclass(slots=True)
+class Entry:
+    """An item's place in one buffer."""
+
+    item: Item
+    draws: int = 0  # times drawn from this buffer
+    distance: float = 0.0  # drift when last examined (elite insertion)
+
+
 @dataclass(frozen=True, eq=False)
 class Draw:
     """One choice of an item for a batch."""
@@ -35,3 +44,4 @@ class Draw:
     source: int  # index of the buffer it was drawn from
     record: Record  # decoded, read-only
     is_online: bool  # drawn from a queue: new, used once
+    weight: float = 1.0  # importance weight of its loss; below 1 where it is drawn too often

@@ -5,8 +5,8 @@ The parameter is a JSON list with one object per buffer (a Python literal does a
     [{"type": "queue", "capacity": 16, "sample_ratio": 0.5},
      {"type": "elite", "capacity": 1000, "sample_ratio": 0.5, "dist_function": "ln_norm"}]
 
-What an object may hold is in replay/keys.py. In a run of several games `split_by_task` divides each
-buffer but the queues into one per game.
+What an object may hold follows from the kinds (replay/registry.py). In a run of several games
+`split_by_task` divides each buffer but the queues into one per game.
 """
 
 from __future__ import annotations
@@ -26,21 +26,18 @@ from core.nearest_names import did_you_mean
 from core.plain_data import check_plain, shown
 from replay.buffer import Buffer
 from replay.distance import Distance
-from replay.keys import (
-    ATTENTIVE,
+from replay.keys import ELITE_INSERTION, OF_RINGS, RATIO_TOLERANCE, REQUIRED
+from replay.quotas import Quotas
+from replay.registry import (
     CUSTOM,
-    ELITE,
-    ELITE_INSERTION,
-    KEYS,
-    QUEUE,
-    RATIO_TOLERANCE,
-    REQUIRED,
+    KINDS,
     SAMPLE_STRATEGY_TYPES,
     STANDARD,
+    all_keys,
+    keys_of,
+    type_names,
 )
-from replay.quotas import Quotas
 from replay.removers import FarthestFeatures, Oldest, Remover, Reservoir
-from replay.samplers import Attentive, Elite, Fifo, Sampler, Uniform
 from replay.scoring import common_stride
 
 MAX_BUFFERS = 100
@@ -51,31 +48,21 @@ MAX_TEXT = 100_000  # characters of the parameter
 class BufferConfig:
     """One buffer, checked and complete. Keys that do not matter to its type have their defaults."""
 
-    type: str  # queue, standard, attentive or elite; "custom" has been resolved to one of them
+    type: str  # a key of `KINDS`; "custom" has been resolved to one of them
     capacity: int  # unrolls
     sample_ratio: Fraction  # share of each batch
-    dist_function: str = "ln_norm"
-    p: int = 2
-    insert_strategy: str | None = None
-    lambda_batch_multiplier: float = 1.0
-    alfa_annealing_factor: float = 1.0
-    elite_sampling_strategy: int = 3
-    elite_batch_size: int = 20
-    score_period: int = 1
-    score_stride: int = 1
-    reservoir: bool = False
+    values: Mapping[str, Any]  # of all other keys of its kind (`keys_of`)
     task: int | None = None  # the only game whose unrolls it takes; None: all
 
     @property
-    def needs_evaluation(self) -> bool:
-        """Whether it asks for the present model's view of stored unrolls."""
-        return self.type in (ATTENTIVE, ELITE) or self.insert_strategy is not None
+    def is_queue(self) -> bool:
+        """Whether it hands on each unroll once."""
+        return KINDS[self.type].consumes
 
     @property
-    def needs_stored_features(self) -> bool:
-        """Whether unrolls must carry the features of the policy that made them."""
-        drifts = self.type == ELITE or self.insert_strategy is not None
-        return drifts and Distance(self.dist_function, self.p).needs_stored_features
+    def drops_oldest(self) -> bool:
+        """Whether a full one makes room by age, so that it holds the newest unrolls."""
+        return not (self.values.get("reservoir") or self.values.get("insert_strategy"))
 
 
 def parse_replay_parameters(value: str | Sequence[Mapping[str, Any]]) -> tuple[BufferConfig, ...]:
@@ -108,8 +95,10 @@ def parse_replay_parameters(value: str | Sequence[Mapping[str, Any]]) -> tuple[B
             f"sample_ratio of replay buffers sums to {float(total):g}, must be 1: {shares}."
         )
     configs = tuple(
-        BufferConfig(**{**config, "sample_ratio": config["sample_ratio"] / total})
-        for config in parsed
+        BufferConfig(
+            fields.pop("type"), fields.pop("capacity"), fields.pop("sample_ratio") / total, fields
+        )
+        for fields in parsed
     )
     common_stride(make_buffers(configs, fill_in_factor=0))  # building them checks the rest
     return configs
@@ -151,7 +140,7 @@ def split_by_task(
     shares = [weight / sum(weights) for weight in weights]
     parts: list[BufferConfig] = []
     for config in configs:
-        if config.type == QUEUE:
+        if config.is_queue:
             parts.append(config)
             continue
         if config.capacity < count:
@@ -160,12 +149,13 @@ def split_by_task(
                 f"{count}: each of the {count} games has its own part of it. Raise its capacity in "
                 "--replay_parameters."
             )
+        values = {**config.values, "score_period": config.values["score_period"] * count}
         parts += [
             replace(
                 config,
                 capacity=capacity,
                 sample_ratio=config.sample_ratio * share,
-                score_period=config.score_period * count,
+                values=values,
                 task=task,
             )
             for task, (capacity, share) in enumerate(
@@ -192,11 +182,11 @@ def most_unrolls_held(
     newest: dict[int | None, int] = {}  # by game: they share no unroll
     others = 0
     for config in configs:
-        skips = config.type == QUEUE and discarding_strategy in ("keep_oldest", "alternating")
-        if config.reservoir or config.insert_strategy is not None or skips:
-            others += config.capacity
-        else:
+        skips = config.is_queue and discarding_strategy in ("keep_oldest", "alternating")
+        if config.drops_oldest and not skips:
             newest[config.task] = max(config.capacity, newest.get(config.task, 0))
+        else:
+            others += config.capacity
     return sum(newest.values()) + others + 2 * batch_size
 
 
@@ -204,9 +194,10 @@ def normal_form(configs: Sequence[BufferConfig]) -> list[dict[str, Any]]:
     """Return the configs as plain JSON types, with every key that matters; parses to the same."""
     return [
         {
-            name: float(value) if isinstance(value, Fraction) else value
-            for name in KEYS
-            if name in _keys_in_force(config) and (value := getattr(config, name)) is not None
+            "type": config.type,
+            "capacity": config.capacity,
+            "sample_ratio": float(config.sample_ratio),
+            **{name: config.values[name] for name in _keys_in_force(config.type, config.values)},
         }
         for config in configs
     ]
@@ -276,38 +267,48 @@ def _literal(text: str) -> Any:
 
 
 def _buffer_config(position: int, given: Any) -> dict[str, Any]:
-    """Return the fields of a BufferConfig; its ratio is still as given."""
+    """Return type, capacity, sample_ratio (still as given) and the values of a BufferConfig."""
     where = f"replay buffer {position}"
     if not isinstance(given, Mapping):
         raise ConfigError(f"{where} is {shown(given)}, expected an object with a type.")
     check_plain(dict(given), where)
     missing = [name for name in REQUIRED if name not in given]
+    # The type before all: which keys there are depends on the kinds that are registered.
+    kind = _type(where, given["type"]) if "type" in given else ""
+    known = all_keys()
     for name in given:
-        if name not in KEYS:
-            hint = did_you_mean(str(name), KEYS) or f"known are {', '.join(KEYS)}."
+        if name not in known:
+            hint = did_you_mean(str(name), known) or f"known are {', '.join(known)}."
             raise ConfigError(f"{where} has an unknown key {shown(name)}: {hint}")
     if missing:
         raise ConfigError(f"{where} lacks {', '.join(missing)}: {shown(dict(given))}.")
+    keys = keys_of(kind)
     fields: dict[str, Any] = {}
     for name, value in given.items():
+        if name not in keys:
+            raise ConfigError(
+                f"{where} is of type {kind}, which has no {name}. Its keys are {', '.join(keys)}."
+            )
         try:
-            fields[name] = KEYS[name].read(value)
+            fields[name] = keys[name].read(value)
         except ValueError as error:
             raise ConfigError(
-                f"{name} of {where} is {shown(value)}, expected {KEYS[name].values}."
+                f"{name} of {where} is {shown(value)}, expected {keys[name].values}."
             ) from error
-    kind = fields["type"]
-    for name in fields:
-        if kind not in KEYS[name].types:
-            known = ", ".join(n for n, key in KEYS.items() if kind in key.types)
-            raise ConfigError(
-                f"{where} is of type {kind}, which has no {name}. Its keys are {known}."
-            )
-    _resolve(where, fields)
-    return fields
+    return _resolved(where, fields)
 
 
-def _resolve(where: str, fields: dict[str, Any]) -> None:
+def _type(where: str, value: Any) -> str:
+    name = value.lower() if isinstance(value, str) else value
+    if name not in type_names():
+        raise ConfigError(
+            f"type of {where} is {shown(value)}, expected {', '.join(type_names())}. "
+            "A kind of your own must be registered first (docs/replay.md)."
+        )
+    return str(name)
+
+
+def _resolved(where: str, fields: dict[str, Any]) -> dict[str, Any]:
     """Replace "custom" by what it means, check combinations, and fill in defaults by type."""
     kind, strategy = fields["type"], fields.pop("sample_strategy", None)
     meant = SAMPLE_STRATEGY_TYPES[strategy] if strategy else STANDARD if kind == CUSTOM else kind
@@ -315,54 +316,59 @@ def _resolve(where: str, fields: dict[str, Any]) -> None:
         raise ConfigError(f"{where} is of type {kind}, but its sample_strategy is {strategy}.")
     if fields.get("insert_strategy") and fields.get("reservoir"):
         raise ConfigError(f"{where} has both insert_strategy and reservoir; it can drop by one.")
-    fields["type"] = meant
-    if meant in (ATTENTIVE, ELITE):
-        fields.setdefault("lambda_batch_multiplier", 1.0 if kind == CUSTOM else 6.0)
-        fields.setdefault("elite_sampling_strategy", 1 if meant == ATTENTIVE else 3)
+    required = {**{name: fields.pop(name) for name in REQUIRED}, "type": meant}
+    if kind == CUSTOM:
+        fields.setdefault(
+            "lambda_batch_multiplier", keys_of(CUSTOM)["lambda_batch_multiplier"].default
+        )
+    keys = {name: key for name, key in keys_of(meant).items() if name in _named_values(meant)}
+    values = {name: fields.get(name, key.default) for name, key in keys.items()}
     # What does not matter goes, so that equal buffers have equal configs.
-    in_force = _keys_in_force(BufferConfig(**fields))
-    for name in set(fields) - in_force:
-        del fields[name]
+    in_force = _keys_in_force(meant, values)
+    values |= {name: key.default for name, key in keys.items() if name not in in_force}
+    return {**required, **values}
 
 
-def _keys_in_force(config: BufferConfig) -> set[str]:
-    keys = set(REQUIRED)
-    if config.type != QUEUE:
-        keys.add("reservoir")
-    if config.type in (ATTENTIVE, ELITE):
-        keys |= {"lambda_batch_multiplier", "alfa_annealing_factor", "elite_sampling_strategy"}
-    if config.needs_evaluation:
-        keys |= {"dist_function", "score_stride"}
-        if config.dist_function == "ln_norm":
-            keys.add("p")
-    if config.insert_strategy is not None:
-        keys |= {"insert_strategy", "elite_batch_size", "score_period"}
-    return keys
+def _named_values(kind: str) -> tuple[str, ...]:
+    """Return the keys of a kind that a config has values of."""
+    return () if KINDS[kind].consumes else (*KINDS[kind].keys, *OF_RINGS)
+
+
+def _keys_in_force(kind: str, values: Mapping[str, Any]) -> list[str]:
+    """Return the keys that matter, in the order of their table."""
+    if KINDS[kind].consumes:
+        return []
+    drops_farthest = values["insert_strategy"] is not None
+    compares = KINDS[kind].scores or drops_farthest
+    matters = {
+        "dist_function": compares,
+        "p": compares and values["dist_function"] == "ln_norm",
+        "insert_strategy": drops_farthest,
+        "elite_batch_size": drops_farthest,
+        "score_period": drops_farthest,
+        "score_stride": compares,
+        "reservoir": True,
+    }
+    return [name for name in _named_values(kind) if matters.get(name, True)]
 
 
 def _make_buffer(name: str, config: BufferConfig, fill_in_factor: float) -> Buffer:
-    if config.type == QUEUE:
-        return Buffer(name, config.capacity, Fifo(), Oldest(), overflow="refuse")
-    distance = Distance(config.dist_function, config.p)
-    sampler: Sampler = Uniform()
-    if config.type in (ATTENTIVE, ELITE):
-        scored = Elite if config.type == ELITE else Attentive
-        sampler = scored(
-            distance,
-            config.lambda_batch_multiplier,
-            config.alfa_annealing_factor,
-            config.elite_sampling_strategy,
+    values = config.values
+    if config.is_queue:
+        return Buffer(
+            name, config.capacity, KINDS[config.type].from_keys(values), Oldest(), overflow="refuse"
         )
-    remover: Remover = Reservoir() if config.reservoir else Oldest()
-    if config.insert_strategy == ELITE_INSERTION:
-        remover = FarthestFeatures(distance, config.elite_batch_size, config.score_period)
+    remover: Remover = Reservoir() if values["reservoir"] else Oldest()
+    if values["insert_strategy"] == ELITE_INSERTION:
+        distance = Distance(values["dist_function"], values["p"])
+        remover = FarthestFeatures(distance, values["elite_batch_size"], values["score_period"])
     return Buffer(
         name,
         config.capacity,
-        sampler,
+        KINDS[config.type].from_keys(values),
         remover,
         # Exact, because ceil() would make 8 of 0.2 * 35 = 7.000000000000001.
         min_size=max(1, ceil(Fraction(str(fill_in_factor)) * config.capacity)),
-        score_stride=config.score_stride,
+        score_stride=values["score_stride"],
         task=config.task,
     )

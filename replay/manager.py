@@ -28,6 +28,7 @@ from replay.buffer import Buffer
 from replay.codec import Codec
 from replay.item import Draw, Item
 from replay.mixing import DISCARDING_STRATEGIES, Mixer
+from replay.priorities import Outcome
 from replay.scoring import Claim, Evaluation, RecordReader, SampleContext, choose, common_stride
 
 __all__ = ["DISCARDING_STRATEGIES", "Evaluation", "ReplayManager", "SampleContext"]
@@ -82,6 +83,7 @@ class ReplayManager:
         self.buffers = tuple(buffers)
         self.batch_size = batch_size
         self.needs_evaluation = any(buffer.needs_evaluation for buffer in buffers)
+        self.needs_outcomes = any(buffer.uses_priorities for buffer in buffers)
         self._schema = schema
         self._codec = codec
         self._mixer = Mixer(
@@ -161,15 +163,31 @@ class ReplayManager:
         read = RecordReader()
         choice = choose(self.buffers, claim, context, self._schema, read)
         with self._lock:
-            for buffer, items in zip(self.buffers, choice.items, strict=True):
-                buffer.commit(items)
+            for buffer, chosen in zip(self.buffers, choice.chosen, strict=True):
+                buffer.commit(chosen.items)
             for source, drifts in choice.drifts.items():
                 self.buffers[source].remember(claim.examinations[source], drifts)
         return [
-            Draw(item, source, read(item), self.buffers[source].consumes)
-            for source, items in enumerate(choice.items)
-            for item in items
+            Draw(item, source, read(item), self.buffers[source].consumes, weight)
+            for source, chosen in enumerate(choice.chosen)
+            for item, weight in chosen.weighted()
         ]
+
+    def feed_back(self, ids: Sequence[int], outcome: Outcome) -> None:
+        """Let the buffers that draw by priorities know what an update has learned.
+
+        All of them, whichever buffer an unroll was drawn from: what it is worth is the same. Nobody
+        is made to wait, and after `close` this does no harm.
+
+        Args:
+          ids: [n] of the items (`Item.id`) that were learned from; those that are not here any more
+            are passed over.
+          outcome: of these n unrolls, in the same order.
+        """
+        priorities = {b: b.priorities(outcome) for b in self.buffers if b.uses_priorities}
+        with self._lock:
+            for buffer, of_unrolls in priorities.items():
+                buffer.reprioritise(ids, of_unrolls)
 
     def _claim(self, context: SampleContext, deadline: float) -> Claim | None:
         """Wait until there is a batch and take it, or what there is of it."""

@@ -1,112 +1,82 @@
-"""Who is drawn: the rules by which a buffer's items become part of a batch.
+"""Who is drawn: the rules that look at nothing, at how often items were drawn, or at distances.
 
-A draw has two halves. The buffer *proposes* candidates at random, under the manager's lock and
-without a model. If there are more than needed, the sampler *chooses* among them, outside the lock,
-from `Evidence` that a model gave.
-
-Next to read: replay/removers.py (who is dropped), then replay/buffer.py.
+Next to read: replay/prioritised.py (the one that looks at what was learned), replay/removers.py
+(who is dropped), then replay/buffer.py.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
-from typing import Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from core.errors import ConfigError
 from replay.distance import Distance, Evidence, Floats
+from replay.keys import Key, at_least_one, positive
+from replay.sampler import Candidates, Contents, Indices, Sampler
 
 STRATEGIES = (1, 2, 3, 4)
 
-Indices = NDArray[np.intp]
 
-
-class Sampler(Protocol):
-    """A rule to draw. Stateless: what it needs to remember is kept with the items."""
-
-    consumes: bool  # propose takes the oldest items out for good
-    scores: bool  # proposes more than needed, and chooses
-    needs_queries: bool  # choose compares with the present states of the agent
-    needs_stored_features: bool
-
-    def pool_size(self, n: int, progress: float) -> int:
-        """Return how many candidates to propose for n draws, at least n.
-
-        Args:
-          n: draws wanted.
-          progress: share of training done, 0 to 1.
-        """
-        ...
-
-    def choose(self, n: int, draws: NDArray[np.int64], evidence: Evidence) -> Indices:
-        """Return the positions `[n]` of the candidates to draw.
-
-        Args:
-          n: draws wanted, fewer than candidates.
-          draws: [C] times each candidate was drawn before.
-          evidence: what the model says of the C candidates.
-        """
-        ...
-
-
-class _Unscored:
-    """What the samplers share that take their proposal as it is."""
-
-    scores = False
-    needs_queries = False
-    needs_stored_features = False
-
-    def pool_size(self, n: int, progress: float) -> int:
-        """Propose no more than needed."""
-        del progress
-        return n
-
-    def choose(self, n: int, draws: NDArray[np.int64], evidence: Evidence) -> Indices:
-        """Never called: there is nothing to choose from."""
-        raise AssertionError(f"asked to choose {n} of {len(draws)}, but the proposal is the choice")
-
-
-class Fifo(_Unscored):
+class Fifo(Sampler):
     """Oldest first, each once. The proposal already takes items out of the buffer.
 
     So two threads can never draw the same unroll.
     """
 
+    about = "the oldest"
     consumes = True
 
 
-class Uniform(_Unscored):
+class Uniform(Sampler):
     """Every item equally likely."""
 
-    consumes = False
+    about = "any, with equal probability"
 
 
-class _Scored:
-    """Propose lambda * n candidates, keep n by their distance.
+class Annealed(Sampler):
+    """Look at a pool of lambda * n random candidates for n draws.
 
     Lambda falls linearly from its initial value to 1 while training goes on, and stays there:
 
         lambda(progress) = max(1, lambda_0 - (lambda_0 - 1) * progress / alfa)
 
     It is a function of progress alone, never of how often somebody asked (cf. Sun, Zhou and Li,
-    "Attentive Experience Replay", AAAI 2020). At lambda = 1 the sampler is uniform and needs no
-    model.
+    "Attentive Experience Replay", AAAI 2020). At lambda = 1 the sampler is uniform.
     """
 
-    consumes = False
-    scores = True
+    keys: ClassVar[Mapping[str, Key]] = {
+        "lambda_batch_multiplier": Key(
+            "number >= 1",
+            6.0,
+            "λ₀, candidates per draw at the start of training. With 1 the draw is uniform.",
+            at_least_one,
+        ),
+        "alfa_annealing_factor": Key(
+            "number > 0",
+            1.0,
+            "Share of the annealing length after which λ has fallen to 1.",
+            positive,
+        ),
+    }
 
-    def __init__(
-        self, distance: Distance, initial_lambda: float, alfa: float, strategy: int
-    ) -> None:
-        if strategy not in STRATEGIES:
-            raise ConfigError(f"elite_sampling_strategy is {strategy}, expected 1, 2, 3 or 4.")
-        self.distance = distance
+    def __init__(self, initial_lambda: float = 6.0, alfa: float = 1.0) -> None:
+        """Build the sampler.
+
+        Args:
+          initial_lambda: candidates per draw at the start of training, at least 1.
+          alfa: share of training over which lambda falls to 1; may exceed 1.
+        """
         self.initial_lambda = initial_lambda
         self.alfa = alfa
-        self.strategy = strategy
+
+    @classmethod
+    def from_keys(cls, values: Mapping[str, Any]) -> Sampler:
+        """Build the sampler of a buffer."""
+        return cls(values["lambda_batch_multiplier"], values["alfa_annealing_factor"])
 
     def current_lambda(self, progress: float) -> float:
         """Return the multiplier in force after this share of training."""
@@ -115,6 +85,67 @@ class _Scored:
     def pool_size(self, n: int, progress: float) -> int:
         """Return lambda * n, rounded."""
         return max(n, round(self.current_lambda(progress) * n))
+
+
+class LeastDrawn(Annealed):
+    """Of lambda * n random items the n that were drawn least often, ties at random.
+
+    This is strategy 3 of elite replay without its distance: what elite gains over it is owed to the
+    distance, what it gains over uniform replay to covering all items evenly. It needs no model.
+    """
+
+    about = "of λ·n random ones, the n that were drawn least often"
+
+    def propose(
+        self, contents: Contents, n: int, progress: float, rng: np.random.Generator
+    ) -> Candidates:
+        """Return n of the pool; its order is random, and sorting keeps that of equals."""
+        pool = super().propose(contents, n, progress, rng).positions
+        draws = np.array([contents.entries[position].draws for position in pool])
+        return Candidates(pool[np.argsort(draws, kind="stable")[:n]])
+
+
+def _strategy(value: Any) -> int:
+    if isinstance(value, str) and value.startswith("strategy"):
+        value = int(value.removeprefix("strategy"))
+    if isinstance(value, bool) or value not in STRATEGIES:
+        raise ValueError
+    return int(value)
+
+
+def _strategy_key(default: int) -> Key:
+    return Key(
+        "strategy1 … strategy4, or 1 … 4",
+        default,
+        "How draws are chosen from the ranked candidates.",
+        _strategy,
+        f"strategy{default}",
+    )
+
+
+class _Scored(Annealed):
+    """Propose lambda * n candidates, keep n by their distance. At lambda = 1 no model is needed."""
+
+    scores = True
+
+    def __init__(
+        self, distance: Distance | None, initial_lambda: float, alfa: float, strategy: int
+    ) -> None:
+        super().__init__(initial_lambda, alfa)
+        if strategy not in STRATEGIES:
+            raise ConfigError(f"elite_sampling_strategy is {strategy}, expected 1, 2, 3 or 4.")
+        self.distance = distance or Distance()
+        self.strategy = strategy
+
+    @classmethod
+    def from_keys(cls, values: Mapping[str, Any]) -> Sampler:
+        """Build the sampler of a buffer."""
+        return cls(
+            Distance(values["dist_function"], values["p"]),
+            values["lambda_batch_multiplier"],
+            values["alfa_annealing_factor"],
+            values["elite_sampling_strategy"],
+        )
 
     def measure(self, evidence: Evidence) -> Floats:
         """Return the distance `[C]` by which candidates are ranked."""
@@ -132,7 +163,11 @@ class Elite(_Scored):
     has moved little is what the present policy still mostly agrees with.
     """
 
-    needs_queries = False
+    about = "of λ·n random ones, n that the policy still sees as it did then"
+    keys: ClassVar[Mapping[str, Key]] = {
+        **Annealed.keys,
+        "elite_sampling_strategy": _strategy_key(3),
+    }
 
     def __init__(
         self,
@@ -149,7 +184,7 @@ class Elite(_Scored):
           alfa: share of training over which lambda falls to 1; may exceed 1.
           strategy: 1 to 4, see `select`.
         """
-        super().__init__(distance or Distance(), initial_lambda, alfa, strategy)
+        super().__init__(distance, initial_lambda, alfa, strategy)
         self.needs_stored_features = self.distance.needs_stored_features
 
     def measure(self, evidence: Evidence) -> Floats:
@@ -164,8 +199,12 @@ class Attentive(_Scored):
     present model. Queries are the last rows of the newest unrolls.
     """
 
+    about = "of λ·n random ones, the n nearest to where the agent is now"
+    keys: ClassVar[Mapping[str, Key]] = {
+        **Annealed.keys,
+        "elite_sampling_strategy": _strategy_key(1),
+    }
     needs_queries = True
-    needs_stored_features = False
 
     def __init__(
         self,
@@ -179,7 +218,7 @@ class Attentive(_Scored):
         Raises:
           ConfigError: for policy_kl, which compares policies on one state, not two states.
         """
-        super().__init__(distance or Distance(), initial_lambda, alfa, strategy)
+        super().__init__(distance, initial_lambda, alfa, strategy)
         if self.distance.name == "policy_kl":
             raise ConfigError(
                 "attentive_sampling cannot use dist_function policy_kl: it compares states. "

@@ -96,7 +96,7 @@ class Job:
 class Choice:
     """What became of a claim."""
 
-    items: list[list[Item]]  # per buffer, as many as it was to give
+    chosen: list[Proposal]  # per buffer, as many candidates as it was to give
     drifts: dict[int, Floats]  # index of a buffer -> drift of each item of its examination
 
 
@@ -127,7 +127,7 @@ def choose(
     triples = zip(buffers, claim.proposals, of_draws, strict=True)
     pairs = enumerate(zip(buffers, of_examinations, strict=True))
     return Choice(
-        items=[buffer.choose(proposal, found) for buffer, proposal, found in triples],
+        chosen=[buffer.choose(proposal, found) for buffer, proposal, found in triples],
         drifts={i: buffer.measure(found) for i, (buffer, found) in pairs if found is not None},
     )
 

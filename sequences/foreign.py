@@ -28,6 +28,8 @@ SHIPPED_MODELS = PROJECT_ROOT / "models"
 DECIDED_HERE = {
     "op_mode": "a run is trained, resumed or tested as the sequence says",
     "results_dir": "runs are written into the sequence's folder (multi_train.py --results_dir)",
+    "run_name": "runs are named after their group in the sequence",
+    "flags_file": "write those flags under `base` of the sequence",
     "multi_train_overrides": "it is how the flags of the sequence reach a run",
 }
 # These may be typed, but never come from a file, nor are they kept in one.

@@ -26,17 +26,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from core.errors import ConfigError
 from core.nearest_names import did_you_mean
-from core.plain_data import check_plain, read_text, shown, shown_text
+from core.plain_data import read_text, shown, shown_text
+from core.plain_yaml import parse_yaml
 
 SHIPPED = Path(__file__).resolve().parent
 KEYS = ("name", "about", "base", "seeds", "runs", "grid", "test")
 MAX_RUNS = 10_000
 MAX_PLAN_BYTES = 200_000  # PyYAML reads about as many in a second
-MAX_MERGED = 10_000
 MAX_PROBLEMS_SHOWN = 10
 MAX_GROUP_LENGTH = 300  # characters of the name of a group or a sequence
 TEST_FLAGS = {"op_mode": "test", "test_all_checkpoints": True}
@@ -60,22 +58,6 @@ class Plan:
     runs: tuple[PlannedRun, ...]
 
 
-class _PlainLoader(yaml.SafeLoader):
-    """Makes plain types only, and refuses `<<` that would unfold to more than fits into memory."""
-
-    def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        count = 0
-        for key, value in node.value:
-            if key.tag == "tag:yaml.org,2002:merge":
-                merged = value.value if isinstance(value, yaml.SequenceNode) else [value]
-                count += sum(len(each.value) for each in merged)
-        if count > MAX_MERGED:
-            raise yaml.constructor.ConstructorError(
-                None, None, f"<< takes over more than {MAX_MERGED:,} keys", node.start_mark
-            )
-        super().flatten_mapping(node)
-
-
 def load_plan(name_or_path: str) -> Plan:
     """Read a sequence: the name of a shipped one, or the path of a YAML file.
 
@@ -92,16 +74,7 @@ def load_plan(name_or_path: str) -> Plan:
         path = shipped_plans()[name_or_path]
     where = shown_text(str(path))
     text = read_text(path, "the sequence", MAX_PLAN_BYTES)
-    try:
-        data = yaml.load(text, _PlainLoader)
-    except yaml.YAMLError as error:
-        reason = " ".join(str(error).split())
-        raise ConfigError(f"{where} is not valid YAML: {shown_text(reason, 400)}") from error
-    except Exception as error:  # its constructors of dates and numbers raise many kinds
-        raise ConfigError(
-            f"{where} is not valid YAML: {type(error).__name__} {shown(str(error))}."
-        ) from error
-    check_plain(data, where)
+    data = parse_yaml(text, where)
     return parse_plan(data, default_name=path.stem, where=where)
 
 

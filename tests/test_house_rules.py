@@ -143,7 +143,10 @@ def test_commands_in_documents_use_flags_that_exist() -> None:
         for program, rest in re.findall(r"(main|multi_train)\.py([^|;&]*)", line):
             before, _, after = rest.partition(" -- ")
             own, others = (before, after) if program == "multi_train" else ("", rest)
-            for known, text in ((ours, own), ({*Flags.model_fields, "help"}, others)):
+            for known, text in (
+                (ours | set(Flags.model_fields), own),
+                ({*Flags.model_fields, "help", "version"}, others),
+            ):
                 unknown = set(re.findall(r"--([A-Za-z_]+)", text)) - known
                 assert not unknown, f"{name_of(path)}: {line.strip()!r} uses {unknown}"
         for flags in re.findall(r'ARGS="([^"]*)"', line):

@@ -9,7 +9,7 @@ from tests.house import LAYER, ROOT, imported_modules, product_files
 
 # Beyond the standard library. metrics/ reaches for torch only to write TensorBoard files, lazily.
 THIRD_PARTY = {
-    "core": {"numpy"},
+    "core": {"numpy", "yaml"},
     "flags": {"pydantic"},
     "presets": set(),
     "replay": {"numpy", "lz4"},
@@ -23,6 +23,7 @@ READERS_OF_FLAGS = {
     "multi_train.py",
     "flag_parsing.py",
     "flag_help.py",
+    "agent/guardian.py",
     "agent/session.py",
     "agent/assembly.py",
     "agent/trainer.py",

@@ -483,6 +483,32 @@ def test_without_a_terminal_a_run_has_a_line_now_and_then_and_one_at_its_end(
     assert [line.partition(";")[0] for line in shown] == expected
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--sequence=smoke", "--dry_run", "--lr=0.5", "--seed", "7"],
+        ["--lr=0.5", "--sequence", "smoke", "--dry_run", "--", "--seed=7"],
+    ],
+)
+def test_flags_of_main_go_to_every_run_wherever_they_are(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert multi_train.main(arguments) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("     --")]
+    assert lines
+    assert all("--lr=0.5" in line and "--seed" in line.split("--lr=0.5")[1] for line in lines)
+
+
+def test_the_folder_of_a_sequence_is_ours_and_a_run_s_name_and_flags_file_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--sequence=smoke", "--dry_run", f"--results_dir={tmp_path}"]
+    assert multi_train.main(arguments) == 0
+    for flag in ("--run_name=x", "--flags_file=x.yaml", "--xpid=x"):
+        assert multi_train.main([*arguments, flag]) == 2
+        assert "cannot be given to the runs of a sequence" in capsys.readouterr().err
+
+
 def test_a_dry_run_makes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--sequence=compare_replay", "--dry_run", f"--results_dir={tmp_path / 'out'}"]
     assert multi_train.main([*arguments, "--", "--lr=0.1"]) == 0

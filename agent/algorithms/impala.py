@@ -97,6 +97,9 @@ class Loss(NamedTuple):
 
     total: Tensor  # 0-d, carries the gradient
     metrics: dict[str, Tensor]  # 0-d, detached; names as declared in metrics/record.py
+    # [T, B] |value target - value| as learned, NaN where no step was learned from: what replay by
+    # priorities draws by. None: the algorithm has no such thing.
+    errors: Tensor | None = None
 
 
 class Impala:
@@ -184,7 +187,7 @@ class Impala:
         per_step["entropy"] = -self._entropy_cost(progress) * entropy * counted
         per_step |= self._cloning(model, batch, log_pi, log_mu, values_normalised, valid, learned)
 
-        sums = torch.stack(list(per_step.values())).sum((1, 2))
+        sums = (torch.stack(list(per_step.values())) * batch.weight).sum((1, 2))
         if config.loss_reduction == "mean":
             sums = sums / valid.sum().clamp(min=1)
         total = sums.sum()
@@ -201,7 +204,8 @@ class Impala:
             statistics = {"mu": model.value_head.mu.clone(), "sigma": model.value_head.sigma}
             for name, of_task in statistics.items():
                 metrics |= {f"popart/{name}_{task}": x for task, x in enumerate(of_task.unbind())}
-        return Loss(total, metrics)
+        errors = (targets_normalised - values_normalised.detach()).abs()
+        return Loss(total, metrics, errors.masked_fill(~learned, math.nan))
 
     def stages(self, model: ActorCritic, batch: Batch) -> Iterator[Stage]:
         """Yield what the loss is made of, for who asks why it is not finite."""

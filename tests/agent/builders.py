@@ -71,6 +71,7 @@ def make_batch(spec=None, *, steps=5, size=4, tasks=1, seed=0, state_count=0, **
         item=torch.arange(size) + 100 * seed,
         source=torch.zeros(size, dtype=torch.int64),
         is_online=torch.arange(size) < (size + 1) // 2,
+        weight=torch.ones(size),
     )
     return replace(batch, **overrides)
 

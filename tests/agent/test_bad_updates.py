@@ -2,6 +2,7 @@ import errno
 import json
 import logging
 import math
+import signal
 from contextlib import closing
 from dataclasses import asdict
 
@@ -17,6 +18,7 @@ from agent.learner import Learner
 from agent.non_finite import Culprit, NonFiniteUpdate
 from agent.run_folder import RunFolder
 from agent.trainer import Trainer
+from core.stop_signals import Answer, StopSignals
 from metrics.sinks import JsonLinesSink
 from replay.manager import ReplayManager
 from tests.agent.builders import make_batch, make_small_model
@@ -208,10 +210,10 @@ def spoil_batches(monkeypatch, is_bad):
     monkeypatch.setattr(Learner, "step", step)
 
 
-def train(folder, checkpoint=None, **flags):
+def train(folder, checkpoint=None, stop=None, **flags):
     blueprint = make_blueprint(reproducible=True, use_popart=True, popart_beta=0.5, **flags)
     with closing(JsonLinesSink(folder.metrics_file)) as sink:
-        return Trainer(blueprint, folder, sink, checkpoint).run()
+        return Trainer(blueprint, folder, sink, checkpoint, stop=stop).run()
 
 
 def records(folder):
@@ -315,3 +317,22 @@ def test_an_unroll_that_is_not_finite_costs_one_update(tmp_path, monkeypatch, fi
     assert kept["culprit"] == culprit
     assert kept["bad_unrolls"]
     assert len({int(kept["batch"]["item"][column]) for column in kept["bad_unrolls"]}) == 1
+
+
+def test_a_run_that_ends_after_a_skipped_batch_keeps_all_its_updates(tmp_path, monkeypatch):
+    """Nothing has moved since the update before, so that is the state to be saved."""
+    folder, stop = RunFolder.create(tmp_path, "Test-v0"), StopSignals()
+    stop.answer = Answer.NOTE
+
+    def is_bad(number):
+        if number == 12:
+            stop.handle(signal.SIGINT)
+        return number == 12
+
+    spoil_batches(monkeypatch, is_bad)
+    summary = train(folder, stop=stop, environment_max_steps=100_000, save_model_period=5)
+    assert (summary.reason, summary.updates) == ("interrupted", 12)
+    state = load(folder.path).state
+    assert state["learner"]["version"] == 12
+    assert state["bad_updates"]["count"] == 1
+    assert_finite(state["learner"])

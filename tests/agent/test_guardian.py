@@ -222,3 +222,13 @@ def test_a_guardian_is_wanted_by_the_command_line_of_a_training_alone(monkeypatc
     assert restarts_wanted(["--auto_restart=3", "--op_mode=test"]) == 0
     report_run_folder("nowhere")  # without a guardian nobody is told
     assert guardian.REPORT not in os.environ
+
+
+def test_a_run_keeps_its_name_when_it_starts_anew_and_has_its_folder_when_it_is_resumed(tmp_path):
+    guarded = Guardian(["--xpid=mine", "--lr=1"], 3)
+    assert guarded._command(0.0)[2:] == ["--xpid=mine", "--lr=1"]
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "update_000000001.pt").touch()
+    guarded._folder = tmp_path
+    resume = ["--op_mode=train_w_load", f"--load_model_url={tmp_path}"]
+    assert guarded._command(0.0)[2:] == ["--lr=1", *resume]

@@ -8,6 +8,7 @@ import torch
 
 from agent import machine
 from core.errors import ConfigError
+from tests.agent.runs import make_blueprint
 from tests.house import ROOT
 
 DEFAULTS = {
@@ -157,3 +158,9 @@ def test_where_there_are_no_groups_of_sessions_niceness_has_to_do(monkeypatch):
     monkeypatch.setattr("builtins.open", refuse)
     machine.go_to_background()
     assert asked == [0, 14]
+
+
+def test_workers_give_way_as_much_as_the_flag_says():
+    """The rest is the kernel's."""
+    workers = make_blueprint(worker_niceness=11).workers()
+    assert {worker.niceness for worker in workers} == {11}

@@ -242,6 +242,16 @@ def test_building_environments_may_take_longer_than_a_step(make_pool):
     assert life.hung.startswith("was building environments and model and gave no sign of life")
 
 
+def test_a_worker_that_takes_long_to_start_is_spoken_of_once(make_pool, caplog):
+    life = silent_life(make_pool(), Phase.BUILDING)
+    for _ in range(50):
+        life.listen(1.0, 10.0)
+    assert life.is_running
+    said = "worker 0 has been building environments and model for 10 s, and is given 600 s for that"
+    assert caplog.text.count("has been building") == 1
+    assert said in caplog.text
+
+
 def test_a_worker_that_goes_on_after_it_was_asked_for_its_stack_is_left_alone(make_pool):
     life = silent_life(make_pool(), Phase.STEPPING)
     for _ in range(11):

@@ -66,6 +66,11 @@ def test_several_games_are_named_as_far_as_there_is_room(
     assert run_name("ALE/Pong-v5") == "ALE-Pong-v5"
 
 
+def test_a_run_may_have_a_name_and_never_takes_another_ones_folder(tmp_path: Path) -> None:
+    made = [RunFolder.create(tmp_path, "Pong", name="mine").path.name for _ in range(3)]
+    assert made == ["mine", "mine_2", "mine_3"]
+
+
 def test_a_results_folder_that_cannot_be_made_is_a_config_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="--results_dir"):

@@ -110,6 +110,17 @@ def test_records_and_games_are_on_the_disk_before_the_checkpoint_is(folder, monk
     assert all(updates == flushed for updates, flushed in saved)
 
 
+def test_records_and_games_are_on_the_disk_before_the_best_is(folder, monkeypatch):
+    """A run that dies before its first save goes on from `best.pt`."""
+    sink = Silent()
+    scored = Scored(monkeypatch, float, note=lambda updates: flushed.append(sink.flushed_at[-1:]))
+    flushed = []
+    monkeypatch.setattr(agent.saving.Saving, "_save", lambda saving: False)
+    trainer_of(folder, sink=sink).run()
+    assert len(scored.saved) > 3
+    assert flushed == [[updates] for updates, _ in scored.saved]
+
+
 def test_a_full_disk_is_said_once_and_training_goes_on_and_saves_again(folder, monkeypatch, caplog):
     save, calls = CheckpointWriter.save, []
 
@@ -139,15 +150,16 @@ def test_a_last_save_that_fails_is_the_failure_of_the_run(folder, monkeypatch):
 class Scored:
     """Hands out a mean return for each update, and learns who was saved by which."""
 
-    def __init__(self, monkeypatch, means):
+    def __init__(self, monkeypatch, means, note=lambda updates: None):
         self.saved = []
         save_best = CheckpointWriter.save_best
 
-        def note(writer, state, *, score):
+        def save(writer, state, *, score):
             self.saved.append((state["tally"]["updates"], score))
+            note(state["tally"]["updates"])
             return save_best(writer, state, score=score)
 
-        monkeypatch.setattr(CheckpointWriter, "save_best", note)
+        monkeypatch.setattr(CheckpointWriter, "save_best", save)
         monkeypatch.setattr(
             agent.saving.Saving, "_present_score", lambda saving: means(saving._tally.updates)
         )

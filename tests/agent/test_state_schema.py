@@ -48,7 +48,8 @@ EVERY_BUFFER = [
     {"type": "queue", "capacity": 6, "sample_ratio": 0.25},
     {"type": "standard", "capacity": 10, "sample_ratio": 0.25},
     {"type": "attentive", "capacity": 8, "sample_ratio": 0.25},
-    {"type": "elite", "capacity": 8, "sample_ratio": 0.25},
+    {"type": "elite", "capacity": 8, "sample_ratio": 0.125},
+    {"type": "prioritised", "capacity": 8, "sample_ratio": 0.125},
 ]
 
 
@@ -293,6 +294,11 @@ def test_the_message_names_the_place(
             "each item once|is not there|as many",
         ),
         (("contents", "newest", 0), [0, 0, 10**6], "is not there"),
+        (("contents", "buffers", 7, "priorities"), np.ones(99), "a priority above 0"),
+        (("contents", "buffers", 7, "priorities"), np.zeros(4), "a priority above 0"),
+        (("contents", "buffers", 7, "priorities"), np.full(4, np.nan), "a priority above 0"),
+        (("contents", "buffers", 7, "priorities"), np.full(4, np.inf), "a priority above 0"),
+        (("contents", "buffers", 7, "highest_priority"), math.nan, "highest_priority"),
         (("counters", "next_id"), 0, "yet to be given"),
         (("contents", "collected"), [], "for each buffer"),
     ],

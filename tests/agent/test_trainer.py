@@ -3,13 +3,14 @@ from contextlib import closing
 from dataclasses import asdict
 
 import numpy as np
+import pytest
 
 import agent.trainer
 from agent.checkpoint import load
 from agent.run_folder import RunFolder
 from agent.trainer import Trainer
 from metrics.health import Finding
-from metrics.sinks import JsonLinesSink
+from metrics.sinks import JsonLinesSink, Tee
 from tests.agent.runs import make_blueprint
 
 
@@ -66,3 +67,26 @@ def test_the_user_is_told_what_a_batch_waits_for(tmp_path, monkeypatch, caplog):
         Trainer(blueprint, folder, sink).run()
     said = [line for line in caplog.messages if line.startswith("no batch for")]
     assert "queue has " in said[0]
+
+
+def test_a_resumed_run_repeats_no_games_of_workers_that_were_restarted_before(tmp_path):
+    """A worker's life goes up with each restart, so those of a later session begin far above."""
+    folder = RunFolder.create(tmp_path, "Test-v0")
+    restarts = 1000  # of one worker, before the first checkpoint
+    trained(folder, 100)
+    checkpoint, lives = load(folder.path), []
+
+    def experience(blueprint, board, life):
+        lives.append(life)
+        raise Seen
+
+    blueprint = make_blueprint(environment_max_steps=200)
+    for resumed in (None, checkpoint):
+        with pytest.raises(Seen):
+            Trainer(blueprint, folder, Tee([]), resumed, experience=experience)
+    assert lives[0] == 0
+    assert lives[1] > lives[0] + restarts
+
+
+class Seen(Exception):
+    pass

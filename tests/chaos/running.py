@@ -162,8 +162,13 @@ class Running:
         return True
 
     def maps(self, library: str) -> bool:
-        """Whether the program has loaded a library whose file name contains this text."""
+        """Whether the program has loaded a library whose file name contains this text.
+
+        A process that has just been forked is not yet the program, but a copy of the spawner.
+        """
         try:
-            return library in Path(f"/proc/{self.pid}/maps").read_text()
+            command = Path(f"/proc/{self.pid}/cmdline").read_text().split("\0")
+            is_program = any(part.endswith(self.request.program) for part in command)
+            return is_program and library in Path(f"/proc/{self.pid}/maps").read_text()
         except OSError:
             return False

@@ -101,3 +101,33 @@ def test_a_stderr_that_takes_nothing_keeps_no_signal_from_leaving(end):
     if end == "full":
         os.close(reader)
     assert done.returncode == 130
+
+
+ENDS = """
+import atexit, os, signal
+from core.stop_signals import StopSignals, ignore_from_now_on
+stop = StopSignals()
+stop.install()
+class AtTheVeryEnd:
+    def __del__(self, kill=os.kill, pid=os.getpid()):
+        for number in (1, 2, 15):
+            kill(pid, number)
+at_the_very_end = AtTheVeryEnd()
+import sys
+sys.keep = at_the_very_end  # goes after the handlers
+{ignore}
+sys.exit(7)
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("ignore", [True, False])
+def test_no_signal_changes_how_a_finished_process_ends(ignore):
+    """Without it, the interpreter on its way out is killed: this is what the test rests on."""
+    source = ENDS.format(ignore="ignore_from_now_on()" if ignore else "")
+    done = subprocess.run(
+        [sys.executable, "-c", source],
+        cwd=ROOT, capture_output=True, text=True, timeout=HANGS_S, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.returncode == (7 if ignore else -signal.SIGHUP)

@@ -51,6 +51,8 @@ STANDARD = {"type": "standard", "capacity": 8}
 ATTENTIVE = {"type": "attentive", "capacity": 10}
 ELITE = {"type": "elite", "capacity": 10}
 INSERTION = {**ELITE, "insert_strategy": "elite_insertion", "elite_batch_size": 4}
+PRIORITISED = {"type": "prioritised", "capacity": 9, "alpha": 0.9}
+LEAST_DRAWN = {"type": "least_drawn", "capacity": 7}
 RESERVOIR = {**STANDARD, "reservoir": True}
 ALL = buffers(STANDARD, ATTENTIVE, INSERTION, RESERVOIR)
 MEMORY = ("--use_lstm=True", "--lstm_size=4", "--burn_in_steps=2")
@@ -60,6 +62,7 @@ MIXES = {
     "standard": buffers(STANDARD),
     "attentive": buffers(ATTENTIVE),
     "elite": buffers(ELITE),
+    "prioritised, least drawn": buffers(PRIORITISED, LEAST_DRAWN),
     "all four, elite insertion, reservoir": ALL,
     "all four, with memory": (*ALL, *MEMORY),
     "all four, with memory, two games": (
@@ -68,7 +71,7 @@ MIXES = {
     ),
     "all four, Pong": (*ALL, "--env=PongNoFrameskip-v4", "--model=nature", "--r_f_steps=3"),
 }  # fmt: skip
-FAST = ("queue", "all four, with memory")
+FAST = ("queue", "prioritised, least drawn", "all four, with memory")
 
 
 def slow(names):

@@ -15,8 +15,8 @@ from flag_help import _leaves
 from flag_parsing import check_values, parse
 from option_flags import Flags
 from presets import PRESETS
-from replay.keys import KEYS
 from replay.kinds import make_buffers, normal_form, parse_replay_parameters
+from replay.registry import all_keys
 from sequences.folder import STATE_FILE, SequenceFolder
 from sequences.foreign import check_plan, check_saved, check_typed
 from sequences.plan import SHIPPED, check_flags, load_plan
@@ -153,7 +153,7 @@ def replay_parameters(rng: Random, place: Path) -> Action:
     if rng.random() < 0.5:
         value = rng.sample(BUFFERS, rng.randint(1, len(BUFFERS)))
     if rng.random() < 0.15:
-        names = rng.sample(list(KEYS), rng.randint(1, 6))
+        names = rng.sample(list(all_keys()), rng.randint(1, 6))
         value = [{**rng.choice(BUFFERS), **{name: nasty(rng) for name in names}}]
     elif rng.random() < 0.9:
         value = mutated_tree(rng, value)

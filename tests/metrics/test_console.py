@@ -81,7 +81,7 @@ def test_a_terminal_is_drawn_at_most_twice_a_second_and_given_back():
 
 def rendered(view: View, width: int = 100) -> str:
     console = Console(file=io.StringIO(), width=width)
-    console.print(view.panel())
+    console.print(view.panel(width))
     return console.file.getvalue()
 
 
@@ -98,6 +98,54 @@ def test_the_panel_shows_progress_figures_and_a_row_for_each_buffer():
     assert "4210" in rows["elite_2"]
     assert BLOCKS[0] + BLOCKS[4] + BLOCKS[7] in text
     assert max(map(len, text.splitlines())) == 100
+
+
+# As wide as numbers get.
+LONG = {
+    "throughput/agent_steps_per_s": 12345.6,
+    "throughput/frames_per_s": 123456.7,
+    "throughput/updates_per_s": 123.4,
+    "replay/ratio": 12.34,
+    "episode/return_mean": -12345.6,
+    "episode/return_raw": -12345.6,
+    "episode/return_best": 1234567.8,
+    "episode/length_steps": 12345.6,
+    "loss/policy": -1.234e-5,
+    "loss/value": 123456.7,
+    "policy/entropy": -1.234e-5,
+    "grad/norm_before_clip": 123456.7,
+    "optimiser/lr": 6.8e-5,
+    "lag/mean_updates": 12345.6,
+    "cache/wait_fraction": 1.0,
+    "ring/wait_fraction": 1.0,
+    "workers/alive": 1024.0,
+    "system/memory_mb": 123456.7,
+    "replay/queue/fill": 1.0,
+    "replay/elite_2/fill": 1.0,
+    "replay/elite_2/mean_age_updates": 12345.6,
+    "replay/elite_2/draws": 1234567.8,
+    "replay/elite_2/dropped": 1234567.8,
+}
+NAMES = (
+    *("agent steps/s", "frames/s", "updates/s", "updates", "replayed/new", "mean return"),
+    *("last games", "best", "length", "games", "policy", "value", "entropy", "gradient"),
+    *("learning rate", "policy lag", "learner waits", "workers wait", "workers", "memory"),
+)
+NUMBERS = ("12.3k", "123k", "-12.3k", "1.23M", "-1.2e-05", "6.8e-05", "100%", "1024", "123.5 GB")
+
+
+@pytest.mark.parametrize("width", [72, 80, 99, 100, 200])
+def test_the_panel_is_whole(width):
+    view = View(Goal("Pong", "results/Pong_1", 123_456_789))
+    for step in range(3):
+        view.add(Record(12_345_678 + step, 1, 123_456, 12_345, 90_000 + step, LONG))
+    text = rendered(view, width)
+    assert "…" not in text
+    for shown in (*NAMES, *NUMBERS, "Pong", "results/Pong_1", "10.0%", "12.3M of 123M steps"):
+        assert shown in text, shown
+    lines = text.splitlines()
+    assert max(map(len, lines)) == min(width, 100)
+    assert width < 80 or len(lines) <= 24
 
 
 TWO_GAMES = Goal("2 games", "results/2games", 1000, ("Pong", "Carnival"))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 
 class NaiveBuffer:
-    """Holds ids, oldest first, and how often each was drawn."""
+    """Holds ids, oldest first, how often each was drawn, and the priority of each."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self.ids: list[int] = []
         self.draws: dict[int, int] = {}
+        self.priorities: dict[int, float] = {}
+        self.given: list[float] = []  # all priorities that items here were ever given
         self.unused = 0
 
     def insert(self, item_id: int) -> int | None:
@@ -19,15 +21,21 @@ class NaiveBuffer:
             self.drop(dropped)
         self.ids.append(item_id)
         self.draws[item_id] = 0
+        self.priorities[item_id] = max(self.given, default=1.0)
         return dropped
 
     def drop(self, item_id: int) -> None:
         self.ids.remove(item_id)
         self.unused += self.draws.pop(item_id) == 0
+        del self.priorities[item_id]
 
-    def count_draws(self, drawn: list[int], max_times: int | None) -> None:
+    def count_draws(self, drawn: list[int]) -> None:
         for item_id in drawn:
             if item_id in self.draws:
                 self.draws[item_id] += 1
-                if max_times is not None and self.draws[item_id] >= max_times:
-                    self.drop(item_id)
+
+    def give_priorities(self, given: list[tuple[int, float]]) -> None:
+        for item_id, priority in given:
+            if item_id in self.ids:
+                self.priorities[item_id] = priority
+                self.given.append(priority)

@@ -128,8 +128,18 @@ def attentive(capacity: int, ratio: float = 1.0, **more: Any) -> dict[str, Any]:
     return {"type": "attentive", "capacity": capacity, "sample_ratio": ratio, **more}
 
 
+def prioritised(capacity: int, ratio: float = 1.0, **more: Any) -> dict[str, Any]:
+    return {"type": "prioritised", "capacity": capacity, "sample_ratio": ratio, **more}
+
+
+def least_drawn(capacity: int, ratio: float = 1.0, **more: Any) -> dict[str, Any]:
+    return {"type": "least_drawn", "capacity": capacity, "sample_ratio": ratio, **more}
+
+
 ALL_KINDS = [
-    queue(3, 0.4),
+    queue(3, 0.2),
+    prioritised(20, 0.1),
+    least_drawn(20, 0.1),
     standard(20, 0.2, reservoir=True),
     elite(20, 0.2, insert_strategy="elite_insertion", elite_batch_size=5, score_period=2),
     attentive(20, 0.2),

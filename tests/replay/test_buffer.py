@@ -16,9 +16,11 @@ from scipy.stats import chisquare
 from core.errors import CheckpointError, ConfigError, Full
 from replay.buffer import Buffer
 from replay.distance import Evidence
+from replay.prioritised import Prioritised
 from replay.removers import Oldest
-from replay.samplers import Elite, Fifo, Uniform
+from replay.samplers import Elite, Fifo, LeastDrawn, Uniform
 from tests.reference.naive_buffer import NaiveBuffer
+from tests.reference.prioritised_loops import importance_weights
 from tests.replay.builders import make_item
 
 
@@ -27,19 +29,16 @@ class BufferMachine(RuleBasedStateMachine):
 
     @initialize(
         capacity=st.integers(1, 6),
-        consumes=st.booleans(),
-        max_times=st.sampled_from([None, 1, 3]),
+        sampler=st.sampled_from([Fifo, Uniform, LeastDrawn, Prioritised]),
     )
-    def build(self, capacity, consumes, max_times):
-        self.max_times = None if consumes else max_times
-        self.buffer = self.empty = None
+    def build(self, capacity, sampler):
+        self.sampler = sampler
         self.make = lambda: Buffer(
             "tested",
             capacity,
-            Fifo() if consumes else Uniform(),
+            sampler(),
             Oldest(),
-            max_times_sampled=self.max_times,
-            overflow="refuse" if consumes else "evict",
+            overflow="refuse" if sampler.consumes else "evict",
         )
         self.buffer = self.make()
         self.naive = NaiveBuffer(capacity)
@@ -76,26 +75,65 @@ class BufferMachine(RuleBasedStateMachine):
         most = len(self.buffer) if self.buffer.consumes else 8
         n = data.draw(st.integers(0, most))
         proposal = self.buffer.propose(n, 0.0, self.rng)
-        drawn = [item.id for item in self.buffer.choose(proposal, None)]
+        chosen = self.buffer.choose(proposal, None)
+        drawn = [item.id for item in chosen.items]
         assert len(drawn) == n
         if self.buffer.consumes:
             assert drawn == self.naive.ids[:n]
             del self.naive.ids[:n]
             self.naive.draws = dict.fromkeys(self.naive.ids, 0)
+            self.naive.priorities = dict.fromkeys(self.naive.ids, 1.0)
         else:
             assert set(drawn) <= set(self.naive.ids)
-            assert n > len(self.naive.ids) or len(set(drawn)) == n
+            self.check_draws(drawn, chosen.weights)
             if data.draw(st.booleans()):
                 self.insert()  # between a proposal and its commit, anything may be evicted
         self.buffer.commit([self.items[i] for i in drawn])
         if not self.buffer.consumes:
-            self.naive.count_draws(drawn, self.max_times)
+            self.naive.count_draws(drawn)
+
+    def check_draws(self, drawn, weights):
+        held = self.naive.ids
+        if self.sampler is Prioritised and drawn:
+            masses = [self.naive.priorities[i] for i in held]
+            places = [held.index(i) for i in drawn]
+            beta = Prioritised().beta(0.0)
+            assert weights == pytest.approx(importance_weights(masses, places, beta))
+            return
+        assert weights is None
+        assert len(drawn) > len(held) or len(set(drawn)) == len(drawn)
+        if self.sampler is LeastDrawn and len(drawn) * 6 >= len(held) >= len(drawn):
+            # All that it holds is looked at: nothing that is left out was drawn less often.
+            left = [self.naive.draws[i] for i in held if i not in drawn]
+            assert not left or max((self.naive.draws[i] for i in drawn), default=0) <= min(left)
+
+    @precondition(lambda self: self.sampler is Prioritised)
+    @rule(data=st.data())
+    def reprioritise(self, data):
+        """Of items that are held, that were, and that never were."""
+        item = st.integers(-1, len(self.items))
+        given = data.draw(st.lists(st.tuples(item, st.sampled_from([0.1, 1.0, 3.0])), max_size=6))
+        self.buffer.reprioritise([i for i, _ in given], np.array([p for _, p in given]))
+        self.naive.give_priorities(given)
+
+    @precondition(lambda self: len(self.buffer))
+    @rule(data=st.data())
+    def discard(self, data):
+        ids = data.draw(st.lists(st.sampled_from(self.naive.ids), max_size=3, unique=True))
+        self.buffer.discard(ids)
+        for i in ids:
+            if self.buffer.consumes or len(self.naive.ids) > 1:
+                self.naive.drop(i)
 
     @rule()
     def reload(self):
-        state = self.buffer.state_dict()
-        self.buffer = self.make()
-        self.buffer.load_state_dict(state, self.items)
+        before, self.buffer = self.buffer, self.make()
+        self.buffer.load_state_dict(before.state_dict(), self.items)
+        if self.naive.ids and not self.buffer.consumes:
+            one, other = (
+                b.propose(3, 0.5, np.random.default_rng(1)) for b in (before, self.buffer)
+            )
+            assert list(one.weighted()) == list(other.weighted())  # to the bit
 
     @invariant()
     def a_buffer_never_exceeds_capacity_and_check_valid_holds_after_each_operation(self):
@@ -110,6 +148,9 @@ class BufferMachine(RuleBasedStateMachine):
         state = self.buffer.state_dict()
         draws = dict(zip(state["ids"].tolist(), state["draws"].tolist(), strict=True))
         assert draws == self.naive.draws
+        if self.sampler is Prioritised:
+            kept = dict(zip(state["ids"].tolist(), state["priorities"].tolist(), strict=True))
+            assert kept == self.naive.priorities
 
 
 TestABufferNeverExceedsCapacityAndCheckValidHoldsAfterEachOperation = BufferMachine.TestCase
@@ -133,13 +174,13 @@ def test_uniform_draws_every_item_equally_likely(n):
     drawn = Counter()
     for _ in range(4000 // n):
         proposal = buffer.propose(n, 0.0, rng)
-        drawn.update(item.id for item in buffer.choose(proposal, None))
+        drawn.update(item.id for item in buffer.choose(proposal, None).items)
     assert chisquare([drawn[i] for i in range(12)]).pvalue > 0.001
 
 
 def test_uniform_stays_uniform_after_evictions_and_removals():
     rng = np.random.default_rng(4)
-    buffer = Buffer("standard", 8, Uniform(), Oldest(), max_times_sampled=10_000)
+    buffer = Buffer("standard", 8, Uniform(), Oldest())
     filled(buffer, 29, rng)
     drawn = Counter()
     for _ in range(1000):
@@ -166,7 +207,7 @@ def test_elite_proposes_lambda_times_as_many_different_items_and_keeps_the_neare
     proposal = buffer.propose(5, 0.0, rng)
     ids = [item.id for item in proposal.items]
     assert len(ids) == len(set(ids)) == 30
-    chosen = buffer.choose(proposal, evidence_by_id(proposal))
+    chosen = buffer.choose(proposal, evidence_by_id(proposal)).items
     assert [item.id for item in chosen] == sorted(ids)[:5]
 
 
@@ -177,7 +218,7 @@ def test_elite_prefers_what_was_drawn_least():
     rounds = []
     for _ in range(3):
         proposal = buffer.propose(2, 0.0, rng)
-        chosen = buffer.choose(proposal, evidence_by_id(proposal))
+        chosen = buffer.choose(proposal, evidence_by_id(proposal)).items
         buffer.commit(chosen)
         rounds.append(sorted(item.id for item in chosen))
     assert rounds == [[0, 1], [2, 3], [4, 5]]
@@ -191,7 +232,7 @@ def test_at_lambda_one_elite_is_uniform_and_asks_for_no_evidence():
     for _ in range(1000):
         proposal = buffer.propose(3, 0.5, rng)
         assert not proposal.leaves_a_choice
-        drawn.update(item.id for item in buffer.choose(proposal, None))
+        drawn.update(item.id for item in buffer.choose(proposal, None).items)
     assert chisquare([drawn[i] for i in range(10)]).pvalue > 0.001
 
 
@@ -202,7 +243,7 @@ def test_elite_gives_exactly_n_however_few_items_there_are(size):
     filled(buffer, size, rng)
     for progress in np.linspace(0, 1, 21):
         proposal = buffer.propose(5, progress, rng)
-        chosen = buffer.choose(proposal, evidence_by_id(proposal))
+        chosen = buffer.choose(proposal, evidence_by_id(proposal)).items
         assert len(chosen) == 5
         assert len({item.id for item in chosen}) == min(5, size) or size < 5
 

@@ -7,11 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import ConfigError
-from replay.keys import KEYS, parameter_table
 from replay.kinds import make_buffers, normal_form, parse_replay_parameters, split_by_task
+from replay.prioritised import Prioritised
+from replay.registry import all_keys, kind_table, parameter_table
 from replay.removers import FarthestFeatures, Oldest, Reservoir
-from replay.samplers import Attentive, Elite, Fifo, Uniform
-from tests.replay.builders import attentive, elite, queue, standard
+from replay.samplers import Attentive, Elite, Fifo, LeastDrawn, Uniform
+from tests.replay.builders import attentive, elite, least_drawn, prioritised, queue, standard
 
 DOC = Path(__file__).parents[2] / "docs" / "replay.md"
 
@@ -57,7 +58,7 @@ def test_custom_means_the_type_of_its_sample_strategy(strategy, kind):
     old = {"type": "custom", "capacity": 5, "sample_ratio": 1, "dist_function": "ln_norm", "p": 2}
     (config,) = parse_replay_parameters([{**old, **strategy}])
     assert config.type == kind
-    assert config.lambda_batch_multiplier == 1
+    assert config.values.get("lambda_batch_multiplier", 1) == 1
 
 
 def test_the_older_platforms_elite_example_is_understood():
@@ -80,15 +81,41 @@ def test_the_older_platforms_elite_example_is_understood():
 
 
 def test_each_kind_is_its_sampler_and_remover():
-    kinds = [queue(4, 0.25), standard(4, 0.25), attentive(4, 0.25), elite(4, 0.25)]
+    makers = [queue, standard, attentive, elite, prioritised, least_drawn]
+    kinds = [make(4, ratio) for make, ratio in zip(makers, [0.5] + [0.1] * 5, strict=True)]
     buffers = make_buffers(parse_replay_parameters(kinds), 0.5)
-    samplers = [Fifo, Uniform, Attentive, Elite]
+    samplers = [Fifo, Uniform, Attentive, Elite, Prioritised, LeastDrawn]
     assert [type(buffer.sampler) for buffer in buffers] == samplers
-    assert [type(buffer.remover) for buffer in buffers] == [Oldest] * 4
-    assert [buffer.min_size for buffer in buffers] == [1, 2, 2, 2]
-    assert [buffer.overflow for buffer in buffers] == ["refuse", "evict", "evict", "evict"]
-    assert [buffer.sampler.strategy for buffer in buffers[2:]] == [1, 3]
-    assert [buffer.sampler.initial_lambda for buffer in buffers[2:]] == [6, 6]
+    assert [type(buffer.remover) for buffer in buffers] == [Oldest] * 6
+    assert [buffer.min_size for buffer in buffers] == [1, 2, 2, 2, 2, 2]
+    assert [buffer.overflow for buffer in buffers] == ["refuse"] + ["evict"] * 5
+    assert [buffer.sampler.strategy for buffer in buffers[2:4]] == [1, 3]
+    assert [buffers[place].sampler.initial_lambda for place in (2, 3, 5)] == [6, 6, 6]
+    drawn_by_priority = buffers[4].sampler
+    assert drawn_by_priority.alpha == 0.6
+    assert (drawn_by_priority.initial_beta, drawn_by_priority.eta) == (0.4, 0.9)
+
+
+def test_the_keys_of_a_kind_reach_its_sampler():
+    given_buffers = [
+        prioritised(4, 0.5, alpha=1, beta=0, eta=0.25),
+        least_drawn(4, 0.5, lambda_batch_multiplier=2, alfa_annealing_factor=3),
+    ]
+    one, other = make_buffers(parse_replay_parameters(given_buffers), 0)
+    assert (one.sampler.alpha, one.sampler.initial_beta, one.sampler.eta) == (1.0, 0.0, 0.25)
+    assert (other.sampler.initial_lambda, other.sampler.alfa) == (2.0, 3.0)
+
+
+def test_every_kind_can_drop_by_every_rule():
+    for kind in (prioritised, least_drawn):
+        given_buffers = [
+            kind(4, 0.5, reservoir=True),
+            kind(4, 0.5, insert_strategy="elite_insertion"),
+        ]
+        buffers = make_buffers(parse_replay_parameters(given_buffers), 0)
+        removers = [type(buffer.remover) for buffer in buffers]
+        assert removers == [Reservoir, FarthestFeatures]
+        assert [buffer.needs_evaluation for buffer in buffers] == [False, True]
     reservoir = parse_replay_parameters([standard(4, reservoir=True)])
     assert isinstance(make_buffers(reservoir, 0)[0].remover, Reservoir)
 
@@ -181,6 +208,13 @@ def test_the_fill_threshold_is_exact():
         ([queue(1, float("nan"))], "sample_ratio"),
         ([{**queue(1), "p": 2}], "queue, which has no p"),
         ([standard(1, lambda_batch_multiplier=2)], "has no lambda_batch_multiplier"),
+        ([elite(1, alpha=0.5)], "elite, which has no alpha"),
+        ([prioritised(1, alpha=1.5)], r"expected number in \[0, 1\]"),
+        ([prioritised(1, beta=-0.1)], r"expected number in \[0, 1\]"),
+        ([prioritised(1, eta=float("nan"))], r"expected number in \[0, 1\]"),
+        ([prioritised(1, lambda_batch_multiplier=2)], "has no lambda_batch_multiplier"),
+        ([least_drawn(1, elite_sampling_strategy=3)], "has no elite_sampling_strategy"),
+        ([{**queue(1), "type": "mine"}], "must be registered first"),
         ([elite(1, dist_function="cosine")], "ln_norm, cos_dist"),
         ([elite(1, elite_sampling_strategy="strategy5")], "strategy1"),
         ([elite(1, elite_sampling_strategy="strategyx")], "strategy1"),
@@ -230,25 +264,29 @@ def test_the_normal_form_is_json_and_parses_to_the_same_configs(buffers):
     assert normal_form(parse_replay_parameters(text)) == normal_form(configs)
 
 
-def test_what_a_config_needs_is_what_its_buffer_needs():
-    for given_buffer in [
+@pytest.mark.parametrize(
+    "given_buffer",
+    [
         queue(4),
         standard(4),
-        standard(4, insert_strategy="elite_insertion"),
-        standard(4, insert_strategy="elite_insertion", dist_function="policy_kl"),
-        attentive(4),
-        elite(4),
-        elite(4, dist_function="policy_kl"),
-    ]:
-        (config,) = parse_replay_parameters([given_buffer])
-        (buffer,) = make_buffers([config], 0)
-        assert config.needs_evaluation == buffer.needs_evaluation
-        assert config.needs_stored_features == buffer.needs_stored_features
+        prioritised(4, alpha=0.3),
+        least_drawn(4, reservoir=True),
+        prioritised(4, insert_strategy="elite_insertion", p=3),
+    ],
+)
+def test_the_normal_form_of_each_kind_names_all_that_matters(given_buffer):
+    configs = parse_replay_parameters([given_buffer])
+    (normal,) = normal_form(configs)
+    assert normal.items() >= given_buffer.items()
+    assert parse_replay_parameters(json.dumps([normal])) == configs
+    assert all(value is not None for value in normal.values())
 
 
-def test_the_documentation_shows_the_table_of_keys():
-    assert parameter_table() in DOC.read_text(encoding="utf-8")
-    assert all(f"`{name}`" in parameter_table() for name in KEYS)
+def test_the_documentation_shows_the_tables_of_kinds_and_keys():
+    text = DOC.read_text(encoding="utf-8")
+    assert parameter_table() in text
+    assert kind_table() in text
+    assert all(f"`{name}`" in parameter_table() for name in all_keys())
 
 
 @pytest.mark.parametrize(

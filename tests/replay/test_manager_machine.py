@@ -3,23 +3,34 @@
 from collections import Counter
 from fractions import Fraction
 
+import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from replay.mixing import DISCARDING_STRATEGIES
+from replay.priorities import Outcome
 from tests.replay.builders import (
     attentive,
     context,
     elite,
+    least_drawn,
     make_manager,
     make_record,
+    prioritised,
     queue,
     seq_of,
     standard,
 )
 
-BUILDERS = {"queue": queue, "standard": standard, "elite": elite, "attentive": attentive}
+BUILDERS = {
+    "queue": queue,
+    "standard": standard,
+    "elite": elite,
+    "attentive": attentive,
+    "prioritised": prioritised,
+    "least_drawn": least_drawn,
+}
 GAMES = st.integers(0, 2)  # taken modulo the number of games
 
 
@@ -68,6 +79,7 @@ class ManagerMachine(RuleBasedStateMachine):
         self.batches = 0
         self.counts = Counter()
         self.online = []
+        self.in_flight = []  # ids of each batch that is being learned from
 
     def record(self, seq):
         return make_record(seq, task_id=self.games[seq])
@@ -104,7 +116,19 @@ class ManagerMachine(RuleBasedStateMachine):
             assert self.parts[draw.source][1] in (None, self.games[seq])
             if draw.is_online:
                 self.online.append((draw.source, seq))
+            assert 0 < draw.weight <= 1
+            assert draw.weight == 1 or self.manager.buffers[draw.source].uses_priorities
+        self.in_flight.append([draw.item.id for draw in draws])
         return True
+
+    @rule(seed=st.integers(0, 99))
+    def feed_back(self, seed):
+        """Learn from a batch that was drawn at some time; its unrolls may be gone by now."""
+        if self.in_flight:
+            chance = np.random.default_rng(seed)
+            ids = self.in_flight.pop(chance.integers(len(self.in_flight)))
+            errors = chance.exponential(size=(len(ids), 4))
+            self.manager.feed_back(ids, Outcome(errors, errors > 0.1))
 
     @rule(game=GAMES, count=st.integers(1, 12))
     def insert(self, game, count):
@@ -149,6 +173,11 @@ class ManagerMachine(RuleBasedStateMachine):
         state = self.manager.state_dict(contents=True)
         self.manager = self.make()
         self.manager.load_state_dict(state)
+        twins = self.make(), self.make()
+        for twin in twins:
+            twin.load_state_dict(self.manager.state_dict(contents=True))
+        one, other = (twin.sample(self.context, timeout_s=0) or [] for twin in twins)
+        assert [(d.item.id, d.weight) for d in one] == [(d.item.id, d.weight) for d in other]
 
     @invariant()
     def all_is_consistent(self):

@@ -2,10 +2,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import chisquare
 
 from core.errors import ConfigError
+from replay.buffer import Buffer
 from replay.distance import Distance
-from replay.samplers import STRATEGIES, Attentive, Elite, Fifo, Uniform, select
+from replay.removers import Oldest
+from replay.samplers import STRATEGIES, Attentive, Elite, Fifo, LeastDrawn, Uniform, select
+from tests.replay.builders import make_item
 
 
 def select_loops(strategy, distances, draws, n):
@@ -88,6 +92,48 @@ def test_unscored_samplers_propose_what_they_draw():
     assert Fifo().pool_size(7, 0.5) == Uniform().pool_size(7, 0.5) == 7
     assert Fifo().consumes
     assert not Uniform().consumes
+
+
+def filled(sampler, count):
+    buffer = Buffer("tested", count, sampler, Oldest())
+    for item_id in range(count):
+        buffer.insert(make_item(item_id), np.random.default_rng(0))
+    return buffer
+
+
+def test_least_drawn_covers_all_items_before_it_takes_one_again():
+    """Its pool is the whole buffer, so after each third batch all were drawn equally often."""
+    buffer, rng = filled(LeastDrawn(initial_lambda=6), 12), np.random.default_rng(0)
+    for batch in range(1, 13):
+        chosen = buffer.choose(buffer.propose(4, 0.0, rng), None).items
+        assert len({item.id for item in chosen}) == 4
+        buffer.commit(chosen)
+        draws = buffer.state_dict()["draws"]
+        assert draws.max() - draws.min() <= 1
+        assert (draws.max() == draws.min()) == (batch % 3 == 0)
+
+
+def test_among_equals_least_drawn_draws_each_equally_likely():
+    buffer, rng = filled(LeastDrawn(initial_lambda=6), 12), np.random.default_rng(5)
+    buffer.commit([item for item in buffer.items if item.id < 6])
+    counts = np.zeros(12)
+    for _ in range(1500):
+        for item in buffer.propose(2, 0.0, rng).items:
+            counts[item.id] += 1
+    assert not counts[:6].any()
+    assert chisquare(counts[6:]).pvalue > 0.001
+
+
+def test_least_drawn_looks_at_its_pool_only_and_is_uniform_at_lambda_one():
+    buffer, rng = filled(LeastDrawn(initial_lambda=3, alfa=0.5), 12), np.random.default_rng(6)
+    buffer.commit([item for item in buffer.items if item.id != 7])
+    hits = {0.0: 0, 0.5: 0}
+    for progress in hits:
+        for _ in range(1200):
+            hits[progress] += buffer.propose(1, progress, rng).items[0].id == 7
+    # Found whenever it is among the 3 of 12, and drawn like any other at the end.
+    assert hits[0.0] / 1200 == pytest.approx(3 / 12, abs=0.05)
+    assert hits[0.5] / 1200 == pytest.approx(1 / 12, abs=0.04)
 
 
 def test_what_a_sampler_needs_follows_from_its_distance():

@@ -17,6 +17,7 @@ from tests.chaos.stage import SLOW_POLL_S, Begun, Stage
 
 # SIGKILL is also what the system sends when memory is short.
 DEADLY = ("SIGKILL", "SIGKILL", "SIGSEGV", "SIGABRT", "SIGBUS")
+CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS")  # the process leaves word of where it was: it is shown
 TIMEOUT_S = 15  # --worker_timeout of these runs
 NOTICE_LIMIT_S = 60.0  # until a message about a process that stands still
 ENDINGS = ("SIGINT", "SIGTERM")
@@ -70,8 +71,10 @@ def wait_workers(stage: Stage, begun: Begun, count: int = 1) -> bool:
 def goes_on_and_ends(stage: Stage, begun: Begun, ending: str, says: str = "") -> None:
     """Expect progress, then a clean end; and a message, if a fault was injected."""
     stage.wait_progress(begun)
+    crashed = any(text.startswith(CRASHES) for text in stage.injected)
     says = says if stage.injected else ""
-    stage.stop(begun, getattr(signal, ending), Expected(statuses=(130,), says=says))
+    expected = Expected(statuses=(130,), says=says, traceback=crashed)
+    stage.stop(begun, getattr(signal, ending), expected)
     stage.finale()
 
 

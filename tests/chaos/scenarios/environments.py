@@ -92,12 +92,12 @@ def environment_raises(stage: Stage, plan: Plan) -> None:
 
 @fault("environment-hangs", _draw(HANGING, 1, 1, 2, ALWAYS, kinds=("workers",)))
 def environment_hangs(stage: Stage, plan: Plan) -> None:
-    """Hang in an environment: its worker is named and replaced; SIGINT ends it in any case."""
+    """Hang in an environment: it is named, its worker replaced; SIGINT ends it in any case."""
     begun = _begin(stage, plan, *stage.machine.flag("worker_timeout", TIMEOUT_S))
-    if not stage.wait_logged(begun, r"worker \d", NOTICE_LIMIT_S):
+    if not stage.wait_logged(begun, r"worker \d|has not come back", NOTICE_LIMIT_S):
         text = f"no message within {NOTICE_LIMIT_S:.0f} s about an environment that hangs"
         stage.break_promise("alive", text)
-    elif plan["times"] != ALWAYS:
+    elif plan["times"] != ALWAYS and stage.find_run() is not None:  # else: it hangs in its trial
         stage.wait_progress(begun)
     begun.running.send(signal.SIGTERM if plan["ending"] == "SIGTERM" else signal.SIGINT)
     # If every worker was lost too often, the run may have ended by itself.

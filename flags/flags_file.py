@@ -1,0 +1,81 @@
+"""`--flags_file`: flags from a YAML or JSON file, or from the flags.json of a run.
+
+A file says how to train. It may be somebody else's, so it does not say what is done, what is read
+or written where, nor whose code is run: those flags are typed. The flags.json of a run has them all
+the same, because it records all flags; they are left out there, as when that run is resumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from core.errors import ConfigError
+from core.plain_data import parse_json, read_text, shown, shown_text
+from core.plain_yaml import parse_yaml
+
+RECORD = "flags.json"  # what a run writes; anything else has been written by hand
+MAX_FILE_BYTES = 200_000
+MAX_PROBLEMS = 20  # lines of one error
+# Of the flags that belong to one command, those that say what is done, and with which files.
+ONLY_TYPED = frozenset(
+    {
+        *("op_mode", "load_model_url", "results_dir", "new_run_folder", "run_name", "flags_file"),
+        *("trust_env_module", "debug_faults", "auto_restart"),
+    }
+)
+
+
+@dataclass(frozen=True)
+class FlagsFile:
+    """What a flags file says. Nothing of it has been checked but its names."""
+
+    where: str = "the flags file"  # for messages
+    values: dict[str, Any] = field(default_factory=dict)
+    is_record: bool = False  # of a run: what its preset said is in its other flags already
+
+
+def read_flags_file(
+    path: str,
+    known: Mapping[str, bool],
+    unknown: Callable[[str], str],
+) -> FlagsFile:
+    """Read a flags file.
+
+    Args:
+      path: of a .yaml, .yml or .json file, or of a run folder: its flags.json.
+      known: flag -> whether it belongs to one command.
+      unknown: name -> the line that says what is wrong with it.
+
+    Raises:
+      ConfigError: if the file cannot be read, is no mapping, or names what it may not.
+    """
+    file = Path(path)
+    where = f"--flags_file={shown_text(path)}"
+    try:
+        if file.is_dir():
+            file = file / RECORD
+    except (OSError, ValueError):
+        pass  # told when it is read
+    text = read_text(file, "the flags file", MAX_FILE_BYTES)
+    parse = parse_json if file.suffix == ".json" else parse_yaml
+    data = parse(text, where)
+    if not isinstance(data, dict):
+        raise ConfigError(
+            f"{where} holds {shown(data)}, expected a mapping of flags, e.g. 'lr: 0.001'."
+        )
+    if file.name == RECORD:
+        values = {name: value for name, value in data.items() if known.get(name) is False}
+        return FlagsFile(where, values, is_record=True)
+    problems = [f"{where}: {unknown(name)}" for name in data if name not in known]
+    problems += [
+        f"{where} sets {name}, which no file may: type --{name} yourself"
+        for name in data
+        if name in ONLY_TYPED
+    ]
+    if problems:
+        more = [f"... and {len(problems) - MAX_PROBLEMS} more"] if problems[MAX_PROBLEMS:] else []
+        raise ConfigError("\n".join(problems[:MAX_PROBLEMS] + more))
+    return FlagsFile(where, data)

@@ -1,0 +1,118 @@
+"""What an update says of the unrolls it learned from, and the priorities that follow from it.
+
+The way of a priority: an unroll is drawn (with its id) -> learned from -> `Outcome` ->
+`Sampler.priorities`, outside the lock -> `Buffer.reprioritise`, under it -> the next draws.
+Next to read: replay/prioritised.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from core.errors import ShapeError
+from replay.distance import Floats
+from replay.sum_tree import Masses, Positions, SumTree
+
+FIRST = 1.0  # the priority of new items until a first one is known
+LARGEST = 1e100  # sums of so many as fit into memory stay finite
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one update said of n unrolls of T steps."""
+
+    errors: Floats  # [n, T] |target - value|, in the units in which values are learned
+    learned: NDArray[np.bool_]  # [n, T] whether the step was learned from; elsewhere errors mean 0
+
+    def __post_init__(self) -> None:
+        """Raise ShapeError unless both are [n, T]."""
+        if self.errors.ndim != 2 or self.errors.shape != self.learned.shape:
+            raise ShapeError(
+                f"an outcome has errors of shape {self.errors.shape} and learned of shape "
+                f"{self.learned.shape}, expected [unrolls, steps] twice."
+            )
+
+
+class Priorities:
+    """The priority of each item of a buffer, by its position among the entries.
+
+    An item is new until it was learned from; it then has the highest priority ever given, so that
+    nothing waits for ever for its first turn (Schaul et al. 2016, algorithm 1, line 6).
+    """
+
+    def __init__(self) -> None:
+        """Know no item."""
+        self.tree = SumTree()
+        self._highest = 0.0  # of those that were given; 0: none was
+
+    @property
+    def of_new_items(self) -> float:
+        """The priority that the next new item gets."""
+        return self._highest or FIRST
+
+    def append(self, position: int) -> None:
+        """Give the first priority to a new item, which is the last."""
+        self.tree.set(position, self.of_new_items)
+
+    def remove(self, position: int, last: int) -> None:
+        """Forget the item at `position`, into whose place the last one moves."""
+        moved = float(self.tree[last])
+        self.tree.set(last, 0.0)
+        if position != last:
+            self.tree.set(position, moved)
+
+    def give(self, positions: Positions, priorities: Masses) -> None:
+        """Set the priorities of some items, [k] each."""
+        if len(positions):
+            self.tree.set_many(positions, priorities)
+            self._highest = max(self._highest, float(priorities.max()))
+
+    def state_dict(self, size: int) -> dict[str, Any]:
+        """Return a copy: of `size` items, and the highest."""
+        return {"priorities": self.tree[np.arange(size)].copy(), "highest_priority": self._highest}
+
+    def load_state_dict(self, state: Mapping[str, Any], size: int) -> None:
+        """Take over a state, or treat `size` items as new if it says nothing of priorities."""
+        self._highest = float(state.get("highest_priority", 0.0))
+        given = state.get("priorities")
+        self.tree = SumTree(np.full(size, self.of_new_items) if given is None else given)
+
+    def problems(self, size: int) -> dict[str, bool]:
+        """Return what may be wrong -> whether it is, for `Buffer.check_valid`."""
+        self.tree.check_valid()
+        held = self.tree[np.arange(size)]
+        return {
+            "an item has no priority": not (held > 0).all(),
+            "there are priorities of items that are gone": self.tree.total != SumTree(held).total,
+        }
+
+
+def checked_priorities(priorities: ArrayLike, count: int, of: str) -> Masses:
+    """Return what a sampler has answered, float64 [count].
+
+    Args:
+      priorities: the answer.
+      count: the number of unrolls it was asked about.
+      of: the name of the buffer.
+
+    Raises:
+      ValueError: if these are no priorities.
+    """
+    checked = np.asarray(priorities, np.float64)
+    if checked.shape != (count,):
+        raise ValueError(
+            f"the sampler of buffer {of} gave priorities of shape {checked.shape}, expected one "
+            f"for each of the {count} unrolls."
+        )
+    if not ((checked > 0) & (checked <= LARGEST)).all():
+        bad = checked[~((checked > 0) & (checked <= LARGEST))][0]
+        raise ValueError(
+            f"the sampler of buffer {of} gave the priority {bad}, expected numbers above 0 and at "
+            f"most {LARGEST:g}: what has none could never be drawn again."
+        )
+    return checked

@@ -1,0 +1,160 @@
+"""The kinds of replay by name. A kind is a sampler with a name: one class and one registration.
+
+    class Newest(Sampler):
+        ...
+
+    register("newest", Newest)
+
+From then on `{"type": "newest", ...}` in `--replay_parameters` means it; the keys that it has, the
+checks of their values, the help text and the tables of the documentation follow from the class
+(`Sampler.keys`, `Sampler.about`). docs/replay.md shows a whole one.
+
+Next to read: replay/kinds.py, which makes buffers of the parameter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from core.errors import ConfigError
+from replay.keys import OF_RINGS, REQUIRED, Key, one_of
+from replay.prioritised import Prioritised
+from replay.sampler import Sampler
+from replay.samplers import Attentive, Elite, Fifo, LeastDrawn, Uniform
+
+QUEUE, STANDARD, ATTENTIVE, ELITE, CUSTOM = "queue", "standard", "attentive", "elite", "custom"
+
+KINDS: dict[str, type[Sampler]] = {
+    QUEUE: Fifo,
+    STANDARD: Uniform,
+    ATTENTIVE: Attentive,
+    ELITE: Elite,
+    "prioritised": Prioritised,
+    "least_drawn": LeastDrawn,
+}
+
+# The older platform's way to say which kind is meant.
+SAMPLE_STRATEGY_TYPES = {"elite_sampling": ELITE, "attentive_sampling": ATTENTIVE}
+_SAMPLE_STRATEGY = {
+    "sample_strategy": Key(
+        ", ".join(SAMPLE_STRATEGY_TYPES),
+        None,
+        "How candidates are ranked. Only `custom` needs it.",
+        one_of(*SAMPLE_STRATEGY_TYPES),
+        "by type; custom: uniform",
+    )
+}
+
+
+def register(name: str, sampler: type[Sampler]) -> None:
+    """Make a sampler a kind of replay. Call it before flags are read, in every program.
+
+    Args:
+      name: what `type` will be, in small letters, digits and underscores.
+      sampler: the class; `from_keys` is tried with the defaults of its keys.
+
+    Raises:
+      ConfigError: if the name is taken by another class, or the class cannot be a kind.
+    """
+    if not (name.isidentifier() and name.isascii() and name == name.lower()) or name == CUSTOM:
+        raise ConfigError(
+            f"a kind of replay cannot be called {name!r}: expected small letters, digits and "
+            f"underscores, and not {CUSTOM}."
+        )
+    taken = KINDS.get(name)
+    # A notebook in which a cell is run again makes a new class of the same name.
+    if taken is not None and _full_name(taken) != _full_name(sampler):
+        raise ConfigError(
+            f"the kind of replay {name!r} is {_full_name(taken)} already. Give yours another name."
+        )
+    if not issubclass(sampler, Sampler) or sampler.consumes:
+        raise ConfigError(
+            f"{_full_name(sampler)} cannot be a kind of replay: expected a subclass of "
+            "replay.sampler.Sampler that does not set `consumes`, which is the queue's alone."
+        )
+    if known := sampler.keys.keys() & (REQUIRED.keys() | OF_RINGS.keys()):
+        raise ConfigError(
+            f"the kind of replay {name!r} has the keys {', '.join(sorted(known))}, which all "
+            "buffers have. Call yours otherwise."
+        )
+    try:
+        sampler.from_keys(
+            {key: known.default for key, known in {**sampler.keys, **OF_RINGS}.items()}
+        )
+    except TypeError as error:
+        raise ConfigError(
+            f"the kind of replay {name!r} cannot be built from its keys "
+            f"({', '.join(sampler.keys) or 'it has none'}): {error}. Each key is an argument of "
+            "__init__, unless from_keys says otherwise."
+        ) from error
+    KINDS[name] = sampler
+
+
+def type_names() -> tuple[str, ...]:
+    """Return all that `type` may be."""
+    return (*KINDS, CUSTOM)
+
+
+def keys_of(kind: str) -> Mapping[str, Key]:
+    """Return the keys of a kind by name, in the order in which they are shown."""
+    if kind == CUSTOM:
+        # As the older platform had it: with a multiplier of 1 there is nothing to choose from.
+        multiplier = Elite.keys["lambda_batch_multiplier"]
+        alone = {"lambda_batch_multiplier": _with_default(multiplier, 1.0)}
+        return REQUIRED | _SAMPLE_STRATEGY | {**Elite.keys, **alone} | OF_RINGS
+    sampler = KINDS[kind]
+    if sampler.consumes:
+        return REQUIRED
+    older = _SAMPLE_STRATEGY if kind in SAMPLE_STRATEGY_TYPES.values() else {}
+    return {**REQUIRED, **older, **sampler.keys, **OF_RINGS}
+
+
+def all_keys() -> tuple[str, ...]:
+    """Return the names of the keys of all kinds, each once."""
+    names = [name for kind in type_names() for name in keys_of(kind) if name not in OF_RINGS]
+    return tuple(dict.fromkeys([*names, *OF_RINGS]))
+
+
+def kind_table() -> str:
+    """Return the kinds as a Markdown table, for docs/replay.md."""
+    lines = [
+        "| kind | draws | drops when full | an unroll is drawn |",
+        "| --- | --- | --- | --- |",
+    ]
+    for name, sampler in KINDS.items():
+        rest = "the oldest | any number of times"
+        if sampler.consumes:
+            rest = "nothing: the workers wait (see *Liveness*) | once, as *online* data"
+        lines.append(f"| `{name}` | {sampler.about} | {rest} |")
+    return "\n".join(lines)
+
+
+def parameter_table() -> str:
+    """Return the keys as a Markdown table, for docs/replay.md."""
+    lines = ["| key | for | values | default | meaning |", "| --- | --- | --- | --- | --- |"]
+    kinds = type_names()
+    for name in all_keys():
+        having = {kind: keys[name] for kind in kinds if name in (keys := keys_of(kind))}
+        types = "all" if len(having) == len(kinds) else ", ".join(having)
+        types = "all but queue" if name in OF_RINGS else types
+        first, *_ = having.values()
+        values = ", ".join(kinds) if name == "type" else first.values
+        lines.append(f"| `{name}` | {types} | {values} | {_defaults(having)} | {first.meaning} |")
+    return "\n".join(lines)
+
+
+def _defaults(having: Mapping[str, Key]) -> str:
+    """Return the default that most kinds have, and the others'."""
+    texts = {kind: key.described_default() for kind, key in having.items()}
+    common = max(texts.values(), key=list(texts.values()).count)
+    others = [f"{kind}: {text}" for kind, text in texts.items() if text != common]
+    return "; ".join([common, *others])
+
+
+def _with_default(key: Key, default: Any) -> Key:
+    return Key(key.values, default, key.meaning, key.read)
+
+
+def _full_name(sampler: type) -> str:
+    return f"{sampler.__module__}.{sampler.__qualname__}"

@@ -1,0 +1,149 @@
+"""What a sampler is: the rule by which a buffer's items become part of a batch.
+
+A draw has two halves. The sampler *proposes* candidates, under the manager's lock and without a
+model. If there are more than needed, it *chooses* among them, outside the lock, from `Evidence`
+that a model gave.
+
+A sampler with a name is a kind of replay (replay/registry.py). Next to read: replay/samplers.py and
+replay/prioritised.py, those that there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.plain_data import shown
+from replay.distance import Evidence, Floats
+from replay.item import Entry
+from replay.keys import Key
+from replay.priorities import Outcome
+from replay.sum_tree import SumTree
+
+Indices = NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a sampler sees of its buffer. It may look, and must not change anything."""
+
+    entries: Sequence[Entry]  # all items, in no particular order; at least one
+    priorities: SumTree | None  # of the entries, by position; None unless `uses_priorities`
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """What a sampler proposes."""
+
+    positions: Indices  # [C] among the entries
+    # [C] float64, importance weights of the losses, above 0 and at most 1; None: all are 1.
+    weights: Floats | None = None
+
+    def check(self, count: int, size: int, of: str, more_is_fine: bool) -> None:
+        """Raise ValueError unless these are candidates for `count` draws.
+
+        Args:
+          count: draws wanted.
+          size: number of entries.
+          of: name of the buffer.
+          more_is_fine: whether there may be more of them than draws.
+        """
+        positions, weights = np.asarray(self.positions), self.weights
+        enough = len(positions) >= count if more_is_fine else len(positions) == count
+        is_index = positions.ndim == 1 and positions.dtype.kind == "i"
+        sampler = f"the sampler of buffer {of}"
+        if not (is_index and enough and positions.min() >= 0 and positions.max() < size):
+            raise ValueError(
+                f"{sampler} proposed {shown(positions.tolist())} for {count} draws, "
+                f"expected {'at least ' if more_is_fine else ''}{count} whole numbers below {size}."
+            )
+        if weights is not None and not (
+            weights.shape == positions.shape and ((weights > 0) & (weights <= 1)).all()
+        ):
+            raise ValueError(
+                f"{sampler} gave the importance weights {shown(weights.tolist())}, "
+                f"expected {len(positions)} numbers above 0 and at most 1."
+            )
+
+
+class Sampler:
+    """A rule to draw. With a name it is a kind of replay: see `replay.registry.register`.
+
+    This one draws any item with equal probability, all different as long as there are enough. A
+    kind of your own overrides what it does otherwise; mostly that is `propose` alone.
+
+    Stateless: what it needs to remember is kept with the items (times drawn, priority), so that it
+    is saved and restored with them. Calls never overlap for `propose`, which the manager's lock
+    protects; `choose` and `priorities` may run in several threads at once.
+    """
+
+    about: ClassVar[str] = ""  # who is drawn, in a few words, for the documentation
+    keys: ClassVar[Mapping[str, Key]] = MappingProxyType({})  # in --replay_parameters
+    consumes = False  # the oldest items are taken out for good: the queue alone
+    scores = False  # proposes more than needed, and chooses by evidence
+    needs_queries = False  # choose compares with the present states of the agent
+    needs_stored_features = False
+    uses_priorities = False  # wants to be told what was learned, see `priorities`
+
+    @classmethod
+    def from_keys(cls, values: Mapping[str, Any]) -> Sampler:
+        """Build the sampler of a buffer.
+
+        Args:
+          values: of `keys`, and of the keys that all buffers have; defaults are filled in.
+        """
+        return cls(**{name: values[name] for name in cls.keys})
+
+    def pool_size(self, n: int, progress: float) -> int:
+        """Return how many candidates to propose for n draws, at least n.
+
+        Args:
+          n: draws wanted.
+          progress: share of training done, 0 to 1.
+        """
+        del progress
+        return n
+
+    def propose(
+        self, contents: Contents, n: int, progress: float, rng: np.random.Generator
+    ) -> Candidates:
+        """Return candidates for n draws: exactly n, or at least n of a sampler that `scores`.
+
+        Runs under the manager's lock, so it must be quick, and neither decode an item nor wait.
+
+        Args:
+          contents: what the buffer holds.
+          n: draws wanted, at least 1; may exceed the number of items.
+          progress: share of training done, 0 to 1.
+          rng: the only source of chance.
+        """
+        size = len(contents.entries)
+        if n > size:
+            return Candidates(rng.integers(size, size=n))
+        pool = min(size, self.pool_size(n, progress))
+        return Candidates(rng.choice(size, pool, replace=False))
+
+    def choose(self, n: int, draws: NDArray[np.int64], evidence: Evidence) -> Indices:
+        """Return the places `[n]` among the candidates of those to draw.
+
+        Only asked of a sampler that `scores`, and only if there are more candidates than draws.
+
+        Args:
+          n: draws wanted, fewer than candidates.
+          draws: [C] times each candidate was drawn before.
+          evidence: what the model says of the C candidates.
+        """
+        raise AssertionError(f"asked to choose {n} of {len(draws)}, but the proposal is the choice")
+
+    def priorities(self, outcome: Outcome) -> Floats:
+        """Return a number above 0 for each unroll that an update has learned from: `[n]`.
+
+        Only asked of a sampler that `uses_priorities`. Unrolls come from any buffer: an update
+        knows as much of one that came by the queue.
+        """
+        raise AssertionError("asked for priorities, but uses_priorities is not set")

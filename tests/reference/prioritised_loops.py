@@ -1,0 +1,34 @@
+"""Prioritised replay as Schaul et al. (2016) write it, in plain loops: slow on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def position_hit(masses: Sequence[float], target: float) -> int:
+    """Walk along the masses until the target is used up."""
+    for position, mass in enumerate(masses):
+        if target < mass:
+            return position
+        target -= mass
+    return max(position for position, mass in enumerate(masses) if mass > 0)
+
+
+def importance_weights(masses: Sequence[float], drawn: Sequence[int], beta: float) -> list[float]:
+    """Return w_i = (1 / (N P(i)))^beta / max w of the drawn positions."""
+    weights = []
+    for position in drawn:
+        probability = masses[position] / sum(masses)
+        weights.append((1 / len(masses) * 1 / probability) ** beta)
+    return [weight / max(weights) for weight in weights]
+
+
+def unroll_priority(
+    errors: Sequence[float], learned: Sequence[bool], alpha: float, eta: float, epsilon: float
+) -> float:
+    """Return (eta max |delta| + (1 - eta) mean |delta| + epsilon)^alpha over learned steps."""
+    counted = [error for error, counts in zip(errors, learned, strict=True) if counts]
+    if not counted:
+        return epsilon**alpha
+    mean = sum(counted) / len(counted)
+    return (eta * max(counted) + (1 - eta) * mean + epsilon) ** alpha

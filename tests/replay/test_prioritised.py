@@ -1,0 +1,231 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+
+from core.errors import ShapeError
+from replay.buffer import Buffer
+from replay.distance import Evidence
+from replay.priorities import Outcome, Priorities
+from replay.prioritised import SMALLEST_ERROR, Prioritised
+from replay.removers import Oldest
+from replay.sampler import Candidates, Sampler
+from tests.reference.prioritised_loops import importance_weights, unroll_priority
+from tests.replay.builders import make_item
+
+
+def buffer_of(priorities, *, capacity=None, **options):
+    """A buffer of items 0, 1, ... with these priorities."""
+    buffer = Buffer("prioritised", capacity or len(priorities), Prioritised(**options), Oldest())
+    rng = np.random.default_rng(0)
+    for item_id in range(len(priorities)):
+        buffer.insert(make_item(item_id), rng)
+    buffer.reprioritise(range(len(priorities)), np.array(priorities, np.float64))
+    return buffer
+
+
+def priorities_of(buffer):
+    state = buffer.state_dict()
+    return dict(zip(state["ids"].tolist(), state["priorities"].tolist(), strict=True))
+
+
+@pytest.mark.parametrize("n", [1, 3, 20])
+def test_unrolls_are_drawn_in_proportion_to_their_priorities(n):
+    priorities = [1.0, 2.0, 3.0, 0.5, 8.0, 0.25]
+    buffer, rng = buffer_of(priorities), np.random.default_rng(1)
+    batches = 6000 // n
+    counts = np.zeros(len(priorities))
+    for _ in range(batches):
+        for item in buffer.propose(n, 0.0, rng).items:
+            counts[item.id] += 1
+    expected = np.array(priorities) / sum(priorities) * batches * n
+    assert chisquare(counts, expected).pvalue > 0.001
+
+
+def test_draws_are_stratified():
+    """Of n equal priorities, n draws take each once: one from each segment of the sum."""
+    buffer, rng = buffer_of([2.0] * 16), np.random.default_rng(2)
+    for _ in range(20):
+        assert sorted(item.id for item in buffer.propose(16, 0.0, rng).items) == list(range(16))
+
+
+@given(
+    priorities=st.lists(st.floats(0.01, 100), min_size=1, max_size=12),
+    n=st.integers(1, 20),
+    beta=st.floats(0, 1),
+    progress=st.floats(0, 1),
+)
+def test_importance_weights_equal_the_plain_loop(priorities, n, beta, progress):
+    buffer = buffer_of(priorities, beta=beta)
+    proposal = buffer.choose(buffer.propose(n, progress, np.random.default_rng(0)), None)
+    drawn = [item.id for item in proposal.items]
+    expected = importance_weights(priorities, drawn, beta + (1 - beta) * progress)
+    assert len(drawn) == n
+    assert proposal.weights == pytest.approx(expected, rel=1e-9)
+    assert [weight for _, weight in proposal.weighted()] == proposal.weights.tolist()
+    assert max(proposal.weights) == 1
+
+
+def test_at_the_end_of_training_the_weighted_mean_is_that_of_uniform_replay():
+    """The property that the weights are for: sum w x / sum w of many draws is the plain mean."""
+    priorities = [1.0, 2.0, 3.0, 0.5, 8.0, 0.25]
+    values = np.array([3.0, -1.0, 4.0, 1.0, -5.0, 9.0])
+    buffer, rng = buffer_of(priorities), np.random.default_rng(3)
+    proposal = buffer.propose(60_000, 1.0, rng)
+    drawn = values[[item.id for item in proposal.items]]
+    assert (proposal.weights * drawn).sum() / proposal.weights.sum() == pytest.approx(
+        values.mean(), abs=0.05
+    )
+    assert abs(drawn.mean() - values.mean()) > 1  # without the weights it is far from it
+
+
+def test_the_exponent_of_the_weights_rises_linearly_to_one():
+    sampler = Prioritised(beta=0.4)
+    assert [sampler.beta(p) for p in (0.0, 0.5, 1.0)] == pytest.approx([0.4, 0.7, 1.0])
+
+
+@given(
+    errors=st.lists(st.floats(0, 1e6), min_size=1, max_size=8),
+    learned=st.integers(0, 255),
+    alpha=st.floats(0, 1),
+    eta=st.floats(0, 1),
+)
+def test_the_priority_of_an_unroll_equals_the_plain_loop(errors, learned, alpha, eta):
+    mask = [bool(learned >> t & 1) for t in range(len(errors))]
+    expected = unroll_priority(errors, mask, alpha, eta, SMALLEST_ERROR)
+    outcome = Outcome(np.array([errors, errors[::-1]]), np.array([mask, mask[::-1]]))
+    sampler = Prioritised(alpha=alpha, eta=eta)
+    assert sampler.priorities(outcome) == pytest.approx([expected] * 2, rel=1e-9)
+
+
+def test_with_alpha_zero_every_unroll_has_the_same_priority():
+    outcome = Outcome(np.array([[0.0, 9.0], [1.0, 1.0]]), np.ones((2, 2), bool))
+    assert Prioritised(alpha=0.0).priorities(outcome).tolist() == [1.0, 1.0]
+
+
+def test_a_new_item_has_the_highest_priority_ever_given():
+    buffer, rng = buffer_of([0.5, 7.0, 0.1], capacity=4), np.random.default_rng(0)
+    buffer.insert(make_item(3), rng)
+    assert priorities_of(buffer) == {0: 0.5, 1: 7.0, 2: 0.1, 3: 7.0}
+    buffer.reprioritise([1, 3], np.array([0.2, 0.3]))
+    buffer.insert(make_item(4), rng)  # 0 goes; 7 was once given, though nothing has it any more
+    assert priorities_of(buffer) == {1: 0.2, 2: 0.1, 3: 0.3, 4: 7.0}
+
+
+def test_before_anything_was_learned_all_are_alike_whatever_the_scale_of_errors():
+    priorities = Priorities()
+    priorities.append(0)
+    assert priorities.tree[[0]].tolist() == [priorities.of_new_items] == [1.0]
+    priorities.give(np.array([0]), np.array([0.01]))
+    assert priorities.of_new_items == 0.01
+
+
+def test_updates_of_items_that_were_evicted_meanwhile_are_ignored():
+    buffer, rng = buffer_of([1.0, 2.0]), np.random.default_rng(0)
+    drawn = [item.id for item in buffer.propose(5, 0.0, rng).items]
+    buffer.insert(make_item(2), rng)
+    before = priorities_of(buffer)
+    assert 0 not in before
+    buffer.reprioritise([0, 0, 99], np.array([50.0, 60.0, 70.0]))
+    assert priorities_of(buffer) == before
+    buffer.insert(make_item(3), rng)
+    assert priorities_of(buffer)[3] == 2.0  # nor have they become the highest
+    assert set(drawn) <= {0, 1}
+
+
+def test_a_buffer_that_draws_otherwise_has_no_priorities_to_save_or_to_set():
+    buffer = Buffer("standard", 2, Sampler(), Oldest())
+    buffer.insert(make_item(0), np.random.default_rng(0))
+    buffer.reprioritise([0], np.array([5.0]))
+    assert "priorities" not in buffer.state_dict()
+    assert not buffer.uses_priorities
+
+
+def test_contents_that_were_saved_without_priorities_are_taken_for_new():
+    plain = Buffer("b", 3, Sampler(), Oldest())
+    items = {i: make_item(i) for i in range(3)}
+    for item in items.values():
+        plain.insert(item, np.random.default_rng(0))
+    buffer = Buffer("b", 3, Prioritised(), Oldest())
+    buffer.load_state_dict(plain.state_dict(), items)
+    assert priorities_of(buffer) == {0: 1.0, 1: 1.0, 2: 1.0}
+
+
+class Mistaken(Sampler):
+    """A sampler that answers whatever a test says."""
+
+    uses_priorities = True
+
+    def __init__(self, positions=(0,), weights=None, priorities=(1.0,)):
+        self.positions, self.weights, self.answer = positions, weights, priorities
+
+    def propose(self, contents, n, progress, rng):
+        weights = None if self.weights is None else np.array(self.weights)
+        return Candidates(np.array(self.positions), weights)
+
+    def priorities(self, outcome):
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ({"positions": [0, 1, 2]}, "for 2 draws, expected 2 whole numbers below 3"),
+        ({"positions": [0]}, "for 2 draws"),
+        ({"positions": [0, 3]}, "below 3"),
+        ({"positions": [-1, 0]}, "below 3"),
+        ({"positions": [0.0, 1.0]}, "whole numbers"),
+        ({"positions": [[0, 1], [1, 0]]}, "whole numbers"),
+        ({"positions": [0, 1], "weights": [1.0]}, "importance weights"),
+        ({"positions": [0, 1], "weights": [1.0, 0.0]}, "above 0 and at most 1"),
+        ({"positions": [0, 1], "weights": [1.0, 1.5]}, "above 0 and at most 1"),
+        ({"positions": [0, 1], "weights": [1.0, float("nan")]}, "above 0 and at most 1"),
+    ],
+)
+def test_a_wrong_proposal_is_refused_where_it_was_made(answer, message):
+    buffer, rng = Buffer("mine", 3, Mistaken(**answer), Oldest()), np.random.default_rng(0)
+    for item_id in range(3):
+        buffer.insert(make_item(item_id), rng)
+    with pytest.raises(ValueError, match=f"sampler of buffer mine .*{message}"):
+        buffer.propose(2, 0.0, rng)
+
+
+@pytest.mark.parametrize(
+    ("priorities", "message"),
+    [
+        ([1.0], "one for each of the 2 unrolls"),
+        ([1.0, 0.0], "gave the priority 0.0"),
+        ([1.0, -1.0], "gave the priority -1.0"),
+        ([1.0, float("nan")], "gave the priority nan"),
+        ([1.0, float("inf")], "gave the priority inf"),
+    ],
+)
+def test_wrong_priorities_are_refused_where_they_were_made(priorities, message):
+    buffer = Buffer("mine", 3, Mistaken(priorities=priorities), Oldest())
+    with pytest.raises(ValueError, match=message):
+        buffer.priorities(Outcome(np.zeros((2, 4)), np.ones((2, 4), bool)))
+
+
+def test_an_outcome_of_unequal_shapes_is_refused():
+    with pytest.raises(ShapeError, match="unrolls, steps"):
+        Outcome(np.zeros((2, 3)), np.ones((3, 2), bool))
+
+
+def test_a_choice_among_weighted_candidates_keeps_the_weight_of_each():
+    class Choosy(Sampler):
+        scores = True
+
+        def propose(self, contents, n, progress, rng):
+            return Candidates(np.arange(5), np.array([0.1, 0.2, 0.3, 0.4, 1.0]))
+
+        def choose(self, n, draws, evidence):
+            return np.array([3, 1])
+
+    buffer, rng = Buffer("mine", 5, Choosy(), Oldest()), np.random.default_rng(0)
+    for item_id in range(5):
+        buffer.insert(make_item(item_id), rng)
+    nothing = np.zeros((5, 1, 1))
+    evidence = Evidence(nothing, nothing, nothing, nothing, None)
+    chosen = buffer.choose(buffer.propose(2, 0.0, rng), evidence)
+    assert [(item.id, weight) for item, weight in chosen.weighted()] == [(3, 0.4), (1, 0.2)]

@@ -1,0 +1,121 @@
+"""Plays whole trainings in one thread, in which a seed decides who acts next and what fails.
+
+    python -m tests.simulated --seeds=1000 --first=1    seeds 1 to 1000
+    python -m tests.simulated --first=17 --trace        seed 17 alone, move by move
+    python -m tests.simulated --plan='{"seed": 17, ...' a plan, as a broken seed prints it; change
+                                                        a number in it to see what matters
+
+Exit status: 0 every promise was held, 1 one was broken, 2 wrong arguments, 130 interrupted (with
+the table so far). Seeds that broke a promise are added to tests/simulated/seeds.txt, which the fast
+tests always play.
+"""
+
+import argparse
+import sys
+import time
+from collections import Counter
+
+from tests.simulated import checker
+from tests.simulated.plan import SEEDS_FILE, Plan
+from tests.simulated.run import simulate
+
+PROGRESS_S = 5.0
+
+
+class Totals:
+    """What all seeds so far come to."""
+
+    def __init__(self):
+        self.seeds = self.moves = self.updates = 0
+        self.moves_by_name, self.endings, self.broken = Counter(), Counter(), Counter()
+
+    def add(self, result):
+        self.seeds += 1
+        self.moves += result.moves
+        self.updates += result.updates
+        self.moves_by_name.update(result.counts)
+        self.endings.update(result.endings)
+        self.broken.update({line.partition(":")[0] for line in result.broken})
+
+    def table(self):
+        """Return the table as Markdown."""
+        lines = [
+            f"{self.seeds:,} seeds, {self.moves:,} moves, {sum(self.endings.values()):,} sessions "
+            f"(" + ", ".join(f"{n:,} {name}" for name, n in self.endings.most_common()) + ").",
+            "Moves: " + ", ".join(f"{n:,} {name}" for name, n in self.moves_by_name.most_common()),
+            "",
+            "| promise | broken in |",
+            "|---|---|",
+            *(f"| {name} | {self.broken[name]} seeds |" for name in checker.NAMES),
+        ]
+        return "\n".join(lines)
+
+
+def main(argv=None):
+    """Run the program; return the exit status."""
+    arguments = _parser().parse_args(argv)
+    try:
+        plans = _plans(arguments)
+    except (ValueError, TypeError) as error:
+        print(f"--plan cannot be read: {error}; expected a line that a broken seed has printed")
+        return 2
+    totals, began_s, said_s, status = Totals(), time.monotonic(), 0.0, 0
+    try:
+        for plan in plans:
+            result = simulate(plan, trace=arguments.trace)
+            totals.add(result)
+            if arguments.trace:
+                print("\n".join(result.trace))
+            if result.broken:
+                status = 1
+                _report(result, remember=arguments.plan is None)
+            passed_s = time.monotonic() - began_s
+            if passed_s - said_s >= PROGRESS_S:
+                said_s = passed_s
+                left_s = passed_s / totals.seeds * (len(plans) - totals.seeds)
+                print(
+                    f"{totals.seeds}/{len(plans)} seeds, {sum(totals.broken.values())} broken, "
+                    f"{passed_s / 60:.1f} min, {left_s / 60:.1f} min left",
+                    flush=True,
+                )
+    except KeyboardInterrupt:
+        status = status or 130
+    print(totals.table())
+    return status
+
+
+def _plans(arguments):
+    if arguments.plan is not None:
+        return [Plan.from_json(arguments.plan)]
+    return [Plan.draw(seed) for seed in range(arguments.first, arguments.first + arguments.seeds)]
+
+
+def _report(result, remember):
+    for line in result.broken:
+        print(f"seed {result.plan.seed}: {line}")
+    print(
+        f"  again: python -m tests.simulated --trace --plan='{result.plan.to_json()}'", flush=True
+    )
+    if remember:
+        known = SEEDS_FILE.read_text(encoding="utf-8") if SEEDS_FILE.exists() else ""
+        if f"\n{result.plan.seed} " not in f"\n{known}":
+            text = " ".join(result.broken[0].split())[:100]
+            SEEDS_FILE.write_text(f"{known}{result.plan.seed} # {text}\n", encoding="utf-8")
+
+
+def _parser():
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.simulated",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--seeds", type=int, default=1, help="how many (default: 1)")
+    parser.add_argument("--first", type=int, default=1, help="the first of them (default: 1)")
+    parser.add_argument("--plan", help="one plan, instead of seeds")
+    parser.add_argument("--trace", action="store_true", help="print every move")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

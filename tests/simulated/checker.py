@@ -1,0 +1,350 @@
+"""What must hold at every moment of a simulated run, and over its whole history.
+
+The checker keeps books of its own: of every block that was filled, taken over, inserted and drawn.
+What it finds is a line that begins with the name of the promise:
+
+| name | promise |
+|---|---|
+| slots | Each slot of a ring is in the state that its holder says, and none is lost. |
+| sequence | Unrolls of an environment come without gap or repetition, unless the worker died. |
+| content | What is inserted, and what is learned from, is what the worker wrote. |
+| streams | No worker plays the random streams of another life that is part of the run. |
+| steps | Agent steps and games are those of the blocks that were taken in. |
+| draws | A batch has exactly B draws, by quota, of inserted unrolls; of a queue each once. |
+| alive | Insert and sample never both wait; an update comes within a bounded number of moves. |
+| updates | Updates go up by one, once for each batch that was sound. |
+| journals | Records and games are in the files once each, over all sessions. |
+| saved | Checkpoints are finite, loadable, and the newest is as new as the save period promises. |
+| resumes | A session goes on with the counters of its checkpoint. |
+| ends | A session ends in one of the ways that are documented. |
+"""
+
+import contextlib
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from agent.checkpoint import load
+from agent.checkpoint_file import DamagedFile, read_tree
+from core.errors import CheckpointError
+from metrics.run_files import read_records
+
+MAX_MOVES_WITHOUT_UPDATE = 20_000
+NAMES = (
+    "slots", "sequence", "content", "streams", "steps", "draws", "alive", "updates", "journals",
+    "saved", "resumes", "ends",
+)  # fmt: skip
+
+
+class Violation(BaseException):
+    """A promise is broken in a way that makes it pointless to go on."""
+
+
+@dataclass
+class Books:
+    """What is part of the run up to a moment; a copy of it belongs to each checkpoint."""
+
+    steps: int = 0
+    games: int = 0
+    items: int = 0  # unrolls inserted
+    draws: Counter = field(default_factory=Counter)  # by source
+    batches: int = 0
+    consumed: frozenset = frozenset()  # items that were drawn from a queue
+    streams: frozenset = frozenset()  # (worker, life)
+
+    def copy(self):
+        return Books(**{**vars(self), "draws": self.draws.copy()})
+
+
+class Checker:
+    """Looks at one simulated run. `broken` has what it found."""
+
+    def __init__(self, plan, world, ratios):
+        self.broken = []
+        self.updates = 0
+        self.delivered = 0  # blocks
+        self.lost_blocks = 0
+        self._plan = plan
+        self._world = world
+        self._ratios = ratios  # of the buffers
+        self._items = {}  # id -> (reward, version) of an inserted unroll
+        self._bad_items = set()
+        self._saved = {}  # update -> Books, one for each time that it was saved
+        self.books = Books()
+        self._begin_session()
+
+    def _begin_session(self):
+        self._written = {}  # (worker, life, seq, env) -> bytes
+        self._next = {}  # (worker, env) -> (life, seq) that is due
+        self._pool = None
+        self._last_version = {}
+        self._moved_at = self._world.moves
+        self._sample_has_just_failed = False
+        self._handed_over = None  # whether the batch that was handed over is sound; None: no batch
+        self._session_updates = 0
+
+    def fail(self, name, text):
+        assert name in NAMES
+        if len(self.broken) < 20:
+            self.broken.append(f"{name}: {text} (move {self._world.moves})")
+
+    # --- at every move ---------------------------------------------------------------------------
+
+    def watch(self, pool):
+        self._pool = pool
+
+    def after_move(self):
+        for worker in self._pool.workers:
+            self._check_slots(worker)
+        if self._world.moves - self._moved_at > MAX_MOVES_WITHOUT_UPDATE:
+            self.fail("alive", f"no update in {MAX_MOVES_WITHOUT_UPDATE} moves")
+            raise Violation("alive")
+        if self.broken:
+            raise Violation(self.broken[0])
+
+    def _check_slots(self, worker):
+        phase = worker.phase.value
+        writing = int(phase in ("fill", "commit"))
+        ready = int(phase == "send") + len(worker.pipe)
+        expected = (worker.ring.slots - writing - ready - worker.reading, writing, ready,
+                    worker.reading)  # fmt: skip
+        stats = worker.ring.stats()
+        found = (stats.free, stats.writing, stats.ready, stats.reading)
+        if found != expected:
+            self.fail("slots", f"{worker.name} has free, writing, ready, reading {found}, "
+                      f"expected {expected}")  # fmt: skip
+
+    # --- workers ---------------------------------------------------------------------------------
+
+    def life_begins(self, config):
+        stream = (config.worker_id, config.life)
+        if stream in self.books.streams:
+            self.fail("streams", f"worker {stream[0]} plays life {stream[1]} a second time")
+        self.books.streams |= {stream}
+
+    def filled(self, config, block):
+        schema = config.schema()
+        version = int(schema.view(block, "version")[0])
+        seq = int(schema.view(block, "seq")[0])
+        place = (config.worker_id, config.life)
+        if not self._last_version.get(place, 0) <= version <= self._updates_made():
+            self.fail("content", f"{place} acted with weights {version}, after "
+                      f"{self._last_version.get(place)}, at update {self.updates}")  # fmt: skip
+        self._last_version[place] = version
+        for env, record in enumerate(block):
+            self._written[(*place, seq, env)] = record.tobytes()
+
+    def taken(self, block):
+        self.delivered += 1
+        first = self._pool.workers[0].schema.view(block.records, "first")[:, 1:]
+        steps = int(first.size - first.sum())
+        if block.stats.steps != steps:
+            self.fail("steps", f"a block of {steps} steps came as {block.stats.steps}")
+
+    def lost(self, config, count):
+        self.lost_blocks += count
+
+    # --- replay ----------------------------------------------------------------------------------
+
+    def replay_moved(self):
+        self._sample_has_just_failed = False
+
+    def insert_waits(self):
+        if self._sample_has_just_failed:
+            self.fail("alive", "insert waits for sample, and sample for insert")
+
+    def inserted(self, block, record):
+        schema = self._pool.workers[block.worker_id].schema
+        worker, env, seq = (int(schema.view(record, n)) for n in ("worker_id", "env_id", "seq"))
+        life, due = self._next.get((worker, env), (None, 0))
+        if life != block.life:
+            due = 0
+        if (worker, seq) != (block.worker_id, due):
+            self.fail("sequence", f"worker {worker}, environment {env}, life {block.life}: unroll "
+                      f"{seq} came, expected {due}")  # fmt: skip
+        self._next[(worker, env)] = (block.life, seq + 1)
+        written = self._written.pop((worker, block.life, seq, env), None)
+        if written != record.tobytes():
+            self.fail("content", f"unroll {seq} of worker {worker} is not what was written")
+        reward = np.array(schema.view(record, "reward"))
+        self._items[self.books.items] = (reward, int(schema.view(record, "version")))
+        if np.isnan(reward).any():
+            self._bad_items.add(self.books.items)
+        else:
+            self._bad_items.discard(self.books.items)
+        self.books.items += 1
+        self._sample_has_just_failed = False
+
+    def sampled(self, batch, wanted):
+        if batch is None:
+            self._sample_has_just_failed = True
+            return
+        self._sample_has_just_failed = False
+        sources = Counter(batch.source.tolist())
+        counts = [sources[source] for source in range(len(wanted))]
+        if batch.size != self._plan.batch_size or counts != wanted:
+            self.fail("draws", f"a batch of {self._plan.batch_size} has {counts} draws, "
+                      f"expected {wanted}")  # fmt: skip
+        self._check_items(batch)
+        self.books.batches += 1
+        self.books.draws.update(sources)
+        for source, ratio in enumerate(self._ratios):
+            due = self.books.batches * self._plan.batch_size * ratio
+            if abs(self.books.draws[source] - due) > 2 * (len(wanted) + batch.size):
+                self.fail("draws", f"buffer {source} gave {self.books.draws[source]} draws, "
+                          f"expected about {due}")  # fmt: skip
+
+    def _check_items(self, batch):
+        rewards, versions = batch.reward.numpy(), batch.version.tolist()
+        for column, item in enumerate(batch.item.tolist()):
+            if not 0 <= item < self.books.items:
+                self.fail("draws", f"item {item} was never inserted")
+                continue
+            reward, version = self._items[item]
+            same = np.array_equal(reward, rewards[:, column], equal_nan=True)
+            if not same or version != versions[column]:
+                self.fail("content", f"item {item} in a batch is not what was inserted")
+        online = batch.item[batch.is_online].tolist()
+        again = self.books.consumed.intersection(online)
+        if again or len(set(online)) < len(online):
+            self.fail("draws", f"items {sorted(again) or online} were drawn from a queue twice")
+        self.books.consumed |= set(online)
+
+    # --- the learner -----------------------------------------------------------------------------
+
+    def handed_over(self, batch):
+        self._handed_over = not self._bad_items.intersection(batch.item.tolist())
+
+    def advanced(self, moment):
+        step = moment.update - self.updates
+        sound, self._handed_over = self._handed_over, None
+        if step not in (0, 1) or (step and sound is None) or (sound and not step):
+            self.fail("updates", f"update {moment.update} follows {self.updates}, and the batch in "
+                      f"between was {sound}")  # fmt: skip
+        if step:
+            self._moved_at = self._world.moves
+            self._session_updates += 1
+        self.updates = moment.update
+
+    def _updates_made(self):
+        """Return how many there are, if the batch that was handed over last has become one."""
+        return self.updates + int(self._handed_over is True)
+
+    def booked(self, news):
+        self.books.steps += sum(one.stats.steps for one in news)
+        self.books.games += sum(len(one.episodes) for one in news)
+
+    def recorded(self, record):
+        found = (record.agent_steps, record.episodes)
+        if found != (self.books.steps, self.books.games):
+            self.fail("steps", f"a record has {found} steps and games, the blocks "
+                      f"{self.books.steps} and {self.books.games}")  # fmt: skip
+
+    # --- checkpoints -----------------------------------------------------------------------------
+
+    def state_taken(self):
+        self._saved.setdefault(self._updates_made(), []).append(self.books.copy())
+
+    # --- sessions --------------------------------------------------------------------------------
+
+    def session_begins(self, checkpoint, run):
+        """Judge what a session goes on from; None: a new run begins."""
+        self._begin_session()
+        if checkpoint is None:
+            self.books, self.updates = Books(), 0
+            self._items, self._saved, self._bad_items = {}, {}, set()
+            return
+        tally = checkpoint.state["tally"]
+        self.updates = int(tally["updates"])
+        unrolls = int(checkpoint.state["replay"]["counters"]["next_id"])
+        counters = (int(tally["agent_steps"]), int(tally["games"]["count"]), unrolls)
+        books = self._saved.get(self.updates, [])
+        for one in books:
+            if counters == (one.steps, one.games, one.items):
+                self._saved = {n: b for n, b in self._saved.items() if n < self.updates}
+                self._saved[self.updates] = [one]
+                self.books = one.copy()
+                break
+        else:
+            expected = [(one.steps, one.games, one.items) for one in books]
+            self.fail("resumes", f"{checkpoint.path.name} has {counters} steps, games, "
+                      f"unrolls, expected one of {expected}")  # fmt: skip
+            raise Violation("resumes")
+        if int(checkpoint.state["learner"]["version"]) != self.updates:
+            self.fail("resumes", f"{checkpoint.path.name} has weights of another update")
+        self._check_journals(run, checkpoint)
+
+    def _check_journals(self, run, checkpoint=None):
+        updates = [record.updates for record in read_records(run)]
+        if self._plan.reproducible:
+            if updates != list(range(1, self.updates + 1)):
+                self.fail("journals", f"metrics.jsonl has updates {updates}, expected 1 to "
+                          f"{self.updates}")  # fmt: skip
+        elif updates != sorted(updates) or (updates and updates[-1] > self.updates):
+            self.fail("journals", f"metrics.jsonl has updates {updates} at {self.updates}")
+        with contextlib.suppress(FileNotFoundError):
+            games = (run / "Scores.txt").read_text(encoding="utf-8").count("\n")
+            if games != self.books.games:
+                self.fail("journals", f"Scores.txt has {games} games, {self.books.games} were "
+                          "counted")  # fmt: skip
+
+    def _check_files(self, run):
+        """Return the update of the newest checkpoint that is sound; look at all of them."""
+        newest = 0
+        for path in (run / "checkpoints").glob("*.pt"):
+            try:
+                state = read_tree(path)
+            except DamagedFile:
+                continue  # the power went
+            bad = first_bad(state["learner"])
+            if bad:
+                self.fail("saved", f"{path.name} holds {bad}")
+            if path.name.startswith("update_"):
+                newest = max(newest, int(state["tally"]["updates"]))
+        return newest
+
+    def session_ended(self, run, ending, summary):
+        """Judge what a session left: `ending` is died, failed, or the reason of its summary."""
+        period, newest = self._plan.period, self._check_files(run)
+        made = self._session_updates
+        if ending in ("died", "failed"):
+            least = self.updates // period * period if made else 0
+            if newest < least:
+                self.fail("saved", f"the newest checkpoint is of update {newest}, expected {least} "
+                          f"or later of {self.updates}")  # fmt: skip
+            return
+        self.updates, self._handed_over = self._updates_made(), None
+        if made + int(newest == self.updates) and newest != self.updates:
+            self.fail("saved", f"the newest checkpoint is of update {newest} of {self.updates}")
+        self._check_journals(run)
+        found = (summary.updates, summary.agent_steps, summary.episodes)
+        expected = (self.updates, self.books.steps, self.books.games)
+        if found != expected:
+            self.fail("resumes", f"the summary has {found} updates, steps, games, not {expected}")
+
+
+def newest_update(run):
+    try:
+        return int(load(run).state["tally"]["updates"])
+    except CheckpointError:
+        return 0
+
+
+def first_bad(tree):
+    """Return the path of the first number that is not finite, or an empty text."""
+    if isinstance(tree, dict):
+        pairs = tree.items()
+    elif isinstance(tree, (list, tuple)):
+        pairs = enumerate(tree)
+    else:
+        if isinstance(tree, torch.Tensor):
+            return "" if not tree.is_floating_point() or bool(tree.isfinite().all()) else "a tensor"
+        return "" if not isinstance(tree, float) or math.isfinite(tree) else repr(tree)
+    for name, part in pairs:
+        bad = first_bad(part)
+        if bad:
+            return f"{name}: {bad}"
+    return ""

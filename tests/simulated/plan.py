@@ -1,0 +1,173 @@
+"""What a seed decides: the run, how often what happens, and how each session dies."""
+
+import json
+import random
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+
+from agent.assembly import Blueprint
+from agent.session import family_of
+from flag_parsing import parse
+from wrappers.trusted_modules import trust_modules_of
+
+SEEDS_FILE = Path(__file__).with_name("seeds.txt")
+TWO_GAMES = "tests.fakes:tests/Counting-v0,tests.fakes:tests/Owing-v0"
+STANDARD = {"type": "standard", "capacity": 8}
+ATTENTIVE = {"type": "attentive", "capacity": 10}
+ELITE = {"type": "elite", "capacity": 10}
+INSERTION = {**ELITE, "insert_strategy": "elite_insertion", "elite_batch_size": 4}
+RESERVOIR = {**STANDARD, "reservoir": True}
+# Besides a queue, unless it says otherwise.
+MIXES = {
+    "queue": (),
+    "queue and standard": (STANDARD,),
+    "queue and attentive": (ATTENTIVE,),
+    "queue and elite": (ELITE,),
+    "queue and all others": (RESERVOIR, ATTENTIVE, INSERTION),
+    "standard without a queue": (STANDARD,),
+    "two games": (STANDARD,),
+    "with memory": (STANDARD, ELITE),
+}
+UPDATES_AIMED_AT = 30
+STEPS_OF_UNROLL = 5
+ENDS = ("kill", "power", "lucky power", "torn", "none")
+# How often a move is drawn among those that are possible: all of these are drawn from a seed, so
+# that in some runs the learner starves, and in others everybody waits for it.
+PACES = (0.1, 0.5, 1.0, 3.0)
+RARE = {"kill": 0.004, "stall": 0.004, "nan": 0.002, "signal": 0.0002, "jump": 0.003, "depth": 0.01}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One simulated run, as data: the same plan is the same run."""
+
+    seed: int
+    mix: str
+    reproducible: bool
+    popart: bool
+    save_replay: bool
+    workers: int
+    envs: int
+    slots: int
+    batch_size: int
+    queue: int
+    strategy: str
+    period: int
+    keep: int
+    steps: int
+    cache_depth: int
+    cache_threads: int
+    max_restarts: int
+    worker_timeout_s: float
+    stall_s: float
+    interruptions: float
+    weights: dict[str, float]
+    deaths: list[list]  # of each session that dies: what happens, at which passage of a fault point
+
+    @classmethod
+    def draw(cls, seed):
+        """Return the plan of a seed."""
+        chance = random.Random(f"plan {seed}")
+        mix = chance.choice(list(MIXES))
+        envs = chance.randint(1, 2)
+        workers = chance.randint(2 if mix == "two games" else 1, 3)
+        weights = {
+            name: chance.choice(PACES) for name in ("learner", "ingest", "cache", "worker", "files")
+        }
+        for name, often in RARE.items():
+            weights[name] = chance.choice((0.0, often, 4 * often))
+        batch_size = chance.randint(2, 6)
+        share = len(_kinds(mix))
+        updates = UPDATES_AIMED_AT // (1 + chance.randint(0, 2))
+        return cls(
+            seed=seed,
+            mix=mix,
+            reproducible=chance.random() < 0.5,
+            popart=chance.random() < 0.5,
+            save_replay=chance.random() < 0.5,
+            workers=workers,
+            envs=envs,
+            slots=chance.randint(2, 4),
+            batch_size=batch_size,
+            queue=chance.randint(1, 6),
+            strategy=chance.choice(("block", "block", "keep_latest", "keep_oldest", "alternating")),
+            period=chance.randint(1, 6),
+            keep=chance.randint(1, 3),
+            steps=max(100, updates * batch_size * STEPS_OF_UNROLL // share),
+            cache_depth=chance.randint(0, 3),
+            cache_threads=chance.randint(1, 2),
+            max_restarts=chance.choice((0, 3, 1000)),
+            worker_timeout_s=chance.choice((5.0, 120.0)),
+            stall_s=chance.choice((0.5, 20.0, 200.0)),
+            interruptions=chance.choice((0.0, 0.1, 0.5)),
+            weights=weights,
+            deaths=[
+                [chance.choice(ENDS), int(chance.expovariate(1 / 400)) + 1]
+                for _ in range(chance.randint(0, 4))
+            ],
+        )
+
+    def to_json(self):
+        """Return one line that `from_json` reads."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text):
+        """Read `to_json`; raises ValueError or TypeError if it is something else."""
+        return cls(**json.loads(text))
+
+    def blueprint(self):
+        """Return the blueprint of the run."""
+        kinds = [
+            {**kind, "capacity": self.queue} if kind["type"] == "queue" else kind
+            for kind in _kinds(self.mix)
+        ]
+        parameters = [{**kind, "sample_ratio": 1 / len(kinds)} for kind in kinds]
+        values = {
+            "seed": self.seed % 2**31,
+            "batch_size": self.batch_size,
+            "worker_count": self.workers,
+            "envs_per_worker": self.envs,
+            "reproducible": self.reproducible,
+            "use_popart": self.popart,
+            "save_replay": self.save_replay,
+            "save_model_period": self.period,
+            "keep_checkpoints": self.keep,
+            "environment_max_steps": self.steps,
+            "replay_parameters": parameters,
+            "discarding_strategy": self.strategy,
+        }
+        return Blueprint.draw(_flags(self.mix).model_copy(update=values))
+
+
+@cache
+def _flags(mix):
+    """Return the flags that all runs of a mix have; to read a command line takes a while."""
+    line = [
+        f"--env={TWO_GAMES if mix == 'two games' else 'CartPole-v1'}",
+        "--model=mlp", "--feature_out_layer_size=8", f"--r_f_steps={STEPS_OF_UNROLL}",
+        "--learner_thread_count=1", "--inference=worker", "--device=cpu",
+        "--training_fill_in_factor=0.5", "--avg_buff_size=4", "--max_bad_updates=3",
+        "--log_interval_s=0.5", "--lr_scheduler_steps=1000", "--tensorboard=False",
+        "--charts=False", "--basic_verbose=False", "--worker_count=2", "--envs_per_worker=2",
+    ]  # fmt: skip
+    if mix == "standard without a queue":
+        line.append("--max_draws_per_unroll=2")
+    if mix == "two games":
+        line.append("--use_task_id=True")
+    if mix == "with memory":
+        line += ["--use_lstm=True", "--lstm_size=4", "--burn_in_steps=2"]
+    trust_modules_of(TWO_GAMES)
+    return parse(line, lambda url: {}, family_of)
+
+
+def _kinds(mix):
+    queue = () if mix == "standard without a queue" else ({"type": "queue"},)
+    return (*queue, *MIXES[mix])
+
+
+def known_seeds():
+    """Return the seeds that have broken a promise once."""
+    lines = SEEDS_FILE.read_text(encoding="utf-8").splitlines()
+    return [int(line.partition("#")[0]) for line in lines if line.partition("#")[0].strip()]

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import main
+from core.errors import ConfigError
+from flag_help import MAIN_FLAGS, help_text, topic_of
+from option_flags import GROUPS, Flags
+from presets import PRESETS, describe
+
+TOPICS = ("", "all", "presets", *GROUPS)
+
+
+def in_one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def flags_in(text: str) -> list[str]:
+    return re.findall(r"^  --(\w+)=<", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("width", [80, 100])
+@pytest.mark.parametrize("topic", TOPICS)
+def test_every_help_is_wrapped(topic, width):
+    lines = help_text(topic, width).splitlines()
+    # What cannot be broken is a value without a blank.
+    assert not [line for line in lines if len(line) > width and " " in line.strip()]
+
+
+def test_short_help_shows_the_fifteen_flags_that_matter_and_how_to_get_at_the_rest():
+    text = help_text()
+    assert flags_in(text) == list(MAIN_FLAGS)
+    assert len(MAIN_FLAGS) == 15
+    for word in ("--help=all", "--help=<group>", "--help=presets", "--version", *GROUPS, *PRESETS):
+        assert word in in_one_line(text)
+    assert len(text.splitlines()) < 120
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_help_on_a_group_shows_its_flags_and_no_others(group):
+    text = help_text(group)
+    hidden = {"debug_faults"}
+    assert flags_in(text) == [name for name in GROUPS[group].model_fields if name not in hidden]
+
+
+def test_help_on_all_names_every_flag_with_its_text_and_every_preset_with_its_flags():
+    text = in_one_line(help_text("all"))
+    for name, field in Flags.model_fields.items():
+        assert f"--{name}=" in text
+        assert in_one_line(str(field.description)) in text
+    for name, preset in PRESETS.items():
+        assert name in text
+        assert in_one_line(describe(preset)) in text
+
+
+def test_what_only_developers_use_is_not_shown_to_users():
+    assert "debug_faults" in help_text("all")
+    assert not [topic for topic in TOPICS if topic != "all" and "debug_faults" in help_text(topic)]
+
+
+def test_an_unknown_group_is_refused_with_the_nearest():
+    with pytest.raises(ConfigError, match="did you mean --help=replay"):
+        help_text("reply")
+    with pytest.raises(ConfigError, match="expected run, environment"):
+        help_text("xyz")
+
+
+@pytest.mark.parametrize(
+    ("argv", "topic"),
+    [
+        (["--help"], ""),
+        (["-h"], ""),
+        (["--lr=1", "--help=replay"], "replay"),
+        (["--help", "replay"], "replay"),
+        (["--help", "--lr=1"], ""),
+        (["--lr=1"], None),
+    ],
+)
+def test_help_is_asked_for_in_several_ways(argv, topic):
+    assert topic_of(argv) == topic
+
+
+def test_the_program_prints_help_at_the_width_of_the_terminal(capsys, monkeypatch):
+    for columns, width in (("200", 100), ("100", 100), ("99", 80), ("40", 80)):
+        monkeypatch.setenv("COLUMNS", columns)
+        assert main.main(["--help=replay"]) == 0
+        assert capsys.readouterr().out == help_text("replay", width)
+
+
+def test_help_on_nothing_is_a_mistake_of_one_line(capsys):
+    assert main.main(["--help=reply"]) == 2
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err.count("\n")) == ("", 1)

@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from core.errors import ConfigError
+from flag_parsing import parse
+from flags.flags_file import ONLY_TYPED
+from option_flags import Flags
+from presets import PRESETS
+from wrappers import trusted_modules
+
+
+@pytest.fixture(autouse=True)
+def trusting_nobody(monkeypatch):
+    monkeypatch.setattr(trusted_modules, "_trusted", set())
+
+
+def resolve(*argv, checkpoint=None, family="atari"):
+    return parse(argv, lambda url: checkpoint or {}, lambda env: family)
+
+
+def written(tmp_path, text, name="run.yaml"):
+    path = tmp_path / name
+    path.write_text(text)
+    return f"--flags_file={path}"
+
+
+YAML = """
+env: CartPole-v1
+lr: 1e-3
+batch_size: 16
+frame_scale_resolution: [96, 64]
+replay_parameters:
+  - {type: queue, capacity: 4, sample_ratio: 1}
+use_lstm: yes
+stop_at_mean_return: 475
+"""
+
+
+def test_flags_are_read_from_yaml_and_what_is_typed_wins(tmp_path):
+    flags = resolve(written(tmp_path, YAML), "--batch_size=8")
+    assert (flags.env, flags.lr, flags.batch_size) == ("CartPole-v1", 1e-3, 8)
+    assert flags.frame_scale_resolution == (96, 64)
+    assert [buffer["type"] for buffer in flags.replay_parameters] == ["queue"]
+    assert (flags.use_lstm, flags.stop_at_mean_return) == (True, 475)
+
+
+def test_json_does_as_well(tmp_path):
+    flags = resolve(written(tmp_path, '{"lr": 0.001, "entropy_on": "online"}', "mine.json"))
+    assert (flags.lr, flags.entropy_on) == (0.001, "online")
+
+
+def test_the_flags_of_a_run_are_used_again_but_for_those_of_its_command(tmp_path):
+    first = resolve(
+        "--seed=5", "--lr=0.01", "--results_dir=elsewhere", "--render=True", "--env=six",
+        "--env_shares=1,2,3,4,5,6", "--rho_const=inf",
+    )  # fmt: skip
+    (tmp_path / "flags.json").write_text(json.dumps(first.to_json() | {"of_another_version": 1}))
+    for path in (tmp_path / "flags.json", tmp_path):
+        again = resolve(f"--flags_file={path}")
+        assert (again.seed, again.lr, again.env) == (5, 0.01, first.env)
+        assert (again.env_shares, again.rho_const) == (first.env_shares, float("inf"))
+        assert (again.results_dir, again.render) == ("results", False)
+    other = resolve(f"--flags_file={tmp_path}", "--env=PongNoFrameskip-v4")
+    assert other.env_shares == ()
+
+
+def test_the_flags_of_a_run_whose_preset_is_unknown_here_are_used_all_the_same(tmp_path):
+    record = resolve("--lr=0.01").to_json() | {"preset": "of-another-version"}
+    (tmp_path / "flags.json").write_text(json.dumps(record))
+    assert resolve(f"--flags_file={tmp_path}").lr == 0.01
+
+
+def test_a_preset_in_the_file_is_below_its_other_flags_and_a_typed_one_above_them(tmp_path):
+    file = written(tmp_path, "preset: impala-shallow\nlr: 0.5\n")
+    flags = resolve(file)
+    assert (flags.lr, flags.optimizer) == (0.5, "rmsprop_tf")
+    flags = resolve(file, "--preset=impala-deep")
+    assert (flags.lr, flags.model) == (PRESETS["impala-deep"].flags["lr"], "resnet")
+
+
+def test_the_file_wins_over_a_checkpoint_and_over_the_family(tmp_path):
+    url = ("--op_mode=train_w_load", "--load_model_url=somewhere")
+    stored = {"lr": 0.3, "gamma": 0.5, "env": "A,B", "env_shares": [1, 2]}
+    flags = resolve(*url, written(tmp_path, "lr: 0.2\nenv: C,D\n"), checkpoint=stored)
+    assert (flags.lr, flags.gamma, flags.env_shares) == (0.2, 0.5, ())
+    assert resolve(written(tmp_path, "model: nature"), family="vector").model == "nature"
+
+
+@pytest.mark.parametrize("name", sorted(ONLY_TYPED))
+def test_what_is_done_read_and_written_where_is_typed(tmp_path, name):
+    with pytest.raises(ConfigError, match=f"sets {name}, which no file may: type --{name}"):
+        resolve(written(tmp_path, f"{name}: x\n"))
+
+
+def test_a_file_names_no_code(tmp_path):
+    file = written(tmp_path, "env: evil_module:Env-v0\n")
+    with pytest.raises(ConfigError, match=r"from --flags_file=.*run.yaml: expected a plain id"):
+        resolve(file)
+    assert resolve(file, "--trust_env_module=True").env == "evil_module:Env-v0"
+
+
+def test_a_record_names_no_code_either(tmp_path):
+    record = resolve().to_json() | {"env": "evil_module:Env-v0", "trust_env_module": True}
+    (tmp_path / "flags.json").write_text(json.dumps(record))
+    with pytest.raises(ConfigError, match="expected a plain id"):
+        resolve(f"--flags_file={tmp_path}")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("batchsize: 3", "--batchsize; did you mean --batch_size"),
+        ("learning_rate: 3", "--learning_rate is not an option here: write --lr"),
+        ("unroll_length: 3", "--unroll_length is --r_f_steps here"),
+        ("cache_sample_size: 3", "--cache_sample_size is gone"),
+        ("batch_size: 0", "--batch_size=0: "),
+        ("op_mode: [", "not valid YAML"),
+        ("!!python/object/apply:os.system ['true']", "not valid YAML"),
+        ("- lr", "expected a mapping of flags"),
+        ("3: 4", "expected a text"),
+        ("lr: 2026-11-22", "type date"),
+        ("", "expected a mapping"),
+        ("a: &a [1,1,1,1,1,1,1,1]\n" + "".join(
+            f"a{n}: &a{n} [{','.join(['*a' + (str(n - 1) if n else '')] * 9)}]\n"
+            for n in range(8)), "more than"),
+        ("\n".join(f"no_flag_{n}: 1" for n in range(500)), "and 480 more"),
+        ("replay_parameters: [{type: queue}]", "replay buffer 1 lacks capacity"),
+    ],
+)  # fmt: skip
+def test_a_file_that_cannot_be_honoured_is_one_message(tmp_path, content, message):
+    with pytest.raises(ConfigError, match=message) as caught:
+        resolve(written(tmp_path, content))
+    assert len(str(caught.value)) < 20_000
+    assert len(str(caught.value).splitlines()) <= 22
+
+
+def test_a_file_that_is_none_is_one_message(tmp_path):
+    os.mkfifo(tmp_path / "pipe.yaml")
+    for name, message in (
+        ("gone.yaml", "cannot read the flags file"),
+        ("pipe.yaml", "not a regular file"),
+        (".", "cannot read the flags file"),
+        ("x" * 300, "must be a path|cannot read"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            resolve(f"--flags_file={tmp_path / name}")
+    with pytest.raises(ConfigError, match="longer than"):
+        resolve(written(tmp_path, "lr: 1\n" + "#" * 300_000))
+
+
+def test_a_sequence_names_no_flags_file(tmp_path):
+    overrides = tmp_path / "overrides.json"
+    overrides.write_text(json.dumps({"flags_file": str(tmp_path / "run.yaml")}))
+    with pytest.raises(ConfigError, match="gives flags_file, which only the command line may"):
+        resolve(f"--multi_train_overrides={overrides}")
+
+
+def test_a_resumed_run_does_not_read_the_file_of_its_first_command_again():
+    stored = {"flags_file": "gone.yaml", "run_name": "first", "lr": 0.3}
+    flags = resolve("--op_mode=train_w_load", "--load_model_url=somewhere", checkpoint=stored)
+    assert (flags.flags_file, flags.run_name, flags.lr) == (None, None, 0.3)
+
+
+@pytest.mark.parametrize("name", ["a", "my-run_2.1", "A" * 100])
+def test_a_plain_name_is_taken_for_a_run(name):
+    assert resolve(f"--run_name={name}").run_name == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", ".", "..", ".hidden", "a/b", "../x", "a b", "-x", "x.", "A" * 101, "a\\b", "é", "a:b"],
+)
+def test_a_name_that_is_not_plain_is_refused(name):
+    with pytest.raises(ConfigError, match="--run_name=.*must be a plain name"):
+        resolve(f"--run_name={name}")
+
+
+def test_a_run_that_makes_no_folder_takes_no_name():
+    url = "--load_model_url=somewhere"
+    for mode in ("test", "train_w_load"):
+        with pytest.raises(ConfigError, match="names the folder of a new run"):
+            resolve(f"--op_mode={mode}", url, "--run_name=x")
+    assert resolve("--op_mode=train_w_load", url, "--run_name=x", "--new_run_folder=True")
+    assert resolve(url, "--run_name=x").run_name == "x"
+
+
+def test_flags_that_no_file_may_set_belong_to_one_command():
+    from flag_parsing import NOT_FROM_CHECKPOINT
+
+    assert ONLY_TYPED <= NOT_FROM_CHECKPOINT <= set(Flags.model_fields)

@@ -1,0 +1,44 @@
+"""One version: of the program, of its packaging, of its change log and of its citation."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import yaml
+
+import main
+from agent.run_folder import RunFolder
+from core.version import VERSION
+from tests.house import ROOT
+
+
+def test_the_program_says_its_version(capsys):
+    assert main.main(["--version", "--lr=no"]) == 0
+    assert capsys.readouterr().out == f"distributed-actor-critic {VERSION}\n"
+
+
+def test_a_run_records_it(tmp_path):
+    folder = RunFolder.create(tmp_path, "CartPole-v1")
+    folder.write_run_info(["main.py"])
+    assert json.loads(folder.run_file.read_text())["version"] == VERSION
+
+
+def test_the_change_log_begins_with_it():
+    headings = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
+    assert re.fullmatch(rf"{re.escape(VERSION)} \((unreleased|\d{{4}}-\d\d-\d\d)\)", headings[0]), (
+        headings[0]
+    )
+
+
+def test_the_citation_repeats_it():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
+    assert citation["version"] == VERSION
+    assert citation["license"] == "MIT"
+    assert (ROOT / "LICENSE").read_text("utf-8").startswith("MIT License")
+
+
+def test_nobody_else_writes_it():
+    project = (ROOT / "pyproject.toml").read_text("utf-8")
+    assert not re.search(r"^version\s*=", project, re.MULTILINE)
+    assert re.search(r'^dynamic = \[.*"version".*\]', project, re.MULTILINE)
