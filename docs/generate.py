@@ -10,7 +10,7 @@ sys.path.insert(0, str(DOCS.parent))  # run as a script, from anywhere
 
 FLAGS_INTRODUCTION = """# Flags
 
-Generated from `flags/` by `make docs`; do not edit. `python main.py --help` says the same.
+Generated from `flags/` by `make docs`; do not edit. `python main.py --help=all` says the same.
 
 All flags are given as `--name=value`; booleans as `--name=True` or `--name=False`. A step is one
 decision of the agent, a frame is one tick of the simulator.

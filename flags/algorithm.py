@@ -5,12 +5,28 @@ from __future__ import annotations
 from typing import Literal
 
 from flags.group import FlagGroup, flag
-from flags.kinds import Bound, CountOrAuto, Fraction01, Weight
+from flags.kinds import (
+    AlgorithmKwargs,
+    AlgorithmName,
+    Bound,
+    CountOrAuto,
+    Fraction01,
+    Weight,
+)
+from flags.values import AdvantageNormalisation, LossReduction, TrustRegion
 
 
 class AlgorithmFlags(FlagGroup):
     """V-trace, its losses, and what corrects for old data."""
 
+    algorithm: AlgorithmName = flag(
+        "impala",
+        "what makes a loss of a batch: impala, V-trace actor-critic, or <module>:<name> for one of your own (docs/your_own.md)",
+    )
+    algorithm_kwargs: AlgorithmKwargs = flag(
+        "",
+        'what an algorithm of your own has no flag for, a mapping in JSON, e.g. {"clip": 0.2}',
+    )
     gamma: Fraction01 = flag(0.99, "discount per agent step")
     rho_const: Bound = flag(1.0, "V-trace: clip of rho, which decides what the value converges to")
     c_const: Bound = flag(1.0, "V-trace: clip of c, which decides how far corrections travel back")
@@ -33,11 +49,11 @@ class AlgorithmFlags(FlagGroup):
     entropy_on: Literal["all", "online"] = flag(
         "all", "entropy bonus on all data, or on new data only (as LASER)"
     )
-    loss_reduction: Literal["sum", "mean"] = flag(
+    loss_reduction: LossReduction = flag(
         "mean",
         "sum over time and batch (as IMPALA; sets the scale of lr and clip), or mean over valid steps",
     )
-    advantage_normalisation: Literal["none", "rms"] = flag(
+    advantage_normalisation: AdvantageNormalisation = flag(
         "rms",
         "divide advantages by their root mean square over the batch, those of each game by its own",
     )
@@ -54,7 +70,7 @@ class AlgorithmFlags(FlagGroup):
         "LASER trust region: leave out states where behaviour and policy differ too much",
     )
     kl_div_threshold: Bound = flag(0.3, "LASER: largest divergence of a trusted state, nats")
-    kl_mask_kind: Literal["implied", "kl_pi_mu", "kl_mu_pi"] = flag(
+    kl_mask_kind: TrustRegion = flag(
         "implied",
         "LASER: KL(pi || implied policy) as the paper, KL(pi || mu), or KL(mu || pi)",
     )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from flags.group import FlagGroup, flag
-from flags.kinds import Count, CountOrAuto, EnvIds, Number, Resolution, Shares, Text
+from flags.kinds import Count, CountOrAuto, EnvIds, EnvKwargs, Number, Resolution, Shares, Text
+from flags.values import RewardTransform
 from wrappers.config import BackendChoice
 
 
@@ -14,7 +13,11 @@ class EnvironmentFlags(FlagGroup):
 
     env: EnvIds = flag(
         "PongNoFrameskip-v4",
-        "environment id: <Game>NoFrameskip-v4, ALE/<Game>-v5, or any Gymnasium id with discrete actions and a flat Box observation, e.g. CartPole-v1. Several ids with commas: one agent for all these games; three = AirRaid, Carnival, DemonAttack; six = these, NameThisGame, Pong and SpaceInvaders; all = every game that ale-py can play (NoFrameskip-v4)",
+        "environment id: <Game>NoFrameskip-v4, ALE/<Game>-v5, or any Gymnasium id with discrete actions that shows vectors or images, e.g. CartPole-v1, or <module>:<id> for one of your own (docs/your_own.md). Several ids with commas: one agent for all these games; three = AirRaid, Carnival, DemonAttack; six = these, NameThisGame, Pong and SpaceInvaders; all = every game that ale-py can play (NoFrameskip-v4)",
+    )
+    env_kwargs: EnvKwargs = flag(
+        "",
+        'arguments that environments are made with, a mapping in JSON, e.g. {"size": 8}; not for Atari, which has flags of its own; python -m wrappers.check <id> looks over an environment of yours',
     )
     env_shares: Shares = flag(
         (),
@@ -24,7 +27,7 @@ class EnvironmentFlags(FlagGroup):
         True,
         "transform rewards for learning by --reward_clipping_method; reported returns stay raw",
     )
-    reward_clipping_method: Literal["abs_one_sign", "abs_one_clamp", "soft_asymmetric"] = flag(
+    reward_clipping_method: RewardTransform = flag(
         "abs_one_sign",
         "sign(r); clip to [-1, 1]; or 5 tanh(r/5), negative part times 0.3",
     )

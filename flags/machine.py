@@ -6,6 +6,7 @@ from typing import Literal
 
 from flags.group import FlagGroup, flag
 from flags.kinds import CountOrAuto
+from flags.values import Precision
 
 
 class MachineFlags(FlagGroup):
@@ -15,7 +16,7 @@ class MachineFlags(FlagGroup):
         "auto",
         "where the learner runs; auto: cuda if there is one, else cpu. See --inference for where actions are chosen",
     )
-    precision: Literal["auto", "bf16", "fp32"] = flag(
+    precision: Precision | Literal["auto"] = flag(
         "auto",
         "of the networks' torsos; auto: bf16 where the processor computes it natively. Losses are always fp32",
     )

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from flags.group import FlagGroup, flag
-from flags.kinds import Bound, Count, CountOrAuto, Positive, Weight
+from flags.kinds import Bound, Count, CountOrAuto, Decay, Positive, Weight
+from flags.values import Optimiser, Schedule
 
 
 class OptimiserFlags(FlagGroup):
     """How gradients become steps."""
 
-    optimizer: Literal["adam", "rmsprop", "rmsprop_tf"] = flag(
+    optimizer: Optimiser = flag(
         "adam",
         "adam; rmsprop with epsilon outside the square root (torch) or inside it (rmsprop_tf, as the paper)",
     )
     lr: Positive = flag(2.5e-4, "initial learning rate")
-    lr_schedule: Literal["constant", "linear", "polynomial"] = flag(
+    lr_schedule: Schedule = flag(
         "linear",
         "how the learning rate goes to --lr_end_value over --lr_scheduler_steps",
     )
@@ -31,7 +30,10 @@ class OptimiserFlags(FlagGroup):
         "the same length in updates of the learner, which the older platform counted: an update takes as many agent steps as its share of new unrolls has; 0: --lr_scheduler_steps says it",
     )
     rmsprop_eps: Positive = flag(0.01, "epsilon of RMSprop")
+    rmsprop_alpha: Decay = flag(0.99, "RMSprop: decay of the mean squared gradient")
     adam_eps: Positive = flag(1e-5, "epsilon of Adam")
+    adam_beta1: Decay = flag(0.9, "Adam: decay of the mean gradient")
+    adam_beta2: Decay = flag(0.999, "Adam: decay of the mean squared gradient")
     gradient_clip_by_norm_threshold: Bound = flag(
         0.5, "clip of the global gradient norm (40 goes with --loss_reduction=sum)"
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flags.group import FlagGroup, flag
-from flags.kinds import Count, CountOrAuto, Positive
+from flags.kinds import Count, CountOrAuto, Positive, SinkName
 
 
 class OutputFlags(FlagGroup):
@@ -25,5 +25,10 @@ class OutputFlags(FlagGroup):
     )
     avg_buff_size: Count = flag(100, "games in the moving average of the return")
     basic_verbose: bool = flag(True, "show progress on the terminal", of_this_command=True)
+    sink: SinkName = flag(
+        "",
+        "<module>:<name> of your own, to which records and games are reported besides (docs/your_own.md)",
+        of_this_command=True,
+    )
     tensorboard: bool = flag(True, "write TensorBoard event files")
     charts: bool = flag(True, "draw PNG curves at the end")

@@ -1,1 +1,1 @@
-"""Many runs one after the other, told as data (`*.yaml` here)."""
+"""Layer 6: many runs one after the other, told as data (`*.yaml` here)."""
