@@ -142,7 +142,8 @@ def test_replayed_unrolls_weigh_less_than_new_ones(heard):
 
 def test_an_update_makes_a_record_and_none_is_lost(heard):
     assert heard.records[-1].updates == len(heard.steps)
-    assert heard.records[-1].agent_steps == heard.trainer._tally.agent_steps >= STEPS
+    # The block of unrolls with which the limit was reached may have come after the last update.
+    assert 0.9 * STEPS < heard.records[-1].agent_steps <= heard.trainer._tally.agent_steps
     for record in heard.records[1:]:
         assert np.isfinite(record.values["loss/total"])
 
@@ -152,6 +153,8 @@ def test_a_new_session_goes_on_with_all_that_was_saved(heard):
     with closing(Tee([])) as sink:
         resumed = Trainer(blueprint_of(), heard.folder, sink, checkpoint)
     ours, theirs = resumed._saving._state(), heard.trainer._saving._state()
+    for state in (ours, theirs):  # settings are those of the session's flags
+        state["learner"]["optimiser"].pop("param_groups")
     assert same(ours["learner"], theirs["learner"])
     for state in (ours, theirs):
         state["tally"].pop("wall_s")

@@ -3,7 +3,7 @@
     python -m tests.mutants                    all of them, one after another
     python -m tests.mutants --only=vtrace,lag  those whose name contains one of these
     python -m tests.mutants --list             what there is, without a run
-    python -m tests.mutants --write            and put the table into docs/testing.md
+    python -m tests.mutants --write            and put the verdicts into docs/testing.md
 
 Exit status: 0 all were noticed, 1 one survived, 2 wrong arguments or nothing could be found out,
 130 interrupted (with the table so far).
@@ -33,9 +33,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.list:
         print("\n".join(f"{mutant.name:36} {mutant.fault}" for mutant in mutants))
         return 0
-    if arguments.write and arguments.only:
-        print("--write puts the whole table into docs/testing.md, so it goes without --only")
-        return 2
     rows: list[table.Row] = []
     try:
         with Runner() as runner:
@@ -51,11 +48,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(table.of(rows))
     survivors = [mutant.name for mutant, killed_by in rows if not killed_by]
     print(f"{len(rows) - len(survivors)} of {len(rows)} mutants were noticed")
+    if arguments.write:
+        table.write(rows, MUTANTS)
     if survivors:
         print(f"survived: {', '.join(survivors)}")
         return 1
-    if arguments.write:
-        table.write(rows)
     return 0
 
 
@@ -85,7 +82,9 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument("--only", default="", help="parts of names, separated by commas")
     parser.add_argument("--list", action="store_true", help="show the mutants and run nothing")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/testing.md")
+    parser.add_argument(
+        "--write", action="store_true", help="put the verdicts into docs/testing.md"
+    )
     return parser
 
 

@@ -51,12 +51,29 @@ def test_a_list_needs_no_run_and_a_name_that_nobody_has_is_refused(capsys):
     assert capsys.readouterr().out.startswith("entropy-sign ")
     assert main(["--only=nobody"]) == 2
     assert "--list" in capsys.readouterr().out
-    assert main(["--write", "--only=entropy-sign"]) == 2
 
 
 def test_the_documentation_has_the_verdict_on_every_mutant():
-    assert sorted(table.names_in_page()) == sorted(mutant.name for mutant in MUTANTS)
-    assert "**survived**" not in table.PAGE.read_text("utf-8")
+    found = table.in_page()
+    assert list(found) == [mutant.name for mutant in MUTANTS]
+    assert not [name for name, line in found.items() if table.SURVIVED in line]
+
+
+def test_verdicts_are_put_beside_those_that_are_known(tmp_path, monkeypatch):
+    page = tmp_path / "testing.md"
+    monkeypatch.setattr(table, "PAGE", page)
+    page.write_text(f"before\n{table.BEGIN}{table.END}after\n", "utf-8")
+    one, two, three = MUTANTS[:3]
+    table.write([(two, ""), (three, "tests/a/test_a.py::test_it_is_so")], MUTANTS)
+    table.write([(two, "tests/a/test_a.py::test_b"), (one, "")], MUTANTS)
+    assert list(table.in_page()) == [one.name, two.name, three.name]
+    assert table.SURVIVED in table.in_page()[one.name]
+    assert "| `test_a.py`: test b |" in table.in_page()[two.name]
+    assert "| `test_a.py`: test it is so |" in table.in_page()[three.name]
+    table.write([], MUTANTS[1:])
+    assert list(table.in_page()) == [two.name, three.name], "that of a mutant that is gone goes"
+    assert page.read_text("utf-8").startswith("before\n")
+    assert page.read_text("utf-8").endswith("after\n")
 
 
 @pytest.mark.process
