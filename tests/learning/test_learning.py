@@ -37,15 +37,21 @@ def in_each_batch(monkeypatch, change):
 
 def complaints_about_the_corridor(trainer):
     probabilities, values = look(trainer, [np.eye(5)[:4]])
-    best = [ChainEnv.optimal_value(GAMMA, cell) for cell in range(4)]
-    found = [
-        f"goes right in cell {i}: {p:.2f}" for i, p in enumerate(probabilities[0, :, 1]) if p < 0.8
-    ]
-    return found + [
-        f"value of cell {i}: {value:.2f}, not {expected:.2f}"
-        for i, (value, expected) in enumerate(zip(values[0], best, strict=True))
-        if abs(value - expected) > 0.12
-    ]
+    found = complaints_about_those_who_walked(trainer)
+    for cell, (right, value) in enumerate(zip(probabilities[0, :, 1], values[0], strict=True)):
+        best = ChainEnv.optimal_value(GAMMA, cell)
+        if right < 0.8:
+            found.append(f"goes right in cell {cell} with probability {right:.2f}")
+        if abs(value - best) > 0.12:
+            found.append(f"value of cell {cell}: {value:.2f}, not {best:.2f}")
+    return found
+
+
+def complaints_about_those_who_walked(trainer):
+    """The way takes 4 steps and a reset row; at random it takes 16, and then few games are over."""
+    tally = trainer._tally
+    is_slow = tally.games.count < 0.14 * tally.agent_steps
+    return [f"{tally.games.count} games in {tally.agent_steps} steps"] if is_slow else []
 
 
 @pytest.mark.parametrize("kind", ALL_KINDS)
@@ -66,6 +72,18 @@ def test_whoever_pairs_actions_with_the_next_observation_does_not_learn_the_way(
     assert complaints_about_the_corridor(trainer)
 
 
+def test_whoever_never_publishes_new_weights_acts_like_a_beginner(tmp_path, monkeypatch):
+    """Off-policy data is corrected for, so what is learned is right, but nobody walks by it."""
+    publish = Trainer._publish
+
+    def publish_at_the_start(trainer):
+        if not trainer._learner.version:
+            publish(trainer)
+
+    monkeypatch.setattr(Trainer, "_publish", publish_at_the_start)
+    assert complaints_about_those_who_walked(train(tmp_path, "Chain", kind="standard", steps=4_000))
+
+
 # --- a game without an end: being cut off is not the end of what is to come ----------------------
 
 
@@ -75,7 +93,7 @@ def value_of_the_endless_game(trainer):
 
 @pytest.mark.parametrize("kind", ["queue", "prioritised"])
 def test_what_comes_after_a_time_limit_is_worth_as_much_as_before(tmp_path, kind):
-    trainer = train(tmp_path, "Infinite", kind=kind, steps=6_000)
+    trainer = train(tmp_path, "Infinite", kind=kind, steps=5_000)
     assert value_of_the_endless_game(trainer) == pytest.approx(
         InfiniteEnv.true_value(GAMMA), rel=0.1
     )
@@ -86,7 +104,7 @@ def test_whoever_takes_truncation_for_termination_finds_less(tmp_path, monkeypat
         arrays["terminated"][:-1] |= arrays["first"][2:]
 
     in_each_batch(monkeypatch, mistake)
-    trainer = train(tmp_path, "Infinite", steps=6_000)
+    trainer = train(tmp_path, "Infinite", steps=5_000)
     assert value_of_the_endless_game(trainer) < 0.8 * InfiniteEnv.true_value(GAMMA)
 
 
@@ -104,7 +122,7 @@ def complaints_about_the_choice(trainer):
     return found
 
 
-SHORT = {"r_f_steps": 4, "entropy_loss_weight": 0.02, "steps": 8_000, "batch_size": 16}
+SHORT = {"r_f_steps": 4, "entropy_loss_weight": 0.02, "steps": 6_500, "batch_size": 16}
 
 
 def test_a_reward_beyond_the_end_of_the_unroll_decides(tmp_path):
@@ -137,7 +155,7 @@ def complaints_about_the_memory(trainer):
     return found
 
 
-WITH_MEMORY = {"use_lstm": True, "lstm_size": 16, "r_f_steps": 8, "steps": 8_000}
+WITH_MEMORY = {"use_lstm": True, "lstm_size": 16, "r_f_steps": 8, "steps": 6_500}
 
 
 def test_with_a_memory_what_was_seen_at_the_start_is_known_at_the_end(tmp_path):
@@ -145,7 +163,7 @@ def test_with_a_memory_what_was_seen_at_the_start_is_known_at_the_end(tmp_path):
 
 
 def test_without_one_it_is_not(tmp_path):
-    trainer = train(tmp_path, "Cue", kind="standard", steps=4_000)
+    trainer = train(tmp_path, "Cue", kind="standard", steps=3_000)
     assert complaints_about_the_memory(trainer)
 
 
@@ -181,7 +199,9 @@ def test_the_odds_of_a_bandit_are_those_of_the_best_policy_with_entropy(tmp_path
 def test_a_bonus_of_the_wrong_sign_leads_to_other_odds(tmp_path, monkeypatch):
     entropy = losses.entropy
     monkeypatch.setattr(losses, "entropy", lambda log_pi: -entropy(log_pi))
-    assert complaints_about_the_odds(train(tmp_path, "Bandit", kind="standard", **BANDIT))
+    wrong = train(tmp_path, "Bandit", kind="standard", **{**BANDIT, "steps": 4_000})
+    assert complaints_about_the_odds(wrong)
+    assert look(wrong, np.ones((1, 1, 1)))[0].max() > 0.95, "certainty is what it was paid for"
 
 
 # --- two games in one run, of which one pays a thousand times as much ----------------------------
@@ -210,17 +230,3 @@ def test_two_games_of_different_scale_are_both_learned(tmp_path):
 def test_without_popart_they_are_not(tmp_path):
     trainer = train(tmp_path, "Upright", "Mirror", use_popart=False, **TWO)
     assert complaints_about_two_games(trainer)
-
-
-# --- weights that are never published, and replay that is never told ------------------------------
-
-
-def test_whoever_never_publishes_new_weights_acts_like_a_beginner(tmp_path, monkeypatch):
-    """Off-policy data is corrected for, so what is learned is right, but nobody acts by it."""
-    trainer = train(tmp_path, "Chain", kind="standard", steps=4_000)
-    published = Trainer._publish
-    monkeypatch.setattr(
-        Trainer, "_publish", lambda self: published(self) if not self._learner.version else None
-    )
-    stuck = train(tmp_path / "stuck", "Chain", kind="standard", steps=4_000)
-    assert trainer._tally.games.count > 1.5 * stuck._tally.games.count
