@@ -205,6 +205,14 @@ def test_popart_moves_before_the_loss_and_the_loss_uses_the_rewritten_head():
     assert model.value_head.linear.weight.grad.any()
 
 
+def test_popart_moves_by_the_steps_that_are_learned_from_alone():
+    model, batch = make_small_model(popart=True, popart_step_size=0.5), make_batch()
+    assert batch.reset_row.any()
+    metrics = loss_of(model, batch).metrics
+    mean = metrics["value/target_mean"].item()  # over the valid steps; the old mean is 0
+    assert model.value_head.mu.item() == pytest.approx(0.5 * mean, rel=SUMMED)
+
+
 def test_stored_values_are_cloned_in_the_units_of_today():
     model, batch = make_small_model(popart=True), make_batch()
     model.value_head.mu.fill_(20.0)
