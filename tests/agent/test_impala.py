@@ -213,6 +213,19 @@ def test_popart_moves_by_the_steps_that_are_learned_from_alone():
     assert model.value_head.mu.item() == pytest.approx(0.5 * mean, rel=SUMMED)
 
 
+def test_popart_rescales_the_moments_of_the_optimiser_it_is_given():
+    model, batch = make_small_model(popart=True, popart_step_size=0.5), make_batch()
+    optimiser = torch.optim.Adam(model.parameters())
+    loss_of(model, batch).total.backward()
+    optimiser.step()
+    weight = model.value_head.linear.weight
+    before, sigma = optimiser.state[weight]["exp_avg"].clone(), model.value_head.sigma
+    Impala(PLAIN).loss(model, replace(batch, reward=batch.reward * 9), optimiser)
+    ratio = (sigma / model.value_head.sigma).float()
+    assert abs(ratio - 1) > 0.1
+    torch.testing.assert_close(optimiser.state[weight]["exp_avg"], before * ratio)
+
+
 def test_stored_values_are_cloned_in_the_units_of_today():
     model, batch = make_small_model(popart=True), make_batch()
     model.value_head.mu.fill_(20.0)

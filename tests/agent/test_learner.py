@@ -48,6 +48,20 @@ def test_the_entropy_cost_follows_the_progress_of_the_run():
     torch.testing.assert_close(at_start, 4 * at_end)
 
 
+def test_the_algorithm_is_told_of_the_optimiser_and_of_the_progress():
+    told = []
+
+    class Listener(Impala):
+        def loss(self, model, batch, optimiser=None, progress=0.0):
+            told.append((optimiser, progress))
+            return super().loss(model, batch, optimiser, progress)
+
+    learner = make_learner()
+    learner.algorithm = Listener(CONFIG)
+    learner.step(make_batch(), 0.3)
+    assert told == [(learner.optimiser, 0.3)]
+
+
 def test_clipping_keeps_the_direction_and_limits_the_norm():
     model, batch = make_small_model(), make_batch()
     before = snapshot(model)

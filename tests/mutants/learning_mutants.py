@@ -184,7 +184,7 @@ LOSS_MUTANTS = (
         "popart-moments-not-told", "does not rescale the optimiser's moments with the value head",
         Place(LOSS, "update(targets, batch.task_id, learned, optimiser)",
               "update(targets, batch.task_id, learned, None)"),
-        ("test_learner.py",),
+        ("test_impala.py::test_popart_rescales_the_moments_of_the_optimiser_it_is_given",),
     ),
     Mutant(
         "advantages-in-points", "does not divide advantages by the scale of the game",
@@ -269,6 +269,7 @@ LEARNER_MUTANTS = (
         "gradients-add-up", "never clears the gradients of the update before",
         "        self.optimiser.zero_grad(set_to_none=True)\n        loss = self.algorithm",
         "        loss = self.algorithm",
+        "test_resuming_equals_going_on",
     ),
     _learner(
         "rate-stuck", "never anneals the learning rate",
@@ -283,6 +284,7 @@ LEARNER_MUTANTS = (
     _learner(
         "version-stuck", "does not count its updates",
         "self.version += 1", "self.version += 0",
+        "test_lag_is_counted_in_updates_since_the_weights_that_acted",
     ),
     _learner(
         "lag-sign", "counts the lag of data backwards",
@@ -297,6 +299,7 @@ LEARNER_MUTANTS = (
     _learner(
         "version-not-loaded", "counts updates from 0 after a resume",
         'self.version = state["version"]', "self.version = 0",
+        "test_resuming_equals_going_on",
     ),
     _learner(
         "state-is-no-copy", "lets what it has saved change with the next update",
@@ -312,6 +315,12 @@ LEARNER_MUTANTS = (
         "nothing-put-back", "leaves what a bad update has moved",
         "        for part in parts:\n                part()", "        pass",
         "test_a_bad_reward_moves_nothing",
+    ),
+    _learner(
+        "optimiser-not-told", "does not hand the optimiser on, whose moments PopArt rescales",
+        "self.algorithm.loss(self.model, batch, self.optimiser, progress)",
+        "self.algorithm.loss(self.model, batch, None, progress)",
+        "test_the_algorithm_is_told_of_the_optimiser_and_of_the_progress",
     ),
     Mutant(
         "schedule-constant", "keeps the learning rate where it begins",

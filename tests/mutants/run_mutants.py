@@ -53,29 +53,29 @@ TRAINER_MUTANTS = (
     _wiring(
         "bad-updates-add-up", "counts bad updates in a row across good ones",
         "trainer.py", "        self._bad_updates.good()\n", "",
-        "test_bad_updates.py",
+        "test_bad_updates.py::test_bad_updates_with_good_ones_in_between_end_no_run",
     ),
     _wiring(
         "bad-unrolls-kept", "draws an unroll again that cannot be learned from",
         "trainer.py",
         "            self._experience.discard(batch.item[list(error.culprit.columns)].tolist())\n", "",
-        "test_bad_updates.py",
+        "test_bad_updates.py::test_an_unroll_that_is_not_finite_costs_one_update",
     ),
     _wiring(
         "last-record-lost", "writes no record of what came after the last one",
-        "trainer.py", "        if self._tally.has_news:\n", "        if not self._tally.has_news:\n",
-        "test_trainer.py", "test_saving.py", "test_bad_updates.py", "test_tally.py",
+        "trainer.py", "        if self._tally.has_news:\n", "        if False:\n",
+        "test_trainer.py::test_the_last_record_has_all_that_came_after_the_one_before",
     ),
     _wiring(
         "nothing-saved-at-the-end", "loses what was learned since the last checkpoint",
         "trainer.py", "        self._saving.at_the_end(learner_failed=self._learner_failed)",
         "        pass",
-        "test_saving.py",
+        "test_saving.py::test_a_last_save_that_fails_is_the_failure_of_the_run",
     ),
     _wiring(
         "games-of-a-life-again", "plays the same games after a resume",
         "trainer.py", "done * LIVES_PER_UPDATE)", "0 * done)",
-        "test_trainer.py",
+        "test_trainer.py::test_a_resumed_run_repeats_no_games_of_workers_that_were_restarted_before",
     ),
 )  # fmt: skip
 
