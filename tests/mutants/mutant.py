@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from tests.house import ROOT, product_files
@@ -43,7 +44,7 @@ class Mutant:
           DoesNotApply: if the text to be replaced is not there, or more than once.
         """
         names = self.place.files.split()
-        paths = [root / p.relative_to(ROOT) for p in product_files() if p.name in names]
+        paths = [root / p.relative_to(ROOT) for p in _product_files() if p.name in names]
         found = [(p, text) for p in paths if self.place.old in (text := p.read_text("utf-8"))]
         count = sum(text.count(self.place.old) for _, text in found)
         if count != 1:
@@ -62,6 +63,11 @@ class Mutant:
           DoesNotApply: if there is no such test.
         """
         return [_test_id(self.name, test, root) for test in self.tests]
+
+
+@cache
+def _product_files() -> list[Path]:
+    return product_files()
 
 
 def _test_id(mutant: str, test: str, root: Path) -> str:

@@ -50,13 +50,18 @@ def _left_out(folder: str, names: list[str]) -> set[str]:
 class Runner:
     """Owns a temporary copy of the tree; a context manager."""
 
-    def __init__(self) -> None:
-        """Copy the tree."""
+    def __init__(self, forks: bool = hasattr(os, "fork")) -> None:
+        """Copy the tree.
+
+        Args:
+          forks: start processes as forks of this one. Not if it has threads.
+        """
+        self._forks = forks
         self._folder = tempfile.TemporaryDirectory(prefix="mutants-", ignore_cleanup_errors=True)
         self.root = Path(self._folder.name) / "tree"
         shutil.copytree(ROOT, self.root, ignore=_left_out)
         self._changes = 0
-        if hasattr(os, "fork"):
+        if forks:
             os.environ.setdefault("OMP_NUM_THREADS", "1")
             for module in PRELOADED:
                 __import__(module)
@@ -115,7 +120,7 @@ class Runner:
         log = self.root.parent / "output.txt"
         began = time.monotonic()
         with log.open("wb") as file:
-            if hasattr(os, "fork"):
+            if self._forks:
                 status = self._in_a_fork(arguments, file.fileno())
             else:
                 status = self._in_a_new_process(arguments, file.fileno())

@@ -9,7 +9,7 @@ from tests.mutants import table
 from tests.mutants.__main__ import main
 from tests.mutants.catalogue import MUTANTS
 from tests.mutants.mutant import DoesNotApply, Mutant, Place, named
-from tests.mutants.runner import Runner
+from tests.mutants.runner import Broken, Runner
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
@@ -80,18 +80,23 @@ def test_verdicts_are_put_beside_those_that_are_known(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("new", "killed_by"),
     [
-        ("ratios.clamp(max=2 * rho_bar)", "test_vtrace_equals_the_papers_double_loop"),
-        ("ratios.clamp(max=rho_bar + 0.0)", ""),
+        ("self.carry = [0 for _ in left]\n", "test_the_fraction_is_carried_to_the_next_batch"),
+        ("self.carry = list(left)\n", ""),
     ],
 )
 def test_a_fault_is_noticed_and_what_is_none_survives(new, killed_by):
     """In a copy of the tree: the source here is untouched."""
-    mutant = Mutant(
-        "x", "y", Place("vtrace.py", "ratios.clamp(max=rho_bar)", new), ("test_vtrace.py",)
-    )
+    test = "test_quotas.py::test_the_fraction_is_carried_to_the_next_batch"
+    mutant = Mutant("x", "y", Place("quotas.py", "self.carry = left\n", new), (test,))
     path, _ = mutant.apply()
     sound = path.read_text("utf-8")
-    with Runner() as runner:
+    with Runner(forks=False) as runner:
         assert runner.run(mutant).killed_by.rpartition("::")[2] == killed_by
         assert (runner.root / path.relative_to(ROOT)).read_text("utf-8") == sound
     assert path.read_text("utf-8") == sound
+
+
+@pytest.mark.process
+def test_if_the_tests_of_the_sound_program_fail_nothing_is_said_of_mutants():
+    with Runner(forks=False) as runner, pytest.raises(Broken, match="sound program does not pass"):
+        runner.check(["tests/replay/test_quotas.py::test_that_is_not_there"])
