@@ -1,8 +1,8 @@
 """Recipes: named sets of flags, chosen by `--preset=<name>` or `--preset=<name>,<name>`.
 
-A recipe contains only the flags that differ from the defaults in flags/. The defaults are the recipe
-for Atari on a small machine. If several recipes are given, a later one overrides an earlier one. Flags
-that the user passes override all of them.
+A recipe contains only the flags that differ from the defaults in flags/. The defaults are the
+recipe for Atari on a small machine. If several recipes are given, a later one overrides an earlier
+one. Flags that the user passes override all of them.
 `docs/flags.md` and `--help` show this table.
 """
 
@@ -111,7 +111,7 @@ PRESETS: dict[str, Preset] = {
         },
     ),
     "clear": Preset(
-        "half replay from a reservoir, with cloning losses, to limit forgetting (Rolnick et al. 2019)",
+        "half replay from a reservoir, cloning losses, against forgetting (Rolnick et al. 2019)",
         {
             "replay_parameters": _half_queue_half(type="standard", capacity=10_000, reservoir=True),
             "use_policy_cloning_loss": True,
@@ -121,7 +121,7 @@ PRESETS: dict[str, Preset] = {
         },
     ),
     "attentive": Preset(
-        "half attentive replay: unrolls close to the present states of the agents (Sun et al. 2020)",
+        "half attentive replay: unrolls near the agents' present states (Sun et al. 2020)",
         {
             "replay_parameters": _half_queue_half(
                 type="attentive", lambda_batch_multiplier=6.0, score_stride=2
@@ -129,7 +129,7 @@ PRESETS: dict[str, Preset] = {
         },
     ),
     "elite": Preset(
-        "half elite replay, strategy 3: of the least drawn unrolls those whose features drifted least",
+        "half elite replay, strategy 3: the least drawn unrolls, and of these the least drifted",
         {
             "replay_parameters": _half_queue_half(
                 type="elite",

@@ -10,11 +10,11 @@ sys.path.insert(0, str(DOCS.parent))  # run as a script, from anywhere
 
 FLAGS_INTRODUCTION = """# Flags
 
-This page is generated from `flags/` by `make docs`; do not edit it. `python main.py --help=all` prints
-the same.
+This page is generated from `flags/` by `make docs`; do not edit it. `python main.py --help=all`
+prints the same.
 
-Flags have the form `--name=value`, and booleans the form `--name=True` or `--name=False`. A step is one
-decision of the agent. A frame is one tick of the simulator.
+Flags have the form `--name=value`, and booleans the form `--name=True` or `--name=False`. A step
+is one decision of the agent. A frame is one tick of the simulator.
 """
 
 PRESETS_INTRODUCTION = """## presets
@@ -53,30 +53,30 @@ records and {updates} updates, the run prints one line on the terminal and in `t
 
     health: replay/standard/kl_behaviour_target is 0.912 (healthy: below 0.7): replay is too old ...
 
-The line is repeated only after the metric has been back in its range for as long. All findings of a
-run are in its `summary.json`, under `findings`. There are no findings before agent step {steps:,}, and
-for some metrics they begin later, because values start as noise and buffers have to fill. The ranges are
-rules of thumb. Runs that learn Pong and CartPole have no findings, but a run with a finding may still
-learn.
+The line is repeated only after the metric has been back in its range for as long. All findings of
+a run are in its `summary.json`, under `findings`. There are no findings before agent step
+{steps:,}, and for some metrics they begin later, because values start as noise and buffers have
+to fill. The ranges are rules of thumb. Runs that learn Pong and CartPole have no findings, but a
+run with a finding may still learn.
 
 Look in this order:
 
-1. **Is there a reward?** If `popart/sigma_*` falls to its lower bound and `value/target_mean` stays 0,
-   the agent never saw a reward. Nothing else matters until it sees one.
-2. **Does the policy change?** If `policy/entropy_fraction` stays near 1, the policy is still random. If
-   it is near 0 early, the policy has collapsed onto one action.
+1. **Is there a reward?** If `popart/sigma_*` falls to its lower bound and `value/target_mean`
+   stays 0, the agent never saw a reward. Nothing else matters until it sees one.
+2. **Does the policy change?** If `policy/entropy_fraction` stays near 1, the policy is still
+   random. If it is near 0 early, the policy has collapsed onto one action.
 3. **Do the values follow?** `value/explained_variance` rises towards 1 while there is something to
    learn. If all returns are equal (the task is not begun, or is solved) it stays around 0.
 4. **Does the data fit the policy?** Look at `replay/*/kl_behaviour_target` and
-   `replay/*/masked_fraction` of each buffer, and then at `vtrace/ess`. Age (`replay/*/drawn_age_updates`)
-   does harm only through these. In the queue the cause is `lag/mean_updates` or a learning rate that is
-   too high.
+   `replay/*/masked_fraction` of each buffer, and then at `vtrace/ess`. Age
+   (`replay/*/drawn_age_updates`) does harm only through these. In the queue the cause is
+   `lag/mean_updates` or a learning rate that is too high.
 5. **Are the updates sound?** Look at `grad/norm_before_clip`. With Adam it is no fault if
    `grad/clipped_fraction` is always 1, because Adam ignores the size of the gradient.
-   `learner/bad_updates` counts the updates that were skipped because the loss or the gradient was not
-   finite ([troubleshooting.md](troubleshooting.md)).
-6. **None of these?** The run may need more steps. With the default flags the return in Pong rises above
-   its start after about 100 games, which is 0.1 million agent steps.
+   `learner/bad_updates` counts the updates that were skipped because the loss or the gradient was
+   not finite ([troubleshooting.md](troubleshooting.md)).
+6. **None of these?** The run may need more steps. With the default flags the return in Pong rises
+   above its start after about 100 games, which is 0.1 million agent steps.
 
 | metric | healthy | probable cause, and what to turn |
 |---|---|---|"""
