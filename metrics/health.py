@@ -66,8 +66,8 @@ RANGES: tuple[Range, ...] = (
         above_start=True,
         after_steps=200_000,
         too_low="nothing has been learned in this game yet. If the returns of other games rise, "
-        "they may dominate: give --use_popart=True if the sizes of rewards differ, or a larger share of "
-        "the environments with --env_shares",
+        "they may dominate: give --use_popart=True if the sizes of rewards differ, or a larger "
+        "share of the environments with --env_shares",
     ),
     Range(
         "policy/entropy_fraction",

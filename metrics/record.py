@@ -47,9 +47,9 @@ METRICS: dict[str, MetricInfo] = {
     "episode/return_best": _info("points", "Best return of a single game so far."),
     "episode/score_mean": _info(
         "",
-        "Several games: mean over the games of their mean returns, each human-normalised (0: random "
-        "play, 1: human play). Games without known human scores are left out. If no game has one, "
-        "the unit is points.",
+        "Several games: mean over the games of their mean returns, each human-normalised (0: "
+        "random play, 1: human play). Games without known human scores are left out. If no game "
+        "has one, the unit is points.",
         "rises; this is the curve to look at",
     ),
     "episode/return_mean_*": _info(
