@@ -21,6 +21,7 @@ if __name__ == "__main__" and hasattr(signal, "pthread_sigmask"):
     # The first thing of all: until there is a handler, signals wait. They are let through below.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
 
+import contextlib
 import os
 import sys
 import threading
@@ -49,8 +50,7 @@ def main(argv: list[str], stop: StopSignals | None = None) -> int:
         if wanted is not None:
             print(wanted, end="")
             return 0
-        if sys.stdout.isatty():
-            print("loading PyTorch and the environments ...", flush=True)
+        announce("loading PyTorch and the environments ...")
         from agent.session import prepare
 
         return prepare(argv).run(stop)
@@ -62,6 +62,17 @@ def main(argv: list[str], stop: StopSignals | None = None) -> int:
     except OSError as error:
         print(f"error: the run could not be started: {explain(error)}", file=sys.stderr)
         return 1
+
+
+def announce(text: str) -> None:
+    """Say something on a terminal that takes it at once; a frozen one is not waited for."""
+    import select
+
+    with contextlib.suppress(OSError, ValueError):  # closed, or not Unix
+        if sys.stdout is not None and sys.stdout.isatty():
+            _, ready, _ = select.select([], [sys.stdout], [], 0)
+            if ready:
+                print(text, flush=True)
 
 
 def help_for(argv: list[str]) -> str | None:
@@ -114,8 +125,9 @@ def leave(status: int) -> NoReturn:
         # answer, and the interpreter's own way out would wait for the locks that they hold.
         os._exit(status)
     try:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:  # the program may have been started with closed descriptors
+                stream.flush()
     except OSError:
         os._exit(status)  # nobody reads any more: all has been said in train.log
     sys.exit(status)

@@ -80,6 +80,15 @@ PRESETS: dict[str, Preset] = {
             "skipped_frames": 1,
         },
     ),
+    "image": Preset(
+        "images of any size that are not Atari's; what is used for them anyway",
+        {
+            "clip_rewards": False,
+            "noop_threshold": 0,
+            "frames_stacked": 1,
+            "skipped_frames": 1,
+        },
+    ),
     # Clipped rewards would make a point of Pong equal to one of 400 in Carnival for the policy as
     # well; with raw ones each game is learned in units of its own, by PopArt (Hessel et al. 2019).
     "several-games": Preset(

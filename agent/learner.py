@@ -9,18 +9,17 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from agent.algorithms.impala import Loss
+from agent.algorithms.base import Algorithm, Loss
 from agent.batch import Batch
 from agent.models.base import ActorCritic
 from agent.non_finite import (
     Culprit,
     NonFiniteUpdate,
-    Stage,
     blame_gradient,
     blame_loss,
     find_culprit,
@@ -97,30 +96,8 @@ def _flat(parts: list[Tensor]) -> Tensor:
     return torch.cat([part.flatten() for part in parts])
 
 
-class Algorithm(Protocol):
-    """What a learner needs of an algorithm; `Impala` is one."""
-
-    def check(self, model: ActorCritic) -> None:
-        """Raise ConfigError if the algorithm cannot train this model."""
-
-    def loss(
-        self,
-        model: ActorCritic,
-        batch: Batch,
-        optimiser: torch.optim.Optimizer | None = None,
-        progress: float = 0.0,
-    ) -> Loss:
-        """Compute the loss of one batch, `progress` (0 to 1) through the training.
-
-        It may move PopArt's statistics and what hangs on them (`PopArt.keep`), and nothing else.
-        """
-
-    def stages(self, model: ActorCritic, batch: Batch) -> Iterator[Stage]:
-        """Yield what the loss is made of, in the order of the flow; asked if it is not finite."""
-
-
 class Learner:
-    """Owns model and optimiser, and takes one optimiser step per batch.
+    """Owns model, algorithm and optimiser, and takes one optimiser step per `step`.
 
     Not thread-safe: `step` and `state_dict` belong to one thread.
     """
@@ -132,7 +109,7 @@ class Learner:
         optimiser: torch.optim.Optimizer,
         schedule: Callable[[float], float],
         *,
-        max_grad_norm: float = 40.0,
+        max_grad_norm: float = 0.5,
         precision: str = "fp32",
         channels_last: bool = False,
         compile: bool = False,
@@ -174,6 +151,10 @@ class Learner:
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if compile:
             model.torso_net.compile(dynamic=False)
+
+    def minibatches(self, batch: Batch) -> Iterator[Batch]:
+        """Yield what one `step` each is to learn from, as the algorithm wants it."""
+        return self.algorithm.minibatches(batch)
 
     def step(self, batch: Batch, progress: float) -> dict[str, Tensor]:
         """Learn from one batch: loss, gradient, clip, optimiser step.
@@ -231,7 +212,7 @@ class Learner:
 
     def _keep(self) -> Callable[[], None]:
         """Remember what moves before the gradient is known; return what puts it back."""
-        parts = [self.model.value_head.keep(self.optimiser)]
+        parts = [self.model.value_head.keep(self.optimiser), self.algorithm.keep()]
         if self._observes:
             unsettled = self.model.unsettled_pixels()
             parts += [statistics.keep() for statistics in unsettled.values()]
@@ -254,14 +235,17 @@ class Learner:
         return loss, torch.nn.utils.get_total_norm(gradients, foreach=True)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return model, optimiser and version: a copy, of tensors and plain types only."""
-        return copy.deepcopy(
-            {
-                "model": dict(self.model.state_dict()),
-                "optimiser": self.optimiser.state_dict(),
-                "version": self.version,
-            }
-        )
+        """Return all that was learned: a copy, of tensors and plain types only.
+
+        Under "algorithm" there is the algorithm's own state, where it has one.
+        """
+        state = {
+            "model": dict(self.model.state_dict()),
+            "optimiser": self.optimiser.state_dict(),
+            "version": self.version,
+        }
+        own = self.algorithm.state_dict()
+        return copy.deepcopy(state | ({"algorithm": own} if own else {}))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a `state_dict`; `state` is copied, not kept.
@@ -274,6 +258,8 @@ class Learner:
         groups = self.optimiser.state_dict()["param_groups"]
         self.optimiser.load_state_dict({"state": moments, "param_groups": groups})
         self.version = state["version"]
+        if state.get("algorithm"):
+            self.algorithm.load_state_dict(copy.deepcopy(state["algorithm"]))
         self._observes = True
 
     def _blame(self, batch: Batch, loss: Loss) -> Culprit:

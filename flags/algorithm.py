@@ -5,12 +5,28 @@ from __future__ import annotations
 from typing import Literal
 
 from flags.group import FlagGroup, flag
-from flags.kinds import Bound, CountOrAuto, Fraction01, Weight
+from flags.kinds import (
+    AlgorithmKwargs,
+    AlgorithmName,
+    Bound,
+    CountOrAuto,
+    Fraction01,
+    Weight,
+)
+from flags.values import AdvantageNormalisation, LossReduction, TrustRegion
 
 
 class AlgorithmFlags(FlagGroup):
     """V-trace, its losses, and what corrects for old data."""
 
+    algorithm: AlgorithmName = flag(
+        "impala",
+        "algorithm, which computes the loss of a batch: impala (V-trace actor-critic), or <module>:<name> for your own (docs/your_own.md)",
+    )
+    algorithm_kwargs: AlgorithmKwargs = flag(
+        "",
+        'arguments for an algorithm of your own, as a mapping in JSON, e.g. {"clip": 0.2}',
+    )
     gamma: Fraction01 = flag(0.99, "discount per agent step")
     rho_const: Bound = flag(
         1.0, "V-trace: upper bound of rho; it decides the policy whose value is learned"
@@ -39,11 +55,11 @@ class AlgorithmFlags(FlagGroup):
     entropy_on: Literal["all", "online"] = flag(
         "all", "data with an entropy bonus: all, or new data only (online, as in LASER)"
     )
-    loss_reduction: Literal["sum", "mean"] = flag(
+    loss_reduction: LossReduction = flag(
         "mean",
         "sum of the losses over time and batch (as in IMPALA; it decides which --lr and which clip fit), or their mean over valid steps",
     )
-    advantage_normalisation: Literal["none", "rms"] = flag(
+    advantage_normalisation: AdvantageNormalisation = flag(
         "rms",
         "rms: divide advantages by their root mean square over the batch, separately for each game; none: leave them as they are",
     )
@@ -62,7 +78,7 @@ class AlgorithmFlags(FlagGroup):
         "LASER trust region: ignore states in which behaviour policy and policy differ too much",
     )
     kl_div_threshold: Bound = flag(0.3, "LASER: largest divergence of a trusted state, in nats")
-    kl_mask_kind: Literal["implied", "kl_pi_mu", "kl_mu_pi"] = flag(
+    kl_mask_kind: TrustRegion = flag(
         "implied",
         "LASER: the divergence that is compared with --kl_div_threshold; implied: KL(pi || implied policy) as in the paper; kl_pi_mu: KL(pi || mu); kl_mu_pi: KL(mu || pi). pi is the policy, mu the behaviour policy",
     )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from flags.group import FlagGroup, flag
-from flags.kinds import Count, CountOrAuto, EnvIds, Number, Resolution, Shares, Text
+from flags.kinds import Count, CountOrAuto, EnvIds, EnvKwargs, Number, Resolution, Shares, Text
+from flags.values import RewardTransform
 from wrappers.config import BackendChoice
 
 
@@ -14,7 +13,11 @@ class EnvironmentFlags(FlagGroup):
 
     env: EnvIds = flag(
         "PongNoFrameskip-v4",
-        "environment id: <Game>NoFrameskip-v4, ALE/<Game>-v5, or any Gymnasium id with discrete actions and a flat Box observation, e.g. CartPole-v1. Several ids with commas: one agent for all these games; three = AirRaid, Carnival, DemonAttack; six = these, NameThisGame, Pong and SpaceInvaders; all = every game that ale-py can play (NoFrameskip-v4)",
+        "environment id: <Game>NoFrameskip-v4, ALE/<Game>-v5, any Gymnasium id with discrete actions and observations that are vectors or images, e.g. CartPole-v1, or <module>:<id> for your own (docs/your_own.md). Several ids separated by commas train one agent for all of these games; three = AirRaid, Carnival, DemonAttack; six = these, NameThisGame, Pong and SpaceInvaders; all = every game that ale-py can play (NoFrameskip-v4)",
+    )
+    env_kwargs: EnvKwargs = flag(
+        "",
+        'arguments with which environments are made, as a mapping in JSON, e.g. {"size": 8}; not for Atari, which has flags of its own. python -m wrappers.check <id> checks an environment of yours',
     )
     env_shares: Shares = flag(
         (),
@@ -24,7 +27,7 @@ class EnvironmentFlags(FlagGroup):
         True,
         "transform the rewards that the learner sees, by --reward_clipping_method; reported returns stay raw",
     )
-    reward_clipping_method: Literal["abs_one_sign", "abs_one_clamp", "soft_asymmetric"] = flag(
+    reward_clipping_method: RewardTransform = flag(
         "abs_one_sign",
         "abs_one_sign: sign(r); abs_one_clamp: clip r to [-1, 1]; soft_asymmetric: 5 tanh(r/5), with negative values times 0.3",
     )

@@ -6,6 +6,7 @@ from typing import Literal
 
 from flags.group import FlagGroup, flag
 from flags.kinds import CountOrAuto
+from flags.values import Precision
 
 
 class MachineFlags(FlagGroup):
@@ -15,7 +16,7 @@ class MachineFlags(FlagGroup):
         "auto",
         "device of the learner; auto: cuda if there is a GPU, else cpu. --inference decides where actions are chosen",
     )
-    precision: Literal["auto", "bf16", "fp32"] = flag(
+    precision: Precision | Literal["auto"] = flag(
         "auto",
         "number format of the networks' torsos; auto: bf16 if the processor computes it natively, else fp32. Losses are always fp32",
     )

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from flags.group import FlagGroup, flag
-from flags.kinds import BoolOrAuto, Count, CountOrAuto, Fraction01, Positive
+from flags.kinds import BoolOrAuto, Count, CountOrAuto, Fraction01, ModelName, Positive
+from flags.parts import AUTO, NETWORKS
 
 
 class ModelFlags(FlagGroup):
     """The network, its memory, its inputs and PopArt."""
 
-    model: Literal["auto", "nature", "impala_shallow", "resnet", "elite", "attention", "mlp"] = (
-        flag(
-            "auto",
-            "network; auto: impala_shallow for images, mlp for vectors; attention: the Attention-Augmented Agent, which shows where it looks",
-        )
+    model: ModelName = flag(
+        AUTO,
+        f"network: auto, {', '.join(NETWORKS.shipped)}, or <module>:<name> for your own (docs/your_own.md); auto: impala_shallow for images (resnet below 20 pixels), mlp for vectors; attention: the Attention-Augmented Agent, which shows where it looks",
     )
     feature_out_layer_size: CountOrAuto = flag(
         0,

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from flags.group import FlagGroup, flag
-from flags.kinds import Bound, Count, CountOrAuto, Positive, Weight
+from flags.kinds import Bound, Count, CountOrAuto, Decay, Positive, Weight
+from flags.values import Optimiser, Schedule
 
 
 class OptimiserFlags(FlagGroup):
     """How gradients become steps."""
 
-    optimizer: Literal["adam", "rmsprop", "rmsprop_tf"] = flag(
+    optimizer: Optimiser = flag(
         "adam",
         "optimiser of the network; rmsprop has epsilon outside the square root (as torch), rmsprop_tf inside it (as the IMPALA paper)",
     )
     lr: Positive = flag(2.5e-4, "initial learning rate")
-    lr_schedule: Literal["constant", "linear", "polynomial"] = flag(
+    lr_schedule: Schedule = flag(
         "linear",
         "curve on which the learning rate goes from --lr to --lr_end_value, over --lr_scheduler_steps",
     )
@@ -31,7 +30,10 @@ class OptimiserFlags(FlagGroup):
         "the same length in updates of the learner, as the older platform counted it. An update takes as many agent steps as there are in its new unrolls. 0: --lr_scheduler_steps holds",
     )
     rmsprop_eps: Positive = flag(0.01, "epsilon of RMSprop")
+    rmsprop_alpha: Decay = flag(0.99, "RMSprop: decay of the mean squared gradient")
     adam_eps: Positive = flag(1e-5, "epsilon of Adam")
+    adam_beta1: Decay = flag(0.9, "Adam: decay of the mean gradient")
+    adam_beta2: Decay = flag(0.999, "Adam: decay of the mean squared gradient")
     gradient_clip_by_norm_threshold: Bound = flag(
         0.5, "upper bound of the global gradient norm; 40 suits --loss_reduction=sum"
     )

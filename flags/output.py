@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flags.group import FlagGroup, flag
-from flags.kinds import Count, CountOrAuto, Positive
+from flags.kinds import Count, CountOrAuto, Positive, SinkName
 
 
 class OutputFlags(FlagGroup):
@@ -27,5 +27,10 @@ class OutputFlags(FlagGroup):
     )
     avg_buff_size: Count = flag(100, "games in the moving average of the return")
     basic_verbose: bool = flag(True, "show progress on the terminal", of_this_command=True)
+    sink: SinkName = flag(
+        "",
+        "<module>:<name> of an output of your own that also receives records and games (docs/your_own.md)",
+        of_this_command=True,
+    )
     tensorboard: bool = flag(True, "write TensorBoard event files")
     charts: bool = flag(True, "draw charts (PNG) at the end of the run")

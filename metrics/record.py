@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
+from core.errors import PlatformError
 from core.nearest_names import did_you_mean
 
 
@@ -213,8 +214,31 @@ METRICS: dict[str, MetricInfo] = {
 MAX_COUNT = 2**62  # a counter beyond it is damage, and no array could hold it
 
 
-class UndeclaredMetricError(ValueError):
-    """A metric was recorded that metrics/record.py does not list."""
+_DECLARED: dict[str, MetricInfo] = {}  # those of users, by `declare`
+
+
+class UndeclaredMetricError(PlatformError, ValueError):
+    """A metric was recorded that nobody has declared."""
+
+
+def declare(name: str, unit: str, doc: str, healthy: str = "") -> None:
+    """Declare a metric of one's own, so that it may be recorded: its unit, and what it means.
+
+    Args:
+      name: as `group/quantity_unit`; a `*` stands for what is not known beforehand.
+      unit: that it is measured in, "" for a number without one.
+      doc: one sentence.
+      healthy: what one hopes to see, where that can be said.
+
+    Raises:
+      UndeclaredMetricError: if the name stands for another metric already.
+    """
+    info = MetricInfo(unit, doc, healthy)
+    known = METRICS.get(name) or _DECLARED.setdefault(name, info)
+    if known != info:
+        raise UndeclaredMetricError(
+            f"metric {name!r} is declared already, as: {known.doc} Choose another name."
+        )
 
 
 def check_declared(name: str) -> MetricInfo:
@@ -225,13 +249,15 @@ def check_declared(name: str) -> MetricInfo:
     """
     if name in METRICS:
         return METRICS[name]
-    for pattern, info in METRICS.items():
+    for pattern, info in (*METRICS.items(), *_DECLARED.items()):
+        if name == pattern:
+            return info
         if "*" in pattern and fnmatchcase(name, pattern):
             return info
     hint = did_you_mean(name, METRICS)
     raise UndeclaredMetricError(
-        f"metric {name!r} is not declared: add it to METRICS in metrics/record.py"
-        f"{', or ' + hint if hint else '.'}"
+        f"metric {name!r} is not declared: add it to METRICS in metrics/record.py, or call "
+        f"metrics.record.declare beside what records it{'; ' + hint if hint else '.'}"
     )
 
 

@@ -82,7 +82,9 @@ def rewind(
     at = now or datetime.now()
 
     def is_past(line: str) -> bool:
-        return Record.from_json(line).updates <= updates
+        record = Record.from_json(line)
+        # Steps go on while nothing is learned: at the end, or when a second signal came in between.
+        return record.updates <= updates and record.agent_steps <= agent_steps
 
     cuts = [_cut(folder / METRICS, is_past, at)]
     for name, column in TEXT_FILES.items():

@@ -15,7 +15,7 @@ from tests.house import ROOT
 
 
 def resolve(*argv):
-    return parse(argv, None, lambda env: "atari")
+    return parse(argv, None, lambda env, _: "atari")
 
 
 @pytest.mark.parametrize("name", REMOVED_FLAGS)

@@ -29,8 +29,9 @@ from agent.models.pixels import PixelStatistics
 from agent.models.popart import PopArt
 from agent.models.torsos import compute_dtype
 from core.errors import ConfigError, ShapeError
+from flags.values import Precision, values_of
 
-PRECISIONS = ("fp32", "bf16")
+PRECISIONS = values_of(Precision)
 TORSO_PREFIX = "torso_net."  # of the torso's tensors in the state dict
 
 

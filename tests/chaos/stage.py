@@ -187,7 +187,8 @@ class Stage(Sessions):
             return
         before = take_snapshot(path)
         if not before.sound:
-            refused = Expected(statuses=(2,), saved=False, journals=False)
+            # What is refused leaves everything as it was, left-overs of a kill included.
+            refused = Expected(statuses=(2,), saved=False, journals=False, leaves_temporaries=True)
             self.end(self.resume(*self.finale_flags), refused)
             return
         session = self.resume_for(self.finale_expected, *self.finale_flags)
