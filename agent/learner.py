@@ -2,7 +2,7 @@
 
 agent/feed.py makes the batches. The owner of the learner, agent/trainer.py, passes the weights on
 to the workers. The learner uses one thread, no files and no clock of its own (`every` is passed
-in). Next to read: agent/algorithms/impala.py, which computes the loss.
+in). Next to read: agent/experience.py, which makes batches.
 """
 
 from __future__ import annotations

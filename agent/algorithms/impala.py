@@ -9,7 +9,7 @@ parts that other algorithms share are in rows.py, passes.py, units.py and health
 
 The options are LASER's trust region (ignore states in which the policy has changed too much),
 CLEAR's cloning of replayed behaviour, and PopArt, which is a property of the model. Sizes: T steps,
-B unrolls, A actions. Next to read: agent/experience.py, which makes batches.
+B unrolls, A actions. Next to read: agent/learner.py, which takes the step.
 """
 
 from __future__ import annotations
