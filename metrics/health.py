@@ -82,8 +82,8 @@ RANGES: tuple[Range, ...] = (
     Range(
         "replay/queue*/kl_behaviour_target",
         high=0.2,
-        too_high="even new data comes from a different policy: the policy changes too much within "
-        "the lag. "
+        too_high="even new data comes from a different policy: the policy changes too much in one "
+        "lag. "
         "Lower --lr, or --shared_queue_size and --cache_output_buffer_size",
     ),
     Range(
