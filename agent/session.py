@@ -1,4 +1,4 @@
-"""One invocation of main.py: everything that can be wrong is found before anything is made.
+"""One invocation of main.py. All mistakes of the user are found before anything is made.
 
 `prepare` resolves flags, checkpoint, environment and machine, and checks memory; it starts no
 process and makes no folder. `Session.run` then trains or tests, and returns the exit status.
@@ -85,7 +85,7 @@ def prepare(argv: Sequence[str]) -> Session:
     if flags.op_mode != "test":
         check_memory(blueprint, build_model(flags, blueprint.env_spec))
         _check_limits(flags, None if begins else checkpoint)
-        blueprint.workers()  # whether there are environments for all games
+        blueprint.workers()  # raises ConfigError if a game would get no environment
     return Session(blueprint, checkpoint, list(argv), start, envs)
 
 
@@ -109,11 +109,11 @@ def _load(url: str) -> Checkpoint:
 
 
 def family_of(env: str, env_kwargs: str = "") -> str:
-    """Return the name of the preset that an environment, or several, use anyway.
+    """Return the name of the preset that is the default for an environment, or for several.
 
     Args:
-      env: ids, joined with commas.
-      env_kwargs: that they are made with.
+      env: ids of environments, separated by commas.
+      env_kwargs: arguments with which they are made, as JSON.
     """
     games = env.split(",")
     if all(is_atari(game) for game in games):

@@ -1,12 +1,12 @@
 """One training session of one run: learner, schedule and records, and nothing else.
 
-    Experience ──batch──► Learner.step ──► WeightBoard ──► those who act
+    Experience ──batch──► Learner.step ──► WeightBoard ──► workers
         ▲                     │
         └──── moment ─────────┴──► Tally ──► Record ──► Sink, then Saving
 
-Where batches come from is in agent/experience.py, when a checkpoint is written in agent/saving.py,
-what signals mean in core/stop_signals.py, where records go in agent/reporting.py. All of this runs
-in the main thread; an exception in any other one is raised here by `Experience.next_batch`.
+agent/experience.py makes the batches, agent/saving.py decides when a checkpoint is written,
+core/stop_signals.py handles signals, and agent/reporting.py receives records. All of this runs in
+the main thread. `Experience.next_batch` raises here an exception of any other thread.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ class Algorithm(ABC):
         Args:
           config: a `Config`.
           buffers: names of the replay buffers, in the order of `Batch.source`; each gets metrics of
-            its own. None: only those of the whole batch.
+            its own. (): only metrics of the whole batch.
         """
         self.config = config
         self.buffers = tuple(buffers)

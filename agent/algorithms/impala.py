@@ -1,15 +1,15 @@
 """IMPALA: the loss of V-trace actor-critic, with the options of its successors.
 
-One class holds the flow of an update; the formulas are in vtrace.py, losses.py and rewards.py, and
-what other algorithms need as well is in rows.py, passes.py, units.py and health.py:
+One class holds the flow of an update. The formulas are in vtrace.py, losses.py and rewards.py. The
+parts that other algorithms share are in rows.py, passes.py, units.py and health.py. The flow is:
 
     torso over T+1 rows, once -> hidden units, row after row if the model has a memory -> values ->
     V-trace -> PopArt moves its statistics and rewrites the value head -> value head again -> losses
     in normalised units
 
-Options: LASER's trust region (drop states whose policy has moved too far), CLEAR's cloning of
-replayed behaviour, PopArt (a property of the model). Sizes: T steps, B unrolls, A actions. Next to
-read: agent/learner.py, which differentiates the loss.
+The options are LASER's trust region (ignore states in which the policy has changed too much),
+CLEAR's cloning of replayed behaviour, and PopArt, which is a property of the model. Sizes: T steps,
+B unrolls, A actions. Next to read: agent/learner.py, which takes the step.
 """
 
 from __future__ import annotations

@@ -262,8 +262,8 @@ class ActorCritic(nn.Module):
           inputs: leading dims [T, B]; `obs` is not looked at.
           state: [B, state_count] float32, before row 0.
           keep_gradient: [T, B] bool; where False, no gradient flows into the state that enters
-            this row. Each row with a False costs a little, so the fewer the better: to cut all
-            that is before row k, row k alone is enough. None: all True.
+            this row. To cut the gradient before row k, set only row k to False; each such row
+            has a small cost. None: all True.
 
         Returns:
           (hidden [T, B, H] float32, state after the last row [B, state_count] float32; in threads
