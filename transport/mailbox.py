@@ -14,7 +14,7 @@ No lock is shared, and what lies in the memory says alone what is to be done. So
 whichever byte, can be replaced by a process that is handed the same mailbox: a successor of the
 server finds the questions that are open, a successor of the worker waits for the last answer.
 
-The readers are `RemoteActor` and `InferenceServer` of agent/inference_server.py.
+The readers are `RemoteActor` and `InferenceServer` of agent/acting/inference_server.py.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Turn(IntEnum):
 class Letter:
     """Views of what lies in the shared memory for a group of n environments."""
 
-    # The question, as `Observation` of agent/acting.py.
+    # The question, as `Observation` of agent/acting/acting.py.
     stacks: np.ndarray  # [n, S, *frame_shape] uint8 or float32
     first: np.ndarray  # [n] bool
     last_action: np.ndarray  # [n] int64
