@@ -31,7 +31,7 @@ train: $(VENV)/run.stamp  ## train; flags in ARGS, e.g. make train ARGS="--env=C
 	$(BIN)/python main.py $(ARGS)
 
 # The dummy driver makes a film where there is a display as well.
-watch: $(VENV)/run.stamp  ## film a game of the trained agent in models/pong; flags in ARGS as above
+watch: $(VENV)/run.stamp  ## record a video of the bundled Pong agent; flags in ARGS as above
 	SDL_VIDEODRIVER=dummy $(BIN)/python main.py --op_mode=test --load_model_url=models/pong --render=True --test_episode_count=1 $(ARGS)
 
 test: $(VENV)/dev.stamp  ## the fast tests, in parallel and in random order
@@ -43,7 +43,7 @@ test-all: $(VENV)/dev.stamp  ## every test, also those that train, kill and take
 mutants: $(VENV)/dev.stamp  ## plant single faults in a copy of the program; the fast tests must notice each
 	$(BIN)/python -m tests.mutants $(ARGS)
 
-chaos: $(VENV)/dev.stamp  ## an hour of faults injected into real trainings; other lengths and seeds in ARGS
+chaos: $(VENV)/dev.stamp  ## inject faults into real trainings for an hour; other lengths and seeds in ARGS
 	$(BIN)/python -m tests.chaos --minutes=60 --seed=1 $(ARGS)
 
 check: format-check lint type test  ## what .ci/run checks
@@ -63,13 +63,13 @@ type: $(VENV)/dev.stamp  ## mypy
 smoke: $(VENV)/run.stamp  ## four tiny runs and their comparison
 	$(BIN)/python multi_train.py --sequence=smoke
 
-docs: $(VENV)/run.stamp  ## regenerate docs/flags.md and docs/metrics.md
+docs: $(VENV)/run.stamp  ## regenerate docs/flags.md, docs/health.md and docs/metrics.md
 	$(BIN)/python docs/generate.py
 
 experiments: $(VENV)/run.stamp  ## work on the queue of experiments, e.g. make experiments MINUTES=150
 	$(BIN)/python -m experiments run $(if $(MINUTES),--minutes=$(MINUTES)) $(ARGS)
 
-bench: $(VENV)/run.stamp  ## how near whole runs come to what their parts allow
+bench: $(VENV)/run.stamp  ## measure the speed of whole runs and of their parts
 	$(BIN)/python benchmarks/bench_end_to_end.py $(ARGS)
 
 docker:  ## build the image

@@ -124,15 +124,15 @@ def help_text(topic: str = "", width: int = 80) -> str:
         for group in GROUPS:
             lines += ["", *_group(group, width, for_developers=True)]
         return "\n".join([*lines, "", *_presets(width, with_flags=True)]) + "\n"
-    lines += ["", f"The {len(MAIN_FLAGS)} flags that matter first:"]
+    lines += ["", f"The {len(MAIN_FLAGS)} most important flags:"]
     for name in MAIN_FLAGS:
         lines += _flag(*_described(name, Flags.model_fields[name]), width)
     lines += ["", *_presets(width, with_flags=False), "", "More:"]
     sizes = ", ".join(f"{group} ({len(GROUPS[group].model_fields)})" for group in GROUPS)
     lines += textwrap.wrap(
-        f"One group of the {len(Flags.model_fields)} flags: --help=<group>, which is {sizes}; "
-        "all presets with their flags: --help=presets; everything: --help=all; --version. "
-        "The same in docs/flags.md; first steps in README.md.",
+        f"--help=<group> shows one group of the {len(Flags.model_fields)} flags: {sizes}. "
+        "--help=presets shows all presets with their flags, --help=all shows everything, and "
+        "--version the version. docs/flags.md has the same as a page. README.md has first steps.",
         width,
         initial_indent="  ",
         subsequent_indent="  ",
@@ -160,7 +160,7 @@ def _flag(name: str, kind: str, default: str, text: str, width: int) -> list[str
 
 
 def _presets(width: int, *, with_flags: bool) -> list[str]:
-    lines = ["presets (--preset=<name>[,<name>...]; the later wins, and your flags over all):"]
+    lines = ["presets (--preset=<name>[,<name>...]; later ones override earlier ones):"]
     indent = max(len(name) for name in PRESETS) + 4
     for name, preset in PRESETS.items():
         lines += _wrapped(preset.purpose, width, f"  {name}".ljust(indent), " " * indent)

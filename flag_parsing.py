@@ -25,10 +25,18 @@ from core.plain_data import cut, parse_json, read_text, shown, shown_text
 from flags.flags_file import FlagsFile, read_flags_file
 from flags.former_names import ALIASES, COMMANDS, FORMER_VALUES, answer
 from flags.group import is_of_this_command
+from flags.parts import ALGORITHMS, NETWORKS, SINKS
 from option_flags import Flags
 from presets import PRESETS, preset_flags
+from wrappers.env_kwargs import kwargs_text
 from wrappers.games import expand_games
-from wrappers.trusted_modules import check_trusted, trust_every_module, trust_modules_of
+from wrappers.trusted_modules import (
+    check_trusted,
+    check_trusted_kwargs,
+    trust_every_module,
+    trust_kwargs,
+    trust_modules_of,
+)
 
 # Values that belong to one invocation and never come back from a checkpoint.
 NOT_FROM_CHECKPOINT = {
@@ -37,6 +45,8 @@ NOT_FROM_CHECKPOINT = {
 
 # Nor does this where a new run starts from the weights of another: it plays other games.
 NOT_FROM_START = {"seed"}
+
+REGISTRIES = (NETWORKS, ALGORITHMS, SINKS)  # of parts of a user's own, named by flags
 
 # A learning rate that is at its end after less of the run than this is worth a remark.
 SHORT = 0.05
@@ -51,7 +61,7 @@ MAX_PROBLEM_LENGTH = 1000  # a line may list a whole set of games
 def parse(
     argv: Sequence[str],
     load_checkpoint_flags: Callable[[str], Mapping[str, Any]] | None = None,
-    family_of: Callable[[str], str] | None = None,
+    family_of: Callable[[str, str], str] | None = None,
 ) -> Flags:
     """Resolve the flags of one invocation.
 
@@ -59,7 +69,8 @@ def parse(
       argv: the command line without the program's name.
       load_checkpoint_flags: url -> the flags stored in that checkpoint. Not called in a new run
         that starts from no other's weights.
-      family_of: environment id -> name of the preset that such environments use anyway.
+      family_of: environment id and arguments (wrappers/env_kwargs.py) -> name of the preset that
+        such environments use anyway.
 
     Raises:
       ConfigError: with every problem found, one a line. Or if a file names an environment of a
@@ -86,10 +97,10 @@ def parse(
     layers = (checkpoint, below, file.values, _of_preset(said), said)
     chosen = _merged(*layers)
     env = _env_ids(str(chosen.get("env", Flags.model_fields["env"].default)))
-    if env is not None:
-        source = file.where if "env" in file.values else f"--load_model_url={url}"
-        check_trusted(env, "the sequence" if "env" in multi_train else source)
-    family = PRESETS[family_of(env)].flags if family_of is not None and env is not None else {}
+    _check_trust(chosen, multi_train, file, f"--load_model_url={url}")
+    family: dict[str, Any] = {}
+    if family_of is not None and env is not None:
+        family = PRESETS[family_of(env, _env_kwargs(chosen))].flags
     try:
         return Flags(**_merged(family, *layers))
     except ValidationError as error:
@@ -124,6 +135,27 @@ def _keep_shares_with_games(values: dict[str, Any], above: Mapping[str, Any]) ->
     """Drop the shares of games in `values` if what is said above it plays other games."""
     if "env" in above and _env_ids(str(above["env"])) != _env_ids(str(values.get("env", ""))):
         values.pop("env_shares", None)
+        values.pop("env_kwargs", None)
+
+
+def _check_trust(
+    chosen: Mapping[str, Any], multi_train: Mapping[str, Any], file: FlagsFile, saved: str
+) -> None:
+    """Raise ConfigError if a file names code to be run, or gives texts to an environment."""
+
+    def source(name: str) -> str:
+        if name in multi_train:
+            return "the sequence"
+        return file.where if name in file.values else saved
+
+    env = _env_ids(str(chosen.get("env", Flags.model_fields["env"].default)))
+    if env is not None:
+        check_trusted(env, source("env"))
+    check_trusted_kwargs(_env_kwargs(chosen), source("env_kwargs"))
+    for registry in REGISTRIES:
+        # Nothing is learned in a test.
+        if registry is not ALGORITHMS or chosen.get("op_mode") != "test":
+            registry.check_trusted(chosen.get(registry.flag), source(registry.flag))
 
 
 def _trust(cli: Mapping[str, Any], multi_train: Mapping[str, Any]) -> None:
@@ -134,11 +166,22 @@ def _trust(cli: Mapping[str, Any], multi_train: Mapping[str, Any]) -> None:
             "python multi_train.py --sequence=<name> -- --trust_env_module=True"
         )
     trust_modules_of(_env_ids(str(cli.get("env", ""))) or "")
+    trust_kwargs(_env_kwargs(cli))
+    for registry in REGISTRIES:
+        trust_modules_of(str(cli.get(registry.flag, "")))
     try:
         if TypeAdapter(bool).validate_python(cli.get("trust_env_module", False)):
             trust_every_module()
     except ValidationError:
         pass  # told with the other mistakes
+
+
+def _env_kwargs(values: Mapping[str, Any]) -> str:
+    """Return what environments are made with; "" if it makes no sense (told later)."""
+    try:
+        return kwargs_text(values.get("env_kwargs", ""))
+    except ConfigError:
+        return ""
 
 
 def _env_ids(env: str) -> str | None:

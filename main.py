@@ -21,6 +21,7 @@ if __name__ == "__main__" and hasattr(signal, "pthread_sigmask"):
     # The first thing of all: until there is a handler, signals wait. They are let through below.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
 
+import contextlib
 import os
 import sys
 import threading
@@ -28,7 +29,7 @@ from typing import NoReturn
 
 from agent.guardian import Guardian, restarts_wanted
 from core.process_death import PARENT_WATCH, end_with_starter, mark_own_children
-from core.stop_signals import StopSignals, ignore_from_now_on, let_through
+from core.stop_signals import LISTENER, StopSignals, ignore_from_now_on, let_through
 from core.version import VERSION
 
 
@@ -49,8 +50,7 @@ def main(argv: list[str], stop: StopSignals | None = None) -> int:
         if wanted is not None:
             print(wanted, end="")
             return 0
-        if sys.stdout.isatty():
-            print("loading PyTorch and the environments ...", flush=True)
+        announce("loading PyTorch and the environments ...")
         from agent.session import prepare
 
         return prepare(argv).run(stop)
@@ -62,6 +62,17 @@ def main(argv: list[str], stop: StopSignals | None = None) -> int:
     except OSError as error:
         print(f"error: the run could not be started: {explain(error)}", file=sys.stderr)
         return 1
+
+
+def announce(text: str) -> None:
+    """Say something on a terminal that takes it at once; a frozen one is not waited for."""
+    import select
+
+    with contextlib.suppress(OSError, ValueError):  # closed, or not Unix
+        if sys.stdout is not None and sys.stdout.isatty():
+            _, ready, _ = select.select([], [sys.stdout], [], 0)
+            if ready:
+                print(text, flush=True)
 
 
 def help_for(argv: list[str]) -> str | None:
@@ -109,13 +120,14 @@ def leave(status: int) -> NoReturn:
     """End the process with `status`, also where a terminal is closed or frozen."""
     ignore_from_now_on()
     names = {thread.name for thread in threading.enumerate()}
-    if names - {threading.main_thread().name, PARENT_WATCH}:
+    if names - {threading.main_thread().name, PARENT_WATCH, LISTENER}:
         # Their deadline has passed: they hang in a write to a terminal or a disk that does not
         # answer, and the interpreter's own way out would wait for the locks that they hold.
         os._exit(status)
     try:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:  # the program may have been started with closed descriptors
+                stream.flush()
     except OSError:
         os._exit(status)  # nobody reads any more: all has been said in train.log
     sys.exit(status)

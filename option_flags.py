@@ -23,6 +23,7 @@ from flags.machine import MachineFlags
 from flags.model import ModelFlags
 from flags.optimiser import OptimiserFlags
 from flags.output import OutputFlags
+from flags.parts import AUTO, NETWORKS
 from flags.replay import ReplayFlags
 from flags.run import RunFlags
 from flags.test_mode import TestModeFlags
@@ -102,8 +103,9 @@ class Flags(  # the last group first: pydantic lists the fields of the last base
             problems.append(
                 f"--cache_output_buffer_size={size} must be auto or from 1 to {MAX_CACHED_BATCHES}"
             )
+        is_own = self.model != AUTO and self.model not in NETWORKS.shipped  # checked later
         has_memory = self.use_lstm or self.model == "attention"
-        if self.burn_in_steps and not has_memory:
+        if self.burn_in_steps and not has_memory and not is_own:
             problems.append(
                 f"--burn_in_steps={self.burn_in_steps} needs a model that remembers: "
                 "--use_lstm=True or --model=attention"

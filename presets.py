@@ -1,7 +1,8 @@
 """Recipes: named sets of flags, chosen by `--preset=<name>` or `--preset=<name>,<name>`.
 
-A recipe says only what differs from the defaults in flags/, which are the recipe for Atari
-on a small machine. Of several the later one wins; what the user says wins over all of them.
+A recipe contains only the flags that differ from the defaults in flags/. The defaults are the
+recipe for Atari on a small machine. If several recipes are given, a later one overrides an earlier
+one. Flags that the user passes override all of them.
 `docs/flags.md` and `--help` show this table.
 """
 
@@ -59,9 +60,9 @@ _IMPALA: dict[str, Any] = {
 }
 
 PRESETS: dict[str, Preset] = {
-    "atari": Preset("Atari on a small machine; what is used for Atari games anyway", {}),
+    "atari": Preset("Atari on a small machine; the default for Atari games", {}),
     "vector": Preset(
-        "small vector observations; what is used for them anyway",
+        "small vector observations; the default for them",
         {
             "environment_max_steps": 300_000,
             "lr_scheduler_steps": 300_000,
@@ -79,10 +80,19 @@ PRESETS: dict[str, Preset] = {
             "skipped_frames": 1,
         },
     ),
+    "image": Preset(
+        "images of any size that are not Atari's; what is used for them anyway",
+        {
+            "clip_rewards": False,
+            "noop_threshold": 0,
+            "frames_stacked": 1,
+            "skipped_frames": 1,
+        },
+    ),
     # Clipped rewards would make a point of Pong equal to one of 400 in Carnival for the policy as
     # well; with raw ones each game is learned in units of its own, by PopArt (Hessel et al. 2019).
     "several-games": Preset(
-        "one agent for several Atari games; what is used for them anyway",
+        "one agent for several Atari games; the default for them",
         {"clip_rewards": False},
     ),
     "cartpole": Preset("CartPole-v1, solved within minutes", {"env": "CartPole-v1"}),
@@ -90,10 +100,11 @@ PRESETS: dict[str, Preset] = {
         "IMPALA's published settings, small network, 200 M frames (Espeholt et al. 2018)", _IMPALA
     ),
     "impala-deep": Preset(
-        "the same with the residual network, which wants a GPU", {**_IMPALA, "model": "resnet"}
+        "impala-shallow with the residual network, for which a GPU is advisable",
+        {**_IMPALA, "model": "resnet"},
     ),
     "laser": Preset(
-        "impala-deep, 7/8 of each batch replayed, trust region (Schmitt et al. 2020)",
+        "impala-deep, 7/8 of each batch replayed, trust region (Schmitt et al. 2019)",
         {
             **_IMPALA,
             "model": "resnet",
@@ -109,7 +120,7 @@ PRESETS: dict[str, Preset] = {
         },
     ),
     "clear": Preset(
-        "half replay from a reservoir, behaviour cloned, against forgetting (Rolnick et al. 2019)",
+        "half replay from a reservoir, cloning losses, against forgetting (Rolnick et al. 2019)",
         {
             "replay_parameters": _half_queue_half(type="standard", capacity=10_000, reservoir=True),
             "use_policy_cloning_loss": True,
@@ -119,7 +130,7 @@ PRESETS: dict[str, Preset] = {
         },
     ),
     "attentive": Preset(
-        "half attentive replay: unrolls like those that are being played (Sun et al. 2020)",
+        "half attentive replay: unrolls near the agents' present states (Sun et al. 2020)",
         {
             "replay_parameters": _half_queue_half(
                 type="attentive", lambda_batch_multiplier=6.0, score_stride=2
@@ -127,7 +138,7 @@ PRESETS: dict[str, Preset] = {
         },
     ),
     "elite": Preset(
-        "half elite replay: unrolls whose features have drifted least (strategy 3)",
+        "half elite replay, strategy 3: the least drawn unrolls, and of these the least drifted",
         {
             "replay_parameters": _half_queue_half(
                 type="elite",
@@ -138,8 +149,8 @@ PRESETS: dict[str, Preset] = {
         },
     ),
     "attention": Preset(
-        "shows where it looks (Mott et al. 2019, with smaller maps); with one RGB frame, as "
-        "there: --preset=attention,rgb_last",
+        "an agent that shows where it looks (Mott et al. 2019, with smaller maps); "
+        "--preset=attention,rgb_last gives it one RGB frame, as in the paper",
         # Half the widths that the model has by itself, for speed; and a wider batch than that of
         # other agents, because the rows of an unroll go through its memory one after another.
         {
@@ -155,7 +166,7 @@ PRESETS: dict[str, Preset] = {
     ),
     # What an old command line leaves unsaid. Its learning rate annealed over 10 000 updates.
     "older-platform": Preset(
-        "defaults of the older elite-replay platform, for its command lines: docs/migration.md",
+        "defaults of the older elite-replay platform, for old command lines: docs/migration.md",
         {
             "env": "AtlantisNoFrameskip-v4",
             "environment_max_steps": 15_000_000,
@@ -198,11 +209,11 @@ PRESETS: dict[str, Preset] = {
         "the newest 4 frames in colour", {"grayscaling_frames": False, "frames_stacked": 4}
     ),
     "rgb_last": Preset(
-        "the newest frame alone, in colour: for models that remember",
+        "only the newest frame, in colour; for models with memory",
         {"grayscaling_frames": False, "frames_stacked": 1},
     ),
     "sticky": Preset(
-        "protocol of Machado et al. 2018: sticky actions, all 18 actions, lives do not matter",
+        "protocol of Machado et al. 2018: sticky actions, all 18 actions, lost lives are ignored",
         {
             "repeat_action_probability": 0.25,
             "full_action_space": True,

@@ -1,1 +1,1 @@
-"""Layer 2: what learns and what acts; the only package that combines all the others."""
+"""Layer 5: what learns and what acts; the only package that combines all the others."""

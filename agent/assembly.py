@@ -6,14 +6,14 @@ the same parts. Layers below take their own small config objects and never see f
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from agent.acting import FlatWeights
-from agent.algorithms.impala import Impala, ImpalaConfig
+from agent.algorithms.base import FLAG_OF_FIELD, Algorithm, make_config
 from agent.dealing import deal_tasks
 from agent.inference_server import ServerConfig
 from agent.learner import Learner, every
@@ -22,10 +22,13 @@ from agent.models.base import ActorCritic
 from agent.models.factory import ModelConfig, make_model
 from agent.optim import OptimiserConfig, learning_rate, make_optimiser
 from agent.worker import WorkerConfig
+from core.errors import ConfigError
 from core.faults import Fault, parse_plan
+from core.plain_data import shown
 from core.rng import child_generator, child_seed
 from core.spec import EnvSpec
 from core.unroll import UnrollSchema
+from flags.parts import ALGORITHMS, AUTO, NETWORKS
 from option_flags import Flags
 from replay.codec import make_codec
 from replay.kinds import (
@@ -37,6 +40,7 @@ from replay.kinds import (
 )
 from replay.manager import ReplayManager
 from wrappers.config import EnvConfig
+from wrappers.env_kwargs import kwargs_of
 from wrappers.registry import make_env_spec
 
 
@@ -58,12 +62,13 @@ def env_config(flags: Flags, *, testing: bool = False) -> EnvConfig:
         fire_reset=flags.fire_reset,
         max_episode_frames=flags.max_episode_frames,
         backend=flags.env_backend,
+        kwargs=flags.env_kwargs,
     )
 
 
 def model_config(flags: Flags) -> ModelConfig:
     """Return the network's config."""
-    remembers = flags.use_lstm or flags.model == "attention"
+    remembers = flags.use_lstm or has_own_memory(flags.model)
     return ModelConfig(
         name=flags.model,
         feature_count=flags.feature_out_layer_size,
@@ -81,33 +86,42 @@ def model_config(flags: Flags) -> ModelConfig:
     )
 
 
+def has_own_memory(model: str) -> bool:
+    """Whether the network that --model names remembers by itself, without --use_lstm."""
+    return model != AUTO and NETWORKS.find(model).has_memory
+
+
 def build_model(flags: Flags, spec: EnvSpec, seed: int = 0) -> ActorCritic:
     """Return a freshly initialised model on the CPU."""
     return make_model(model_config(flags), spec, popart=flags.use_popart, seed=seed)
 
 
-def impala_config(flags: Flags) -> ImpalaConfig:
-    """Return the algorithm's config."""
-    return ImpalaConfig(
-        discount=flags.gamma,
-        rho_bar=flags.rho_const,
-        c_bar=flags.c_const,
-        rho_pg_bar=flags.pg_rho_const,
-        lambda_=flags.vtrace_lambda,
-        policy_cost=flags.policy_gradient_loss_weight,
-        value_cost=flags.value_loss_weight,
-        entropy_cost=flags.entropy_loss_weight,
-        entropy_end_cost=flags.entropy_end_weight,
-        entropy_online_only=flags.entropy_on == "online",
-        policy_cloning_cost=flags.policy_cloning_loss_weight * flags.use_policy_cloning_loss,
-        value_cloning_cost=flags.value_cloning_loss_weight * flags.use_value_cloning_loss,
-        trust_region=flags.kl_mask_kind if flags.use_kl_mask else "none",
-        trust_threshold=flags.kl_div_threshold,
-        reward_transform=flags.reward_clipping_method if flags.clip_rewards else "none",
-        advantage_normalisation=flags.advantage_normalisation,
-        loss_reduction=flags.loss_reduction,
-        burn_in_steps=flags.burn_in_steps,
-    )
+def make_algorithm(flags: Flags, buffers: Sequence[str] = ()) -> Algorithm:
+    """Return the algorithm of --algorithm with its config.
+
+    Args:
+      flags: whose values reach the fields of the config that they are named for.
+      buffers: names of the replay buffers, in their order.
+
+    Raises:
+      ConfigError: if there is none of that name, or a value cannot be.
+    """
+    kind = ALGORITHMS.find(flags.algorithm)
+    if not (isinstance(kind, type) and issubclass(kind, Algorithm)):
+        raise ConfigError(
+            f"algorithm {flags.algorithm} is {shown(kind)}, expected a class that is an Algorithm "
+            "(agent/algorithms/base.py)."
+        )
+    values = {field: getattr(flags, flag) for field, flag in FLAG_OF_FIELD.items()}
+    values |= {
+        "entropy_online_only": flags.entropy_on == "online",
+        "policy_cloning_cost": flags.policy_cloning_loss_weight * flags.use_policy_cloning_loss,
+        "value_cloning_cost": flags.value_cloning_loss_weight * flags.use_value_cloning_loss,
+        "trust_region": flags.kl_mask_kind if flags.use_kl_mask else "none",
+        "reward_transform": flags.reward_clipping_method if flags.clip_rewards else "none",
+    }
+    arguments = kwargs_of(flags.algorithm_kwargs)
+    return kind(make_config(kind, flags.algorithm, values, arguments), buffers)
 
 
 def optimiser_config(flags: Flags) -> OptimiserConfig:
@@ -119,6 +133,9 @@ def optimiser_config(flags: Flags) -> OptimiserConfig:
         schedule=flags.lr_schedule,
         power=flags.lr_schedule_power,
         epsilon=flags.adam_eps if flags.optimizer == "adam" else flags.rmsprop_eps,
+        alpha=flags.rmsprop_alpha,
+        beta1=flags.adam_beta1,
+        beta2=flags.adam_beta2,
     )
 
 
@@ -128,7 +145,7 @@ def build_learner(flags: Flags, model: ActorCritic, choices: Choices, spec: EnvS
     config = optimiser_config(flags)
     return Learner(
         model,
-        Impala(impala_config(flags), buffer_names(buffer_configs(flags, spec))),
+        make_algorithm(flags, buffer_names(buffer_configs(flags, spec))),
         make_optimiser(config, model),
         lambda progress: learning_rate(config, progress),
         max_grad_norm=flags.gradient_clip_by_norm_threshold,
@@ -195,7 +212,8 @@ class Blueprint:
           ConfigError: if they cannot be honoured here.
         """
         assert flags.seed is not None, "main.py draws a seed before anything is built"
-        impala_config(flags), optimiser_config(flags)  # made again later; here only to refuse
+        if flags.op_mode != "test":  # made again later; here only to refuse
+            make_algorithm(flags), optimiser_config(flags)
         spec = make_env_spec(env_config(flags))
         choices = choose(
             device=flags.device,

@@ -33,7 +33,7 @@ Evaluate = Callable[..., Evaluation]  # see agent/scorer.py
 
 @dataclass(frozen=True)
 class Moment:
-    """Where learning stands."""
+    """How far learning has come."""
 
     update: int = 0  # updates done: the version of the newest weights
     progress: float = 0.0  # share of the schedule that is done, 0 to 1
@@ -41,7 +41,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class News:
-    """What came with one block of unrolls besides the unrolls."""
+    """The reports that came with one block of unrolls."""
 
     stats: WorkerStats
     episodes: tuple[EpisodeEnd, ...]  # games that ended

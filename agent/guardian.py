@@ -32,6 +32,7 @@ from pathlib import Path
 from types import FrameType
 
 from core.process_death import environment_for_child
+from core.standard_error import say
 from flags.former_names import ALIASES
 
 FLAG = "auto_restart"
@@ -101,7 +102,7 @@ class Guardian:
                 status = self._run_learner(self._command(session - began))
                 reason = self._reason_to_restart(status, saved)
                 if reason is not None and restarts >= self._max_restarts:
-                    _say(f"{reason}; it was restarted {restarts} times (--{FLAG}): giving up")
+                    say(f"{reason}; it was restarted {restarts} times (--{FLAG}): giving up")
                     reason = None
                 if reason is not None:
                     restarts += 1
@@ -111,7 +112,7 @@ class Guardian:
                         "starting anew" if self._newest_update() < 0 else f"resuming {self._folder}"
                     )
                     which = f"restart {restarts} of {self._max_restarts}"
-                    _say(f"{reason}; {what} in {delay_s:g} s ({which})")
+                    say(f"{reason}; {what} in {delay_s:g} s ({which})")
                 if reason is None or self._asked_to_stop.wait(delay_s):
                     return status if status >= 0 else 128 - status
 
@@ -201,9 +202,3 @@ def _pairs(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
         name, equals, value = item.removeprefix("--").partition("=")
         name = name.replace("-", "_")
         yield ALIASES.get(name, name), value if equals else next(items, "")
-
-
-def _say(text: str) -> None:
-    with contextlib.suppress(OSError):  # nobody may be there to read it
-        sys.stderr.write(f"guardian: {text}\n")
-        sys.stderr.flush()

@@ -43,6 +43,7 @@ from transport.lifeline import LifelineEnd
 from transport.mailbox import Bell, Mailbox
 from transport.pulse import Phase, no_beat
 from transport.weights import NO_VERSION, WeightBoard
+from wrappers.trusted_modules import trust_modules_of
 
 WAIT_S = 1.0  # how often an idle server looks up; it wakes at once when it is asked
 # A worker waits so long before it fails: a server may be starting, or be started anew.
@@ -247,6 +248,7 @@ def server_main(
     parent = multiprocessing.parent_process()
     lifeline.hold(None if parent is None else parent.sentinel)
     faults.load_for(faults.SERVER, config.fault_plan)
+    trust_modules_of(config.model_config.name)  # the learner's process has checked it
     if config.device.type == "cpu":
         give_way(
             config.niceness

@@ -1,7 +1,8 @@
-"""Turns batches into weights.
+"""The learner: turns batches into new weights.
 
-Batches come from the cache (agent/feed.py makes them); weights go to the workers through whoever
-owns this learner. Single thread, no files; what has to do with time is handed in (`every`).
+agent/feed.py makes the batches. The owner of the learner, agent/trainer.py, passes the weights on
+to the workers. The learner uses one thread, no files and no clock of its own (`every` is passed
+in). Next to read: agent/experience.py, which makes batches.
 """
 
 from __future__ import annotations
@@ -9,18 +10,17 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from agent.algorithms.impala import Loss
+from agent.algorithms.base import Algorithm, Loss
 from agent.batch import Batch
 from agent.models.base import ActorCritic
 from agent.non_finite import (
     Culprit,
     NonFiniteUpdate,
-    Stage,
     blame_gradient,
     blame_loss,
     find_culprit,
@@ -31,11 +31,11 @@ WEIGHTS_MEASURED_EACH = 100  # updates; a sum over all weights, so not for each
 
 
 def every(seconds: float, clock: Callable[[], float] = time.monotonic) -> Callable[[], bool]:
-    """Return a question that is answered yes at once, and again each time that `seconds` passed.
+    """Return a function that is True on its first call and then at most once every `seconds`.
 
     Args:
-      seconds: between two times that the answer is yes.
-      clock: gives seconds.
+      seconds: shortest time between two calls that return True.
+      clock: function that returns the time in seconds.
     """
     next_at = clock()
 
@@ -51,17 +51,18 @@ def every(seconds: float, clock: Callable[[], float] = time.monotonic) -> Callab
 
 
 class LayerGradients:
-    """What one update does to each layer: made before clipping, asked after the optimiser's step.
+    """The effect of one update on each layer.
 
-    A layer is a module with parameters of its own, biases included, so the squares of the layers'
-    norms add up to the square of `grad/norm_before_clip`. Holds a copy of all weights meanwhile.
+    Make it before the gradient is clipped, and call `metrics` after the optimiser's step. A layer
+    is a module with parameters of its own, biases included, so the squares of the layers' norms add
+    up to the square of `grad/norm_before_clip`. It holds a copy of all weights meanwhile.
     """
 
     def __init__(self, model: ActorCritic) -> None:
-        """Look at the gradients of `model` as they are now.
+        """Measure the present gradients of `model`.
 
         Args:
-          model: after a backward pass; a layer without a gradient is left out.
+          model: model after a backward pass; layers without a gradient are ignored.
         """
         self._weights: dict[str, list[Tensor]] = {}  # the parameters themselves
         gradients: dict[str, list[Tensor]] = {}
@@ -93,34 +94,12 @@ class LayerGradients:
 
 
 def _flat(parts: list[Tensor]) -> Tensor:
-    """Return all numbers as one [n] tensor of its own."""
+    """Return all numbers as one new [n] tensor."""
     return torch.cat([part.flatten() for part in parts])
 
 
-class Algorithm(Protocol):
-    """What a learner needs of an algorithm; `Impala` is one."""
-
-    def check(self, model: ActorCritic) -> None:
-        """Raise ConfigError if the algorithm cannot train this model."""
-
-    def loss(
-        self,
-        model: ActorCritic,
-        batch: Batch,
-        optimiser: torch.optim.Optimizer | None = None,
-        progress: float = 0.0,
-    ) -> Loss:
-        """Compute the loss of one batch, `progress` (0 to 1) through the training.
-
-        It may move PopArt's statistics and what hangs on them (`PopArt.keep`), and nothing else.
-        """
-
-    def stages(self, model: ActorCritic, batch: Batch) -> Iterator[Stage]:
-        """Yield what the loss is made of, in the order of the flow; asked if it is not finite."""
-
-
 class Learner:
-    """Owns model and optimiser, and takes one optimiser step per batch.
+    """Owns model, algorithm and optimiser, and takes one optimiser step per `step`.
 
     Not thread-safe: `step` and `state_dict` belong to one thread.
     """
@@ -132,7 +111,7 @@ class Learner:
         optimiser: torch.optim.Optimizer,
         schedule: Callable[[float], float],
         *,
-        max_grad_norm: float = 40.0,
+        max_grad_norm: float = 0.5,
         precision: str = "fp32",
         channels_last: bool = False,
         compile: bool = False,
@@ -142,17 +121,17 @@ class Learner:
         """Prepare for training; `model` stays on its device.
 
         Args:
-          model: with all parameters already on the device of the batches.
-          algorithm: gives the loss.
-          optimiser: over the parameters of `model`.
-          schedule: progress in [0, 1] -> learning rate.
-          max_grad_norm: global L2 norm that gradients are clipped to; 0 does not clip.
-          precision: "fp32" or "bf16", what the torso computes in. Everything else is fp32.
+          model: the network, with all parameters on the device of the batches.
+          algorithm: computes the loss of a batch.
+          optimiser: optimiser of the parameters of `model`.
+          schedule: function from progress in [0, 1] to the learning rate.
+          max_grad_norm: upper bound of the global L2 norm of the gradient; 0 does not clip.
+          precision: number format of the torso, "fp32" or "bf16". Everything else is fp32.
           channels_last: keep images and convolution weights in NHWC order (for tensor cores).
-          threads: on a CPU, how many compute shares of the torso's rows at once.
+          threads: on a CPU, number of threads that compute shares of the torso's rows.
           compile: run the torso through torch.compile; the first step then takes a minute.
-          gradients_due: asked before each update; where it says yes, the update reports the
-            gradient of each layer too (`LayerGradients`). None: never.
+          gradients_due: function that is called before each update. If it returns True, the update
+            also reports the gradient of each layer (`LayerGradients`). None: never.
         """
         algorithm.check(model)
         self.model = model
@@ -175,29 +154,34 @@ class Learner:
         if compile:
             model.torso_net.compile(dynamic=False)
 
+    def minibatches(self, batch: Batch) -> Iterator[Batch]:
+        """Yield the parts of a batch, one for each call of `step`; the algorithm decides them."""
+        return self.algorithm.minibatches(batch)
+
     def step(self, batch: Batch, progress: float) -> dict[str, Tensor]:
         """Learn from one batch: loss, gradient, clip, optimiser step.
 
-        The loss already needs what pixels look like and PopArt's statistics, so both move before
-        it is known whether the update is sound. If it is not, or if anything raises before the
-        optimiser's step, they are put back: `state_dict` is then, bit by bit, what it was.
+        The loss needs the statistics of pixels and of PopArt, so both move before it is known
+        whether the update is finite. If it is not, or if anything raises before the optimiser's
+        step, they are restored: `state_dict` is then bit by bit as before.
 
         Args:
-          batch: on the model's device.
-          progress: share of the run that is done, for what is annealed.
+          batch: the batch, on the model's device.
+          progress: share of the annealing that is done, in [0, 1].
 
         Returns:
-          Metrics: name -> 0-d tensor, detached, on the model's device (reading one waits for it).
+          Metrics: name -> 0-d tensor, detached, on the model's device; reading one waits for the
+          device.
 
         Raises:
-          NonFiniteUpdate: if the loss or a gradient is not finite; it names what was bad first.
+          NonFiniteUpdate: if the loss or a gradient is not finite. It names the first bad quantity.
         """
         put_back = self._keep()
         try:
             loss, norm = self._differentiate(batch, progress)
             # The only wait for the device in a step: a bad gradient must not reach the weights.
             if not torch.isfinite(norm + loss.total.detach()):
-                put_back()  # what was bad first is sought where the update began
+                put_back()  # the search for the culprit starts from the state before the update
                 raise NonFiniteUpdate(self.version, self._blame(batch, loss))
             due = self._gradients_due is not None and self._gradients_due()
             layers = LayerGradients(self.model) if due else None
@@ -230,8 +214,8 @@ class Learner:
         return metrics if layers is None else metrics | layers.metrics()
 
     def _keep(self) -> Callable[[], None]:
-        """Remember what moves before the gradient is known; return what puts it back."""
-        parts = [self.model.value_head.keep(self.optimiser)]
+        """Remember all that moves before the gradient is known; return a function to restore it."""
+        parts = [self.model.value_head.keep(self.optimiser), self.algorithm.keep()]
         if self._observes:
             unsettled = self.model.unsettled_pixels()
             parts += [statistics.keep() for statistics in unsettled.values()]
@@ -254,30 +238,35 @@ class Learner:
         return loss, torch.nn.utils.get_total_norm(gradients, foreach=True)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return model, optimiser and version: a copy, of tensors and plain types only."""
-        return copy.deepcopy(
-            {
-                "model": dict(self.model.state_dict()),
-                "optimiser": self.optimiser.state_dict(),
-                "version": self.version,
-            }
-        )
+        """Return a copy of all that was learned, as tensors and plain types only.
+
+        If the algorithm has a state of its own, it is under "algorithm".
+        """
+        state = {
+            "model": dict(self.model.state_dict()),
+            "optimiser": self.optimiser.state_dict(),
+            "version": self.version,
+        }
+        own = self.algorithm.state_dict()
+        return copy.deepcopy(state | ({"algorithm": own} if own else {}))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a `state_dict`; `state` is copied, not kept.
+        """Continue from a `state_dict`; `state` is copied and not kept.
 
-        Settings of the optimiser, such as its epsilon, are those of this learner: the flags of a
-        session decide them. The state has what was learned.
+        Settings of the optimiser, such as its epsilon, stay those of this learner, because the
+        flags of a session decide them. The state contains only learned values.
         """
         self.model.load_state_dict(state["model"])
         moments = copy.deepcopy(state["optimiser"]["state"])
         groups = self.optimiser.state_dict()["param_groups"]
         self.optimiser.load_state_dict({"state": moments, "param_groups": groups})
         self.version = state["version"]
+        if state.get("algorithm"):
+            self.algorithm.load_state_dict(copy.deepcopy(state["algorithm"]))
         self._observes = True
 
     def _blame(self, batch: Batch, loss: Loss) -> Culprit:
-        """Return what was bad first. Takes a pass of the model, so it is for failures only."""
+        """Return the first bad quantity. It costs a pass of the model; use it for failures only."""
         with torch.no_grad():
             culprit = find_culprit(self.algorithm.stages(self.model, batch), batch)
         return culprit or blame_loss(loss.metrics) or blame_gradient(self.model)

@@ -27,10 +27,10 @@ class Choices:
     reasons: tuple[str, ...]
 
 
-# Who makes experience gives way to the learner: its threads wait for one another, so that a worker
-# that takes a core from one of them stops them all, while a worker that waits delays nobody else.
-# Niceness gives way to every other program as well: at 19, beside two busy ones, workers get one
-# part in seventy of a core each, and training stands still. docs/performance.md has all figures.
+# Workers run at a lower priority than the learner. If one learner thread loses its core, all
+# learner threads wait for it; a delayed worker delays only itself. Niceness lowers the priority
+# against every other program as well: at 19, beside two busy programs, each worker gets a
+# seventieth of a core, and training stands still. docs/performance.md has all figures.
 NICENESS = 4
 BACKGROUND_NICENESS = 19  # the lowest there is
 
@@ -39,7 +39,7 @@ def give_way(niceness: int = NICENESS) -> None:
     """Let this process give way to the learner (once, at its start).
 
     Args:
-      niceness: by how much, 0 to 19.
+      niceness: how far to lower the priority, 0 to 19.
     """
     if hasattr(os, "nice"):
         os.nice(niceness)
@@ -68,7 +68,7 @@ def stay_on_core(index: int) -> None:
     move costs them their caches.
 
     Args:
-      index: which, counted round.
+      index: number of the core; counting starts again after the last one.
     """
     if hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from core.errors import ConfigError
+from flags.values import Optimiser, Schedule, values_of
 
-OPTIMISERS = ("rmsprop_tf", "rmsprop", "adam")
-SCHEDULES = ("constant", "linear", "polynomial")
+OPTIMISERS = values_of(Optimiser)
+SCHEDULES = values_of(Schedule)
 # Weights are float32. Beyond these a gradient that is finite and clipped to anything below 1e8 can
 # make infinite ones: rate times gradient overflows, and an epsilon that rounds to 0 divides 0 by 0.
 LARGEST_RATE = 1e30
@@ -25,18 +25,15 @@ SMALLEST_EPSILON = 1e-30
 
 @dataclass(frozen=True)
 class OptimiserConfig:
-    """Which optimiser, and how its learning rate falls. Defaults: IMPALA's, table G.1."""
+    """Which optimiser, and how its learning rate falls. The defaults are those of the flags."""
 
-    name: str = "rmsprop_tf"  # one of OPTIMISERS
-    lr: float = 6e-4
-    lr_end: float = 0.0
+    name: str = "adam"  # one of OPTIMISERS
+    lr: float = 2.5e-4
+    lr_end: float = 1e-5
     schedule: str = "linear"  # one of SCHEDULES
     power: float = 2.0  # of the polynomial schedule; 1 is linear
-    warmup_fraction: float = 0.0  # share of the run in which the rate rises from 0
-    epsilon: float = 0.01  # inside the root for rmsprop_tf, outside for rmsprop and adam
+    epsilon: float = 1e-5  # inside the root for rmsprop_tf, outside for rmsprop and adam
     alpha: float = 0.99  # decay of the second moment of both rmsprops
-    momentum: float = 0.0  # of both rmsprops
-    initial_second_moment: float = 1.0  # of rmsprop_tf; TensorFlow starts at 1, torch at 0
     beta1: float = 0.9  # of adam
     beta2: float = 0.999  # of adam
 
@@ -64,38 +61,28 @@ class OptimiserConfig:
                 f"epsilon of {self.name} is {self.epsilon}, expected at least "
                 f"{SMALLEST_EPSILON:g}: in float32 a smaller one is nearly 0, and divides by it."
             )
-        for name in ("alpha", "momentum", "warmup_fraction", "beta1", "beta2"):
+        for name in ("alpha", "beta1", "beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}, expected in [0, 1).")
-        for name in ("lr_end", "initial_second_moment"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"{name} is {getattr(self, name)}, expected 0 or more.")
+        if self.lr_end < 0:
+            raise ConfigError(f"lr_end is {self.lr_end}, expected 0 or more.")
 
 
 class RMSpropTF(torch.optim.Optimizer):
     """RMSprop as TensorFlow 1 has it, which is what published Atari settings were found with.
 
         v <- alpha v + (1 - alpha) g^2
-        m <- momentum m + lr g / sqrt(v + eps)
-        p <- p - m
+        p <- p - lr g / sqrt(v + eps)
 
-    `torch.optim.RMSprop` has sqrt(v) + eps, starts v at 0 instead of 1, and multiplies by lr after
-    the momentum. With eps = 0.01 its steps are up to ten times larger for small gradients.
+    `torch.optim.RMSprop` has sqrt(v) + eps, and starts v at 0 instead of 1. With eps = 0.01 its
+    steps are up to ten times larger for small gradients.
     """
 
     def __init__(
-        self,
-        params: Iterable[Tensor],
-        lr: float,
-        *,
-        alpha: float = 0.99,
-        eps: float = 0.01,
-        momentum: float = 0.0,
-        initial_second_moment: float = 1.0,
+        self, params: Iterable[Tensor], lr: float, *, alpha: float = 0.99, eps: float = 0.01
     ) -> None:
         """Create the optimiser; state is allocated at a parameter's first step."""
-        defaults = {"lr": lr, "alpha": alpha, "eps": eps, "momentum": momentum}
-        super().__init__(params, {**defaults, "initial_second_moment": initial_second_moment})
+        super().__init__(params, {"lr": lr, "alpha": alpha, "eps": eps})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
@@ -107,28 +94,19 @@ class RMSpropTF(torch.optim.Optimizer):
             if not params:
                 continue
             grads = [p.grad for p in params]
-            states = [self._state_of(p, group) for p in params]
             # The _foreach_ functions loop over the tensors in C++ (in one kernel on a GPU).
-            square_avgs = [state["square_avg"] for state in states]
+            square_avgs = [self._square_avg_of(p) for p in params]
             torch._foreach_mul_(square_avgs, group["alpha"])
             torch._foreach_addcmul_(square_avgs, grads, grads, 1 - group["alpha"])
             roots = torch._foreach_add(square_avgs, group["eps"])
             torch._foreach_sqrt_(roots)
-            if group["momentum"]:
-                buffers = [state["momentum_buffer"] for state in states]
-                torch._foreach_mul_(buffers, group["momentum"])
-                torch._foreach_addcdiv_(buffers, grads, roots, group["lr"])
-                torch._foreach_sub_(params, buffers)
-            else:
-                torch._foreach_addcdiv_(params, grads, roots, -group["lr"])
+            torch._foreach_addcdiv_(params, grads, roots, -group["lr"])
 
-    def _state_of(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
+    def _square_avg_of(self, parameter: Tensor) -> Tensor:
         state: dict[str, Tensor] = self.state[parameter]
         if not state:
-            state["square_avg"] = torch.full_like(parameter, group["initial_second_moment"])
-            if group["momentum"]:
-                state["momentum_buffer"] = torch.zeros_like(parameter)
-        return state
+            state["square_avg"] = torch.ones_like(parameter)  # TensorFlow's start
+        return state["square_avg"]
 
 
 def make_optimiser(config: OptimiserConfig, model: nn.Module) -> torch.optim.Optimizer:
@@ -144,32 +122,17 @@ def make_optimiser(config: OptimiserConfig, model: nn.Module) -> torch.optim.Opt
         )
     if config.name == "rmsprop":
         return torch.optim.RMSprop(
-            params,
-            lr=config.lr,
-            alpha=config.alpha,
-            eps=config.epsilon,
-            momentum=config.momentum,
-            foreach=True,
+            params, lr=config.lr, alpha=config.alpha, eps=config.epsilon, foreach=True
         )
-    return RMSpropTF(
-        params,
-        config.lr,
-        alpha=config.alpha,
-        eps=config.epsilon,
-        momentum=config.momentum,
-        initial_second_moment=config.initial_second_moment,
-    )
+    return RMSpropTF(params, config.lr, alpha=config.alpha, eps=config.epsilon)
 
 
 def learning_rate(config: OptimiserConfig, progress: float) -> float:
     """Return the learning rate at `progress`, the share of the run that is done.
 
     lr_end + (lr - lr_end) (1 - progress)^power, with power 1 for `linear` and 0 for `constant`;
-    progress is clamped to [0, 1]. During warm-up the result is scaled up linearly from 0.
+    progress is clamped to [0, 1].
     """
     progress = min(max(progress, 0.0), 1.0)
     power = {"constant": 0.0, "linear": 1.0, "polynomial": config.power}[config.schedule]
-    rate = config.lr_end + (config.lr - config.lr_end) * (1 - progress) ** power
-    if progress < config.warmup_fraction:
-        rate *= progress / config.warmup_fraction
-    return rate
+    return config.lr_end + (config.lr - config.lr_end) * (1 - progress) ** power

@@ -16,6 +16,7 @@ from rich.logging import RichHandler
 from agent.run_folder import RunFolder
 from agent.run_log import RunLog
 from core.spec import game_name
+from flags.parts import SINKS
 from metrics.console import ConsoleSink, Goal
 from metrics.output_thread import BackgroundSink, OutputThread
 from metrics.sinks import JsonLinesSink, Sink, Tee, TensorBoardSink, TextFilesSink
@@ -56,7 +57,7 @@ class Reporting:
         """Open the files of records and games; return where to report.
 
         Raises:
-          ConfigError: if a library is missing for what the flags ask for.
+          ConfigError: if a library is missing for what the flags ask for, or there is no such sink.
           OSError: if a file cannot be opened.
         """
         flags, path = self._flags, self._folder.path
@@ -70,6 +71,9 @@ class Reporting:
             BackgroundSink(sink, self._files, gives_up=False, patience_s=patience_s)
             for sink in files
         ]
+        if flags.sink:
+            own = SINKS.find(flags.sink)(path)
+            sinks.append(BackgroundSink(own, self._files, gives_up=True))
         if flags.tensorboard:
             events = TensorBoardSink(path)
             sinks.append(BackgroundSink(events, self._files, gives_up=True))

@@ -18,10 +18,10 @@ from typing import Any
 
 import torch
 
-from agent.assembly import Blueprint, build_model, optimiser_config
+from agent.assembly import Blueprint, build_model, make_algorithm, optimiser_config
 from agent.checkpoint import Checkpoint
 from agent.model_file import ShippedModel
-from agent.state_schema import section
+from agent.state_schema import check_part, section
 from core.errors import CheckpointError, ConfigError
 
 # What each kind of optimiser (agent/optim.py) keeps of a parameter that has had a gradient: tensors
@@ -73,6 +73,7 @@ def check_resume(checkpoint: Checkpoint, blueprint: Blueprint) -> Checkpoint:
     """
     for keys in (("replay",), ("learner", "optimiser"), ("tally", "games")):
         section(checkpoint.state, *keys)
+    _check_algorithm(checkpoint, blueprint)
     _check_optimiser(checkpoint, blueprint)
     _check_units(checkpoint, blueprint)
     notes = _check_exactness(checkpoint, blueprint)
@@ -97,6 +98,29 @@ def check_folder(checkpoint: Checkpoint) -> None:
                     "is written for this run would be written there. Remove the link (to keep a "
                     "run on another disk, make the whole folder a link), or copy what you need."
                 )
+
+
+def _check_algorithm(checkpoint: Checkpoint, blueprint: Blueprint) -> None:
+    """Refuse another algorithm, and a state that this one has not written."""
+    flags, path = blueprint.flags, checkpoint.path
+    then = checkpoint.state["flags"].get("algorithm", "impala")  # earlier versions had no other
+    if then != flags.algorithm:
+        raise ConfigError(
+            f"--algorithm={flags.algorithm}, but {path} is of a run with --algorithm={then}: "
+            "expected the same. To start a new run from its weights: --op_mode=train "
+            "--load_model_url=<this one>."
+        )
+    schema = make_algorithm(flags).State
+    state = checkpoint.state["learner"].get("algorithm")
+    if schema is None:
+        return
+    try:
+        check_part(schema, state, "state['learner']['algorithm']")
+    except ValueError as error:
+        raise CheckpointError(
+            f"{path} does not hold what {flags.algorithm} keeps: {error}. It is of another version "
+            "of the algorithm, or damaged."
+        ) from error
 
 
 def _check_optimiser(checkpoint: Checkpoint, blueprint: Blueprint) -> None:

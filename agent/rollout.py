@@ -1,7 +1,8 @@
-"""The one loop of environments and actors that makes experience: no process, no queue, no thread.
+"""The loop that makes experience: actors choose actions, environments step, rows are written.
 
-A worker process runs it on slots of shared memory, the serial pool on plain arrays; the bytes are
-the same. Read core/unroll.py first for what the rows mean. Next: agent/worker.py, agent/pool.py.
+It uses no process, queue or thread itself. A worker process runs it on slots of shared memory, and
+the serial pool runs it on plain arrays; the bytes are the same. core/unroll.py explains the rows.
+Next to read: transport/channel.py, which carries unrolls; agent/worker.py and agent/pool.py.
 """
 
 from __future__ import annotations
@@ -22,28 +23,29 @@ from wrappers.vector import EnvVector, RestorableEnvVector
 
 @dataclass(frozen=True)
 class EnvGroup:
-    """n environments that step together, and who chooses their actions."""
+    """n environments that step together, and the actor that chooses their actions."""
 
     env: EnvVector
     actor: ActionSource
-    task_id: np.ndarray  # [n] int64, which game each of them plays
+    task_id: np.ndarray  # [n] int64, number of the game that each plays
 
 
 @dataclass
 class _Lane:
-    """A group, the rows of a block that are its own, and where it stands."""
+    """A group, its rows of a block, and its present observation."""
 
     group: EnvGroup
     rows: slice
-    now: Observation  # what the environments show, and what came before
+    now: Observation  # the present observation, with the last action and reward
 
 
 class Rollout:
     """Steps E environments and writes their unrolls, T rows at a time.
 
-    With one group, all environments step together. With two, one group's actor may think while the
-    other's environments step: each is asked right after its step, and answers a row later. Its
-    last question of a block is then the first row of the next one, asked before `collect` begins.
+    With one group, all environments step together. With two groups, one group's actions are
+    computed while the other group's environments step. Each group asks for its next action right
+    after it has stepped, and uses the answer one row later. The last question of a block therefore
+    belongs to row 0 of the next block.
     """
 
     def __init__(
@@ -56,10 +58,11 @@ class Rollout:
         """Start all environments; the first `collect` begins at their first observations.
 
         Args:
-          groups: environments in the order of their rows; E is the sum of their sizes.
-          schema: of the unrolls.
-          worker_id: written into each unroll.
-          beat: is told what happens, at each change.
+          groups: the groups of environments, in the order of their rows; E is the sum of their
+            sizes.
+          schema: layout of the unrolls.
+          worker_id: number of the worker, which is written into each unroll.
+          beat: function that is called with the present phase, at each change.
         """
         self._beat = beat
         self._schema = schema
@@ -80,15 +83,15 @@ class Rollout:
     def collect(self, block: Record) -> list[EpisodeEnd]:
         """Fill a block with the next unroll of every environment.
 
-        The version written into an unroll is that of its row 0. A `LocalActor` keeps its weights
-        during the whole unroll; a server may take newer ones in between, and the recorded logits
-        are those that acted, row by row.
+        The version in an unroll is the version of the weights at row 0. A `LocalActor` keeps its
+        weights during the whole unroll. A server may take newer ones in between; the logits in each
+        row are those from which its action was drawn.
 
         Args:
-          block: [E, schema.nbytes] uint8, written completely.
+          block: [E, schema.nbytes] uint8, one record per environment; all of it is written.
 
         Returns:
-          The whole games that ended meanwhile.
+          The whole games that ended during this unroll.
         """
         unrolls = [self._begin(lane, block) for lane in self._lanes]
         episodes: list[EpisodeEnd] = []
@@ -99,7 +102,7 @@ class Rollout:
         return episodes
 
     def _begin(self, lane: _Lane, block: Record) -> Unroll:
-        """Write what is known of a lane's unrolls before their first step."""
+        """Write the header and row 0 of a lane's unrolls, before their first step."""
         unroll = self._schema.unroll(block[lane.rows])
         unroll.worker_id[...] = self._worker_id
         unroll.env_id[...] = np.arange(lane.rows.start, lane.rows.stop)
@@ -133,7 +136,7 @@ class Rollout:
         unroll.behaviour_value[:, t] = decision.value
         if unroll.features is not None:
             unroll.features[:, t] = decision.features
-        # A copy, since the decision is valid no longer than until the next question.
+        # A copy, because the decision is valid only until the next question.
         lane.now = lane.now.after(decision.action.copy(), result)
         actor.ask(lane.now)  # as early as the answer has been read
         unroll.reward[:, t] = result.reward
@@ -147,7 +150,7 @@ class Rollout:
         ]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what the next unroll depends on.
+        """Return the state on which the next unroll depends.
 
         Needs a single group, with a restorable environment and a `LocalActor`.
         """
@@ -162,7 +165,7 @@ class Rollout:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on exactly where `state_dict` was taken."""
+        """Continue exactly from the moment of a `state_dict`."""
         (lane,) = self._lanes
         count = lane.group.env.num_envs
         lane.now = Observation(

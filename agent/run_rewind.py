@@ -13,6 +13,7 @@ The caller holds the lock of the folder (agent/run_lock.py).
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Mapping
 from datetime import datetime
@@ -88,6 +89,7 @@ def take_back(folder: RunFolder, checkpoint: Checkpoint, now: datetime | None = 
             updates=updates,
             agent_steps=agent_steps,
             training_steps=_training_steps(then, updates),
+            wall_s=float(tally.get("wall_s", math.inf)),
             now=at,
         )
     except OSError as error:
@@ -112,7 +114,7 @@ def _set_later_aside(
     """Move checkpoints of later updates out of the way; return where they are now."""
     folder = checkpoint.path.parent
     later = [path for path in folder.iterdir() if _is_later(path, checkpoint, updates, agent_steps)]
-    _name_as_latest(checkpoint, updates)
+    _name_as_latest(checkpoint, updates, at)
     if not later:
         return []
     aside = folder / CUT_FOLDER.format(at)
@@ -143,7 +145,7 @@ def _is_later(path: Path, checkpoint: Checkpoint, updates: int, agent_steps: int
         return False  # nothing can be gone on from it, so it is in nobody's way
 
 
-def _name_as_latest(checkpoint: Checkpoint, updates: int) -> None:
+def _name_as_latest(checkpoint: Checkpoint, updates: int, at: datetime) -> None:
     """Make `latest` name the checkpoint; a milestone or `best.pt` gets a regular name besides."""
     folder = checkpoint.path.parent
     name = update_name(updates)
@@ -153,6 +155,8 @@ def _name_as_latest(checkpoint: Checkpoint, updates: int) -> None:
         with atomic_path(folder / name) as temporary:
             disk().link(checkpoint.path, temporary)
     pointer = folder / LATEST
+    if pointer.is_dir() and not pointer.is_symlink():
+        set_aside(pointer, at)  # no file can take the place of a folder
     if not is_regular(pointer) or pointer.read_bytes() != f"{name}\n".encode():
         write_text(pointer, f"{name}\n")
 

@@ -81,17 +81,18 @@ class Saving:
             start_steps=tally.agent_steps,
             resumed_from=checkpoint,
         )
-        self._restored_updates = tally.updates
+        self._restored_updates = self._looked_at_updates = tally.updates
         self._refused = False  # whether the last save failed, so that it is said once
         self._best_score = self._writer.best_score()
         # Nothing is decided by the clock in a reproducible run: there it is looked at each period.
         self._best_interval_s = None if flags.reproducible else BEST_INTERVAL_S
         self._best_looked_at = -BEST_INTERVAL_S
 
-    def after_update(self) -> None:
-        """Save what is due after one update, and after its record was written."""
+    def after_batch(self) -> None:
+        """Save what is due after the updates of one batch, and after their record was written."""
         updates = self._tally.updates
-        is_period = updates % self._period == 0
+        is_period = updates // self._period > self._looked_at_updates // self._period
+        self._looked_at_updates = updates
         if is_period or self._writer.milestone_due(self._tally.agent_steps):
             self._try(self._save)
         if self._is_time_for_best(is_period):

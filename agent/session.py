@@ -1,4 +1,4 @@
-"""One invocation of main.py: everything that can be wrong is found before anything is made.
+"""One invocation of main.py. All mistakes of the user are found before anything is made.
 
 `prepare` resolves flags, checkpoint, environment and machine, and checks memory; it starts no
 process and makes no folder. `Session.run` then trains or tests, and returns the exit status.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,12 +26,13 @@ from agent.warm_start import WarmStart, keep_actions, warm_start
 from core import faults
 from core.errors import CheckpointError, ConfigError, EnvironmentFault
 from core.spec import EnvSpec
+from core.standard_error import say
 from core.stop_signals import INTERRUPTED, Answer, StopSignals
 from core.warden import Warden
 from flag_parsing import parse
 from option_flags import Flags
 from wrappers.env_ids import check_env_id, is_atari
-from wrappers.registry import make_env_spec
+from wrappers.registry import gym_spec, make_env_spec
 
 
 def prepare(argv: Sequence[str]) -> Session:
@@ -85,7 +85,7 @@ def prepare(argv: Sequence[str]) -> Session:
     if flags.op_mode != "test":
         check_memory(blueprint, build_model(flags, blueprint.env_spec))
         _check_limits(flags, None if begins else checkpoint)
-        blueprint.workers()  # whether there are environments for all games
+        blueprint.workers()  # raises ConfigError if a game would get no environment
     return Session(blueprint, checkpoint, list(argv), start, envs)
 
 
@@ -108,12 +108,21 @@ def _load(url: str) -> Checkpoint:
         raise
 
 
-def family_of(env: str) -> str:
-    """Return the name of the preset that an environment, or several, use anyway."""
+def family_of(env: str, env_kwargs: str = "") -> str:
+    """Return the name of the preset that is the default for an environment, or for several.
+
+    Args:
+      env: ids of environments, separated by commas.
+      env_kwargs: arguments with which they are made, as JSON.
+    """
     games = env.split(",")
-    if not all(is_atari(game) for game in games):
+    if all(is_atari(game) for game in games):
+        return "atari" if len(games) == 1 else "several-games"
+    try:
+        first = next(game for game in games if not is_atari(game))
+        return "image" if gym_spec(first, env_kwargs).is_image else "vector"
+    except ConfigError:  # `prepare` asks again, and tells it beside what else is wrong
         return "vector"
-    return "atari" if len(games) == 1 else "several-games"
 
 
 def _with_actions_of(checkpoint: Checkpoint, flags: Flags) -> Flags:
@@ -188,7 +197,7 @@ class Session:
         except KeyboardInterrupt:
             return INTERRUPTED
         except EnvironmentFault as fault:
-            sys.stderr.write(f"error: {fault}\n")
+            say(f"error: {fault}")
             return 1
         finally:
             warden.close()

@@ -98,6 +98,7 @@ class LearnerState(Part):
     model: dict[str, torch.Tensor]
     optimiser: OptimiserState | None = None
     version: Count = 0
+    algorithm: dict[str, Any] | None = None  # as its own schema says (agent/resume_checks.py)
 
 
 class GamesState(Part):

@@ -14,9 +14,10 @@ import contextlib
 import logging
 import multiprocessing
 import multiprocessing.process
+import multiprocessing.util
 import signal
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from multiprocessing import resource_tracker
 from typing import Any
@@ -112,7 +113,7 @@ class Supervised:
             # Until it ignores Ctrl-C itself: the terminal sends it to every process. The tracker
             # comes first, because multiprocessing lets signals through when it has started it.
             resource_tracker.ensure_running()
-            with children_deaf_to(signal.SIGINT):
+            with children_deaf_to(signal.SIGINT), _streams_left_alone():
                 process.start()
         finally:
             end.mouth.close()
@@ -257,6 +258,22 @@ class Supervised:
         """Give up the memory and the pipe of the lifeline."""
         self._lifeline.close()
         self._lifeline.pulse.close()
+
+
+@contextlib.contextmanager
+def _streams_left_alone() -> Iterator[None]:
+    """Keep multiprocessing from flushing the standard streams before it starts a process.
+
+    That fails where they are full, and never comes back where a terminal is frozen. It is of use
+    only to a forked process, which would inherit what is not yet written.
+    """
+    util: Any = multiprocessing.util
+    flush = getattr(util, "_flush_std_streams", None)
+    util._flush_std_streams = lambda: None
+    try:
+        yield
+    finally:
+        util._flush_std_streams = flush
 
 
 def _how(code: int | None, was_killed: bool) -> str:

@@ -17,7 +17,7 @@ from agent.human_scores import human_normalised
 from core.episode import EpisodeEnd
 from core.errors import CheckpointError
 from metrics.meters import EpisodeMeter, Rate
-from metrics.record import Record
+from metrics.record import Record, check_declared
 from transport.channel import WorkerStats
 
 
@@ -136,6 +136,7 @@ class Tally:
         self._update_rate = Rate()
         self._workers = WorkerStats()
         self._metrics: list[dict[str, torch.Tensor]] = []
+        self._declared: set[str] = set()  # names that were looked up before
 
     @property
     def wall_s(self) -> float:
@@ -174,7 +175,11 @@ class Tally:
         )
 
     def record(self, more: dict[str, float]) -> Record:
-        """Return everything since the last record, with `more`, and start a new interval."""
+        """Return everything since the last record, with `more`, and start a new interval.
+
+        Raises:
+          UndeclaredMetricError: if it has a name that nobody declared, each looked up once.
+        """
         values = {**_means(self._metrics), **self.games.read(), **more}
         steps_per_s = self._step_rate.read(self.agent_steps)
         updates_per_s = self._update_rate.read(self.updates)
@@ -188,6 +193,9 @@ class Tally:
             values["ring/wait_fraction"] = self._workers.wait_s / self._workers.total_s
         self._workers = WorkerStats()
         self._metrics = []
+        for name in values.keys() - self._declared:
+            check_declared(name)
+            self._declared.add(name)
         return self.counters(values)
 
     def state_dict(self) -> dict[str, Any]:

@@ -6,10 +6,11 @@
 | ingest | `pool.poll`, `replay.insert` | the worker pool, from `start` until `quiesce` |
 | cache (one or more) | `replay.sample`, `feed.compose`, the scorer | nothing: replay locks itself |
 
-The main thread leaves word of where learning stands by `advance`; the others only read the newest
-word. What workers report waits in a deque until the main thread takes it with `news`. What ends a
-thread ends the run: `next_batch` raises it. (Output threads are in metrics/output_thread.py, those
-that learn from shares of a batch in agent/models/parallel.py; both belong to the main thread.)
+With `advance` the main thread tells how far learning has come; the other threads only read the
+newest value. Reports of the workers wait in a deque until the main thread takes them with `news`.
+An exception that ends a thread ends the run: `next_batch` raises it. (metrics/output_thread.py has
+the output threads, and agent/models/parallel.py has the threads that learn from shares of a batch.
+Both belong to the main thread.) Next to read: agent/trainer.py, the loop that uses it.
 """
 
 from __future__ import annotations
@@ -54,8 +55,9 @@ class Threaded(ReplaySide):
           replay: see `ReplaySide`.
           feed: see `ReplaySide`.
           evaluate: see `ReplaySide`.
-          cache_depth: batches made ahead; 0: made when asked for; None: adapted to what happens.
-          cache_threads: threads that make them.
+          cache_depth: number of batches made ahead; 0: each is made when it is needed; None: the
+            number adapts itself.
+          cache_threads: number of threads that make batches.
         """
         super().__init__(pool, replay, feed, evaluate)
         self._cache_depth = cache_depth

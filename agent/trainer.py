@@ -1,12 +1,12 @@
 """One training session of one run: learner, schedule and records, and nothing else.
 
-    Experience ──batch──► Learner.step ──► WeightBoard ──► those who act
+    Experience ──batch──► Learner.step ──► WeightBoard ──► workers
         ▲                     │
         └──── moment ─────────┴──► Tally ──► Record ──► Sink, then Saving
 
-Where batches come from is in agent/experience.py, when a checkpoint is written in agent/saving.py,
-what signals mean in core/stop_signals.py, where records go in agent/reporting.py. All of this runs
-in the main thread; an exception in any other one is raised here by `Experience.next_batch`.
+agent/experience.py makes the batches, agent/saving.py decides when a checkpoint is written,
+core/stop_signals.py handles signals, and agent/reporting.py receives records. All of this runs in
+the main thread. `Experience.next_batch` raises here an exception of any other thread.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ from transport.weights import WeightBoard
 log = logging.getLogger(__name__)
 
 MakeExperience = Callable[[Blueprint, WeightBoard, int], Experience]
+# (flags and shapes, where the newest weights are, the life of the workers) -> a pool.
+MakePool = Callable[[Blueprint, WeightBoard, int], WorkerPool]
 
 LIVES_PER_UPDATE = 1_000_000  # no worker is restarted so often, so no session repeats a life
 SILENCE_S = 60.0  # the user is told what a batch waits for that has not come for so long
@@ -74,7 +76,7 @@ class Trainer:
         *,
         stop: StopSignals | None = None,
         flush: Callable[[], object] | None = None,
-        pool: WorkerPool | None = None,
+        make_pool: MakePool | None = None,
         experience: MakeExperience | None = None,
     ) -> None:
         """Build every part; start nothing.
@@ -86,9 +88,10 @@ class Trainer:
           checkpoint: what to continue from.
           stop: what the user asks for meanwhile; None: nobody can ask.
           flush: brings all that was reported to the disk, within seconds; None: the sink's own.
-          pool: where unrolls come from; None: what the flags ask for.
-          experience: makes what gives batches, given the blueprint, the board of the newest
-            weights, and the life of the workers; None: what the flags ask for, on `pool`.
+          make_pool: makes what unrolls come from, with the board on which the newest weights will
+            be, and the life of the workers; None: what the flags ask for.
+          experience: makes what gives batches, given the same; None: what the flags ask for, on
+            the pool.
         """
         flags = blueprint.flags
         self._flags = flags
@@ -103,7 +106,7 @@ class Trainer:
         self._board = WeightBoard(blueprint.acting_weights.nbytes)
         # After a resume the games are others than after the first start.
         done = 0 if checkpoint is None else int(checkpoint.state["tally"]["updates"])
-        make = experience or partial(_experience, pool=pool)
+        make = experience or partial(_experience, make_pool=make_pool)
         self._experience = make(blueprint, self._board, done * LIVES_PER_UPDATE)
         self._saving = Saving(
             blueprint, folder, self._learner, self._tally, self._bad_updates, self._experience,
@@ -166,26 +169,29 @@ class Trainer:
                 self._write_record()
                 next_record = now + flags.log_interval_s
             if has_learned:
-                self._saving.after_update()
+                self._saving.after_batch()
 
     def _learn(self, batch: Batch) -> bool:
-        """Make an update; return False if that was not possible with this batch."""
+        """Make the updates of a batch; return False if not one of them was possible."""
+        before = self._learner.version
         try:
-            metrics = self._learner.step(batch, self._progress())
+            for part in self._learner.minibatches(batch):
+                metrics = self._learner.step(part, self._progress())
+                self._experience.feed_back(part, self._learner.errors)
+                self._bad_updates.good()
+                self._tally.book_update(metrics)
         except NonFiniteUpdate as error:
             self._learner_failed = True  # if this one is too many, it is not the batch
-            self._bad_updates.note(error, batch, self._learner.version)
+            self._bad_updates.note(error, part, self._learner.version)
             self._learner_failed = False  # its state is that of before, and can be saved
-            self._experience.discard(batch.item[list(error.culprit.columns)].tolist())
-            return False
+            self._experience.discard(part.item[list(error.culprit.columns)].tolist())
         except BaseException:
             self._learner_failed = True
             raise
-        self._experience.feed_back(batch, self._learner.errors)
-        self._bad_updates.good()
-        self._tally.book_update(metrics)
-        self._publish()
-        return True
+        has_learned = self._learner.version > before
+        if has_learned:
+            self._publish()
+        return has_learned
 
     def _is_over(self, began: float) -> bool:
         flags, tally = self._flags, self._tally
@@ -260,7 +266,7 @@ class Trainer:
 
 
 def _experience(
-    blueprint: Blueprint, board: WeightBoard, life: int, pool: WorkerPool | None = None
+    blueprint: Blueprint, board: WeightBoard, life: int, make_pool: MakePool | None = None
 ) -> Experience:
     """Return the source of batches that the flags ask for, not started.
 
@@ -268,7 +274,7 @@ def _experience(
       blueprint: flags and shapes.
       board: where those who act find the newest weights.
       life: workers and servers of different lives play different games.
-      pool: where unrolls come from; None: what the flags ask for.
+      make_pool: makes what unrolls come from; None: what the flags ask for.
     """
     flags, device = blueprint.flags, blueprint.choices.device
     replay, feed = blueprint.replay(), Feed(blueprint.schema, device)
@@ -277,20 +283,24 @@ def _experience(
         model, _ = blueprint.acting_model()
         scorer = Scorer(model, blueprint.acting_weights, board, blueprint.schema, device)
         evaluate = scorer.evaluate
-    if flags.reproducible:
+    if flags.reproducible and make_pool is None:
         return Serial(SerialPool(blueprint.workers(), board), replay, feed, evaluate)
-    if pool is None:
-        pool = ProcessPool(
-            blueprint.workers(life=life),
-            board,
-            slots=flags.shared_queue_size,
-            max_restarts=flags.max_worker_restarts,
-            worker_timeout_s=flags.worker_timeout,
-            server=blueprint.server(life=life),
-        )
+    pool = (make_pool or _process_pool)(blueprint, board, life)
     depth = flags.cache_output_buffer_size
     return Threaded(
         pool, replay, feed, evaluate,
         cache_depth=0 if not flags.caching else None if depth == "auto" else int(depth),
         cache_threads=flags.caching_threads,
     )  # fmt: skip
+
+
+def _process_pool(blueprint: Blueprint, board: WeightBoard, life: int) -> WorkerPool:
+    flags = blueprint.flags
+    return ProcessPool(
+        blueprint.workers(life=life),
+        board,
+        slots=flags.shared_queue_size,
+        max_restarts=flags.max_worker_restarts,
+        worker_timeout_s=flags.worker_timeout,
+        server=blueprint.server(life=life),
+    )

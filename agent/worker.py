@@ -36,7 +36,7 @@ from transport.pulse import Phase, no_beat
 from transport.weights import WeightBoard
 from wrappers.config import EnvConfig
 from wrappers.registry import make_env_vector
-from wrappers.trusted_modules import trust_modules_of
+from wrappers.trusted_modules import trust_kwargs, trust_modules_of
 
 SLOT_WAIT_S = 1.0  # how often a waiting worker looks up; it wakes at once when a slot comes free
 
@@ -179,7 +179,9 @@ def worker_main(
     parent = multiprocessing.parent_process()
     lifeline.hold(None if parent is None else parent.sentinel)
     faults.load_for(f"worker {config.worker_id}", config.fault_plan)
-    trust_modules_of(config.env_config.env_id)  # the learner's process has checked it
+    trust_modules_of(config.env_config.env_id)  # the learner's process has checked it,
+    trust_modules_of(config.model_config.name)
+    trust_kwargs(config.env_config.kwargs)  # and these too
     give_way(config.niceness)
     if config.core is not None:
         stay_on_core(config.core)

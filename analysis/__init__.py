@@ -1,1 +1,1 @@
-"""Layer 4: what finished runs can be asked. `python -m analysis --help` lists the questions."""
+"""Layer 7: what finished runs can be asked. `python -m analysis --help` lists the questions."""

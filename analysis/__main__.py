@@ -10,11 +10,14 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from core.errors import PlatformError
+from core.errors import ConfigError, PlatformError
 from wrappers.trusted_modules import trust_every_module
+from wrappers.user_code import import_module
 
 # As of main.py: agents of environments module:Id are looked at by running the code of the module.
 TRUST = "--trust_env_module=True"
+
+OWN_RULE = "Expected a command, or a module of your own that has main(arguments) -> exit status."
 
 COMMANDS = {
     "compare": "which configuration learned best: table, figure and small CSV files of runs",
@@ -36,11 +39,17 @@ def main(argv: Sequence[str]) -> int:
         argv = [argument for argument in argv if argument != TRUST]
         trust_every_module()
     command, *arguments = argv
-    if command not in COMMANDS:
+    if command not in COMMANDS and "." not in command:
         print(f"python -m analysis: there is no command {command!r}.\n{_usage()}", file=sys.stderr)
         return 2
     try:
-        return int(importlib.import_module(f"analysis.{command}").main(arguments))
+        if command in COMMANDS:
+            return int(importlib.import_module(f"analysis.{command}").main(arguments))
+        import_module(command, command, flag="command", rule=OWN_RULE)
+        own = getattr(sys.modules[command], "main", None)
+        if own is None:
+            raise ConfigError(f"{command} has no function main. {OWN_RULE}")
+        return int(own(arguments))
     except PlatformError as error:
         print(f"python -m analysis {command}: {error}", file=sys.stderr)
         return 2
@@ -56,6 +65,7 @@ def _usage() -> str:
             *lines,
             "",
             "python -m analysis <command> --help explains a command.",
+            "python -m analysis <package>.<module> runs a command of your own.",
             f"{TRUST} goes with each: it imports the module of an agent's environment module:Id.",
         ]
     )

@@ -311,7 +311,7 @@ def _label_by(names: Sequence[str], runs: Sequence[Run]) -> list[Run]:
         if missing:
             raise ConfigError(
                 f"--by={','.join(names)}: {run.source} has no flag {missing[0]!r}. Give names that "
-                "`python main.py --help` lists; runs read from CSV files have only a label."
+                "`python main.py --help=all` lists; runs read from CSV files have only a label."
             )
         text = " ".join(f"{name}={_short(run.flags[name])}" for name in names)
         labelled.append(_relabelled(run, text))

@@ -1,30 +1,31 @@
-"""The unroll: T consecutive steps of one environment, as a table of true facts.
+"""The unroll: T consecutive steps of one environment, as a table of facts.
 
-This is the one place that spells the shapes of experience. An unroll is a *record*: one contiguous
-block of bytes with every field at a fixed, 64-byte aligned offset. The same record lies in a
-worker's shared-memory slot, in a replay item and on disk, so moving experience is one memory copy
+This file defines the shapes of experience. (transport/mailbox.py defines those of a single row,
+which a worker sends to the inference server.) An unroll is a *record*: one contiguous block of
+bytes, with every field at a fixed, 64-byte aligned offset. A slot of a worker's shared memory, an
+item in replay and a file on the disk hold the same record, so moving experience is one memory copy
 and compressing it is one call.
 
-What the rows mean (T steps, S stacked frames):
+The rows have this meaning (T steps, S stacked frames):
 
     row      0        1        ...      T-1       T
     x_t      x_0      x_1               x_{T-1}   x_T     x_T is row 0 of the next unroll
     action   a_0      a_1               a_{T-1}           chosen on x_t
     reward   r_0      r_1               r_{T-1}           received after a_t, raw
 
-Frames are stored once: `frames[t : t + S]` is the stack of row t, so T + 1 observations need only
-T + S frames. A stack never reaches over a reset: its frames from before a `first` row read as zero
-(`agent/feed.py` rebuilds stacks).
+Each frame is stored once. `frames[t : t + S]` is the stack of row t, so T + 1 observations need
+only T + S frames. A stack never reaches across a reset: its frames from before a `first` row are
+zero (`agent/feed.py` rebuilds stacks).
 
 The end of an episode is a row. If the episode ends at step t, row t+1 holds the true last
-observation and the environment is reset by the next step: `first[t + 2]` is true, and the
-transition from row t+1 to row t+2 is a *reset row*, in which the action was ignored. Learners mask
-it; the value of row t+1 is then the bootstrap of a truncated episode. `terminated[t]` alone (no
-reset row after it) is the loss of a life: the agent's episode ends there, the game does not.
+observation, and the next step resets the environment: `first[t + 2]` is true. The transition from
+row t+1 to row t+2 is a *reset row*. Its action was ignored, and learners mask it. The value of row
+t+1 then bootstraps a truncated episode. `terminated[t]` without a reset row after it is the loss of
+a life: the agent's episode ends there, but the game goes on.
 
-What came before row 0 is in the header: `last_action` and `last_reward`, and, if the model has a
-memory, the `state` in which it was when it was shown x_0. A learner that starts from there and runs
-over the rows computes what the actor computed. All three mean nothing where `first[0]`.
+The header describes the time before row 0: `last_action`, `last_reward` and, if the model has a
+memory, `state`, the memory before x_0. A learner that starts from these and runs over the rows
+computes the same outputs as the actor. If `first[0]` is true, ignore all three.
 
 Next to read: agent/rollout.py, which writes unrolls.
 """
@@ -42,7 +43,7 @@ from core.errors import ShapeError
 from core.layout import lay_out
 from core.spec import EnvSpec
 
-POISON_BYTE = 0xCD  # an unwritten integer field is seen at once; floats are NaN
+POISON_BYTE = 0xCD  # makes an unwritten integer field obvious; floats are NaN
 
 Record = NDArray[np.uint8]
 
@@ -51,8 +52,8 @@ Record = NDArray[np.uint8]
 class Unroll:
     """Named views of one record, or of a block of records with leading axes `[...]`.
 
-    The views share memory with the record: nothing is copied. `features` is None when no buffer
-    asked for it, `state` when the model has no memory.
+    The views share memory with the record; nothing is copied. `features` is None if no buffer needs
+    it, and `state` is None if the model has no memory.
     """
 
     frames: np.ndarray  # [..., T+S, *frame_shape] uint8 or float32
@@ -66,7 +67,7 @@ class Unroll:
     worker_id: np.ndarray  # [...] int64
     env_id: np.ndarray  # [...] int64, index of the environment within its worker
     seq: np.ndarray  # [...] int64, n-th unroll of this environment since its worker started
-    version: np.ndarray  # [...] int64, learner updates in the weights that acted
+    version: np.ndarray  # [...] int64, learner updates in the weights that chose the actions
     task_id: np.ndarray  # [...] int64, index of the game in a multi-task run
     last_action: np.ndarray  # [...] int64, a_{-1}
     last_reward: np.ndarray  # [...] float32, r_{-1}, raw
@@ -80,7 +81,7 @@ class Unroll:
 
 
 class UnrollSchema:
-    """The table of fields of an unroll, and the only place where their shapes are spelled."""
+    """The table of the fields of an unroll, with their shapes."""
 
     def __init__(
         self,
@@ -92,10 +93,10 @@ class UnrollSchema:
         """Lay out a record.
 
         Args:
-          env_spec: gives the frame shape, the stack depth and the number of actions.
-          unroll_length: T, agent steps per unroll.
-          feature_count: F, or 0 to leave features out.
-          state_count: numbers in the model's memory, 0 if it has none.
+          env_spec: the environment's frame shape, stack depth and number of actions.
+          unroll_length: T, number of agent steps per unroll.
+          feature_count: F, number of features per row; 0 if unrolls carry none.
+          state_count: number of values in the model's memory; 0 if it has none.
         """
         if unroll_length < 1:
             raise ShapeError(f"unroll_length is {unroll_length}, expected at least 1.")
@@ -132,7 +133,7 @@ class UnrollSchema:
         return records
 
     def poison(self, records: Record) -> None:
-        """Fill records with NaN and 0xCD, so that a row nobody wrote is seen at once."""
+        """Fill records with NaN and 0xCD, so that an unwritten row is obvious."""
         records[...] = POISON_BYTE
         for field in self.fields.values():
             if np.issubdtype(field.dtype, np.floating):

@@ -10,16 +10,17 @@ sys.path.insert(0, str(DOCS.parent))  # run as a script, from anywhere
 
 FLAGS_INTRODUCTION = """# Flags
 
-Generated from `flags/` by `make docs`; do not edit. `python main.py --help` says the same.
+This page is generated from `flags/` by `make docs`; do not edit it. `python main.py --help=all`
+prints the same.
 
-All flags are given as `--name=value`; booleans as `--name=True` or `--name=False`. A step is one
-decision of the agent, a frame is one tick of the simulator.
+Flags have the form `--name=value`, and booleans the form `--name=True` or `--name=False`. A step
+is one decision of the agent. A frame is one tick of the simulator.
 """
 
 PRESETS_INTRODUCTION = """## presets
 
-`--preset=<name>` sets a group of flags at once; `--preset=<name>,<name>` several, the later one
-winning. Flags that are given besides win over all of them.
+`--preset=<name>` sets several flags at once. `--preset=<name>,<name>` combines presets; a later one
+overrides an earlier one. Flags you pass explicitly override all presets.
 
 | preset | for | flags |
 |---|---|---|"""
@@ -47,33 +48,35 @@ HEALTH_INTRODUCTION = """# Why does it not learn?
 
 The table is generated from `metrics/health.py` by `make docs`; do not edit.
 
-A run watches its own metrics. When one leaves its healthy range and stays outside for
-{records} records and {updates} updates, a line says so, once, on the terminal and in `train.log`:
+A run watches its own metrics. If a metric leaves its healthy range and stays outside for {records}
+records and {updates} updates, the run prints one line on the terminal and in `train.log`:
 
     health: replay/standard/kl_behaviour_target is 0.912 (healthy: below 0.7): replay is too old ...
 
-It is said again only after the metric has been back in its range for as long. All findings of a
-run are in its `summary.json`, under `findings`. Nothing is said before agent step {steps:,}, and of
-some metrics later: values start as noise, and buffers fill. The ranges are rules of thumb: runs
-that learn Pong and CartPole stay silent, but a run with a finding may learn all the same.
+The line is repeated only after the metric has been back in its range for as long. All findings of
+a run are in its `summary.json`, under `findings`. There are no findings before agent step
+{steps:,}, and for some metrics they begin later, because values start as noise and buffers have
+to fill. The ranges are rules of thumb. Runs that learn Pong and CartPole have no findings, but a
+run with a finding may still learn.
 
 Look in this order:
 
-1. **Is there a reward?** `popart/sigma_*` falls to its lower bound, `value/target_mean` stays 0:
-   no reward was ever seen. Nothing else matters before there is one.
-2. **Does the policy move?** `policy/entropy_fraction` stays near 1: it is still random.
-   Near 0 early: it has collapsed onto one action.
+1. **Is there a reward?** If `popart/sigma_*` falls to its lower bound and `value/target_mean`
+   stays 0, the agent never saw a reward. Nothing else matters until it sees one.
+2. **Does the policy change?** If `policy/entropy_fraction` stays near 1, the policy is still
+   random. If it is near 0 early, the policy has collapsed onto one action.
 3. **Do the values follow?** `value/explained_variance` rises towards 1 while there is something to
-   learn. Where all returns are equal (a task not begun, or solved) it hovers around 0.
-4. **Does the data fit the policy?** Look at each buffer: `replay/*/kl_behaviour_target` and
-   `replay/*/masked_fraction`, then `vtrace/ess`. Age (`replay/*/drawn_age_updates`) harms only
-   through these. In the queue it comes from `lag/mean_updates` or a too high learning rate.
-5. **Are the steps sound?** `grad/norm_before_clip`; that `grad/clipped_fraction` is always 1 is
-   no fault with Adam, which does not see the size of the gradient. `learner/bad_updates` counts
-   those that were skipped because loss or gradient was not finite
-   ([troubleshooting.md](troubleshooting.md)).
-6. **None of these?** It may need more steps: with the default flags Pong rises above its start
-   after about 100 games, 0.1 million agent steps.
+   learn. If all returns are equal (the task is not begun, or is solved) it stays around 0.
+4. **Does the data fit the policy?** Look at `replay/*/kl_behaviour_target` and
+   `replay/*/masked_fraction` of each buffer, and then at `vtrace/ess`. Age
+   (`replay/*/drawn_age_updates`) does harm only through these. In the queue the cause is
+   `lag/mean_updates` or a learning rate that is too high.
+5. **Are the updates sound?** Look at `grad/norm_before_clip`. With Adam it is no fault if
+   `grad/clipped_fraction` is always 1, because Adam ignores the size of the gradient.
+   `learner/bad_updates` counts the updates that were skipped because the loss or the gradient was
+   not finite ([troubleshooting.md](troubleshooting.md)).
+6. **None of these?** The run may need more steps. With the default flags the return in Pong rises
+   above its start after about 100 games, which is 0.1 million agent steps.
 
 | metric | healthy | probable cause, and what to turn |
 |---|---|---|"""

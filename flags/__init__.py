@@ -1,4 +1,4 @@
-"""Every flag, in one class for each group. The door is option_flags.py, which joins them.
+"""Layer 2: every flag, in one class for each group. The door is option_flags.py, which joins them.
 
 group.py            what a group and a flag are
 kinds.py            the kinds of values: counts, fractions, paths, lists of games

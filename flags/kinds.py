@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -10,7 +11,9 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from core.errors import ConfigError
 from core.faults import plan_text
 from core.plain_data import shown_text
+from flags.parts import ALGORITHMS, checked_model, checked_sink
 from replay.kinds import normal_form, parse_replay_parameters
+from wrappers.env_kwargs import kwargs_text
 from wrappers.games import expand_games
 
 
@@ -51,6 +54,18 @@ def _fault_plan(value: Any) -> Any:
         return plan_text(value)
     except ConfigError as error:
         raise ValueError(str(error)) from error
+
+
+def _told(check: Callable[[Any], str]) -> Callable[[Any], str]:
+    """Return a check, or a normal form, whose ConfigError pydantic tells with the flag's name."""
+
+    def checked(value: Any) -> str:
+        try:
+            return check(value)
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
+
+    return checked
 
 
 def _in_range(low: float, high: float) -> AfterValidator:
@@ -100,6 +115,7 @@ Count = Annotated[int, Field(ge=1), _in_range(1, MAX_COUNT)]
 CountOrAuto = Annotated[int, Field(ge=0), _in_range(0, MAX_COUNT)]
 BoolOrAuto = Annotated[bool | Literal["auto"], Field(union_mode="left_to_right")]
 Fraction01 = Annotated[float, _in_range(0.0, 1.0)]
+Decay = Annotated[float, Field(ge=0.0, lt=1.0)]
 Weight = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 Bound = Annotated[float, Field(gt=0.0)]  # may be inf: nothing is clipped
@@ -107,9 +123,17 @@ Number = Annotated[float, Field(allow_inf_nan=False)]
 Text = Annotated[str, AfterValidator(_printable)]
 RunName = Annotated[str, AfterValidator(_run_name)]
 PathText = Annotated[Text, AfterValidator(_path)]
+# Brought to the form by which every process finds the part.
+ModelName = Annotated[Text, AfterValidator(_told(checked_model))]
+SinkName = Annotated[Text, AfterValidator(_told(checked_sink))]
+AlgorithmName = Annotated[Text, AfterValidator(_told(ALGORITHMS.full_name))]
 Pixels = Annotated[int, Field(ge=1, le=4096)]
 Resolution = Annotated[tuple[Pixels, Pixels], BeforeValidator(_resolution)]
 EnvIds = Annotated[Text, BeforeValidator(_games)]
+EnvKwargs = Annotated[Text, BeforeValidator(_told(kwargs_text))]
+AlgorithmKwargs = Annotated[
+    Text, BeforeValidator(_told(lambda value: kwargs_text(value, "algorithm_kwargs")))
+]
 Shares = Annotated[tuple[Positive, ...], BeforeValidator(_shares)]
 FaultPlan = Annotated[str, BeforeValidator(_fault_plan)]
 ReplayParameters = Annotated[list[dict[str, Any]], BeforeValidator(_replay)]

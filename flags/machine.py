@@ -6,6 +6,7 @@ from typing import Literal
 
 from flags.group import FlagGroup, flag
 from flags.kinds import CountOrAuto
+from flags.values import Precision
 
 
 class MachineFlags(FlagGroup):
@@ -13,23 +14,23 @@ class MachineFlags(FlagGroup):
 
     device: Literal["auto", "cpu", "cuda"] = flag(
         "auto",
-        "where the learner runs; auto: cuda if there is one, else cpu. See --inference for where actions are chosen",
+        "device of the learner; auto: cuda if there is a GPU, else cpu. --inference decides where actions are chosen",
     )
-    precision: Literal["auto", "bf16", "fp32"] = flag(
+    precision: Precision | Literal["auto"] = flag(
         "auto",
-        "of the networks' torsos; auto: bf16 where the processor computes it natively. Losses are always fp32",
+        "number format of the networks' torsos; auto: bf16 if the processor computes it natively, else fp32. Losses are always fp32",
     )
     learner_thread_count: CountOrAuto = flag(
         0,
-        "CPU threads that compute shares of each batch side by side, one learner, one set of weights; 0 chooses all cores",
+        "CPU threads of the learner, each of which computes a share of every batch; 0: one for each core",
         le=1_024,
     )
     background: bool = flag(
         False,
-        "the whole run gives way to everything else on the machine, its learner too (niceness 19, on Linux of its whole session where it has one of its own); beside other work it is slow, and its learner no longer goes before its workers",
+        "run everything, the learner included, at the lowest priority (niceness 19; on Linux for the whole session if the run has one of its own). The run is slow while other programs compute, and its learner no longer has priority over its workers",
         of_this_command=True,
     )
     compile: bool = flag(
         False,
-        "torch.compile the torso of the learner (needs a C++ compiler; slow start, then faster)",
+        "compile the learner's torso with torch.compile; needs a C++ compiler, starts slowly and then runs faster",
     )

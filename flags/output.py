@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 from flags.group import FlagGroup, flag
-from flags.kinds import Count, CountOrAuto, Positive
+from flags.kinds import Count, CountOrAuto, Positive, SinkName
 
 
 class OutputFlags(FlagGroup):
     """What is written and shown, and how often."""
 
     save_model_period: Count = flag(1000, "updates between checkpoints")
-    keep_checkpoints: Count = flag(3, "latest checkpoints kept; the best is kept besides")
+    keep_checkpoints: Count = flag(
+        3, "number of latest checkpoints to keep; the best one is kept as well"
+    )
     save_model_every_nsteps: CountOrAuto = flag(
-        0, "also keep a checkpoint for ever every n agent steps; 0: none"
+        0, "also keep one checkpoint permanently every so many agent steps; 0: none"
     )
     save_replay: bool = flag(
         False,
-        "save the contents of the replay buffers with each checkpoint (counters are always saved)",
+        "save the contents of the replay buffers with each checkpoint; their counters are always saved",
     )
     log_interval_s: Positive = flag(5.0, "seconds between records of all metrics")
     gradient_metrics: bool = flag(
         False,
-        "measure the gradient of each layer in one update per --log_interval_s: norm, size of the step, share of zeros (python -m analysis gradients draws them)",
+        "measure the gradient of each layer in one update per --log_interval_s: its norm, the size of the step, and the share of zeros; python -m analysis gradients draws them",
     )
     avg_buff_size: Count = flag(100, "games in the moving average of the return")
     basic_verbose: bool = flag(True, "show progress on the terminal", of_this_command=True)
+    sink: SinkName = flag(
+        "",
+        "<module>:<name> of an output of your own that also receives records and games (docs/your_own.md)",
+        of_this_command=True,
+    )
     tensorboard: bool = flag(True, "write TensorBoard event files")
-    charts: bool = flag(True, "draw PNG curves at the end")
+    charts: bool = flag(True, "draw charts (PNG) at the end of the run")

@@ -20,33 +20,36 @@ DEFAULT_REPLAY = (
 class ReplayFlags(FlagGroup):
     """Which experience is kept, and how batches are put together from it."""
 
-    batch_size: Count = flag(8, "B, unrolls per update, all buffers together", le=100_000)
+    batch_size: Count = flag(
+        8, "B, number of unrolls per update, from all buffers together", le=100_000
+    )
     replay_parameters: ReplayParameters = flag(
         DEFAULT_REPLAY,
-        f"JSON list of buffers; each {{type: {'|'.join(type_names())}, capacity: unrolls, sample_ratio: share of the batch, ...}}; ratios sum to 1; see docs/replay.md",
+        f"JSON list of replay buffers, each {{type: {'|'.join(type_names())}, capacity: number of unrolls, sample_ratio: share of the batch, ...}}. The ratios must sum to 1. See docs/replay.md",
     )
     training_fill_in_factor: Fraction01 = flag(
-        0.05, "part of each replay buffer's capacity to fill before training starts"
+        0.05,
+        "share of the capacity of each replay buffer (queues excepted) that must be filled before training starts",
     )
     discarding_strategy: DiscardingStrategy = flag(
         "block",
-        "what a full queue does with a new unroll: make the worker wait, drop the oldest, drop the new one, or drop every other one",
+        "what a full queue does with a new unroll; block: make the worker wait; keep_latest: drop the oldest unroll; keep_oldest: drop the new one; alternating: the last two in turn",
     )
     max_draws_per_unroll: Number | None = flag(
         None,
-        "upper limit of draws per new unroll; needed when no queue sets the pace",
+        "upper limit of draws per new unroll; required if there is no queue to set the pace",
         gt=0,
     )
     use_replay_compression: bool = flag(
         False,
-        "keep unrolls LZ4-compressed in memory: about 5 times smaller, costs processor time",
+        "keep unrolls compressed in memory with LZ4: 20 to 50 times smaller on Atari, at the cost of processor time",
     )
-    lz4_compression_level: int = flag(0, "LZ4 frame level; 0 is fastest", ge=0, le=16)
+    lz4_compression_level: int = flag(0, "compression level of LZ4; 0 is the fastest", ge=0, le=16)
     caching: bool = flag(True, "compose batches in background threads ahead of the learner")
     caching_threads: Count = flag(1, "background threads that compose batches", le=64)
     cache_output_buffer_size: Annotated[
         int | Literal["auto"], Field(union_mode="left_to_right")
     ] = flag(
         "auto",
-        "batches composed ahead; auto adapts it to the learner's waiting and to the age of the data",
+        "number of batches composed ahead of the learner; auto: as few as possible while the learner seldom waits",
     )

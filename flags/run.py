@@ -13,26 +13,26 @@ class RunFlags(FlagGroup):
 
     op_mode: Literal["train", "train_w_load", "test"] = flag(
         "train",
-        "train: a new run (from the weights at --load_model_url, if given); train_w_load: resume the run at --load_model_url; test: play whole games with it",
+        "train: start a new run (from the weights at --load_model_url, if given); train_w_load: resume the run at --load_model_url; test: play whole games with its agent",
         of_this_command=True,
     )
     preset: Text | None = flag(
         None,
-        "recipe, a named set of flags (--help=presets), or several separated by commas; what you say besides wins",
+        "recipe, which is a named set of flags (--help=presets), or several separated by commas. Flags that you pass explicitly override the preset",
     )
     flags_file: PathText | None = flag(
         None,
-        "YAML or JSON file of flags (lr: 0.001), or the flags.json of a run, whose flags are then used again; what is typed wins. A file says how to train: what is done, read or written where is typed",
+        "YAML or JSON file with flags (lr: 0.001), or a run, whose flags.json is then used again. Flags that you type override the file. A file says only how to train; type the flags that say what to do and where to read or write",
         of_this_command=True,
     )
     load_model_url: PathText | None = flag(
         None,
-        "run folder, checkpoint file or model folder (models/<name>) to resume or to test; with --op_mode=train a new run starts from its weights, in the same games or in others; a run folder means its latest checkpoint",
+        "run folder, checkpoint file or model folder (models/<name>) to resume or to test. A run folder means its latest checkpoint. With --op_mode=train a new run starts from the weights, in the same games or in others",
         of_this_command=True,
     )
     load_replay: bool = flag(
         True,
-        "on resume, also restore the replay contents where they were saved (--save_replay)",
+        "on resume, also restore the contents of replay, if they were saved (--save_replay)",
         of_this_command=True,
     )
     load_optimizer_save: bool = flag(
@@ -40,59 +40,57 @@ class RunFlags(FlagGroup):
     )
     new_run_folder: bool = flag(
         False,
-        "on resume, write to a new run folder instead of going on in the old one",
+        "on resume, write to a new run folder instead of the old one",
         of_this_command=True,
     )
-    results_dir: PathText = flag(
-        "results", "folder in which run folders are made", of_this_command=True
-    )
+    results_dir: PathText = flag("results", "folder for run folders", of_this_command=True)
     run_name: RunName | None = flag(
         None,
-        "name of the new run's folder in --results_dir, instead of <env>_<time>: letters, digits and . _ + -; _2, _3 ... is appended if there is one of that name already",
+        "name of the new run's folder in --results_dir, instead of <env>_<time>. It may have letters, digits and . _ + -. If there is a folder of that name already, _2, _3 ... is appended",
         of_this_command=True,
     )
     environment_max_steps: Count = flag(
         2_500_000,
-        "stop after this many agent steps over all environments (1 step = --skipped_frames simulator frames; the default is 10 M frames of Atari)",
+        "stop after this many agent steps, counted over all environments. One step has --skipped_frames simulator frames; the default is 10 M frames of Atari",
     )
     training_seconds: Number | None = flag(
         None,
-        "also stop after this many seconds of wall-clock in this session",
+        "also stop after this many seconds of wall-clock time in this session",
         gt=0,
         of_this_command=True,
     )
     stop_at_mean_return: Number | None = flag(
         None,
-        "also stop when the mean raw return of the last --avg_buff_size games reaches this; with several games: when episode/score_mean does, the mean over them, human-normalised (0 is random play, 1 is human) where known",
+        "also stop when the mean raw return of the last --avg_buff_size games reaches this number. With several games, episode/score_mean has to reach it: the mean over the games, human-normalised where known (0 is random play, 1 is human play)",
         of_this_command=True,
     )
     auto_restart: CountOrAuto = flag(
         0,
-        "how often a small parent process resumes the newest good checkpoint after the learner was killed (out of memory, a crash), or failed later than the time before; on the command line only; 0: never",
+        "how many times a small parent process may resume the newest good checkpoint. It does so if the learner was killed (out of memory, a crash), or failed at a later step than the last time. On the command line only; 0: never",
         of_this_command=True,
     )
     seed: int | None = flag(
         None,
-        "root seed of every random stream; drawn from the system when not given, and recorded",
+        "root seed of all random streams; none: drawn from the system and recorded",
         ge=0,
     )
     reproducible: bool = flag(
         False,
-        "one process, no threads, deterministic operators: two runs with the same flags, or a run and its resume, are bit-identical",
+        "use one process, no threads and deterministic operators. Two runs with the same flags are then bit-identical, and so is a run that was resumed",
     )
     debug: bool = flag(
         False,
-        "more checks and a verbose log: every unroll is validated and torch's anomaly detection is on",
+        "check more: validate every unroll and turn on the anomaly detection of torch",
         of_this_command=True,
     )
     debug_faults: FaultPlan = flag(
         "",
-        "for tests of the platform itself, with --debug=True: a plan of what is to go wrong where in this run, as JSON or as the name of a file of it (core/faults.py)",
+        "for tests of the platform itself, with --debug=True: a plan of faults to inject into this run, as JSON or as the name of a file with it (core/faults.py)",
         of_this_command=True,
         for_developers=True,
     )
     trust_env_module: bool = flag(
         False,
-        "also import the module of an environment named module:Id whose name comes from a file (checkpoint, flags.json, model.json, sequence) and was not typed as --env: that runs any code in it, so give this only for files of your own; never taken from a file itself",
+        "also import the module of an environment, network or algorithm named module:Id whose name comes from a file (checkpoint, flags.json, model.json, sequence) and was not typed as --env, --model or --algorithm. This runs the code of the module, so use it only for files of your own. The flag itself is never read from a file",
         of_this_command=True,
     )

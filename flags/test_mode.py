@@ -10,20 +10,20 @@ class TestModeFlags(FlagGroup):
     """What `--op_mode=test` plays and shows."""
 
     test_episode_count: Count = flag(
-        100, "whole games to play in --op_mode=test", of_this_command=True
+        100, "number of whole games to play in --op_mode=test", of_this_command=True
     )
     render: bool = flag(
         False,
-        "in test mode, show the first game in a window, or record it as MP4 where there is no display",
+        "in test mode, show the first game in a window, or record it as MP4 if there is no display",
         of_this_command=True,
     )
     greedy: bool = flag(
         False,
-        "in test mode, take the most probable action instead of sampling",
+        "in test mode, take the most probable action instead of a sampled one",
         of_this_command=True,
     )
     test_all_checkpoints: bool = flag(
         False,
-        "in test mode, play --test_episode_count games with every checkpoint of the run, oldest first, into scores.csv (whole games) and scores_per_life.csv; goes on where it was interrupted",
+        "in test mode, play --test_episode_count games with every checkpoint of the run, oldest first, and write scores.csv (whole games) and scores_per_life.csv. The same command continues after an interruption",
         of_this_command=True,
     )

@@ -58,15 +58,16 @@ RANGES: tuple[Range, ...] = (
         above_start=True,
         after_steps=200_000,
         too_low="nothing has been learned yet. If no other finding says why, the steps are too "
-        "small or too large: try another --lr, a lower --entropy_loss_weight, and look whether "
-        "the rewards survive --reward_clipping_method",
+        "small or too large: try another --lr or a lower --entropy_loss_weight, and check that "
+        "--reward_clipping_method does not remove the rewards",
     ),
     Range(
         RETURN_OF_GAME,
         above_start=True,
         after_steps=200_000,
-        too_low="nothing has been learned of this game yet. If others rise, they may drown it: "
-        "rewards of several sizes want --use_popart=True, and --env_shares gives it more",
+        too_low="nothing has been learned in this game yet. If the returns of other games rise, "
+        "they may dominate: give --use_popart=True if the sizes of rewards differ, or a larger "
+        "share of the environments with --env_shares",
     ),
     Range(
         "policy/entropy_fraction",
@@ -74,55 +75,56 @@ RANGES: tuple[Range, ...] = (
         high=0.98,
         too_low="the policy has collapsed: it tries nothing new. Raise --entropy_loss_weight or "
         "lower --lr",
-        too_high="the policy is still as good as random: the entropy bonus drowns the policy "
+        too_high="the policy is still almost random: the entropy bonus outweighs the policy "
         "gradient. Lower --entropy_loss_weight, or give --advantage_normalisation=rms",
         after_steps=200_000,
     ),
     Range(
         "replay/queue*/kl_behaviour_target",
         high=0.2,
-        too_high="even new data is from another policy: the policy moves too far in one lag. "
+        too_high="even new data comes from a different policy: the policy changes too much in one "
+        "lag. "
         "Lower --lr, or --shared_queue_size and --cache_output_buffer_size",
     ),
     Range(
         "replay/*/kl_behaviour_target",
         high=0.7,
-        too_high="replay is too old for the policy of today. Lower the capacity or the "
-        "sample_ratio of '{buffer}' in --replay_parameters, lower --lr, or leave out what is too "
-        "far with --use_kl_mask=True",
+        too_high="replay is too old for the present policy. Lower the capacity or the "
+        "sample_ratio of '{buffer}' in --replay_parameters, lower --lr, or ignore steps that are "
+        "too far from the policy with --use_kl_mask=True",
     ),
     Range(
         "replay/*/masked_fraction",
         high=0.5,
-        too_high="the trust region leaves out most of it. Lower the capacity of '{buffer}' in "
+        too_high="the trust region ignores most of its steps. Lower the capacity of '{buffer}' in "
         "--replay_parameters, or raise --kl_div_threshold",
     ),
     Range(
         "vtrace/rho_mean",
         low=0.8,
         high=1.25,
-        too_low="the mean would be 1 if data and policy overlapped: they hardly do. Less or "
+        too_low="data and policy hardly overlap; the mean would be 1 if they did. Use less or "
         "younger replay (--replay_parameters), or a lower --lr",
-        too_high="a few steps have very large weights. Less or younger replay "
+        too_high="a few steps have very large weights. Use less or younger replay "
         "(--replay_parameters), or a lower --lr",
     ),
     Range(
         "vtrace/rho_clipped_fraction",
         high=0.7,
-        too_high="most importance weights are cut, and with them the correction. Less or younger "
-        "replay (--replay_parameters), a lower --lr, or a higher --rho_const",
+        too_high="most importance weights are clipped, and with them the correction. Use less or "
+        "younger replay (--replay_parameters), a lower --lr, or a higher --rho_const",
     ),
     Range(
         "vtrace/ess",
         low=0.4,
-        too_low="a few steps decide each update. Less or younger replay (--replay_parameters), a "
-        "lower --lr, or --use_kl_mask=True",
+        too_low="a few steps decide each update. Use less or younger replay (--replay_parameters), "
+        "a lower --lr, or --use_kl_mask=True",
     ),
     Range(
         "value/explained_variance",
         low=-0.5,
-        too_low="values are far worse than a constant would be, so advantages are noise. Lower "
-        "--lr, give --use_popart=True, or raise --value_loss_weight",
+        too_low="the values predict far worse than a constant would, so advantages are noise. "
+        "Lower --lr, give --use_popart=True, or raise --value_loss_weight",
         after_steps=100_000,
     ),
     Range(
@@ -138,8 +140,8 @@ RANGES: tuple[Range, ...] = (
         "weights/norm",
         # New networks have 25 to 60, and the shipped agent 29.
         high=1e4,
-        too_high="the weights have exploded, though all numbers are still finite: nothing is left "
-        "of what was learned. Lower --lr and go on from an earlier checkpoint",
+        too_high="the weights have exploded. All numbers are still finite, but nothing is left "
+        "of the learned policy. Lower --lr and go on from an earlier checkpoint",
     ),
     Range(
         "popart/sigma_*",
@@ -160,7 +162,7 @@ RANGES: tuple[Range, ...] = (
     Range(
         "replay/ratio",
         high=16,
-        too_high="new data is a drop in the batch. Raise the queue's sample_ratio in "
+        too_high="new data is a very small part of the batch. Raise the queue's sample_ratio in "
         "--replay_parameters",
     ),
 )

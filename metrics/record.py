@@ -1,9 +1,9 @@
 """Record: the measurements of one moment; METRICS: the one list of what may be measured.
 
-Everybody who measures hands plain numbers to the trainer, which makes a Record of them about once a
-second; sinks (metrics/sinks.py, metrics/console.py) take it from there. A name is
-`group/quantity_unit` and is declared here, with its meaning; docs/metrics.md is generated from this
-list (`python -m metrics`).
+All parts hand their measurements to the trainer as plain numbers. Every `--log_interval_s` seconds
+the trainer makes a Record of them and gives it to the sinks (metrics/sinks.py, metrics/console.py).
+The name of a metric has the form `group/quantity_unit`. It is declared here with its meaning, and
+docs/metrics.md is generated from this list (`python -m metrics`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
+from core.errors import PlatformError
 from core.nearest_names import did_you_mean
 
 
@@ -47,8 +48,9 @@ METRICS: dict[str, MetricInfo] = {
     "episode/return_best": _info("points", "Best return of a single game so far."),
     "episode/score_mean": _info(
         "",
-        "Several games: mean over them of their mean returns, each human-normalised (0: random, 1: "
-        "human), over the games for which that is known; points if it is known of none.",
+        "Several games: mean over the games of their mean returns, each human-normalised (0: "
+        "random play, 1: human play). Games without known human scores are left out. If no game "
+        "has one, the unit is points.",
         "rises; this is the curve to look at",
     ),
     "episode/return_mean_*": _info(
@@ -56,9 +58,9 @@ METRICS: dict[str, MetricInfo] = {
     ),
     "episode/return_best_*": _info("points", "Several games: best return of one game so far."),
     "episode/length_steps_*": _info(
-        "agent steps", "Several games: mean length of those of one game that ended."
+        "agent steps", "Several games: mean length of the finished episodes of one game."
     ),
-    "episode/count_*": _info("games", "Several games: how many of one were finished so far."),
+    "episode/count_*": _info("games", "Several games: finished episodes of one game so far."),
     "episode/length_steps": _info("agent steps", "Mean length of the games that ended."),
     "episode/length_frames": _info("frames", "Mean length of the games, in simulator frames."),
     "loss/total": _info("", "What is minimised: the weighted sum of the losses below."),
@@ -71,7 +73,7 @@ METRICS: dict[str, MetricInfo] = {
         "nats", "Mean entropy of the policy.", "falls slowly from log(actions)"
     ),
     "policy/entropy_fraction": _info(
-        "fraction", "The same as a share of log(actions): 1 is a policy that acts at random."
+        "fraction", "The entropy divided by log(actions); 1 means that the policy is random."
     ),
     "policy/kl_behaviour_target": _info(
         "nats",
@@ -88,9 +90,11 @@ METRICS: dict[str, MetricInfo] = {
         "near 0 means that a few steps decide everything",
     ),
     "vtrace/masked_fraction": _info(
-        "fraction", "LASER: steps left out because their data is too far from the policy."
+        "fraction", "LASER: steps ignored because their data is too far from the policy."
     ),
-    "vtrace/reset_fraction": _info("fraction", "Rows that are resets of an environment, masked."),
+    "vtrace/reset_fraction": _info(
+        "fraction", "Rows that are masked because an environment was reset."
+    ),
     "value/explained_variance": _info(
         "",
         "1 - Var(target - value) / Var(target).",
@@ -138,9 +142,11 @@ METRICS: dict[str, MetricInfo] = {
         "updates", "Updates skipped because loss or gradient was not finite, since the start.", "0"
     ),
     "lag/mean_updates": _info(
-        "updates", "Updates between acting and learning, mean over new unrolls."
+        "updates", "Mean number of updates between acting and learning, over new unrolls."
     ),
-    "lag/max_updates": _info("updates", "The same, largest of the batch."),
+    "lag/max_updates": _info(
+        "updates", "Largest number of updates between acting and learning in the batch."
+    ),
     "replay/ratio": _info(
         "", "Replayed draws per new draw since the start.", "what --replay_parameters asks for"
     ),
@@ -157,11 +163,11 @@ METRICS: dict[str, MetricInfo] = {
     ),
     "replay/*/kl_behaviour_target": _info(
         "nats",
-        "Mean KL(behaviour || policy) of what was drawn from the buffer.",
+        "Mean KL(behaviour || policy) of the unrolls drawn from the buffer.",
         "far less in a queue: health.md",
     ),
     "replay/*/masked_fraction": _info(
-        "fraction", "LASER: steps drawn from the buffer that were left out."
+        "fraction", "LASER: steps drawn from the buffer that were ignored."
     ),
     "replay/*/draws": _info("draws", "Draws since the start."),
     "replay/*/dropped": _info(
@@ -184,10 +190,10 @@ METRICS: dict[str, MetricInfo] = {
         "processes", "Workers (and inference servers) restarted since the start.", "0"
     ),
     "workers/hung": _info(
-        "processes", "Those of them that were killed because they did nothing any more.", "0"
+        "processes", "Workers and servers that were killed because they gave no sign of life.", "0"
     ),
     "workers/lost_unrolls": _info(
-        "unrolls", "Unrolls that were lost with workers, half written or not yet taken over.", "0"
+        "unrolls", "Unrolls lost with dead workers: half written, or not yet handed over.", "0"
     ),
     "workers/env_fraction": _info("fraction", "Share of the workers' time in environments."),
     "workers/act_fraction": _info("fraction", "Share of the workers' time choosing actions."),
@@ -200,7 +206,7 @@ METRICS: dict[str, MetricInfo] = {
     "system/cpu_percent": _info("%", "Use of these cores by all processes; 100 = all busy."),
     "system/memory_mb": _info("MB", "Memory of the learner's process and its workers."),
     "system/gpu_memory_mb": _info(
-        "MB", "Memory that the learner holds on the GPU, where there is one."
+        "MB", "Memory that the learner holds on the GPU, if there is one."
     ),
 }
 
@@ -208,8 +214,31 @@ METRICS: dict[str, MetricInfo] = {
 MAX_COUNT = 2**62  # a counter beyond it is damage, and no array could hold it
 
 
-class UndeclaredMetricError(ValueError):
-    """A metric was recorded that metrics/record.py does not list."""
+_DECLARED: dict[str, MetricInfo] = {}  # those of users, by `declare`
+
+
+class UndeclaredMetricError(PlatformError, ValueError):
+    """A metric was recorded that nobody has declared."""
+
+
+def declare(name: str, unit: str, doc: str, healthy: str = "") -> None:
+    """Declare a metric of one's own, so that it may be recorded: its unit, and what it means.
+
+    Args:
+      name: as `group/quantity_unit`; a `*` stands for what is not known beforehand.
+      unit: that it is measured in, "" for a number without one.
+      doc: one sentence.
+      healthy: what one hopes to see, where that can be said.
+
+    Raises:
+      UndeclaredMetricError: if the name stands for another metric already.
+    """
+    info = MetricInfo(unit, doc, healthy)
+    known = METRICS.get(name) or _DECLARED.setdefault(name, info)
+    if known != info:
+        raise UndeclaredMetricError(
+            f"metric {name!r} is declared already, as: {known.doc} Choose another name."
+        )
 
 
 def check_declared(name: str) -> MetricInfo:
@@ -220,13 +249,15 @@ def check_declared(name: str) -> MetricInfo:
     """
     if name in METRICS:
         return METRICS[name]
-    for pattern, info in METRICS.items():
+    for pattern, info in (*METRICS.items(), *_DECLARED.items()):
+        if name == pattern:
+            return info
         if "*" in pattern and fnmatchcase(name, pattern):
             return info
     hint = did_you_mean(name, METRICS)
     raise UndeclaredMetricError(
-        f"metric {name!r} is not declared: add it to METRICS in metrics/record.py"
-        f"{', or ' + hint if hint else '.'}"
+        f"metric {name!r} is not declared: add it to METRICS in metrics/record.py, or call "
+        f"metrics.record.declare beside what records it{'; ' + hint if hint else '.'}"
     )
 
 

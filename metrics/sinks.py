@@ -23,7 +23,9 @@ from metrics.run_files import force_to_disk, games_counted, open_for_append, rea
 class Sink(Protocol):
     """Takes what is measured. Called by one thread; `close` may be called twice.
 
-    It may raise and it may block: training writes to it through metrics/output_thread.py.
+    It may raise and it may block: training writes to it through metrics/output_thread.py. One of
+    your own is made by a function of the run folder's path, registered in `flags.parts.SINKS` and
+    named by `--sink=<module>:<name>` (docs/your_own.md).
     """
 
     def write(self, record: Record) -> None:

@@ -1,7 +1,7 @@
-"""A bounded set of items with a rule to draw and a rule to drop.
+"""A bounded set of items, with a rule for drawing them and a rule for dropping them.
 
-All kinds of replay are this one class; they differ only in their sampler and remover
-(replay/registry.py has the table of kinds). Next to read: replay/manager.py.
+All kinds of replay are this class. They differ only in their sampler and their remover;
+replay/registry.py has the table of kinds. Next to read: replay/manager.py.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class Proposal:
 
 
 class Buffer:
-    """A bounded set of items, a rule to draw, a rule to drop.
+    """A bounded set of items, with a sampler that draws and a remover that drops.
 
-    Not thread-safe, on purpose: the manager locks. Never blocks. Only `choose`, `measure` and
-    `priorities` may be called without the lock: they read nothing but their arguments.
+    Not thread-safe, on purpose: the manager locks. It never blocks. Only `choose`, `measure` and
+    `priorities` may be called without the lock, because they read only their arguments.
 
     Invariants: never more than `capacity` items, none twice, each with a non-negative counter
     (`check_valid`).
@@ -67,14 +67,14 @@ class Buffer:
         """Build an empty buffer.
 
         Args:
-          name: in metrics and messages.
-          capacity: items at most.
-          sampler: who is drawn.
-          remover: who is dropped.
-          min_size: items needed before anything may be drawn.
+          name: name of the buffer in metrics and messages.
+          capacity: largest number of items.
+          sampler: rule that chooses the items to draw.
+          remover: rule that chooses the item to drop.
+          min_size: number of items below which nothing may be drawn.
           overflow: "evict": a full buffer drops by the remover's rule; "refuse": it raises Full.
-          score_stride: where items are scored, only each so-manieth row is.
-          task: the only game whose unrolls it is given; None: all.
+          score_stride: score every n-th row of an item.
+          task: number of the only game whose unrolls the buffer holds; None: all games.
         """
         if capacity < 1 or not 1 <= min_size <= capacity:
             raise ConfigError(
@@ -108,12 +108,12 @@ class Buffer:
 
     @property
     def needs_evaluation(self) -> bool:
-        """Whether it ever asks for the present model's view of its items."""
+        """Whether it ever needs the present model's outputs for its items."""
         return self.sampler.scores or self.remover.examination is not None
 
     @property
     def uses_priorities(self) -> bool:
-        """Whether it wants to be told what updates have learned from its items."""
+        """Whether it needs the errors that updates find in its items."""
         return self._priorities is not None
 
     @property
@@ -141,10 +141,10 @@ class Buffer:
         return len(self) >= self.min_size
 
     def insert(self, item: Item, rng: np.random.Generator) -> Item | None:
-        """Take an item in.
+        """Add an item.
 
         Returns:
-          The item dropped for it, if any; the item itself if the remover would not have it.
+          The item dropped in its place, if any; the item itself if the remover rejects it.
 
         Raises:
           Full: if there is no room and the buffer refuses to evict. Nothing has changed then.
@@ -172,28 +172,28 @@ class Buffer:
         return dropped
 
     def make_room(self) -> Item | None:
-        """Drop the oldest item of a full buffer, whatever its rules; None if there is room."""
+        """Drop the oldest item of a full buffer, against its rules; None if there is room."""
         if len(self) < self.capacity:
             return None
         return self._evict(next(iter(self._positions.values())))
 
     def discard(self, ids: Iterable[int]) -> None:
-        """Drop these items, where they are here, as long as enough are left to draw from."""
+        """Drop those of these items that are here, while enough are left to draw from."""
         for i in ids:
             position = self._positions.get(i)
             if position is not None and (self.consumes or len(self) > self.min_size):
                 self._evict(position)
 
     def skip(self) -> None:
-        """Count an item that was kept from this buffer because it is full."""
+        """Count an item that did not get in because the buffer is full."""
         self._offered += 1
         self._unused += 1
 
     def propose(self, count: int, progress: float, rng: np.random.Generator) -> Proposal:
-        """Return candidates for `count` draws; cheap, no model.
+        """Return candidates for `count` draws; this is cheap and uses no model.
 
-        A consuming sampler's items leave the buffer here. What others propose is checked, so that
-        the mistake of a sampler is reported where it was made.
+        If the sampler consumes, the items leave the buffer here. The proposals of other samplers
+        are checked, so that a mistake in a sampler is reported where it was made.
         """
         size = len(self)
         if not count:
@@ -218,7 +218,7 @@ class Buffer:
 
         Args:
           proposal: from `propose`.
-          evidence: about its candidates; only read if `proposal.leaves_a_choice`.
+          evidence: model outputs for its candidates; read only if `proposal.leaves_a_choice`.
         """
         if not proposal.leaves_a_choice:
             return proposal
@@ -238,7 +238,7 @@ class Buffer:
     def commit(self, drawn: Iterable[Item]) -> None:
         """Count draws.
 
-        Items that were evicted since they were proposed are passed over: their draw is still good.
+        Items that were evicted since they were proposed are ignored; their draws stay valid.
         """
         if self.consumes:
             return
@@ -251,13 +251,13 @@ class Buffer:
     def priorities(self, outcome: Outcome) -> Floats:
         """Return the priority of each unroll of an outcome. May run without the lock.
 
-        Only of a buffer whose sampler uses priorities.
+        Call it only if the sampler uses priorities.
         """
         found = self.sampler.priorities(outcome)
         return checked_priorities(found, len(outcome.errors), self.name)
 
     def reprioritise(self, ids: Sequence[int], priorities: Floats) -> None:
-        """Keep new priorities, [n] each; items that were evicted meanwhile are passed over."""
+        """Store new priorities [n] of n items; items that were evicted meanwhile are ignored."""
         if self._priorities is None:
             return
         found = [(self._positions.get(i), p) for i, p in zip(ids, priorities, strict=True)]
@@ -267,7 +267,7 @@ class Buffer:
             self._priorities.give(np.array(positions, np.intp), np.array(kept, np.float64))
 
     def propose_examination(self, rng: np.random.Generator) -> list[Item]:
-        """Return items whose drift the remover wants measured now; mostly none."""
+        """Return items whose drift the remover needs now; usually none."""
         examination = self.remover.examination
         if examination is None or not self._entries:
             return []
@@ -285,16 +285,16 @@ class Buffer:
         return self.remover.examination.distance.drift(evidence)
 
     def remember(self, items: Sequence[Item], distances: Floats) -> None:
-        """Keep measured drifts for the remover; evicted items are passed over."""
+        """Store measured drifts for the remover; evicted items are ignored."""
         for item, distance in zip(items, distances, strict=True):
             position = self._positions.get(item.id)
             if position is not None:
                 self._entries[position].distance = float(distance)
 
     def stats(self, update: int) -> dict[str, float]:
-        """Return figures by short name; `update` is the learner's present update.
+        """Return figures by short name; `update` is the learner's present update number.
 
-        `dropped` counts the items that left, or never got in, without having been drawn.
+        `dropped` counts the items that left, or never got in, and were never drawn.
         """
         figures = {
             "fill": len(self) / self.capacity,
@@ -306,7 +306,7 @@ class Buffer:
         return figures
 
     def state_dict(self) -> dict[str, Any]:
-        """Return a copy of the bookkeeping; items appear by id only, they are the manager's."""
+        """Return a copy of the bookkeeping. It has ids of items; the manager owns the items."""
         kept = {} if self._priorities is None else self._priorities.state_dict(len(self))
         return {
             **kept,

@@ -232,7 +232,7 @@ class AdaptiveDepth:
     waits_hardly: float = 0.005
 
     def __post_init__(self) -> None:
-        """Refuse bounds that are none."""
+        """Reject an empty range."""
         if not 1 <= self.min_depth <= self.max_depth:
             raise ConfigError(
                 f"cache depth bounds are {self.min_depth} to {self.max_depth}, "

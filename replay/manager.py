@@ -1,12 +1,11 @@
-"""The replay manager: the only lock of this package, and the only place where anybody waits.
+"""The replay manager: the only lock of this package, and the only place where a thread waits.
 
-Unrolls come in by `insert` (the ingest thread), batches of draws go out by `sample` (the cache
-threads). Each unroll goes into every buffer that takes its game; each batch has its quota from
-every buffer. Who has to wait for whom is decided in replay/mixing.py, which also states the
-liveness rule.
+The ingest thread adds unrolls by `insert`, and the cache threads take batches of draws by `sample`.
+Each unroll goes into every buffer that accepts its game. Each batch takes its quota from every
+buffer. replay/mixing.py decides which side has to wait, and states the rule of liveness.
 
 Expensive work happens outside the lock: encoding before it, scoring and decoding after it. Items
-are immutable, so one that is evicted meanwhile is still good to learn from.
+are immutable, so an item that is evicted meanwhile can still be learned from.
 
 Next to read: replay/cache.py, which calls `sample` ahead of the learner.
 """
@@ -40,8 +39,8 @@ COUNTERS = ("next_id", "update", "draws", "online_draws")
 class ReplayManager:
     """Owns the buffers, the lock, and the two conditions. Any thread may call any method.
 
-    What `sample` has collected when its time is up is kept for the next call, so nothing is lost or
-    reordered; several threads in `sample` collect for the same batch.
+    If the time of `sample` is over, the unrolls that it has collected are kept for the next call,
+    so nothing is lost or reordered. Several threads in `sample` collect for the same batch.
     """
 
     def __init__(
@@ -59,16 +58,17 @@ class ReplayManager:
         """Put the buffers together.
 
         Args:
-          buffers: from `replay.kinds.make_buffers`; the order is the order within a batch.
-          ratios: share of each buffer in a batch, of sum 1.
-          batch_size: B, draws per batch.
-          rng: the only source of chance; from now on the manager's own.
-          schema: of the records.
-          codec: how records are kept.
-          discarding_strategy: what a full queue does: "block" makes `insert` wait, "keep_latest"
-            drops its oldest, "keep_oldest" drops the new one, "alternating" takes turns.
-          max_draws_per_unroll: draws per unroll; needed without a queue, see `Pace`. With a queue
-            only an upper limit.
+          buffers: the buffers (`replay.kinds.make_buffers`), in their order within a batch.
+          ratios: share of each buffer in a batch; the sum is 1.
+          batch_size: B, number of draws per batch.
+          rng: the only source of random numbers; the manager owns it from now on.
+          schema: layout of the records.
+          codec: encoding in which records are kept.
+          discarding_strategy: what a full queue does with a new unroll: "block" makes `insert`
+            wait, "keep_latest" drops the oldest, "keep_oldest" drops the new one, "alternating"
+            does the last two in turn.
+          max_draws_per_unroll: draws per unroll; required without a queue (see `Pace`). With a
+            queue it is only an upper limit.
 
         Raises:
           ConfigError: if the parts do not fit together.
@@ -102,16 +102,16 @@ class ReplayManager:
         """Copy an unroll into every buffer that takes its game.
 
         Args:
-          record: [nbytes] uint8, of the manager's schema. Only read, and not kept.
-          update: updates the learner has done.
-          timeout_s: how long to wait for room.
+          record: [nbytes] uint8, in the manager's schema. It is only read and not kept.
+          update: number of updates that the learner has done.
+          timeout_s: longest time to wait for room, in seconds.
 
         Returns:
-          False if there was no room in time; nothing has changed then.
+          False if there was no room in time; then nothing has changed.
 
         Raises:
-          Closed: if the manager is or gets closed.
-          ValueError: if it is of a game that the buffers are not for.
+          Closed: if the manager is closed, or gets closed meanwhile.
+          ValueError: if no buffer accepts the game of the unroll.
         """
         version, worker_id, env_id, task = (
             int(self._schema.view(record, name))
@@ -137,7 +137,7 @@ class ReplayManager:
         """Drop unrolls from which nothing can be learned, so that they are not drawn again.
 
         Args:
-          ids: of their items (`Item.id`); those that are not here any more are passed over.
+          ids: numbers of the items (`Item.id`); numbers of items that are gone are ignored.
         """
         with self._lock:
             self._mixer.discard(set(ids))
@@ -147,14 +147,15 @@ class ReplayManager:
         """Return the draws of one batch: exactly `batch_size`, grouped by buffer in their order.
 
         Args:
-          context: what the learner's side knows now.
-          timeout_s: how long to wait for unrolls.
+          context: the present update and progress, and the present model's evaluation.
+          timeout_s: longest time to wait for unrolls, in seconds.
 
         Returns:
-          None if there were not enough unrolls in time; what was collected is kept.
+          The draws, or None if there were not enough unrolls in time; the unrolls collected so far
+          are then kept for the next call.
 
         Raises:
-          Closed: if the manager is or gets closed.
+          Closed: if the manager is closed, or gets closed meanwhile.
         """
         claim = self._claim(context, time.monotonic() + timeout_s)
         if claim is None:
@@ -174,15 +175,15 @@ class ReplayManager:
         ]
 
     def feed_back(self, ids: Sequence[int], outcome: Outcome) -> None:
-        """Let the buffers that draw by priorities know what an update has learned.
+        """Report the errors of an update to all buffers that draw by priorities.
 
-        All of them, whichever buffer an unroll was drawn from: what it is worth is the same. Nobody
-        is made to wait, and after `close` this does no harm.
+        This includes buffers from which an unroll was not drawn, because its priority is the same
+        in all of them. The call does not wait, and after `close` it does no harm.
 
         Args:
-          ids: [n] of the items (`Item.id`) that were learned from; those that are not here any more
-            are passed over.
-          outcome: of these n unrolls, in the same order.
+          ids: [n] numbers of the items (`Item.id`) that were learned from; numbers of items that
+            are gone are ignored.
+          outcome: the errors of these n unrolls, in the same order.
         """
         priorities = {b: b.priorities(outcome) for b in self.buffers if b.uses_priorities}
         with self._lock:
@@ -190,7 +191,7 @@ class ReplayManager:
                 buffer.reprioritise(ids, of_unrolls)
 
     def _claim(self, context: SampleContext, deadline: float) -> Claim | None:
-        """Wait until there is a batch and take it, or what there is of it."""
+        """Wait for a batch and take it; None if the time is over before it is complete."""
         with self._lock:
             self._raise_if_closed()
             self._update = max(self._update, context.update)
@@ -220,18 +221,18 @@ class ReplayManager:
             return self._mixer.can_complete()
 
     def missing(self) -> str:
-        """Return what the next batch waits for, to be shown to the user; empty if nothing."""
+        """Return what the next batch lacks, as a text for the user; empty if nothing."""
         with self._lock:
             return self._mixer.missing()
 
     def quotas(self) -> dict[str, int]:
-        """Return the draws per buffer of the batch that is being collected; their sum is B."""
+        """Return the draws per buffer of the batch that is being collected; the sum is B."""
         with self._lock:
             names = [buffer.name for buffer in self.buffers]
             return dict(zip(names, self._mixer.wanted, strict=True))
 
     def stats(self) -> dict[str, float]:
-        """Return metrics by name; what has no value yet is absent."""
+        """Return metrics by name; metrics without a value yet are absent."""
         with self._lock:
             figures = {
                 f"replay/{buffer.name}/{name}": value
@@ -247,7 +248,7 @@ class ReplayManager:
         return figures
 
     def close(self) -> None:
-        """Wake everybody who waits; they and all later callers get Closed. Idempotent."""
+        """Wake all waiting threads; they and all later callers get Closed. Idempotent."""
         with self._lock:
             self._closed = True
             self._inserted.notify_all()
@@ -256,8 +257,8 @@ class ReplayManager:
     def state_dict(self, contents: bool) -> dict[str, Any]:
         """Return the state as plain types and arrays.
 
-        Everything that changes is copied. The bytes of the items, to which nobody ever writes, are
-        shared, so that saving gigabytes of replay takes no second set of gigabytes.
+        All values that change are copied. The bytes of the items never change, so they are shared,
+        and saving gigabytes of replay needs no second copy of them.
 
         Args:
           contents: include the items. Without them buffers start empty when the state is loaded,
@@ -276,7 +277,7 @@ class ReplayManager:
         """Take over a state from `state_dict`.
 
         Raises:
-          CheckpointError: if it is of other buffers or of another schema.
+          CheckpointError: if the state belongs to other buffers or to another schema.
         """
         names = [buffer.name for buffer in self.buffers]
         if state["format"] != STATE_FORMAT or list(state["buffers"]) != names:
@@ -300,7 +301,7 @@ class ReplayManager:
 
 
 def _wait(condition: threading.Condition, deadline: float) -> bool:
-    """Wait for a notification; False, at once, if the deadline has passed already."""
+    """Wait for a notification; return False at once if the deadline has passed."""
     remaining_s = deadline - time.monotonic()
     if remaining_s <= 0:
         return False

@@ -43,7 +43,9 @@ class Prioritised(Sampler):
         p = eta max_t |delta_t| + (1 - eta) mean_t |delta_t| + epsilon.
     """
 
-    about = "in proportion to the errors of the values, when last learned from, to the power α"
+    about = (
+        "in proportion to the priority, which comes from the latest value errors, to the power α"
+    )
     keys: ClassVar[Mapping[str, Key]] = {
         "alpha": Key(
             "number in [0, 1]",

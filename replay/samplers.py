@@ -163,7 +163,7 @@ class Elite(_Scored):
     has moved little is what the present policy still mostly agrees with.
     """
 
-    about = "of λ·n random ones, n that the policy still sees as it did then"
+    about = "n of λ·n random ones, for which the network's output has changed least"
     keys: ClassVar[Mapping[str, Key]] = {
         **Annealed.keys,
         "elite_sampling_strategy": _strategy_key(3),

@@ -77,7 +77,7 @@ def scored_rows(unroll_length: int, stride: int) -> Rows:
 
 @dataclass(frozen=True)
 class Claim:
-    """A batch in the making: taken from the buffers, not yet chosen from. One list per buffer."""
+    """Candidates for one batch, before scoring. Each field has one list per buffer."""
 
     proposals: list[Proposal]
     examinations: list[list[Item]]  # items whose drift a remover wants measured; mostly none
@@ -94,7 +94,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Choice:
-    """What became of a claim."""
+    """The result of a claim."""
 
     chosen: list[Proposal]  # per buffer, as many candidates as it was to give
     drifts: dict[int, Floats]  # index of a buffer -> drift of each item of its examination

@@ -3,8 +3,8 @@
 A folder or a YAML file may be somebody else's. It says what to train; it must not say which code to
 run, where to write, or what of this machine to read. These things have to be typed:
 
-* an environment of the form `module:Id` runs the module's code: `-- --trust_env_module=True`, or
-  `-- --env=module:Id`;
+* an environment of the form `module:Id` runs the module's code, and so do a network and an
+  algorithm of the form `module:name`: `-- --trust_env_module=True`, or `-- --env=module:Id`;
 * weights that lie outside of the sequence's own folder and of the models that come with the
   program: `--trust_files=True`;
 * where runs are written is decided by multi_train.py alone, and what is only for one command (such
@@ -31,6 +31,13 @@ DECIDED_HERE = {
     "run_name": "runs are named after their group in the sequence",
     "flags_file": "write those flags under `base` of the sequence",
     "multi_train_overrides": "it is how the flags of the sequence reach a run",
+}
+# Flags whose value may name a module: what is found in it, in words.
+NAMING_MODULES = {
+    "env": "environment",
+    "model": "network",
+    "algorithm": "algorithm",
+    "sink": "sink",
 }
 # These may be typed, but never come from a file, nor are they kept in one.
 ONLY_TYPED = ("trust_env_module", "debug_faults", "new_run_folder")
@@ -112,18 +119,19 @@ def _check_flags(flags: Mapping[str, Any], typed: Mapping[str, str], where: str)
     url = flags.get("load_model_url")
     if url is not None and not isinstance(url, str) and source_of(flags) is None:
         raise ConfigError(f"{where} has load_model_url {shown(url)}, expected a path.")
-    env = flags.get("env")
-    if isinstance(env, str) and ":" in env and not _is_trusted(env, typed):
-        raise ConfigError(
-            f"{where} has the environment {shown(env)}, and to find it the code of a module would "
-            "be run, which a file may not ask for. If it is your own, add "
-            "-- --trust_env_module=True"
-        )
+    for name, noun in NAMING_MODULES.items():
+        part = flags.get(name)
+        if isinstance(part, str) and ":" in part and not _is_trusted(name, part, typed):
+            raise ConfigError(
+                f"{where} has the {noun} {shown(part)}, and to find it the code of a module would "
+                "be run, which a file may not ask for. If it is your own, add "
+                "-- --trust_env_module=True"
+            )
 
 
-def _is_trusted(env: str, typed: Mapping[str, str]) -> bool:
-    modules = {each.rpartition(":")[0] for each in env.split(",")} - {""}
-    named = {each.rpartition(":")[0] for each in typed.get("env", "").split(",")}
+def _is_trusted(name: str, part: str, typed: Mapping[str, str]) -> bool:
+    modules = {each.rpartition(":")[0] for each in part.split(",")} - {""}
+    named = {each.rpartition(":")[0] for each in typed.get(name, "").split(",")}
     trusts = typed.get("trust_env_module", "False").lower() in ("true", "1", "yes", "on")
     return trusts or modules <= named
 

@@ -13,7 +13,7 @@
     test:                      after each run, all its checkpoints are tested with these flags
       test_episode_count: 20
 
-Flags have the names that `python main.py --help` lists. A run may start from the weights of an
+Flags have the names that `python main.py --help=all` lists. A run may start from the weights of an
 earlier one, that of the same seed: `load_model_url: {run: queue}`. Next to read: runner.py.
 """
 

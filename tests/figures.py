@@ -202,13 +202,13 @@ def trial_rows() -> list[Claim]:
 CLAIMS = [
     Claim(
         "README.md",
-        "18 over the last 100 games after {} to {} minutes, in the middle {} ({} to {} M agent "
-        "steps, {} to {} M frames)",
-        (
-            *(over(of, *TO_18) for of in (min, max, median)),
-            *(over(of, *STEPS_TO_18) for of in (min, max)),
-            *(over(of, *FRAMES_TO_18) for of in (min, max)),
-        ),
+        "(three seeds, twice) | {} to {}, median {} |",
+        tuple(over(of, *TO_18) for of in (min, max, median)),
+    ),
+    Claim(
+        "README.md",
+        "million steps until then | {} to {} ({} to {} M frames) |",
+        tuple(over(of, *values) for values in (STEPS_TO_18, FRAMES_TO_18) for of in (min, max)),
     ),
     Claim(
         "README.md",
@@ -217,39 +217,43 @@ CLAIMS = [
     ),
     Claim(
         "README.md",
-        "one seed: {} in training, {} in test games; SpaceInvaders likewise: {} and {}.",
-        (
-            *(end(BREAKOUT), played("breakout_default", fmean)),
-            *(end(INVADERS), played("spaceinvaders_default", fmean)),
-        ),
+        "| Breakout, return after 10 M frames, one seed | {} ({} in test games) |",
+        (end(BREAKOUT), played("breakout_default", fmean)),
     ),
     Claim(
         "README.md",
-        "with PopArt: {} and {} after 370 000 steps of each; without: {} and {}.",
-        tuple(POPART.values()),
+        "| SpaceInvaders, return after 10 M frames, one seed | {} ({} in test games) |",
+        (end(INVADERS), played("spaceinvaders_default", fmean)),
     ),
     Claim(
         "README.md",
-        "{} on Pong after 10 M frames, {} minutes",
+        "returns after 370 000 steps of each | {} and {} |",
+        tuple(POPART.values())[:2],
+    ),
+    Claim("README.md", "| The same without PopArt | {} and {} |", tuple(POPART.values())[2:]),
+    Claim(
+        "README.md",
+        "| Attention agent on Pong, return after 10 M frames | {} ({} minutes) |",
         (end(ATTENTION), minutes(ATTENTION)),
     ),
-    Claim(
-        "README.md",
-        "gives {} in Breakout after 4 M frames, new data alone {} (three seeds each)",
-        tuple(
-            over(fmean, *(at(name, ENDS["Breakout"]) for name in elite(label, "Breakout")))
-            for label in ("standard", "queue-batch-4")
-        ),
+    *(
+        Claim(
+            "README.md",
+            sentence,
+            (over(fmean, *(at(name, ENDS["Breakout"]) for name in elite(label, "Breakout"))),),
+        )
+        for sentence, label in (
+            ("replayed uniformly, mean of three seeds | {} |", "standard"),
+            ("| The same with new data alone | {} |", "queue-batch-4"),
+        )
     ),
-    Claim(
-        "README.md",
-        "{} agent steps per second, {} % of what the machine could do",
-        (bench("queue", "sps"), bench("queue", "fraction", 100)),
-    ),
-    Claim(
-        "README.md",
-        "with half replay {}, {} % of its bound",
-        (bench("mixed", "sps"), bench("mixed", "fraction", 100)),
+    *(
+        Claim(
+            "README.md",
+            f"| Speed with {what}, agent steps per second | {{}}, {{}} % of the maximum |",
+            (bench(config, "sps"), bench(config, "fraction", 100)),
+        )
+        for what, config in (("new data alone", "queue"), ("half replay", "mixed"))
     ),
     Claim("README.md", "| this platform, queue only | {} | |", (peer("ours_queue"),)),
     Claim(

@@ -19,7 +19,7 @@ def trusting_nobody(monkeypatch):
 
 
 def resolve(*argv, checkpoint=None, family="atari"):
-    return parse(argv, lambda url: checkpoint or {}, lambda env: family)
+    return parse(argv, lambda url: checkpoint or {}, lambda env, _: family)
 
 
 def written(tmp_path, text, name="run.yaml"):

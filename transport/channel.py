@@ -1,8 +1,8 @@
 """WorkerChannel: the ring of a worker plus a pipe for small typed messages.
 
-The pipe is also the death notice: a process that dies, however it dies, closes its end, and
-`multiprocessing.connection.wait` over the connections of all workers returns data *and* deaths in
-one call. No lock is shared between processes, so nobody can die while holding one.
+The pipe also announces the death of a worker. A process that dies, for whatever reason, closes its
+end. `multiprocessing.connection.wait` over the pipes of all workers therefore reports messages and
+deaths in one call. Processes share no lock, so no process can die while it holds one.
 
     worker                                    learner
     slot = end.wait_for_slot(timeout_s)
@@ -11,8 +11,10 @@ one call. No lock is shared between processes, so nobody can die while holding o
                                               block = channel.ring.take(slot) ... copy ...
                                               channel.free(slot)
 
-How full can a pipe get? A worker has at most S blocks unread and the learner at most S answers, so
-with a few hundred bytes each neither side ever blocks in a send.
+A pipe never fills up. It holds at most S unread messages in each direction (S slots), of a few
+hundred bytes each, so neither side ever blocks in a send.
+
+Next to read: replay/buffer.py, which keeps the unrolls.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ MAX_LAST_WORDS = 8_000  # characters; a message that fits into the pipe at once 
 
 @dataclass(frozen=True)
 class WorkerStats:
-    """Where a worker's time went since its previous block."""
+    """How a worker spent its time since its previous block."""
 
     steps: int = 0  # agent steps, all environments
     total_s: float = 0.0
@@ -65,7 +67,7 @@ class Ready:
 
 @dataclass(frozen=True)
 class Failed:
-    """The last words of a worker that is about to exit because of an exception."""
+    """The message of a worker that is about to exit because of an exception."""
 
     traceback: str
 
@@ -82,7 +84,7 @@ class Free:
 
 @dataclass(frozen=True)
 class Stop:
-    """Finish: the next `wait_for_slot` raises Closed."""
+    """The request to finish: the next `wait_for_slot` raises Closed."""
 
 
 ToLearner = Ready | Failed
@@ -90,7 +92,7 @@ ToWorker = Free | Stop
 
 
 class WorkerEnd:
-    """The worker's side. Single-threaded. Every call raises Closed once the learner is gone."""
+    """The worker's side, for one thread. Every call raises Closed once the learner is gone."""
 
     def __init__(self, ring: UnrollRing, connection: Connection) -> None:
         """Made by `WorkerChannel.open`; travels to the worker as an argument of its `Process`."""
@@ -131,7 +133,7 @@ class WorkerEnd:
         episodes: tuple[EpisodeEnd, ...] = (),
         stats: WorkerStats = WorkerStats(),
     ) -> None:
-        """Commit a block and announce it, in this order: what is announced is complete."""
+        """Commit a block, then announce it, so that an announced block is always complete."""
         self.ring.commit(slot)
         self._send(Ready(slot, tuple(episodes), stats))
 
@@ -142,8 +144,8 @@ class WorkerEnd:
     def close(self) -> None:
         """Close this process's copy of the worker's end. Idempotent.
 
-        The parent must call it right after `process.start()`: while it holds a copy itself, the
-        death of the worker is not an end of file.
+        The parent must call it right after `process.start()`. As long as the parent holds a copy,
+        the death of the worker does not show as an end of file.
         """
         self._connection.close()
 
@@ -164,15 +166,15 @@ class WorkerEnd:
 
 
 class WorkerChannel:
-    """The learner's side: one ring, kept for good, and one pipe per life of the worker.
+    """The learner's side: one ring for the whole run, and one pipe for each life of the worker.
 
-    Not thread-safe, but for `stop`: the ingest thread polls, takes and frees.
+    Not thread-safe, except for `stop`. The ingest thread polls, takes and frees.
     """
 
     def __init__(self, ring: UnrollRing) -> None:
         """Make a channel without a worker; `open` makes the first pipe."""
         self.ring = ring
-        self.ended = True  # nobody at the other end, and everything it said has been read
+        self.ended = True  # the other end is closed, and all its messages have been read
         self._connection: Connection | None = None
 
     def open(self) -> WorkerEnd:
@@ -195,7 +197,7 @@ class WorkerChannel:
 
     @property
     def connection(self) -> Connection:
-        """What to wait on with `multiprocessing.connection.wait`, unless `ended`."""
+        """The connection for `multiprocessing.connection.wait`; do not use it if `ended`."""
         if self._connection is None:
             raise TransportError("the channel has no pipe: call open() first.")
         return self._connection
@@ -203,7 +205,7 @@ class WorkerChannel:
     def poll(self) -> list[ToLearner]:
         """Return the messages that have arrived, without waiting.
 
-        What a worker said before it died is still delivered; after that `ended` is true.
+        Messages that a worker sent before it died are still delivered. After that, `ended` is true.
         """
         messages: list[ToLearner] = []
         if self.ended:
@@ -226,7 +228,7 @@ class WorkerChannel:
         self._send(Stop())
 
     def close(self) -> None:
-        """Close the pipe: a worker that still lives sees the end of file and goes. Idempotent."""
+        """Close the pipe. A living worker sees the end of file and leaves. Idempotent."""
         self.ended = True
         if self._connection is not None:
             self._connection.close()
@@ -242,7 +244,7 @@ class WorkerChannel:
 
 
 def last_words(traceback: str) -> str:
-    """Return a traceback short enough to be sent: an error may hold a whole array as text."""
+    """Shorten a traceback so that it can be sent; an error may contain a whole array as text."""
     if len(traceback) <= MAX_LAST_WORDS:
         return traceback
     half = MAX_LAST_WORDS // 2

@@ -9,7 +9,7 @@ Why not `multiprocessing.shared_memory`: its blocks have names, so somebody must
 before Python 3.13 the resource tracker of a child also believes to own what it only attached to;
 and they live in /dev/shm, of which a Docker container has 64 MB.
 
-Next to read: transport/ring.py and transport/weights.py, the two uses.
+Next to read: transport/ring.py, transport/weights.py and transport/mailbox.py, which use it.
 """
 
 from __future__ import annotations

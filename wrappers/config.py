@@ -19,7 +19,8 @@ MAX_EPISODE_FRAMES = 108_000  # 30 minutes at 60 frames/s, the usual Atari cap
 class EnvConfig:
     """Everything that decides what an environment shows.
 
-    Only `env_id` and `backend` matter outside Atari; other environments are taken as they are.
+    Outside Atari only `env_id`, `kwargs`, `backend`, and for images `frames_stacked` matter: other
+    environments are taken as they are.
     """
 
     # PongNoFrameskip-v4 | ALE/Pong-v5 | CartPole-v1 | module:MyEnv-v0, or several with commas
@@ -39,7 +40,8 @@ class EnvConfig:
     actions: tuple[str, ...] = ()
     fire_reset: bool = True  # press FIRE once when a game starts, if the game has that button
     max_episode_frames: int = MAX_EPISODE_FRAMES  # then the game is truncated
-    backend: str = "auto"  # auto | ale_vector | gymnasium
+    backend: str = "auto"  # one of BACKENDS
+    kwargs: str = ""  # what environments are made with (wrappers/env_kwargs.py); not for Atari
 
     def __post_init__(self) -> None:
         """Raise ConfigError on the first value that no environment can honour."""

@@ -30,8 +30,12 @@ from core.spec import EnvSpec
 from wrappers.atari import RenumberActions, action_meanings, make_atari_env
 from wrappers.config import EnvConfig
 from wrappers.env_ids import check_env_id, is_atari, rom_name, with_sticky_actions
+from wrappers.env_kwargs import kwargs_of
+from wrappers.gym_spaces import shown_images, spec_of_spaces
 from wrappers.gym_vector import GymVector
+from wrappers.images import ChannelsFirst, shows_images
 from wrappers.task_vector import TaskVector
+from wrappers.trusted_modules import check_trusted_kwargs
 from wrappers.user_code import RAISED, told_if_slow, told_in_one_line
 from wrappers.vector import EnvVector
 
@@ -41,6 +45,7 @@ __all__ = [
     "check_rendering",
     "choose_backend",
     "describe",
+    "gym_spec",
     "is_atari",
     "make_env_spec",
     "make_env_vector",
@@ -73,6 +78,11 @@ def choose_backend(
     obstacle = None
     for game in config.games:
         check_env_id(game.env_id)
+        if game.kwargs and is_atari(game.env_id):
+            raise ConfigError(
+                f"env_kwargs is {shown(game.kwargs)}, expected none for {game.env_id}: what Atari "
+                "games show has flags of its own (--help)."
+            )
         obstacle = obstacle or _obstacle_to_ale_vector(game.env_id, restorable, render_mode)
     if config.backend == "gymnasium":
         return Backend("gymnasium", "asked for")
@@ -103,25 +113,45 @@ def make_env_spec(config: EnvConfig) -> EnvSpec:
     return spec
 
 
-@functools.cache
 def _own_spec(config: EnvConfig) -> EnvSpec:
-    """Read the spec of one game, with its own actions, off an environment.
+    """Return the spec of one game, with its own actions."""
+    if is_atari(config.env_id):
+        return _atari_spec(config)
+    spec = gym_spec(config.env_id, config.kwargs)
+    return replace(spec, frames_stacked=config.frames_stacked) if spec.is_image else spec
 
-    One that is not Atari's is reset and does a step as well: it may be somebody's first, and a
-    mistake in it is better told before workers are started than by them.
-    """
+
+@functools.cache
+def _atari_spec(config: EnvConfig) -> EnvSpec:
+    """Read the spec of a game of Atari off an environment."""
     with _made_for_once(config) as env:
-        if is_atari(config.env_id):
-            return EnvSpec(
-                env_id=config.env_id,
-                frame_shape=tuple(env.observation_space.shape or ()),
-                frame_dtype="uint8",
-                frames_stacked=config.frames_stacked,
-                action_meanings=tuple(action_meanings(env)),
-                action_repeat=config.action_repeat,
-            )
-        with told_in_one_line(config.env_id, "when it was asked for its spaces"):
-            spec = _flat_spec(config.env_id, env)
+        return EnvSpec(
+            env_id=config.env_id,
+            frame_shape=tuple(env.observation_space.shape or ()),
+            frame_dtype="uint8",
+            frames_stacked=config.frames_stacked,
+            action_meanings=tuple(action_meanings(env)),
+            action_repeat=config.action_repeat,
+        )
+
+
+@functools.cache
+def gym_spec(env_id: str, kwargs: str = "") -> EnvSpec:
+    """Read the spec of an environment that is not Atari's off one, made for it and closed again.
+
+    It is reset and does a step as well: it may be somebody's first, and a mistake in it is better
+    told before workers are started than by them.
+
+    Args:
+      env_id: of one game.
+      kwargs: that it is made with (wrappers/env_kwargs.py).
+
+    Raises:
+      ConfigError: if there is none, it raises, or its spaces are not supported.
+    """
+    with _made_for_once(EnvConfig(env_id, kwargs=kwargs)) as env:
+        with told_in_one_line(env_id, "when it was asked for its spaces"):
+            spec = spec_of_spaces(env_id, env)
         _try_out(spec, env)
         return spec
 
@@ -248,7 +278,8 @@ def describe(config: EnvConfig, *, restorable: bool = False, render_mode: str | 
     if len(games) > 1:
         title = f"{len(games)} games ({', '.join(game.env_id for game in games)})"
     if not all(is_atari(game.env_id) for game in games):
-        return f"{title}: as Gymnasium has it, Atari rules do not apply; {end}"
+        shows = shown_images(make_env_spec(config))
+        return f"{title}: as Gymnasium has it{shows}, Atari rules do not apply; {end}"
     sticky = {with_sticky_actions(game).sticky_action_probability or 0.0 for game in games}
     if config.full_action_space:
         actions = "all 18 actions"
@@ -353,28 +384,11 @@ def _env_maker(
     # Some environments know no render_mode, so it is only named where it is wanted. Gymnasium's
     # checker would look at each observation; the spaces are checked once, below.
     options: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
-    return lambda: gymnasium.make(config.env_id, disable_env_checker=True, **options)
+    check_trusted_kwargs(config.kwargs)
+    arguments = kwargs_of(config.kwargs)
 
+    def make_env() -> gymnasium.Env:
+        env = gymnasium.make(config.env_id, disable_env_checker=True, **options, **arguments)
+        return ChannelsFirst(env) if shows_images(env) else env
 
-def _flat_spec(env_id: str, env: gymnasium.Env) -> EnvSpec:
-    """Return the spec of an environment with vectors in and one of A actions out."""
-    seen, acted = env.observation_space, env.action_space
-    if (
-        not isinstance(seen, gymnasium.spaces.Box)
-        or not isinstance(acted, gymnasium.spaces.Discrete)
-        or len(seen.shape) != 1
-        or acted.start != 0
-    ):
-        raise ConfigError(
-            f"env {env_id} shows {seen} and takes {acted}, which is not supported. Supported are "
-            "Atari games (PongNoFrameskip-v4, ALE/Pong-v5), and environments that show a flat Box "
-            "such as Box(shape=(4,)) and take Discrete actions from 0, such as CartPole-v1."
-        )
-    return EnvSpec(
-        env_id=env_id,
-        frame_shape=tuple(seen.shape),
-        frame_dtype="float32",
-        frames_stacked=1,
-        action_meanings=tuple(str(action) for action in range(int(acted.n))),
-        action_repeat=1,
-    )
+    return make_env

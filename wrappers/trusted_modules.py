@@ -1,10 +1,14 @@
-"""Whose code may be imported to find an environment.
+"""Whose code may be imported to find an environment, a network or an algorithm.
 
 `module:Id` names an environment that a module registers with Gymnasium when it is imported, which
-runs the code of that module. So a name of that form is honoured only if somebody typed it: a
-checkpoint, a flags.json, a model.json or a sequence may come from a stranger, and a folder of his
-may hold the module too. `--trust_env_module=True` says that this invocation may import what a file
-names.
+runs the code of that module; `module:name` likewise a network or an algorithm that it registers
+with this program (flags/parts.py). So a name of that form is honoured only if somebody typed
+it: a checkpoint, a flags.json, a model.json or a sequence may come from a stranger, and a folder of
+his may hold the module too. `--trust_env_module=True` says that this invocation may import what a
+file names.
+
+Arguments for an environment (`--env_kwargs`) that come from a file may be numbers, but no texts: a
+text may be the name of a file or a module.
 
 The list belongs to the process. Worker processes get the names that the learner's process has
 checked (agent/worker.py).
@@ -13,9 +17,11 @@ checked (agent/worker.py).
 from __future__ import annotations
 
 from core.errors import ConfigError
+from wrappers.env_kwargs import holds_text
 
 _trusted: set[str] = set()
 _EVERYTHING = "*"
+_trusted_kwargs: set[str] = set()
 
 
 def module_of(env_id: str) -> str:
@@ -23,9 +29,9 @@ def module_of(env_id: str) -> str:
     return env_id.rpartition(":")[0]
 
 
-def trust_modules_of(env_ids: str) -> None:
-    """Allow the modules in some ids, joined with commas, that the user has typed."""
-    _trusted.update(filter(None, map(module_of, env_ids.split(","))))
+def trust_modules_of(names: str) -> None:
+    """Allow the modules in some names, joined with commas, that the user has typed."""
+    _trusted.update(filter(None, map(module_of, names.split(","))))
 
 
 def trust_every_module() -> None:
@@ -33,22 +39,46 @@ def trust_every_module() -> None:
     _trusted.add(_EVERYTHING)
 
 
-def check_trusted(env_ids: str, source: str = "a file") -> None:
-    """Raise ConfigError if some ids, joined with commas, name a module that is not allowed.
+def check_trusted(names: str, source: str = "a file", *, flag: str = "env") -> None:
+    """Raise ConfigError if some names, joined with commas, need a module that is not allowed.
 
     Args:
-      env_ids: from anywhere.
+      names: from anywhere: ids of environments, or the names of other parts of a user's own.
       source: where they come from, for the message.
+      flag: whose values they are.
     """
-    for env_id in env_ids.split(","):
-        module = module_of(env_id)
+    plain = "a plain id" if flag == "env" else "a plain name"
+    form = "<module>:<id>" if flag == "env" else "<module>:<name>"
+    for name in names.split(","):
+        module = module_of(name)
         if module and not _trusted & {module, _EVERYTHING}:
             raise ConfigError(
-                f"env is {_shown(env_id)}, from {source}: expected a plain id, because finding "
+                f"{flag} is {_shown(name)}, from {source}: expected {plain}, because finding "
                 f"this one means to import the module {_shown(module)}, which runs its code, and a "
                 "file may not ask for that. If the module is your own, type "
-                "--env=<module>:<id> yourself, or give --trust_env_module=True."
+                f"--{flag}={form} yourself, or give --trust_env_module=True."
             )
+
+
+def trust_kwargs(text: str) -> None:
+    """Allow arguments of environments (`kwargs_text`) that the user has typed."""
+    _trusted_kwargs.add(text)
+
+
+def check_trusted_kwargs(text: str, source: str = "a file") -> None:
+    """Raise ConfigError if arguments that were not typed hold a text.
+
+    Args:
+      text: of `wrappers.env_kwargs.kwargs_text`.
+      source: where it comes from, for the message.
+    """
+    if text in _trusted_kwargs or _EVERYTHING in _trusted or not holds_text(text):
+        return
+    raise ConfigError(
+        f"env_kwargs is {_shown(text)}, from {source}: expected numbers only, because a text may "
+        "name a file or a module, and a file may not choose one. If these arguments are your own, "
+        "type --env_kwargs yourself, or give --trust_env_module=True."
+    )
 
 
 def _shown(text: str) -> str:

@@ -13,11 +13,12 @@ import sysconfig
 import threading
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from core.errors import ConfigError, PlatformError
 from core.plain_data import shown, shown_text
+from core.standard_error import say
 
 PATIENCE_S = 30.0  # longer than it takes to make a large environment on a busy machine
 
@@ -66,12 +67,10 @@ def told_if_slow(env_id: str, patience_s: float = PATIENCE_S) -> Iterator[None]:
             frame = sys._current_frames().get(caller)
             place = _last_place(traceback.extract_stack(frame)) if frame is not None else ""
             where = f" It is in {shown_text(place, 300)}." if place else ""
-            with suppress(OSError, ValueError):  # a terminal that is gone
-                sys.stderr.write(
-                    f"env {shown_text(env_id)} is tried out, and has not come back for "
-                    f"{waited_s:.0f} s.{where} Still waiting; Ctrl-C ends it.\n"
-                )
-                sys.stderr.flush()
+            say(
+                f"env {shown_text(env_id)} is tried out, and has not come back for "
+                f"{waited_s:.0f} s.{where} Still waiting; Ctrl-C ends it."
+            )
 
     thread = threading.Thread(target=watch, name="patience", daemon=True)
     thread.start()
@@ -82,33 +81,43 @@ def told_if_slow(env_id: str, patience_s: float = PATIENCE_S) -> Iterator[None]:
         thread.join(1.0)  # longer only if it is writing to a terminal that is frozen
 
 
-def import_module(name: str, env_id: str) -> None:
+ENV_RULE = "Expected module:id, where importing the module registers the id with Gymnasium."
+
+
+def import_module(name: str, asked: str, *, flag: str = "env", rule: str = ENV_RULE) -> None:
     """Import the module of `module:id`, so that it registers the id.
+
+    Args:
+      name: of the module.
+      asked: what the user has typed.
+      flag: where.
+      rule: what is expected of the module, one sentence.
 
     Raises:
       ConfigError: if it cannot be imported, or raises.
     """
-    rule = "Expected module:id, where importing the module registers the id with Gymnasium."
     if name.endswith(".py") or not all(part.isidentifier() for part in name.split(".")):
         stem = Path(name).name.removesuffix(".py")
         hint = (
-            f" For the file {name}: PYTHONPATH=<its folder> and --env={stem}:<id>." if stem else ""
+            f" For the file {name}: PYTHONPATH=<its folder> and --{flag}={stem}:<id>."
+            if stem
+            else ""
         )
         raise ConfigError(
-            f"env is {shown(env_id)}, but {shown(name)} is not the name of a module. {rule}"
+            f"{flag} is {shown(asked)}, but {shown(name)} is not the name of a module. {rule}"
             f"{shown_text(hint, 400)}"
         )
     try:
         importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise _failed_import(env_id, name, error) from error  # something that it needs
+            raise _failed_import(flag, asked, name, error) from error  # something that it needs
         raise ConfigError(
-            f"env is {shown(env_id)}, but module {shown(name)} cannot be imported: there is none "
+            f"{flag} is {shown(asked)}, but module {shown(name)} cannot be imported: there is none "
             f"of that name here or on PYTHONPATH. {rule}"
         ) from error
     except RAISED as error:
-        raise _failed_import(env_id, name, error) from error
+        raise _failed_import(flag, asked, name, error) from error
 
 
 def describe(error: BaseException, doing: str = "") -> str:
@@ -123,9 +132,9 @@ def describe(error: BaseException, doing: str = "") -> str:
     return f"{told}{where}{' ' * bool(doing)}{doing}{_hint(error, text)}"
 
 
-def _failed_import(env_id: str, name: str, error: BaseException) -> ConfigError:
+def _failed_import(flag: str, asked: str, name: str, error: BaseException) -> ConfigError:
     return ConfigError(
-        f"env is {shown(env_id)}, but module {shown(name)} raised "
+        f"{flag} is {shown(asked)}, but module {shown(name)} raised "
         f"{describe(error, 'while it was imported')}."
     )
 

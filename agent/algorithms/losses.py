@@ -1,14 +1,16 @@
-"""The terms of the loss, per step, and the distances between policies they are made of.
+"""The terms of a loss, per step, and the distances between policies they are made of.
 
-All functions are pure, take float32 and return one number per step: `[..., A]` -> `[...]`. Summing,
-masking and weighting is the algorithm's business (impala.py). Policies come as log-probabilities
-over A discrete actions; pi is the policy being trained, mu the one that acted.
+All functions are pure, take float32 and, but for `reduced`, return one number per step:
+`[..., A]` -> `[...]`. Masking and weighting is the algorithm's business (impala.py). Policies come
+as log-probabilities over A discrete actions; pi is the policy being trained, mu the one that acted.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
+import torch
 from torch import Tensor
 
 
@@ -64,3 +66,25 @@ def policy_cloning(log_mu: Tensor, log_pi: Tensor) -> Tensor:
 def value_cloning(values: Tensor, behaviour_values: Tensor) -> Tensor:
     """Return CLEAR's (V - V_mu)^2, without a half; gradient flows through V only."""
     return (values - behaviour_values.detach()).square()
+
+
+def reduced(
+    per_step: Mapping[str, Tensor], valid: Tensor, reduction: str, weight: Tensor
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Add up weighted terms; return the total, with its gradient, and a metric for each of them.
+
+    Args:
+      per_step: name -> [T, B] float32, 0 where a step does not count.
+      valid: [T, B] bool, the steps that `mean` divides by the number of.
+      reduction: "sum" or "mean".
+      weight: [B] float32, importance weight of each unroll (`Batch.weight`).
+    """
+    sums = (torch.stack(list(per_step.values())) * weight).sum((1, 2))
+    if reduction == "mean":
+        sums = sums / valid.sum().clamp(min=1)
+    total = sums.sum()
+    metrics = {"loss/total": total.detach()}
+    metrics |= {
+        f"loss/{name}": term for name, term in zip(per_step, sums.detach().unbind(), strict=True)
+    }
+    return total, metrics

@@ -1,7 +1,7 @@
-"""V-trace: off-policy corrected value targets and policy-gradient advantages.
+"""V-trace: value targets and policy-gradient advantages with an off-policy correction.
 
-A pure function of tensors. Its slow twin, written as the paper writes it, is
-tests/reference/vtrace_loops.py. Next to read: impala.py, which calls it.
+This is a pure function of tensors. tests/reference/vtrace_loops.py has its slow twin, written as in
+the paper. Next to read: impala.py, which calls it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from core.errors import ShapeError
 class VTrace(NamedTuple):
     """Constants for the losses, each `[T, B]` float32 without gradient."""
 
-    targets: Tensor  # v_t, what V(x_t) should be, in the units of the values
+    targets: Tensor  # v_t, the target of V(x_t), in the units of the values
     advantages: Tensor  # rho_pg_t * (q_t - V(x_t)), in the units of the values
 
 
@@ -46,12 +46,12 @@ def vtrace(
         q_t     = r_t + discount_t (V_{t+1} + m_{t+1} acc_{t+1})
         A_t     = rho_pg_t (q_t - V_t)
 
-    with each ratio clipped at its own bar and c_t = lambda min(c_bar, ratio). T is the unroll
-    length, B the batch size. Nothing here carries gradient.
+    Each ratio is clipped at its own bar, and c_t = lambda min(c_bar, ratio). T is the unroll
+    length, and B is the batch size. The results carry no gradient.
 
-    With lambda = 1 this is the paper's. Below 1 implementations differ in q_t. Here it has the
-    whole of the next target, as in the paper; in RLax it has lambda v_{t+1} + (1 - lambda) V_{t+1},
-    so that A_t is larger here by
+    With lambda = 1 this is the paper's formula. With lambda below 1, implementations differ in q_t.
+    Here q_t contains the whole next target, as in the paper. In RLax it contains
+    lambda v_{t+1} + (1 - lambda) V_{t+1}, so that A_t is larger here by
 
         rho_pg_t (1 - lambda) discount_t m_{t+1} acc_{t+1}.
 
@@ -60,16 +60,16 @@ def vtrace(
     correlate with 0.9996 for lambda = 0.95, and with 0.91 for 0.5.
 
     Args:
-      log_rhos: [T, B] float32, log pi(a_t|x_t) - log mu(a_t|x_t). -inf on reset rows,
-        which cuts there: a reset row gets target V_t and advantage 0.
+      log_rhos: [T, B] float32, log pi(a_t|x_t) - log mu(a_t|x_t). It is -inf on reset rows, so
+        that a reset row gets the target V_t and the advantage 0 and nothing flows across it.
       discounts: [T, B] float32 in [0, 1]; 0 where the episode terminated.
       rewards: [T, B] float32, in the units of `values`.
       values: [T+1, B] float32, V(x_0) ... V(x_T), unnormalised; the last row bootstraps.
-      rho_bar: clip of the ratio in delta; decides which policy's value is learned.
-      c_bar: clip of the ratio in the trace; decides only how fast corrections travel.
-      rho_pg_bar: clip of the ratio in the policy gradient.
+      rho_bar: upper bound of the ratio in delta; it decides the policy whose value is learned.
+      c_bar: upper bound of the ratio in the trace; it decides only how fast corrections travel.
+      rho_pg_bar: upper bound of the ratio in the policy gradient.
       lambda_: 1 for full traces, 0 for one-step targets.
-      trust: [T, B] bool, m_t: whether corrections may flow back from x_t on; None trusts all.
+      trust: [T, B] bool, m_t: True if corrections may flow back from x_t; None: all True.
 
     Returns:
       VTrace(targets [T, B], advantages [T, B]).

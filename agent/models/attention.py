@@ -30,9 +30,11 @@ from torch import Tensor, nn
 
 from agent.models.base import Core, Inputs
 from agent.models.initialisation import FORGET_BIAS, draw_gates, draw_layer, fill_gate_bias
+from agent.models.networks import Network, NetworkRequest
 from agent.models.recurrent import ExtraInputs, changed_rows, entering_state
 from agent.models.torsos import PixelConv2d
 from core.errors import ConfigError
+from flags.parts import NETWORKS
 
 HEADS = 4
 KEY_CHANNELS = 8  # of the ConvLSTM; the others are values
@@ -284,3 +286,14 @@ class AttentionCore(Core):
             hidden.append(HIDDEN_GAIN * policy_h)
             parts = (h.flatten(1), c.flatten(1), policy_h, policy_c)
         return torch.stack(hidden), torch.cat(parts, -1), maps
+
+
+def _attention(request: NetworkRequest) -> tuple[AttentionTorso, AttentionCore]:
+    torso = AttentionTorso(
+        request.obs_shape, request.feature_count, normalise_pixels=request.normalise_pixels
+    )
+    core = AttentionCore(torso.map_shape, request.extras, request.feature_count, request.lstm_size)
+    return torso, core
+
+
+NETWORKS.add("attention", Network(_attention, "images", has_memory=True, takes_raw=True), __name__)

@@ -29,8 +29,9 @@ from agent.models.pixels import PixelStatistics
 from agent.models.popart import PopArt
 from agent.models.torsos import compute_dtype
 from core.errors import ConfigError, ShapeError
+from flags.values import Precision, values_of
 
-PRECISIONS = ("fp32", "bf16")
+PRECISIONS = values_of(Precision)
 TORSO_PREFIX = "torso_net."  # of the torso's tensors in the state dict
 
 
@@ -261,8 +262,8 @@ class ActorCritic(nn.Module):
           inputs: leading dims [T, B]; `obs` is not looked at.
           state: [B, state_count] float32, before row 0.
           keep_gradient: [T, B] bool; where False, no gradient flows into the state that enters
-            this row. Each row with a False costs a little, so the fewer the better: to cut all
-            that is before row k, row k alone is enough. None: all True.
+            this row. To cut the gradient before row k, set only row k to False; each such row
+            has a small cost. None: all True.
 
         Returns:
           (hidden [T, B, H] float32, state after the last row [B, state_count] float32; in threads

@@ -8,19 +8,21 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from agent.models.attention import KEY_CHANNELS, AttentionCore, AttentionTorso
-from agent.models.base import ActorCritic, Core
+from agent.models.attention import KEY_CHANNELS
+from agent.models.base import ActorCritic
 from agent.models.initialisation import draw_layer
+from agent.models.networks import Network, NetworkRequest
 from agent.models.pixels import PixelStatistics
 from agent.models.popart import PopArt
 from agent.models.recurrent import ExtraInputs, RecurrentCore
-from agent.models.torsos import IMAGE_TORSOS, ImageTorso, MlpTorso
+from agent.models.torsos import FloatInput
 from core.errors import ConfigError
+from core.plain_data import shown
 from core.spec import EnvSpec
+from flags.parts import AUTO, NETWORKS, checked_model
+from wrappers.user_code import describe
 
-IMAGE_MODELS = (*IMAGE_TORSOS, "attention")
-MODEL_NAMES = ("auto", *IMAGE_MODELS, "mlp")
-
+SMALLEST_FOR_SHALLOW = 20  # pixels: the two convolutions of impala_shallow fit into no less
 POLICY_HEAD_GAIN = 0.01  # almost uniform at the start, whatever the features are
 
 
@@ -28,11 +30,11 @@ POLICY_HEAD_GAIN = 0.01  # almost uniform at the start, whatever the features ar
 class ModelConfig:
     """Which network, what it sees and remembers, and how its value head is normalised."""
 
-    name: str = "auto"  # one of MODEL_NAMES; auto: impala_shallow for images, mlp for vectors
+    name: str = AUTO  # or one of NETWORKS, or <module>:<name> (agent/models/networks.py)
     # F, width of the torso's last layer (attention: channels of the map); 0: the network's own
     feature_count: int = 0
     normalise_pixels: bool = True  # subtract the mean image, divide by the deviation
-    popart_step_size: float = 3e-4  # beta, share of the statistics replaced per update
+    popart_step_size: float = 3e-3  # beta, share of the statistics replaced per update
     popart_sigma_min: float = 1e-4
     popart_sigma_max: float = 1e6
     use_lstm: bool = False  # attention always has one of its own
@@ -45,8 +47,7 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         """Raise ConfigError on values out of range."""
-        if self.name not in MODEL_NAMES:
-            raise ConfigError(f"model is {self.name!r}, expected one of {', '.join(MODEL_NAMES)}.")
+        checked_model(self.name)
         if self.feature_count < 0:
             raise ConfigError(f"feature_count is {self.feature_count}, expected 0 or more.")
         if self.name == "attention" and 0 < self.feature_count <= KEY_CHANNELS:
@@ -91,50 +92,39 @@ def make_model(
       ConfigError: if the network is not for what the environment shows: one for images sees no
         vectors, and the one for vectors no images.
     """
-    name = config.name
-    if name == "auto":
-        name = "impala_shallow" if env_spec.is_image else "mlp"
-    if name in IMAGE_MODELS and not env_spec.is_image:
-        raise ConfigError(
-            f"model {name!r} needs images, but {env_spec.env_id} shows vectors of shape "
-            f"{env_spec.obs_shape}. Use --model=mlp or --model=auto."
-        )
-    if name == "mlp" and env_spec.is_image:
-        raise ConfigError(
-            f"model 'mlp' is for vectors, but {env_spec.env_id} shows images of shape "
-            f"{env_spec.obs_shape}, of which it would see neither places nor shapes. Use "
-            "--model=impala_shallow or --model=auto."
-        )
+    name = network_name(config, env_spec)
+    network = NETWORKS.find(name)
+    _check_sight(name, network, env_spec)
     of_pixels = config.normalise_pixels and env_spec.frame_dtype == "uint8"
-    normalise_pixels = of_pixels and env_spec.task_count == 1
     extras = ExtraInputs(
         action_count=env_spec.action_count * config.use_last_action,
         reward=config.use_last_reward,
         task_count=env_spec.task_count * config.use_task_id,
         clamp_reward=config.clamp_last_reward,
     )
-    torso: AttentionTorso | ImageTorso | MlpTorso
-    core: Core | None = None
-    if name == "attention":
-        torso = AttentionTorso(
-            env_spec.obs_shape, config.feature_count, normalise_pixels=normalise_pixels
-        )
-        core = AttentionCore(torso.map_shape, extras, config.feature_count, config.lstm_size)
-    else:
-        if name == "mlp":
-            torso = MlpTorso(env_spec.obs_shape, config.feature_count)
-        else:
-            torso = ImageTorso(
-                name,
-                env_spec.obs_shape,
-                config.feature_count,
-                normalise_pixels=normalise_pixels,
-            )
-        if config.use_lstm or extras.count:
-            lstm_size = config.lstm_size * config.use_lstm
-            core = RecurrentCore(torso.feature_count, extras, lstm_size, config.lstm_layers)
+    request = NetworkRequest(
+        obs_shape=env_spec.obs_shape,
+        feature_count=config.feature_count,
+        normalise_pixels=of_pixels and env_spec.task_count == 1 and env_spec.is_image,
+        extras=extras,
+        lstm_size=config.lstm_size,
+    )
+    # Layers of a user's own draw their weights from the global generator, so it is seeded here.
+    with torch.random.fork_rng(devices=()):
+        torch.default_generator.manual_seed(seed)
+        built = network.build(request)
+    torso, core = built if isinstance(built, tuple) else (built, None)
+    if not isinstance(torso, nn.Module):
+        raise ConfigError(f"network {name!r} returns {shown(torso)}, expected a torch module.")
+    if not network.takes_raw:
+        pixels = PixelStatistics(request.obs_shape) if request.normalise_pixels else None
+        torso = FloatInput(torso, pixels)
+    feature_count = _feature_count(name, torso, env_spec)
+    if core is None and (config.use_lstm or extras.count):
+        lstm_size = config.lstm_size * config.use_lstm
+        core = RecurrentCore(feature_count, extras, lstm_size, config.lstm_layers)
     value_head = PopArt(
-        core.hidden_count if core is not None else torso.feature_count,
+        core.hidden_count if core is not None else feature_count,
         env_spec.task_count,
         enabled=popart,
         step_size=config.popart_step_size,
@@ -145,7 +135,7 @@ def make_model(
     model = ActorCritic(
         torso,
         env_spec.obs_shape,
-        torso.feature_count,
+        feature_count,
         env_spec.action_count,
         value_head,
         core,
@@ -153,6 +143,61 @@ def make_model(
     )
     _initialise(model, torch.Generator().manual_seed(seed))
     return model
+
+
+def network_name(config: ModelConfig, env_spec: EnvSpec) -> str:
+    """Return the name of the network that `config` means for this environment."""
+    if config.name != AUTO:
+        return config.name
+    if not env_spec.is_image:
+        return "mlp"
+    is_small = min(env_spec.obs_shape[1:]) < SMALLEST_FOR_SHALLOW
+    return "resnet" if is_small else "impala_shallow"
+
+
+def _check_sight(name: str, network: Network, env_spec: EnvSpec) -> None:
+    """Raise ConfigError if a network is not for what the environment shows."""
+    if network.sees == "images" and not env_spec.is_image:
+        raise ConfigError(
+            f"model {name!r} needs images, but {env_spec.env_id} shows vectors of shape "
+            f"{env_spec.obs_shape}. Use --model=mlp or --model=auto."
+        )
+    if network.sees == "vectors" and env_spec.is_image:
+        raise ConfigError(
+            f"model {name!r} is for vectors, but {env_spec.env_id} shows images of shape "
+            f"{env_spec.obs_shape}, of which it would see neither places nor shapes. Use "
+            "--model=impala_shallow or --model=auto."
+        )
+
+
+def _feature_count(name: str, torso: nn.Module, env_spec: EnvSpec) -> int:
+    """Return F of a torso: what it says, or what comes out for one observation.
+
+    Raises:
+      ConfigError: if it cannot be a torso.
+    """
+    said = getattr(torso, "feature_count", None)
+    if isinstance(said, int):
+        return said
+    expected = f"expected a module that maps [N, {', '.join(map(str, env_spec.obs_shape))}] to "
+    expected += "features [N, F]"
+    seen = torch.zeros(2, *env_spec.obs_shape, dtype=getattr(torch, env_spec.frame_dtype))
+    try:
+        with torch.no_grad():
+            features = torso.eval()(seen)
+        torso.train()
+    except Exception as error:
+        raise ConfigError(
+            f"network {name!r} fails for observations of {env_spec.env_id}: "
+            f"{describe(error)}; {expected}."
+        ) from error
+    is_tensor = isinstance(features, torch.Tensor)
+    if not is_tensor or features.ndim != 2 or len(features) != 2 or not features.shape[1]:
+        got = f"a tensor of shape {tuple(features.shape)}" if is_tensor else shown(features)
+        raise ConfigError(f"network {name!r} makes {got} of two observations; {expected}.")
+    if not any(True for _ in torso.parameters()):
+        raise ConfigError(f"network {name!r} has no weights; {expected}, with layers to learn.")
+    return int(features.shape[1])
 
 
 def _initialise(model: ActorCritic, generator: torch.Generator) -> None:

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 PIXEL_MAX = 255.0
-OBSERVED_BATCHES = 200  # then mean and deviation are fixed, also for who goes on from these weights
+# After this many batches the statistics are frozen, also in runs that start from these weights.
+OBSERVED_BATCHES = 200
 MIN_DEVIATION = 4.0  # of 255, so that a picture in which hardly anything moves does not blow up
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 # Where optimisers keep running moments of the gradient, and the power of the gradient they hold.
-_MOMENT_POWERS = {"square_avg": 2, "exp_avg_sq": 2, "exp_avg": 1, "momentum_buffer": 1}
+_MOMENT_POWERS = {"square_avg": 2, "exp_avg_sq": 2, "exp_avg": 1}
 
 
 class Values(NamedTuple):

@@ -1,4 +1,4 @@
-"""The torsos that `--model` chooses from: observations in, features out.
+"""The torsos of the networks that are shipped: observations in, features out.
 
 Every torso takes `[N, C, H, W]` uint8 (or float32) images of any size, or `[N, D]` float32
 vectors for `mlp`, and returns `[N, F]`. Layer sizes after the convolutions are measured, not
@@ -13,8 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from agent.models.networks import Network, NetworkRequest
 from agent.models.pixels import PIXEL_MAX, PixelStatistics
 from core.errors import ConfigError
+from flags.parts import NETWORKS
 
 
 def compute_dtype(parameter: Tensor) -> torch.dtype:
@@ -195,3 +197,51 @@ class MlpTorso(nn.Module):
         if obs.dtype == torch.uint8:
             x = x / PIXEL_MAX
         return torch.tanh(self.linear2(torch.tanh(self.linear1(x))))
+
+
+class FloatInput(nn.Module):
+    """Shows a network of the user's floating-point numbers in the dtype of its weights.
+
+    Pixels are normalised, or scaled to [0, 1], so that a network need not know what its weights
+    and its inputs are stored as.
+    """
+
+    def __init__(self, net: nn.Module, pixels: PixelStatistics | None = None) -> None:
+        """Put `net` behind the conversion; `pixels` normalises uint8 images, None scales them."""
+        super().__init__()
+        self.statistics = pixels
+        self.net = net
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """Map `[N, *obs_shape]` of any dtype to features `[N, F]`."""
+        dtype = next((compute_dtype(weight) for weight in self.net.parameters()), torch.float32)
+        if obs.dtype != torch.uint8:
+            seen = obs.to(dtype)
+        elif self.statistics is None:
+            seen = obs.to(dtype) / PIXEL_MAX
+        else:
+            centred = self.statistics.centred(obs, dtype, torch.contiguous_format)
+            seen = centred * self.statistics.scale().to(dtype)
+        features: Tensor = self.net(seen)
+        return features
+
+
+def _image_network(name: str) -> Network:
+    def build(request: NetworkRequest) -> nn.Module:
+        return ImageTorso(
+            name,
+            request.obs_shape,
+            request.feature_count,
+            normalise_pixels=request.normalise_pixels,
+        )
+
+    return Network(build, sees="images", takes_raw=True)
+
+
+for _name in IMAGE_TORSOS:
+    NETWORKS.add(_name, _image_network(_name), __name__)
+NETWORKS.add(
+    "mlp",
+    Network(lambda want: MlpTorso(want.obs_shape, want.feature_count), "vectors", takes_raw=True),
+    __name__,
+)

@@ -11,12 +11,19 @@ from agent.non_finite import NonFiniteUpdate
 from agent.optim import OptimiserConfig, learning_rate, make_optimiser
 from tests.agent.builders import make_batch, make_small_model, make_spec
 
-CONFIG = ImpalaConfig(reward_transform="none")
+# Sums of raw terms: what a number in a test makes of the loss can be said by hand.
+CONFIG = ImpalaConfig(
+    reward_transform="none",
+    lambda_=1.0,
+    entropy_cost=0.01,
+    advantage_normalisation="none",
+    loss_reduction="sum",
+)
 
 
 def make_learner(model=None, *, config=CONFIG, optimiser=None, **options):
     model = model or make_small_model()
-    optimiser_config = OptimiserConfig(lr=1e-3)
+    optimiser_config = OptimiserConfig(lr=1e-3, lr_end=0.0)
     return Learner(
         model,
         Impala(config),
@@ -61,7 +68,7 @@ def learner_and_batch(model, batch, optimiser="adam"):
     """A learner that has made two updates, and its next batch."""
     spec = make_spec((2, 44, 40)) if "name" in model else make_spec()
     model = make_small_model(spec, **model, **batch, popart_step_size=0.3)
-    config = OptimiserConfig(name=optimiser, lr=1e-3, momentum=0.0 if optimiser == "adam" else 0.9)
+    config = OptimiserConfig(name=optimiser, lr=1e-3)
     learner = make_learner(model, optimiser=make_optimiser(config, model))
     batches = [
         make_batch(spec, seed=seed, state_count=model.state_count, **batch) for seed in range(3)

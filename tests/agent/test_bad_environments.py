@@ -53,7 +53,7 @@ def user_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
     yield write
     sys.modules.pop("my_envs", None)
-    registry._own_spec.cache_clear()
+    registry.gym_spec.cache_clear()
     registry.make_env_spec.cache_clear()
     gymnasium.registry.clear()
     gymnasium.registry.update(known)

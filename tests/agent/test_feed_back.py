@@ -28,7 +28,9 @@ from tests.agent.test_threaded import HANGS_S
 from tests.reference.vtrace_loops import vtrace_loops
 from transport.weights import WeightBoard
 
-PLAIN = ImpalaConfig(reward_transform="none")
+PLAIN = ImpalaConfig(
+    reward_transform="none", lambda_=1.0, advantage_normalisation="none", loss_reduction="sum"
+)
 EVERY_TERM = replace(PLAIN, policy_cloning_cost=0.3, value_cloning_cost=0.2)
 BUFFERS = [
     {"type": "queue", "capacity": 2, "sample_ratio": 0.5},

@@ -7,14 +7,20 @@ import torch
 
 from agent.algorithms import losses
 from agent.algorithms.impala import Impala, ImpalaConfig
-from agent.algorithms.rewards import rescale, unrescale
 from core.errors import ConfigError
 from metrics.record import check_declared
 from tests.agent.builders import heads_of, make_batch, make_small_model
 from tests.reference.impala_loops import impala_loss_loops
 from tests.tolerances import rounding
 
-PLAIN = ImpalaConfig(reward_transform="none")
+# Sums of raw terms, as the plain loops add them up.
+PLAIN = ImpalaConfig(
+    reward_transform="none",
+    lambda_=1.0,
+    entropy_cost=0.01,
+    advantage_normalisation="none",
+    loss_reduction="sum",
+)
 SUMMED = rounding(torch.float32, 20)  # relative, of a loss or a metric: a batch has so many steps
 
 
@@ -108,7 +114,8 @@ def test_the_gradient_flows_through_log_pi_entropy_and_values_only():
 
 
 def test_what_happened_at_a_reset_row_has_no_influence():
-    model, batch = make_small_model(), make_batch()
+    # Replayed, so that there is cloning too.
+    model, batch = make_small_model(), make_batch(is_online=torch.zeros(4, dtype=torch.bool))
     rows = batch.reset_row
     changed = replace(
         batch,
@@ -118,7 +125,7 @@ def test_what_happened_at_a_reset_row_has_no_influence():
         behaviour_value=torch.where(rows, 99.0, batch.behaviour_value),
     )
     assert rows.any()
-    costs = {"policy_cloning_cost": 0.1, "value_cloning_cost": 0.1, "cloning_on_online": True}
+    costs = {"policy_cloning_cost": 0.1, "value_cloning_cost": 0.1}
     before, after = (gradients_of(model, b, **costs) for b in (batch, changed))
     for name, gradient in before.items():
         assert torch.equal(gradient, after[name]), name
@@ -147,26 +154,26 @@ def test_costs_scale_their_own_term_only():
     )
 
 
-def test_cloning_touches_replayed_data_only_unless_told_otherwise():
+def test_cloning_touches_replayed_data_only():
     model = make_small_model()
     costs = {"policy_cloning_cost": 1.0, "value_cloning_cost": 1.0}
     online = make_batch(is_online=torch.ones(4, dtype=torch.bool))
     metrics = loss_of(model, online, **costs).metrics
     assert metrics["loss/policy_cloning"] == 0
     assert metrics["loss/value_cloning"] == 0
-    metrics = loss_of(model, online, **costs, cloning_on_online=True).metrics
+    replayed = replace(online, is_online=~online.is_online)
+    metrics = loss_of(model, replayed, **costs).metrics
     assert metrics["loss/policy_cloning"] > 0
     assert metrics["loss/value_cloning"] > 0
 
 
-def test_the_trust_mask_spares_cloning_unless_told_otherwise():
+def test_the_trust_mask_spares_cloning():
     model, batch = make_small_model(), make_batch()
     changes = {"policy_cloning_cost": 1.0, "trust_region": "kl_pi_mu", "trust_threshold": 1e-9}
     metrics = loss_of(model, batch, **changes).metrics
     assert metrics["vtrace/masked_fraction"] == 1
     assert metrics["loss/policy"] == metrics["loss/value"] == metrics["loss/entropy"] == 0
     assert metrics["loss/policy_cloning"] > 0
-    assert loss_of(model, batch, **changes, trust_masks_cloning=True).total == 0
 
 
 @pytest.mark.parametrize("kind", ["implied", "kl_pi_mu", "kl_mu_pi"])
@@ -246,29 +253,6 @@ def test_only_the_head_of_the_transitions_own_task_learns():
     assert not gradient[2].any()
     assert torch.equal(model.value_head.mu[2], before.mu[2])
     assert not torch.equal(model.value_head.mu[1], before.mu[1])
-
-
-def test_value_rescaling_bootstraps_in_reward_units_and_learns_in_units_of_h():
-    """On-policy with lambda 0, the head is regressed on h(r + gamma h^-1(head of the next row))."""
-    model = make_small_model()
-    with torch.no_grad():
-        model.value_head.linear.weight *= 10
-    batch = make_batch(reward=torch.full((5, 4), 100.0))
-    with torch.no_grad():
-        heads = heads_of(model, batch)
-    never = torch.zeros_like(batch.first)
-    batch = replace(batch, behaviour_params=heads.params[:-1], first=never, terminated=never[1:])
-    metrics = loss_of(model, batch, value_rescaling=True, discount=0.5, lambda_=0.0).metrics
-    targets = rescale(100 + 0.5 * unrescale(heads.value[1:]))
-    expected = 0.25 * (targets - heads.value[:-1]).square().sum()
-    torch.testing.assert_close(metrics["loss/value"], expected, rtol=1e-4, atol=0)
-
-
-def test_value_rescaling_and_popart_exclude_each_other():
-    algorithm = Impala(replace(PLAIN, value_rescaling=True))
-    with pytest.raises(ConfigError, match="at most one"):
-        algorithm.check(make_small_model(popart=True))
-    algorithm.check(make_small_model())
 
 
 def test_normalised_advantages_do_not_depend_on_the_size_of_rewards():

@@ -254,9 +254,9 @@ def test_an_update_that_fails_in_another_way_moves_nothing_either(model, batch):
 
 
 def test_a_contradicting_config_is_refused_at_construction():
-    config = replace(CONFIG, value_rescaling=True)
-    with pytest.raises(ConfigError, match="PopArt"):
-        make_learner(make_small_model(popart=True), config=config)
+    config = replace(CONFIG, burn_in_steps=2)
+    with pytest.raises(ConfigError, match="model without memory"):
+        make_learner(make_small_model(), config=config)
 
 
 def test_layers_are_measured_where_it_is_due():

@@ -6,9 +6,10 @@ import torch
 
 from agent.acting import FlatWeights
 from agent.models.base import Inputs
-from agent.models.factory import MODEL_NAMES, ModelConfig, make_model
+from agent.models.factory import ModelConfig, make_model
 from agent.models.torsos import IMAGE_TORSOS, PixelConv2d
 from core.errors import ConfigError, ShapeError
+from flags.parts import NETWORKS
 from tests.agent.builders import make_batch, make_small_model, make_spec
 
 IMAGE_SPEC = make_spec((4, 84, 84), actions=6, stacked=4)
@@ -171,6 +172,9 @@ def test_the_policy_has_no_task_input_and_the_value_has_one():
 def test_auto_chooses_by_what_the_environment_shows():
     assert make_model(ModelConfig(), IMAGE_SPEC).feature_count == 256
     assert make_model(ModelConfig(), make_spec((6,))).feature_count == 256
+    for size in (7, 19, 20):
+        obs = torch.zeros(1, 3, size, 30, dtype=torch.uint8)
+        assert make_model(ModelConfig(), make_spec((3, size, 30))).torso(obs).shape == (1, 256)
 
 
 def test_observations_of_another_environment_are_refused():
@@ -261,7 +265,7 @@ def test_models_without_attention_say_so(config):
         model.attention_maps(make_inputs(torch.randn(2, 6)), model.initial_state(2))
 
 
-@pytest.mark.parametrize("name", [name for name in MODEL_NAMES if name != "auto"])
+@pytest.mark.parametrize("name", list(NETWORKS.shipped))
 def test_a_copy_with_a_bfloat16_torso_remembers_in_float32(name):
     spec = make_spec((6,)) if name == "mlp" else make_spec((2, 48, 44))
     config = {"use_lstm": True, "use_last_action": True, "use_last_reward": True}

@@ -17,33 +17,24 @@ from core.errors import ConfigError
 from tests.agent.builders import make_small_model
 
 
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
-@pytest.mark.parametrize("initial", [0.0, 1.0])
-def test_rmsprop_tf_equals_tensorflows_rule_by_hand(momentum, initial):
+def test_rmsprop_tf_equals_tensorflows_rule_by_hand():
     parameter = torch.tensor([2.0, -1.0], requires_grad=True)
-    optimiser = RMSpropTF(
-        [parameter],
-        lr=0.1,
-        alpha=0.9,
-        eps=0.01,
-        momentum=momentum,
-        initial_second_moment=initial,
-    )
-    values, squares, moves = [2.0, -1.0], [initial] * 2, [0.0, 0.0]
+    optimiser = RMSpropTF([parameter], lr=0.1, alpha=0.9, eps=0.01)
+    values, squares = [2.0, -1.0], [1.0] * 2
     for gradients in ([0.5, -3.0], [0.001, 2.0], [-1.0, 0.0]):
         parameter.grad = torch.tensor(gradients)
         optimiser.step()
         for i, g in enumerate(gradients):
             squares[i] = 0.9 * squares[i] + 0.1 * g * g
-            moves[i] = momentum * moves[i] + 0.1 * g / math.sqrt(squares[i] + 0.01)
-            values[i] -= moves[i]
+            values[i] -= 0.1 * g / math.sqrt(squares[i] + 0.01)
         torch.testing.assert_close(parameter.detach(), torch.tensor(values))
 
 
 def test_the_two_rmsprops_differ_by_where_epsilon_stands():
     one, two = (torch.zeros(1, requires_grad=True) for _ in range(2))
-    inside = RMSpropTF([one], lr=1.0, alpha=0.99, eps=0.01, initial_second_moment=0.0)
+    inside = RMSpropTF([one], lr=1.0, alpha=0.99, eps=0.01)
     outside = torch.optim.RMSprop([two], lr=1.0, alpha=0.99, eps=0.01)
+    inside.state[one]["square_avg"] = torch.zeros(1)  # torch's start
     one.grad = torch.full((1,), 1e-3)
     two.grad = torch.full((1,), 1e-3)
     inside.step()
@@ -63,9 +54,8 @@ def test_parameters_without_a_gradient_stay():
 
 
 @pytest.mark.parametrize("name", ["rmsprop_tf", "rmsprop", "adam"])
-@pytest.mark.parametrize("momentum", [0.0, 0.5])
-def test_an_optimiser_continues_from_its_state(name, momentum):
-    config = OptimiserConfig(name=name, lr=0.01, momentum=momentum)
+def test_an_optimiser_continues_from_its_state(name):
+    config = OptimiserConfig(name=name, lr=0.01)
 
     def steps(model, optimiser, count):
         for _ in range(count):
@@ -97,19 +87,17 @@ def test_an_optimiser_continues_from_its_state(name, momentum):
         ({"schedule": "linear", "lr_end": 1e-5}, 1.0, 1e-5),
         ({"schedule": "polynomial", "lr_end": 1e-5}, 7.0, 1e-5),
         ({"schedule": "linear"}, -1.0, 8e-4),
-        ({"schedule": "constant", "warmup_fraction": 0.1}, 0.025, 2e-4),
-        ({"schedule": "constant", "warmup_fraction": 0.1}, 0.1, 8e-4),
     ],
 )
 def test_the_learning_rate_is_a_function_of_progress(changes, progress, expected):
-    config = OptimiserConfig(lr=8e-4, **changes)
+    config = OptimiserConfig(**{"lr": 8e-4, "lr_end": 0.0, **changes})
     assert learning_rate(config, progress) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"name": "sgd"}, "rmsprop_tf, rmsprop, adam"),
+        ({"name": "sgd"}, "adam, rmsprop, rmsprop_tf"),
         ({"schedule": "cosine"}, "constant, linear, polynomial"),
         ({"lr": 0.0}, "lr is"),
         ({"alpha": 1.0}, "alpha is"),
@@ -117,7 +105,7 @@ def test_the_learning_rate_is_a_function_of_progress(changes, progress, expected
         ({"lr": 1e38}, "lr is 1e.38, expected at most 1e.30"),
         ({"lr": math.nan}, "lr is nan"),
         ({"lr_end": math.inf}, "lr_end is inf, expected at most"),
-        ({"epsilon": 1e-50}, "epsilon of rmsprop_tf is 1e-50, expected at least 1e-30"),
+        ({"epsilon": 1e-50}, "epsilon of adam is 1e-50, expected at least 1e-30"),
     ],
 )
 def test_a_config_out_of_range_is_refused(changes, message):

@@ -272,6 +272,22 @@ def test_with_a_timeout_of_zero_nothing_is_killed_for_silence(make_pool):
 # --- deaths --------------------------------------------------------------------------------------
 
 
+def test_a_worker_can_be_started_while_the_terminal_is_full_or_frozen(make_pool, monkeypatch):
+    """multiprocessing would write what waits in the streams first: it fails, or never returns."""
+
+    class Full:
+        def flush(self):
+            raise OSError(28, "No space left on device")
+
+        def write(self, text):
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("sys.stdout", Full())
+    pool = make_pool()
+    monkeypatch.undo()
+    gather_until(pool, all_of(0))
+
+
 def test_a_crash_is_reported_with_the_place_in_the_code(make_pool, caplog):
     pool = make_pool("crash")
     gather_until(pool, second_life_of(0))

@@ -89,6 +89,17 @@ def test_a_best_or_a_milestone_that_is_gone_on_from_becomes_the_latest(
     assert load(run.path).path.name == "update_000000030.pt"
 
 
+def test_a_folder_in_the_place_of_latest_is_set_aside(tmp_path: Path) -> None:
+    run = run_with(tmp_path, [10, 20], best=10)
+    latest = run.checkpoints / "latest"
+    latest.unlink()
+    latest.mkdir()
+    (latest / "something").touch()
+    taken_back(run, run.path)
+    assert latest.read_text() == "update_000000020.pt\n"
+    assert [path.name for path in run.checkpoints.glob("latest.*.cut/*")] == ["something"]
+
+
 def test_a_second_time_in_the_same_second_gets_a_folder_of_its_own(tmp_path: Path) -> None:
     run = run_with(tmp_path, [10, 20, 30], best=10)
     taken_back(run, run.checkpoints / "update_000000020.pt")

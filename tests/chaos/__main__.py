@@ -91,6 +91,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: argparse.Namespace, console: Console, faults: dict[str, Fault]) -> int:
+    # A shell that starts a program in the background lets it ignore these, and what it starts too.
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
     machine = look_around()  # before any thread
     kernel.become_subreaper()
     command = f"python -m tests.chaos {_text(arguments)}"

@@ -141,7 +141,7 @@ def parsed_commands(rng: Random, place: Path) -> Action:
     family = rng.choice(("atari", "vector", "several-games"))
 
     def act() -> object:
-        flags = parse(argv, lambda url: stored_flags, lambda env: family)
+        flags = parse(argv, lambda url: stored_flags, lambda env, _: family)
         return Flags(**json.loads(json.dumps(flags.to_json())))
 
     return act

@@ -81,6 +81,26 @@ def test_lines_of_later_updates_go_also_where_no_agent_step_was_made_since(tmp_p
         assert [int(line.split(",")[-3]) for line in lines] == [10, 20, 30]
 
 
+def test_a_record_of_the_same_update_goes_if_steps_went_on(tmp_path):
+    """Steps are counted after the last save as well: they will be made again."""
+    write_run(tmp_path, range(1, 5))
+    late = replace(at(4), agent_steps=450)
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write(late.to_json() + "\n")
+    assert [(cut.name, cut.lines) for cut in rewound(tmp_path)] == [("metrics.jsonl", 1)]
+    assert [record.agent_steps for record in read_records(tmp_path)] == [100, 200, 300, 400]
+
+
+def test_a_record_of_later_time_goes_although_nothing_has_been_counted(tmp_path):
+    """Or the next record would be of an earlier time than this one."""
+    write_run(tmp_path, range(1, 5))
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        for wall_s in (4.0005, 4.1):
+            file.write(replace(at(4), wall_s=wall_s).to_json() + "\n")
+    cuts = rewind(tmp_path, updates=4, agent_steps=400, wall_s=4.0, now=NOW)
+    assert [(cut.name, cut.lines) for cut in cuts] == [("metrics.jsonl", 1)]
+
+
 def test_a_line_that_was_cut_off_by_a_crash_is_cut(tmp_path):
     write_run(tmp_path, range(1, 4))
     whole = (tmp_path / "metrics.jsonl").read_text()

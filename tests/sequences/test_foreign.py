@@ -102,6 +102,8 @@ HOSTILE: dict[str, dict[str, Any]] = {
     "weights of itself": with_flags(load_model_url={"run": "a"}),
     "module": with_flags(env="given.evil:Pong-v0"),
     "module among games": with_flags(env="CartPole-v1,evil:Pong-v0"),
+    "module of a network": with_flags(model="given.evil:net"),
+    "module of an algorithm": with_flags(algorithm="given.evil:learn"),
     "two of a name": {"runs": [RUN, RUN]},
     "no runs": {"runs": []},
     "runs as mapping": {"runs": {"a": RUN}},

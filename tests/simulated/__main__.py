@@ -11,6 +11,7 @@ tests always play.
 """
 
 import argparse
+import gc
 import sys
 import time
 from collections import Counter
@@ -59,6 +60,7 @@ def main(argv=None):
     except (ValueError, TypeError) as error:
         print(f"--plan cannot be read: {error}; expected a line that a broken seed has printed")
         return 2
+    gc.freeze()  # what is there now stays, and need not be looked at after each played death
     totals, began_s, said_s, status = Totals(), time.monotonic(), 0.0, 0
     try:
         for plan in plans:

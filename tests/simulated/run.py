@@ -1,6 +1,7 @@
 """One simulated run: sessions are hurt, die, and are resumed, until one comes to its end."""
 
 import contextlib
+import gc
 import logging
 import os
 import random
@@ -173,7 +174,7 @@ class Simulation:
         result.updates = self._checker.updates
         return result
 
-    def _die(self):
+    def _die(self, _why):
         self._faults.die()
 
     def _sessions(self, root):
@@ -202,7 +203,10 @@ class Simulation:
             self._faults = SimFaults(lines, look, self._world)
             with faults.loaded(self._faults):
                 ending, summary = self._train(results)
-            self._world.forget_session()
+                self._world.forget_session()
+                if self._faults.left is not None:
+                    # What the dead process had open is closed now, and not within the next one.
+                    gc.collect()
         left = self._faults.left
         if left is not None:
             ending = "died"

@@ -32,7 +32,7 @@ def played(lie=None, reset_lie=None, space=None, steps=5, num_envs=3, lie_at=3):
 def clear_specs():
     from wrappers import registry
 
-    registry._own_spec.cache_clear()
+    registry.gym_spec.cache_clear()
 
 
 def showing(observation):

@@ -1,0 +1,248 @@
+"""What every algorithm is: a class that makes a loss of a batch, and what it may do besides.
+
+    @register_algorithm("mine")             found by --algorithm=<module>:mine
+    class Mine(Algorithm):
+        Config = MyConfig                       what decides the loss, a frozen dataclass
+        def loss(self, model, batch, ...)       one number to be minimised
+
+The pieces that actor-critic losses share are functions of their own, so that nobody has to copy
+them: rows.py (which rows count), passes.py (one pass of the model), units.py (PopArt and the scale
+of advantages), losses.py and vtrace.py (formulas), health.py (figures). Next to read: impala.py,
+which puts all of them together; agent/learner.py, which differentiates the loss.
+"""
+
+from __future__ import annotations
+
+import copy
+import typing
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+import torch
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from torch import Tensor
+
+from agent.algorithms.rewards import REWARD_TRANSFORMS
+from agent.batch import Batch
+from agent.models.base import ActorCritic
+from agent.non_finite import Stage, given_stages
+from core.errors import ConfigError
+from core.plain_data import shown
+from flags.parts import ALGORITHMS
+from flags.values import AdvantageNormalisation, LossReduction, values_of
+
+# The values of these flags reach an algorithm's config by the name of its field.
+FLAG_OF_FIELD: dict[str, str] = {
+    "discount": "gamma",
+    "policy_cost": "policy_gradient_loss_weight",
+    "value_cost": "value_loss_weight",
+    "entropy_cost": "entropy_loss_weight",
+    "entropy_end_cost": "entropy_end_weight",
+    "entropy_online_only": "entropy_on",
+    "reward_transform": "reward_clipping_method",
+    "advantage_normalisation": "advantage_normalisation",
+    "loss_reduction": "loss_reduction",
+    "burn_in_steps": "burn_in_steps",
+    "rho_bar": "rho_const",
+    "c_bar": "c_const",
+    "rho_pg_bar": "pg_rho_const",
+    "lambda_": "vtrace_lambda",
+    "policy_cloning_cost": "policy_cloning_loss_weight",
+    "value_cloning_cost": "value_cloning_loss_weight",
+    "trust_region": "kl_mask_kind",
+    "trust_threshold": "kl_div_threshold",
+}
+
+
+@dataclass(frozen=True)
+class ActorCriticConfig:
+    """What the loss of any actor-critic depends on. Costs are per step; see `loss_reduction`.
+
+    The defaults are those of the flags (FLAG_OF_FIELD).
+    """
+
+    discount: float = 0.99  # gamma
+    policy_cost: float = 1.0
+    value_cost: float = 0.5  # times 0.5 (v - V)^2, as in IMPALA's released code
+    entropy_cost: float = 0.025
+    entropy_end_cost: float | None = None  # at the end of training, linearly; None: no change
+    entropy_online_only: bool = False  # LASER: True; CLEAR: False
+    reward_transform: str = "abs_one_sign"  # a key of REWARD_TRANSFORMS
+    advantage_normalisation: str = "rms"  # none | rms: divide by their root mean square
+    loss_reduction: str = "mean"  # sum | mean over valid steps; published costs assume sum
+    burn_in_steps: int = 0  # k, first rows of replayed unrolls that only warm the memory up
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError on values out of range."""
+        self._check_choice("reward_transform", tuple(REWARD_TRANSFORMS))
+        self._check_choice("advantage_normalisation", values_of(AdvantageNormalisation))
+        self._check_choice("loss_reduction", values_of(LossReduction))
+        if not 0 <= self.discount <= 1:
+            raise ConfigError(f"discount is {self.discount}, expected in [0, 1].")
+        if self.burn_in_steps < 0:
+            raise ConfigError(f"burn_in_steps is {self.burn_in_steps}, expected 0 or more.")
+
+    def _check_choice(self, name: str, allowed: Sequence[str]) -> None:
+        if getattr(self, name) not in allowed:
+            raise ConfigError(
+                f"{name} is {getattr(self, name)!r}, expected one of {', '.join(allowed)}."
+            )
+
+    def entropy_cost_at(self, progress: float) -> float:
+        """Return the cost at `progress`: in a straight line from the first to the last."""
+        first, last = self.entropy_cost, self.entropy_end_cost
+        return first if last is None else first + (last - first) * progress
+
+
+class Loss(NamedTuple):
+    """What one batch says about the model."""
+
+    total: Tensor  # 0-d, carries the gradient
+    metrics: dict[str, Tensor]  # 0-d, detached; names as declared in metrics/record.py
+    # [T, B] |value target - value| as learned, NaN where no step was learned from: what replay by
+    # priorities draws by. None: the algorithm has no such thing.
+    errors: Tensor | None = None
+
+
+class Algorithm(ABC):
+    """Makes losses of batches. Belongs to the learner's thread.
+
+    What has been learned is in the model. An algorithm that keeps something besides says so by
+    `state_dict`; it is saved with each checkpoint, checked against `State` when it is read, and put
+    back to what it was where an update cannot be made.
+    """
+
+    # A frozen dataclass. Fields named in FLAG_OF_FIELD are filled from the flags, the others from
+    # --algorithm_kwargs.
+    Config: ClassVar[type[Any]] = ActorCriticConfig
+    # What `state_dict` looks like, so that a damaged or foreign file is refused; None: no state.
+    State: ClassVar[type[BaseModel] | None] = None
+
+    def __init__(self, config: Any, buffers: Sequence[str] = ()) -> None:
+        """Keep the config.
+
+        Args:
+          config: a `Config`.
+          buffers: names of the replay buffers, in the order of `Batch.source`; each gets metrics of
+            its own. (): only metrics of the whole batch.
+        """
+        self.config = config
+        self.buffers = tuple(buffers)
+
+    def check(self, model: ActorCritic) -> None:
+        """Raise ConfigError if the algorithm cannot train this model."""
+        burn_in = getattr(self.config, "burn_in_steps", 0)
+        if burn_in and not model.state_count:
+            raise ConfigError(
+                f"burn_in_steps is {burn_in}, expected 0 for a model without "
+                "memory: there is nothing to warm up. Use --use_lstm=True, or leave it out."
+            )
+
+    @abstractmethod
+    def loss(
+        self,
+        model: ActorCritic,
+        batch: Batch,
+        optimiser: torch.optim.Optimizer | None = None,
+        progress: float = 0.0,
+    ) -> Loss:
+        """Compute the loss of one batch, `progress` (0 to 1) through the training.
+
+        It may move PopArt's statistics and what hangs on them (`PopArt.keep`) and the algorithm's
+        own state (`state_dict`), and nothing else.
+
+        Args:
+          model: on the batch's device.
+          batch: T steps of B unrolls.
+          optimiser: whose moments PopArt rescales along with the value head.
+          progress: share of the training that is done, 0 to 1.
+        """
+
+    def minibatches(self, batch: Batch) -> Iterator[Batch]:
+        """Yield what one update each is made of; the whole batch once, unless overridden.
+
+        The next one is asked for after the update with the one before. A run is saved only between
+        batches, so nothing of this has to be in `state_dict` but what the next batch needs.
+        """
+        yield batch
+
+    def stages(self, model: ActorCritic, batch: Batch) -> Iterator[Stage]:
+        """Yield what the loss is made of, in the order of the flow; asked if it is not finite."""
+        transform = getattr(self.config, "reward_transform", "none")
+        reward = REWARD_TRANSFORMS[transform](batch.reward)
+        yield from given_stages(model, batch, reward, batch.behaviour_params, None)
+        features = model.torso(batch.obs, batch.task_id)
+        hidden, _ = model.hidden(features, batch.inputs(), batch.state)
+        heads = model.heads(hidden, batch.task_id)
+        yield Stage("ratio", "log_pi", heads.params[:-1].log_softmax(-1), "row, unroll")
+        yield Stage("value", "value", heads.value, "row, unroll")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what it keeps besides the model, of tensors and plain types; {} if nothing."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state_dict`, which has been checked against `State`."""
+        assert not state, f"{type(self).__name__} has a state and no load_state_dict"
+
+    def keep(self) -> Callable[[], None]:
+        """Remember the state; return a function that puts it back."""
+        state = copy.deepcopy(self.state_dict())
+        return (lambda: self.load_state_dict(state)) if state else (lambda: None)
+
+
+Kind = TypeVar("Kind", bound=type[Algorithm])
+
+
+def register_algorithm(name: str) -> Callable[[Kind], Kind]:
+    """Return a decorator that makes a class an algorithm of `--algorithm=<its module>:<name>`."""
+
+    def keep(kind: Kind) -> Kind:
+        ALGORITHMS.add(name, kind, kind.__module__)
+        return kind
+
+    return keep
+
+
+def make_config(
+    kind: type[Algorithm], name: str, from_flags: Mapping[str, Any], arguments: Mapping[str, Any]
+) -> Any:
+    """Return the config of an algorithm.
+
+    Args:
+      kind: the algorithm.
+      name: as the user calls it, for messages.
+      from_flags: field -> value, of every field that a flag gives.
+      arguments: field -> value, of `--algorithm_kwargs`.
+
+    Raises:
+      ConfigError: if an argument is no field, or has a flag, or a value cannot be.
+    """
+    known = [field.name for field in fields(kind.Config)]
+    own = [field for field in known if field not in from_flags]
+    for argument in arguments:
+        if argument in own:
+            continue
+        if argument in known:
+            raise ConfigError(
+                f"algorithm_kwargs has {argument}: expected it as --{FLAG_OF_FIELD[argument]}."
+            )
+        expected = f"one of {', '.join(own)}" if own else "none: it has no arguments of its own"
+        raise ConfigError(
+            f"algorithm_kwargs has {shown(argument)}, which {name} does not know: expected "
+            f"{expected}."
+        )
+    hints = typing.get_type_hints(kind.Config)
+    values = {field: value for field, value in from_flags.items() if field in known}
+    for argument, value in arguments.items():
+        try:
+            values[argument] = TypeAdapter(hints[argument]).validate_python(value)
+        except ValidationError as error:
+            problem = error.errors()[0]["msg"]
+            raise ConfigError(
+                f"algorithm_kwargs has {argument}={shown(value)}: "
+                f"{problem[0].lower()}{problem[1:]}."
+            ) from error
+    return kind.Config(**values)

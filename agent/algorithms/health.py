@@ -1,0 +1,108 @@
+"""Figures that say how far data and policy are apart, and how well values fit. For metrics only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from agent.algorithms import losses
+from agent.algorithms.passes import Pass
+from agent.batch import Batch
+
+MAX_LOG_RATIO = 20.0  # keeps the square of a ratio finite
+
+
+@torch.no_grad()
+def policy_health(
+    batch: Batch,
+    seen: Pass,
+    valid: Tensor,
+    log_rhos: Tensor,
+    rho_bar: float,
+    *,
+    entropy: Tensor,
+    trust: Tensor | None = None,
+    buffers: Sequence[str] = (),
+) -> dict[str, Tensor]:
+    """Return how far the data is from the policy, averaged over valid steps.
+
+    Args:
+      batch: T steps of B unrolls.
+      seen: of the model, over the batch.
+      valid: [T, B] bool, steps that count.
+      log_rhos: [T, B] float32, log importance ratios; -inf where nothing is learned.
+      rho_bar: above which ratios are clipped.
+      entropy: [T, B] float32, of the policy.
+      trust: [T, B] bool, states inside of the trust region; None: there is none.
+      buffers: names of the replay buffers, in the order of `Batch.source`.
+    """
+    ratios = log_rhos.clamp(max=MAX_LOG_RATIO).exp()
+    rows = {
+        "policy/kl_behaviour_target": losses.kl_divergence(seen.log_mu, seen.log_pi),
+        "policy/entropy": entropy,
+        "vtrace/rho_mean": ratios,
+        "vtrace/rho_clipped_fraction": (ratios > rho_bar).float(),
+        "vtrace/ess": ratios.square(),
+    }
+    if trust is not None:
+        rows["vtrace/masked_fraction"] = (~trust).float()
+    sums = (torch.stack(list(rows.values())) * valid).sum(1)  # [rows, B]
+    sum_of = dict(zip(rows, sums.unbind(), strict=True))
+    steps = valid.sum(0)  # [B]
+    means = sums.sum(1) / steps.sum().clamp(min=1)
+    metrics = dict(zip(rows, means.unbind(), strict=True))
+    # Effective sample size as a share of the steps: (mean rho)^2 / mean rho^2, 1 on-policy.
+    mean_square = metrics["vtrace/ess"].clamp(min=1e-12)
+    metrics["vtrace/ess"] = metrics["vtrace/rho_mean"].square() / mean_square
+    # An environment with one action has no entropy to speak of; 2 keeps the share finite.
+    highest_entropy = math.log(max(2, seen.log_pi.shape[-1]))
+    metrics["policy/entropy_fraction"] = metrics["policy/entropy"] / highest_entropy
+    metrics["vtrace/reset_fraction"] = batch.reset_row.float().mean()
+    if buffers:
+        metrics |= _buffer_health(batch, buffers, steps, sum_of)
+    return metrics
+
+
+def _buffer_health(
+    batch: Batch, buffers: Sequence[str], steps: Tensor, sum_of: dict[str, Tensor]
+) -> dict[str, Tensor]:
+    """Return the same for each buffer; NaN for one that the batch has nothing of.
+
+    Args:
+      batch: knows where each column is from.
+      buffers: names of the replay buffers, in the order of `Batch.source`.
+      steps: [B], valid steps of each column.
+      sum_of: [B] each, sums over the valid steps of each column.
+    """
+    numbers = torch.arange(len(buffers), device=batch.source.device)
+    belongs = batch.source.unsqueeze(-1) == numbers  # [B, K]
+    per_step = {"kl_behaviour_target": sum_of["policy/kl_behaviour_target"]}
+    if "vtrace/masked_fraction" in sum_of:
+        per_step["masked_fraction"] = sum_of["vtrace/masked_fraction"]
+    columns = torch.stack([torch.ones_like(steps), batch.age, steps, *per_step.values()])
+    draws, ages, counts, *sums = (columns.unsqueeze(-1) * belongs).sum(1).unbind()  # each [K]
+    means = {"drawn_age_updates": ages / draws}
+    means |= {name: total / counts for name, total in zip(per_step, sums, strict=True)}
+    return {
+        f"replay/{buffer}/{name}": value
+        for name, of_buffers in means.items()
+        for buffer, value in zip(buffers, of_buffers.unbind(), strict=True)
+    }
+
+
+@torch.no_grad()
+def value_health(valid: Tensor, values: Tensor, targets: Tensor) -> dict[str, Tensor]:
+    """Return how well values explain the targets they are regressed on; each is [T, B]."""
+    count = valid.sum().clamp(min=1)
+    errors = targets - values
+    rows = torch.stack([values, targets, errors, targets.square(), errors.square()])
+    value, target, error, target_square, error_square = (rows * valid).sum((1, 2)) / count
+    target_variance = (target_square - target.square()).clamp(min=1e-8)
+    return {
+        "value/mean": value,
+        "value/target_mean": target,
+        "value/explained_variance": 1 - (error_square - error.square()) / target_variance,
+    }

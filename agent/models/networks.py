@@ -1,0 +1,75 @@
+"""What `--model` chooses from: each network is one function, registered by its name.
+
+A function gets a `NetworkRequest` and returns the *torso*, a module that maps observations
+`[N, *obs_shape]` to features `[N, F]`. What remembers (`--use_lstm`), the policy head and the value
+heads are put on top of it by agent/models/factory.py. A network that needs a core of its own, as
+attention does, returns it as well.
+
+A network of your own is registered in a module of yours, and found by `--model=<module>:<name>`
+(docs/your_own.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from core.errors import ConfigError
+from flags.parts import NETWORKS
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from agent.models.base import Core
+    from agent.models.recurrent import ExtraInputs
+
+SEES = ("images", "vectors", "anything")
+
+
+@dataclass(frozen=True)
+class NetworkRequest:
+    """What a network is built for."""
+
+    obs_shape: tuple[int, ...]  # of one stacked observation: (C, H, W) of an image, (D,)
+    feature_count: int  # F as --feature_out_layer_size says; 0: the network's own
+    normalise_pixels: bool  # uint8 images of one game: the first layer is to normalise them
+    extras: ExtraInputs  # what a core of its own has to append: last action, last reward, game
+    lstm_size: int  # H, units of a core of its own
+
+
+@dataclass(frozen=True)
+class Network:
+    """One entry of NETWORKS."""
+
+    build: Callable[[NetworkRequest], nn.Module | tuple[nn.Module, Core]]
+    sees: str = "anything"  # one of SEES
+    has_memory: bool = False  # it brings a core that remembers
+    # Whether its torso takes uint8 pixels and any dtype of weights. Others get floating-point
+    # numbers in the dtype of their weights, pixels normalised or in [0, 1].
+    takes_raw: bool = False
+
+
+def register_network(
+    name: str, *, sees: str = "anything"
+) -> Callable[[Callable[[NetworkRequest], nn.Module]], Callable[[NetworkRequest], nn.Module]]:
+    """Return a decorator that makes a function a network of `--model=<its module>:<name>`.
+
+    The function maps a `NetworkRequest` to a module `[N, *obs_shape]` float -> `[N, F]`. Weights
+    are orthogonal in linear layers and 2-d convolutions, and as they draw them themselves in other
+    layers; all follow from the seed of the run.
+
+    Args:
+      name: of letters, digits and underscores.
+      sees: "images", "vectors" or "anything"; what else an environment shows is refused.
+    """
+    if sees not in SEES:
+        raise ConfigError(f"network {name!r} sees {sees!r}, expected one of {', '.join(SEES)}.")
+
+    def keep(
+        build: Callable[[NetworkRequest], nn.Module],
+    ) -> Callable[[NetworkRequest], nn.Module]:
+        NETWORKS.add(name, Network(build, sees), build.__module__)
+        return build
+
+    return keep

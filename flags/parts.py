@@ -1,0 +1,190 @@
+"""Parts that a flag names: those of this platform by a word, your own by `module:name`.
+
+A `Registry` holds the parts of one kind, such as networks (`--model`) or algorithms
+(`--algorithm`). Whoever writes one registers it in a module of his own; the flag then names the
+module and the part, the module is imported, and the part is found. Nothing in these packages has to
+be edited. Importing a module runs its code, so the same rules hold as for environments: only what
+the user has typed is imported (wrappers/trusted_modules.py).
+
+No torch is imported here: the flags are checked with these registries, and `--help` is quick.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, TypeVar
+
+from core.errors import ConfigError
+from core.plain_data import shown, shown_text
+from wrappers.trusted_modules import check_trusted
+from wrappers.user_code import import_module
+
+Part = TypeVar("Part")
+AUTO = "auto"  # --model: impala_shallow for images (resnet for small ones), mlp for vectors
+
+# What multiprocessing calls the program's own module in a process that it has spawned.
+_MAIN = {"__mp_main__": "__main__"}
+
+
+class Registry(Generic[Part]):
+    """All parts of one kind. Filled while modules are imported; not thread-safe."""
+
+    def __init__(self, flag: str, noun: str, shipped: Mapping[str, str]) -> None:
+        """Start with what is shipped.
+
+        Args:
+          flag: that names one of the parts, without dashes.
+          noun: what a part is, for messages.
+          shipped: name -> the module that registers it when it is imported.
+        """
+        self.flag = flag
+        self.noun = noun
+        self.shipped = dict(shipped)
+        self._parts: dict[str, Part] = {}  # by full name
+
+    def add(self, name: str, part: Part, module: str) -> None:
+        """Register a part; of a name that a module registers twice the later one counts.
+
+        Args:
+          name: of letters, digits and underscores.
+          part: of this registry's kind.
+          module: the `__name__` of the module that this is written in.
+
+        Raises:
+          ConfigError: if the name is not one, or is that of a shipped part.
+        """
+        if not name.isidentifier():
+            raise ConfigError(
+                f"a {self.noun} is registered as {shown(name)}, expected a name of letters, digits "
+                "and underscores."
+            )
+        if name in self.shipped and self.shipped[name] != module:
+            raise ConfigError(
+                f"{module} registers a {self.noun} named {name!r}, which is the name of one that "
+                "is shipped: choose another."
+            )
+        full = name if name in self.shipped else f"{_MAIN.get(module, module)}:{name}"
+        self._parts[full] = part
+
+    def register(self, name: str) -> Callable[[Part], Part]:
+        """Return a decorator that registers what it is put on, a class or a function."""
+
+        def keep(part: Part) -> Part:
+            self.add(name, part, str(getattr(part, "__module__", "")))
+            return part
+
+        return keep
+
+    def full_name(self, name: str) -> str:
+        """Return the name by which every process finds a part: a word, or `module:name`.
+
+        Nothing is imported: whether there is such a part is told by `find`.
+
+        Raises:
+          ConfigError: if it can be no part. A word must be shipped, or registered by now.
+        """
+        if name in self.shipped:
+            return name
+        module, colon, plain = name.rpartition(":")
+        if colon and module and plain:
+            return name
+        own = [full for full in self._parts if full.rpartition(":")[2] == name]
+        if len(own) == 1:
+            return own[0]
+        if own:
+            raise ConfigError(
+                f"{self.flag} is {shown(name)}, which several modules have registered: expected "
+                f"one of {', '.join(sorted(own))}."
+            )
+        raise ConfigError(self._unknown(name))
+
+    def find(self, name: str) -> Part:
+        """Return the part of this name, importing the module that has it.
+
+        Raises:
+          ConfigError: if there is none, or its module may not be imported or cannot be.
+        """
+        full = self.full_name(name)
+        if full in self._parts:
+            return self._parts[full]
+        if full in self.shipped:
+            importlib.import_module(self.shipped[full])
+            return self._parts[full]
+        check_trusted(full, flag=self.flag)
+        module = full.rpartition(":")[0]
+        import_module(
+            module,
+            full,
+            flag=self.flag,
+            rule=f"Expected module:name, where importing the module registers the {self.noun}.",
+        )
+        if full not in self._parts:
+            own = [each for each in self._parts if each.startswith(f"{module}:")]
+            known = f"it registers {', '.join(sorted(own))}" if own else "it registers none"
+            raise ConfigError(
+                f"{self.flag} is {shown(name)}, but importing {shown_text(module)} registers no "
+                f"{self.noun} of that name: {known}. See docs/your_own.md."
+            )
+        return self._parts[full]
+
+    def check_trusted(self, name: Any, source: str) -> None:
+        """Raise ConfigError if a file names a module that nobody has typed.
+
+        Args:
+          name: of a part, from a file; what is no text is told by whoever reads the flags.
+          source: where it is from, for the message.
+        """
+        if isinstance(name, str) and name not in self._parts:
+            check_trusted(name, source, flag=self.flag)
+
+    def _unknown(self, name: str) -> str:
+        near = difflib.get_close_matches(name, self.shipped, 2)
+        hint = f" Did you mean {' or '.join(near)}?" if near else ""
+        shipped = f"one of {', '.join(self.shipped)}, or " if self.shipped else ""
+        return (
+            f"{self.flag} is {shown(name)}, expected {shipped}<module>:<name> for a {self.noun} "
+            f"of your own.{hint}"
+        )
+
+
+# The parts themselves are in agent/: what a network is says agent/models/networks.py, what an
+# algorithm is agent/algorithms/base.py.
+_TORSOS = "agent.models.torsos"
+NETWORKS: Registry[Any] = Registry(
+    "model",
+    "network",
+    {
+        "nature": _TORSOS,
+        "impala_shallow": _TORSOS,
+        "resnet": _TORSOS,
+        "elite": _TORSOS,
+        "attention": "agent.models.attention",
+        "mlp": _TORSOS,
+    },
+)
+ALGORITHMS: Registry[Any] = Registry(
+    "algorithm", "algorithm", {"impala": "agent.algorithms.impala"}
+)
+
+# Functions that make a metrics.sinks.Sink of the path of the run folder.
+SINKS: Registry[Any] = Registry("sink", "sink", {})
+
+
+def checked_sink(name: str) -> str:
+    """Return the full name of a sink, for the flag; "" for none.
+
+    Raises:
+      ConfigError: if it can be none.
+    """
+    return name and SINKS.full_name(name)
+
+
+def checked_model(name: str) -> str:
+    """Return the full name of a network, for the flag.
+
+    Raises:
+      ConfigError: if it can be none.
+    """
+    return AUTO if name == AUTO else NETWORKS.full_name(name)

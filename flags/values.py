@@ -1,0 +1,22 @@
+"""The values that some settings choose from, each list written once; no torch is imported here.
+
+A flag is annotated with the type (option_flags.py), and whoever takes the setting as a plain text
+checks it against the values of the type (`values_of`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+RewardTransform = Literal["abs_one_sign", "abs_one_clamp", "soft_asymmetric"]
+AdvantageNormalisation = Literal["none", "rms"]
+LossReduction = Literal["sum", "mean"]
+TrustRegion = Literal["implied", "kl_pi_mu", "kl_mu_pi"]
+Optimiser = Literal["adam", "rmsprop", "rmsprop_tf"]
+Schedule = Literal["constant", "linear", "polynomial"]
+Precision = Literal["bf16", "fp32"]
+
+
+def values_of(choice: Any) -> tuple[str, ...]:
+    """Return the values of one of the types above, in their order."""
+    return get_args(choice)

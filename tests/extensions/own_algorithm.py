@@ -1,0 +1,84 @@
+"""An algorithm of one's own: --algorithm=tests.extensions.own_algorithm:ppo."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from pydantic import BaseModel, ConfigDict
+
+from agent.algorithms import losses
+from agent.algorithms.base import ActorCriticConfig, Algorithm, Loss, register_algorithm
+from agent.algorithms.health import policy_health, value_health
+from agent.algorithms.passes import look_at
+from agent.algorithms.rewards import REWARD_TRANSFORMS
+from agent.algorithms.rows import learnable_rows
+from agent.algorithms.units import move_units, scaled_advantages, values_to_learn
+from agent.algorithms.vtrace import vtrace
+
+
+@dataclass(frozen=True)
+class PpoConfig(ActorCriticConfig):
+    """Fields of ActorCriticConfig come from their flags, these from --algorithm_kwargs."""
+
+    clip: float = 0.2
+    passes: int = 2  # updates per batch, each with half of its unrolls
+
+
+class PpoState(BaseModel):
+    """What `Ppo.state_dict` returns; a checkpoint with something else is refused."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+    generator: torch.Tensor
+
+
+@register_algorithm("ppo")
+class Ppo(Algorithm):
+    """Clipped policy ratios (Schulman et al. 2017), with V-trace's targets and advantages."""
+
+    Config = PpoConfig
+    State = PpoState
+
+    def __init__(self, config, buffers=()):
+        super().__init__(config, buffers)
+        self.shuffle = torch.Generator().manual_seed(0)
+
+    def minibatches(self, batch):
+        for _ in range(self.config.passes):
+            order = torch.randperm(batch.size, generator=self.shuffle)
+            yield batch.of_columns(order[: max(1, batch.size // 2)].tolist())
+
+    def loss(self, model, batch, optimiser=None, progress=0.0):
+        config = self.config
+        valid, keep_gradient = learnable_rows(batch, config.burn_in_steps)
+        seen = look_at(model, batch, keep_gradient)
+        log_ratios = seen.log_pi_action - seen.log_mu_action
+        with torch.no_grad():
+            log_rhos = log_ratios.masked_fill(~valid, -math.inf)
+            reward = REWARD_TRANSFORMS[config.reward_transform](batch.reward)
+            discounts = config.discount * ~batch.terminated
+            corrected = vtrace(log_rhos, discounts, reward, seen.heads.value)
+            targets = move_units(model, batch, corrected.targets, valid, optimiser)
+            advantages = scaled_advantages(
+                model, batch, corrected.advantages, valid, config.advantage_normalisation
+            )
+        values = values_to_learn(model, batch, seen)
+        ratios = log_ratios.masked_fill(~valid, 0).exp()
+        clipped = ratios.clamp(1 - config.clip, 1 + config.clip)
+        gain = torch.minimum(ratios * advantages, clipped * advantages)
+        entropy = losses.entropy(seen.log_pi)
+        per_step = {
+            "policy": -config.policy_cost * gain * valid,
+            "value": config.value_cost * losses.value_error(values, targets) * valid,
+            "entropy": -config.entropy_cost_at(progress) * entropy * valid,
+        }
+        total, metrics = losses.reduced(per_step, valid, config.loss_reduction, batch.weight)
+        metrics |= policy_health(batch, seen, valid, log_rhos, 1 + config.clip, entropy=entropy)
+        metrics |= value_health(valid, seen.heads.value[:-1], corrected.targets)
+        errors = (targets - values.detach()).abs()  # for replay by priorities
+        return Loss(total, metrics, errors.masked_fill(~valid, math.nan))
+
+    def state_dict(self):
+        return {"generator": self.shuffle.get_state()}
+
+    def load_state_dict(self, state):
+        self.shuffle.set_state(state["generator"])

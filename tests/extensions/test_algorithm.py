@@ -1,0 +1,192 @@
+"""An algorithm of one's own: several updates per batch, and a state that is saved with the run."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+
+from agent.algorithms.base import ActorCriticConfig, Algorithm, Loss, register_algorithm
+from agent.algorithms.impala import Impala, ImpalaConfig
+from agent.assembly import make_algorithm, model_config, optimiser_config
+from agent.checkpoint import Checkpoint
+from agent.models.factory import ModelConfig
+from agent.optim import OptimiserConfig
+from agent.resume_checks import check_resume
+from core.errors import CheckpointError, ConfigError
+from flag_parsing import parse
+from flags.parts import ALGORITHMS
+from option_flags import Flags
+from tests.agent.builders import make_batch, make_small_model
+from tests.agent.learners import fail_to_step, make_learner, same, with_bad_reward
+from tests.agent.runs import make_blueprint
+from tests.extensions import own_algorithm
+from tests.extensions.own_algorithm import Ppo, PpoConfig
+from tests.extensions.runs import new_folder, saved_in, trained
+
+PPO = f"{own_algorithm.__name__}:ppo"
+
+
+@register_algorithm("no_class")
+def no_class():
+    """Not what is asked for."""
+
+
+@dataclass(frozen=True)
+class Sparse:
+    """A config without anything that other algorithms have."""
+
+    step: int = 1
+
+
+@register_algorithm("sparse")
+class SparseAlgorithm(Algorithm):
+    Config = Sparse
+
+    def loss(self, model, batch, optimiser=None, progress=0.0):
+        total = model.torso(batch.obs).square().mean() * self.config.step
+        return Loss(total, {"loss/total": total.detach()})
+
+
+# --- a whole run ---------------------------------------------------------------------------------
+
+
+def test_it_is_trained_saved_and_resumed_to_what_it_would_have_been(tmp_path):
+    flags = {"algorithm": PPO, "algorithm_kwargs": '{"passes": 3}', "save_model_period": 6}
+    straight, halved = new_folder(tmp_path / "a"), new_folder(tmp_path / "b")
+    whole, records = trained(straight, steps=600, **flags)
+    assert whole.updates > 0
+    assert whole.updates % 3 == 0, "three updates for each batch"
+    assert {"loss/policy", "vtrace/rho_mean", "value/explained_variance"} <= set(records[-1].values)
+    half, _ = trained(halved, steps=300, **flags)
+    assert 0 < half.updates < whole.updates
+    again, _ = trained(halved, steps=600, checkpoint=saved_in(halved), **flags)
+    assert again.updates == whole.updates
+    assert same(saved_in(straight).state["learner"], saved_in(halved).state["learner"])
+    assert "generator" in saved_in(straight).state["learner"]["algorithm"]
+
+
+def test_a_run_is_saved_between_batches_where_a_period_is_over(tmp_path):
+    folder = new_folder(tmp_path)
+    trained(folder, algorithm=PPO, save_model_period=3, keep_checkpoints=1000)
+    saved = sorted(int(path.stem[7:]) for path in folder.checkpoints.glob("update_*.pt"))
+    assert len(saved) > 3
+    # Two updates a batch: what is saved is the first even number from each third update on.
+    assert saved[:4] == [4, 6, 10, 12]
+
+
+def test_an_update_that_cannot_be_made_moves_neither_the_state_nor_the_weights():
+    class Counts(Ppo):
+        def loss(self, *arguments, **more):
+            torch.rand(1, generator=self.shuffle)
+            return super().loss(*arguments, **more)
+
+    learner = make_learner(make_small_model(popart=True))
+    learner.algorithm = Counts(PpoConfig(reward_transform="none"))
+    learner.step(make_batch(seed=1), 0.0)
+    fail_to_step(learner, with_bad_reward(make_batch()), match="reward")
+
+
+# --- a session that does not fit -----------------------------------------------------------------
+
+
+def checkpoint_of(blueprint, **changes):
+    learner = {**blueprint.learner().state_dict(), **changes}
+    state = {
+        "flags": blueprint.flags.to_json(), "learner": learner, "tally": {"games": {"count": 0}},
+        "replay": blueprint.replay().state_dict(contents=False),
+    }  # fmt: skip
+    return Checkpoint(blueprint_path(), state)
+
+
+def blueprint_path():
+    from pathlib import Path
+
+    return Path("run/checkpoints/update_000000001.pt")
+
+
+def test_a_run_goes_on_with_its_own_algorithm_only():
+    of_ppo, of_impala = make_blueprint(algorithm=PPO), make_blueprint()
+    assert check_resume(checkpoint_of(of_ppo), of_ppo)
+    with pytest.raises(ConfigError, match=f"--algorithm=impala, but .* --algorithm={PPO}"):
+        check_resume(checkpoint_of(of_ppo), of_impala)
+    old = checkpoint_of(of_impala)
+    del old.state["flags"]["algorithm"]  # as an earlier version saved it
+    assert check_resume(old, of_impala)
+
+
+@pytest.mark.parametrize("state", [None, {}, {"generator": 3}])
+def test_a_state_that_the_algorithm_has_not_written_is_refused(state):
+    blueprint = make_blueprint(algorithm=PPO)
+    damaged = checkpoint_of(blueprint, algorithm=state)
+    with pytest.raises(CheckpointError, match=f"does not hold what {PPO} keeps: .*algorithm"):
+        check_resume(damaged, blueprint)
+
+
+# --- flags and configs ---------------------------------------------------------------------------
+
+
+def test_flags_reach_the_fields_that_they_are_named_for():
+    flags = Flags(
+        algorithm=PPO, algorithm_kwargs={"clip": 0.1}, gamma=0.9, entropy_loss_weight=0.5,
+        entropy_on="online", clip_rewards=False,
+    )  # fmt: skip
+    config = make_algorithm(flags, ["queue"]).config
+    assert config == PpoConfig(
+        clip=0.1, discount=0.9, entropy_cost=0.5, entropy_online_only=True, reward_transform="none"
+    )
+    assert make_algorithm(flags, ["queue"]).buffers == ("queue",)
+
+
+def test_one_set_of_defaults():
+    """Who builds a part by hand gets what `python main.py` trains."""
+    flags = Flags()
+    assert make_algorithm(flags).config == ImpalaConfig()
+    assert optimiser_config(flags) == OptimiserConfig()
+    assert model_config(flags) == ModelConfig()
+    assert make_learner()._max_grad_norm == flags.gradient_clip_by_norm_threshold
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"algorithm_kwargs": {"clip": 0.1}}, "impala does not know: expected none"),
+        ({"algorithm": PPO, "algorithm_kwargs": {"klip": 1}}, "expected one of clip, passes"),
+        ({"algorithm": PPO, "algorithm_kwargs": {"discount": 1}}, "expected it as --gamma"),
+        ({"algorithm": PPO, "algorithm_kwargs": {"clip": "much"}}, "clip='much': input should be"),
+        ({"algorithm": f"{__name__}:no_class"}, "expected a class that is an Algorithm"),
+    ],
+)
+def test_arguments_and_classes_that_cannot_be_are_told(said, message):
+    with pytest.raises(ConfigError, match=message):
+        make_algorithm(Flags(**said))
+
+
+def test_an_algorithm_need_not_have_anything_of_another():
+    flags = Flags(algorithm=f"{__name__}:sparse", algorithm_kwargs='{"step": 2}')
+    learner = make_learner()
+    learner.algorithm = make_algorithm(flags)
+    assert learner.step(make_batch(), 0.0)["loss/total"] > 0
+    assert "algorithm" not in learner.state_dict()
+    fail_to_step(learner, replace(make_batch(), obs=make_batch().obs * float("nan")), match="obs")
+
+
+def test_a_name_without_an_algorithm_is_refused():
+    with pytest.raises(ConfigError, match="--algorithm=impalla.*Did you mean impala"):
+        parse(["--algorithm=impalla"])
+    with pytest.raises(ConfigError, match="registers no algorithm of that name"):
+        make_algorithm(parse([f"--algorithm={own_algorithm.__name__}:nothing"]))
+    assert ALGORITHMS.find("impala") is Impala
+
+
+def test_a_file_may_not_name_a_module_unless_nothing_is_learned():
+    stored = {"algorithm": "stranger_learns:evil", "env": "CartPole-v1"}
+    for mode in ("train", "train_w_load"):
+        with pytest.raises(ConfigError, match="algorithm is 'stranger_learns:evil', from"):
+            parse([f"--op_mode={mode}", "--load_model_url=x"], lambda url: stored)
+    assert parse(["--op_mode=test", "--load_model_url=x"], lambda url: stored)
+
+
+def test_the_shared_config_refuses_what_no_algorithm_takes():
+    for wrong in ({"discount": 2}, {"loss_reduction": "median"}, {"burn_in_steps": -1}):
+        with pytest.raises(ConfigError, match=next(iter(wrong))):
+            ActorCriticConfig(**wrong)

@@ -1,0 +1,457 @@
+"""An environment of one's own: images of any size, arguments, and what the checker says."""
+
+import contextlib
+import json
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
+
+from agent.session import family_of, prepare
+from core.errors import ConfigError, EnvironmentFault
+from flag_parsing import parse
+from tests.extensions import own_environment
+from tests.extensions.runs import new_folder, saved_in, trained
+from tests.wrappers.lying import registered
+from wrappers import trusted_modules
+from wrappers.check import check, main
+from wrappers.config import EnvConfig
+from wrappers.env_kwargs import kwargs_text
+from wrappers.images import channels_are_first
+from wrappers.registry import describe, gym_spec, make_env_spec, make_env_vector
+
+LIGHT = f"{own_environment.__name__}:Own/Light-v0"
+SMALL = '{"height": 12}'
+
+
+@pytest.fixture(autouse=True)
+def typed():
+    """As if the user had typed --env=<module>:<id>."""
+    before = set(trusted_modules._trusted), set(trusted_modules._trusted_kwargs)
+    trusted_modules.trust_modules_of(LIGHT)
+    yield
+    for kept, now in zip(
+        before, (trusted_modules._trusted, trusted_modules._trusted_kwargs), strict=True
+    ):
+        now.clear()
+        now.update(kept)
+
+
+# --- training on images --------------------------------------------------------------------------
+
+
+def test_images_of_any_size_are_trained_on_saved_and_resumed(tmp_path):
+    folder = new_folder(tmp_path)
+    flags = {"env": LIGHT, "env_kwargs": SMALL, "frames_stacked": 2}
+    summary, records = trained(folder, steps=150, **flags)
+    assert summary.updates > 0
+    assert summary.episodes > 20
+    assert "loss/total" in records[-1].values
+    spec = saved_in(folder).state["env_spec"]
+    assert (tuple(spec["frame_shape"]), spec["frame_dtype"]) == ((2, 12, 20), "uint8")
+    assert saved_in(folder).state["flags"]["env_kwargs"] == SMALL
+    again, _ = trained(folder, steps=250, checkpoint=saved_in(folder), **flags)
+    assert again.updates > summary.updates
+
+
+def test_the_newest_frames_are_stacked_and_turned():
+    config = EnvConfig(LIGHT, frames_stacked=2, kwargs=SMALL)
+    vector = make_env_vector(config, 2, [3, 4])
+    first = vector.reset().copy()
+    assert first.shape == (2, 2, 2, 12, 20)
+    assert not first[:, 0].any(), "nothing was before the first frame"
+    place = vector._envs[0].unwrapped.place
+    assert (first[0, 1, :, :, place] == 255).all()
+    assert first[0, 1].sum() == 255 * 2 * 12
+    after = vector.step(np.zeros(2, np.int64)).stacks
+    np.testing.assert_array_equal(after[:, 0], first[:, 1])
+    vector.close()
+    assert "images of 12x20 pixels and 2 channels, 2 stacked" in describe(config)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "said", "frame_shape"),
+    [
+        ((64, 48, 3), np.uint8, None, (3, 64, 48)),
+        ((3, 64, 48), np.uint8, None, (3, 64, 48)),
+        ((7, 7, 30), np.uint8, None, (30, 7, 7)),
+        ((30, 7, 7), np.uint8, "first", (30, 7, 7)),
+        ((4, 9, 6), np.uint8, "last", (6, 4, 9)),
+        ((4, 4, 4), np.uint8, None, (4, 4, 4)),
+        ((20, 30), np.uint8, None, (1, 20, 30)),
+        ((10, 12, 5), np.float32, None, (5, 10, 12)),
+    ],
+)
+def test_the_axis_of_the_channels_is_found_or_said(shape, dtype, said, frame_shape):
+    class Shows(gymnasium.Env):
+        observation_space = Box(0, 255 if dtype == np.uint8 else 1, shape, dtype)
+        action_space = Discrete(2)
+        metadata = {"render_modes": [], **({} if said is None else {"channels": said})}
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            return self.shown(), {}
+
+        def step(self, action):
+            return self.shown(), 0.0, False, False, {}
+
+        def shown(self):
+            return self.np_random.uniform(0, 1, shape).astype(dtype)
+
+    with env_of(Shows) as env_id:
+        spec = make_env_spec(EnvConfig(env_id))
+        assert (spec.frame_shape, spec.frame_dtype) == (frame_shape, np.dtype(dtype).name)
+        assert spec.is_image
+        assert not check(env_id).wrongs
+
+
+def test_a_wrong_word_for_the_order_of_channels_is_told():
+    class Shows(Silent):
+        observation_space = Box(0, 255, (9, 9, 9), np.uint8)
+        metadata = {"channels": "middle"}
+
+    with pytest.raises(ConfigError, match="'middle', expected first or last"):
+        channels_are_first(Shows())
+
+
+def test_an_image_of_another_shape_is_told_as_the_environment_has_it():
+    vector = make_env_vector(EnvConfig(LIGHT), 1, [0])
+    vector.reset()
+    vector._envs[0].unwrapped.image = lambda: np.zeros((5, 6, 2), np.uint8)
+    with pytest.raises(EnvironmentFault, match=r"shape \(5, 6, 2\), expected \(14, 20, 2\)"):
+        vector.step(np.zeros(1, np.int64))
+
+
+def test_images_and_vectors_have_families_of_their_own():
+    assert family_of(LIGHT) == "image"
+    assert family_of("CartPole-v1") == "vector"
+    assert family_of("nowhere-v0") == "vector", "told later, with all that is wrong"
+    flags = prepare([f"--env={LIGHT}", f"--env_kwargs={SMALL}"]).blueprint.flags
+    assert (flags.frames_stacked, flags.skipped_frames, flags.clip_rewards) == (1, 1, False)
+
+
+# --- arguments -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ("[1]", "expected a mapping"),
+        ("{", "not valid JSON"),
+        ('{"a b": 1}', "expected names of arguments"),
+        ('{"render_mode": "human"}', "give --render=True"),
+        ('{"x": NaN}', "not finite"),
+        ({"x": object()}, "expected texts, numbers"),
+        ({1: 2}, "a key of env_kwargs"),
+    ],
+)
+def test_arguments_that_are_no_plain_mapping_are_refused(said, message):
+    with pytest.raises(ConfigError, match=message):
+        kwargs_text(said)
+
+
+def test_equal_arguments_are_equal_text():
+    assert kwargs_text('{"b": [1, 2], "a": 1}') == kwargs_text({"a": 1, "b": [1, 2]})
+    assert kwargs_text({}) == kwargs_text("") == ""
+
+
+def test_arguments_that_the_environment_does_not_take_are_told_before_anything_starts():
+    with pytest.raises(ConfigError, match="unexpected keyword argument 'depth'"):
+        gym_spec(LIGHT, '{"depth": 3}')
+    with pytest.raises(ConfigError, match="env_kwargs is .*expected none for PongNoFrameskip-v4"):
+        make_env_vector(EnvConfig("PongNoFrameskip-v4", kwargs=SMALL), 1, [0])
+
+
+def test_a_file_may_give_numbers_and_no_texts():
+    command = ["--op_mode=test", "--load_model_url=x"]
+    stored = {"env": "CartPole-v1", "env_kwargs": '{"size": 3}'}
+    assert parse(command, lambda url: stored).env_kwargs == '{"size": 3}'
+    stored["env_kwargs"] = json.dumps({"deep": [{"xml": "/etc/passwd"}]})
+    with pytest.raises(ConfigError, match="env_kwargs is .* from --load_model_url=x"):
+        parse(command, lambda url: stored)
+    with pytest.raises(ConfigError, match="expected numbers only"):
+        gym_spec("CartPole-v1", stored["env_kwargs"])
+    typed = [*command, f"--env_kwargs={stored['env_kwargs']}"]
+    assert parse(typed, lambda url: stored).env_kwargs == stored["env_kwargs"]
+
+
+def test_the_arguments_of_another_environment_do_not_come_along():
+    stored = {"env": LIGHT, "env_kwargs": SMALL}
+    command = ["--op_mode=train", "--load_model_url=x"]
+    assert parse(command, lambda url: stored).env_kwargs == SMALL
+    assert parse([*command, "--env=CartPole-v1"], lambda url: stored).env_kwargs == ""
+
+
+# --- the checker ---------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def env_of(entry_point, **options):
+    gym_spec.cache_clear()
+    make_env_spec.cache_clear()
+    with registered(entry_point, "tests/Mine-v0", **options) as env_id:
+        yield env_id
+    gym_spec.cache_clear()
+    make_env_spec.cache_clear()
+
+
+class Silent(gymnasium.Env):
+    """Sound: three numbers, a walk that ends by chance."""
+
+    observation_space = Box(-1, 1, (3,), np.float32)
+    action_space = Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.shown(), {}
+
+    def step(self, action):
+        return self.shown(), float(action), bool(self.np_random.random() < 0.1), False, {}
+
+    def shown(self):
+        return self.np_random.uniform(-1, 1, 3).astype(np.float32)
+
+
+def said_of(entry_point, **options):
+    with env_of(entry_point, **options) as env_id:
+        return check(env_id)
+
+
+def test_a_sound_environment_has_nothing_wrong(capsys):
+    findings = said_of(Silent)
+    assert (findings.wrongs, findings.notes) == (0, 1), findings.lines  # it draws nothing
+    assert main([LIGHT]) == 0
+    printed = capsys.readouterr().out
+    assert "images of 14x20 pixels and 2 channels (channels last)" in printed
+    assert "the same seed and actions give the same game" in printed
+    assert "pictures of 14x20 pixels" in printed
+    assert f"Train on it: python main.py --env={LIGHT}" in printed
+
+
+class Raises(Silent):
+    def __init__(self):
+        raise ValueError("no map")
+
+
+class WithDict(Silent):
+    observation_space = Dict({"a": Box(0, 1, (2,))})
+
+
+class WithMatrix(Silent):
+    observation_space = Box(0, 1, (2, 2))
+
+
+class WithJoystick(Silent):
+    action_space = MultiDiscrete([2, 2])
+
+
+class FromOne(Silent):
+    action_space = Discrete(2, start=1)
+
+
+class Spaceless(gymnasium.Env):
+    action_space = Discrete(2)
+
+
+class OldReset(Silent):
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.shown()
+
+
+class Seedless(Silent):
+    def reset(self):
+        return self.shown(), {}
+
+
+class OldStep(Silent):
+    def step(self, action):
+        return self.shown(), 1.0, False, {}
+
+
+class FewActions(Silent):
+    def step(self, action):
+        if action == 1:
+            raise IndexError("no such action")
+        return self.shown(), 0.0, False, False, {}
+
+
+class Taller(Silent):
+    def shown(self):
+        return np.zeros(4, np.float32)
+
+
+class Nan(Silent):
+    def shown(self):
+        return np.array([0, np.nan, 0], np.float32)
+
+
+class Outside(Silent):
+    def shown(self):
+        return np.array([0, 0, 7], np.float32)
+
+
+class Whole(Silent):
+    observation_space = Box(0, 255, (9, 9, 3), np.uint8)
+
+    def shown(self):
+        return self.np_random.uniform(0, 255, (9, 9, 3))
+
+
+class NanReward(Silent):
+    def step(self, action):
+        return self.shown(), float("nan"), False, False, {}
+
+
+class TextEnd(Silent):
+    def step(self, action):
+        return self.shown(), 0.0, "no", False, {}
+
+
+class OwnDice(Silent):
+    def shown(self):
+        return np.random.uniform(-1, 1, 3).astype(np.float32)  # noqa: NPY002
+
+
+class Remembers(Silent):
+    games = 0
+
+    def reset(self, *, seed=None, options=None):
+        Remembers.games += 1
+        return super().reset(seed=seed)
+
+    def step(self, action):
+        self.np_random.random()
+        return self.shown(), float(Remembers.games), False, False, {}
+
+
+class OldLimit(Silent):
+    def step(self, action):
+        return self.shown(), 0.0, False, False, {"TimeLimit.truncated": True}
+
+
+class BadPicture(Silent):
+    metadata = {"render_modes": ["rgb_array"]}
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+
+    def render(self):
+        return "a picture"
+
+
+class NoMode(Silent):
+    metadata = {"render_modes": ["rgb_array"]}
+
+    def __init__(self):
+        pass
+
+
+class Unclosable(Silent):
+    def close(self):
+        raise OSError("no")
+
+
+@pytest.mark.parametrize(
+    ("entry_point", "message"),
+    [
+        (Raises, "making it: raises ValueError: no map"),
+        (WithDict, "observation_space: is Dict.*expected a Box.*FlattenObservation"),
+        (WithMatrix, r"observation_space: has the shape \(2, 2\), expected"),
+        (WithJoystick, "action_space: is MultiDiscrete.*expected Discrete"),
+        (FromOne, "action_space: begins at 1, expected 0"),
+        (Spaceless, "observation_space: is missing"),
+        (OldReset, r"reset: reset returned .*expected \(observation, info\)"),
+        (Seedless, "reset: raises TypeError.*reset must take seed"),
+        (OldStep, "step: step returned 4 values.*Gym before 0.26"),
+        (FewActions, "step: raises IndexError: no such action.*for action 1"),
+        (Taller, r"reset: returns an observation of shape \(4,\), expected \(3,\)"),
+        (Nan, r"reset: shows nan at \[1\], expected finite"),
+        (Outside, r"reset: shows numbers outside of observation_space at \[2\].*-1 to 1"),
+        (Whole, r"an observation of float64, expected uint8.*astype\(np.uint8\)"),
+        (NanReward, "step: reward is nan"),
+        (TextEnd, "step: terminated is 'no', expected True or False"),
+        (OwnDice, "seed: two games.*first observation.*super.*np_random"),
+        (Remembers, "seed: two games.*reward of step 1"),
+        (OldLimit, "truncated: info has TimeLimit.truncated"),
+        (BadPicture, "rendering: render.. returns 'a picture', expected a picture"),
+        (NoMode, "rendering: it lists rgb_array and raises TypeError"),
+        (Unclosable, "close: raises OSError: no"),
+    ],
+)
+def test_what_is_wrong_is_said_with_what_to_do(entry_point, message, capsys):
+    with env_of(entry_point) as env_id:
+        assert main([env_id]) == 1
+    printed = capsys.readouterr().out.splitlines()
+    wrong = [line for line in printed if line.startswith("wrong")]
+    assert [line for line in wrong if re_search(message, line)], printed
+    assert "wrong, " in printed[-1]
+
+
+def re_search(pattern, line):
+    import re
+
+    return re.search(pattern, line)
+
+
+class Clock(Silent):
+    t = 0
+
+    def reset(self, *, seed=None, options=None):
+        self.t = 0
+        return super().reset(seed=seed)
+
+    def step(self, action):
+        self.t += 1
+        return self.shown(), 0.0, self.t == 20, False, {}
+
+
+class Endless(Silent):
+    def step(self, action):
+        return self.shown(), 0.0, False, False, {}
+
+
+class Large(Silent):
+    observation_space = Box(-1e4, 1e4, (3,), np.float32)
+
+
+class Same(Silent):
+    def shown(self):
+        return np.zeros(3, np.float32)
+
+    def step(self, action):
+        return self.shown(), 0.0, False, True, {}
+
+
+class Wealthy(Silent):
+    def step(self, action):
+        return self.shown(), 1e6, False, True, {}
+
+
+@pytest.mark.parametrize(
+    ("entry_point", "message"),
+    [
+        (Clock, "truncated: each of 100 games was terminated after 20 steps"),
+        (Endless, "time limit: there is none, and no game came to its end"),
+        (Large, "goes up to 10000"),
+        (Same, "other seeds give the same game too"),
+        (Wealthy, "rewards beyond 10000"),
+    ],
+)
+def test_what_works_but_is_odd_is_noted(entry_point, message):
+    findings = said_of(entry_point)
+    assert not findings.wrongs
+    assert [x for x in findings.lines if x.startswith("note") and message in x], findings.lines
+
+
+def test_a_time_limit_of_gymnasium_is_one():
+    assert any("after 50 steps" in x for x in said_of(Endless, max_episode_steps=50).lines)
+
+
+@pytest.mark.parametrize("argv", [["nowhere-v0"], ["no_module:X-v0"], ["PongNoFrameskip-v4"]])
+def test_without_an_environment_to_look_at_the_status_is_2(argv, capsys):
+    assert main(argv) == 2
+    assert capsys.readouterr().err.startswith("error: ")
+    with pytest.raises(SystemExit, match="2"):
+        main([])

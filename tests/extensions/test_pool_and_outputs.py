@@ -1,0 +1,142 @@
+"""A worker pool, a metric, a sink and an analysis of one's own."""
+
+import ast
+from contextlib import closing
+from fnmatch import fnmatchcase
+
+import pytest
+
+from agent.reporting import Reporting
+from agent.tally import Tally
+from agent.trainer import Trainer
+from analysis.__main__ import main as analyse
+from core.errors import ConfigError
+from flag_parsing import parse
+from flags.parts import SINKS
+from metrics.record import METRICS, UndeclaredMetricError, check_declared, declare
+from metrics.run_files import read_records
+from metrics.sinks import JsonLinesSink
+from option_flags import Flags
+from tests.agent.runs import make_blueprint
+from tests.extensions import own_outputs
+from tests.extensions.own_pool import TurnsPool
+from tests.extensions.runs import new_folder
+from tests.house import ROOT, product_files
+
+SHORT = f"{own_outputs.__name__}:short"
+
+
+def test_a_run_takes_its_unrolls_from_a_pool_of_ones_own(tmp_path):
+    folder, pools = new_folder(tmp_path), []
+
+    def make_pool(*arguments):
+        pools.append(TurnsPool(*arguments))
+        return pools[0]
+
+    blueprint = make_blueprint(environment_max_steps=400)
+    with closing(JsonLinesSink(folder.metrics_file)) as sink:
+        summary = Trainer(blueprint, folder, sink, make_pool=make_pool).run()
+    assert summary.updates > 0
+    assert pools[0].given * 15 >= 400 > 0  # 3 environments, 5 steps each
+    assert pools[0].bodies == [], "stopped"
+    assert read_records(folder.path)[-1].values["workers/alive"] == 1
+
+
+# --- metrics -------------------------------------------------------------------------------------
+
+
+def test_a_metric_of_ones_own_is_declared_beside_what_records_it():
+    record = Tally(1, 5).record({"mine/ratio_mean": 1.5})
+    assert record.values["mine/ratio_mean"] == 1.5
+    with pytest.raises(UndeclaredMetricError, match="declared already"):
+        declare("mine/ratio_mean", "", "Another one.")
+    assert check_declared("mine/ratio_mean").healthy == "near 1"
+
+
+def test_an_unknown_name_is_refused_at_the_first_record_and_looked_up_once(monkeypatch):
+    tally, looked_up = Tally(1, 5), []
+
+    def look_up(name):
+        looked_up.append(name)
+        return check_declared(name)
+
+    monkeypatch.setattr("agent.tally.check_declared", look_up)
+    for _ in range(3):
+        tally.record({"loss/total": 1.0, "replay/queue/fill": 0.5})
+    assert {"loss/total", "replay/queue/fill"} <= set(looked_up)
+    assert len(looked_up) == len(set(looked_up))
+    with pytest.raises(UndeclaredMetricError, match="'loss/totall'.*did you mean loss/total"):
+        tally.record({"loss/totall": 1.0})
+
+
+# Where metrics are measured; other modules only read them.
+MEASURED_IN = ("agent/", "replay/", "transport/", "metrics/meters.py", "metrics/machine_share.py")
+
+
+def names_in_code():
+    """Every text in the code that may be the name of a metric; `*` for what is filled in."""
+    for path in product_files():
+        name = path.relative_to(ROOT).as_posix()
+        if not name.startswith(MEASURED_IN):
+            continue
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                parts = [x.value if isinstance(x, ast.Constant) else "*" for x in node.values]
+                text = "".join(map(str, parts))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                text = node.value
+            else:
+                continue
+            if "/" in text and " " not in text and not text.startswith("*"):
+                yield text
+
+
+def test_each_declared_metric_is_measured_somewhere_in_the_code():
+    """What only a whole run shows is in tests/integration/test_metrics_written.py."""
+    written = set(names_in_code())
+    concrete = {name: name.replace("*", "0") for name in METRICS}
+    never = {
+        name
+        for name, example in concrete.items()
+        if not any(fnmatchcase(example, text) or fnmatchcase(text, name) for text in written)
+    }
+    assert never == set()
+
+
+# --- sinks ---------------------------------------------------------------------------------------
+
+
+def test_a_sink_of_ones_own_gets_what_is_reported(tmp_path):
+    folder = new_folder(tmp_path)
+    flags = Flags(sink=SHORT, basic_verbose=False, tensorboard=False, reproducible=True)
+    blueprint = make_blueprint(reproducible=True, environment_max_steps=200)
+    with Reporting(folder, flags) as reporting:
+        Trainer(blueprint, folder, reporting.open_sinks(), flush=reporting.flush).run()
+        reporting.close_sinks()
+    lines = (folder.path / "short.txt").read_text("utf-8").splitlines()
+    assert sum(line.startswith("game of ") for line in lines) > 10
+    records = [line.split() for line in lines if not line.startswith("game")]
+    assert [int(updates) for updates, _ in records] == list(range(1, len(records) + 1))
+
+
+def test_a_sink_is_of_one_command_and_its_module_is_typed():
+    stored = {"sink": "stranger:sends", "env": "CartPole-v1"}
+    assert parse(["--op_mode=test", "--load_model_url=x"], lambda url: stored).sink == ""
+    with pytest.raises(ConfigError, match="--sink=.*expected <module>:<name> for a sink"):
+        parse(["--sink=nowhere"])
+    with pytest.raises(ConfigError, match="sink is 'stranger:sends', from"):
+        SINKS.find("stranger:sends")
+
+
+# --- analyses ------------------------------------------------------------------------------------
+
+
+def test_an_analysis_of_ones_own_is_a_module_with_main(tmp_path, capsys):
+    folder = new_folder(tmp_path)
+    folder.metrics_file.write_text("")
+    assert analyse([own_outputs.__name__, str(folder.path)]) == 0
+    assert capsys.readouterr().out == "0 records\n"
+    assert analyse(["tests.extensions.own_network", "x"]) == 2
+    assert "tests.extensions.own_network has no function main" in capsys.readouterr().err
+    assert analyse(["nowhere.at_all"]) == 2
+    assert "command is 'nowhere.at_all', but module" in capsys.readouterr().err

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import os
+import select
+import sys
+import threading
+
+import pytest
+
+import main
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="terminals of Unix")
+HANGS_S = 60.0
+
+
+@pytest.fixture
+def terminal():
+    """Yield (reading end, stdout) of a terminal."""
+    ours, theirs = os.openpty()
+    with os.fdopen(theirs, "w") as stdout:
+        yield ours, stdout
+    os.close(ours)
+
+
+def test_a_terminal_is_told_what_takes_time(terminal, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", terminal[1])
+    main.announce("loading")
+    ready, _, _ = select.select([terminal[0]], [], [], HANGS_S)
+    assert ready
+    assert os.read(terminal[0], 100).strip() == b"loading"
+
+
+def test_a_frozen_terminal_is_not_waited_for(terminal, monkeypatch):
+    import termios
+
+    monkeypatch.setattr(sys, "stdout", terminal[1])
+    termios.tcflow(terminal[1].fileno(), termios.TCOOFF)
+    thread = threading.Thread(target=main.announce, args=("loading",), daemon=True)
+    thread.start()
+    thread.join(HANGS_S)
+    hangs = thread.is_alive()
+    termios.tcflow(terminal[1].fileno(), termios.TCOON)
+    assert not hangs
+
+
+def test_a_file_a_closed_output_and_none_are_told_nothing(monkeypatch, tmp_path):
+    with (tmp_path / "out").open("w") as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        main.announce("loading")
+    main.announce("loading")  # closed by now
+    monkeypatch.setattr(sys, "stdout", None)
+    main.announce("loading")
+    assert (tmp_path / "out").read_text() == ""

@@ -1,0 +1,239 @@
+"""What is wrong with an environment of yours, line by line: `python -m wrappers.check <id>`.
+
+    python -m wrappers.check CartPole-v1
+    python -m wrappers.check my_envs:Cave-v0 --env_kwargs='{"size": 8}'
+
+Each line is `ok`, `note` (it works, but look at it) or `wrong` (training would fail, or would learn
+something else than you mean), followed by what to do. Exit status: 0 nothing is wrong, 1 something
+is, 2 there is nothing to look at: the id is unknown, or the command cannot be understood.
+
+Next to read: wrappers/check_play.py, what is seen while games are played.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+
+from core.errors import ConfigError, PlatformError
+from core.plain_data import shown, shown_text
+from wrappers.check_play import Findings, Stop, close, play
+from wrappers.env_ids import check_env_id, find_gym_spec, is_atari
+from wrappers.env_kwargs import kwargs_of, kwargs_text
+from wrappers.images import ChannelsFirst, channels_are_first, is_image_space
+from wrappers.trusted_modules import trust_kwargs, trust_modules_of
+from wrappers.user_code import RAISED, describe
+
+Make = Callable[..., gymnasium.Env]
+
+FLATTEN = "wrap it, e.g. in gymnasium.wrappers.FlattenObservation"
+LARGE_BOUND = 100.0  # networks learn from numbers of about 1; tens still work
+
+
+def check(env_id: str, kwargs: str = "") -> Findings:
+    """Look over one environment.
+
+    Args:
+      env_id: an id of Gymnasium, or `module:Id`.
+      kwargs: that it is made with (wrappers/env_kwargs.py).
+
+    Raises:
+      ConfigError: if there is no such environment.
+    """
+    check_env_id(env_id)
+    if is_atari(env_id):
+        raise ConfigError(f"{env_id} is an Atari game, which this program knows: nothing to check.")
+    arguments = kwargs_of(kwargs)
+
+    def make(**more: Any) -> gymnasium.Env:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Gymnasium's own advice; what matters is told below
+            return gymnasium.make(env_id, disable_env_checker=True, **arguments, **more)
+
+    findings = Findings()
+    with suppress(Stop):
+        env = _made(make, findings)
+        try:
+            _check_spaces(env, findings)
+            play(env, make, findings)
+        finally:
+            close(env, findings)
+        _check_time_limit(env_id, findings)
+        _check_rendering(env, make, findings)
+    return findings
+
+
+def _made(make: Make, findings: Findings) -> gymnasium.Env:
+    try:
+        env = make()
+    except RAISED as error:
+        findings.stop("making it", f"raises {describe(error)}")
+    findings.ok("making it", type(env.unwrapped).__name__)
+    return env
+
+
+def _check_spaces(env: gymnasium.Env, findings: Findings) -> None:
+    """Say what it shows and takes; stop if that is not supported."""
+    for name in ("observation_space", "action_space"):
+        try:
+            getattr(env, name)
+        except RAISED as error:
+            findings.stop(name, f"is missing: set self.{name} in __init__ ({describe(error)})")
+    _check_actions(env.action_space, findings)
+    seen = env.observation_space
+    if not isinstance(seen, Box):
+        findings.stop(
+            "observation_space",
+            f"is {shown_text(str(seen))}, expected a Box: one array of numbers, a vector or an "
+            f"image; {FLATTEN}",
+        )
+    if is_image_space(seen):
+        _check_images(env, seen, findings)
+    elif len(seen.shape) == 1:
+        findings.ok("observation_space", f"vectors of {seen.shape[0]} numbers")
+        _check_bounds(seen, findings)
+    else:
+        findings.stop(
+            "observation_space",
+            f"has the shape {seen.shape}, expected (D,) for a vector, (H, W, C) or (C, H, W) for "
+            f"an image, or (H, W) of uint8 for a gray one; {FLATTEN}",
+        )
+
+
+def _check_actions(acted: gymnasium.Space, findings: Findings) -> None:
+    if not isinstance(acted, Discrete):
+        findings.stop(
+            "action_space",
+            f"is {shown_text(str(acted))}, expected Discrete: one of n actions. Wrap it in a "
+            "gymnasium.ActionWrapper that makes its actions from a number",
+        )
+    if acted.start != 0:
+        findings.stop(
+            "action_space", f"begins at {acted.start}, expected 0: use Discrete({acted.n})"
+        )
+    findings.ok("action_space", f"{acted.n} actions")
+    if acted.n == 1:
+        findings.note("action_space", "has one action only: there is nothing to choose")
+
+
+def _check_images(env: gymnasium.Env, seen: Box, findings: Findings) -> None:
+    try:
+        is_first = len(seen.shape) == 3 and channels_are_first(env)
+    except ConfigError as error:
+        findings.stop("observation_space", str(error))
+    channels, height, width = ChannelsFirst(env).observation_space.shape or (0, 0, 0)
+    order = "gray" if len(seen.shape) == 2 else f"channels {'first' if is_first else 'last'}"
+    findings.ok(
+        "observation_space",
+        f"images of {height}x{width} pixels and {channels} channels ({order})",
+    )
+    if len(seen.shape) == 3 and "channels" not in (env.metadata or {}) and channels > 4:
+        findings.note(
+            "observation_space",
+            f"the {'first' if is_first else 'last'} axis is taken for the channels; if that is "
+            "not so, say metadata = {'channels': 'first'} (or 'last') in your class",
+        )
+    if seen.dtype != np.uint8:
+        findings.note(
+            "observation_space",
+            f"its images are {seen.dtype}, which takes four times the memory of uint8 in replay; "
+            "uint8 from 0 to 255 is scaled for the network",
+        )
+        _check_bounds(seen, findings)
+    elif seen.high.max() <= 1:
+        findings.note(
+            "observation_space",
+            "its images are uint8 from 0 to 1, nearly black: show 0 to 255",
+        )
+
+
+def _check_bounds(seen: Box, findings: Findings) -> None:
+    if (seen.low >= seen.high).any():
+        index = np.argwhere(seen.low >= seen.high)[0].tolist()
+        findings.note("observation_space", f"has no room at {index}: its low is not below its high")
+    finite = seen.high[np.isfinite(seen.high) & (np.abs(seen.high) < 1e30)]
+    if finite.size and np.abs(finite).max() > LARGE_BOUND:
+        findings.note(
+            "observation_space",
+            f"goes up to {np.abs(finite).max():g}: networks learn best from numbers of about 1, "
+            "so divide in your environment what is larger",
+        )
+
+
+def _check_time_limit(env_id: str, findings: Findings) -> None:
+    limit = find_gym_spec(env_id).max_episode_steps
+    if limit is not None:
+        findings.ok("time limit", f"Gymnasium truncates its games after {limit} steps")
+    elif not findings.has_ended:
+        findings.note(
+            "time limit",
+            "there is none, and no game came to its end in the steps that were played: register "
+            "it with max_episode_steps=..., or let step return truncated=True at some time",
+        )
+
+
+def _check_rendering(env: gymnasium.Env, make: Make, findings: Findings) -> None:
+    modes = (getattr(env.unwrapped, "metadata", None) or {}).get("render_modes", [])
+    if "rgb_array" not in modes:
+        findings.note(
+            "rendering",
+            "rgb_array is not in metadata['render_modes']: its games cannot be recorded as films "
+            "(--render=True and python -m analysis). Training does not need it",
+        )
+        return
+    try:
+        drawn = make(render_mode="rgb_array")
+        drawn.reset(seed=0)
+        picture = drawn.render()
+        close(drawn, findings)
+    except RAISED as error:
+        findings.wrong(
+            "rendering",
+            f"it lists rgb_array and raises {describe(error)}: take render_mode in __init__, keep "
+            "it as self.render_mode, and return a picture from render()",
+        )
+        return
+    if not isinstance(picture, np.ndarray) or picture.ndim != 3 or picture.dtype != np.uint8:
+        findings.wrong(
+            "rendering",
+            f"render() returns {shown(picture)}, expected a picture [H, W, 3] of uint8",
+        )
+        return
+    findings.ok("rendering", f"pictures of {picture.shape[0]}x{picture.shape[1]} pixels")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Check the environment that is named; print what is found; return the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m wrappers.check",
+        description="Says line by line what is wrong with an environment of yours.",
+    )
+    parser.add_argument("env", help="an id of Gymnasium, or <module>:<id> of your own")
+    parser.add_argument(
+        "--env_kwargs", default="", help='arguments it is made with, as {"size": 8}'
+    )
+    options = parser.parse_args(argv)
+    trust_modules_of(options.env)
+    try:
+        kwargs = kwargs_text(options.env_kwargs)
+        trust_kwargs(kwargs)
+        findings = check(options.env, kwargs)
+    except PlatformError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    for line in findings.lines:
+        print(line)
+    print(findings.verdict(options.env))
+    return 1 if findings.wrongs else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

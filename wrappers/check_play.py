@@ -1,0 +1,310 @@
+"""What the checker (wrappers/check.py) sees while it plays: what reset and step return, and seeds.
+
+Games are played with random actions from a seed of their own, so that two looks at the same
+environment say the same. Observations are those of the environment itself, before this program has
+turned its images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+
+from core.errors import EnvironmentFault
+from core.plain_data import shown
+from wrappers.gym_checks import first_frame_of, flag_of, parts_of, reward_of
+from wrappers.user_code import RAISED, describe
+
+STEPS = 2_000  # of random play; most environments do that within a second
+TWIN_STEPS = 200  # of the two games that must be the same
+SEED = 7
+LARGE_REWARD = 1e4
+ENOUGH_GAMES = 4  # of one length say that it is a limit
+RNG_ADVICE = (
+    "call super().reset(seed=seed) in reset, and draw every random number from self.np_random, "
+    "none from the modules random or numpy.random"
+)
+
+
+class Stop(Exception):
+    """Something is so wrong that nothing else can be looked at."""
+
+
+@dataclass
+class Findings:
+    """What was found, in the order in which it was looked for."""
+
+    lines: list[str] = field(default_factory=list)
+    wrongs: int = 0
+    notes: int = 0
+    has_ended: bool = False  # whether some game came to its end
+    _said: set[tuple[str, str]] = field(default_factory=set)
+
+    def ok(self, what: str, text: str) -> None:
+        """Say that something is as it should be."""
+        self._say("ok", what, text)
+
+    def note(self, what: str, text: str) -> None:
+        """Say what works, but should be looked at."""
+        self.notes += self._say("note", what, text)
+
+    def wrong(self, what: str, text: str) -> None:
+        """Say what has to be mended."""
+        self.wrongs += self._say("wrong", what, text)
+
+    def stop(self, what: str, text: str) -> NoReturn:
+        """Say what has to be mended before anything else can be looked at."""
+        self.wrong(what, text)
+        raise Stop
+
+    def verdict(self, env_id: str) -> str:
+        """Return the last line."""
+        if self.wrongs:
+            return f"{env_id}: {self.wrongs} wrong, {self.notes} to look at"
+        looks = f"; {self.notes} to look at" if self.notes else ""
+        return f"{env_id}: nothing is wrong{looks}. Train on it: python main.py --env={env_id}"
+
+    def _say(self, level: str, what: str, text: str) -> bool:
+        if (what, text) in self._said:
+            return False  # once is enough
+        self._said.add((what, text))
+        self.lines.append(f"{level:5}  {what}: {text}")
+        return True
+
+
+@dataclass
+class Game:
+    """All that one game showed, to be compared with another."""
+
+    observations: list[np.ndarray]
+    rewards: list[float]
+    ends: list[tuple[bool, bool]]
+
+
+def play(env: gymnasium.Env, make: Callable[..., gymnasium.Env], findings: Findings) -> None:
+    """Play, and say what is wrong with what comes back.
+
+    Args:
+      env: whose spaces are supported.
+      make: makes another one.
+      findings: takes what is found; its `stop` is raised where play cannot go on.
+    """
+    _check_reset(env, findings)
+    _check_steps(env, findings)
+    _check_seeds(env, make, findings)
+
+
+def close(env: gymnasium.Env, findings: Findings) -> None:
+    """Close an environment, and say it if that raises."""
+    try:
+        env.close()
+    except RAISED as error:
+        findings.wrong("close", f"raises {describe(error)}")
+
+
+def _check_reset(env: gymnasium.Env, findings: Findings) -> None:
+    observation = _reset(env, SEED, findings)
+    before = findings.wrongs
+    _check_observation("reset", observation, env.observation_space, findings)
+    try:
+        env.reset()
+        env.reset(seed=SEED, options={})
+    except RAISED as error:
+        findings.wrong(
+            "reset",
+            f"raises {describe(error)} when it is called as reset() or reset(seed=1, options={{}})"
+            ": declare def reset(self, *, seed=None, options=None)",
+        )
+    if findings.wrongs == before:
+        findings.ok("reset", "returns (observation, info), the observation as its space says")
+
+
+def _reset(env: gymnasium.Env, seed: int, findings: Findings) -> Any:
+    try:
+        return first_frame_of(env.reset(seed=seed))
+    except EnvironmentFault as fault:
+        findings.stop("reset", str(fault).rstrip("."))
+    except RAISED as error:
+        findings.stop("reset", f"raises {describe(error)}")
+
+
+def _check_steps(env: gymnasium.Env, findings: Findings) -> None:
+    """Play STEPS with random actions, each action at least once."""
+    assert isinstance(env.action_space, Discrete)
+    before = findings.wrongs
+    actions = np.random.default_rng(SEED)
+    count = int(env.action_space.n)
+    _reset(env, SEED, findings)
+    lengths: list[int] = []
+    terminated_lengths: list[int] = []
+    length = games = 0
+    for number in range(STEPS):
+        action = number if number < count else int(actions.integers(count))
+        terminated, truncated = _check_step(env, action, findings)
+        length += 1
+        if terminated or truncated:
+            games += 1
+            lengths.append(length)
+            if terminated and not truncated:
+                terminated_lengths.append(length)
+            length = 0
+            _reset(env, SEED + games, findings)
+    findings.has_ended = bool(lengths)
+    if findings.wrongs == before:
+        ended = f"{len(lengths)} games came to their end" if lengths else "no game ended"
+        findings.ok("step", f"{STEPS:,} steps of random actions; {ended}")
+    alike = len(set(terminated_lengths)) == 1 and len(terminated_lengths) == len(lengths)
+    if alike and len(lengths) >= ENOUGH_GAMES and lengths[0] > 1:
+        findings.note(
+            "truncated",
+            f"each of {len(lengths)} games was terminated after {lengths[0]} steps, whatever was "
+            "done. If that is a limit of time and not the end of the task, return "
+            "truncated=True and terminated=False there: the value of the last state is learned "
+            "otherwise",
+        )
+
+
+def _check_step(env: gymnasium.Env, action: int, findings: Findings) -> tuple[bool, bool]:
+    try:
+        observation, reward, terminated, truncated, info = parts_of(env.step(action))
+    except EnvironmentFault as fault:
+        findings.stop("step", str(fault).rstrip("."))
+    except RAISED as error:
+        findings.stop("step", f"raises {describe(error)} for action {action}")
+    _check_observation("step", observation, env.observation_space, findings)
+    try:
+        number = reward_of(reward)
+    except EnvironmentFault as fault:
+        findings.stop("step", str(fault).rstrip("."))
+    if abs(number) > LARGE_REWARD:
+        findings.note(
+            "step",
+            f"rewards beyond {LARGE_REWARD:g} were seen: give --clip_rewards=True, or divide them",
+        )
+    if "TimeLimit.truncated" in info and not truncated:
+        findings.wrong(
+            "truncated",
+            "info has TimeLimit.truncated, as Gym before 0.26: return truncated=True instead",
+        )
+    try:
+        return flag_of("terminated", terminated), flag_of("truncated", truncated)
+    except EnvironmentFault as fault:
+        findings.stop("step", str(fault).rstrip("."))
+
+
+def _check_observation(
+    where: str, observation: Any, space: gymnasium.Space, findings: Findings
+) -> None:
+    """Say how an observation differs from its space; stop if it cannot be taken."""
+    assert isinstance(space, Box)
+    try:
+        array = np.asarray(observation)
+    except (ValueError, TypeError):
+        array = np.asarray(None)
+    if array.dtype == object or array.dtype.kind in "USV":
+        findings.stop(where, f"returns the observation {shown(observation)}, expected an array")
+    if array.shape != space.shape:
+        findings.stop(
+            where,
+            f"returns an observation of shape {array.shape}, expected {space.shape} as in "
+            f"observation_space",
+        )
+    if not np.can_cast(array.dtype, space.dtype or array.dtype, "same_kind"):
+        findings.stop(
+            where,
+            f"returns an observation of {array.dtype}, expected {space.dtype} as in "
+            f"observation_space: end with .astype(np.{space.dtype})",
+        )
+    if array.dtype != space.dtype:
+        findings.note(
+            where, f"returns observations of {array.dtype}, and observation_space has {space.dtype}"
+        )
+    if not np.isfinite(array).all():
+        index = np.argwhere(~np.isfinite(array))[0].tolist()
+        findings.stop(where, f"shows {array[tuple(index)]} at {index}, expected finite numbers")
+    outside = (array < space.low) | (array > space.high)
+    if outside.any():
+        index = np.argwhere(outside)[0].tolist()
+        place = tuple(index)
+        findings.wrong(
+            where,
+            f"shows numbers outside of observation_space at {index} (there it is from "
+            f"{space.low[place]:g} to {space.high[place]:g}): widen the space, or mend the number",
+        )
+
+
+def _check_seeds(
+    env: gymnasium.Env, make: Callable[..., gymnasium.Env], findings: Findings
+) -> None:
+    """Compare games of equal seeds: in one environment, and in another one made anew."""
+    first = _game(env, SEED, findings)
+    difference = _difference(first, _game(env, SEED, findings))
+    if difference:
+        findings.wrong(
+            "seed", f"two games with the same seed and actions differ in {difference}: {RNG_ADVICE}"
+        )
+        return
+    try:
+        other = make()
+    except RAISED as error:
+        findings.stop("making it", f"works once, and then raises {describe(error)}")
+    try:
+        difference = _difference(first, _game(other, SEED, findings))
+    finally:
+        close(other, findings)
+    if difference:
+        findings.wrong(
+            "seed",
+            f"a game differs in {difference} from one with the same seed and actions in another "
+            f"environment of the same kind: something is left over from before. {RNG_ADVICE}",
+        )
+        return
+    findings.ok("seed", "the same seed and actions give the same game")
+    if all(_difference(first, _game(env, SEED + n, findings)) is None for n in (1, 2, 3)):
+        findings.note(
+            "seed",
+            "other seeds give the same game too: fine if nothing in it is random, otherwise "
+            f"{RNG_ADVICE}",
+        )
+
+
+def _game(env: gymnasium.Env, seed: int, findings: Findings) -> Game:
+    """Play TWIN_STEPS with actions that are always the same, over ends of games."""
+    assert isinstance(env.action_space, Discrete)
+    actions = np.random.default_rng(SEED)
+    game = Game([np.array(_reset(env, seed, findings))], [], [])
+    for _ in range(TWIN_STEPS):
+        try:
+            observation, reward, terminated, truncated, _ = env.step(
+                int(actions.integers(env.action_space.n))
+            )
+        except RAISED as error:
+            findings.stop("step", f"raises {describe(error)}")
+        game.observations.append(np.array(observation))  # a copy: some change it in place
+        game.rewards.append(float(reward))
+        game.ends.append((bool(terminated), bool(truncated)))
+        if terminated or truncated:
+            game.observations.append(np.array(_reset(env, seed + 1, findings)))
+    return game
+
+
+def _difference(one: Game, two: Game) -> str | None:
+    """Return what differs first between two games, in words; None if nothing does."""
+    if not np.array_equal(one.observations[0], two.observations[0]):
+        return "their first observation"
+    for step, pair in enumerate(zip(one.ends, two.ends, strict=True)):
+        if pair[0] != pair[1]:
+            return f"whether they ended at step {step + 1}"
+    for step, pair_of in enumerate(zip(one.rewards, two.rewards, strict=True)):
+        if pair_of[0] != pair_of[1]:
+            return f"the reward of step {step + 1}"
+    if any(
+        not np.array_equal(a, b) for a, b in zip(one.observations, two.observations, strict=True)
+    ):
+        return "a later observation"
+    return None

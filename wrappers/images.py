@@ -1,0 +1,84 @@
+"""Images of environments that are not Atari's: which axis has the channels, and in what order.
+
+What is stored and learned from is `[C, H, W]`. Most environments of Gymnasium show `[H, W, C]`, a
+few `[C, H, W]`, and gray ones may show `[H, W]`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box
+
+from core.errors import ConfigError, EnvironmentFault
+from core.plain_data import shown
+
+MOST_CHANNELS = 4  # that an image has by itself: RGB and transparency
+ORDERS = ("first", "last")
+
+
+def is_image_space(space: gymnasium.Space) -> bool:
+    """Whether observations are images: of three axes, or gray ones of two."""
+    if not isinstance(space, Box):
+        return False
+    return len(space.shape) == 3 or (len(space.shape) == 2 and space.dtype == np.uint8)
+
+
+def shows_images(env: gymnasium.Env) -> bool:
+    """Whether an environment, which may lack its spaces altogether, shows images."""
+    space = getattr(env, "observation_space", None)
+    return isinstance(space, gymnasium.Space) and is_image_space(space)
+
+
+def channels_are_first(env: gymnasium.Env) -> bool:
+    """Whether the channels of an environment's images are the first axis.
+
+    The environment may say so: `metadata = {"channels": "first"}`, or "last". Otherwise they are if
+    only the first axis is as short as channels are: (3, 64, 64), but not (64, 64, 3) or (7, 7, 30).
+    """
+    said = (getattr(env, "metadata", None) or {}).get("channels")
+    if said is not None and said not in ORDERS:
+        raise ConfigError(
+            f"metadata['channels'] of the environment is {shown(said)}, expected first or last."
+        )
+    shape = env.observation_space.shape or ()
+    if said is None:
+        return shape[0] <= MOST_CHANNELS < shape[2]
+    return bool(said == "first")
+
+
+class ChannelsFirst(gymnasium.ObservationWrapper):
+    """Shows images as [C, H, W], whatever the environment does. Nothing is copied."""
+
+    def __init__(self, env: gymnasium.Env) -> None:
+        """Wrap an environment whose space `is_image_space`."""
+        super().__init__(env)
+        space = env.observation_space
+        assert isinstance(space, Box)
+        self._shape = space.shape
+        self._is_gray = len(space.shape) == 2
+        self._are_first = not self._is_gray and channels_are_first(env)
+        self.observation_space = Box(
+            self._turned(space.low), self._turned(space.high), dtype=space.dtype.type
+        )
+
+    def observation(self, observation: Any) -> np.ndarray:
+        """Return one image as [C, H, W].
+
+        Raises:
+          EnvironmentFault: if it has another shape than its space, told as the environment has it.
+        """
+        image = np.asarray(observation)
+        if image.shape != self._shape:
+            raise EnvironmentFault(
+                f"observation has shape {image.shape}, expected {self._shape} as in its space: "
+                f"{shown(observation)}."
+            )
+        return self._turned(image)
+
+    def _turned(self, image: np.ndarray) -> np.ndarray:
+        if self._is_gray:
+            return image[None]
+        return image if self._are_first else np.moveaxis(image, -1, 0)
