@@ -29,7 +29,7 @@ from typing import NoReturn
 
 from agent.guardian import Guardian, restarts_wanted
 from core.process_death import PARENT_WATCH, end_with_starter, mark_own_children
-from core.stop_signals import StopSignals, ignore_from_now_on, let_through
+from core.stop_signals import LISTENER, StopSignals, ignore_from_now_on, let_through
 from core.version import VERSION
 
 
@@ -120,7 +120,7 @@ def leave(status: int) -> NoReturn:
     """End the process with `status`, also where a terminal is closed or frozen."""
     ignore_from_now_on()
     names = {thread.name for thread in threading.enumerate()}
-    if names - {threading.main_thread().name, PARENT_WATCH}:
+    if names - {threading.main_thread().name, PARENT_WATCH, LISTENER}:
         # Their deadline has passed: they hang in a write to a terminal or a disk that does not
         # answer, and the interpreter's own way out would wait for the locks that they hold.
         os._exit(status)

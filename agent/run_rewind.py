@@ -13,6 +13,7 @@ The caller holds the lock of the folder (agent/run_lock.py).
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Mapping
 from datetime import datetime
@@ -88,6 +89,7 @@ def take_back(folder: RunFolder, checkpoint: Checkpoint, now: datetime | None = 
             updates=updates,
             agent_steps=agent_steps,
             training_steps=_training_steps(then, updates),
+            wall_s=float(tally.get("wall_s", math.inf)),
             now=at,
         )
     except OSError as error:

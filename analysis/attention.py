@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 
 from analysis.playing_options import Viewing, until_interrupted, viewing_parser
-from analysis.playing_reel import Reel, full_colour, tinted
+from analysis.playing_reel import BLUE, ORANGE, PINK, YELLOW, Reel, full_colour, tinted, with_legend
 from core.atomic_file import write_json
 from metrics.film import Film, enlarged, side_by_side, write_gif
 
@@ -30,10 +30,7 @@ that watches the score. A head that looks everywhere at once (gray all over) is 
 coarse: of an 84x84 frame 11x11 cells, stretched over the picture. Agents of other models have no
 such maps: for them there is python -m analysis saliency.
 """
-# One per head, then again from the start: far apart, and none near the background of many games.
-HEAD_COLOURS = np.array(
-    [(1.0, 0.15, 0.1), (0.1, 1.0, 0.2), (0.2, 0.5, 1.0), (1.0, 0.9, 0.1)], np.float32
-)
+HEAD_COLOURS = (BLUE, ORANGE, YELLOW, PINK)  # one per head, then again from the start
 ENLARGEMENT = 2
 DARKEST = 0.2  # of a pixel's brightness, where a head does not look
 PANELS_PER_ROW = 2
@@ -64,11 +61,12 @@ def drawn(frame: np.ndarray, heat: np.ndarray) -> np.ndarray:
     stretched = F.interpolate(torch.from_numpy(heat)[None], frame.shape[:2], mode="bilinear")[0]
     lights = stretched.numpy()[..., None]  # [heads, H, W, 1]
     colours = [HEAD_COLOURS[head % len(HEAD_COLOURS)] for head in range(len(heat))]
-    together = tinted(frame, np.max([x * c for x, c in zip(lights, colours, strict=True)], axis=0))
+    tints = [x * np.array(c, np.float32) for x, c in zip(lights, colours, strict=True)]
+    together = tinted(frame, np.max(tints, axis=0))
     panels = []
     for light, colour in zip(lights, colours, strict=True):
         panel = (frame * (DARKEST + (1 - DARKEST) * light)).astype(np.uint8)
-        panel[:2] = 255 * colour  # a bar that says which head it is
+        panel[:2] = 255 * np.array(colour)  # a bar that says which head it is
         panels.append(panel)
     rows = [
         side_by_side(panels[start : start + PANELS_PER_ROW], gap=0)
@@ -76,7 +74,8 @@ def drawn(frame: np.ndarray, heat: np.ndarray) -> np.ndarray:
     ]
     width = max(row.shape[1] for row in rows)
     padded = [np.pad(row, ((0, 0), (0, width - row.shape[1]), (0, 0))) for row in rows]
-    return side_by_side([enlarged(together, ENLARGEMENT), np.concatenate(padded)])
+    picture = side_by_side([enlarged(together, ENLARGEMENT), np.concatenate(padded)])
+    return with_legend(picture, {f"head {n}": c for n, c in enumerate(colours, start=1)})
 
 
 def _write(viewing: Viewing, reel: Reel, *, gif_kilobytes: int | None) -> None:

@@ -22,6 +22,7 @@ FEW_POINTS = 30  # up to so many are marked one by one
 FEW_SEEDS = 5  # up to so many are drawn one by one
 # One look per configuration: colours first, then the same colours in another dash.
 LOOKS = tuple((colour, dash) for dash, colour in product(("-", "--", ":", "-."), COLOURS))
+MEAN_RETURN = "mean return of 100 games, not clipped"
 LEGEND = "thick: mean over the seeds, as far as all of them got; thin: each seed to its own end"
 LEGEND_OF_MANY = "thick: mean over the seeds, as far as all of them got; band: lowest to highest"
 
@@ -57,8 +58,8 @@ def learning_curves(games: Mapping[str, Mapping[str, Sequence[Curve]]]) -> Figur
             by_step = [(curve.agent_steps, curve.mean_return) for curve in curves]
             plot_seeds(by_steps, by_step, *looks[label], with_seeds=with_seeds)
             plot_seeds(by_time, by_minute, *looks[label], with_seeds=with_seeds)
-        style(by_steps, env, "agent steps", "mean return of 100 games, raw")
-        style(by_time, env, "minutes", "mean return of 100 games, raw")
+        style(by_steps, env, "agent steps", MEAN_RETURN)
+        style(by_time, env, "minutes", MEAN_RETURN)
         by_time.sharey(by_steps)
     for label, (colour, dash) in looks.items():
         count = max(len(groups.get(label, ())) for groups in games.values())

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from core.atomic_file import atomic_path
-from metrics.charts import COLOURS, INK, tick
+from analysis.figure import save
+from metrics.charts import COLOURS, INK, new_figure, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+MARKERS = {"-": "o", "--": "s"}  # of the points of a line in this dash
 COLUMNS = 5  # panels side by side
 GREY = "#999999"
 
@@ -67,7 +68,7 @@ def draw_curves(rows: Sequence[Row], folder: Path, unit: str, baseline: str) -> 
     ):
         shown = [row for row in rows if getattr(row, next(iter(lines))) is not None]
         if shown:
-            _save(_curves(shown, lines, label, baseline), folder / file)
+            save(_curves(shown, lines, label, baseline), folder / file)
             drawn.append(file)
     return drawn
 
@@ -82,7 +83,7 @@ def draw_heat_maps(
       label: of the first network.
       folder: where the file goes.
     """
-    figure = _new_figure(4.6 * len(maps) + 0.6, 4.6)
+    figure = new_figure(4.6 * len(maps) + 0.6, 4.6, dpi=110)
     panels = figure.subplots(1, len(maps), squeeze=False)[0]
     for axes, (name, values) in zip(panels, maps.items(), strict=True):
         rows = list(dict.fromkeys(first for first, _ in values))
@@ -99,7 +100,7 @@ def draw_heat_maps(
                 axes.text(x, y, f"{value:.2f}", ha="center", va="center", color=colour, fontsize=8)
     figure.colorbar(image, ax=list(panels), label="linear CKA", shrink=0.8)
     figure.supylabel(_shortened(label), fontsize=9, color=INK)
-    _save(figure, folder / "cka_layers.png")
+    save(figure, folder / "cka_layers.png")
     return ["cka_layers.png"]
 
 
@@ -109,7 +110,7 @@ def _curves(rows: Sequence[Row], lines: Mapping[str, str], label: str, baseline:
     columns = min(COLUMNS, len(layers))
     height = -(-len(layers) // columns)
     legend_height = 0.2 * len(lines) * (len(others) + 1)
-    figure = _new_figure(max(7.0, 3.2 * columns), 2.6 * height + 0.3 + legend_height)
+    figure = new_figure(max(7.0, 3.2 * columns), 2.6 * height + 0.3 + legend_height, dpi=110)
     for number, layer in enumerate(layers):
         axes = figure.add_subplot(height, columns, number + 1)
         for quantity, dash in lines.items():
@@ -122,21 +123,16 @@ def _curves(rows: Sequence[Row], lines: Mapping[str, str], label: str, baseline:
                     for row in rows
                     if (row.layer, row.other) == (layer, other)
                 ]
-                marker = {"-": "o", "--": "s"}[dash]
-                axes.plot(*zip(*points, strict=True), dash, color=colour, marker=marker, ms=3.5)
-        _title(axes, layer)
-        axes.tick_params(colors=INK, labelsize=8, length=0)
-        axes.grid(color="#E5E5E5", linewidth=0.8)
-        for side in ("top", "right", "left"):
-            axes.spines[side].set_visible(False)
-        axes.xaxis.set_major_formatter(lambda value, _: tick(value))
+                x_y = zip(*points, strict=True)
+                axes.plot(*x_y, dash, color=colour, marker=MARKERS[dash], ms=3.5)
+        style(axes, _shortened(layer), "agent steps" if number >= len(layers) - columns else "", "")
         highest = max(getattr(r, q) for r in rows for q in lines if r.layer == layer)
         axes.set_ylim(0, 1.08 * max(highest, 1e-12))
-        axes.set_xlabel("agent steps" if number >= len(layers) - columns else "", fontsize=9)
     for quantity, dash in lines.items():
         text = "" if len(lines) == 1 else f", {quantity.removesuffix('_distance')} order"
         for colour, other in zip(COLOURS * len(others), others, strict=False):
-            axes.plot([], [], dash, color=colour, label=f"{_shortened(other)}{text}")
+            label_of_line = f"{_shortened(other)}{text}"
+            axes.plot([], [], dash, color=colour, marker=MARKERS[dash], ms=3.5, label=label_of_line)
         axes.plot([], [], dash, color=GREY, label=f"{baseline}{text}")
     ncols = 2 if columns >= 4 else 1
     figure.legend(
@@ -153,15 +149,3 @@ def _shortened(name: str) -> str:
 
 def _title(axes: Axes, text: str) -> None:
     axes.set_title(_shortened(text), loc="left", color=INK, fontsize=9)
-
-
-def _new_figure(width: float, height: float) -> Figure:
-    # Lazily, and without pyplot: no global figure, no display.
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(width, height), dpi=110, layout="constrained", facecolor="white")
-
-
-def _save(figure: Figure, path: Path) -> None:
-    with atomic_path(path) as temporary:
-        figure.savefig(temporary, format="png")

@@ -28,17 +28,20 @@ from agent.feed import Feed
 from agent.model_file import ShippedModel
 from agent.pool import SerialPool
 from agent.session import prepare
+from analysis.figure import save
 from analysis.filters import checkpoint_files
 from analysis.options import at_least, command_parser
 from analysis.playing import load_agent
-from core.atomic_file import atomic_path, write_text
-from metrics.charts import INK, tick
+from core.atomic_file import write_text
+from metrics.charts import COLOURS, INK, new_figure, tick
 from metrics.run_files import read_records
 from replay.codec import make_codec
 from replay.item import Draw, Item
 from transport.weights import WeightBoard
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from agent.assembly import Blueprint
 
 EPILOG = """examples:
@@ -86,7 +89,8 @@ def main(arguments: Sequence[str]) -> int:
     folder = Path(options.output) if options.output else _folder_of(url)
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / "gradients.csv", table(measured))
-    _draw(_averaged(measured), f"{Path(url).resolve().name}: {source}", folder / "gradients.png")
+    figure = heat_maps(_averaged(measured), f"{Path(url).resolve().name}: {source}")
+    save(figure, folder / "gradients.png")
     Console().print(
         f"{source}; written: {folder / 'gradients'}.png and .csv", markup=False, soft_wrap=True
     )
@@ -223,45 +227,45 @@ def _averaged(measured: Sequence[Measurement]) -> list[Measurement]:
     return averaged
 
 
-def _draw(measured: Sequence[Measurement], title: str, path: Path) -> None:
-    # Lazily, and without pyplot: no global figure, no display.
-    from matplotlib.figure import Figure
+def heat_maps(measured: Sequence[Measurement], title: str) -> Figure:
+    """Return a figure with a panel for each quantity that is known: layers against time.
 
+    Of a single measurement there is no time that could be an axis: points are drawn then.
+    """
     layers = list(dict.fromkeys(layer for m in measured for layer in m.values))
-    figure = Figure(
-        figsize=(11.0, 2 * (0.22 * len(layers) + 1.2)),
-        dpi=110,
-        layout="constrained",
-        facecolor="white",
-    )
+    tables = {
+        quantity: np.array(
+            [[m.values.get(x, {}).get(quantity, np.nan) for m in measured] for x in layers]
+        )
+        for quantity in QUANTITIES
+    }
+    known = {quantity: table for quantity, table in tables.items() if np.isfinite(table).any()}
+    rows = -(-len(known) // 2)
+    figure = new_figure(11.0, rows * (0.22 * len(layers) + 1.2), dpi=110)
     figure.suptitle(title, x=0.01, ha="left", color=INK, fontsize=10, fontweight="bold")
-    panels = figure.subplots(2, 2, sharey=True)
-    for axes, quantity in zip(panels.flat, QUANTITIES, strict=True):
-        cells = [[m.values.get(x, {}).get(quantity, np.nan) for m in measured] for x in layers]
-        values = np.array(cells, np.float64)
+    names = [layer.removeprefix("torso_net.") for layer in layers]
+    for number, (quantity, table) in enumerate(known.items()):
+        axes = figure.add_subplot(rows, 2, number + 1)
         is_share = quantity == "zero_fraction"
-        if not is_share:
-            values = np.log10(np.where(values > 0, values, np.nan))
-        limits = {"vmin": 0, "vmax": 1} if is_share else {}
-        if np.isnan(values).all():
-            axes.set_title(f"{quantity}: not known", loc="left", color=INK, fontsize=9)
-            axes.set_xticks([])
-            continue
-        image = axes.imshow(
-            values, aspect="auto", interpolation="nearest", cmap="viridis", **limits
-        )
-        axes.set_title(
-            quantity if is_share else f"log10 {quantity}", loc="left", color=INK, fontsize=9
-        )
-        marks = np.unique(np.linspace(0, len(measured) - 1, 6).round().astype(int))
-        axes.set_xticks(marks, [tick(float(f"{measured[i].agent_steps:.3g}")) for i in marks])
-        axes.set_yticks(range(len(layers)), [layer.removeprefix("torso_net.") for layer in layers])
+        values = table if is_share else np.log10(np.where(table > 0, table, np.nan))
+        if len(measured) == 1:
+            axes.plot(values[:, 0], range(len(layers)), "o", color=COLOURS[0])
+            axes.set_ylim(len(layers) - 0.5, -0.5)
+            axes.grid(color="#E5E5E5", linewidth=0.8)
+        else:
+            limits: dict[str, Any] = {"vmin": 0, "vmax": 1} if is_share else {}
+            image = axes.imshow(
+                values, aspect="auto", interpolation="nearest", cmap="viridis", **limits
+            )
+            marks = np.unique(np.linspace(0, len(measured) - 1, 6).round().astype(int))
+            axes.set_xticks(marks, [tick(float(f"{measured[i].agent_steps:.3g}")) for i in marks])
+            axes.set_xlabel("agent steps", fontsize=9, color=INK)
+            figure.colorbar(image, ax=axes).ax.tick_params(labelsize=7, colors=INK)
+        name = quantity if is_share else f"log10 {quantity}"
+        axes.set_title(name, loc="left", color=INK, fontsize=9)
+        axes.set_yticks(range(len(layers)), names if number % 2 == 0 else [])
         axes.tick_params(colors=INK, labelsize=8, length=0)
-        figure.colorbar(image, ax=axes).ax.tick_params(labelsize=7, colors=INK)
-    for axes in panels[1]:
-        axes.set_xlabel("agent steps", fontsize=9, color=INK)
-    with atomic_path(path) as temporary:
-        figure.savefig(temporary, format="png")
+    return figure
 
 
 def _folder_of(url: str) -> Path:

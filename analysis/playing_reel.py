@@ -16,6 +16,13 @@ from analysis.playing import Moment
 # Peaks above this quantile of all peaks of a film are shown at full colour.
 FULL_COLOUR_QUANTILE = 0.9
 MOST_COVER = 0.8  # of a pixel by a colour; what is below stays visible
+Light = tuple[float, float, float]  # of red, green and blue, each in [0, 1]
+LEGEND_HEIGHT = 20  # pixels below a picture; even, as films must be
+# Light of Okabe and Ito's colours, which everybody can tell apart; blue and yellow together are
+# white, and neither is lost on the brown, black and green grounds of many games.
+BLUE, YELLOW = (0.0, 0.64, 1.0), (1.0, 0.95, 0.28)
+ORANGE, PINK = (1.0, 0.44, 0.0), (1.0, 0.59, 0.82)
+WHITE = (1.0, 1.0, 1.0)
 
 
 class Reel:
@@ -77,3 +84,25 @@ def tinted(frame: np.ndarray, colour: np.ndarray) -> np.ndarray:
     blended: np.ndarray = frame * (1 - cover) + 255 * hue * cover
     rounded: np.ndarray = blended.round().astype(np.uint8)
     return rounded
+
+
+def with_legend(picture: np.ndarray, entries: Mapping[str, Light]) -> np.ndarray:
+    """Return a picture with a line below it that says what its colours mean.
+
+    Args:
+      picture: [H, W, 3] uint8.
+      entries: meaning -> light.
+
+    Returns:
+      [H + LEGEND_HEIGHT, W, 3] uint8.
+    """
+    import cv2  # lazily: only pictures need it
+
+    strip = np.zeros((LEGEND_HEIGHT, picture.shape[1], 3), np.uint8)
+    room = strip.shape[1] // len(entries)
+    for number, (text, light) in enumerate(entries.items()):
+        left = number * room + 4
+        strip[5:15, left : left + 10] = np.array(light) * 255
+        place = (left + 15, LEGEND_HEIGHT - 6)
+        cv2.putText(strip, text, place, cv2.FONT_HERSHEY_SIMPLEX, 0.4, (230, 230, 230), 1)
+    return np.concatenate([picture, strip])

@@ -1,9 +1,10 @@
 """Where does an agent look? A film of a game, with what matters to policy and value coloured in.
 
 Each frame is blurred at one small spot after the other; where that changes the policy the film is
-red, where it changes the value it is green (analysis/saliency_maps.py). Colours are scaled once for
-the whole film, so they can be compared between its frames. Written are film.mp4, maps.npz (the raw
-maps), settings.json, actions.json (for --actions) and still.png (the strongest moment).
+blue, where it changes the value yellow, and white where it changes both alike
+(analysis/saliency_maps.py). Colours are scaled once for the whole film, so they can be compared
+between its frames. Written are film.mp4, maps.npz (the raw maps), settings.json, actions.json (for
+--actions) and still.png (the strongest moment).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 from agent.machine import has_native_bf16
 from agent.models.base import PRECISIONS
 from analysis.playing_options import Viewing, until_interrupted, viewing_parser
-from analysis.playing_reel import Reel, full_colour, tinted
+from analysis.playing_reel import BLUE, WHITE, YELLOW, Reel, full_colour, tinted, with_legend
 from analysis.saliency_maps import BLENDS, FORMS, Grid, Perturbation
 from core.atomic_file import write_json
 from core.errors import ConfigError
@@ -36,7 +37,8 @@ weights has maps too: a picture alone proves nothing, compare. Recurrent agents 
 memory as it was before the frame.
 """
 WHAT = ("policy", "value")
-CHANNEL = {"policy": 0, "value": 1}  # of RGB: red, green, and yellow where both are equal
+LIGHT = {"policy": BLUE, "value": YELLOW}
+BOTH = {"both": WHITE}  # what the two are together
 DEFAULTS = {"paper": (5.0, 5), "earlier": (2.0, 2)}  # form -> (radius, density)
 ENLARGEMENT = 2  # pixels of the film per pixel of the game
 BANDS = 10  # of the earlier form, which shows the hottest 10 % of pixels of each frame
@@ -138,6 +140,7 @@ def _write(viewing: Viewing, grid: Grid, reel: Reel, options: argparse.Namespace
     arrays_of_grid = {"rows": grid.rows, "columns": grid.columns}
     np.savez_compressed(folder / "maps.npz", allow_pickle=False, **arrays, **arrays_of_grid)
     scales = {what: full_colour(arrays[what]) for what in WHAT}
+    legend = {what: LIGHT[what] for what in options.what} | (BOTH if len(options.what) > 1 else {})
 
     def drawn(number: int) -> np.ndarray:
         frame = reel.frame(number)
@@ -145,8 +148,11 @@ def _write(viewing: Viewing, grid: Grid, reel: Reel, options: argparse.Namespace
         for what in options.what:
             heat = grid.enlarged(arrays[what][number : number + 1], *frame.shape[:2])[0]
             heat = hottest(heat) if options.form == "earlier" else heat / scales[what]
-            colour[..., CHANNEL[what]] = (options.strength * heat).clip(0, 1)
-        return enlarged(tinted(frame, colour), ENLARGEMENT)
+            light = (options.strength * heat).clip(0, 1)[..., None] * np.array(
+                LIGHT[what], np.float32
+            )
+            colour = (colour + light).clip(0, 1)
+        return with_legend(enlarged(tinted(frame, colour), ENLARGEMENT), legend)
 
     with Film(folder / "film.mp4", viewing.frames_per_s) as film:
         for number in range(len(reel)):

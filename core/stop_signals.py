@@ -23,11 +23,14 @@ import os
 import select
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from enum import Enum
 from types import FrameType
 from typing import Any
 
+LISTENER = "signals"  # name of the thread
+DEAF_S = 5.0  # a busy machine may keep the main thread from its next instruction for a while
 INTERRUPTED = 130  # exit status after an interrupt, as shells have it
 
 # SIGHUP is what a terminal sends that is closed; Windows has none.
@@ -52,6 +55,7 @@ class StopSignals:
         self.count = 0
         self.answer = Answer.LEAVE
         self._previous: dict[int, Any] = {}
+        self._bell = -1  # the system writes a byte to this descriptor at each signal
 
     @property
     def requested(self) -> bool:
@@ -71,12 +75,36 @@ class StopSignals:
             if is_hangup and signal.getsignal(number) == signal.SIG_IGN:
                 continue
             self._previous[number] = signal.signal(number, self.handle)
+        heard, self._bell = os.pipe()
+        os.set_blocking(self._bell, False)
+        signal.set_wakeup_fd(self._bell, warn_on_full_buffer=False)
+        threading.Thread(target=self._listen, args=(heard,), name=LISTENER, daemon=True).start()
 
     def restore(self) -> None:
         """Put back the handlers that were there before `install`."""
         while self._previous:
             number, handler = self._previous.popitem()
             signal.signal(number, handler)
+        if self._bell >= 0:
+            signal.set_wakeup_fd(-1)
+            os.close(self._bell)
+            self._bell = -1
+
+    def _listen(self, heard: int) -> None:
+        """Leave in the place of a main thread that is deaf: it hangs in code that is not Python.
+
+        Python runs its handlers between two instructions of the main thread. An environment that
+        hangs in C never comes to one; then a signal that ends the process is answered here.
+        """
+        rung = 0
+        while numbers := os.read(heard, 64):
+            rung += sum(number in SIGNALS for number in numbers)
+            deadline = time.monotonic() + DEAF_S
+            while self.count < rung and time.monotonic() < deadline:
+                time.sleep(0.05)
+            if self.count < rung and (self.answer is Answer.LEAVE or rung > 1):
+                leave_at_once("interrupted: left at once, because something does not come back")
+        os.close(heard)
 
     def handle(self, number: int, frame: FrameType | None = None) -> None:
         """Take one signal. Called by Python in the main thread."""

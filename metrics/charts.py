@@ -132,7 +132,7 @@ def _draw_returns(games: Games, title: str) -> Figure:
         fontweight="bold",
     )
     style(axes, title, "agent steps", "raw return")
-    axes.legend(framealpha=0.8, edgecolor="none", labelcolor=INK, loc="upper left")
+    _legend_above(axes, 3)
     return figure
 
 
@@ -203,19 +203,23 @@ def _draw_overview(records: list[Record], title: str) -> Figure:
             axes, chart.title, "agent steps" if number > len(charts) - columns else "", chart.unit
         )
         if len(found) > 1 or "*" in chart.metrics[0]:
-            # In the line of the title, where no curve can be.
-            axes.legend(
-                loc="lower right",
-                bbox_to_anchor=(1.01, 0.985),
-                ncols=len(found),
-                handlelength=1.0,
-                handletextpad=0.4,
-                columnspacing=0.9,
-                frameon=False,
-                fontsize=8,
-                labelcolor=INK,
-            )
+            _legend_above(axes, len(found))
     return figure
+
+
+def _legend_above(axes: Axes, entries: int) -> None:
+    """Put the legend into the line of the title, where no curve can be."""
+    axes.legend(
+        loc="lower right",
+        bbox_to_anchor=(1.01, 0.985),
+        ncols=entries,
+        handlelength=1.0,
+        handletextpad=0.4,
+        columnspacing=0.9,
+        frameon=False,
+        fontsize=8,
+        labelcolor=INK,
+    )
 
 
 def _thin(count: int) -> slice:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import logging
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -40,6 +41,8 @@ TEXT_FILES = {
     "Train_time.txt": UPDATES_COLUMN,
 }
 
+ROUNDED_S = 1e-3  # records hold milliseconds
+
 log = logging.getLogger(__name__)
 
 
@@ -58,6 +61,7 @@ def rewind(
     updates: int,
     agent_steps: int,
     training_steps: int | None = None,
+    wall_s: float = math.inf,
     now: datetime | None = None,
 ) -> list[Cut]:
     """Cut lines about what came after a checkpoint, and lines that nobody can read.
@@ -71,6 +75,7 @@ def rewind(
       agent_steps: of the checkpoint.
       training_steps: of the checkpoint: its updates, times the batch size and unroll length of the
         session that wrote it. None: unknown; lines of the same agent steps are kept then.
+      wall_s: seconds of training of the checkpoint; inf: unknown, and not looked at.
       now: the time in the names; the present time if None.
 
     Returns:
@@ -83,8 +88,10 @@ def rewind(
 
     def is_past(line: str) -> bool:
         record = Record.from_json(line)
-        # Steps go on while nothing is learned: at the end, or when a second signal came in between.
-        return record.updates <= updates and record.agent_steps <= agent_steps
+        # Steps and time go on while nothing is learned: at the start, at the end, and when a second
+        # signal comes in between.
+        is_later = record.agent_steps > agent_steps or record.wall_s > wall_s + ROUNDED_S
+        return record.updates <= updates and not is_later
 
     cuts = [_cut(folder / METRICS, is_past, at)]
     for name, column in TEXT_FILES.items():

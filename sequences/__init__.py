@@ -1,1 +1,1 @@
-"""Layer 6: many runs one after the other, told as data (`*.yaml` here), and their comparison."""
+"""Layer 6: many runs one after the other, told as data (`*.yaml` here)."""

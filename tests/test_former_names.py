@@ -98,7 +98,7 @@ def test_of_the_two_units_the_one_that_is_said_last_counts():
     assert resumed("--lr_scheduler_steps=5", **stored).schedule_steps == 5
     stored = {"lr_scheduler_steps": 3000, "lr_scheduler_updates": 0}
     assert resumed("--lr_scheduler_updates=1", **stored).schedule_steps == 80
-    assert parse(["--lr_scheduler_updates=1"], None, lambda _: "vector").schedule_steps == 80
+    assert parse(["--lr_scheduler_updates=1"], None, lambda env, _: "vector").schedule_steps == 80
 
 
 def test_a_learning_rate_that_ends_at_once_is_remarked_on():

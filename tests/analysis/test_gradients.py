@@ -6,7 +6,7 @@ import json
 import pytest
 
 from analysis import gradients
-from analysis.gradients import by_layer, main, measured_now, recorded
+from analysis.gradients import Measurement, by_layer, heat_maps, main, measured_now, recorded
 from tests.analysis.agents import write_agent
 
 VALUES = {
@@ -85,3 +85,14 @@ def test_each_batch_meets_the_same_network(agent, monkeypatch):
     monkeypatch.setattr(gradients, "_batches", the_first_twice)
     for layer, values in measured_now(agent, batches=2).values.items():
         assert values == pytest.approx(once.values[layer], rel=1e-5), layer
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_figure_has_a_panel_for_each_quantity_that_is_known(count):
+    layers = {name: {"norm": 2.0, "zero_fraction": 0.5} for name in ("torso_net.a", "heads.b")}
+    figure = heat_maps([Measurement(100 * n, layers) for n in range(count)], "of a run")
+    panels = [axes for axes in figure.axes if axes.get_title(loc="left")]
+    assert [axes.get_title(loc="left") for axes in panels] == ["log10 norm", "zero_fraction"]
+    assert [label.get_text() for label in panels[0].get_yticklabels()] == ["a", "heads.b"]
+    assert [len(axes.images) for axes in panels] == [int(count > 1)] * 2, "one moment has no time"
+    assert [len(axes.lines) for axes in panels] == [int(count == 1)] * 2

@@ -31,7 +31,7 @@ def film_of(folder: Path, *options: str) -> tuple[np.ndarray, dict, dict]:
 
 def test_a_film_and_its_maps_are_written(tmp_path: Path) -> None:
     film, maps, settings = film_of(tmp_path, "--start=30", "--steps=6", "--gif", "--density=12")
-    assert film.shape == (6, 420, 320, 3)
+    assert film.shape == (6, 440, 320, 3)
     assert maps["policy"].shape == maps["value"].shape == (6, 7, 7)
     assert maps["rows"].tolist() == [6, 18, 30, 42, 54, 66, 78]
     assert maps["logits"].shape == (6, 6)
@@ -42,7 +42,7 @@ def test_a_film_and_its_maps_are_written(tmp_path: Path) -> None:
     assert settings["radius_pixels"] == 5.0
     assert settings["agent_steps"] == 451882
     assert len(json.loads((tmp_path / "actions.json").read_text())["actions"]) == 36
-    assert iio.imread(tmp_path / "still.png").shape == (420, 320, 3)
+    assert iio.imread(tmp_path / "still.png").shape == (440, 320, 3)
     assert len(iio.imread(tmp_path / "film.gif")) == 6
 
 
@@ -83,15 +83,16 @@ def test_another_agent_is_asked_about_the_same_states(tmp_path: Path) -> None:
 
 def test_what_is_asked_for_is_shown(tmp_path: Path) -> None:
     options = ["--start=40", "--steps=2", "--density=12", "--strength=3"]
-    red, maps, _ = film_of(tmp_path / "red", "--what=policy", *options)
-    green, same, _ = film_of(tmp_path / "green", "--what=value", *options)
+    blue, maps, _ = film_of(tmp_path / "blue", "--what=policy", *options)
+    yellow, same, _ = film_of(tmp_path / "yellow", "--what=value", *options)
     assert np.array_equal(maps["policy"], same["policy"])
-    for film, what, channel in ((red, "policy", 0), (green, "value", 1)):
+    for film, what, lit, dark in ((blue, "policy", 2, 0), (yellow, "value", 1, 2)):
         row, column = np.unravel_index(maps[what][0].argmax(), maps[what][0].shape)
         y = int((maps["rows"][row] + 0.5) * 420 / 84)
         x = int((maps["columns"][column] + 0.5) * 320 / 84)
         pixel = film[0, y, x].astype(int)
-        assert pixel[channel] > np.delete(pixel, channel).max() + 60
+        assert pixel[lit] > pixel[dark] + 60
+        assert film[0, 420:, :160].max() > 150, "the legend says what the colour is"
 
 
 def test_the_earlier_form_shows_the_hottest_tenth(tmp_path: Path) -> None:

@@ -48,6 +48,7 @@ class Snapshot:
     summary: dict[str, Any] | None
     temporaries: tuple[str, ...]
     log_bytes: int  # length of train.log
+    latest: str = ""  # what the file of that name holds
 
     @property
     def sound(self) -> list[CheckpointFile]:
@@ -63,6 +64,12 @@ class Snapshot:
     def newest(self) -> int:
         """Updates of the newest sound checkpoint, 0 if there is none."""
         return self.sound[0].updates or 0 if self.sound else 0
+
+    @property
+    def resumes_from(self) -> int:
+        """Updates of the checkpoint that a resume begins with: what `latest` names, if sound."""
+        named = [each.updates or 0 for each in self.sound if each.name == self.latest]
+        return named[0] if named else self.newest
 
     @property
     def last_update(self) -> int:
@@ -95,6 +102,7 @@ def take_snapshot(path: Path) -> Snapshot:
         summary=_json(path / "summary.json"),
         temporaries=tuple(sorted(_temporaries(path))),
         log_bytes=_size(path / "train.log"),
+        latest="".join(_lines(folder / "latest")[:1]),
     )
 
 

@@ -79,7 +79,7 @@ class Session:
     @property
     def start(self) -> int:
         """Updates of the checkpoint that it had to begin with."""
-        return self.before.newest if self.before is not None and self.resumed else 0
+        return self.before.resumes_from if self.before is not None and self.resumed else 0
 
     @property
     def ended_well(self) -> bool:

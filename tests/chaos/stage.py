@@ -130,7 +130,7 @@ class Stage(Sessions):
 
     def wait_updates(self, begun: Begun, more: int, limit_s: float = START_LIMIT_S) -> bool:
         """Wait until this many updates more are on record than at this session's start."""
-        start = begun.before.newest if begun.before is not None else 0
+        start = begun.before.resumes_from if begun.before is not None else 0
         return self.wait_total(begun, start + more, limit_s)
 
     def wait_progress(self, begun: Begun, more: int = 20, limit_s: float = START_LIMIT_S) -> bool:
@@ -195,8 +195,8 @@ class Stage(Sessions):
         if session.status != 0:
             last = session.output.strip().splitlines()[-1:]
             self.break_promise("resumes", f"the last resume ended with {session.status}: {last}")
-        elif session.after is not None and session.after.newest <= before.newest:
-            text = f"the last resume did not get beyond update {before.newest}"
+        elif session.after is not None and session.after.newest <= before.resumes_from:
+            text = f"the last resume did not get beyond update {before.resumes_from}"
             self.break_promise("resumes", text)
 
     def close(self) -> None:

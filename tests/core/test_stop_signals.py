@@ -131,3 +131,36 @@ def test_no_signal_changes_how_a_finished_process_ends(ignore):
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert done.returncode == (7 if ignore else -signal.SIGHUP)
+
+
+DEAF = """
+import ctypes, os, threading, time
+from core import stop_signals
+stop_signals.DEAF_S = 0.2
+stop = stop_signals.StopSignals()
+stop.install()
+stop.answer = stop_signals.Answer.{answer}
+def ask():
+    for _ in range({times}):
+        time.sleep(0.5)
+        os.kill(os.getpid(), {number})
+threading.Thread(target=ask).start()
+libc, mutex = ctypes.CDLL(None), ctypes.create_string_buffer(64)
+libc.pthread_mutex_lock(mutex)
+libc.pthread_mutex_lock(mutex)  # waits for itself, and no signal gets it out of there
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(("answer", "times"), [("LEAVE", 1), ("NOTE", 2), ("RAISE", 2)])
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the size of a mutex is Linux's")
+def test_a_main_thread_that_hangs_in_c_keeps_nobody_from_leaving(number, answer, times):
+    source = DEAF.format(number=int(number), answer=answer, times=times)
+    done = subprocess.run(
+        [sys.executable, "-c", source],
+        cwd=ROOT, capture_output=True, text=True, timeout=HANGS_S, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.returncode == 130, done.stderr
+    assert "does not come back" in done.stderr

@@ -35,6 +35,11 @@ def tall(request):
     return nn.Linear(request.obs_shape[-1], 3)
 
 
+@register_network("drawn")
+def drawn(request):
+    return nn.Sequential(nn.Unflatten(1, (1, 6)), nn.Conv1d(1, 2, 3), nn.Flatten())
+
+
 @register_network("nothing")
 def nothing(request):
     return None
@@ -59,7 +64,7 @@ def test_a_plain_name_is_kept_as_one_that_every_process_finds():
 
 def test_weights_follow_from_the_seed_also_in_layers_that_draw_their_own():
     def weights(seed):
-        model = make_model(ModelConfig(WIDE), make_spec((6,)), seed=seed)
+        model = make_model(ModelConfig(f"{__name__}:drawn"), make_spec((6,)), seed=seed)
         return torch.cat([p.flatten() for p in model.parameters()])
 
     before = torch.get_rng_state()

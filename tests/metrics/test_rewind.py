@@ -91,6 +91,16 @@ def test_a_record_of_the_same_update_goes_if_steps_went_on(tmp_path):
     assert [record.agent_steps for record in read_records(tmp_path)] == [100, 200, 300, 400]
 
 
+def test_a_record_of_later_time_goes_although_nothing_has_been_counted(tmp_path):
+    """Or the next record would be of an earlier time than this one."""
+    write_run(tmp_path, range(1, 5))
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        for wall_s in (4.0005, 4.1):
+            file.write(replace(at(4), wall_s=wall_s).to_json() + "\n")
+    cuts = rewind(tmp_path, updates=4, agent_steps=400, wall_s=4.0, now=NOW)
+    assert [(cut.name, cut.lines) for cut in cuts] == [("metrics.jsonl", 1)]
+
+
 def test_a_line_that_was_cut_off_by_a_crash_is_cut(tmp_path):
     write_run(tmp_path, range(1, 4))
     whole = (tmp_path / "metrics.jsonl").read_text()

@@ -97,9 +97,12 @@ def environment_hangs(stage: Stage, plan: Plan) -> None:
     if not stage.wait_logged(begun, r"worker \d|has not come back", NOTICE_LIMIT_S):
         text = f"no message within {NOTICE_LIMIT_S:.0f} s about an environment that hangs"
         stage.break_promise("alive", text)
-    elif plan["times"] != ALWAYS and stage.find_run() is not None:  # else: it hangs in its trial
+    is_trial = "run folder" not in begun.running.terminal.text()  # nothing has been begun
+    if plan["times"] != ALWAYS and not stage.violations and not is_trial:
         stage.wait_progress(begun)
-    begun.running.send(signal.SIGTERM if plan["ending"] == "SIGTERM" else signal.SIGINT)
+    is_deaf = plan["behaviour"] == "hang_deaf"  # it ignores SIGTERM, in the program's own process
+    with_sigterm = plan["ending"] == "SIGTERM" and not (is_deaf and is_trial)
+    begun.running.send(signal.SIGTERM if with_sigterm else signal.SIGINT)
     # If every worker was lost too often, the run may have ended by itself.
     statuses = (1, 130) if plan["times"] == ALWAYS else (130,)
     stage.end(begun, Expected(statuses=statuses, saved=False, traceback=True))

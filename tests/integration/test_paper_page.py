@@ -1,0 +1,80 @@
+"""docs/from_run_to_paper.md does what it says: its commands and its Python are run, in order."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.analysis.builders import write_run
+from tests.house import ROOT
+
+PAGE = ROOT / "docs" / "from_run_to_paper.md"
+
+
+def blocks(*kinds: str) -> list[tuple[str, str]]:
+    """Return (language, code) of the code blocks of the page, in order."""
+    found = re.findall(r"```(\w+)\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    return [(kind, code) for kind, code in found if kind in kinds]
+
+
+def run_blocks(place: Path, wanted: Callable[[str], bool]) -> str:
+    """Run code blocks in a folder that has main.py; those of Python as one script, as a notebook.
+
+    Returns:
+      What they printed.
+    """
+    (place / "main.py").symlink_to(ROOT / "main.py")
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": path}
+    printed, script = "", ""
+    for kind, code in blocks("bash", "python"):
+        if not wanted(code):
+            continue
+        script = script + code if kind == "python" else script
+        command = [sys.executable, "-c", script] if kind == "python" else ["bash", "-e", "-c", code]
+        result = subprocess.run(
+            command, cwd=place, env=environment, capture_output=True, text=True, timeout=250,
+            check=False,
+        )  # fmt: skip
+        assert result.returncode == 0, f"{code}\n{result.stdout}\n{result.stderr}"
+        printed += result.stdout
+    return printed
+
+
+def check_products(place: Path) -> None:
+    rows = (place / "measured.csv").read_text().splitlines()
+    assert rows[0] == "run,agent_steps,episode/return_mean,policy/entropy,loss/value"
+    assert len({row.split(",")[0] for row in rows[1:]}) == 2
+    assert (place / "returns.pdf").read_bytes().startswith(b"%PDF")
+    assert "| default | 2 |" in (place / "comparison" / "table.md").read_text()
+    assert (place / "comparison" / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert len(list((place / "comparison").glob("default_CartPole-v1_seed*.csv"))) == 2
+
+
+@pytest.mark.process
+def test_what_is_done_with_finished_runs_works(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        name = f"CartPole-v1_20260101-00000{seed}"
+        write_run(tmp_path / "results" / name, seed=seed, env="CartPole-v1", end=4000)
+    printed = run_blocks(tmp_path, lambda code: "main.py" not in code)
+    assert "CartPole-v1_20260101-000001 11 records, best game 4010.0" in printed
+    assert "mean return after 1000 agent steps: 1001.0" in printed
+    check_products(tmp_path)
+
+
+@pytest.mark.process
+@pytest.mark.slow
+def test_the_whole_page_works_from_the_training_on(tmp_path: Path) -> None:
+    printed = run_blocks(tmp_path, lambda code: True)
+    assert "5 games of CartPole-v1" in printed
+    check_products(tmp_path)
+    (written,) = (tmp_path / "results").glob("*/test_*.csv")
+    assert len(written.read_text().splitlines()) == 6
+    for name in ("flags.json", "run.json", "summary.json", "charts/returns.png"):
+        assert len(list((tmp_path / "results").glob(f"*/{name}"))) == 2, name
