@@ -39,7 +39,7 @@ def check_session(checkpoint: Checkpoint, blueprint: Blueprint) -> Checkpoint:
 
     Args:
       checkpoint: whose spec and weights fit.
-      blueprint: of the session.
+      blueprint: flags and shapes of the session.
 
     Returns:
       The checkpoint, with notes about what will not be as it was.
@@ -61,7 +61,7 @@ def check_resume(checkpoint: Checkpoint, blueprint: Blueprint) -> Checkpoint:
 
     Args:
       checkpoint: of a run, whose spec and weights fit.
-      blueprint: of the session.
+      blueprint: flags and shapes of the session.
 
     Returns:
       The checkpoint, with notes about what will not be as it was.

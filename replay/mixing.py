@@ -157,9 +157,9 @@ class Mixer:
         """Put an item into every buffer that takes unrolls of its task.
 
         Args:
-          item: new to all buffers.
-          origin: its environment.
-          task: its game.
+          item: an item that no buffer has yet.
+          origin: environment that made it.
+          task: number of its game.
 
         Raises:
           ValueError: if the buffers are for other games. Nothing has changed then.

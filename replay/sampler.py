@@ -103,7 +103,7 @@ class Sampler:
         """Return how many candidates to propose for n draws, at least n.
 
         Args:
-          n: draws wanted.
+          n: number of draws.
           progress: share of training done, 0 to 1.
         """
         del progress
@@ -117,7 +117,7 @@ class Sampler:
         Runs under the manager's lock, so it must be quick, and neither decode an item nor wait.
 
         Args:
-          contents: what the buffer holds.
+          contents: contents of the buffer.
           n: draws wanted, at least 1; may exceed the number of items.
           progress: share of training done, 0 to 1.
           rng: the only source of chance.
