@@ -268,6 +268,14 @@ def test_a_run_in_which_all_updates_are_bad_ends_with_one_message(tmp_path, monk
     assert summary.updates > 40
 
 
+def test_bad_updates_with_good_ones_in_between_end_no_run(tmp_path, monkeypatch):
+    folder = RunFolder.create(tmp_path, "Test-v0")
+    spoil_batches(monkeypatch, lambda number: number % 5 == 4)
+    summary = train(folder, environment_max_steps=300, max_bad_updates=2)
+    assert summary.reason == "steps"
+    assert values_of(folder, "learner/bad_updates")[-1] > 2
+
+
 def test_steps_count_on_while_updates_are_skipped(tmp_path, monkeypatch):
     """A run of which no batch can be learned ends at its limit of steps all the same."""
     folder = RunFolder.create(tmp_path, "Test-v0")

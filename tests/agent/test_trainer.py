@@ -7,6 +7,9 @@ import pytest
 
 import agent.trainer
 from agent.checkpoint import load
+from agent.experience import ReplaySide, Serial
+from agent.feed import Feed
+from agent.pool import SerialPool
 from agent.run_folder import RunFolder
 from agent.trainer import Trainer
 from metrics.health import Finding
@@ -67,6 +70,47 @@ def test_the_user_is_told_what_a_batch_waits_for(tmp_path, monkeypatch, caplog):
         Trainer(blueprint, folder, sink).run()
     said = [line for line in caplog.messages if line.startswith("no batch for")]
     assert "queue has " in said[0]
+
+
+class Noted:
+    """A sink that keeps records."""
+
+    def __init__(self):
+        self.records = []
+
+    def write(self, record):
+        self.records.append(record)
+
+    def episode(self, end, at):
+        pass
+
+    def flush(self):
+        pass
+
+    def close(self):
+        pass
+
+
+class InTurn(Serial):
+    """Makes experience in the trainer's thread, in a run that is not reproducible otherwise."""
+
+    state_dict = ReplaySide.state_dict
+
+
+def in_turn(blueprint, board, life):
+    pool = SerialPool(blueprint.workers(life=life), board)
+    return InTurn(pool, blueprint.replay(), Feed(blueprint.schema, blueprint.choices.device))
+
+
+def test_the_last_record_has_all_that_came_after_the_one_before(tmp_path):
+    """Records are written by the clock; the run is over before the first one is due."""
+    blueprint = make_blueprint(environment_max_steps=300, log_interval_s=1000.0)
+    sink = Noted()
+    folder = RunFolder.create(tmp_path, "Test-v0")
+    summary = Trainer(blueprint, folder, sink, experience=in_turn).run()
+    assert [record.updates for record in sink.records] == [summary.updates]
+    assert summary.updates > 10
+    assert sink.records[0].agent_steps == summary.agent_steps
 
 
 def test_a_resumed_run_repeats_no_games_of_workers_that_were_restarted_before(tmp_path):

@@ -84,7 +84,9 @@ def test_maps_do_not_depend_on_how_many_points_go_together(
     whole = Perturbation(model, grid).maps(inputs, state, heads)
     monkeypatch.setattr("analysis.saliency_maps.BATCH_FLOATS", 8 * 9 * 9 * 16 * 3)  # 3 of 8 rows
     parts = Perturbation(model, grid).maps(inputs, state, heads)
-    np.testing.assert_allclose(whole.policy, parts.policy, rtol=1e-3, atol=1e-7)
+    np.testing.assert_allclose(
+        whole.policy, parts.policy, rtol=1e-3, atol=1e-4 * whole.policy.max()
+    )
 
 
 def test_only_the_newest_frame_is_blended_if_so_asked() -> None:

@@ -1,0 +1,1 @@
+"""Single faults that the fast tests must notice: python -m tests.mutants."""
