@@ -174,8 +174,8 @@ def even_envs(least: int, worker_count: int, task_count: int) -> int:
 
     Args:
       least: environments per worker that are wanted anyway.
-      worker_count: workers.
-      task_count: games.
+      worker_count: number of workers.
+      task_count: number of games.
     """
     candidates = range(least, least + task_count)
     return next(envs for envs in candidates if worker_count * envs % task_count == 0)

@@ -98,7 +98,7 @@ class FarthestFeatures:
         Args:
           distance: how drift is measured; the 2-norm of features unless given.
           elite_batch_size: items to compare, and to examine.
-          score_period: batches between two examinations.
+          score_period: number of batches between two examinations.
         """
         if elite_batch_size < 1 or score_period < 1:
             raise ConfigError(

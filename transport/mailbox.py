@@ -135,7 +135,7 @@ class Mailbox:
 
         Args:
           env_spec: gives the shape of observations and the number of actions.
-          group_sizes: environments of each group.
+          group_sizes: number of environments of each group.
           feature_count: F, or 0 to leave features out.
           doorbell: of the server; all workers ring the same one.
           state_count: numbers in the model's memory, or 0 if it has none.

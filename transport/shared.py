@@ -53,7 +53,7 @@ class SharedBlock:
         """Reserve the memory now, so that a lack of it is an error here and not a crash later.
 
         Args:
-          nbytes: size, at least 1.
+          nbytes: size in bytes, at least 1.
           purpose: what it is for, one word; shown in messages and in /proc/<pid>/maps.
 
         Raises:

@@ -187,9 +187,9 @@ class Actor:
         """Wrap an acting model; `seed` starts this actor's own stream of random numbers.
 
         Args:
-          model: on `device`.
+          model: the acting model, on `device`.
           seed: equal seeds give equal draws on the same device.
-          with_features: whether actions carry features.
+          with_features: True if decisions carry features.
           greedy: take the most probable action instead of a draw.
           device: where the model computes; observations and answers are on the CPU in any case.
         """

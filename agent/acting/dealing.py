@@ -18,8 +18,8 @@ def deal_tasks(
 
     Args:
       shares: K positive numbers, the weight of each game.
-      worker_count: workers.
-      envs_per_worker: environments of each.
+      worker_count: number of workers.
+      envs_per_worker: number of environments of each worker.
 
     Returns:
       For each worker, the number of the game that each of its environments plays.

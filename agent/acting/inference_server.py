@@ -85,8 +85,8 @@ class RemoteActor:
         """Take over a group's letter, after the answer to a predecessor if one is pending.
 
         Args:
-          mailbox: of this worker.
-          group: which of its environments.
+          mailbox: mailbox of this worker.
+          group: number of the group of its environments.
           beat: is told now and then that this worker only waits.
         """
         self.version = NO_VERSION
@@ -138,9 +138,9 @@ class InferenceServer:
         """Build the model on its device.
 
         Args:
-          config: which model, where.
-          mailboxes: of all workers.
-          doorbell: which they ring.
+          config: architecture and device of the model, and settings of the server.
+          mailboxes: mailboxes of all workers.
+          doorbell: pipe through which workers wake the server.
           board: where the newest weights are.
           beat: is told what happens, at each change.
         """

@@ -82,7 +82,7 @@ class WorkerBody:
         """Build environments, and a model unless a server acts.
 
         Args:
-          config: of the worker.
+          config: settings of the worker.
           board: where the newest weights are.
           mailbox: where to ask for actions; None: this worker acts itself.
           beat: is told what happens, at each change.

@@ -124,7 +124,7 @@ class Algorithm(ABC):
         """Keep the config.
 
         Args:
-          config: a `Config`.
+          config: the settings of the algorithm, a `Config`.
           buffers: names of the replay buffers, in the order of `Batch.source`; each gets metrics of
             its own. (): only metrics of the whole batch.
         """
@@ -154,7 +154,7 @@ class Algorithm(ABC):
         own state (`state_dict`), and nothing else.
 
         Args:
-          model: on the batch's device.
+          model: the network, on the batch's device.
           batch: T steps of B unrolls.
           optimiser: whose moments PopArt rescales along with the value head.
           progress: share of the training that is done, 0 to 1.
@@ -212,7 +212,7 @@ def make_config(
     """Return the config of an algorithm.
 
     Args:
-      kind: the algorithm.
+      kind: class of the algorithm.
       name: as the user calls it, for messages.
       from_flags: field -> value, of every field that a flag gives.
       arguments: field -> value, of `--algorithm_kwargs`.

@@ -1,7 +1,8 @@
-"""What one update learns from: B unrolls side by side, as torch tensors.
+"""The batch of one update: B unrolls side by side, as torch tensors.
 
-`agent/learning/feed.py` makes batches out of replay draws; `agent/algorithms/impala.py` reads them.
-The names and row semantics are those of core/unroll.py. Sizes: T steps, B unrolls, A actions.
+`agent/learning/feed.py` makes batches from replay draws, and `agent/algorithms/impala.py` reads
+them. core/unroll.py defines the names and the meaning of rows. Sizes: T steps, B unrolls, A
+actions.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from torch import Tensor
 from agent.models.base import Inputs
 from core.errors import ShapeError
 
-# What is [B], without rows.
+# Fields of shape [B, ...], without rows.
 OF_COLUMNS = ("state", "task_id", "version", "age", "item", "source", "is_online", "weight")
 
 
@@ -23,21 +24,21 @@ OF_COLUMNS = ("state", "task_id", "version", "age", "item", "source", "is_online
 class Batch:
     """Time-major experience of B unrolls, with stacked observations.
 
-    Shapes are checked once, here, because PyTorch would broadcast a wrong one in silence.
+    Shapes are checked here, once, because PyTorch would silently broadcast a wrong one.
     """
 
     obs: Tensor  # [T+1, B, *obs_shape] uint8 pixels or float32; row T bootstraps
     first: Tensor  # [T+1, B] bool, x_t is the first observation after a reset
     action: Tensor  # [T, B] int64
     reward: Tensor  # [T, B] float32, raw
-    last_action: Tensor  # [T+1, B] int64, the action before x_t; means nothing where `first`
-    last_reward: Tensor  # [T+1, B] float32, the raw reward before x_t; likewise
+    last_action: Tensor  # [T+1, B] int64, the action before x_t; ignore it where `first`
+    last_reward: Tensor  # [T+1, B] float32, the raw reward before x_t; ignore it where `first`
     terminated: Tensor  # [T, B] bool; ended by the task or a lost life, not by time
     behaviour_params: Tensor  # [T, B, A] float32, logits of mu(.|x_t)
     behaviour_value: Tensor  # [T, B] float32, V_mu(x_t), unnormalised
     state: Tensor  # [B, state_count] float32, memory before x_0; 0 columns if there is none
     task_id: Tensor  # [B] int64, index of the game
-    version: Tensor  # [B] int64, updates in the weights that acted
+    version: Tensor  # [B] int64, updates in the weights that chose the actions
     age: Tensor  # [B] int64, updates since the unroll entered the replay
     item: Tensor  # [B] int64, id of the unroll in the replay
     source: Tensor  # [B] int64, index of the buffer it was drawn from

@@ -60,7 +60,7 @@ class NonFiniteUpdate(PlatformError):
 
         Args:
           update: that was to be made.
-          culprit: what was bad first.
+          culprit: the first bad quantity.
         """
         super().__init__(
             f"update {update} cannot be made: {culprit.what}; expected finite numbers. "
@@ -111,8 +111,8 @@ def given_stages(
     """Yield what is given to an actor-critic loss, in the order in which it came about.
 
     Args:
-      model: whose loss it is.
-      batch: of which it is.
+      model: the network of the loss.
+      batch: the batch of the loss.
       reward: [T, B] float32, as it is learned from.
       behaviour_params: [T, B, A] float32, of the batch, 0 where nothing depends on them.
       behaviour_value: [T, B] float32, of the batch; None if nothing depends on it.
@@ -145,7 +145,7 @@ def find_culprit(stages: Iterable[Stage], batch: Batch) -> Culprit | None:
 
     Args:
       stages: in the order of the flow, what is given first. No more of them are made than needed.
-      batch: of which they are.
+      batch: the batch of the stages.
     """
     first: Culprit | None = None
     too_large: Culprit | None = None

@@ -25,7 +25,7 @@ def look_at(model: ActorCritic, batch: Batch, keep_gradient: Tensor | None = Non
     """Run the model once over all rows.
 
     Args:
-      model: on the batch's device.
+      model: the network, on the batch's device.
       batch: T steps of B unrolls.
       keep_gradient: see `ActorCritic.hidden`.
     """

@@ -46,8 +46,8 @@ class BadUpdates:
         """Start with none. The folder is made when it is needed.
 
         Args:
-          run: the run's folder.
-          limit: so many in a row are too many, at least 1.
+          run: folder of the run.
+          limit: number of skipped updates in a row that end the run, at least 1.
         """
         self.folder = run / FOLDER
         self.count = 0  # since the start of the run
@@ -68,8 +68,8 @@ class BadUpdates:
         Nothing about it is lost to a full disk but the file.
 
         Args:
-          error: why.
-          batch: from which it was to be made.
+          error: the reason.
+          batch: batch of the skipped update.
           update: its number; the next batch is for the same one.
 
         Raises:

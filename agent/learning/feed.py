@@ -21,7 +21,7 @@ def restack(frames: torch.Tensor, depth: int) -> torch.Tensor:
 
     Args:
       frames: [T+S, B, C, H, W] or [T+S, B, D]; row t of the result is frames t .. t+S-1.
-      depth: S, frames per stack.
+      depth: S, number of frames per stack.
 
     Returns:
       [T+1, B, S*C, ...] contiguous, oldest frame first.
@@ -36,7 +36,7 @@ def stale_frames(first: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray,
 
     Args:
       first: [T+1, B] bool, the row is the first of an episode.
-      depth: S.
+      depth: S, number of frames per stack.
 
     Returns:
       Index arrays (row, column, position in the stack), each [n]; position S-1 is the newest frame.

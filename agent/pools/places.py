@@ -33,11 +33,11 @@ class WorkerPlace:
         """Allocate the ring; no process is started before `launch`.
 
         Args:
-          config: of the first process.
-          slots: blocks in the ring.
+          config: settings of the first process.
+          slots: number of blocks in the ring.
           mailbox: of the inference server, if there is one.
           warden: ends the process if this one is killed.
-          clock: seconds, only forward.
+          clock: monotonic clock, in seconds.
         """
         self.config = config
         schema = config.schema()
@@ -110,10 +110,10 @@ class ServerPlace:
         """Allocate a mailbox per worker; no process is started before `launch`.
 
         Args:
-          config: of the first process.
-          workers: who will ask.
+          config: settings of the first process.
+          workers: settings of the workers that will ask.
           warden: ends the process if this one is killed.
-          clock: seconds, only forward.
+          clock: monotonic clock, in seconds.
         """
         self.config = config
         self.doorbell = Bell()

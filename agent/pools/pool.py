@@ -59,14 +59,14 @@ class ProcessPool:
         """Allocate the shared memory; no process is started before `start`.
 
         Args:
-          configs: of the workers.
+          configs: settings of the workers.
           board: where they find the newest weights.
           slots: blocks in the ring of each worker.
           max_restarts: how many processes that died within an hour are replaced, all together.
           server: of the inference server; None: workers act themselves.
           worker_timeout_s: a process that has done nothing for so long is killed and replaced,
             while it starts after several times that; 0: never.
-          clock: seconds, only forward.
+          clock: monotonic clock, in seconds.
         """
         self._board = board
         self._max_restarts = max_restarts

@@ -61,7 +61,7 @@ class Supervised:
         Args:
           name: as messages call it: "worker 3".
           warden: ends the process if this one is killed.
-          clock: seconds, only forward.
+          clock: monotonic clock, in seconds.
         """
         self.name = name
         self.state = State.ABSENT
@@ -99,7 +99,7 @@ class Supervised:
 
         Args:
           target: its entry point; takes the arguments, then the `LifelineEnd`.
-          arguments: of the target.
+          arguments: arguments of the target.
         """
         end: LifelineEnd = self._lifeline.open()
         process = self._context.Process(
@@ -290,7 +290,7 @@ def let_leave(processes: Iterable[Any], grace_s: float) -> list[Any]:
     """Wait for processes that were asked to leave, and end those that do not.
 
     Args:
-      processes: of multiprocessing.
+      processes: processes of multiprocessing.
       grace_s: for all of them together to leave by themselves.
 
     Returns:

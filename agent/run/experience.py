@@ -106,9 +106,9 @@ class ReplaySide:
         """Start nothing.
 
         Args:
-          pool: where unrolls come from.
-          replay: where they wait.
-          feed: makes batches of draws.
+          pool: worker pool that makes unrolls.
+          replay: manager that keeps the unrolls.
+          feed: object that makes batches from draws.
           evaluate: what elite and attentive replay compare unrolls by; None: no buffer does.
         """
         self.pool = pool
@@ -125,7 +125,7 @@ class ReplaySide:
         """Say what an update has learned from a batch; nothing happens unless replay wants it.
 
         Args:
-          batch: that was learned from.
+          batch: batch that was learned from.
           errors: [T, B] of its steps, see `agent.algorithms.impala.Loss`.
 
         Raises:

@@ -30,7 +30,7 @@ class Heartbeats:
         """Nobody has said anything yet.
 
         Args:
-          clock: seconds, only forward.
+          clock: monotonic clock, in seconds.
         """
         self._clock = clock
         self._signs: dict[str, _Sign] = {}  # each entry is written by one thread, and at once

@@ -54,7 +54,7 @@ def memory_needs(blueprint: Blueprint, model: ActorCritic) -> list[Need]:
     """Return what the parts of a training take at most, in bytes.
 
     Args:
-      blueprint: of the run.
+      blueprint: flags and shapes of the run.
       model: one like that of the run, whose weights are counted.
     """
     flags, choices, schema = blueprint.flags, blueprint.choices, blueprint.schema
@@ -115,7 +115,7 @@ def check_memory(blueprint: Blueprint, model: ActorCritic) -> None:
     """Raise ConfigError if a training cannot fit into the memory that is free here.
 
     Args:
-      blueprint: of the run.
+      blueprint: flags and shapes of the run.
       model: one like that of the run.
     """
     needs = memory_needs(blueprint, model)

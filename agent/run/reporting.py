@@ -36,7 +36,7 @@ class Reporting:
         """Start the threads and the log; `open_sinks` comes next.
 
         Args:
-          folder: of the run; exists.
+          folder: existing folder of the run.
           flags: what is to be written and shown.
         """
         self._folder = folder

@@ -40,7 +40,7 @@ def check_session(checkpoint: Checkpoint, blueprint: Blueprint) -> Checkpoint:
 
     Args:
       checkpoint: whose spec and weights fit.
-      blueprint: of the session.
+      blueprint: flags and shapes of the session.
 
     Returns:
       The checkpoint, with notes about what will not be as it was.
@@ -62,7 +62,7 @@ def check_resume(checkpoint: Checkpoint, blueprint: Blueprint) -> Checkpoint:
 
     Args:
       checkpoint: of a run, whose spec and weights fit.
-      blueprint: of the session.
+      blueprint: flags and shapes of the session.
 
     Returns:
       The checkpoint, with notes about what will not be as it was.

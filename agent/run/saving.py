@@ -55,13 +55,13 @@ class Saving:
 
         Args:
           blueprint: flags and shapes.
-          folder: where the run lives.
-          learner: what learns.
-          tally: the books.
+          folder: folder of the run.
+          learner: learner whose state is saved.
+          tally: counters of the run.
           bad_updates: the updates that were skipped.
           experience: where batches come from; not started yet.
           flush: brings records and games to the disk; returns within seconds.
-          checkpoint: what to continue from.
+          checkpoint: checkpoint from which the run continues.
         """
         self._blueprint = blueprint
         self._learner = learner

@@ -83,9 +83,9 @@ class Trainer:
 
         Args:
           blueprint: flags and shapes.
-          folder: where the run lives.
+          folder: folder of the run.
           sink: where records and games are reported; belongs to the caller.
-          checkpoint: what to continue from.
+          checkpoint: checkpoint from which the run continues.
           stop: what the user asks for meanwhile; None: nobody can ask.
           flush: brings all that was reported to the disk, within seconds; None: the sink's own.
           make_pool: makes what unrolls come from, with the board on which the newest weights will

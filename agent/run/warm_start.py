@@ -61,7 +61,7 @@ def keep_actions(checkpoint: Checkpoint, own: EnvSpec) -> tuple[str, ...]:
     """Return the actions with which a new run goes on: those of the checkpoint.
 
     Args:
-      checkpoint: whose policy goes along.
+      checkpoint: checkpoint whose policy is taken over.
       own: of the new run's games, with the actions that these would be given.
 
     Raises:
@@ -152,8 +152,8 @@ def _pixels(
 
     Args:
       saved: where one game and several have other names for it.
-      name: in the new model.
-      drawn: for a new game.
+      name: name of the value in the new model.
+      drawn: initial value for a new game.
       sources: see `carry_over`.
     """
     *_, game, field = name.split(".")

@@ -58,7 +58,7 @@ def write_tree(path: Path, tree: Mapping[str, Any], *, verify: bool = False) -> 
 
     Args:
       path: of the file; its old content stays until the new one is complete and on the disk.
-      tree: from `encode`.
+      tree: result of `encode`.
       verify: read the new file back, and compare its checksums, before it takes its place.
 
     Raises:

@@ -67,7 +67,7 @@ def take_back(folder: RunFolder, checkpoint: Checkpoint, now: datetime | None = 
     If this is cut short, the next call does the rest: `latest` names the checkpoint first.
 
     Args:
-      folder: of the run.
+      folder: folder of the run.
       checkpoint: what the session goes on from.
       now: the time in the names; the present time if None.
 

@@ -59,7 +59,7 @@ def evaluate(
 
     Args:
       blueprint: of the checkpoint's flags, changed by what the user says; its env is the model's.
-      checkpoint: whose model plays.
+      checkpoint: checkpoint whose model plays.
       output: folder for the CSV, JSON and video; their names say which checkpoint played what, and
         how, so that no test overwrites another.
       envs: ids of the games to play; none: those of the blueprint.
@@ -129,7 +129,7 @@ def evaluate_all(
     Args:
       blueprint: as for `evaluate`.
       checkpoint: one of the run; a model folder holds but this one.
-      output: folder of the table.
+      output: folder for the table.
       envs: as for `evaluate`.
       show: called with each line of progress.
 

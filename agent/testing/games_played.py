@@ -32,8 +32,8 @@ class Progress:
 
         Args:
           wanted: how many games are to be played in each of E environments.
-          show: called with each line.
-          clock: seconds.
+          show: function that is called with each line.
+          clock: function that returns the time in seconds.
         """
         self._wanted = sum(wanted)
         self._show = show
@@ -113,8 +113,8 @@ class Fingerprints:
         """Take in a step.
 
         Args:
-          actions: [E] int64, what was done.
-          result: what came of it.
+          actions: [E] int64, the actions of the step.
+          result: result of the step.
         """
         for index, is_first in enumerate(result.first.tolist()):
             if is_first:

@@ -91,7 +91,7 @@ class Player:
         """Start all environments.
 
         Args:
-          model: on the CPU.
+          model: the network, on the CPU.
           env: E environments; closing them is the caller's business.
           tasks: E numbers of games, as the model knows them.
           seed: of the draws of actions.

@@ -106,7 +106,7 @@ def report_stem(checkpoint: str, envs: Sequence[str], policy: str) -> str:
     Args:
       checkpoint: its name without suffix.
       envs: the games that are played.
-      policy: from `policy_name`.
+      policy: result of `policy_name`.
     """
     return f"test_{checkpoint}_{run_name(','.join(envs))}_{policy}"
 
@@ -158,7 +158,7 @@ class ScoreTable:
         """Read what is there, and drop what a killed process has left half-written.
 
         Args:
-          folder: made if missing.
+          folder: folder of the table; it is made if missing.
           episodes: games that are to be played per model and env.
           policy: sampled | greedy.
 
