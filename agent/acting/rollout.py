@@ -1,43 +1,26 @@
 """The loop that makes experience: actors choose actions, environments step, rows are written.
 
-It uses no process, queue or thread itself. A worker process runs it on slots of shared memory, and
-the serial pool runs it on plain arrays; the bytes are the same. core/unroll.py explains the rows.
-Next to read: transport/channel.py, which carries unrolls; agent/acting/worker.py and
-agent/pools/pool.py.
+It uses no process, queue or thread itself. A worker process (agent/acting/worker.py) runs it on
+slots of shared memory, and the serial pool (agent/pools/serial_pool.py) runs it on plain arrays;
+the bytes are the same. core/unroll.py explains the rows.
+
+Next to read: transport/ring.py, through which unrolls reach the learner.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, cast
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from agent.acting.acting import ActionSource, LocalActor, Observation
+from agent.acting.acting import Observation
+from agent.acting.lane import EnvGroup, Lane
 from core.episode import EpisodeEnd
 from core.unroll import Record, Unroll, UnrollSchema
 from transport.pulse import Phase, no_beat
-from wrappers.vector import EnvVector, RestorableEnvVector
-
-
-@dataclass(frozen=True)
-class EnvGroup:
-    """n environments that step together, and the actor that chooses their actions."""
-
-    env: EnvVector
-    actor: ActionSource
-    task_id: np.ndarray  # [n] int64, number of the game that each plays
-
-
-@dataclass
-class _Lane:
-    """A group, its rows of a block, and its present observation."""
-
-    group: EnvGroup
-    rows: slice
-    now: Observation  # the present observation, with the last action and reward
 
 
 class Rollout:
@@ -69,14 +52,14 @@ class Rollout:
         self._schema = schema
         self._worker_id = worker_id
         self._seq = 0
-        self._lanes: list[_Lane] = []
+        self._lanes: list[Lane] = []
         start = 0
         for group in groups:
             beat(Phase.BUILDING)
             rows = slice(start, start + group.env.num_envs)
             now = Observation.at_start(group.env.reset(), group.task_id)
             group.actor.ask(now)
-            self._lanes.append(_Lane(group, rows, now))
+            self._lanes.append(Lane(group, rows, now))
             start = rows.stop
         self.env_s = 0.0  # seconds spent in the environments since start
         self.act_s = 0.0  # seconds spent choosing actions, or waiting for them, since start
@@ -102,7 +85,7 @@ class Rollout:
         self._seq += 1
         return episodes
 
-    def _begin(self, lane: _Lane, block: Record) -> Unroll:
+    def _begin(self, lane: Lane, block: Record) -> Unroll:
         """Write the header and row 0 of a lane's unrolls, before their first step."""
         unroll = self._schema.unroll(block[lane.rows])
         unroll.worker_id[...] = self._worker_id
@@ -116,7 +99,7 @@ class Rollout:
         unroll.first[:, 0] = lane.now.first
         return unroll
 
-    def _step(self, lane: _Lane, unroll: Unroll, t: int) -> list[EpisodeEnd]:
+    def _step(self, lane: Lane, unroll: Unroll, t: int) -> list[EpisodeEnd]:
         """Act once in each environment of a lane and write row t."""
         clock = time.perf_counter
         env, actor = lane.group.env, lane.group.actor
@@ -156,27 +139,10 @@ class Rollout:
         Needs a single group, with a restorable environment and a `LocalActor`.
         """
         (lane,) = self._lanes
-        return {
-            "env": cast("RestorableEnvVector", lane.group.env).state_dict(),
-            "actor": cast("LocalActor", lane.group.actor).state_dict(),
-            "seq": self._seq,
-            "first": lane.now.first.astype(np.uint8),
-            "last_action": lane.now.last_action.copy(),
-            "last_reward": lane.now.last_reward.copy(),
-        }
+        return {**lane.state_dict(), "seq": self._seq}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue exactly from the moment of a `state_dict`."""
         (lane,) = self._lanes
-        count = lane.group.env.num_envs
-        lane.now = Observation(
-            stacks=cast("RestorableEnvVector", lane.group.env).load_state_dict(state["env"]),
-            first=np.asarray(state["first"]).astype(np.bool_),
-            # Not in checkpoints from before unrolls held them; no model of those days looks at it.
-            last_action=np.asarray(state.get("last_action", np.zeros(count, np.int64))),
-            last_reward=np.asarray(state.get("last_reward", np.zeros(count, np.float32))),
-            task_id=lane.group.task_id,
-        )
-        cast("LocalActor", lane.group.actor).load_state_dict(state["actor"])
-        lane.group.actor.ask(lane.now)
+        lane.load_state_dict(state)
         self._seq = int(state["seq"])

@@ -19,7 +19,8 @@ import torch
 
 from agent.acting.acting import ActingModel, ActionSource, Actor, FlatWeights, LocalActor
 from agent.acting.inference_server import RemoteActor
-from agent.acting.rollout import EnvGroup, Rollout
+from agent.acting.lane import EnvGroup
+from agent.acting.rollout import Rollout
 from agent.machine import NICENESS, give_way, stay_on_core
 from agent.models.factory import ModelConfig, make_model
 from core import faults

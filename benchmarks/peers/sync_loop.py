@@ -24,7 +24,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 from agent.acting.acting import ActingModel, Actor, LocalActor
-from agent.acting.rollout import EnvGroup, Rollout
+from agent.acting.lane import EnvGroup
+from agent.acting.rollout import Rollout
 from agent.assembly import Blueprint, env_config
 from agent.learning.feed import Feed
 from agent.machine import cpu_count

@@ -12,7 +12,8 @@ import torch
 
 from agent.acting.acting import ActingModel, Action, FlatWeights, Observation, inference_server
 from agent.acting.inference_server import InferenceServer, RemoteActor, group_sizes
-from agent.acting.rollout import EnvGroup, Rollout
+from agent.acting.lane import EnvGroup
+from agent.acting.rollout import Rollout
 from agent.acting.worker import WorkerBody
 from agent.models.factory import make_model
 from agent.pools.pool import ProcessPool

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 
 from agent.acting.acting import ActingModel, Actor, LocalActor
-from agent.acting.rollout import EnvGroup, Rollout
+from agent.acting.lane import EnvGroup
+from agent.acting.rollout import Rollout
 from agent.session import prepare
 from agent.testing.evaluator import evaluate
 from agent.testing.player import Player, env_seeds, game_config

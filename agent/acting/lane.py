@@ -1,0 +1,60 @@
+"""Environments that step together, where they are now, and how both are saved.
+
+agent/acting/rollout.py steps the lanes of a worker in turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from agent.acting.acting import ActionSource, LocalActor, Observation
+from wrappers.vector import EnvVector, RestorableEnvVector
+
+
+@dataclass(frozen=True)
+class EnvGroup:
+    """n environments that step together, and the actor that chooses their actions."""
+
+    env: EnvVector
+    actor: ActionSource
+    task_id: np.ndarray  # [n] int64, number of the game that each plays
+
+
+@dataclass
+class Lane:
+    """A group, its rows of a block, and its present observation."""
+
+    group: EnvGroup
+    rows: slice
+    now: Observation  # the present observation, with the last action and reward
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return a copy of the state on which the next step depends.
+
+        Needs a restorable environment and a `LocalActor`.
+        """
+        return {
+            "env": cast("RestorableEnvVector", self.group.env).state_dict(),
+            "actor": cast("LocalActor", self.group.actor).state_dict(),
+            "first": self.now.first.astype(np.uint8),
+            "last_action": self.now.last_action.copy(),
+            "last_reward": self.now.last_reward.copy(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a `state_dict`; asks the actor for the next action, as it was then."""
+        count = self.group.env.num_envs
+        self.now = Observation(
+            stacks=cast("RestorableEnvVector", self.group.env).load_state_dict(state["env"]),
+            first=np.asarray(state["first"]).astype(np.bool_),
+            # Not in checkpoints from before unrolls held them; no model of those days looks at it.
+            last_action=np.asarray(state.get("last_action", np.zeros(count, np.int64))),
+            last_reward=np.asarray(state.get("last_reward", np.zeros(count, np.float32))),
+            task_id=self.group.task_id,
+        )
+        cast("LocalActor", self.group.actor).load_state_dict(state["actor"])
+        self.group.actor.ask(self.now)
