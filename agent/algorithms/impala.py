@@ -1,7 +1,8 @@
 """IMPALA: the loss of V-trace actor-critic, with the options of its successors.
 
-One class holds the flow of an update. The formulas are in vtrace.py, losses.py and rewards.py. The
-parts that other algorithms share are in rows.py, passes.py, units.py and health.py. The flow is:
+One class holds the flow of an update. Its settings are in impala_config.py, the formulas in
+vtrace.py, losses.py and rewards.py; the parts that other algorithms share are in rows.py,
+passes.py, units.py and health.py. The flow is:
 
     torso over T+1 rows, once -> hidden units, row after row if the model has a memory -> values ->
     V-trace -> PopArt moves its statistics and rewrites the value head -> value head again -> losses
@@ -16,15 +17,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from agent.algorithms import losses
-from agent.algorithms.base import ActorCriticConfig, Algorithm, Loss, register_algorithm
+from agent.algorithms.base import Algorithm, Loss, register_algorithm
 from agent.algorithms.batch import Batch
 from agent.algorithms.health import policy_health, value_health
+from agent.algorithms.impala_config import ImpalaConfig
 from agent.algorithms.non_finite import Stage, given_stages
 from agent.algorithms.passes import Pass, look_at
 from agent.algorithms.rewards import REWARD_TRANSFORMS
@@ -37,39 +38,6 @@ from agent.algorithms.units import (
 )
 from agent.algorithms.vtrace import VTrace, vtrace
 from agent.models.base import ActorCritic
-from core.errors import ConfigError
-from flags.values import TrustRegion, values_of
-
-TRUST_REGIONS = ("none", *values_of(TrustRegion))
-
-
-@dataclass(frozen=True)
-class ImpalaConfig(ActorCriticConfig):
-    """Everything that decides the loss. Costs are per step; see `loss_reduction`."""
-
-    rho_bar: float = 1.0  # clip of importance ratios in the value targets
-    c_bar: float = 1.0  # clip of importance ratios in the trace
-    rho_pg_bar: float = 1.0  # clip of importance ratios in the policy gradient
-    lambda_: float = 0.95  # 1: full V-trace, 0: one-step targets
-    policy_cloning_cost: float = 0.0  # CLEAR: 0.01
-    value_cloning_cost: float = 0.0  # CLEAR: 0.005
-    trust_region: str = "none"  # one of TRUST_REGIONS; LASER: implied
-    trust_threshold: float = 0.3  # b in nats: states at or above it are dropped
-
-    def __post_init__(self) -> None:
-        """Raise ConfigError on values out of range."""
-        super().__post_init__()
-        self._check_choice("trust_region", TRUST_REGIONS)
-        if not 0 <= self.lambda_ <= 1:
-            raise ConfigError(f"lambda_ is {self.lambda_}, expected in [0, 1].")
-        for name in ("rho_bar", "c_bar", "rho_pg_bar", "trust_threshold"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name} is {getattr(self, name)}, expected above 0.")
-        if self.c_bar > self.rho_bar:
-            raise ConfigError(
-                f"c_bar is {self.c_bar}, expected at most rho_bar ({self.rho_bar}), as V-trace "
-                "assumes. Lower c_bar or raise rho_bar."
-            )
 
 
 @register_algorithm("impala")

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from agent.algorithms.impala import Impala, ImpalaConfig
+from agent.algorithms.impala import Impala
+from agent.algorithms.impala_config import ImpalaConfig
 from agent.algorithms.non_finite import NonFiniteUpdate
 from agent.learning.learner import Learner
 from agent.learning.optim import OptimiserConfig, learning_rate, make_optimiser

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from agent.algorithms.impala import Impala, ImpalaConfig, Loss
+from agent.algorithms.impala import Impala, Loss
+from agent.algorithms.impala_config import ImpalaConfig
 from agent.algorithms.non_finite import NonFiniteUpdate
 from agent.learning.feed import Feed
 from agent.pools.pool import SerialPool

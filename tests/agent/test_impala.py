@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from agent.algorithms import losses
-from agent.algorithms.impala import Impala, ImpalaConfig
+from agent.algorithms.impala import Impala
+from agent.algorithms.impala_config import ImpalaConfig
 from core.errors import ConfigError
 from metrics.record import check_declared
 from tests.agent.builders import heads_of, make_batch, make_small_model

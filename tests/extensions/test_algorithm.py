@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from agent.algorithms.base import ActorCriticConfig, Algorithm, Loss, register_algorithm
-from agent.algorithms.impala import Impala, ImpalaConfig
+from agent.algorithms.impala import Impala
+from agent.algorithms.impala_config import ImpalaConfig
 from agent.assembly import make_algorithm, model_config, optimiser_config
 from agent.learning.optim import OptimiserConfig
 from agent.models.factory import ModelConfig

@@ -1,0 +1,43 @@
+"""Everything that decides the loss of IMPALA, with the values that its paper and successors use.
+
+The parts that all actor-critic losses share are in `ActorCriticConfig` (base.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agent.algorithms.base import ActorCriticConfig
+from core.errors import ConfigError
+from flags.values import TrustRegion, values_of
+
+TRUST_REGIONS = ("none", *values_of(TrustRegion))
+
+
+@dataclass(frozen=True)
+class ImpalaConfig(ActorCriticConfig):
+    """Everything that decides the loss. Costs are per step; see `loss_reduction`."""
+
+    rho_bar: float = 1.0  # clip of importance ratios in the value targets
+    c_bar: float = 1.0  # clip of importance ratios in the trace
+    rho_pg_bar: float = 1.0  # clip of importance ratios in the policy gradient
+    lambda_: float = 0.95  # 1: full V-trace, 0: one-step targets
+    policy_cloning_cost: float = 0.0  # CLEAR: 0.01
+    value_cloning_cost: float = 0.0  # CLEAR: 0.005
+    trust_region: str = "none"  # one of TRUST_REGIONS; LASER: implied
+    trust_threshold: float = 0.3  # b in nats: states at or above it are dropped
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError on values out of range."""
+        super().__post_init__()
+        self._check_choice("trust_region", TRUST_REGIONS)
+        if not 0 <= self.lambda_ <= 1:
+            raise ConfigError(f"lambda_ is {self.lambda_}, expected in [0, 1].")
+        for name in ("rho_bar", "c_bar", "rho_pg_bar", "trust_threshold"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"{name} is {getattr(self, name)}, expected above 0.")
+        if self.c_bar > self.rho_bar:
+            raise ConfigError(
+                f"c_bar is {self.c_bar}, expected at most rho_bar ({self.rho_bar}), as V-trace "
+                "assumes. Lower c_bar or raise rho_bar."
+            )
