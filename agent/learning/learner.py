@@ -17,13 +17,7 @@ from torch import Tensor
 
 from agent.algorithms.base import Algorithm, Loss
 from agent.algorithms.batch import Batch
-from agent.algorithms.non_finite import (
-    Culprit,
-    NonFiniteUpdate,
-    blame_gradient,
-    blame_loss,
-    find_culprit,
-)
+from agent.algorithms.non_finite import NonFiniteUpdate, blame
 from agent.learning.layer_gradients import LayerGradients
 from agent.models.base import ActorCritic
 from core import faults
@@ -115,7 +109,10 @@ class Learner:
             # The only wait for the device in a step: a bad gradient must not reach the weights.
             if not torch.isfinite(norm + loss.total.detach()):
                 put_back()  # the search for the culprit starts from the state before the update
-                raise NonFiniteUpdate(self.version, self._blame(batch, loss))
+                with torch.no_grad():
+                    stages = self.algorithm.stages(self.model, batch)
+                    culprit = blame(stages, batch, loss.metrics, self.model)
+                raise NonFiniteUpdate(self.version, culprit)
             due = self._gradients_due is not None and self._gradients_due()
             layers = LayerGradients(self.model) if due else None
             faults.at("learner.step")
@@ -197,9 +194,3 @@ class Learner:
         if state.get("algorithm"):
             self.algorithm.load_state_dict(copy.deepcopy(state["algorithm"]))
         self._observes = True
-
-    def _blame(self, batch: Batch, loss: Loss) -> Culprit:
-        """Return the first bad quantity. It costs a pass of the model; use it for failures only."""
-        with torch.no_grad():
-            culprit = find_culprit(self.algorithm.stages(self.model, batch), batch)
-        return culprit or blame_loss(loss.metrics) or blame_gradient(self.model)
