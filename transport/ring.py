@@ -4,7 +4,9 @@ One ring per worker: a single producer (the worker) and a single consumer (the l
 thread). Workers share nothing they can write, so the death of one cannot hurt another. A slot is a
 *block* of E records, one unroll of each of the worker's environments: they begin and end together.
 
-Only the number of a slot travels, over the pipe of transport/channel.py, the next file to read.
+Only the number of a slot travels, over the pipe of transport/channel.py.
+
+Next to read: replay/buffer.py, which keeps the unrolls.
 """
 
 from __future__ import annotations

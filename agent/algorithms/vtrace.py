@@ -1,7 +1,7 @@
 """V-trace: value targets and policy-gradient advantages with an off-policy correction.
 
 This is a pure function of tensors. tests/reference/vtrace_loops.py has its slow twin, written as in
-the paper. Next to read: impala.py, which calls it.
+the paper. Next to read: agent/algorithms/impala.py, which calls it.
 """
 
 from __future__ import annotations
