@@ -149,7 +149,8 @@ def choose(
             reason += f"; {worker_count * envs_per_worker // task_count} play each game"
         reasons.append(f"{envs_per_worker} environments per worker: {reason}")
     if learner_threads == 0:
-        # Workers give way (agent/worker.py), so the learner may use every core when it has work.
+        # Workers give way (agent/acting/worker.py), so the learner may use every core when it has
+        # work.
         learner_threads = 1 if reproducible or chosen_device.type != "cpu" else cores
         reasons.append(f"learner threads {learner_threads}: shares of a batch computed at once")
     torso_dtype = torch.bfloat16 if precision == "bf16" else torch.float32

@@ -1,4 +1,4 @@
-"""Turns an agent that TorchBeast saved into a model folder (agent/model_file.py).
+"""Turns an agent that TorchBeast saved into a model folder (agent/stored/model_file.py).
 
     python -m agent.torchbeast <logs>/<xpid>/model.tar models/<name> --env=PongNoFrameskip-v4
 
@@ -27,8 +27,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agent.model_file import WEIGHTS, save_model
 from agent.models.factory import ModelConfig, make_model
+from agent.stored.model_file import WEIGHTS, save_model
 from core.errors import CheckpointError, ConfigError, PlatformError
 from core.spec import EnvSpec
 from wrappers.config import EnvConfig

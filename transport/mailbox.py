@@ -15,7 +15,7 @@ Processes share no lock, and the memory alone says what is to be done. A process
 whatever byte, can therefore be replaced by one that gets the same mailbox. The successor of a
 server finds the open questions there, and the successor of a worker waits for the last answer.
 
-The readers are `RemoteActor` and `InferenceServer` of agent/inference_server.py.
+The readers are `RemoteActor` and `InferenceServer` of agent/acting/inference_server.py.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Turn(IntEnum):
 class Letter:
     """Views of what lies in the shared memory for a group of n environments."""
 
-    # The question, as `Observation` of agent/acting.py.
+    # The question, as `Observation` of agent/acting/acting.py.
     stacks: np.ndarray  # [n, S, *frame_shape] uint8 or float32
     first: np.ndarray  # [n] bool
     last_action: np.ndarray  # [n] int64

@@ -8,7 +8,7 @@
 The pieces that actor-critic losses share are functions of their own, so that nobody has to copy
 them: rows.py (which rows count), passes.py (one pass of the model), units.py (PopArt and the scale
 of advantages), losses.py and vtrace.py (formulas), health.py (figures). Next to read: impala.py,
-which puts all of them together; agent/learner.py, which differentiates the loss.
+which puts all of them together; agent/learning/learner.py, which differentiates the loss.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ import torch
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from torch import Tensor
 
+from agent.algorithms.batch import Batch
+from agent.algorithms.non_finite import Stage, given_stages
 from agent.algorithms.rewards import REWARD_TRANSFORMS
-from agent.batch import Batch
 from agent.models.base import ActorCritic
-from agent.non_finite import Stage, given_stages
 from core.errors import ConfigError
 from core.plain_data import shown
 from flags.parts import ALGORITHMS

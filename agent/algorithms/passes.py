@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from agent.batch import Batch
+from agent.algorithms.batch import Batch
 from agent.models.base import ActorCritic, Heads
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from agent import places, supervision
-from agent.pool import MAX_GAP_S, ProcessPool, SerialPool
+from agent.pools import places, supervision
+from agent.pools.pool import MAX_GAP_S, ProcessPool, SerialPool
 from core.errors import PlatformError, WorkerDied
 from tests import troubled
 from tests.agent.light_workers import (

@@ -127,8 +127,8 @@ LOSS_MUTANTS = (
     ),
     Mutant(
         "behaviour-policy-ignored", "takes all data for that of the present policy",
-        Place(LOSS, "log_rhos = log_pi_action - log_mu.gather(-1, action).squeeze(-1)",
-              "log_rhos = torch.zeros_like(log_pi_action)"),
+        Place(LOSS, "log_rhos = (seen.log_pi_action - seen.log_mu_action).masked_fill(~valid",
+              "log_rhos = torch.zeros_like(seen.log_pi_action).masked_fill(~valid"),
         PLAIN_LOOPS,
     ),
     Mutant(
@@ -144,12 +144,12 @@ LOSS_MUTANTS = (
     ),
     Mutant(
         "cloning-of-new-data", "clones what is new as well",
-        Place(LOSS, "mask = mask & ~batch.is_online", "mask = mask"),
-        ("test_impala.py::test_cloning_touches_replayed_data_only_unless_told_otherwise",),
+        Place(LOSS, "mask = valid & ~batch.is_online", "mask = valid"),
+        ("test_impala.py::test_cloning_touches_replayed_data_only",),
     ),
     Mutant(
         "importance-weights-left-out", "ignores the importance weights of prioritised replay",
-        Place(LOSS, " * batch.weight).sum((1, 2))", ").sum((1, 2))"),
+        Place(LOSS, " * weight).sum((1, 2))", ").sum((1, 2))"),
         ("agent/test_feed_back.py::test_the_loss_of_each_unroll_counts_by_its_weight",),
     ),
     Mutant(
@@ -160,18 +160,18 @@ LOSS_MUTANTS = (
     Mutant(
         "popart-after-targets", "moves PopArt after the targets were normalised",
         Place(LOSS,
-              "                model.value_head.update(targets, batch.task_id, learned, optimiser)\n"
-              "            targets_normalised = model.value_head.normalise(targets, batch.task_id)",
-              "                targets_normalised = model.value_head.normalise(targets, batch.task_id)\n"
-              "                model.value_head.update(targets, batch.task_id, learned, optimiser)\n"
-              "            else:\n"
-              "                targets_normalised = targets"),
+              "        model.value_head.update(targets, batch.task_id, learned, optimiser)\n"
+              "    return model.value_head.normalise(targets, batch.task_id)",
+              "        normalised = model.value_head.normalise(targets, batch.task_id)\n"
+              "        model.value_head.update(targets, batch.task_id, learned, optimiser)\n"
+              "        return normalised\n"
+              "    return targets"),
         ("test_impala.py::test_popart_moves_before_the_loss_and_the_loss_uses_the_rewritten_head",),
     ),
     Mutant(
         "popart-old-head", "differentiates the value head as it was before PopArt moved",
-        Place(LOSS, "values_normalised = model.value_head(hidden, batch.task_id).value_normalised",
-              "values_normalised = heads.value_normalised"),
+        Place(LOSS, "return rewritten.value_normalised[:-1]",
+              "return seen.heads.value_normalised[:-1]"),
         ("test_impala.py::test_popart_moves_before_the_loss_and_the_loss_uses_the_rewritten_head",),
     ),
     Mutant(
@@ -210,8 +210,8 @@ LOSS_MUTANTS = (
     ),
     Mutant(
         "signed-errors", "gives replay errors with a sign",
-        Place(LOSS, "errors = (targets_normalised - values_normalised.detach()).abs()",
-              "errors = targets_normalised - values_normalised.detach()"),
+        Place(LOSS, "errors = (targets - values.detach()).abs()",
+              "errors = targets - values.detach()"),
         ERRORS,
     ),
     Mutant(
@@ -303,7 +303,7 @@ LEARNER_MUTANTS = (
     ),
     _learner(
         "state-is-no-copy", "lets what it has saved change with the next update",
-        "        return copy.deepcopy(\n            {\n", "        return dict(\n            {\n",
+        "return copy.deepcopy(state | (", "return dict(state | (",
         "test_a_state_dict_is_a_copy",
     ),
     _learner(

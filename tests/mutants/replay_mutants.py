@@ -37,7 +37,7 @@ QUOTA_MUTANTS = (
     Mutant(
         "pace-counts-no-draws", "never counts draws against the pace",
         Place("mixing.py", "self._pace.draws += sum(self.wanted)", "self._pace.draws += 0"),
-        ("test_manager.py",),
+        ("test_manager.py::test_the_pace_is_what_is_missing_when_the_learner_is_ahead",),
     ),
     Mutant(
         "games-mixed", "puts unrolls of each game into the buffers of all",

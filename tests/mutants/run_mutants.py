@@ -12,8 +12,7 @@ def _wiring(name: str, fault: str, file: str, old: str, new: str, *tests: str) -
 TRAINER_MUTANTS = (
     _wiring(
         "weights-never-published", "lets everybody act with the weights of the start",
-        "trainer.py", "        self._tally.book_update(metrics)\n        self._publish()",
-        "        self._tally.book_update(metrics)",
+        "trainer.py", "        if has_learned:\n            self._publish()\n", "",
     ),
     _wiring(
         "published-version-stuck", "publishes the weights of each update under the number before",
@@ -22,8 +21,8 @@ TRAINER_MUTANTS = (
     ),
     _wiring(
         "learner-annealing-stuck", "anneals nothing in the learner",
-        "trainer.py", "self._learner.step(batch, self._progress())",
-        "self._learner.step(batch, 0.0)",
+        "trainer.py", "self._learner.step(part, self._progress())",
+        "self._learner.step(part, 0.0)",
     ),
     _wiring(
         "replay-annealing-stuck", "anneals nothing in replay",
@@ -42,7 +41,7 @@ TRAINER_MUTANTS = (
     ),
     _wiring(
         "priorities-never-fed-back", "never tells replay what was learned",
-        "trainer.py", "        self._experience.feed_back(batch, self._learner.errors)\n", "",
+        "trainer.py", "                self._experience.feed_back(part, self._learner.errors)\n", "",
     ),
     _wiring(
         "errors-of-the-update-before", "keeps the errors of its first update",
@@ -52,13 +51,13 @@ TRAINER_MUTANTS = (
     ),
     _wiring(
         "bad-updates-add-up", "counts bad updates in a row across good ones",
-        "trainer.py", "        self._bad_updates.good()\n", "",
+        "trainer.py", "                self._bad_updates.good()\n", "",
         "test_bad_updates.py::test_bad_updates_with_good_ones_in_between_end_no_run",
     ),
     _wiring(
         "bad-unrolls-kept", "draws an unroll again that cannot be learned from",
         "trainer.py",
-        "            self._experience.discard(batch.item[list(error.culprit.columns)].tolist())\n", "",
+        "            self._experience.discard(part.item[list(error.culprit.columns)].tolist())\n", "",
         "test_bad_updates.py::test_an_unroll_that_is_not_finite_costs_one_update",
     ),
     _wiring(
@@ -153,7 +152,7 @@ TALLY_MUTANTS = (
     ),
     _wiring(
         "metrics-add-up", "averages each record over the whole run",
-        "tally.py", "        self._metrics = []\n        return self.counters", "        return self.counters",
+        "tally.py", "        self._metrics = []\n        for name", "        for name",
         "test_tally.py",
     ),
     _wiring(

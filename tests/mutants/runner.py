@@ -105,7 +105,7 @@ class Runner:
             return Verdict("", output, seconds)
         if status is None:
             return Verdict("the deadline: it hangs", output, seconds)
-        failed = re.search(r"^FAILED (\S+?::[^\s\[]+)", output, re.MULTILINE)
+        failed = re.search(r"^(?:FAILED|ERROR) (\S+?::[^\s\[]+)", output, re.MULTILINE)
         if failed is None:
             raise Broken(f"mutant {mutant.name}: pytest ended with {status}:\n{output[-3000:]}")
         return Verdict(failed[1], output, seconds)

@@ -27,8 +27,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from agent.checkpoint import load
-from agent.checkpoint_file import DamagedFile, read_tree
+from agent.stored.checkpoint import load
+from agent.stored.checkpoint_file import DamagedFile, read_tree
 from core.errors import CheckpointError
 from metrics.run_files import read_records
 

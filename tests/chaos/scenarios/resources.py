@@ -52,8 +52,10 @@ def _after_shortage(stage: Stage, plan: Plan, begun: Begun, free: Any) -> None:
         stage.stop(begun, signal.SIGINT, short)
     else:
         begun.running.send(signal.SIGINT)
-        # Nothing can be saved: to say so and to fail is as right as to be interrupted.
-        stage.end(begun, replace(short, statuses=(1, 130), saved=False))
+        # Nothing can be saved: to say so and to fail is as right as to be interrupted. Where no
+        # file may grow, neither may the one that takes the terminal's output: no cause is read.
+        quiet = not stage.had_mounts
+        stage.end(begun, replace(short, statuses=(1, 130), saved=False, quiet=quiet))
         free()
     stage.finale_expected = Expected(journals=False)
     stage.finale()
