@@ -130,7 +130,7 @@ def help_text(topic: str = "", width: int = 80) -> str:
     lines += ["", *_presets(width, with_flags=False), "", "More:"]
     sizes = ", ".join(f"{group} ({len(GROUPS[group].model_fields)})" for group in GROUPS)
     lines += textwrap.wrap(
-        f"--help=<group> shows one group of the {len(Flags.model_fields)} flags: {sizes}. "
+        f"Use --help=<group> to see one group of the {len(Flags.model_fields)} flags: {sizes}. "
         "--help=presets shows all presets with their flags, --help=all shows everything, and "
         "--version the version. docs/flags.md has the same as a page. README.md has first steps.",
         width,

@@ -27,7 +27,7 @@ import sys
 import threading
 from typing import NoReturn
 
-from agent.guardian import Guardian, restarts_wanted
+from agent.run.guardian import Guardian, restarts_wanted
 from core.process_death import PARENT_WATCH, end_with_starter, mark_own_children
 from core.stop_signals import LISTENER, StopSignals, ignore_from_now_on, let_through
 from core.version import VERSION

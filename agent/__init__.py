@@ -1,1 +1,20 @@
-"""Layer 5: what learns and what acts; the only package that combines all the others."""
+"""The agent: models, algorithms, acting, learning, and the life of a run.
+
+The rooms, each of which imports only those above it (tests/test_layers.py):
+
+| room | what is there |
+|---|---|
+| `models/` | networks, PopArt, memory, pixel statistics |
+| `stored/` | run folders, checkpoints, shipped models, schemas of what is read |
+| `machine.py` | what this machine offers, and what follows from it |
+| `algorithms/` | V-trace, the losses, and what algorithms of one's own are built from |
+| `acting/` | choosing actions, rollouts, worker processes, the inference server |
+| `learning/` | batches, the learner, optimisers, updates that are not finite |
+| `pools/` | the worker processes of a run: started, watched, replaced, ended |
+| `assembly.py` | from flags to parts: the one place that knows both |
+| `testing/` | test mode: whole games, scores, tables |
+| `run/` | the life of a run: experience, the loop, saving, reporting, resuming |
+| `session.py` | one invocation of main.py: everything is checked before anything is made |
+
+`export.py` and `torchbeast.py` are programs of their own (`python -m agent.export`).
+"""

@@ -12,16 +12,16 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from agent.acting import FlatWeights
+from agent.acting.acting import FlatWeights
+from agent.acting.dealing import deal_tasks
+from agent.acting.inference_server import ServerConfig
+from agent.acting.worker import WorkerConfig
 from agent.algorithms.base import FLAG_OF_FIELD, Algorithm, make_config
-from agent.dealing import deal_tasks
-from agent.inference_server import ServerConfig
-from agent.learner import Learner, every
+from agent.learning.learner import Learner, every
+from agent.learning.optim import OptimiserConfig, learning_rate, make_optimiser
 from agent.machine import Choices, choose
 from agent.models.base import ActorCritic
 from agent.models.factory import ModelConfig, make_model
-from agent.optim import OptimiserConfig, learning_rate, make_optimiser
-from agent.worker import WorkerConfig
 from core.errors import ConfigError
 from core.faults import Fault, parse_plan
 from core.plain_data import shown

@@ -1,4 +1,4 @@
-"""Makes a model folder (agent/model_file.py) of a run or of one of its checkpoints.
+"""Makes a model folder (agent/stored/model_file.py) of a run or of one of its checkpoints.
 
     python -m agent.export --load_model_url=results/<run> --output=models/pong
 
@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent.checkpoint import Checkpoint, load
-from agent.model_file import WEIGHTS, save_model
-from agent.run_folder import RunFolder
-from agent.score_table import report_stem
+from agent.stored.checkpoint import Checkpoint, load
+from agent.stored.model_file import WEIGHTS, save_model
+from agent.stored.run_folder import RunFolder
+from agent.testing.score_table import report_stem
 from core.errors import PlatformError
 
 TEST_FACTS = (

@@ -149,7 +149,8 @@ def choose(
             reason += f"; {worker_count * envs_per_worker // task_count} play each game"
         reasons.append(f"{envs_per_worker} environments per worker: {reason}")
     if learner_threads == 0:
-        # Workers give way (agent/worker.py), so the learner may use every core when it has work.
+        # Workers give way (agent/acting/worker.py), so the learner may use every core when it has
+        # work.
         learner_threads = 1 if reproducible or chosen_device.type != "cpu" else cores
         reasons.append(f"learner threads {learner_threads}: shares of a batch computed at once")
     torso_dtype = torch.bfloat16 if precision == "bf16" else torch.float32
@@ -173,8 +174,8 @@ def even_envs(least: int, worker_count: int, task_count: int) -> int:
 
     Args:
       least: environments per worker that are wanted anyway.
-      worker_count: workers.
-      task_count: games.
+      worker_count: number of workers.
+      task_count: number of games.
     """
     candidates = range(least, least + task_count)
     return next(envs for envs in candidates if worker_count * envs % task_count == 0)

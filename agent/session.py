@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from agent.assembly import Blueprint, build_model, env_config, fault_plan
-from agent.checkpoint import Checkpoint, load
-from agent.evaluator import check_can_be_shown, evaluate, evaluate_all
-from agent.memory_check import check_memory
-from agent.model_file import ShippedModel, check_weights, find_model_folder, load_model
-from agent.resume_checks import check_session
-from agent.run_folder import RunFolder
+from agent.run.memory_check import check_memory
+from agent.run.resume_checks import check_session
+from agent.run.training import train
+from agent.run.warm_start import WarmStart, keep_actions, warm_start
+from agent.stored.checkpoint import Checkpoint, load
+from agent.stored.model_file import ShippedModel, check_weights, find_model_folder, load_model
+from agent.stored.run_folder import RunFolder
+from agent.testing.evaluator import check_can_be_shown, evaluate, evaluate_all
 from agent.torchbeast import is_saved_by_torchbeast
-from agent.training import train
-from agent.warm_start import WarmStart, keep_actions, warm_start
 from core import faults
 from core.errors import CheckpointError, ConfigError, EnvironmentFault
 from core.spec import EnvSpec

@@ -1,4 +1,4 @@
-"""Turns an agent that TorchBeast saved into a model folder (agent/model_file.py).
+"""Turns an agent that TorchBeast saved into a model folder (agent/stored/model_file.py).
 
     python -m agent.torchbeast <logs>/<xpid>/model.tar models/<name> --env=PongNoFrameskip-v4
 
@@ -27,8 +27,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agent.model_file import WEIGHTS, save_model
 from agent.models.factory import ModelConfig, make_model
+from agent.stored.model_file import WEIGHTS, save_model
 from core.errors import CheckpointError, ConfigError, PlatformError
 from core.spec import EnvSpec
 from wrappers.config import EnvConfig
@@ -161,8 +161,8 @@ def convert(weights: Mapping[str, Tensor], layout: Layout, task_count: int) -> d
     """Return the weights under our names and in our order, fp32.
 
     Args:
-      weights: of the file.
-      layout: of `recognise`.
+      weights: weights in the file.
+      layout: result of `recognise`.
       task_count: K, games of our model. A single value of the file serves them all.
     """
     renamed: dict[str, Tensor] = {}
@@ -196,8 +196,8 @@ def migrate(path: Path, output: Path, env: str = "", *, raw_reward: bool | None 
     """Write the model folder `output` of a `model.tar`.
 
     Args:
-      path: the file.
-      output: made, or written anew.
+      path: path of the file.
+      output: folder that is made, or overwritten.
       env: ids of the games in the order of the tasks, or a set of them ("six"); empty: what the
         file says it was trained on.
       raw_reward: whether the last reward went into the network unclamped; None: as the file says.

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from agent.human_scores import TABLE, anchors
+from agent.testing.human_scores import TABLE, anchors
 from analysis.comparison import by_label, left_out_lines, over_games, reaching
 from analysis.runs import Run
 from analysis.statistics import Estimate, estimate

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agent.human_scores import TABLE, all_human_normalised, anchors
+from agent.testing.human_scores import TABLE, all_human_normalised, anchors
 from analysis.comparison import over_games
 from analysis.figure import LOOKS, plot_seeds, save
 from analysis.statistics import interval, mean_estimate

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from agent.human_scores import TABLE, all_human_normalised
+from agent.testing.human_scores import TABLE, all_human_normalised
 from analysis.figure import learning_curves, save
 from analysis.runs import Run, thinned
 from analysis.statistics import Estimate, estimate

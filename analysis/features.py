@@ -19,9 +19,9 @@ from rich.console import Console
 from rich.progress import Progress
 from torch import Tensor
 
-from agent.checkpoint import Checkpoint, load
-from agent.feed import Feed
-from agent.model_file import find_model_folder
+from agent.learning.feed import Feed
+from agent.stored.checkpoint import Checkpoint, load
+from agent.stored.model_file import find_model_folder
 from analysis.features_projection import MAX_POINTS, pca, tsne
 from analysis.options import command_parser
 from analysis.playing import LoadedAgent, load_agent, play_many

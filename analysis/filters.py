@@ -22,9 +22,9 @@ from rich.progress import Progress
 from torch import Tensor
 
 from agent.assembly import build_model
-from agent.checkpoint import resolve
-from agent.model_file import find_model_folder
 from agent.models.base import ActorCritic
+from agent.stored.checkpoint import resolve
+from agent.stored.model_file import find_model_folder
 from analysis.cka import layer_grams, linear_cka
 from analysis.filters_figures import draw_curves, draw_heat_maps
 from analysis.filters_images import draw_first_layer, draw_preferred

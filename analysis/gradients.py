@@ -22,12 +22,12 @@ import torch
 from rich.console import Console
 from rich.progress import Progress
 
-from agent.batch import Batch
-from agent.checkpoint import Checkpoint
-from agent.feed import Feed
-from agent.model_file import ShippedModel
-from agent.pool import SerialPool
+from agent.algorithms.batch import Batch
+from agent.learning.feed import Feed
+from agent.pools.pool import SerialPool
 from agent.session import prepare
+from agent.stored.checkpoint import Checkpoint
+from agent.stored.model_file import ShippedModel
 from analysis.figure import save
 from analysis.filters import checkpoint_files
 from analysis.options import at_least, command_parser

@@ -2,9 +2,9 @@
 
 `load_agent` takes what `main.py --op_mode=test --load_model_url=` takes. `play` shows one game as a
 person would see it, moment by moment, with what the model thought of each; `play_many` is many
-games at once, fast and without pictures. Both play as test mode does (agent/player.py). Next to
-read: analysis/playing_recording.py, by which several agents are shown the very same states, and
-analysis/saliency.py.
+games at once, fast and without pictures. Both play as test mode does (agent/testing/player.py).
+Next to read: analysis/playing_recording.py, by which several agents are shown the very same states,
+and analysis/saliency.py.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import numpy as np
 import torch
 
 from agent.assembly import Blueprint, build_model, env_config
-from agent.model_file import ShippedModel
 from agent.models.base import ActorCritic, Heads, Inputs
-from agent.player import Player, Step, env_seeds, game_config, make_filmed_env
 from agent.session import prepare
+from agent.stored.model_file import ShippedModel
+from agent.testing.player import Player, Step, env_seeds, game_config, make_filmed_env
 from core.errors import ConfigError
 from core.spec import EnvSpec
 from wrappers.config import EnvConfig

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from agent.run_folder import RunFolder, safe_name
+from agent.stored.run_folder import RunFolder, safe_name
 from core.atomic_file import write_text
 from core.errors import ConfigError
 from metrics.curve import BEST, RETURN, SCORE, Curve, curve_of

@@ -23,8 +23,8 @@ import psutil
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from agent.acting.worker import WorkerBody  # noqa: E402
 from agent.assembly import Blueprint  # noqa: E402
-from agent.worker import WorkerBody  # noqa: E402
 from option_flags import Flags  # noqa: E402
 from transport.weights import WeightBoard  # noqa: E402
 

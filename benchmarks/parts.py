@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from agent.acting import Actor, Observation
+from agent.acting.acting import Actor, Observation
 from agent.assembly import Blueprint, env_config
-from agent.feed import Feed
-from agent.scorer import Scorer
+from agent.learning.feed import Feed
+from agent.learning.scorer import Scorer
 from core.unroll import Record, UnrollSchema
 from replay.item import Draw, Item
 from transport.weights import WeightBoard

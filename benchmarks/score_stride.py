@@ -25,8 +25,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from agent.assembly import Blueprint  # noqa: E402
-from agent.checkpoint import load  # noqa: E402
-from agent.scorer import Scorer  # noqa: E402
+from agent.learning.scorer import Scorer  # noqa: E402
+from agent.stored.checkpoint import load  # noqa: E402
 from core.errors import ConfigError  # noqa: E402
 from core.unroll import Record  # noqa: E402
 from option_flags import Flags  # noqa: E402

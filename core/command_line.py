@@ -11,9 +11,9 @@ def add_switch(
     """Add an option that is True or False; its name alone means True.
 
     Args:
-      parser: to add it to.
-      name: with dashes.
-      about: its help.
+      parser: parser to which it is added.
+      name: name with dashes.
+      about: help text.
       default: its value where it is not given.
     """
     parser.add_argument(

@@ -205,7 +205,7 @@ class Plan:
         """Take the faults that are about this process.
 
         Args:
-          faults: of the whole plan.
+          faults: all faults of the plan.
           who: this process: learner, server or worker <number>.
           kill: called instead of sending a deadly signal to this process, with the point's name.
         """
@@ -266,7 +266,7 @@ def at(point: str, path: Path | None = None, tear: Tear | None = None) -> None:
     """Pass a named point: nothing happens unless a plan is loaded.
 
     Args:
-      point: its name in `POINTS`.
+      point: name of the point in `POINTS`.
       path: the file that it is about, if it is about one.
       tear: of a write, see `Tear`.
     """

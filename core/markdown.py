@@ -16,7 +16,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     finds nothing to obey.
 
     Args:
-      headings: one per column.
+      headings: headings, one per column.
       rows: one text per column each.
     """
     cells = [headings, ["---"] * len(headings), *rows]

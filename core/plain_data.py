@@ -59,9 +59,9 @@ def read_text(path: Path | str, what: str, limit: int = MAX_FILE_BYTES) -> str:
     """Return the content of a small UTF-8 text file.
 
     Args:
-      path: of the file.
+      path: path of the file.
       what: the file in words, for messages, e.g. "the sequence".
-      limit: bytes at most.
+      limit: largest size in bytes.
 
     Raises:
       ConfigError: if there is no regular file that can be read, or it is too long or no text.
@@ -117,7 +117,7 @@ def check_plain(value: Any, where: str, max_nodes: int = MAX_NODES) -> None:
     shown, compared, copied and written as JSON without a surprise.
 
     Args:
-      value: what was read.
+      value: value that was read.
       where: the place that it comes from, for messages.
       max_nodes: values at most, counted as often as they are referred to.
     """

@@ -37,7 +37,7 @@ def parse_yaml(text: str, where: str) -> Any:
 
     Args:
       text: the content of a file. PyYAML reads about 200 kB in a second.
-      where: the file, for messages.
+      where: name of the file, for messages.
 
     Raises:
       ConfigError: if it is no YAML, or too much of it.

@@ -1,4 +1,4 @@
-"""No process outlives whoever it belongs to, whoever dies and however.
+"""A process never outlives its owner, whichever process dies and for whatever reason.
 
 Two kinds of belonging:
 
@@ -77,7 +77,7 @@ def die_with_parent(parent: int, number: int = signal.SIGTERM) -> None:
 
     Args:
       parent: process id that the parent had when it started this process.
-      number: the signal.
+      number: number of the signal.
     """
     signals = _Once(number)
     if not _ask_kernel(signals):

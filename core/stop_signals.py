@@ -31,6 +31,7 @@ from typing import Any
 
 LISTENER = "signals"  # name of the thread
 DEAF_S = 5.0  # a busy machine may keep the main thread from its next instruction for a while
+BURST = 64  # signals that are read at once
 INTERRUPTED = 130  # exit status after an interrupt, as shells have it
 
 # SIGHUP is what a terminal sends that is closed; Windows has none.
@@ -55,6 +56,7 @@ class StopSignals:
         self.count = 0
         self.answer = Answer.LEAVE
         self._previous: dict[int, Any] = {}
+        self._over = threading.Event()  # these handlers are no longer in place
         self._bell = -1  # the system writes a byte to this descriptor at each signal
 
     @property
@@ -75,6 +77,7 @@ class StopSignals:
             if is_hangup and signal.getsignal(number) == signal.SIG_IGN:
                 continue
             self._previous[number] = signal.signal(number, self.handle)
+        self._over.clear()
         heard, self._bell = os.pipe()
         os.set_blocking(self._bell, False)
         signal.set_wakeup_fd(self._bell, warn_on_full_buffer=False)
@@ -85,6 +88,7 @@ class StopSignals:
         while self._previous:
             number, handler = self._previous.popitem()
             signal.signal(number, handler)
+        self._over.set()
         if self._bell >= 0:
             signal.set_wakeup_fd(-1)
             os.close(self._bell)
@@ -96,13 +100,18 @@ class StopSignals:
         Python runs its handlers between two instructions of the main thread. An environment that
         hangs in C never comes to one; then a signal that ends the process is answered here.
         """
-        rung = 0
-        while numbers := os.read(heard, 64):
-            rung += sum(number in SIGNALS for number in numbers)
+        seen = unanswered = 0
+        while os.read(heard, BURST):
             deadline = time.monotonic() + DEAF_S
-            while self.count < rung and time.monotonic() < deadline:
-                time.sleep(0.05)
-            if self.count < rung and (self.answer is Answer.LEAVE or rung > 1):
+            while self.count == seen and time.monotonic() < deadline and not self._over.wait(0.05):
+                pass  # the handler may take no lock, so it cannot tell
+            # Several signals in a row may be one call of the handler, and are one wish here.
+            while select.select([heard], [], [], 0)[0] and os.read(heard, BURST):
+                pass
+            unanswered += self.count == seen
+            seen = self.count
+            must_leave = self.answer is Answer.LEAVE or self.count + unanswered > 1
+            if unanswered and must_leave and not self._over.is_set():
                 leave_at_once("interrupted: left at once, because something does not come back")
         os.close(heard)
 

@@ -15,7 +15,7 @@ The rows have this meaning (T steps, S stacked frames):
 
 Each frame is stored once. `frames[t : t + S]` is the stack of row t, so T + 1 observations need
 only T + S frames. A stack never reaches across a reset: its frames from before a `first` row are
-zero (`agent/feed.py` rebuilds stacks).
+zero (`agent/learning/feed.py` rebuilds stacks).
 
 The end of an episode is a row. If the episode ends at step t, row t+1 holds the true last
 observation, and the next step resets the environment: `first[t + 2]` is true. The transition from
@@ -27,7 +27,7 @@ The header describes the time before row 0: `last_action`, `last_reward` and, if
 memory, `state`, the memory before x_0. A learner that starts from these and runs over the rows
 computes the same outputs as the actor. If `first[0]` is true, ignore all three.
 
-Next to read: agent/rollout.py, which writes unrolls.
+Next to read: agent/acting/rollout.py, which writes unrolls.
 """
 
 from __future__ import annotations

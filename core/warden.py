@@ -52,7 +52,7 @@ class Warden:
 
         Args:
           head: process id of its head.
-          family: its mark.
+          family: mark of the family.
         """
         self._families[head] = family
         if self._process is None:

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from agent.run_folder import PROJECT_ROOT
+from agent.stored.run_folder import PROJECT_ROOT
 from core.command_line import add_switch
 from core.errors import ConfigError
 from core.stop_signals import INTERRUPTED

@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from agent.run_folder import RunFolder
+from agent.stored.run_folder import RunFolder
 from analysis.runs import commit_text, machine_text
 from core.atomic_file import write_text
 from core.errors import ConfigError

@@ -34,7 +34,7 @@ from pydantic import (
     model_validator,
 )
 
-from agent.run_folder import safe_name
+from agent.stored.run_folder import safe_name
 from core.errors import ConfigError
 from flag_parsing import parse
 

@@ -28,7 +28,7 @@ from typing import Any, TextIO
 
 import psutil
 
-from agent.run_folder import RunFolder
+from agent.stored.run_folder import RunFolder
 from core.atomic_file import write_json
 from core.errors import ConfigError
 from experiments.plan import PlannedRun

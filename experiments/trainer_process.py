@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TextIO
 
-from agent.run_folder import PROJECT_ROOT
+from agent.stored.run_folder import PROJECT_ROOT
 
 MAIN_PROGRAM = PROJECT_ROOT / "main.py"
 GRACE_S = 120.0  # for a run to save its checkpoint after SIGINT, before it is killed

@@ -217,7 +217,7 @@ class Buffer:
         """Return exactly `proposal.count` of the candidates. May run without the lock.
 
         Args:
-          proposal: from `propose`.
+          proposal: result of `propose`.
           evidence: model outputs for its candidates; read only if `proposal.leaves_a_choice`.
         """
         if not proposal.leaves_a_choice:

@@ -245,7 +245,7 @@ class AdaptiveDepth:
         """Return the depth to use from now on, at most one step from `depth`.
 
         Args:
-          depth: in use now.
+          depth: present depth.
           wait_fraction: share of the time the learner waited for batches.
           fill: mean number of batches that were ready when the learner asked.
           mean_age_updates: of new data when it is learned from.

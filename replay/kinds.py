@@ -119,7 +119,7 @@ def split_by_task(
     unrolls per batch as one buffer would.
 
     Args:
-      configs: from `parse_replay_parameters`.
+      configs: result of `parse_replay_parameters`.
       task_shares: a positive number per game, in task order; only their proportions matter.
 
     Returns:
@@ -175,8 +175,8 @@ def most_unrolls_held(
     elite insertion, and of a queue that skips new unrolls, may have nothing in common with others.
 
     Args:
-      configs: from `parse_replay_parameters` or `split_by_task`.
-      discarding_strategy: what full queues do.
+      configs: result of `parse_replay_parameters` or `split_by_task`.
+      discarding_strategy: what a full queue does with a new unroll.
       batch_size: B; a batch's unrolls are held until it is made, also when buffers dropped them.
     """
     newest: dict[int | None, int] = {}  # by game: they share no unroll
@@ -207,7 +207,7 @@ def make_buffers(configs: Sequence[BufferConfig], fill_in_factor: float) -> list
     """Build the buffers, in order.
 
     Args:
-      configs: from `parse_replay_parameters` or `split_by_task`.
+      configs: result of `parse_replay_parameters` or `split_by_task`.
       fill_in_factor: part of its capacity that a buffer must hold before anything is drawn from it
         (a queue: one unroll).
     """

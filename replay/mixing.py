@@ -1,8 +1,8 @@
-"""How one stream of unrolls becomes batches with a share from every buffer, and who has to wait.
+"""How one stream of unrolls becomes batches with a share from every buffer, and which side waits.
 
-The stream may be of several games: some buffers (`Buffer.task`) then take the unrolls of one only.
+The stream may have several games. Some buffers (`Buffer.task`) then take the unrolls of one game.
 
-No threads here: `replay/manager.py` adds the lock and the waiting. Next to read: that.
+This file has no threads. replay/manager.py, the next to read, adds the lock and the waiting.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from replay.snapshot import pack_items, unpack_items
 DiscardingStrategy = Literal["block", "keep_latest", "keep_oldest", "alternating"]
 DISCARDING_STRATEGIES: tuple[str, ...] = get_args(DiscardingStrategy)
 
-MAX_QUERIES = 32  # newest unrolls to which attentive sampling compares, all games together
+MAX_QUERIES = 32  # newest unrolls with which attentive replay compares, of all games together
 
 Origin = tuple[int, int]  # an environment: (worker, env)
 
@@ -36,18 +36,19 @@ Origin = tuple[int, int]  # an environment: (worker, env)
 class Mixer:
     """Puts items into their buffers and takes batches out. Not thread-safe: the manager locks.
 
-    The liveness rule: an insert has to wait only while a batch can be got on with. Whenever a batch
-    lacks what only an insert can bring, a full queue drops its oldest item instead. Without this, a
-    queue beside a buffer that must first fill up would stop the program for ever: the queue is
-    full, so nothing is inserted, so the other buffer never fills, so nothing drains the queue.
+    The rule of liveness: an insert may block only while the learner can still make progress. If the
+    next batch lacks something that only an insert can bring, a full queue drops its oldest item
+    instead of blocking. Without this rule, a queue beside a buffer that must first fill up would
+    stop the program for ever: the queue is full, so nothing is inserted, so the other buffer never
+    fills, so nothing drains the queue.
 
-    A queue may be smaller than its quota: its items are then collected as they come.
+    A queue may be smaller than its quota. Its items are then collected as they arrive.
 
-    With several games nothing is drawn until the part of every game has filled up; until then no
-    insert waits, so the games that fill slowly are waited for by the learner alone. From then on a
-    game that sends little or nothing holds up nobody: a buffer never falls below its fill again, so
-    it gives its share of each batch from what it has, and queue and pace count the unrolls of all
-    games alike.
+    With several games nothing is drawn until the part of every game has filled up. Until then no
+    insert waits; only the learner waits for the games that fill slowly. After that a game that
+    sends little or nothing delays no other game. A buffer never falls below its fill again, so it
+    gives its share of each batch from its present items, and queue and pace count the unrolls of
+    all games alike.
     """
 
     def __init__(
@@ -156,9 +157,9 @@ class Mixer:
         """Put an item into every buffer that takes unrolls of its task.
 
         Args:
-          item: new to all buffers.
-          origin: its environment.
-          task: its game.
+          item: an item that no buffer has yet.
+          origin: environment that made it.
+          task: number of its game.
 
         Raises:
           ValueError: if the buffers are for other games. Nothing has changed then.

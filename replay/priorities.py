@@ -96,7 +96,7 @@ def checked_priorities(priorities: ArrayLike, count: int, of: str) -> Masses:
     """Return what a sampler has answered, float64 [count].
 
     Args:
-      priorities: the answer.
+      priorities: the sampler's answer.
       count: the number of unrolls it was asked about.
       of: the name of the buffer.
 

@@ -1,11 +1,11 @@
-"""What a sampler is: the rule by which a buffer's items become part of a batch.
+"""Sampler: the rule that chooses the items of a buffer for a batch.
 
-A draw has two halves. The sampler *proposes* candidates, under the manager's lock and without a
-model. If there are more than needed, it *chooses* among them, outside the lock, from `Evidence`
-that a model gave.
+A draw has two parts. First the sampler *proposes* candidates, under the manager's lock and without
+a model. If there are more than needed, it then *chooses* among them, outside the lock, by
+`Evidence` from a model.
 
 A sampler with a name is a kind of replay (replay/registry.py). Next to read: replay/samplers.py and
-replay/prioritised.py, those that there are.
+replay/prioritised.py, which have all samplers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Indices = NDArray[np.intp]
 
 @dataclass(frozen=True)
 class Contents:
-    """What a sampler sees of its buffer. It may look, and must not change anything."""
+    """The contents of a buffer, for its sampler, which must not change them."""
 
     entries: Sequence[Entry]  # all items, in no particular order; at least one
     priorities: SumTree | None  # of the entries, by position; None unless `uses_priorities`
@@ -38,7 +38,7 @@ class Contents:
 
 @dataclass(frozen=True)
 class Candidates:
-    """What a sampler proposes."""
+    """The proposal of a sampler."""
 
     positions: Indices  # [C] among the entries
     # [C] float64, importance weights of the losses, above 0 and at most 1; None: all are 1.
@@ -48,10 +48,10 @@ class Candidates:
         """Raise ValueError unless these are candidates for `count` draws.
 
         Args:
-          count: draws wanted.
-          size: number of entries.
-          of: name of the buffer.
-          more_is_fine: whether there may be more of them than draws.
+          count: number of draws.
+          size: number of entries in the buffer.
+          of: name of the buffer, for the message.
+          more_is_fine: True if there may be more candidates than draws.
         """
         positions, weights = np.asarray(self.positions), self.weights
         enough = len(positions) >= count if more_is_fine else len(positions) == count
@@ -103,7 +103,7 @@ class Sampler:
         """Return how many candidates to propose for n draws, at least n.
 
         Args:
-          n: draws wanted.
+          n: number of draws.
           progress: share of training done, 0 to 1.
         """
         del progress
@@ -117,7 +117,7 @@ class Sampler:
         Runs under the manager's lock, so it must be quick, and neither decode an item nor wait.
 
         Args:
-          contents: what the buffer holds.
+          contents: contents of the buffer.
           n: draws wanted, at least 1; may exceed the number of items.
           progress: share of training done, 0 to 1.
           rng: the only source of chance.

@@ -242,10 +242,10 @@ def select(strategy: int, distances: Floats, draws: NDArray[np.int64], n: int) -
     With fewer candidates than n all are taken, and again from the start of the order.
 
     Args:
-      strategy: 1 to 4.
-      distances: [C] smaller is closer.
-      draws: [C] times drawn before.
-      n: draws wanted.
+      strategy: number of the strategy, 1 to 4.
+      distances: [C] distances; smaller is closer.
+      draws: [C] number of earlier draws.
+      n: number of draws.
     """
     nearest_first = np.argsort(distances, kind="stable")
     count = len(nearest_first)

@@ -40,7 +40,7 @@ class Evaluate(Protocol):
 
         Args:
           records: n records, of which all of `rows` are wanted.
-          rows: [R] ascending.
+          rows: [R] indices of rows, ascending.
           queries: Q records, of which only the features of the last of `rows` are wanted.
         """
         ...
@@ -56,7 +56,7 @@ class SampleContext:
 
 
 class RecordReader:
-    """Decodes each item at most once. Made anew for each batch; used by one thread."""
+    """Decodes each item at most once. Each batch has its own reader, used by one thread."""
 
     def __init__(self) -> None:
         """Start empty."""
@@ -162,9 +162,9 @@ def gather_evidence(
     Args:
       jobs: what is to be scored; judged apart from each other, so each sees its own queries only.
       context: holds the function that evaluates.
-      schema: of the records.
-      stride: score each stride-th row.
-      read: decodes items.
+      schema: layout of the records.
+      stride: score every n-th row.
+      read: function that decodes items.
     """
     items = {item.id: item for job in jobs for item in job.items}
     if not items:

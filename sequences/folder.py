@@ -21,7 +21,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from agent.run_folder import RunFolder, create_exclusively, safe_name
+from agent.stored.run_folder import RunFolder, create_exclusively, safe_name
 from core.atomic_file import write_json
 from core.errors import ConfigError
 from core.file_lock import FileLock

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent.run_folder import PROJECT_ROOT
+from agent.stored.run_folder import PROJECT_ROOT
 from core.errors import ConfigError
 from core.plain_data import shown, shown_text
 from flag_parsing import named_values

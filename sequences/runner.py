@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import FrameType
 
-from agent.run_folder import PROJECT_ROOT
+from agent.stored.run_folder import PROJECT_ROOT
 from core.atomic_file import write_json
 from core.file_lock import FileLock
 from core.process_death import environment_for_child

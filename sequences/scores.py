@@ -1,9 +1,9 @@
 """What a sequence's tests say: every configuration in every game, and how much of the old is left.
 
 A plan with the key `test` (sequences/plan.py) tests all checkpoints of each run into the scores.csv
-and scores_per_life.csv of its folder (agent/score_table.py). Here the last checkpoint of each run
-counts. For a run that started from the weights of another one, *kept* is what it has left of the
-other's games: the mean over these of the score after, divided by the score before.
+and scores_per_life.csv of its folder (agent/testing/score_table.py). Here the last checkpoint of
+each run counts. For a run that started from the weights of another one, *kept* is what it has left
+of the other's games: the mean over these of the score after, divided by the score before.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from agent.human_scores import human_normalised
-from agent.score_table import SCORES, SCORES_PER_LIFE
+from agent.testing.human_scores import human_normalised
+from agent.testing.score_table import SCORES, SCORES_PER_LIFE
 from core import markdown
 from core.atomic_file import write_text
 from core.errors import ConfigError

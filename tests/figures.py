@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from agent.human_scores import human_normalised
+from agent.testing.human_scores import human_normalised
 from analysis.runs import Run, find_runs
 from tests.house import ROOT
 

@@ -18,6 +18,11 @@ LAYER = {
     **{"analysis": 7},
     **{"main": 8, "multi_train": 8, "experiments": 8},
 }
+# The rooms of agent/ and the files beside them, each of which imports only those before it.
+ROOMS = (
+    *("models", "stored", "machine", "algorithms", "acting", "learning", "pools", "assembly"),
+    *("testing", "run", "export", "torchbeast", "session"),
+)
 PROGRAMS = (
     *("main.py", "multi_train.py"),
     *("option_flags.py", "flag_parsing.py", "flag_help.py", "presets.py"),

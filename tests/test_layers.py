@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house import LAYER, ROOT, imported_modules, product_files
+from tests.house import LAYER, ROOMS, ROOT, imported_modules, product_files
 
 # Beyond the standard library. metrics/ reaches for torch only to write TensorBoard files, lazily.
 THIRD_PARTY = {
@@ -23,13 +23,14 @@ READERS_OF_FLAGS = {
     "multi_train.py",
     "flag_parsing.py",
     "flag_help.py",
-    "agent/guardian.py",
+    "agent/run/guardian.py",
     "agent/session.py",
     "agent/assembly.py",
-    "agent/trainer.py",
-    "agent/training.py",
-    "agent/reporting.py",
-    "agent/evaluator.py",
+    "agent/run/sources.py",
+    "agent/run/trainer.py",
+    "agent/run/training.py",
+    "agent/run/reporting.py",
+    "agent/testing/evaluator.py",
 }
 # What flags choose from, which those who take the settings as plain values know as well.
 SAID_ONCE = ("flags.parts", "flags.values")
@@ -50,6 +51,30 @@ def test_imports_point_downwards(path: Path) -> None:
             assert LAYER[target] < LAYER[package], (
                 f"{name_of(path)}:{line}: {package} must not import {module}"
             )
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "agent").rglob("*.py")), ids=name_of)
+def test_rooms_import_only_rooms_before_them(path: Path) -> None:
+    room = path.relative_to(ROOT / "agent").parts[0].removesuffix(".py")
+    if room == "__init__":
+        return
+    assert room in ROOMS, f"{name_of(path)} is in no room: see tests/house.py, agent/__init__.py"
+    for line, module in imported_modules(path):
+        package, _, inner = module.partition(".")
+        target = inner.partition(".")[0]
+        if package == "agent" and target:
+            assert target in ROOMS, f"{name_of(path)}:{line} imports {module}, which is in no room"
+            assert ROOMS.index(target) <= ROOMS.index(room), (
+                f"{name_of(path)}:{line}: {room} must not import {module}"
+            )
+
+
+def test_the_map_of_the_agent_names_every_room_in_order() -> None:
+    text = (ROOT / "agent" / "__init__.py").read_text(encoding="utf-8")
+    places = [text.index(f"`{room}") for room in ROOMS]
+    by_themselves = [ROOMS.index("export"), ROOMS.index("torchbeast")]
+    shown = [place for index, place in enumerate(places) if index not in by_themselves]
+    assert shown == sorted(shown)
 
 
 @pytest.mark.parametrize("path", PRODUCT, ids=name_of)

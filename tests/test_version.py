@@ -8,7 +8,7 @@ import re
 import yaml
 
 import main
-from agent.run_folder import RunFolder
+from agent.stored.run_folder import RunFolder
 from core.version import VERSION
 from tests.house import ROOT
 

@@ -1,7 +1,8 @@
-"""Mailbox: how a worker asks the inference server for actions, and gets them.
+"""Mailbox: the memory through which a worker asks the inference server for actions.
 
-Observations and answers lie in shared memory; only one byte travels, to wake whoever waits. A
-worker asks for one group of its environments at a time, so that it can step the others meanwhile:
+Observations and answers lie in shared memory. Only one byte travels through a pipe, to wake the
+process that waits. A worker asks for one group of its environments at a time, so that it can step
+the others meanwhile:
 
     worker                                      server
     box.post(0, stacks, ...)   -- doorbell -->  doorbell.wait(timeout_s)
@@ -10,11 +11,11 @@ worker asks for one group of its environments at a time, so that it can step the
     box.wait(0, timeout_s)     <--- bell -----  box.answer(0)
     letter = box.letter(0)
 
-No lock is shared, and what lies in the memory says alone what is to be done. So whoever dies, at
-whichever byte, can be replaced by a process that is handed the same mailbox: a successor of the
-server finds the questions that are open, a successor of the worker waits for the last answer.
+Processes share no lock, and the memory alone says what is to be done. A process that dies, at
+whatever byte, can therefore be replaced by one that gets the same mailbox. The successor of a
+server finds the open questions there, and the successor of a worker waits for the last answer.
 
-The readers are `RemoteActor` and `InferenceServer` of agent/inference_server.py.
+The readers are `RemoteActor` and `InferenceServer` of agent/acting/inference_server.py.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ class Turn(IntEnum):
 class Letter:
     """Views of what lies in the shared memory for a group of n environments."""
 
-    # The question, as `Observation` of agent/acting.py.
+    # The question, as `Observation` of agent/acting/acting.py.
     stacks: np.ndarray  # [n, S, *frame_shape] uint8 or float32
     first: np.ndarray  # [n] bool
     last_action: np.ndarray  # [n] int64
@@ -135,7 +136,7 @@ class Mailbox:
 
         Args:
           env_spec: gives the shape of observations and the number of actions.
-          group_sizes: environments of each group.
+          group_sizes: number of environments of each group.
           feature_count: F, or 0 to leave features out.
           doorbell: of the server; all workers ring the same one.
           state_count: numbers in the model's memory, or 0 if it has none.

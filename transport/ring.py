@@ -66,7 +66,7 @@ class UnrollRing:
 
         Args:
           slots: S, at least 2 (one is filled while another drains).
-          envs: E, records per slot.
+          envs: E, number of records per slot.
           record_nbytes: size of one record (`UnrollSchema.nbytes`).
           poison: fills a fresh block `[E, record_nbytes]` so that unwritten rows are seen at once
             (`UnrollSchema.poison`).

@@ -11,7 +11,7 @@ Arguments for an environment (`--env_kwargs`) that come from a file may be numbe
 text may be the name of a file or a module.
 
 The list belongs to the process. Worker processes get the names that the learner's process has
-checked (agent/worker.py).
+checked (agent/acting/worker.py).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@
 The pieces that actor-critic losses share are functions of their own, so that nobody has to copy
 them: rows.py (which rows count), passes.py (one pass of the model), units.py (PopArt and the scale
 of advantages), losses.py and vtrace.py (formulas), health.py (figures). Next to read: impala.py,
-which puts all of them together; agent/learner.py, which differentiates the loss.
+which puts all of them together; agent/learning/learner.py, which differentiates the loss.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ import torch
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from torch import Tensor
 
+from agent.algorithms.batch import Batch
+from agent.algorithms.non_finite import Stage, given_stages
 from agent.algorithms.rewards import REWARD_TRANSFORMS
-from agent.batch import Batch
 from agent.models.base import ActorCritic
-from agent.non_finite import Stage, given_stages
 from core.errors import ConfigError
 from core.plain_data import shown
 from flags.parts import ALGORITHMS
@@ -124,7 +124,7 @@ class Algorithm(ABC):
         """Keep the config.
 
         Args:
-          config: a `Config`.
+          config: the settings of the algorithm, a `Config`.
           buffers: names of the replay buffers, in the order of `Batch.source`; each gets metrics of
             its own. (): only metrics of the whole batch.
         """
@@ -154,7 +154,7 @@ class Algorithm(ABC):
         own state (`state_dict`), and nothing else.
 
         Args:
-          model: on the batch's device.
+          model: the network, on the batch's device.
           batch: T steps of B unrolls.
           optimiser: whose moments PopArt rescales along with the value head.
           progress: share of the training that is done, 0 to 1.
@@ -212,7 +212,7 @@ def make_config(
     """Return the config of an algorithm.
 
     Args:
-      kind: the algorithm.
+      kind: class of the algorithm.
       name: as the user calls it, for messages.
       from_flags: field -> value, of every field that a flag gives.
       arguments: field -> value, of `--algorithm_kwargs`.

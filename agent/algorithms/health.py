@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from agent.algorithms import losses
+from agent.algorithms.batch import Batch
 from agent.algorithms.passes import Pass
-from agent.batch import Batch
 
 MAX_LOG_RATIO = 20.0  # keeps the square of a ratio finite
 

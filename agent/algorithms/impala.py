@@ -9,7 +9,7 @@ parts that other algorithms share are in rows.py, passes.py, units.py and health
 
 The options are LASER's trust region (ignore states in which the policy has changed too much),
 CLEAR's cloning of replayed behaviour, and PopArt, which is a property of the model. Sizes: T steps,
-B unrolls, A actions. Next to read: agent/learner.py, which takes the step.
+B unrolls, A actions. Next to read: agent/learning/learner.py, which takes the step.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from torch import Tensor
 
 from agent.algorithms import losses
 from agent.algorithms.base import ActorCriticConfig, Algorithm, Loss, register_algorithm
+from agent.algorithms.batch import Batch
 from agent.algorithms.health import policy_health, value_health
+from agent.algorithms.non_finite import Stage, given_stages
 from agent.algorithms.passes import Pass, look_at
 from agent.algorithms.rewards import REWARD_TRANSFORMS
 from agent.algorithms.rows import learnable_rows
@@ -34,9 +36,7 @@ from agent.algorithms.units import (
     values_to_learn,
 )
 from agent.algorithms.vtrace import VTrace, vtrace
-from agent.batch import Batch
 from agent.models.base import ActorCritic
-from agent.non_finite import Stage, given_stages
 from core.errors import ConfigError
 from flags.values import TrustRegion, values_of
 

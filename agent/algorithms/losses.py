@@ -76,7 +76,7 @@ def reduced(
     Args:
       per_step: name -> [T, B] float32, 0 where a step does not count.
       valid: [T, B] bool, the steps that `mean` divides by the number of.
-      reduction: "sum" or "mean".
+      reduction: "sum" or "mean" over the steps.
       weight: [B] float32, importance weight of each unroll (`Batch.weight`).
     """
     sums = (torch.stack(list(per_step.values())) * weight).sum((1, 2))

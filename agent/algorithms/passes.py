@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from agent.batch import Batch
+from agent.algorithms.batch import Batch
 from agent.models.base import ActorCritic, Heads
 
 
@@ -25,7 +25,7 @@ def look_at(model: ActorCritic, batch: Batch, keep_gradient: Tensor | None = Non
     """Run the model once over all rows.
 
     Args:
-      model: on the batch's device.
+      model: the network, on the batch's device.
       batch: T steps of B unrolls.
       keep_gradient: see `ActorCritic.hidden`.
     """

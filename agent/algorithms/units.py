@@ -10,8 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from agent.algorithms.batch import Batch
 from agent.algorithms.passes import Pass
-from agent.batch import Batch
 from agent.models.base import ActorCritic
 from agent.models.popart import Values
 

@@ -118,9 +118,9 @@ class ActorCritic(nn.Module):
         Args:
           torso_net: [N, *obs_shape] -> [N, F]; accepts uint8 pixels or float32 vectors.
           obs_shape: shape of one stacked observation.
-          feature_count: F.
-          action_count: A.
-          value_head: H -> values.
+          feature_count: F, number of features.
+          action_count: A, number of actions.
+          value_head: layer from H hidden units to values.
           core: F -> H; None: features go straight to the heads, and H is F.
           game_pixels: for several games, what the pixels of each look like: the background of one
             tells nothing of another's. None: the first layer of the torso knows, or nobody does.
@@ -173,7 +173,7 @@ class ActorCritic(nn.Module):
 
         Args:
           obs: as for `torso`.
-          task_id: likewise.
+          task_id: as for `torso`.
         """
         rows, games = self._rows(obs, task_id)
         for game, statistics in self.unsettled_pixels().items():
@@ -297,7 +297,7 @@ class ActorCritic(nn.Module):
         """Read policy and value off hidden units.
 
         Args:
-          hidden: [..., H] float32.
+          hidden: [..., H] float32 hidden units.
           task_id: int64, broadcast against the leading dims; None means task 0.
         """
         values = self.value_head(hidden, task_id)
@@ -307,7 +307,7 @@ class ActorCritic(nn.Module):
         """Take one step of acting.
 
         Args:
-          inputs: leading dims [E].
+          inputs: inputs of the model, with leading dims [E].
           state: [E, state_count] float32, before this step.
 
         Returns:
@@ -321,7 +321,7 @@ class ActorCritic(nn.Module):
         """Return where each attention head looks when it acts on these inputs.
 
         Args:
-          inputs: leading dims [E].
+          inputs: inputs of the model, with leading dims [E].
           state: [E, state_count] float32, before this step.
 
         Returns:

@@ -82,7 +82,7 @@ def make_model(
     """Build a freshly initialised model on the CPU.
 
     Args:
-      config: which network.
+      config: settings of the network.
       env_spec: gives the observation shape and the numbers of actions and of games. Each game has
         its own value output; the policy is shared.
       popart: whether the value head normalises its targets.

@@ -33,7 +33,7 @@ class Parallel:
         Args:
           module: whose parameters get a gradient; treats each index of `dim` by itself.
           pool: of at least `shares` threads.
-          shares: at least 2.
+          shares: number of shares, at least 2.
           dim: of the tensor and of what is made of it, along which they are cut.
         """
         self._parameters = list(module.parameters())

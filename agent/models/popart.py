@@ -69,7 +69,7 @@ class PopArt(nn.Module):
         """Predict values.
 
         Args:
-          features: [..., F] float32.
+          features: [..., F] float32 inputs of the head.
           task_id: [...] int64, or the trailing part of it ([B] for features [T, B, F]); None
             means task 0.
         """

@@ -61,7 +61,7 @@ def changed_rows(first: Tensor, keep_gradient: Tensor | None) -> list[bool]:
     """Return for each of T rows whether `entering_state` has anything to do before it.
 
     Args:
-      first: [T, B] bool.
+      first: [T, B] bool, True where the memory is cleared.
       keep_gradient: [T, B] bool, or None for all True.
     """
     changed = first.any(1)
@@ -97,10 +97,10 @@ class RecurrentCore(Core):
         """Build the core.
 
         Args:
-          feature_count: F, of the torso.
+          feature_count: F, number of features of the torso.
           extras: what is appended to the features.
           lstm_size: H; 0 for no LSTM: the heads then see features and extras.
-          lstm_layers: L.
+          lstm_layers: L, number of layers.
         """
         input_count = feature_count + extras.count
         super().__init__(lstm_size or input_count, 2 * lstm_layers * lstm_size)

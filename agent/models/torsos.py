@@ -47,11 +47,11 @@ class PixelConv2d(nn.Conv2d):
         """Build the layer for images `image_shape` = (C, H, W).
 
         Args:
-          image_shape: of one input.
-          channels: out.
-          kernel: width and height.
-          stride: likewise.
-          padding: likewise. What is padded has the mean colour if pixels are normalised.
+          image_shape: (C, H, W) of one input.
+          channels: number of output channels.
+          kernel: width and height of the kernel.
+          stride: stride in both directions.
+          padding: padding on all sides; it has the mean colour if pixels are normalised.
           normalise: subtract the mean image and divide by the deviation.
         """
         super().__init__(image_shape[0], channels, kernel, stride, padding)
@@ -153,7 +153,7 @@ class ImageTorso(nn.Module):
         """Build torso `name` of IMAGE_TORSOS.
 
         Args:
-          name: which.
+          name: name of the torso.
           obs_shape: (C, H, W) of the images.
           feature_count: F; 0 is the torso's own.
           normalise_pixels: see PixelStatistics.

@@ -23,11 +23,11 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
-from agent.acting import ActingModel, Actor, LocalActor
+from agent.acting.acting import ActingModel, Actor, LocalActor
+from agent.acting.rollout import EnvGroup, Rollout
 from agent.assembly import Blueprint, env_config
-from agent.feed import Feed
+from agent.learning.feed import Feed
 from agent.machine import cpu_count
-from agent.rollout import EnvGroup, Rollout
 from benchmarks.bench_end_to_end import flag_values
 from core.process_settings import environment_to_restart_with
 from option_flags import Flags

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import torch
 
-from agent.batch import Batch
-from agent.feed import Feed
+from agent.algorithms.batch import Batch
+from agent.learning.feed import Feed
 from agent.models.factory import ModelConfig, make_model
 from core.spec import EnvSpec
 from replay.codec import Plain

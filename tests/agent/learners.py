@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from agent.algorithms.impala import Impala, ImpalaConfig
-from agent.learner import Learner
-from agent.non_finite import NonFiniteUpdate
-from agent.optim import OptimiserConfig, learning_rate, make_optimiser
+from agent.algorithms.non_finite import NonFiniteUpdate
+from agent.learning.learner import Learner
+from agent.learning.optim import OptimiserConfig, learning_rate, make_optimiser
 from tests.agent.builders import make_batch, make_small_model, make_spec
 
 # Sums of raw terms: what a number in a test makes of the loss can be said by hand.

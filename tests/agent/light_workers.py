@@ -1,7 +1,8 @@
 """Workers and a server that need neither torch nor an environment, so that they start at once.
 
-They keep the protocol of agent/worker.py and agent/inference_server.py, and have the trouble that
-their config names. Used in the place of the real ones where a pool's doings are tested, not theirs.
+They keep the protocol of agent/acting/worker.py and agent/acting/inference_server.py, and have the
+trouble that their config names. Used in the place of the real ones where a pool's doings are
+tested, not theirs.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from agent.run_lock import RunLock
+from agent.stored.run_lock import RunLock
 from core.errors import ConfigError
 
 

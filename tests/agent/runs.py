@@ -1,8 +1,8 @@
 """Blueprints of small runs for the tests of the moving parts of agent/."""
 
-from agent import training
 from agent.assembly import Blueprint
-from agent.trainer import Trainer
+from agent.run import training
+from agent.run.trainer import Trainer
 from option_flags import Flags
 
 COUNTING = "tests.fakes:tests/Counting-v0"

@@ -12,8 +12,8 @@ import gymnasium
 import pytest
 import torch
 
-from agent import evaluator
 from agent.session import prepare
+from agent.testing import evaluator
 from core.errors import CheckpointError, ConfigError
 from wrappers import registry
 

@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from agent.checkpoint import CheckpointWriter, load, resolve
-from agent.checkpoint_file import read_tree, write_tree
-from agent.checkpoint_tree import decode, encode
+from agent.stored.checkpoint import CheckpointWriter, load, resolve
+from agent.stored.checkpoint_file import read_tree, write_tree
+from agent.stored.checkpoint_tree import decode, encode
 from core import atomic_file, faults, files
 from core.errors import CheckpointError
 from core.faults import Fault, Plan

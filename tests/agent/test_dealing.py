@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.dealing import deal_tasks
+from agent.acting.dealing import deal_tasks
 from core.errors import ConfigError
 
 

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from agent import evaluator
-from agent.acting import Observation
+from agent.acting.acting import Observation
 from agent.assembly import Blueprint
-from agent.checkpoint import Checkpoint, CheckpointWriter, load
-from agent.evaluator import evaluate, evaluate_all, has_display
-from agent.games_played import Lives
-from agent.player import Player, Step
-from agent.score_table import Game, Life, summarise
+from agent.stored.checkpoint import Checkpoint, CheckpointWriter, load
+from agent.testing import evaluator
+from agent.testing.evaluator import evaluate, evaluate_all, has_display
+from agent.testing.games_played import Lives
+from agent.testing.player import Player, Step
+from agent.testing.score_table import Game, Life, summarise
 from core.episode import EpisodeEnd
 from tests.agent.runs import COUNTING, make_blueprint
 from wrappers.vector import StepResult
@@ -70,7 +70,7 @@ def test_a_linux_without_a_display_server_has_no_display(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize(("count", "said"), [(1, "1 game of Test-v0"), (2, "2 games of Test-v0")])
 def test_a_report_counts_its_games(monkeypatch: pytest.MonkeyPatch, count: int, said: str) -> None:
-    monkeypatch.setattr("agent.score_table.human_normalised", lambda env, score: None)
+    monkeypatch.setattr("agent.testing.score_table.human_normalised", lambda env, score: None)
     lives = (Life(1.0, 10),)
     games = [Game(number, 1.0 + number, 10, 40, str(number), lives) for number in range(count)]
     report = summarise(games, "Test-v0", "models/test/model.safetensors", 5, greedy=True)

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from agent.assembly import Blueprint
-from agent.checkpoint import CheckpointWriter, load
-from agent.evaluator import evaluate
 from agent.export import export, main
-from agent.model_file import load_model
-from agent.run_folder import RunFolder
-from agent.tally import Tally
+from agent.run.tally import Tally
+from agent.stored.checkpoint import CheckpointWriter, load
+from agent.stored.model_file import load_model
+from agent.stored.run_folder import RunFolder
+from agent.testing.evaluator import evaluate
 from core.episode import EpisodeEnd
 from core.errors import CheckpointError
 from tests.agent.runs import make_blueprint

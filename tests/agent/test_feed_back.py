@@ -10,14 +10,14 @@ import pytest
 import torch
 
 from agent.algorithms.impala import Impala, ImpalaConfig, Loss
-from agent.checkpoint import load
-from agent.experience import ReplaySide
-from agent.feed import Feed
-from agent.non_finite import NonFiniteUpdate
-from agent.pool import SerialPool
-from agent.run_folder import RunFolder
-from agent.threaded import Threaded
-from agent.trainer import Trainer
+from agent.algorithms.non_finite import NonFiniteUpdate
+from agent.learning.feed import Feed
+from agent.pools.pool import SerialPool
+from agent.run.experience import ReplaySide
+from agent.run.threaded import Threaded
+from agent.run.trainer import Trainer
+from agent.stored.checkpoint import load
+from agent.stored.run_folder import RunFolder
 from core.errors import ConfigError
 from metrics.sinks import JsonLinesSink
 from tests.agent.builders import heads_of, make_batch, make_small_model

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from agent import evaluator, player
-from agent.acting import Observation
-from agent.games_played import PROGRESS_INTERVAL_S, Fingerprints, Progress
-from agent.score_table import Game, summarise
+from agent.acting.acting import Observation, player
+from agent.testing import evaluator
+from agent.testing.games_played import PROGRESS_INTERVAL_S, Fingerprints, Progress
+from agent.testing.score_table import Game, summarise
 from core.episode import EpisodeEnd
 from wrappers.vector import StepResult
 

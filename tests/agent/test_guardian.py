@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from agent import guardian
-from agent.guardian import Guardian, report_run_folder, restarts_wanted
+from agent.run import guardian
+from agent.run.guardian import Guardian, report_run_folder, restarts_wanted
 
 pytestmark = pytest.mark.process
 ROOT = Path(__file__).parents[2]
@@ -24,7 +24,7 @@ LEARNER = f"""
 import json, os, signal, sys, time
 from pathlib import Path
 sys.path.insert(0, {str(ROOT)!r})
-from agent.guardian import REPORT, report_run_folder, restarts_wanted
+from agent.run.guardian import REPORT, report_run_folder, restarts_wanted
 from core.process_death import end_with_starter
 here = Path(__file__).parent
 end_with_starter()
@@ -160,7 +160,7 @@ def guarded(tmp_path, plan):
 import sys
 sys.path.insert(0, {str(ROOT)!r})
 from pathlib import Path
-from agent import guardian
+from agent.run import guardian
 guardian.MAIN_PROGRAM = Path({str(tmp_path / "learner.py")!r})
 guardian.FIRST_DELAY_S = float(sys.argv[1])
 assert not any(name in sys.modules for name in ("torch", "numpy", "pydantic", "psutil"))

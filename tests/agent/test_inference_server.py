@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from agent import inference_server
-from agent.acting import ActingModel, Action, FlatWeights, Observation
-from agent.inference_server import InferenceServer, RemoteActor, group_sizes
+from agent.acting.acting import ActingModel, Action, FlatWeights, Observation, inference_server
+from agent.acting.inference_server import InferenceServer, RemoteActor, group_sizes
+from agent.acting.rollout import EnvGroup, Rollout
+from agent.acting.worker import WorkerBody
 from agent.models.factory import make_model
-from agent.pool import ProcessPool
-from agent.rollout import EnvGroup, Rollout
-from agent.worker import WorkerBody
+from agent.pools.pool import ProcessPool
 from core.errors import Closed, TransportError, WorkerDied
 from tests.agent.builders import batch_of, heads_of
 from tests.agent.runs import make_blueprint

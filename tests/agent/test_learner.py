@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from agent.algorithms.impala import Impala
-from agent.learner import LayerGradients, every
+from agent.learning.learner import LayerGradients, every
+from agent.learning.optim import OptimiserConfig, make_optimiser
 from agent.models.base import ActorCritic
-from agent.optim import OptimiserConfig, make_optimiser
 from core.errors import ConfigError
 from metrics.health import RANGES
 from metrics.record import check_declared
@@ -325,7 +325,7 @@ def test_on_a_gpu_an_update_is_that_of_the_cpu(precision):
 
 
 def test_the_size_of_the_weights_is_measured_now_and_then(monkeypatch):
-    monkeypatch.setattr("agent.learner.WEIGHTS_MEASURED_EACH", 3)
+    monkeypatch.setattr("agent.learning.learner.WEIGHTS_MEASURED_EACH", 3)
     spec = make_spec((2, 36, 36))
     model = make_small_model(spec, name="nature", popart=True, popart_step_size=0.5)
     learner = make_learner(model, channels_last=True)

@@ -1,6 +1,6 @@
 import threading
 
-from agent.liveness import STANDSTILL_S, Heartbeats
+from agent.run.liveness import STANDSTILL_S, Heartbeats
 
 
 def in_thread(name, *calls):

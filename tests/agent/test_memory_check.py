@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent import memory_check
 from agent.assembly import build_model
-from agent.memory_check import check_memory, memory_needs
+from agent.run import memory_check
+from agent.run.memory_check import check_memory, memory_needs
 from core.errors import ConfigError
 from replay.kinds import most_unrolls_held, parse_replay_parameters, split_by_task
 from tests.agent.runs import make_blueprint

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 from safetensors.torch import save as tensors_to_bytes
 
-from agent.model_file import (
+from agent.stored.model_file import (
     FACTS,
     FLAGS,
     WEIGHTS,

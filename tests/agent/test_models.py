@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from agent.acting import FlatWeights
+from agent.acting.acting import FlatWeights
 from agent.models.base import Inputs
 from agent.models.factory import ModelConfig, make_model
 from agent.models.torsos import IMAGE_TORSOS, PixelConv2d

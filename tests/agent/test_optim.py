@@ -4,7 +4,7 @@ import math
 import pytest
 import torch
 
-from agent.optim import (
+from agent.learning.optim import (
     LARGEST_RATE,
     OPTIMISERS,
     SMALLEST_EPSILON,

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from agent.acting import FlatWeights
+from agent.acting.acting import FlatWeights
 from agent.models.factory import ModelConfig, make_model
 from agent.models.pixels import MIN_DEVIATION, PixelStatistics
 from agent.models.torsos import PixelConv2d

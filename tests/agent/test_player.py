@@ -9,11 +9,11 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from agent.acting import ActingModel, Actor, LocalActor
-from agent.evaluator import evaluate
-from agent.player import Player, env_seeds, game_config
-from agent.rollout import EnvGroup, Rollout
+from agent.acting.acting import ActingModel, Actor, LocalActor
+from agent.acting.rollout import EnvGroup, Rollout
 from agent.session import prepare
+from agent.testing.evaluator import evaluate
+from agent.testing.player import Player, env_seeds, game_config
 from analysis.playing import load_agent, play
 from core.rng import child_seed
 from tests.agent.runs import COUNTING, make_blueprint

@@ -1,9 +1,9 @@
 import pytest
 
-from agent.restarts import MAX_DELAY_S, WINDOW_S, RestartLimit, failure_of
+from agent.pools.restarts import MAX_DELAY_S, WINDOW_S, RestartLimit, failure_of
 
 FAILURE = """Traceback (most recent call last):
-  File "agent/worker.py", line 170, in worker_main
+  File "agent/acting/worker.py", line 170, in worker_main
     report = body.collect(block)
              ^^^^^^^^^^^^^^^^^^^
   File "my_env.py", line {line}, in step

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from agent.checkpoint import load
-from agent.checkpoint_file import write_tree
-from agent.checkpoint_tree import encode
 from agent.session import Session, prepare
+from agent.stored.checkpoint import load
+from agent.stored.checkpoint_file import write_tree
+from agent.stored.checkpoint_tree import encode
 from core.errors import CheckpointError, ConfigError
 from wrappers import trusted_modules
 
@@ -43,7 +43,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
             argv = (*SMALL, *flags[name], "--environment_max_steps=400")
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(trusted_modules, "_trusted", {"tests.fakes"})
-                patch.setattr("agent.training._set_up_torch", lambda flags: None)
+                patch.setattr("agent.run.training._set_up_torch", lambda flags: None)
                 assert prepare([*argv, f"--results_dir={folder}"]).run() == 0
         (run,) = folder.iterdir()
         return run

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from agent.run_lock import LOCK, RunLock
+from agent.stored.run_lock import LOCK, RunLock
 from core import file_lock
 from core.errors import ConfigError
 from tests.agent import programs

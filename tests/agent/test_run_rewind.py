@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.checkpoint import CheckpointWriter, load
-from agent.run_folder import RunFolder
-from agent.run_rewind import make_way, take_back
 from agent.session import prepare
+from agent.stored.checkpoint import CheckpointWriter, load
+from agent.stored.run_folder import RunFolder
+from agent.stored.run_rewind import make_way, take_back
 from core.errors import ConfigError
 from metrics.run_files import read_records
 from tests.agent.runs import COUNTING

@@ -1,15 +1,15 @@
-"""When a run is saved, and above all when not (agent/saving.py)."""
+"""When a run is saved, and above all when not (agent/run/saving.py)."""
 
 import errno
 
 import pytest
 import torch
 
-import agent.saving
-from agent.checkpoint import CheckpointWriter, load
-from agent.learner import Learner
-from agent.run_folder import RunFolder
-from agent.trainer import Trainer
+import agent.run.saving
+from agent.learning.learner import Learner
+from agent.run.trainer import Trainer
+from agent.stored.checkpoint import CheckpointWriter, load
+from agent.stored.run_folder import RunFolder
 from core.errors import CheckpointError
 from tests.agent.runs import make_blueprint
 
@@ -115,7 +115,7 @@ def test_records_and_games_are_on_the_disk_before_the_best_is(folder, monkeypatc
     sink = Silent()
     scored = Scored(monkeypatch, float, note=lambda updates: flushed.append(sink.flushed_at[-1:]))
     flushed = []
-    monkeypatch.setattr(agent.saving.Saving, "_save", lambda saving: False)
+    monkeypatch.setattr(agent.run.saving.Saving, "_save", lambda saving: False)
     trainer_of(folder, sink=sink).run()
     assert len(scored.saved) > 3
     assert flushed == [[updates] for updates, _ in scored.saved]
@@ -161,7 +161,7 @@ class Scored:
 
         monkeypatch.setattr(CheckpointWriter, "save_best", save)
         monkeypatch.setattr(
-            agent.saving.Saving, "_present_score", lambda saving: means(saving._tally.updates)
+            agent.run.saving.Saving, "_present_score", lambda saving: means(saving._tally.updates)
         )
 
 
@@ -179,7 +179,7 @@ def test_the_end_of_a_session_may_be_its_best_and_a_resume_has_that_to_beat(fold
     scored = Scored(monkeypatch, float)
     end = trainer_of(folder, save_model_period=1000).run().updates
     assert scored.saved == [(end, float(end))]
-    monkeypatch.setattr(agent.saving.Saving, "_present_score", lambda saving: end - 1.0)
+    monkeypatch.setattr(agent.run.saving.Saving, "_present_score", lambda saving: end - 1.0)
     trainer_of(folder, load(folder.path), environment_max_steps=400).run()
     assert scored.saved == [(end, float(end))]
     assert torch.is_tensor(next(iter(load(folder.path).state["learner"]["model"].values())))

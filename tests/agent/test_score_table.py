@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.score_table import (
+from agent.testing.score_table import (
     SCORES,
     SCORES_PER_LIFE,
     SHARED_COLUMNS,

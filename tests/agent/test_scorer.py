@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from agent.scorer import Scorer
+from agent.learning.scorer import Scorer
 from replay.scoring import scored_rows
 from tests.agent.runs import make_blueprint
 from tests.agent.test_rollout import EXTRAS, LSTM
@@ -16,7 +16,7 @@ ELITE = [
 
 @pytest.fixture(params=[{}, EXTRAS, LSTM], ids=["plain", "extra inputs", "memory"])
 def parts(request):
-    from agent.worker import WorkerBody
+    from agent.acting.worker import WorkerBody
 
     blueprint = make_blueprint(
         "PongNoFrameskip-v4", replay_parameters=ELITE, r_f_steps=8, max_episode_frames=160,

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from agent.checkpoint import CheckpointWriter, load
-from agent.checkpoint_file import write_tree
-from agent.checkpoint_tree import encode
-from agent.model_file import ShippedModel, save_model
-from agent.run_folder import RunFolder
 from agent.session import Session, prepare
+from agent.stored.checkpoint import CheckpointWriter, load
+from agent.stored.checkpoint_file import write_tree
+from agent.stored.checkpoint_tree import encode
+from agent.stored.model_file import ShippedModel, save_model
+from agent.stored.run_folder import RunFolder
 from core.errors import CheckpointError, ConfigError
 from tests.agent.runs import make_blueprint, states_at_start
 

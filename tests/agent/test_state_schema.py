@@ -17,18 +17,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent.assembly import Blueprint
-from agent.checkpoint import Checkpoint, CheckpointWriter, load
-from agent.checkpoint_file import write_tree
-from agent.checkpoint_tree import encode
-from agent.experience import Moment, Serial
-from agent.feed import Feed
-from agent.learner import Learner
-from agent.model_file import check_weights
-from agent.pool import SerialPool
-from agent.resume_checks import check_session
-from agent.scorer import Scorer
-from agent.state_schema import RunState, check_part, restoring, section
-from agent.tally import Tally
+from agent.learning.feed import Feed
+from agent.learning.learner import Learner
+from agent.learning.scorer import Scorer
+from agent.pools.pool import SerialPool
+from agent.run.experience import Moment, Serial
+from agent.run.resume_checks import check_session
+from agent.run.tally import Tally
+from agent.stored.checkpoint import Checkpoint, CheckpointWriter, load
+from agent.stored.checkpoint_file import write_tree
+from agent.stored.checkpoint_tree import encode
+from agent.stored.model_file import check_weights
+from agent.stored.state_schema import RunState, check_part, restoring, section
 from core.errors import CheckpointError, ConfigError
 from tests.agent.runs import BOTH_GAMES, make_blueprint
 from transport.weights import WeightBoard

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from agent.checkpoint import CheckpointWriter, load
-from agent.model_file import save_model
+from agent.run.tally import Tally
 from agent.session import prepare
-from agent.tally import Tally
+from agent.stored.checkpoint import CheckpointWriter, load
+from agent.stored.model_file import save_model
 from core.errors import ConfigError
 from tests.agent.runs import make_blueprint
 from wrappers import env_ids, trusted_modules

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from agent.human_scores import anchors
-from agent.tally import Tally
+from agent.run.tally import Tally
+from agent.testing.human_scores import anchors
 from core.episode import EpisodeEnd
 from core.errors import CheckpointError
 from metrics.record import check_declared

@@ -1,4 +1,4 @@
-"""Worker pool, replay and cache side by side (agent/threaded.py), with a pool that tests hold."""
+"""Worker pool, replay and cache side by side (agent/run/threaded.py), with a pool tests hold."""
 
 import threading
 import time
@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from agent.experience import Moment
-from agent.feed import Feed
-from agent.pool import SerialPool
-from agent.threaded import Threaded
+from agent.learning.feed import Feed
+from agent.pools.pool import SerialPool
+from agent.run.experience import Moment
+from agent.run.threaded import Threaded
 from core.errors import WorkerDied
 from tests.agent.runs import make_blueprint
 from transport.weights import WeightBoard
@@ -128,7 +128,7 @@ def test_quiesced_it_makes_no_more_batches_and_replay_stands_still(experience, p
 
 
 def test_a_pool_that_does_not_answer_cannot_hold_up_the_end(blueprint, pool, monkeypatch):
-    monkeypatch.setattr("agent.threaded.JOIN_S", 0.1)
+    monkeypatch.setattr("agent.run.threaded.JOIN_S", 0.1)
     go = threading.Event()
     pool.poll = lambda timeout_s: go.wait(HANGS_S) and []
     threaded = Threaded(

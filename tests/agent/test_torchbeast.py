@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from agent.assembly import build_model
-from agent.model_file import load_model
 from agent.models.base import Inputs
 from agent.session import prepare
+from agent.stored.model_file import load_model
 from agent.torchbeast import main, migrate, read, recognise
 from core.errors import CheckpointError, ConfigError
 from core.spec import EnvSpec

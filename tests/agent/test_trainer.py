@@ -5,13 +5,13 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-import agent.trainer
-from agent.checkpoint import load
-from agent.experience import ReplaySide, Serial
-from agent.feed import Feed
-from agent.pool import SerialPool
-from agent.run_folder import RunFolder
-from agent.trainer import Trainer
+import agent.run.trainer
+from agent.learning.feed import Feed
+from agent.pools.pool import SerialPool
+from agent.run.experience import ReplaySide, Serial
+from agent.run.trainer import Trainer
+from agent.stored.checkpoint import load
+from agent.stored.run_folder import RunFolder
 from metrics.health import Finding
 from metrics.sinks import JsonLinesSink, Tee
 from tests.agent.runs import make_blueprint
@@ -33,7 +33,7 @@ def trained(folder, steps, checkpoint=None):
 def test_findings_are_logged_and_end_up_in_the_summary_also_after_a_resume(
     tmp_path, monkeypatch, caplog
 ):
-    monkeypatch.setattr(agent.trainer, "Diagnosis", EveryRecord)
+    monkeypatch.setattr(agent.run.trainer, "Diagnosis", EveryRecord)
     folder = RunFolder.create(tmp_path, "Test-v0")
     summary = trained(folder, 300)
     records = len(folder.metrics_file.read_text("utf-8").splitlines())
@@ -63,7 +63,7 @@ def test_unrolls_of_another_layout_that_waited_when_it_was_saved_are_left_behind
 
 
 def test_the_user_is_told_what_a_batch_waits_for(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(agent.trainer, "SILENCE_S", 0.0)
+    monkeypatch.setattr(agent.run.trainer, "SILENCE_S", 0.0)
     folder = RunFolder.create(tmp_path, "Test-v0")
     blueprint = make_blueprint(reproducible=True, environment_max_steps=100)
     with closing(JsonLinesSink(folder.metrics_file)) as sink:

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from agent.assembly import Blueprint
-from agent.checkpoint import Checkpoint, CheckpointWriter
 from agent.models.base import Inputs
+from agent.run.tally import Tally
+from agent.run.warm_start import carry_over, keep_actions, warm_start
 from agent.session import Session, family_of, prepare
-from agent.tally import Tally
-from agent.warm_start import carry_over, keep_actions, warm_start
+from agent.stored.checkpoint import Checkpoint, CheckpointWriter
 from core.errors import CheckpointError, ConfigError
 from core.spec import EnvSpec
 from tests.agent.runs import make_blueprint, states_at_start

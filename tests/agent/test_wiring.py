@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from agent.checkpoint import load
-from agent.experience import Serial
-from agent.learner import Learner
-from agent.run_folder import RunFolder
-from agent.trainer import Trainer
-from agent.worker import WorkerBody
+from agent.acting.worker import WorkerBody
+from agent.learning.learner import Learner
+from agent.run.experience import Serial
+from agent.run.trainer import Trainer
+from agent.stored.checkpoint import load
+from agent.stored.run_folder import RunFolder
 from metrics.sinks import Tee
 from replay.manager import ReplayManager
 from tests.agent.learners import same

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from agent.assembly import Blueprint, build_model
-from agent.model_file import save_model
+from agent.stored.model_file import save_model
 from flag_parsing import parse
 
 

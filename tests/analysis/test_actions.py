@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from agent.assembly import build_model
-from agent.model_file import save_model
+from agent.stored.model_file import save_model
 from analysis.__main__ import main as analysis
 from analysis.actions import Played, main, mean_of
 from analysis.statistics import Estimate

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from agent.assembly import build_model
-from agent.checkpoint import CheckpointWriter
-from agent.pool import SerialPool
+from agent.pools.pool import SerialPool
+from agent.stored.checkpoint import CheckpointWriter
 from analysis.features import game_points, main
 from analysis.features_projection import affinities, pca, tsne, tsne_gradient
 from analysis.playing import load_agent

@@ -10,7 +10,7 @@ from benchmarks.bench_interruptions import change_at, compare, resumed_at
 from tests.integration.commands import HANGS_S, ROOT, SMALL
 
 OPTIONS = argparse.Namespace(env="Test-v0", steps=10_000, window=1000, settle=500)
-CLOCK = "2026-11-22 13:00:00,000 INFO MainProcess/MainThread agent.training: "
+CLOCK = "2026-11-22 13:00:00,000 INFO MainProcess/MainThread agent.run.training: "
 
 
 def write_run(folder, seed, resumed=(), dent=0.0):

@@ -84,6 +84,7 @@ class Sessions:
         self._started: dict[str, int] = {}  # the mark of each session, and its process
         self._shm_before = spawner.shared_memory()
         self._next_count_s = float("inf")  # nobody is counted unless it is asked for
+        self._seen_writers: set[tuple[str, frozenset[int]]] = set()  # at the last look
         self._two_writers: set[str] = set()
 
     def find_run(self) -> Path | None:
@@ -167,10 +168,18 @@ class Sessions:
         if now_s < self._next_count_s:
             return
         self._next_count_s = now_s + WRITERS_INTERVAL_S
-        for path, pids in writers(self._all_processes()).items():
-            if len(pids) > 1 and path not in self._two_writers:
+        seen = {
+            (path, frozenset(pids))
+            for path, pids in writers(self._all_processes()).items()
+            if len(pids) > 1
+        }
+        # A process that has just been forked holds the files of its parent until it runs a program
+        # of its own: two writers are two that are seen twice.
+        for path, pids in seen & self._seen_writers:
+            if path not in self._two_writers:
                 self._two_writers.add(path)
                 self.break_promise("single", f"processes {sorted(pids)} write {path} at once")
+        self._seen_writers = seen
 
     def end(
         self,

@@ -3,6 +3,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -114,6 +115,7 @@ class AtTheVeryEnd:
             kill(pid, number)
 at_the_very_end = AtTheVeryEnd()
 import sys
+import time
 sys.keep = at_the_very_end  # goes after the handlers
 {ignore}
 sys.exit(7)
@@ -164,3 +166,26 @@ def test_a_main_thread_that_hangs_in_c_keeps_nobody_from_leaving(number, answer,
     )  # fmt: skip
     assert done.returncode == 130, done.stderr
     assert "does not come back" in done.stderr
+
+
+def test_signals_that_come_as_one_are_one_wish(monkeypatch):
+    """Python calls the handler once for two that came before it could."""
+    monkeypatch.setattr("core.stop_signals.DEAF_S", 0.2)
+    left = []
+    monkeypatch.setattr("core.stop_signals.leave_at_once", left.append)
+    stop = StopSignals()
+    stop.install()
+    bell = stop._bell
+    try:
+        with stop.answered_by(Answer.NOTE):
+            os.write(bell, bytes([signal.SIGTERM, signal.SIGTERM]))
+            stop.count = 1  # what the handler does
+            time.sleep(0.6)
+            assert left == []
+            os.write(bell, bytes([signal.SIGTERM]))  # and this one nobody answers
+            deadline = time.monotonic() + HANGS_S
+            while not left:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+    finally:
+        stop.restore()

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import main
-from agent.checkpoint import load
+from agent.stored.checkpoint import load
 from core import faults, files
 from core.errors import CheckpointError
 from core.faults import Fault, Plan, Tear

@@ -1,11 +1,11 @@
 """A pool of workers of one's own: here they take turns in the thread that asks for unrolls."""
 
-from agent.worker import WorkerBody
-from agent.worker_pool import UnrollBlock
+from agent.acting.worker import WorkerBody
+from agent.pools.worker_pool import UnrollBlock
 
 
 class TurnsPool:
-    """A WorkerPool (agent/worker_pool.py); another one might ask machines elsewhere."""
+    """A WorkerPool (agent/pools/worker_pool.py); another one might ask machines elsewhere."""
 
     restarts = 0
 

@@ -2,9 +2,9 @@
 
 from contextlib import closing
 
-from agent.checkpoint import load
-from agent.run_folder import RunFolder
-from agent.trainer import Trainer
+from agent.run.trainer import Trainer
+from agent.stored.checkpoint import load
+from agent.stored.run_folder import RunFolder
 from metrics.run_files import read_records
 from metrics.sinks import JsonLinesSink
 from tests.agent.runs import make_blueprint

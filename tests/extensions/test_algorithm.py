@@ -8,10 +8,10 @@ import torch
 from agent.algorithms.base import ActorCriticConfig, Algorithm, Loss, register_algorithm
 from agent.algorithms.impala import Impala, ImpalaConfig
 from agent.assembly import make_algorithm, model_config, optimiser_config
-from agent.checkpoint import Checkpoint
+from agent.learning.optim import OptimiserConfig
 from agent.models.factory import ModelConfig
-from agent.optim import OptimiserConfig
-from agent.resume_checks import check_resume
+from agent.run.resume_checks import check_resume
+from agent.stored.checkpoint import Checkpoint
 from core.errors import CheckpointError, ConfigError
 from flag_parsing import parse
 from flags.parts import ALGORITHMS

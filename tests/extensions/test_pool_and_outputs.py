@@ -6,9 +6,9 @@ from fnmatch import fnmatchcase
 
 import pytest
 
-from agent.reporting import Reporting
-from agent.tally import Tally
-from agent.trainer import Trainer
+from agent.run.reporting import Reporting
+from agent.run.tally import Tally
+from agent.run.trainer import Trainer
 from analysis.__main__ import main as analyse
 from core.errors import ConfigError
 from flag_parsing import parse
@@ -60,7 +60,7 @@ def test_an_unknown_name_is_refused_at_the_first_record_and_looked_up_once(monke
         looked_up.append(name)
         return check_declared(name)
 
-    monkeypatch.setattr("agent.tally.check_declared", look_up)
+    monkeypatch.setattr("agent.run.tally.check_declared", look_up)
     for _ in range(3):
         tally.record({"loss/total": 1.0, "replay/queue/fill": 0.5})
     assert {"loss/total", "replay/queue/fill"} <= set(looked_up)

@@ -14,11 +14,11 @@ from pathlib import Path
 from random import Random
 from unittest import mock
 
-from agent import training
-from agent.checkpoint import load
-from agent.checkpoint_file import write_tree
-from agent.checkpoint_tree import encode
+from agent.run import training
 from agent.session import prepare
+from agent.stored.checkpoint import load
+from agent.stored.checkpoint_file import write_tree
+from agent.stored.checkpoint_tree import encode
 from core.errors import CheckpointError, ConfigError
 from main import main
 from tests.fuzz.mutations import mutated_bytes, mutated_text, mutated_tree, nasty

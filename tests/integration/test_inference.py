@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agent.checkpoint import load
+from agent.stored.checkpoint import load
 from tests.integration.commands import (
     SMALL,
     descendants,

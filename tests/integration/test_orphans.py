@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.checkpoint import load
+from agent.stored.checkpoint import load
 from tests import troubled
 from tests.integration.commands import ROOT, SMALL, descendants, start, wait_for_records
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from agent.checkpoint import load
+from agent.stored.checkpoint import load
 from tests.integration.commands import SMALL, comparable, only_run, run
 
 REPLAYS = {

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.checkpoint import load
+from agent.stored.checkpoint import load
 from metrics.record import check_declared
 from tests.integration.commands import (
     HANGS_S,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from agent.algorithms import losses
-from agent.trainer import Trainer
+from agent.run.trainer import Trainer
 from core.unroll import UnrollSchema
 from replay.registry import KINDS
 from tests.fakes import BanditEnv, ChainEnv, CueEnv, DelayedEnv, InfiniteEnv, MirrorEnv

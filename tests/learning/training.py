@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from agent.models.base import Inputs
-from agent.run_folder import RunFolder
-from agent.trainer import Trainer
+from agent.run.trainer import Trainer
+from agent.stored.run_folder import RunFolder
 from metrics.sinks import Tee
 from replay.registry import KINDS
 from tests.agent.runs import make_blueprint

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.run_folder import RunFolder
-from agent.score_table import Game, Life, ScoreTable
+from agent.stored.run_folder import RunFolder
+from agent.testing.score_table import Game, Life, ScoreTable
 from option_flags import Flags
 from presets import PRESETS
 from sequences.plan import is_test, load_plan, parse_plan, source_of

@@ -1,8 +1,8 @@
-"""The twin of agent/threaded.py without threads: the world draws which of its threads goes on."""
+"""The twin of agent/run/threaded.py without threads: the world draws who goes on."""
 
 from collections import deque
 
-from agent.experience import News, ReplaySide
+from agent.run.experience import News, ReplaySide
 from core.errors import Closed
 from tests.simulated.world import Move
 

@@ -10,14 +10,14 @@ from unittest import mock
 
 import numpy as np
 
-import agent.trainer
-from agent.checkpoint import CheckpointWriter
-from agent.feed import Feed
-from agent.learner import Learner
-from agent.rollout import Rollout
-from agent.saving import Saving
-from agent.tally import Tally
-from agent.trainer import Trainer
+import agent.run.trainer
+from agent.acting.rollout import Rollout
+from agent.learning.feed import Feed
+from agent.learning.learner import Learner
+from agent.run.saving import Saving
+from agent.run.tally import Tally
+from agent.run.trainer import Trainer
+from agent.stored.checkpoint import CheckpointWriter
 from metrics.sinks import JsonLinesSink, TextFilesSink
 from replay.mixing import Mixer
 from replay.quotas import Quotas
@@ -141,7 +141,7 @@ MUTANTS = [
     Mutant("a worker leaves out an unroll's number", ("sequence",),
            _wrapped(Rollout, "collect", _skip_seq)),
     Mutant("lives are repeated after a resume", ("streams",),
-           lambda: mock.patch.object(agent.trainer, "LIVES_PER_UPDATE", 0),
+           lambda: mock.patch.object(agent.run.trainer, "LIVES_PER_UPDATE", 0),
            {"deaths": [["kill", 600]] * 3}),
     Mutant("steps are booked twice", ("steps",), _wrapped(Tally, "book_block", _book_twice)),
     Mutant("a batch is one draw too large", ("draws",), _wrapped(Quotas, "next", _one_too_many)),
@@ -163,9 +163,9 @@ MUTANTS = [
            {"weights": {"files": 0.02}, **DIES, "reproducible": True}),
     Mutant("a checkpoint that is not finite is written", ("saved",),
            lambda: _Both(_wrapped(Learner, "state_dict", _spoil_state)(),
-                         mock.patch("agent.checkpoint._first_not_finite", return_value=None))),
-    Mutant("saves are left out", ("saved",), _wrapped(Saving, "after_update", _save_seldom),
-           {"period": 2, "deaths": [["kill", 200]] * 3}),
+                         mock.patch("agent.stored.checkpoint._first_not_finite",
+    return_value=None))), Mutant("saves are left out", ("saved",), _wrapped(Saving, "after_update",
+           _save_seldom), {"period": 2, "deaths": [["kill", 200]] * 3}),
     Mutant("the last save is left out", ("saved",),
            lambda: mock.patch.object(Saving, "at_the_end", return_value=None),
            {"period": 50, "deaths": []}),

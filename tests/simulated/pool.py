@@ -11,9 +11,9 @@ from enum import Enum
 
 import numpy as np
 
-from agent.restarts import RestartLimit
-from agent.worker import WorkerBody
-from agent.worker_pool import UnrollBlock
+from agent.acting.worker import WorkerBody
+from agent.pools.restarts import RestartLimit
+from agent.pools.worker_pool import UnrollBlock
 from core import faults
 from core.errors import WorkerDied
 from tests.simulated.world import Move

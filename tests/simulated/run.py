@@ -19,14 +19,14 @@ from unittest import mock
 import torch
 
 from agent.assembly import buffer_configs
-from agent.bad_updates import TooManyBadUpdates
-from agent.checkpoint import load
-from agent.feed import Feed
-from agent.resume_checks import check_session
-from agent.run_folder import RunFolder
-from agent.run_rewind import make_way, take_back
-from agent.scorer import Scorer
-from agent.trainer import Trainer
+from agent.learning.bad_updates import TooManyBadUpdates
+from agent.learning.feed import Feed
+from agent.learning.scorer import Scorer
+from agent.run.resume_checks import check_session
+from agent.run.trainer import Trainer
+from agent.stored.checkpoint import load
+from agent.stored.run_folder import RunFolder
+from agent.stored.run_rewind import make_way, take_back
 from core import faults, files
 from core.errors import WorkerDied
 from core.faults import Fault
@@ -163,7 +163,7 @@ class Simulation:
                 _quiet(),
                 mock.patch("time.monotonic", self._world.monotonic),
                 mock.patch("core.stop_signals.leave_at_once", self._die),
-                mock.patch("agent.trainer.MachineShare", _NoMachine),
+                mock.patch("agent.run.trainer.MachineShare", _NoMachine),
             ):
                 self._sessions(root)
         finally:

@@ -92,7 +92,7 @@ def small_disk(stage: Stage, plan: Plan) -> None:
 @fault("file-size-limit", _draw("workers", "replay"))
 def file_size_limit(stage: Stage, plan: Plan) -> None:
     """Forbid files beyond a few kilobytes while a run saves, as a quota does."""
-    begun = stage.train()
+    begun = stage.train(terminal="pty")  # a file could not take what is said
     pid = begun.running.pid
 
     def limit(size: int) -> None:

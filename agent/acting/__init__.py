@@ -1,0 +1,1 @@
+"""Environments are played here: choosing actions, rollouts, worker processes, the server."""

@@ -1,0 +1,317 @@
+"""Acting: a light copy of the model whose weights arrive as one block of bytes.
+
+The learner keeps fp32 weights. Workers, the scorer of elite replay, and test mode use a copy. Its
+torso is in bf16 if the processor computes bf16 natively, which halves the bytes to copy and the
+time to act. The behaviour logits for V-trace are those that this copy used, so the importance
+weights stay exact.
+
+All weights of the copy are views of one flat byte block, so that "load the newest weights" is one
+memory copy from the WeightBoard and needs no parsing.
+
+A rollout does not care where actions come from (`ActionSource`): from an `Actor` of its own process
+(`LocalActor`), or from the inference server (`RemoteActor` in agent/acting/inference_server.py).
+
+The acting process keeps the memory of a recurrent model from step to step and clears it at each
+`first`. Weights may change in between, as in IMPALA; memory from older weights is kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import nn
+
+from agent.models.base import TORSO_PREFIX, ActorCritic, Core, Heads, Inputs
+from core.layout import aligned
+from transport.weights import NO_VERSION, WeightBoard
+from wrappers.vector import StepResult
+
+
+class FlatWeights:
+    """The layout of a model's weights in one block of bytes.
+
+    Built alike in every process from the same model, so no layout ever travels.
+    """
+
+    def __init__(self, model: nn.Module, torso_dtype: torch.dtype) -> None:
+        """Lay out the state of `model`: the torso's parameters as `torso_dtype`, the rest as is."""
+        parameters = dict(model.named_parameters())
+        self._entries: list[tuple[str, torch.Size, torch.dtype, int, int]] = []
+        offset = 0
+        for name, tensor in model.state_dict().items():
+            in_torso = name.startswith(TORSO_PREFIX) and name in parameters
+            dtype = torso_dtype if in_torso else tensor.dtype
+            nbytes = tensor.numel() * dtype.itemsize
+            self._entries.append((name, tensor.shape, dtype, offset, nbytes))
+            offset += aligned(nbytes)
+        self.nbytes = offset
+
+    def views(self, block: np.ndarray) -> dict[str, torch.Tensor]:
+        """Return name -> tensor views into a writable uint8 block `[nbytes]`."""
+        flat = torch.from_numpy(block)
+        return {
+            name: flat[offset : offset + nbytes].view(dtype).view(shape)
+            for name, shape, dtype, offset, nbytes in self._entries
+        }
+
+    def pack(self, model: nn.Module, block: np.ndarray) -> None:
+        """Write (and cast) the model's weights into `block`."""
+        state = model.state_dict()
+        for name, view in self.views(block).items():
+            view.copy_(state[name])
+
+    def bind(self, model: nn.Module, block: np.ndarray) -> None:
+        """Make the tensors of `model` views of `block`: writing the block changes the model."""
+        views = self.views(block)
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(False)
+            parameter.data = views[name]
+        for name, buffer in model.named_buffers():
+            if name in views:
+                buffer.data = views[name]
+
+
+class ActingModel:
+    """A model that acts with the newest weights of a WeightBoard, on any device. One thread."""
+
+    def __init__(
+        self,
+        model: ActorCritic,
+        weights: FlatWeights,
+        board: WeightBoard,
+        *,
+        device: torch.device | str = "cpu",
+        torso_dtype: torch.dtype = torch.float32,
+    ) -> None:
+        """Own `model`; its weights are arbitrary until the first `refresh`.
+
+        Args:
+          model: of the layout of `weights`, on the CPU.
+          weights: the layout of the board.
+          board: where the newest weights are.
+          device: where the model computes. On the CPU its weights are those of the board.
+          torso_dtype: of the torso's parameters on another device.
+        """
+        self.model = model
+        self.version = NO_VERSION  # learner updates in the weights
+        self._weights = weights
+        self._board = board
+        self._block = np.zeros(weights.nbytes, np.uint8)
+        self._is_bound = torch.device(device).type == "cpu"
+        if self._is_bound:
+            weights.bind(model, self._block)
+        else:
+            model.to(device)
+            for parameter in model.torso_net.parameters():  # buffers stay as they are
+                parameter.data = parameter.data.to(torso_dtype)
+
+    def refresh(self) -> None:
+        """Take the newest weights, if there are newer ones."""
+        version = self._board.read_if_newer(self.version, self._block)
+        if version is None:
+            return
+        self.version = version
+        if not self._is_bound:
+            self.model.load_state_dict(self._weights.views(self._block))
+
+
+class Observation(NamedTuple):
+    """All that E environments show to who acts in them; their next step may reuse the arrays."""
+
+    stacks: np.ndarray  # [E, S, *frame_shape] uint8 or float32
+    first: np.ndarray  # [E] bool, the first observation after a reset
+    last_action: np.ndarray  # [E] int64, the action before it; means nothing where `first`
+    last_reward: np.ndarray  # [E] float32, the raw reward before it; likewise
+    task_id: np.ndarray  # [E] int64, which game each environment plays
+
+    @classmethod
+    def at_start(cls, stacks: np.ndarray, task_id: np.ndarray | None = None) -> Observation:
+        """Return what environments show that have just been reset.
+
+        Args:
+          stacks: [E, S, *frame_shape], from `EnvVector.reset`.
+          task_id: [E] int64; None: all play game 0.
+        """
+        count = len(stacks)
+        return cls(
+            stacks,
+            np.ones(count, np.bool_),
+            np.zeros(count, np.int64),
+            np.zeros(count, np.float32),
+            np.zeros(count, np.int64) if task_id is None else task_id,
+        )
+
+    def after(self, action: np.ndarray, result: StepResult) -> Observation:
+        """Return what they show after a step in which `action` ([E] int64) gave `result`."""
+        return Observation(result.stacks, result.first, action, result.reward, self.task_id)
+
+
+@dataclass(frozen=True)
+class Action:
+    """What an actor decided for its E environments, and what must be recorded of it."""
+
+    action: np.ndarray  # [E] int64
+    params: np.ndarray  # [E, A] float32, logits
+    value: np.ndarray  # [E] float32, unnormalised
+    features: np.ndarray | None  # [E, F] float16
+    state: np.ndarray | None = None  # [E, state_count] float32, memory before this decision
+
+
+class Thought(NamedTuple):
+    """What a model makes of E observations."""
+
+    inputs: Inputs  # [E, ...], what it looked at
+    features: torch.Tensor  # [E, F]
+    heads: Heads  # [E, ...]
+    state: torch.Tensor  # [E, state_count], its memory afterwards
+
+
+class Actor:
+    """Turns observations into actions. Not thread-safe: owns a random stream and the memory.
+
+    It belongs to the environments that it first acted in: the memory is theirs, row by row.
+    """
+
+    def __init__(
+        self,
+        model: ActorCritic,
+        seed: int,
+        *,
+        with_features: bool,
+        greedy: bool = False,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        """Wrap an acting model; `seed` starts this actor's own stream of random numbers.
+
+        Args:
+          model: the acting model, on `device`.
+          seed: equal seeds give equal draws on the same device.
+          with_features: True if decisions carry features.
+          greedy: take the most probable action instead of a draw.
+          device: where the model computes; observations and answers are on the CPU in any case.
+        """
+        self._model = model
+        self._device = torch.device(device)
+        self._generator = torch.Generator(self._device).manual_seed(seed)
+        self._with_features = with_features
+        self._greedy = greedy
+        # Most models look at nothing but pixels; small copies to a GPU would be for nothing then.
+        self._is_plain = type(model.core) is Core and model.value_head.task_count == 1
+        self._state: torch.Tensor | None = None  # [E, state_count], known at the first decision
+
+    def act(self, observation: Observation) -> Action:
+        """Choose an action for each environment; E is the same in every call."""
+        if self._state is None:
+            self._state = self._model.initial_state(len(observation.stacks))
+        action, self._state = self.decide(observation, self._state)
+        return action
+
+    @torch.inference_mode()
+    def decide(self, observation: Observation, state: torch.Tensor) -> tuple[Action, torch.Tensor]:
+        """Choose actions given the memory, which the caller keeps.
+
+        Args:
+          observation: E of them; the stacks in pinned memory if the device is a GPU.
+          state: [E, state_count] on the device; not written to.
+
+        Returns:
+          The actions, and the memory after them.
+        """
+        _, features, heads, after = self.think(observation, state)
+        decision = Action(
+            action=self.choose(heads.params).cpu().numpy(),
+            params=heads.params.cpu().numpy(),
+            value=heads.value.cpu().numpy(),
+            features=features.to(torch.float16).cpu().numpy() if self._with_features else None,
+            state=state.cpu().numpy() if self._model.state_count else None,
+        )
+        return decision, after
+
+    def think(self, observation: Observation, state: torch.Tensor) -> Thought:
+        """Show observations to the model and choose nothing; arguments as those of `decide`."""
+        inputs = self._inputs(observation)
+        features = self._model.torso(inputs.obs, inputs.task_id)
+        hidden, after = self._model.hidden(features[None], inputs.as_row(), state)
+        return Thought(inputs, features, self._model.heads(hidden[0], inputs.task_id), after)
+
+    def choose(self, params: torch.Tensor) -> torch.Tensor:
+        """Return the actions [E] int64 for the logits [E, A], on their device."""
+        if self._greedy:
+            return params.argmax(-1)
+        # Exponential race: argmax(p / Exp(1)) is a draw from p; one pass, no cumulative sums.
+        noise = torch.empty_like(params).exponential_(generator=self._generator)
+        return (params - noise.log()).argmax(-1)
+
+    def _inputs(self, observation: Observation) -> Inputs:
+        """Return what the model may look at; on the device if it does."""
+        envs, depth, channels = observation.stacks.shape[:3]
+        frame = observation.stacks.shape[3:]
+        obs = torch.from_numpy(observation.stacks).view(envs, depth * channels, *frame)
+        obs = obs.to(self._device, non_blocking=True)
+        device = "cpu" if self._is_plain else self._device
+        return Inputs(obs, *(torch.from_numpy(array).to(device) for array in observation[1:]))
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Return the random stream and, of a recurrent model, the memory (copies)."""
+        state = {"generator": self._generator.get_state().clone()}
+        if self._model.state_count and self._state is not None:
+            state["state"] = self._state.cpu().clone()
+        return state
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        """Put back what `state_dict` took."""
+        self._generator.set_state(state["generator"])
+        memory = state.get("state")
+        self._state = None if memory is None else memory.to(self._device, copy=True)
+
+
+class ActionSource(Protocol):
+    """Chooses the actions of one group of environments: asked first, and answered when needed.
+
+    Between the two the caller may do something else, such as stepping another group.
+    """
+
+    @property
+    def version(self) -> int:
+        """Learner updates in the weights of the last answer."""
+
+    def ask(self, observation: Observation) -> None:
+        """Say what the environments show; its arrays are left alone until the answer."""
+
+    def answer(self) -> Action:
+        """Return the actions for what was asked last; valid until the next `ask`."""
+
+
+class LocalActor:
+    """An ActionSource of this process: it acts when the answer is wanted."""
+
+    def __init__(self, actor: Actor, acting: ActingModel) -> None:
+        """Wrap `actor`, which acts with the model of `acting`; who refreshes it is the caller."""
+        self._actor = actor
+        self._acting = acting
+        self._observation: Observation | None = None
+
+    @property
+    def version(self) -> int:
+        """Learner updates in the weights as they are now."""
+        return self._acting.version
+
+    def ask(self, observation: Observation) -> None:
+        """Remember the observations (no copy)."""
+        self._observation = observation
+
+    def answer(self) -> Action:
+        """Act on them."""
+        assert self._observation is not None, "nothing was asked"
+        return self._actor.act(self._observation)
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Return the actor's random stream and memory (copies)."""
+        return self._actor.state_dict()
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        """Put back what `state_dict` took."""
+        self._actor.load_state_dict(state)

@@ -1,0 +1,48 @@
+"""Which environment plays which game, where one run plays several."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from core.errors import ConfigError
+
+
+def deal_tasks(
+    shares: Sequence[float], worker_count: int, envs_per_worker: int
+) -> list[tuple[int, ...]]:
+    """Deal the games out to the environments of all workers.
+
+    Every game gets at least one environment, and otherwise its share of them, rounded by largest
+    remainders; a worker gets an equal part of each game, give or take one environment. Its own
+    are in the order of the games, so that neighbours play the same one.
+
+    Args:
+      shares: K positive numbers, the weight of each game.
+      worker_count: number of workers.
+      envs_per_worker: number of environments of each worker.
+
+    Returns:
+      For each worker, the number of the game that each of its environments plays.
+
+    Raises:
+      ConfigError: if there are fewer environments than games, or a share is not positive.
+    """
+    total, games = worker_count * envs_per_worker, len(shares)
+    if not games or min(shares) <= 0:
+        raise ConfigError(f"shares are {list(shares)}, expected a positive number for each game.")
+    if total < games:
+        raise ConfigError(
+            f"there are {games} games and {total} environments ({worker_count} workers with "
+            f"{envs_per_worker} each), expected at least one for each game: raise "
+            f"--envs_per_worker to {-(-games // worker_count)}, or --worker_count."
+        )
+    wanted = [total * share / sum(shares) for share in shares]
+    counts = [max(1, int(number)) for number in wanted]
+    # Largest remainders; after the rounding up to 1, what is too much goes where most is over.
+    while sum(counts) != total:
+        step = 1 if sum(counts) < total else -1
+        candidates = [game for game in range(games) if counts[game] + step >= 1]
+        chosen = max(candidates, key=lambda game: step * (wanted[game] - counts[game]))
+        counts[chosen] += step
+    cards = [game for game, count in enumerate(counts) for _ in range(count)]
+    return [tuple(cards[worker::worker_count]) for worker in range(worker_count)]

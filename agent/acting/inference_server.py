@@ -1,0 +1,269 @@
+"""The inference server: one process that chooses the actions of all workers' environments.
+
+It owns the only acting copy of the model, on the learner's device, and answers whatever questions
+lie in the mailboxes (transport/mailbox.py) with one forward pass. While it computes, the next
+questions come in, so batches grow by themselves when it is the bottleneck, and nobody ever waits
+for a batch to fill. Workers ask for half of their environments at a time and step the other half
+meanwhile (agent/acting/rollout.py).
+
+`RemoteActor` is the worker's side, `InferenceServer` the server's. Of a model without memory a dead
+server is replaced without anybody noticing (agent/pools/pool.py): it has no state but its random
+stream. Of a recurrent model it also has what the model remembers of each environment. A successor
+starts from the initial state in the middle of the games: until each environment's next reset the
+agent has forgotten what was before, and plays worse. What is learned stays right: unrolls hold the
+state that acted before their row 0 and the logits that acted; only in the unrolls during which the
+server was replaced does the learner start from a state that the later rows did not have, and there
+V-trace corrects the difference as it does for any other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+
+import numpy as np
+import torch
+
+from agent.acting.acting import ActingModel, Action, Actor, FlatWeights, Observation
+from agent.machine import NICENESS, give_way
+from agent.models.factory import ModelConfig, make_model
+from core import faults
+from core.errors import Closed, TransportError
+from core.process_death import ignore_interrupts
+from core.rng import child_seed
+from core.spec import EnvSpec
+from transport.channel import last_words
+from transport.lifeline import LifelineEnd
+from transport.mailbox import Bell, Mailbox
+from transport.pulse import Phase, no_beat
+from transport.weights import NO_VERSION, WeightBoard
+from wrappers.trusted_modules import trust_modules_of
+
+WAIT_S = 1.0  # how often an idle server looks up; it wakes at once when it is asked
+# A worker waits so long before it fails: a server may be starting, or be started anew.
+ANSWER_LIMIT_S = 300.0
+# Weights are copied at most so often: a worker that acts for itself renews them once an unroll,
+# which is rarer, and a copy of a few MB takes as long as acting does.
+REFRESH_INTERVAL_S = 0.02
+
+
+@dataclass(frozen=True)
+class ServerConfig:
+    """All that a server needs to know; plain and picklable, so that spawn can carry it."""
+
+    life: int  # grows with each restart, so that actions are drawn from another random stream
+    env_spec: EnvSpec
+    feature_count: int  # F if unrolls carry features, else 0
+    model_config: ModelConfig
+    popart: bool
+    acting_dtype: torch.dtype  # of the torso's parameters on the board
+    device: torch.device
+    torso_dtype: torch.dtype  # of the torso's parameters on a device that is not the CPU
+    seed: int
+    niceness: int = NICENESS  # on a CPU
+    fault_plan: tuple[faults.Fault, ...] = ()  # what is to go wrong in this life (core/faults.py)
+
+
+def group_sizes(num_envs: int) -> tuple[int, ...]:
+    """Return how many environments of a worker step together: two halves, if it has two."""
+    half = num_envs // 2
+    return (num_envs - half, half) if half else (num_envs,)
+
+
+class RemoteActor:
+    """An ActionSource at the other end of a mailbox: what it is asked, the server answers."""
+
+    def __init__(
+        self, mailbox: Mailbox, group: int, beat: Callable[[Phase], None] = no_beat
+    ) -> None:
+        """Take over a group's letter, after the answer to a predecessor if one is pending.
+
+        Args:
+          mailbox: mailbox of this worker.
+          group: number of the group of its environments.
+          beat: is told now and then that this worker only waits.
+        """
+        self.version = NO_VERSION
+        self._beat = beat
+        self._mailbox = mailbox
+        self._group = group
+        self._wait()
+
+    def ask(self, observation: Observation) -> None:
+        """Post what the n environments show (a copy)."""
+        self._mailbox.post(self._group, *observation)
+
+    def answer(self) -> Action:
+        """Wait for the answer; its arrays lie in shared memory and are valid until `ask`.
+
+        Raises:
+          Closed: the learner's process is gone.
+          TransportError: the server does not answer.
+        """
+        self._wait()
+        letter = self._mailbox.letter(self._group)
+        self.version = int(letter.version[0])
+        return Action(letter.action, letter.params, letter.value, letter.features, letter.state)
+
+    def _wait(self) -> None:
+        deadline = time.monotonic() + ANSWER_LIMIT_S
+        self._beat(Phase.ASKING)
+        while not self._mailbox.wait(self._group, min(WAIT_S, ANSWER_LIMIT_S)):
+            self._beat(Phase.ASKING)
+            if time.monotonic() >= deadline:
+                raise TransportError(
+                    f"the inference server has not answered for {ANSWER_LIMIT_S:g} s, expected "
+                    "milliseconds: it hangs, or the machine is overloaded. Its log may say more; "
+                    "--inference=worker does without it."
+                )
+
+
+class InferenceServer:
+    """Answers the questions of all mailboxes. Single thread; `server_main` runs it in a process."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        mailboxes: Sequence[Mailbox],
+        doorbell: Bell,
+        board: WeightBoard,
+        beat: Callable[[Phase], None] = no_beat,
+    ) -> None:
+        """Build the model on its device.
+
+        Args:
+          config: architecture and device of the model, and settings of the server.
+          mailboxes: mailboxes of all workers.
+          doorbell: pipe through which workers wake the server.
+          board: where the newest weights are.
+          beat: is told what happens, at each change.
+        """
+        self._beat = beat
+        spec, device = config.env_spec, config.device
+        model = make_model(config.model_config, spec, popart=config.popart).eval()
+        self._acting = ActingModel(
+            model,
+            FlatWeights(model, config.acting_dtype),
+            board,
+            device=device,
+            torso_dtype=config.torso_dtype,
+        )
+        self._actor = Actor(
+            model,
+            child_seed(config.seed, "server", "life", config.life, "actor"),
+            with_features=config.feature_count > 0,
+            device=device,
+        )
+        self._mailboxes = tuple(mailboxes)
+        self._doorbell = doorbell
+        self._next_refresh = 0.0  # time.monotonic
+        env_count = sum(sum(box.group_sizes) for box in mailboxes)
+        self._states: dict[tuple[int, int], torch.Tensor] = {  # (mailbox, group) -> its memory
+            (index, group): model.initial_state(count)
+            for index, box in enumerate(self._mailboxes)
+            for group, count in enumerate(box.group_sizes)
+        }
+        # Pinned, so that the copy to the GPU is one transfer without a detour.
+        self._staging = torch.empty(
+            (env_count, spec.frames_stacked, *spec.frame_shape),
+            dtype=getattr(torch, spec.frame_dtype),
+            pin_memory=device.type == "cuda",
+        )
+
+    def serve(self, timeout_s: float) -> int:
+        """Answer everything that is asked, waiting at most `timeout_s` for the first question.
+
+        Returns:
+          The number of observations answered.
+
+        Raises:
+          Closed: the process that started this one is gone, or wants it to stop.
+        """
+        # A question may lie there without the bell: asked before this server's life, or by a worker
+        # that was killed before it could ring.
+        self._beat(Phase.IDLE)
+        self._doorbell.wait(0.0 if self._asked() else timeout_s)
+        asked = self._asked()
+        if not asked:
+            return 0
+        self._beat(Phase.ANSWERING)
+        if time.monotonic() >= self._next_refresh:
+            self._acting.refresh()
+            self._next_refresh = time.monotonic() + REFRESH_INTERVAL_S
+        letters = [self._mailboxes[index].letter(group) for index, group in asked]
+        stacks = self._staging.numpy()
+        rows: list[slice] = []
+        stop = 0
+        for letter in letters:
+            start, stop = stop, stop + len(letter.stacks)
+            rows.append(slice(start, stop))
+            stacks[start:stop] = letter.stacks
+        observation = Observation(
+            stacks[:stop],
+            *(
+                np.concatenate([getattr(letter, name) for letter in letters])
+                for name in Observation._fields[1:]
+            ),
+        )
+        state = torch.cat([self._states[who] for who in asked])
+        action, state = self._actor.decide(observation, state)
+        for who, letter, own in zip(asked, letters, rows, strict=True):
+            letter.action[...] = action.action[own]
+            letter.params[...] = action.params[own]
+            letter.value[...] = action.value[own]
+            letter.version[...] = self._acting.version
+            if letter.features is not None and action.features is not None:
+                letter.features[...] = action.features[own]
+            if letter.state is not None and action.state is not None:
+                letter.state[...] = action.state[own]
+            self._states[who] = state[own]
+            index, group = who
+            self._mailboxes[index].answer(group)
+        return stop
+
+    def _asked(self) -> list[tuple[int, int]]:
+        """Return (index of the mailbox, group) of all open questions."""
+        return [(i, group) for i, box in enumerate(self._mailboxes) for group in box.asked()]
+
+
+def server_main(
+    config: ServerConfig,
+    connection: Connection,
+    mailboxes: Sequence[Mailbox],
+    doorbell: Bell,
+    board: WeightBoard,
+    lifeline: LifelineEnd,
+) -> None:
+    """Entry point of the process. Returns when the other end of `connection` is closed.
+
+    The last words of a server that fails are sent as a traceback.
+    """
+    ignore_interrupts()
+    parent = multiprocessing.parent_process()
+    lifeline.hold(None if parent is None else parent.sentinel)
+    faults.load_for(faults.SERVER, config.fault_plan)
+    trust_modules_of(config.model_config.name)  # the learner's process has checked it
+    if config.device.type == "cpu":
+        give_way(
+            config.niceness
+        )  # like a worker; with a GPU it computes little, and everybody waits for it
+    torch.set_num_threads(1)
+    try:
+        doorbell.hang_up_with(connection.fileno())
+        server = InferenceServer(config, mailboxes, doorbell, board, lifeline.pulse.beat)
+        while True:
+            server.serve(WAIT_S)
+    except Closed:
+        pass  # told to stop, or the learner's process is gone
+    except BaseException:
+        with contextlib.suppress(OSError):
+            connection.send(last_words(traceback.format_exc()))
+        sys.exit(1)
+    finally:
+        connection.close()

@@ -1,0 +1,182 @@
+"""The loop that makes experience: actors choose actions, environments step, rows are written.
+
+It uses no process, queue or thread itself. A worker process runs it on slots of shared memory, and
+the serial pool runs it on plain arrays; the bytes are the same. core/unroll.py explains the rows.
+Next to read: transport/channel.py, which carries unrolls; agent/acting/worker.py and
+agent/pools/pool.py.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+
+from agent.acting.acting import ActionSource, LocalActor, Observation
+from core.episode import EpisodeEnd
+from core.unroll import Record, Unroll, UnrollSchema
+from transport.pulse import Phase, no_beat
+from wrappers.vector import EnvVector, RestorableEnvVector
+
+
+@dataclass(frozen=True)
+class EnvGroup:
+    """n environments that step together, and the actor that chooses their actions."""
+
+    env: EnvVector
+    actor: ActionSource
+    task_id: np.ndarray  # [n] int64, number of the game that each plays
+
+
+@dataclass
+class _Lane:
+    """A group, its rows of a block, and its present observation."""
+
+    group: EnvGroup
+    rows: slice
+    now: Observation  # the present observation, with the last action and reward
+
+
+class Rollout:
+    """Steps E environments and writes their unrolls, T rows at a time.
+
+    With one group, all environments step together. With two groups, one group's actions are
+    computed while the other group's environments step. Each group asks for its next action right
+    after it has stepped, and uses the answer one row later. The last question of a block therefore
+    belongs to row 0 of the next block.
+    """
+
+    def __init__(
+        self,
+        groups: Sequence[EnvGroup],
+        schema: UnrollSchema,
+        worker_id: int,
+        beat: Callable[[Phase], None] = no_beat,
+    ) -> None:
+        """Start all environments; the first `collect` begins at their first observations.
+
+        Args:
+          groups: the groups of environments, in the order of their rows; E is the sum of their
+            sizes.
+          schema: layout of the unrolls.
+          worker_id: number of the worker, which is written into each unroll.
+          beat: function that is called with the present phase, at each change.
+        """
+        self._beat = beat
+        self._schema = schema
+        self._worker_id = worker_id
+        self._seq = 0
+        self._lanes: list[_Lane] = []
+        start = 0
+        for group in groups:
+            beat(Phase.BUILDING)
+            rows = slice(start, start + group.env.num_envs)
+            now = Observation.at_start(group.env.reset(), group.task_id)
+            group.actor.ask(now)
+            self._lanes.append(_Lane(group, rows, now))
+            start = rows.stop
+        self.env_s = 0.0  # seconds spent in the environments since start
+        self.act_s = 0.0  # seconds spent choosing actions, or waiting for them, since start
+
+    def collect(self, block: Record) -> list[EpisodeEnd]:
+        """Fill a block with the next unroll of every environment.
+
+        The version in an unroll is the version of the weights at row 0. A `LocalActor` keeps its
+        weights during the whole unroll. A server may take newer ones in between; the logits in each
+        row are those from which its action was drawn.
+
+        Args:
+          block: [E, schema.nbytes] uint8, one record per environment; all of it is written.
+
+        Returns:
+          The whole games that ended during this unroll.
+        """
+        unrolls = [self._begin(lane, block) for lane in self._lanes]
+        episodes: list[EpisodeEnd] = []
+        for t in range(self._schema.unroll_length):
+            for lane, unroll in zip(self._lanes, unrolls, strict=True):
+                episodes += self._step(lane, unroll, t)
+        self._seq += 1
+        return episodes
+
+    def _begin(self, lane: _Lane, block: Record) -> Unroll:
+        """Write the header and row 0 of a lane's unrolls, before their first step."""
+        unroll = self._schema.unroll(block[lane.rows])
+        unroll.worker_id[...] = self._worker_id
+        unroll.env_id[...] = np.arange(lane.rows.start, lane.rows.stop)
+        unroll.seq[...] = self._seq
+        unroll.task_id[...] = lane.now.task_id
+        unroll.last_action[...] = lane.now.last_action
+        unroll.last_reward[...] = lane.now.last_reward
+        # The stack of row 0 as the environment shows it: its older frames are already cut there.
+        unroll.frames[:, : self._schema.env_spec.frames_stacked] = lane.now.stacks
+        unroll.first[:, 0] = lane.now.first
+        return unroll
+
+    def _step(self, lane: _Lane, unroll: Unroll, t: int) -> list[EpisodeEnd]:
+        """Act once in each environment of a lane and write row t."""
+        clock = time.perf_counter
+        env, actor = lane.group.env, lane.group.actor
+        started = clock()
+        self._beat(Phase.ACTING)
+        decision = actor.answer()
+        decided = clock()
+        self._beat(Phase.STEPPING)
+        result = env.step(decision.action)
+        self.act_s += decided - started
+        self.env_s += clock() - decided
+        if t == 0:
+            unroll.version[...] = actor.version
+            if unroll.state is not None:
+                unroll.state[...] = decision.state
+        unroll.action[:, t] = decision.action
+        unroll.behaviour_params[:, t] = decision.params
+        unroll.behaviour_value[:, t] = decision.value
+        if unroll.features is not None:
+            unroll.features[:, t] = decision.features
+        # A copy, because the decision is valid only until the next question.
+        lane.now = lane.now.after(decision.action.copy(), result)
+        actor.ask(lane.now)  # as early as the answer has been read
+        unroll.reward[:, t] = result.reward
+        unroll.terminated[:, t] = result.terminated
+        unroll.first[:, t + 1] = result.first
+        unroll.frames[:, t + self._schema.env_spec.frames_stacked] = result.stacks[:, -1]
+        offset, tasks = lane.rows.start, lane.now.task_id
+        return [
+            replace(end, env_id=end.env_id + offset, task_id=int(tasks[end.env_id]))
+            for end in result.episodes
+        ]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state on which the next unroll depends.
+
+        Needs a single group, with a restorable environment and a `LocalActor`.
+        """
+        (lane,) = self._lanes
+        return {
+            "env": cast("RestorableEnvVector", lane.group.env).state_dict(),
+            "actor": cast("LocalActor", lane.group.actor).state_dict(),
+            "seq": self._seq,
+            "first": lane.now.first.astype(np.uint8),
+            "last_action": lane.now.last_action.copy(),
+            "last_reward": lane.now.last_reward.copy(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue exactly from the moment of a `state_dict`."""
+        (lane,) = self._lanes
+        count = lane.group.env.num_envs
+        lane.now = Observation(
+            stacks=cast("RestorableEnvVector", lane.group.env).load_state_dict(state["env"]),
+            first=np.asarray(state["first"]).astype(np.bool_),
+            # Not in checkpoints from before unrolls held them; no model of those days looks at it.
+            last_action=np.asarray(state.get("last_action", np.zeros(count, np.int64))),
+            last_reward=np.asarray(state.get("last_reward", np.zeros(count, np.float32))),
+            task_id=lane.group.task_id,
+        )
+        cast("LocalActor", lane.group.actor).load_state_dict(state["actor"])
+        lane.group.actor.ask(lane.now)
+        self._seq = int(state["seq"])

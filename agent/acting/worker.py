@@ -1,0 +1,224 @@
+"""A worker process: environments and who acts in them, writing unrolls into its ring.
+
+It acts with a copy of the model of its own, or asks the inference server. `agent/pools/pool.py`
+starts, watches and restarts it. All its work is `Rollout.collect`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from agent.acting.acting import ActingModel, ActionSource, Actor, FlatWeights, LocalActor
+from agent.acting.inference_server import RemoteActor
+from agent.acting.rollout import EnvGroup, Rollout
+from agent.machine import NICENESS, give_way, stay_on_core
+from agent.models.factory import ModelConfig, make_model
+from core import faults
+from core.episode import EpisodeEnd
+from core.errors import Closed
+from core.process_death import ignore_interrupts
+from core.rng import child_seed
+from core.spec import EnvSpec
+from core.unroll import Record, UnrollSchema
+from transport.channel import WorkerEnd, WorkerStats, last_words
+from transport.lifeline import LifelineEnd
+from transport.mailbox import Mailbox
+from transport.pulse import Phase, no_beat
+from transport.weights import WeightBoard
+from wrappers.config import EnvConfig
+from wrappers.registry import make_env_vector
+from wrappers.trusted_modules import trust_kwargs, trust_modules_of
+
+SLOT_WAIT_S = 1.0  # how often a waiting worker looks up; it wakes at once when a slot comes free
+
+
+@dataclass(frozen=True)
+class WorkerConfig:
+    """All that a worker needs to know; plain and picklable, so that spawn can carry it."""
+
+    worker_id: int
+    life: int  # 0, then 1 more for each restart, so that a restarted worker plays new games
+    env_config: EnvConfig
+    env_spec: EnvSpec
+    num_envs: int
+    tasks: tuple[int, ...]  # which game each environment plays
+    unroll_length: int
+    feature_count: int  # F if unrolls carry features, else 0
+    state_count: int  # numbers in the model's memory, 0 if it has none
+    model_config: ModelConfig
+    popart: bool
+    acting_dtype: torch.dtype
+    seed: int
+    niceness: int = NICENESS
+    core: int | None = None  # that the process stays on; None: wherever there is room
+    restorable: bool = False
+    check_unrolls: bool = False
+    fault_plan: tuple[faults.Fault, ...] = ()  # what is to go wrong in this life (core/faults.py)
+
+    def schema(self) -> UnrollSchema:
+        """Return the schema of this worker's unrolls."""
+        return UnrollSchema(self.env_spec, self.unroll_length, self.feature_count, self.state_count)
+
+
+class WorkerBody:
+    """What worker processes and the serial pool share: environments, and who acts in them."""
+
+    def __init__(
+        self,
+        config: WorkerConfig,
+        board: WeightBoard,
+        mailbox: Mailbox | None = None,
+        beat: Callable[[Phase], None] = no_beat,
+    ) -> None:
+        """Build environments, and a model unless a server acts.
+
+        Args:
+          config: settings of the worker.
+          board: where the newest weights are.
+          mailbox: where to ask for actions; None: this worker acts itself.
+          beat: is told what happens, at each change.
+        """
+        self._beat = beat
+        self._path = ("worker", config.worker_id, "life", config.life)
+        self._acting: ActingModel | None = None
+        if mailbox is None:
+            groups = [self._with_own_model(config, board)]
+        else:
+            groups = self._with_server(config, mailbox)
+        self._schema = config.schema()
+        self._check_unrolls = config.check_unrolls
+        self._clocks = (time.monotonic(), 0.0, 0.0, 0.0)  # now, env, act, waited; seconds
+        self._envs = [group.env for group in groups]
+        self.rollout = Rollout(groups, self._schema, config.worker_id, beat)
+
+    def _with_own_model(self, config: WorkerConfig, board: WeightBoard) -> EnvGroup:
+        """Return all environments as one group."""
+        model = make_model(config.model_config, config.env_spec, popart=config.popart).eval()
+        self._acting = ActingModel(model, FlatWeights(model, config.acting_dtype), board)
+        actor = Actor(
+            model,
+            child_seed(config.seed, *self._path, "actor"),
+            with_features=config.feature_count > 0,
+        )
+        everything = range(config.num_envs)
+        return self._make_group(config, everything, LocalActor(actor, self._acting))
+
+    def _with_server(self, config: WorkerConfig, mailbox: Mailbox) -> list[EnvGroup]:
+        """Return one group of environments for each of the mailbox; their games are the same."""
+        groups, start = [], 0
+        for group, count in enumerate(mailbox.group_sizes):
+            indices = range(start, start + count)
+            actor = RemoteActor(mailbox, group, self._beat)
+            groups.append(self._make_group(config, indices, actor))
+            start += count
+        return groups
+
+    def _make_group(self, config: WorkerConfig, indices: range, actor: ActionSource) -> EnvGroup:
+        """Return these environments of the worker, and who acts in them."""
+        self._beat(Phase.BUILDING)
+        seeds = [child_seed(config.seed, *self._path, "env", index) for index in indices]
+        tasks = [config.tasks[index] for index in indices]
+        env = make_env_vector(
+            config.env_config, len(indices), seeds, tasks=tasks, restorable=config.restorable
+        )
+        return EnvGroup(env, actor, np.array(tasks, np.int64))
+
+    def close(self) -> None:
+        """Close all environments, also after one that fails to; raises the last failure."""
+        with contextlib.ExitStack() as stack:
+            for env in self._envs:
+                stack.callback(env.close)
+
+    def collect(
+        self, block: Record, waited_s: float = 0.0
+    ) -> tuple[tuple[EpisodeEnd, ...], WorkerStats]:
+        """Fill a block with the newest weights; return the games that ended, and times.
+
+        Args:
+          block: [E, nbytes] uint8, written completely.
+          waited_s: seconds this worker has waited for slots since its start.
+        """
+        self._beat(Phase.ACTING)
+        if self._acting is not None:
+            self._acting.refresh()
+        if self._check_unrolls:
+            self._schema.poison(block)
+        episodes = self.rollout.collect(block)
+        if self._check_unrolls:
+            for record in block:
+                self._schema.check(self._schema.unroll(record))
+        first = self._schema.view(block, "first")
+        clocks = (time.monotonic(), self.rollout.env_s, self.rollout.act_s, waited_s)
+        total_s, env_s, act_s, wait_s = (
+            now - before for now, before in zip(clocks, self._clocks, strict=True)
+        )
+        self._clocks = clocks
+        steps = first[:, 1:].size - int(first[:, 1:].sum())  # a reset row is not a decision
+        stats = WorkerStats(steps, total_s, env_s, act_s, wait_s)
+        return tuple(episodes), stats
+
+
+def worker_main(
+    config: WorkerConfig,
+    end: WorkerEnd,
+    board: WeightBoard,
+    mailbox: Mailbox | None,
+    lifeline: LifelineEnd,
+) -> None:
+    """Entry point of the process. Returns when told to stop or when the learner is gone."""
+    ignore_interrupts()
+    parent = multiprocessing.parent_process()
+    lifeline.hold(None if parent is None else parent.sentinel)
+    faults.load_for(f"worker {config.worker_id}", config.fault_plan)
+    trust_modules_of(config.env_config.env_id)  # the learner's process has checked it,
+    trust_modules_of(config.model_config.name)
+    trust_kwargs(config.env_config.kwargs)  # and these too
+    give_way(config.niceness)
+    if config.core is not None:
+        stay_on_core(config.core)
+    torch.set_num_threads(1)
+    if mailbox is not None and parent is not None:
+        mailbox.hang_up_with(parent.sentinel)
+    beat = lifeline.pulse.beat
+    body = None
+    try:
+        body = WorkerBody(config, board, mailbox, beat)
+        while True:
+            beat(Phase.WAITING)
+            slot = end.wait_for_slot(SLOT_WAIT_S)
+            if slot is not None:
+                report = body.collect(end.ring.block(slot), end.waited_s)
+                beat(Phase.SENDING)
+                end.send_ready(slot, *report)
+    except Closed:
+        pass  # told to stop, or the learner's process is gone
+    except BaseException:
+        _say(end, traceback.format_exc())
+        sys.exit(1)
+    finally:
+        beat(Phase.CLOSING)
+        if body is not None:
+            _close(body, end)
+        end.close()
+
+
+def _close(body: WorkerBody, end: WorkerEnd) -> None:
+    """Close the environments: they may own processes, windows or files."""
+    try:
+        body.close()
+    except BaseException:
+        _say(end, traceback.format_exc())
+
+
+def _say(end: WorkerEnd, words: str) -> None:
+    with contextlib.suppress(Closed):
+        end.send_failed(last_words(words))

@@ -1,0 +1,1 @@
+"""Making batches, learning from them, optimisers, and batches that cannot be learned from."""

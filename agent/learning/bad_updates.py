@@ -1,0 +1,153 @@
+"""What follows when an update cannot be made: it is skipped, shown, counted, and at last too many.
+
+One bad batch in a million updates is no reason to lose a run, and nothing of it has reached the
+weights (agent/learning/learner.py). Ten in a row are no accident. The batch is kept for inspection,
+in
+
+    <run>/bad_updates/update_000000041.pt
+
+which `torch.load(weights_only=True)` reads; docs/troubleshooting.md shows how.
+Next to read: agent/algorithms/non_finite.py, which finds out what was bad.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from agent.algorithms.batch import Batch
+from agent.algorithms.non_finite import NonFiniteUpdate
+from core.atomic_file import atomic_path, remove_temporaries
+from core.errors import PlatformError
+
+FOLDER = "bad_updates"
+MAX_FILES = 5  # made by a session, and kept in a run
+MAX_FILE_BYTES = 32_000_000  # of a larger batch, the bad unrolls and as many others as fit
+# The first few are told one by one; of a run that has one now and then, only each hundredth.
+TOLD_ONE_BY_ONE = 5
+TOLD_EACH = 100
+
+log = logging.getLogger(__name__)
+
+
+class TooManyBadUpdates(PlatformError):
+    """So many updates in a row could not be made that going on makes no sense."""
+
+
+class BadUpdates:
+    """Counts the updates that were skipped. Not thread-safe: the learner's thread owns it."""
+
+    def __init__(self, run: Path, limit: int) -> None:
+        """Start with none. The folder is made when it is needed.
+
+        Args:
+          run: folder of the run.
+          limit: number of skipped updates in a row that end the run, at least 1.
+        """
+        self.folder = run / FOLDER
+        self.count = 0  # since the start of the run
+        self._limit = limit
+        self._in_a_row = 0
+        self._first = ""  # what was wrong with the first of them, and where its batch is
+        self._files = 0  # made in this session
+        if self.folder.is_dir():
+            remove_temporaries(self.folder)
+
+    def good(self) -> None:
+        """An update was made."""
+        self._in_a_row = 0
+
+    def note(self, error: NonFiniteUpdate, batch: Batch, update: int) -> None:
+        """An update could not be made.
+
+        Nothing about it is lost to a full disk but the file.
+
+        Args:
+          error: the reason.
+          batch: batch of the skipped update.
+          update: its number; the next batch is for the same one.
+
+        Raises:
+          TooManyBadUpdates: if it is the last of `limit` in a row.
+        """
+        self.count += 1
+        self._in_a_row += 1
+        is_told = self.count <= TOLD_ONE_BY_ONE or self.count % TOLD_EACH == 0
+        if self._in_a_row == 1:  # of the others in a row, the weights are the same
+            kept = self._save(error, batch, update)
+            self._first = f"{error} {kept}"
+        if is_told:
+            log.warning(
+                "skipped %d in a row (the run ends at --max_bad_updates=%d), %d in all: %s",
+                self._in_a_row,
+                self._limit,
+                self.count,
+                self._first if self._in_a_row == 1 else error,
+            )
+        row = self._in_a_row
+        if row >= self._limit:
+            self._in_a_row = 0  # who resumes the run gets as many again
+            raise TooManyBadUpdates(
+                f"{row} updates in a row could not be made, as many as "
+                f"--max_bad_updates={self._limit} bears; nothing has moved since update {update}. "
+                f"The first: {self._first}"
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the counters, as plain types."""
+        return {"count": self.count, "in_a_row": self._in_a_row, "first": self._first}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from `state_dict`."""
+        self.count = int(state["count"])
+        self._in_a_row = int(state["in_a_row"])
+        self._first = str(state["first"])
+
+    def _save(self, error: NonFiniteUpdate, batch: Batch, update: int) -> str:
+        """Keep the batch for inspection; return a sentence that says where, or why not."""
+        if self._files >= MAX_FILES:
+            return f"Its batch was not kept: {MAX_FILES} others were, in {self.folder}."
+        path = self.folder / f"update_{update:09d}.pt"
+        try:
+            self.folder.mkdir(exist_ok=True)
+            with atomic_path(path) as temporary:
+                temporary.write_bytes(_packed(error, batch, update))
+            self._drop_old(keep=path)
+        except OSError as problem:
+            return f"Its batch could not be kept in {path}: {problem}."
+        self._files += 1
+        return f"Its batch is in {path}."
+
+    def _drop_old(self, keep: Path) -> None:
+        newest_first = sorted(self.folder.glob("update_*.pt"), reverse=True)
+        kept = [keep, *(path for path in newest_first if path != keep)][:MAX_FILES]
+        for path in newest_first:
+            if path not in kept:
+                path.unlink(missing_ok=True)
+
+
+def _packed(error: NonFiniteUpdate, batch: Batch, update: int) -> bytes:
+    """Return the file: tensors on the CPU and plain types."""
+    nbytes = sum(tensor.nbytes for tensor in vars(batch).values())
+    count = max(1, min(batch.size, MAX_FILE_BYTES * batch.size // max(nbytes, 1)))
+    bad = error.culprit.columns
+    columns = sorted([*bad, *(c for c in range(batch.size) if c not in bad)][:count])
+    part = batch.of_columns(columns)
+    data = io.BytesIO()  # so that nobody but the operating system says that the disk is full
+    torch.save(
+        {
+            "update": update,
+            "culprit": error.culprit.name,
+            "message": str(error),
+            "bad_unrolls": list(bad),
+            "unrolls": columns,
+            "batch": {name: tensor.cpu() for name, tensor in vars(part).items()},
+        },
+        data,
+    )
+    return data.getvalue()

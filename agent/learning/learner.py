@@ -1,0 +1,272 @@
+"""The learner: turns batches into new weights.
+
+agent/learning/feed.py makes the batches. The owner of the learner, agent/run/trainer.py, passes the
+weights on to the workers. The learner uses one thread, no files and no clock of its own (`every` is
+passed in). Next to read: agent/run/experience.py, which makes batches.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from agent.algorithms.base import Algorithm, Loss
+from agent.algorithms.batch import Batch
+from agent.algorithms.non_finite import (
+    Culprit,
+    NonFiniteUpdate,
+    blame_gradient,
+    blame_loss,
+    find_culprit,
+)
+from agent.models.base import ActorCritic
+from core import faults
+
+WEIGHTS_MEASURED_EACH = 100  # updates; a sum over all weights, so not for each
+
+
+def every(seconds: float, clock: Callable[[], float] = time.monotonic) -> Callable[[], bool]:
+    """Return a function that is True on its first call and then at most once every `seconds`.
+
+    Args:
+      seconds: shortest time between two calls that return True.
+      clock: function that returns the time in seconds.
+    """
+    next_at = clock()
+
+    def is_due() -> bool:
+        nonlocal next_at
+        now = clock()
+        if now < next_at:
+            return False
+        next_at = now + seconds
+        return True
+
+    return is_due
+
+
+class LayerGradients:
+    """The effect of one update on each layer.
+
+    Make it before the gradient is clipped, and call `metrics` after the optimiser's step. A layer
+    is a module with parameters of its own, biases included, so the squares of the layers' norms add
+    up to the square of `grad/norm_before_clip`. It holds a copy of all weights meanwhile.
+    """
+
+    def __init__(self, model: ActorCritic) -> None:
+        """Measure the present gradients of `model`.
+
+        Args:
+          model: model after a backward pass; layers without a gradient are ignored.
+        """
+        self._weights: dict[str, list[Tensor]] = {}  # the parameters themselves
+        gradients: dict[str, list[Tensor]] = {}
+        for name, parameter in model.named_parameters():
+            if parameter.grad is not None:
+                layer = name.rpartition(".")[0]
+                self._weights.setdefault(layer, []).append(parameter.detach())
+                gradients.setdefault(layer, []).append(parameter.grad)
+        self._before = {layer: _flat(parts) for layer, parts in self._weights.items()}
+        self._metrics: dict[str, Tensor] = {}
+        for layer, parts in gradients.items():
+            gradient = _flat(parts)
+            self._metrics |= {
+                f"gradient/{layer}/norm": gradient.norm(),
+                f"gradient/{layer}/mean_abs": gradient.abs().mean(),
+                f"gradient/{layer}/zero_fraction": (gradient == 0).float().mean(),
+            }
+
+    def metrics(self) -> dict[str, Tensor]:
+        """Return name -> 0-d tensor; `update_ratio` is |new weights - old| / |old weights|."""
+        ratios = {}
+        for layer, before in self._before.items():
+            moved = (_flat(self._weights[layer]) - before).norm()
+            # A layer that is all zeros has no size to compare with: NaN, which counts for nothing.
+            ratios[f"gradient/{layer}/update_ratio"] = moved / before.norm().where(
+                before.any(), before.new_tensor(torch.nan)
+            )
+        return self._metrics | ratios
+
+
+def _flat(parts: list[Tensor]) -> Tensor:
+    """Return all numbers as one new [n] tensor."""
+    return torch.cat([part.flatten() for part in parts])
+
+
+class Learner:
+    """Owns model, algorithm and optimiser, and takes one optimiser step per `step`.
+
+    Not thread-safe: `step` and `state_dict` belong to one thread.
+    """
+
+    def __init__(
+        self,
+        model: ActorCritic,
+        algorithm: Algorithm,
+        optimiser: torch.optim.Optimizer,
+        schedule: Callable[[float], float],
+        *,
+        max_grad_norm: float = 0.5,
+        precision: str = "fp32",
+        channels_last: bool = False,
+        compile: bool = False,
+        threads: int = 1,
+        gradients_due: Callable[[], bool] | None = None,
+    ) -> None:
+        """Prepare for training; `model` stays on its device.
+
+        Args:
+          model: the network, with all parameters on the device of the batches.
+          algorithm: computes the loss of a batch.
+          optimiser: optimiser of the parameters of `model`.
+          schedule: function from progress in [0, 1] to the learning rate.
+          max_grad_norm: upper bound of the global L2 norm of the gradient; 0 does not clip.
+          precision: number format of the torso, "fp32" or "bf16". Everything else is fp32.
+          channels_last: keep images and convolution weights in NHWC order (for tensor cores).
+          threads: on a CPU, number of threads that compute shares of the torso's rows.
+          compile: run the torso through torch.compile; the first step then takes a minute.
+          gradients_due: function that is called before each update. If it returns True, the update
+            also reports the gradient of each layer (`LayerGradients`). None: never.
+        """
+        algorithm.check(model)
+        self.model = model
+        self.algorithm = algorithm
+        self.optimiser = optimiser
+        self.version = 0  # updates done
+        self.errors: Tensor | None = None  # of the last update, see `Loss.errors`
+        self._schedule = schedule
+        self._gradients_due = gradients_due
+        self._max_grad_norm = max_grad_norm or float("inf")
+        self._parameters = list(model.parameters())
+        # PopArt scales the value head with the rewards, so its size says nothing.
+        heads = {id(parameter) for parameter in model.value_head.parameters()}
+        self._measured = [p for p in self._parameters if id(p) not in heads]
+        self._observes = True  # whether some game may have pixels that are not known well enough
+        model.set_precision(precision)
+        model.set_threads(threads)
+        if channels_last:
+            model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if compile:
+            model.torso_net.compile(dynamic=False)
+
+    def minibatches(self, batch: Batch) -> Iterator[Batch]:
+        """Yield the parts of a batch, one for each call of `step`; the algorithm decides them."""
+        return self.algorithm.minibatches(batch)
+
+    def step(self, batch: Batch, progress: float) -> dict[str, Tensor]:
+        """Learn from one batch: loss, gradient, clip, optimiser step.
+
+        The loss needs the statistics of pixels and of PopArt, so both move before it is known
+        whether the update is finite. If it is not, or if anything raises before the optimiser's
+        step, they are restored: `state_dict` is then bit by bit as before.
+
+        Args:
+          batch: the batch, on the model's device.
+          progress: share of the annealing that is done, in [0, 1].
+
+        Returns:
+          Metrics: name -> 0-d tensor, detached, on the model's device; reading one waits for the
+          device.
+
+        Raises:
+          NonFiniteUpdate: if the loss or a gradient is not finite. It names the first bad quantity.
+        """
+        put_back = self._keep()
+        try:
+            loss, norm = self._differentiate(batch, progress)
+            # The only wait for the device in a step: a bad gradient must not reach the weights.
+            if not torch.isfinite(norm + loss.total.detach()):
+                put_back()  # the search for the culprit starts from the state before the update
+                raise NonFiniteUpdate(self.version, self._blame(batch, loss))
+            due = self._gradients_due is not None and self._gradients_due()
+            layers = LayerGradients(self.model) if due else None
+            faults.at("learner.step")
+            torch.nn.utils.clip_grads_with_norm_(
+                self._parameters, self._max_grad_norm, norm, foreach=True
+            )
+        except BaseException:
+            put_back()
+            self.optimiser.zero_grad(set_to_none=True)
+            raise
+        lr = self._schedule(progress)
+        for group in self.optimiser.param_groups:
+            group["lr"] = lr
+        self.optimiser.step()
+        self.errors = loss.errors
+
+        lag = (self.version - batch.version) * batch.is_online
+        self.version += 1
+        metrics = loss.metrics | {
+            "grad/norm_before_clip": norm,
+            "grad/clipped_fraction": (norm > self._max_grad_norm).float(),
+            "optimiser/lr": norm.new_tensor(lr),
+            "lag/mean_updates": lag.sum() / batch.is_online.sum().clamp(min=1),
+            "lag/max_updates": lag.max(),
+        }
+        if self.version % WEIGHTS_MEASURED_EACH == 0:
+            weights = [parameter.detach() for parameter in self._measured]
+            metrics["weights/norm"] = torch.nn.utils.get_total_norm(weights, foreach=True)
+        return metrics if layers is None else metrics | layers.metrics()
+
+    def _keep(self) -> Callable[[], None]:
+        """Remember all that moves before the gradient is known; return a function to restore it."""
+        parts = [self.model.value_head.keep(self.optimiser), self.algorithm.keep()]
+        if self._observes:
+            unsettled = self.model.unsettled_pixels()
+            parts += [statistics.keep() for statistics in unsettled.values()]
+            self._observes = bool(unsettled)
+
+        def put_back() -> None:
+            for part in parts:
+                part()
+
+        return put_back
+
+    def _differentiate(self, batch: Batch, progress: float) -> tuple[Loss, Tensor]:
+        """Leave a gradient in the parameters; return the loss and the norm of the gradient."""
+        if self._observes:
+            self.model.observe(batch.obs, batch.task_id)
+        self.optimiser.zero_grad(set_to_none=True)
+        loss = self.algorithm.loss(self.model, batch, self.optimiser, progress)
+        loss.total.backward()
+        gradients = [p.grad for p in self._parameters if p.grad is not None]
+        return loss, torch.nn.utils.get_total_norm(gradients, foreach=True)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return a copy of all that was learned, as tensors and plain types only.
+
+        If the algorithm has a state of its own, it is under "algorithm".
+        """
+        state = {
+            "model": dict(self.model.state_dict()),
+            "optimiser": self.optimiser.state_dict(),
+            "version": self.version,
+        }
+        own = self.algorithm.state_dict()
+        return copy.deepcopy(state | ({"algorithm": own} if own else {}))
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a `state_dict`; `state` is copied and not kept.
+
+        Settings of the optimiser, such as its epsilon, stay those of this learner, because the
+        flags of a session decide them. The state contains only learned values.
+        """
+        self.model.load_state_dict(state["model"])
+        moments = copy.deepcopy(state["optimiser"]["state"])
+        groups = self.optimiser.state_dict()["param_groups"]
+        self.optimiser.load_state_dict({"state": moments, "param_groups": groups})
+        self.version = state["version"]
+        if state.get("algorithm"):
+            self.algorithm.load_state_dict(copy.deepcopy(state["algorithm"]))
+        self._observes = True
+
+    def _blame(self, batch: Batch, loss: Loss) -> Culprit:
+        """Return the first bad quantity. It costs a pass of the model; use it for failures only."""
+        with torch.no_grad():
+            culprit = find_culprit(self.algorithm.stages(self.model, batch), batch)
+        return culprit or blame_loss(loss.metrics) or blame_gradient(self.model)

@@ -1,0 +1,134 @@
+"""Scores replay candidates with the policy as it is now.
+
+Elite and attentive replay compare stored unrolls with the present policy. `replay/` knows no
+model; it is handed `Scorer.evaluate`. Runs in the cache threads, never on the learner's.
+
+What is compared are the features, the torso's view of a single observation. Logits also depend on
+what a recurrent model remembers, so there all rows from the start of the unroll are evaluated, from
+the state stored there.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from agent.acting.acting import ActingModel, FlatWeights
+from agent.learning.feed import stale_frames
+from agent.models.base import ActorCritic, Inputs
+from core.unroll import Record, UnrollSchema
+from replay.manager import Evaluation
+from transport.weights import WeightBoard
+
+CHUNK_ROWS = 256  # observations per forward pass: enough to be efficient, small enough for caches
+
+
+class Scorer:
+    """A reader of the WeightBoard that evaluates unrolls. Thread-safe: one evaluation at a time."""
+
+    def __init__(
+        self,
+        model: ActorCritic,
+        weights: FlatWeights,
+        board: WeightBoard,
+        schema: UnrollSchema,
+        device: torch.device,
+    ) -> None:
+        """Own `model`, an acting copy that no one else uses."""
+        dtype = next(model.torso_net.parameters()).dtype  # on a GPU too, scores as it acts
+        self._acting = ActingModel(model, weights, board, device=device, torso_dtype=dtype)
+        self._schema = schema
+        self._device = device
+        self._lock = threading.Lock()
+
+    def evaluate(
+        self, records: Sequence[Record], rows: np.ndarray, queries: Sequence[Record] = ()
+    ) -> Evaluation:
+        """Return features and action logits of the given rows under the newest weights.
+
+        Args:
+          records: n records of the schema.
+          rows: [R] int, rows of each unroll to evaluate, within 0 .. T.
+          queries: Q records of which only the features of the last of `rows` are wanted.
+
+        Returns:
+          Evaluation(features [n, R, F] float32, params [n, R, A] float32, queries [Q, F] float32
+          or None).
+        """
+        with self._lock, torch.inference_mode():
+            self._acting.refresh()
+            is_recurrent = self._acting.model.state_count > 0
+            evaluated = np.arange(rows.max() + 1) if is_recurrent else rows
+            at_once = max(1, CHUNK_ROWS // len(evaluated))
+            parts = [
+                self._evaluate(records[start : start + at_once], evaluated)
+                for start in range(0, len(records), at_once)
+            ]
+            both = (torch.cat(part, 1) for part in zip(*parts, strict=True))
+            features, params = (part.transpose(0, 1).cpu().numpy() for part in both)
+            if is_recurrent:
+                features, params = features[:, rows], params[:, rows]
+            present = self._features(queries, rows[-1:]) if queries else None
+            return Evaluation(features, params, present)
+
+    def _features(self, records: Sequence[Record], rows: np.ndarray) -> np.ndarray:
+        """Return the features of one row of each record, [n, F]."""
+        obs = self._observations(records, rows)
+        chunks = [
+            self._acting.model.torso(chunk.to(self._device)) for chunk in obs.split(CHUNK_ROWS)
+        ]
+        return torch.cat(chunks).cpu().numpy()
+
+    def _evaluate(
+        self, records: Sequence[Record], rows: np.ndarray
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return features [R, n, F] and logits [R, n, A] of n records."""
+        model, schema = self._acting.model, self._schema
+        obs = self._observations(records, rows).to(self._device)
+        features = model.torso(obs).float().unflatten(0, (len(records), len(rows))).transpose(0, 1)
+        unrolls = [schema.unroll(record) for record in records]
+
+        def before(name: str) -> np.ndarray:
+            """What came before each row, [R, n]."""
+            now = np.stack([getattr(unroll, name) for unroll in unrolls], 1)
+            header = np.stack([getattr(unroll, f"last_{name}") for unroll in unrolls])
+            return np.concatenate([header[np.newaxis], now])[rows]
+
+        task_id = np.stack([unroll.task_id for unroll in unrolls])
+        first = np.stack([unroll.first for unroll in unrolls], 1)[rows]
+        state = model.initial_state(len(records))
+        if schema.state_count:
+            stored = np.stack([schema.view(record, "state") for record in records])
+            state = torch.from_numpy(stored).to(self._device)
+        inputs = Inputs(
+            obs,
+            *(
+                torch.from_numpy(array).to(self._device)
+                for array in (first, before("action"), before("reward"), task_id)
+            ),
+        )
+        hidden, _ = model.hidden(features, inputs, state)
+        return features, model.heads(hidden, inputs.task_id).params
+
+    def _observations(self, records: Sequence[Record], rows: np.ndarray) -> torch.Tensor:
+        """Return the stacked observations [n*R, S*C, ...] of the chosen rows only."""
+        spec = self._schema.env_spec
+        depth = spec.frames_stacked
+        wanted = rows[:, None] + np.arange(depth)[None]  # [R, S] frame numbers
+        stacks = np.empty((len(records), *wanted.shape, *spec.frame_shape), spec.frame_dtype)
+        for record, of_record in zip(records, stacks, strict=True):
+            # "clip" only because NumPy copies once more with its default; no number is outside.
+            self._schema.view(record, "frames").take(wanted, axis=0, out=of_record, mode="clip")
+        obs = torch.from_numpy(stacks).flatten(2, 3)  # [n, R, S*C, ...]
+        first = np.stack([self._schema.view(record, "first") for record in records], axis=1)
+        if depth > 1 and first.any():
+            position_of_row = np.full(first.shape[0], -1)
+            position_of_row[rows] = np.arange(len(rows))
+            row, column, position = stale_frames(first, depth)
+            kept = position_of_row[row] >= 0
+            by_frame = obs.unflatten(2, (depth, spec.frame_shape[0]))
+            by_frame[column[kept], position_of_row[row[kept]], position[kept]] = 0
+        return obs.flatten(0, 1)

@@ -1,0 +1,105 @@
+"""Decides whether and when a dead process is replaced, by the rate of deaths.
+
+There are three rules, each for a different problem:
+
+* A run of a month may lose a process now and then, so deaths are forgotten after an hour.
+* A process that dies again and again waits longer each time before it is replaced. Thus a lasting
+  problem (no memory, a server that is down) does not get worse by starting processes quickly.
+* A mistake in the environment's own code shows at once and everywhere. If the same failure comes
+  from process after process, with no unroll in between, restarting cannot help, and the run ends
+  with that failure before all restarts are used.
+
+No clock is read and nothing is started here.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from dataclasses import dataclass
+
+WINDOW_S = 3600.0
+FIRST_DELAY_S = 1.0  # of the second death within the window; the first is replaced at once
+MAX_DELAY_S = 60.0
+MIN_SAME_FAILURES = 3
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What follows from a death."""
+
+    delay_s: float = 0.0  # until the successor is started
+    recent: int = 0  # deaths within the window, with this one
+    reason_to_give_up: str = ""  # empty: it is replaced
+
+
+class RestartLimit:
+    """Remembers who died when, and of what. Used by one thread."""
+
+    def __init__(self, max_per_hour: int, process_count: int) -> None:
+        """Nobody has died yet.
+
+        Args:
+          max_per_hour: how many deaths within an hour are made good, all processes together.
+          process_count: how many processes there are.
+        """
+        self._max_per_hour = max_per_hour
+        # All may fail once at the start of a run, and at least one of them has failed again.
+        self._max_same = max(MIN_SAME_FAILURES, process_count + 1)
+        self._deaths: defaultdict[str, deque[float]] = defaultdict(deque)
+        self._failure = ""
+        self._same_failures = 0
+
+    def book_progress(self) -> None:
+        """An unroll has come: whatever failed before does not fail everywhere and always."""
+        self._same_failures = 0
+
+    def book_death(self, who: str, failure: str, now_s: float) -> Verdict:
+        """Say what follows from a death.
+
+        Args:
+          who: the name of the process.
+          failure: what it died of, in words that are the same for the same reason.
+          now_s: a clock that only goes forward.
+        """
+        for deaths in self._deaths.values():
+            while deaths and now_s - deaths[0] >= WINDOW_S:
+                deaths.popleft()
+        own = self._deaths[who]
+        own.append(now_s)
+        self._same_failures = self._same_failures + 1 if failure == self._failure else 1
+        self._failure = failure
+        recent = sum(len(deaths) for deaths in self._deaths.values())
+        reason = ""
+        if recent > self._max_per_hour:
+            reason = (
+                f"Processes were restarted {recent - 1} times within the last hour already "
+                "(--max_worker_restarts)"
+            )
+        elif self._same_failures >= self._max_same:
+            reason = (
+                f"The same failure came {self._same_failures} times in a row, and not a single "
+                "unroll in between, so another start would end the same way"
+            )
+        return Verdict(_delay_s(len(own)), recent, reason)
+
+
+def _delay_s(deaths: int) -> float:
+    """Return how long the successor of a process waits that died so often within the window."""
+    if deaths < 2:
+        return 0.0
+    # A very large power of two is no float any more.
+    return float(min(MAX_DELAY_S, FIRST_DELAY_S * 2 ** min(deaths - 2, 30)))
+
+
+def failure_of(traceback: str) -> str:
+    """Return place and kind of the exception that a traceback ends with.
+
+    The message is left out, because it often holds numbers that change from time to time.
+    """
+    place, kind = "", ""
+    for line in traceback.splitlines():
+        if line.lstrip().startswith('File "'):
+            place, kind = line.strip(), ""
+        elif not kind and line.strip() and not line.startswith((" ", "\t")):
+            kind = line.partition(":")[0]  # what follows may be a message of many lines
+    return f"{kind} at {place}"

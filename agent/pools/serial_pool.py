@@ -1,0 +1,110 @@
+"""SerialPool: workers that take turns in the caller's thread.
+
+The reference implementation of a `WorkerPool` (agent/pools/worker_pool.py), used by
+`--reproducible` and by tests: deterministic, and it can be put back to where it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+from agent.acting.worker import WorkerBody, WorkerConfig
+from agent.pools.worker_pool import UnrollBlock
+from core.errors import WorkerDied
+from core.warden import Warden
+from transport.weights import WeightBoard
+
+
+class SerialPool:
+    """Workers that take turns in the caller's thread: deterministic, restorable."""
+
+    restarts = 0  # nothing is ever replaced: whatever fails ends the run
+
+    def __init__(self, configs: list[WorkerConfig], board: WeightBoard) -> None:
+        """Build nothing yet; see `start`."""
+        self._configs = configs
+        self._board = board
+        self._bodies: list[WorkerBody] = []
+        self._turn = 0
+        self._warden = Warden()  # environments may own processes
+
+    def start(self) -> None:
+        """Build every worker's environments and model."""
+        self._warden.keep_own_children()
+        for config in self._configs:
+            with _exits_are_failures(config.worker_id):
+                self._bodies.append(WorkerBody(config, self._board))
+
+    def poll(self, timeout_s: float) -> list[UnrollBlock]:
+        """Collect one block from the worker whose turn it is.
+
+        Raises:
+          WorkerDied: if an environment wants to end the program.
+        """
+        config, body = self._configs[self._turn], self._bodies[self._turn]
+        self._turn = (self._turn + 1) % len(self._bodies)
+        block = config.schema().allocate(config.num_envs)
+        with _exits_are_failures(config.worker_id):
+            episodes, stats = body.collect(block)
+        return [UnrollBlock(config.worker_id, block, episodes, stats, lambda: None)]
+
+    def alive(self) -> int:
+        """Return the number of workers."""
+        return len(self._bodies)
+
+    def stats(self) -> dict[str, float]:
+        """Return metrics by name."""
+        return {
+            "workers/alive": float(self.alive()),
+            "workers/restarts": 0.0,
+            "workers/hung": 0.0,
+            "workers/lost_unrolls": 0.0,
+        }
+
+    def describe(self) -> list[str]:
+        """Return nothing: there is no process besides the caller's."""
+        return []
+
+    def stop(self, grace_s: float) -> None:
+        """Close all environments, also after one that fails to; raises the last failure."""
+        bodies, self._bodies = self._bodies, []
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._warden.close)
+            for body in bodies:
+                stack.callback(body.close)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return whose turn it is and the state of every rollout."""
+        return {
+            "turn": self._turn,
+            "rollouts": [body.rollout.state_dict() for body in self._bodies],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on exactly where `state_dict` was taken."""
+        self._turn = int(state["turn"])
+        for body, rollout in zip(self._bodies, state["rollouts"], strict=True):
+            body.rollout.load_state_dict(rollout)
+
+
+@contextlib.contextmanager
+def _exits_are_failures(worker_id: int) -> Iterator[None]:
+    """Let no environment end the program as if all were done: its exit is a failure with a cause.
+
+    A KeyboardInterrupt passes where it may be the user's: where Python's own handler of Ctrl-C is
+    in place. A run has another (core/stop_signals.py), so there it is the environment's.
+    """
+    try:
+        yield
+    except (SystemExit, KeyboardInterrupt) as error:
+        users = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        if isinstance(error, KeyboardInterrupt) and users:
+            raise
+        raise WorkerDied(
+            f"worker {worker_id} failed: its environment raised {error!r}, which ends a program. "
+            "An environment says that a game is over by its return values; where its code calls "
+            "sys.exit(), the traceback above shows."
+        ) from error

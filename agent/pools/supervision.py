@@ -1,0 +1,321 @@
+"""Supervision of one process of a pool: it is started, watched, ended and started again.
+
+    ABSENT --launch--> RUNNING --pipe closed, or process gone--> ENDING --gone--> ABSENT
+                          |                                        ^
+                          +--silent for too long: killed ----------+
+
+Nothing here waits: each state is left in one of the calls that the pool makes at each `poll`. What
+the process is for (its channel, its messages) is the pool's business.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import multiprocessing
+import multiprocessing.process
+import multiprocessing.util
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import Enum
+from multiprocessing import resource_tracker
+from typing import Any
+
+import psutil
+
+from core.process_death import children_deaf_to
+from core.warden import Warden
+from transport.lifeline import Lifeline, LifelineEnd
+from transport.pulse import WORDS, Phase
+
+log = logging.getLogger(__name__)
+
+EXIT_WAIT_S = 5.0  # a process that has closed its pipe is only being taken down by the system
+KILL_WAIT_S = 5.0  # one that was killed is gone at once, unless a device holds it in the kernel
+STACK_WAIT_S = 2.0  # for a silent process to write its stack
+CLOSE_WAIT_S = 10.0  # for one that has failed to close its environments
+# Importing torch on a busy machine takes a minute, and some environments compile themselves.
+STARTUP_FACTOR, MIN_STARTUP_S = 5.0, 600.0
+# A process that wants to run but is given less than this share of a core is starved, not silent.
+STARVED_SHARE, STARVED_FACTOR = 0.1, 10.0
+
+
+class State(Enum):
+    """Where the process is in its life."""
+
+    ABSENT = "absent"
+    RUNNING = "running"
+    ENDING = "ending"
+
+
+class Supervised:
+    """The place of one process in a pool, for all processes that live there one after the other.
+
+    Used by one thread at a time; `describe` and `is_running` may be asked by any.
+    """
+
+    def __init__(self, name: str, warden: Warden, clock: Callable[[], float]) -> None:
+        """Start nothing.
+
+        Args:
+          name: as messages call it: "worker 3".
+          warden: ends the process if this one is killed.
+          clock: monotonic clock, in seconds.
+        """
+        self.name = name
+        self.state = State.ABSENT
+        self.process: Any = None  # a multiprocessing Process of the spawn context
+        self.relaunch_at: float | None = None  # when a successor is due, on `clock`
+        self.failed = False  # it has said its last words
+        self.hung = ""  # what was seen of it when it was killed for silence
+        self._lifeline = Lifeline()
+        self._warden = warden
+        self._clock = clock
+        self._context = multiprocessing.get_context("spawn")
+        self._deadline = 0.0  # of the present step of ENDING
+        self._was_killed = False  # for not ending, and it is waited for no longer than KILL_WAIT_S
+        self._hush()
+
+    def _hush(self) -> None:
+        self._seen = -1  # beats counted at the last look
+        self._silent_s = 0.0
+        self._is_spoken_of = False  # the user knows that it takes long to start
+        self._asked_at_s: float | None = None  # silence at which it was asked for its stack
+        self._used: tuple[float, float] | None = None  # silence, processor time: at half the limit
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a process is there that has not ended, as far as the supervisor has seen."""
+        return self.state is State.RUNNING
+
+    @property
+    def pid(self) -> int:
+        """Process id, of a process that was started."""
+        return int(self.process.pid)
+
+    def launch(self, target: Callable[..., None], arguments: Sequence[Any]) -> None:
+        """Start a process; the place must be ABSENT.
+
+        Args:
+          target: its entry point; takes the arguments, then the `LifelineEnd`.
+          arguments: arguments of the target.
+        """
+        end: LifelineEnd = self._lifeline.open()
+        process = self._context.Process(
+            target=target,
+            args=(*arguments, end),
+            name=f"vtrace-{self.name.replace(' ', '-')}",
+            daemon=True,
+        )
+        self.relaunch_at = None
+        try:
+            # Until it ignores Ctrl-C itself: the terminal sends it to every process. The tracker
+            # comes first, because multiprocessing lets signals through when it has started it.
+            resource_tracker.ensure_running()
+            with children_deaf_to(signal.SIGINT), _streams_left_alone():
+                process.start()
+        finally:
+            end.mouth.close()
+        self.process = process
+        self._warden.keep(self.pid, self._lifeline.family)
+        self.state = State.RUNNING
+        self.failed, self.hung, self._was_killed = False, "", False
+        self._hush()
+
+    def has_died(self) -> bool:
+        """Whether the process is gone, also if its pipe is held open by a child of it."""
+        return not self.process.is_alive()
+
+    # --- silence -----------------------------------------------------------------------------
+
+    def listen(self, passed_s: float, timeout_s: float) -> None:
+        """Look whether the process has done anything, and end it after too long a silence.
+
+        Args:
+          passed_s: time since the last call during which this process has really been watching.
+          timeout_s: silence that is too long; 0: none is.
+        """
+        beat = self._lifeline.pulse.read()
+        if beat.count != self._seen:
+            if self._asked_at_s is not None:
+                self._lifeline.forget_stack()
+            self._hush()
+            self._seen = beat.count
+            return
+        self._silent_s += passed_s
+        limit_s = self._limit_s(beat.phase, timeout_s)
+        if not self._is_spoken_of and timeout_s and timeout_s <= self._silent_s < limit_s:
+            self._is_spoken_of = True
+            log.warning(
+                "%s has been %s for %.0f s, and is given %.0f s for that",
+                self.name, WORDS[beat.phase], self._silent_s, limit_s,
+            )  # fmt: skip
+        if not limit_s or self._silent_s < limit_s / 2:
+            return
+        if self._used is None:
+            self._used = (self._silent_s, self._processor_s())
+        if self._silent_s < limit_s or self._is_starved(limit_s):
+            return
+        if self._asked_at_s is None:
+            self._asked_at_s = self._silent_s
+            if self._lifeline.ask_for_stack(self.pid):
+                return
+        elif self._silent_s - self._asked_at_s < STACK_WAIT_S:
+            return
+        self.hung = (
+            f"was {WORDS[beat.phase]} and gave no sign of life for {self._silent_s:.0f} s "
+            "(--worker_timeout), so it was killed"
+        )
+        if self._status() == psutil.STATUS_STOPPED:
+            self.hung += "; somebody had stopped it (SIGSTOP)"
+        self.kill()
+
+    def _limit_s(self, phase: Phase, timeout_s: float) -> float:
+        if timeout_s and phase in (Phase.STARTING, Phase.BUILDING):
+            return max(MIN_STARTUP_S, STARTUP_FACTOR * timeout_s)
+        if timeout_s and self.failed:
+            return min(CLOSE_WAIT_S, timeout_s)
+        return timeout_s
+
+    def _is_starved(self, limit_s: float) -> bool:
+        """Whether it would run if it could: the processor is busy with others, and it is not."""
+        if self._used is None or self._silent_s >= STARVED_FACTOR * limit_s:
+            return False
+        since_s, used_s = self._used
+        share = (self._processor_s() - used_s) / max(self._silent_s - since_s, 1e-9)
+        return self._status() == psutil.STATUS_RUNNING and share < STARVED_SHARE
+
+    def _processor_s(self) -> float:
+        with contextlib.suppress(psutil.Error):
+            times = psutil.Process(self.pid).cpu_times()
+            return float(times.user + times.system)
+        return 0.0
+
+    def _status(self) -> str:
+        with contextlib.suppress(psutil.Error):
+            return str(psutil.Process(self.pid).status())
+        return "gone"
+
+    # --- the end -----------------------------------------------------------------------------
+
+    def kill(self) -> None:
+        """End the process and all that it has started, now."""
+        self.process.kill()
+        self._lifeline.family.end(self.pid, limit_s=0.0)
+        self.begin_to_end(KILL_WAIT_S)
+        self._was_killed = True
+
+    def begin_to_end(self, wait_s: float = EXIT_WAIT_S) -> None:
+        """Expect the process to be gone soon: it has closed its pipe, or was killed."""
+        if self.state is State.RUNNING:
+            self.state = State.ENDING
+            self._deadline = self._clock() + wait_s
+
+    def cause_of_end(self) -> str | None:
+        """Return how a process that is ENDING has ended, or None as long as it has not.
+
+        Afterwards the place is ABSENT, and nothing is left of what the process had started.
+        """
+        if not self.has_died():
+            if self._clock() < self._deadline:
+                return None
+            if not self._was_killed:
+                self._was_killed = True
+                self._deadline = self._clock() + KILL_WAIT_S
+                self.process.kill()
+                return None
+            forget(self.process)
+        cause = self.hung or _how(self.process.exitcode, self._was_killed)
+        self.clear()
+        return cause
+
+    def clear(self) -> None:
+        """End what is left of the family of a process that has just ended. Idempotent."""
+        if self.state is State.ABSENT:
+            return  # done before; by now its number may be that of some other process
+        self.state = State.ABSENT
+        if self._lifeline.family.end(self.pid, limit_s=1.0):
+            self._warden.release(self.pid)
+
+    def stack(self) -> str:
+        """Return the stack that the process has written because it crashed or was asked."""
+        return self._lifeline.stack()
+
+    def describe(self) -> str:
+        """Return one line: what it does, and for how long."""
+        if self.state is State.ABSENT:
+            due = self.relaunch_at  # once, because another thread may take it away
+            if due is None:
+                return f"{self.name}: not there"
+            return f"{self.name}: starts in {max(0.0, due - self._clock()):.0f} s"
+        if self.state is State.ENDING:
+            return f"{self.name}: ending"
+        beat = self._lifeline.pulse.read()
+        return f"{self.name}: {WORDS[beat.phase]} for {time.monotonic() - beat.since:.0f} s"
+
+    def close(self) -> None:
+        """Give up the memory and the pipe of the lifeline."""
+        self._lifeline.close()
+        self._lifeline.pulse.close()
+
+
+@contextlib.contextmanager
+def _streams_left_alone() -> Iterator[None]:
+    """Keep multiprocessing from flushing the standard streams before it starts a process.
+
+    That fails where they are full, and never comes back where a terminal is frozen. It is of use
+    only to a forked process, which would inherit what is not yet written.
+    """
+    util: Any = multiprocessing.util
+    flush = getattr(util, "_flush_std_streams", None)
+    util._flush_std_streams = lambda: None
+    try:
+        yield
+    finally:
+        util._flush_std_streams = flush
+
+
+def _how(code: int | None, was_killed: bool) -> str:
+    if was_killed or code is None:
+        return f"closed its pipe, did not end within {EXIT_WAIT_S:g} s and was killed"
+    if code < 0:
+        with contextlib.suppress(ValueError):
+            return f"was killed by signal {-code} ({signal.Signals(-code).name})"
+        return f"was killed by signal {-code}"
+    return f"left with exit code {code}"
+
+
+def let_leave(processes: Iterable[Any], grace_s: float) -> list[Any]:
+    """Wait for processes that were asked to leave, and end those that do not.
+
+    Args:
+      processes: processes of multiprocessing.
+      grace_s: for all of them together to leave by themselves.
+
+    Returns:
+      Those that are still there, seconds after they were killed: a device holds them.
+    """
+    left = [process for process in processes if process is not None]
+    for ask, wait_s in (("", grace_s), ("terminate", 1.0), ("kill", KILL_WAIT_S)):
+        for process in left:
+            if ask:
+                getattr(process, ask)()
+        deadline = time.monotonic() + wait_s
+        for process in left:
+            process.join(max(0.0, deadline - time.monotonic()))
+        left = [process for process in left if process.is_alive()]
+    for process in left:
+        forget(process)
+    return left
+
+
+def forget(process: Any) -> None:
+    """Do not wait for a process when this one exits, as multiprocessing would, without a limit."""
+    log.warning(
+        "process %s (pid %s) does not end although it was killed: a device or a file system holds "
+        "it. It will end when it is let go; nothing waits for it.",
+        process.name, process.pid,
+    )  # fmt: skip
+    children: set[Any] = getattr(multiprocessing.process, "_children", set())
+    children.discard(process)

@@ -1,0 +1,68 @@
+"""WorkerPool: the seam where one process, many, and (later) many machines are interchangeable.
+
+`SerialPool` (agent/pools/serial_pool.py) runs rollouts in the caller's thread, `ProcessPool`
+(agent/pools/pool.py) in processes. Who takes a `WorkerPool` knows neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from core.episode import EpisodeEnd
+from core.unroll import Record
+from transport.channel import WorkerStats
+
+
+@dataclass(frozen=True)
+class UnrollBlock:
+    """One unroll of each environment of one worker. Read-only and valid until `release()`."""
+
+    worker_id: int
+    records: Record  # [E, nbytes] uint8
+    episodes: tuple[EpisodeEnd, ...]  # whole games that ended in it
+    stats: WorkerStats
+    release: Callable[[], None]
+
+
+class WorkerPool(Protocol):
+    """Where experience comes from.
+
+    One thread owns it: `start`, `poll`, the blocks' `release`, and `stop` must not overlap, though
+    they may be called by different threads one after the other (the main thread starts it, the
+    ingest thread polls it, and when that has ended the main thread stops it). What only reports
+    (`alive`, `restarts`, `stats`, `describe`) may be asked by any thread at any time.
+    """
+
+    def start(self) -> None:
+        """Start all workers."""
+
+    def poll(self, timeout_s: float) -> list[UnrollBlock]:
+        """Return the blocks that are ready, waiting at most `timeout_s` for the first.
+
+        Call it again and again: a pool also looks after its workers here.
+
+        Raises:
+          WorkerDied: experience has ended for good; carries the last cause.
+        """
+
+    def alive(self) -> int:
+        """Return the number of workers that run."""
+
+    @property
+    def restarts(self) -> int:
+        """How often something that died was replaced, since the start."""
+
+    def stats(self) -> dict[str, float]:
+        """Return metrics by name, all beginning with workers/."""
+
+    def describe(self) -> list[str]:
+        """Return a line for each process: what it does, and for how long."""
+
+    def stop(self, grace_s: float) -> None:
+        """Stop all workers and free what they held. May be called twice.
+
+        Args:
+          grace_s: for them to finish what they do.
+        """

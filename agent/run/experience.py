@@ -1,0 +1,254 @@
+"""Where batches come from, behind one interface, and its serial implementation.
+
+`Serial` does everything in the caller's thread, in turn; it is the readable twin, used by
+`--reproducible`. `Threaded` (agent/run/threaded.py) is what trains fast.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from torch import Tensor
+
+from agent.algorithms.batch import Batch
+from agent.learning.feed import Feed
+from agent.pools.pool import SerialPool, WorkerPool
+from agent.stored.state_schema import restoring
+from core.episode import EpisodeEnd
+from core.errors import CheckpointError, ConfigError
+from core.unroll import Record
+from replay.manager import Evaluation, ReplayManager, SampleContext
+from replay.priorities import Outcome
+from transport.channel import WorkerStats
+
+log = logging.getLogger(__name__)
+
+Evaluate = Callable[..., Evaluation]  # see agent/learning/scorer.py
+
+
+@dataclass(frozen=True)
+class Moment:
+    """How far learning has come."""
+
+    update: int = 0  # updates done: the version of the newest weights
+    progress: float = 0.0  # share of the schedule that is done, 0 to 1
+
+
+@dataclass(frozen=True)
+class News:
+    """The reports that came with one block of unrolls."""
+
+    stats: WorkerStats
+    episodes: tuple[EpisodeEnd, ...]  # games that ended
+
+
+class Experience(Protocol):
+    """Makes batches. Used by the main thread only; `quiesce` and `close` may be called twice."""
+
+    def start(self) -> None:
+        """Start workers and threads."""
+
+    def advance(self, moment: Moment) -> None:
+        """Say where learning stands; batches made from now on know it."""
+
+    def next_batch(self) -> Batch | None:
+        """Return the next batch, or None if there was none for a fraction of a second.
+
+        Raises:
+          BaseException: whatever ended the making of experience, such as WorkerDied.
+        """
+
+    def news(self) -> list[News]:
+        """Return what workers have reported since the last call, oldest first."""
+
+    def feed_back(self, batch: Batch, errors: Tensor | None) -> None:
+        """Say what an update has learned from a batch, for replay that draws by it."""
+
+    def discard(self, ids: Sequence[int]) -> None:
+        """Drop items that nothing can be learned from, so that they are not drawn again."""
+
+    def stats(self) -> dict[str, float]:
+        """Return metrics by name; those of the cache are over the time since the last call."""
+
+    def adapt(self, values: Mapping[str, float]) -> None:
+        """Take the values of a whole record, and set what follows from them."""
+
+    def missing(self) -> list[str]:
+        """Return what the next batch waits for and what everybody does, for the user."""
+
+    def quiesce(self) -> None:
+        """End the making of batches. Afterwards replay stands still and can be saved."""
+
+    def close(self) -> None:
+        """Stop the workers."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint holds of it: counters, in a serial run also the rollouts."""
+
+    def replay_contents(self) -> dict[str, Any]:
+        """Return the counters and the unrolls of the buffers, for a file of their own."""
+
+    def load_state_dict(self, state: Mapping[str, Any], contents: Mapping[str, Any] | None) -> None:
+        """Go on from `state_dict` and, where they were saved, the contents. Before `start`."""
+
+
+class ReplaySide:
+    """What every implementation has: a pool, replay, and what makes batches of draws."""
+
+    def __init__(
+        self, pool: WorkerPool, replay: ReplayManager, feed: Feed, evaluate: Evaluate | None = None
+    ) -> None:
+        """Start nothing.
+
+        Args:
+          pool: worker pool that makes unrolls.
+          replay: manager that keeps the unrolls.
+          feed: object that makes batches from draws.
+          evaluate: what elite and attentive replay compare unrolls by; None: no buffer does.
+        """
+        self.pool = pool
+        self.replay = replay
+        self._feed = feed
+        self._evaluate = evaluate
+        self.moment = Moment()  # written by the main thread, read by all
+
+    def advance(self, moment: Moment) -> None:
+        """Say where learning stands; batches made from now on know it."""
+        self.moment = moment
+
+    def feed_back(self, batch: Batch, errors: Tensor | None) -> None:
+        """Say what an update has learned from a batch; nothing happens unless replay wants it.
+
+        Args:
+          batch: batch that was learned from.
+          errors: [T, B] of its steps, see `agent.algorithms.impala.Loss`.
+
+        Raises:
+          ConfigError: if replay draws by errors and the algorithm gives none.
+        """
+        if not self.replay.needs_outcomes:
+            return
+        if errors is None:
+            raise ConfigError(
+                "a replay buffer draws by the errors of values, and the algorithm reports none. "
+                "Use another kind in --replay_parameters, e.g. standard."
+            )
+        found = errors.T.cpu().numpy()  # the update is done, so nobody waits for the device here
+        learned = ~np.isnan(found)
+        self.replay.feed_back(batch.item.tolist(), Outcome(np.where(learned, found, 0), learned))
+
+    def discard(self, ids: Sequence[int]) -> None:
+        """Drop items that nothing can be learned from, so that they are not drawn again."""
+        self.replay.discard(ids)
+
+    def missing(self) -> list[str]:
+        """Return what the next batch waits for, and what everybody does."""
+        return [self.replay.missing(), *self.pool.describe()]
+
+    def stats(self) -> dict[str, float]:
+        """Return metrics of replay and workers by name."""
+        return {
+            **self.replay.stats(),
+            **self.pool.stats(),
+        }
+
+    def replay_contents(self) -> dict[str, Any]:
+        """Return the counters and the unrolls of the buffers, for a file of their own."""
+        return self.replay.state_dict(contents=True)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint holds of it."""
+        return {"replay": self.replay.state_dict(contents=False)}
+
+    def load_state_dict(self, state: Mapping[str, Any], contents: Mapping[str, Any] | None) -> None:
+        """Go on from `state_dict` and, where they were saved, the contents."""
+        try:
+            self.replay.load_state_dict(contents if contents is not None else state["replay"])
+        except CheckpointError as error:
+            log.warning("%s Going on with empty buffers.", error)
+
+    def sample(self, moment: Moment, timeout_s: float) -> Batch | None:
+        """Return a batch as of `moment`, or None if there was nothing to draw in time."""
+        context = SampleContext(
+            update=moment.update, progress=moment.progress, evaluate=self._evaluate
+        )
+        draws = self.replay.sample(context, timeout_s)
+        return None if draws is None else self._feed.compose(draws, moment.update)
+
+
+class Serial(ReplaySide):
+    """Rollouts, replay and batches in turn, in the caller's thread: deterministic, restorable."""
+
+    def __init__(
+        self, pool: SerialPool, replay: ReplayManager, feed: Feed, evaluate: Evaluate | None = None
+    ) -> None:
+        """Start nothing; see `ReplaySide`."""
+        super().__init__(pool, replay, feed, evaluate)
+        self._pool = pool
+        self._news: list[News] = []
+        self._waiting: deque[Record] = deque()  # collected, not yet inserted
+        self._saved_pool: Mapping[str, Any] | None = None  # to be restored by `start`
+        self._ended = False
+
+    def start(self) -> None:
+        """Build every worker's environments and model, and put them where they were."""
+        self._pool.start()
+        if self._saved_pool is not None:
+            with restoring("the games of the run"):
+                self._pool.load_state_dict(dict(self._saved_pool))
+            self._saved_pool = None
+
+    def next_batch(self) -> Batch | None:
+        """Take one step towards the next batch: sample, or else collect, or else insert.
+
+        `insert` and `sample` are never both stuck, so calls one after the other come to a batch.
+        Between two of them the caller looks up: it may have been asked to stop.
+        """
+        if self._ended:
+            return None
+        batch = self.sample(self.moment, 0.0)
+        if batch is not None:
+            return batch
+        if not self._waiting:
+            for block in self._pool.poll(0.0):
+                self._news.append(News(block.stats, block.episodes))
+                self._waiting.extend(block.records)
+        if self.replay.insert(self._waiting[0], self.moment.update, 0.0):
+            self._waiting.popleft()
+        return None
+
+    def news(self) -> list[News]:
+        """Return what was collected besides unrolls since the last call."""
+        news, self._news = self._news, []
+        return news
+
+    def adapt(self, values: Mapping[str, float]) -> None:
+        """Nothing to do: no clock may decide anything in a reproducible run."""
+
+    def quiesce(self) -> None:
+        """End the making of batches."""
+        self._ended = True
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._pool.stop(0.0)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the counters of replay, the rollouts, and the unrolls that wait between them."""
+        serial = {"pool": self._pool.state_dict(), "waiting": list(self._waiting)}
+        return {**super().state_dict(), "serial": serial}
+
+    def load_state_dict(self, state: Mapping[str, Any], contents: Mapping[str, Any] | None) -> None:
+        """Go on exactly where `state_dict` was taken, once started."""
+        super().load_state_dict(state, contents)
+        serial = state.get("serial")
+        if serial:
+            self._saved_pool = serial["pool"]
+            # Unrolls of another layout are left behind, as those in the buffers were.
+            nbytes = self._feed.schema.nbytes
+            self._waiting.extend(record for record in serial["waiting"] if len(record) == nbytes)

@@ -1,0 +1,204 @@
+"""The guardian: with --auto_restart=N, a small process that resumes a learner that died.
+
+    python main.py --auto_restart=3 ...
+      guardian (this file; imports nothing that is large)
+        └─ python main.py ...                   the learner, in a session of its own
+        └─ python main.py --op_mode=train_w_load --load_model_url=<its run folder> ...
+
+| the learner | the guardian |
+|---|---|
+| ends with status 0, 2 or 130 | ends with the same |
+| was killed by SIGKILL (also the kernel's, for memory), SIGSEGV, ... | resumes it |
+| fails (status 1), but has saved a newer checkpoint than it began with | resumes it |
+| fails without having come any further: it would fail again | ends with status 1 |
+
+To resume is to go on from the newest good checkpoint or, if none was saved yet, to start anew. It
+waits a little longer before each restart, and gives up after N of them. SIGINT, SIGTERM and SIGHUP
+go to the learner, which then saves and ends, and is not resumed. If the guardian is killed, the
+learner gets SIGTERM (core/process_death.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+
+from core.process_death import environment_for_child
+from core.standard_error import say
+from flags.former_names import ALIASES
+
+FLAG = "auto_restart"
+REPORT = "VTRACE_GUARDIAN"  # environment variable: the descriptor to which a learner reports
+MAIN_PROGRAM = Path(__file__).resolve().parents[2] / "main.py"
+PASSED_ON = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
+# The first is what the workers of the learner that died may take to leave.
+FIRST_DELAY_S, MAX_DELAY_S = 5.0, 300.0
+STEADY_S = 600.0  # after so long a session the next delay is the first again
+LOOK_S = 1.0
+# Of a learner's command line that a resume says otherwise.
+REPLACED = ("op_mode", "load_model_url", "new_run_folder", "run_name", "training_seconds")
+
+_report_to: int | None = None  # of this process, if it is a guarded learner
+
+
+def restarts_wanted(argv: Sequence[str]) -> int:
+    """Return how often the learner of this command line is to be resumed; 0 without a guardian.
+
+    It is a matter of this command line alone: not of a checkpoint, a preset or a sequence. To be
+    called once, at the start: a learner that is guarded already learns here where to report.
+    """
+    global _report_to
+    descriptor = os.environ.pop(REPORT, "")
+    if descriptor.isdecimal():
+        _report_to = int(descriptor)
+        with contextlib.suppress(OSError):
+            os.set_inheritable(_report_to, False)
+        return 0
+    values = dict(_pairs(argv))
+    wanted = values.get(FLAG, "0")
+    # What is wrong with a value is said by whoever checks all flags.
+    return int(wanted) if wanted.isdecimal() and values.get("op_mode", "train") != "test" else 0
+
+
+def report_run_folder(path: Path | str) -> None:
+    """Tell the guardian, if there is one, which folder this learner writes to."""
+    if _report_to is not None:
+        with contextlib.suppress(OSError):  # killed: then this process is about to end, too
+            os.write(_report_to, os.fsencode(Path(path).resolve()) + b"\n")
+
+
+class Guardian:
+    """Runs a learner until it ends in a way that is an end. Used by the main thread, once."""
+
+    def __init__(self, argv: Sequence[str], max_restarts: int) -> None:
+        """Start nothing.
+
+        Args:
+          argv: the command line without the program's name.
+          max_restarts: how often a learner is started again.
+        """
+        self._argv = list(argv)
+        self._max_restarts = max_restarts
+        self._asked_to_stop = threading.Event()
+        self._learner: subprocess.Popen[bytes] | None = None
+        self._folder: Path | None = None
+
+    def run(self) -> int:
+        """Return the exit status of the last learner, or 128 and the number of its signal."""
+        began, restarts, in_a_row = time.monotonic(), 0, 0
+        with self._signals_passed_on():
+            while True:
+                session, saved = time.monotonic(), self._newest_update()
+                status = self._run_learner(self._command(session - began))
+                reason = self._reason_to_restart(status, saved)
+                if reason is not None and restarts >= self._max_restarts:
+                    say(f"{reason}; it was restarted {restarts} times (--{FLAG}): giving up")
+                    reason = None
+                if reason is not None:
+                    restarts += 1
+                    in_a_row = 0 if time.monotonic() - session >= STEADY_S else in_a_row + 1
+                    delay_s = min(MAX_DELAY_S, FIRST_DELAY_S * 2 ** min(max(0, in_a_row - 1), 10))
+                    what = (
+                        "starting anew" if self._newest_update() < 0 else f"resuming {self._folder}"
+                    )
+                    which = f"restart {restarts} of {self._max_restarts}"
+                    say(f"{reason}; {what} in {delay_s:g} s ({which})")
+                if reason is None or self._asked_to_stop.wait(delay_s):
+                    return status if status >= 0 else 128 - status
+
+    def _run_learner(self, command: list[str]) -> int:
+        """Return the exit status of a learner, negative if it was killed by a signal."""
+        reading, writing = os.pipe()
+        os.set_blocking(reading, False)
+        try:
+            # A session of its own: the terminal sends Ctrl-C to every process in its group, and a
+            # learner must get exactly one, from us.
+            self._learner = subprocess.Popen(
+                command,
+                env={**environment_for_child(), REPORT: str(writing)},
+                pass_fds=(writing,),
+                start_new_session=True,
+            )
+            if self._asked_to_stop.is_set():  # in the moment before there was anybody to tell
+                self._learner.send_signal(signal.SIGTERM)
+            while True:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    return self._learner.wait(LOOK_S)
+        finally:
+            with contextlib.suppress(OSError):  # it has said nothing
+                self._folder = Path(os.fsdecode(os.read(reading, 65536).splitlines()[-1]))
+            os.close(reading)
+            os.close(writing)
+
+    def _reason_to_restart(self, status: int, saved: int) -> str | None:
+        """Return how the learner ended, if that is a reason to start it again."""
+        if self._asked_to_stop.is_set():
+            return None
+        if status < 0 and -status not in PASSED_ON:
+            with contextlib.suppress(ValueError):
+                return (
+                    f"the learner was killed by signal {-status} ({signal.Signals(-status).name})"
+                )
+            return f"the learner was killed by signal {-status}"
+        if status == 1 and self._newest_update() > saved:
+            return "the learner failed, later than the last time"
+        return None
+
+    def _newest_update(self) -> int:
+        """Return the update of the newest checkpoint, or -1 if there is none."""
+        found = [] if self._folder is None else self._folder.glob("checkpoints/update_*.pt")
+        numbers = [path.stem.removeprefix("update_") for path in found]
+        return max((int(number) for number in numbers if number.isdecimal()), default=-1)
+
+    def _command(self, passed_s: float) -> list[str]:
+        """Return the command line of the next learner.
+
+        Args:
+          passed_s: time since the first one was started, which counts for --training_seconds.
+        """
+        if self._newest_update() < 0:
+            return [sys.executable, str(MAIN_PROGRAM), *self._argv]
+        flags = [f"--{name}={value}" for name, value in _pairs(self._argv) if name not in REPLACED]
+        seconds = dict(_pairs(self._argv)).get("training_seconds")
+        if seconds is not None:
+            with contextlib.suppress(ValueError):
+                left_s = max(1.0, float(seconds) - passed_s)
+                flags.append(f"--training_seconds={left_s:.1f}")
+        resume = ["--op_mode=train_w_load", f"--load_model_url={self._folder}"]
+        return [sys.executable, str(MAIN_PROGRAM), *flags, *resume]
+
+    @contextlib.contextmanager
+    def _signals_passed_on(self) -> Iterator[None]:
+        """Give the learner every signal that asks to end, but for those that nohup ignores."""
+
+        def pass_on(number: int, frame: FrameType | None) -> None:
+            self._asked_to_stop.set()
+            if self._learner is not None:
+                self._learner.send_signal(number)
+
+        numbers = [each for each in PASSED_ON if signal.getsignal(each) != signal.SIG_IGN]
+        previous = {number: signal.signal(number, pass_on) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+
+def _pairs(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield (name, value) of each flag, written --name=value or --name value."""
+    items = iter(argv)
+    for item in items:
+        name, equals, value = item.removeprefix("--").partition("=")
+        name = name.replace("-", "_")
+        yield ALIASES.get(name, name), value if equals else next(items, "")

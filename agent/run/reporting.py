@@ -1,0 +1,131 @@
+"""All that a run says, to files and to the terminal: records, games and log messages.
+
+Two output threads write (metrics/output_thread.py): one to the files of the run, one to the
+terminal. Training hands over and goes on; neither a full disk nor a frozen, closed or broken
+terminal can stop it, slow it, or be the cause of a traceback.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from types import TracebackType
+
+from rich.logging import RichHandler
+
+from agent.run.run_log import RunLog
+from agent.stored.run_folder import RunFolder
+from core.spec import game_name
+from flags.parts import SINKS
+from metrics.console import ConsoleSink, Goal
+from metrics.output_thread import BackgroundSink, OutputThread
+from metrics.sinks import JsonLinesSink, Sink, Tee, TensorBoardSink, TextFilesSink
+from option_flags import Flags
+
+TERMINAL_CAPACITY = 1000  # messages and panels that wait for a terminal that is not read
+FILES_PATIENCE_S = 60.0  # a reproducible run waits so long for its files before it drops a record
+FLUSH_S = 10.0  # a disk that takes longer than this to take a few lines does not answer
+FILES_GRACE_S = 10.0  # at the end, for the files
+TERMINAL_GRACE_S = 2.0  # and for the terminal
+
+
+class Reporting:
+    """The log and the sinks of one session, as a context manager. Belongs to the main thread."""
+
+    def __init__(self, folder: RunFolder, flags: Flags) -> None:
+        """Start the threads and the log; `open_sinks` comes next.
+
+        Args:
+          folder: existing folder of the run.
+          flags: what is to be written and shown.
+        """
+        self._folder = folder
+        self._flags = flags
+        self._files = OutputThread("the files of the run")
+        self._terminal = OutputThread("the terminal", TERMINAL_CAPACITY)
+        self._console = ConsoleSink(_goal(flags, folder))
+        self._sink: Sink = Tee([])
+        self._log = RunLog(
+            folder.log_file,
+            logging.INFO if flags.basic_verbose else logging.WARNING,
+            _console_handler(self._console),
+            file_thread=self._files,
+            console_thread=self._terminal,
+        )
+
+    def open_sinks(self) -> Sink:
+        """Open the files of records and games; return where to report.
+
+        Raises:
+          ConfigError: if a library is missing for what the flags ask for, or there is no such sink.
+          OSError: if a file cannot be opened.
+        """
+        flags, path = self._flags, self._folder.path
+        # Every record counts where a run is to be repeated exactly; elsewhere speed does.
+        patience_s = FILES_PATIENCE_S if flags.reproducible else 0.0
+        files: list[Sink] = [
+            JsonLinesSink(self._folder.metrics_file),
+            TextFilesSink(path, batch_size=flags.batch_size, unroll_length=flags.r_f_steps),
+        ]
+        sinks: list[Sink] = [
+            BackgroundSink(sink, self._files, gives_up=False, patience_s=patience_s)
+            for sink in files
+        ]
+        if flags.sink:
+            own = SINKS.find(flags.sink)(path)
+            sinks.append(BackgroundSink(own, self._files, gives_up=True))
+        if flags.tensorboard:
+            events = TensorBoardSink(path)
+            sinks.append(BackgroundSink(events, self._files, gives_up=True))
+        if flags.basic_verbose:
+            sinks.append(BackgroundSink(self._console, self._terminal, gives_up=True))
+        self._sink = Tee(sinks)
+        return self._sink
+
+    def flush(self) -> bool:
+        """Bring all that was reported to the disk; return whether it is there, within seconds."""
+        self._sink.flush()
+        return self._files.flush(FLUSH_S)
+
+    def close_sinks(self) -> None:
+        """Show the last record and give the terminal back; the log goes on."""
+        self._sink.close()
+        self._sink = Tee([])
+
+    def close(self) -> None:
+        """Close everything, each thread within its deadline. May be called twice."""
+        self.close_sinks()
+        self._log.close()
+        self._files.close(FILES_GRACE_S)
+        self._terminal.close(TERMINAL_GRACE_S)
+
+    def __enter__(self) -> Reporting:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _goal(flags: Flags, folder: RunFolder) -> Goal:
+    """Return what the terminal says about the run as a whole."""
+    games = tuple(game_name(env_id) for env_id in flags.env.split(","))
+    if len(games) == 1:
+        return Goal(flags.env, str(folder.path), flags.environment_max_steps)
+    title = f"{len(games)} games"
+    return Goal(title, str(folder.path), flags.environment_max_steps, games)
+
+
+def _console_handler(console: ConsoleSink) -> logging.Handler:
+    """Return a handler that prints above the live panel, or plain lines where there is none."""
+    if not console.console.is_terminal:
+        handler = logging.StreamHandler(sys.stdout)
+        handler.setFormatter(logging.Formatter("%(message)s"))
+        return handler
+    return RichHandler(
+        console=console.console, show_path=False, show_level=False, log_time_format="%H:%M:%S"
+    )

@@ -1,0 +1,242 @@
+"""What cannot be gone on from is refused here, with one sentence, before anything is started.
+
+A checkpoint that is sound (agent/stored/checkpoint.py) and of the same network
+(agent/stored/model_file.py) may still not fit the flags of the session that is to go on from it:
+its optimiser is of another kind, its values are in other units, its environments are others. Found
+only while the state is restored, that would be a failure with half of a state; found later, it
+would be a run that learns something else than it seems to. What can be gone on from, but not
+exactly, is noted for the log.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from agent.assembly import Blueprint, build_model, make_algorithm, optimiser_config
+from agent.stored.checkpoint import Checkpoint
+from agent.stored.model_file import ShippedModel
+from agent.stored.state_schema import check_part, section
+from core.errors import CheckpointError, ConfigError
+
+# What each kind of optimiser (agent/learning/optim.py) keeps of a parameter that has had a
+# gradient: tensors of its shape, and single numbers.
+MOMENTS = {
+    "adam": ("exp_avg", "exp_avg_sq"),
+    "rmsprop": ("square_avg",),
+    "rmsprop_tf": ("square_avg",),
+}
+COUNTS = {"adam": ("step",), "rmsprop": ("step",), "rmsprop_tf": ()}
+
+
+def check_session(checkpoint: Checkpoint, blueprint: Blueprint) -> Checkpoint:
+    """Check that a session with these flags can go on from `checkpoint`, or test it.
+
+    Args:
+      checkpoint: whose spec and weights fit.
+      blueprint: flags and shapes of the session.
+
+    Returns:
+      The checkpoint, with notes about what will not be as it was.
+
+    Raises:
+      ConfigError: if a flag has to be another one, or the run folder leads elsewhere.
+      CheckpointError: if the state cannot have been written by this program.
+    """
+    if isinstance(checkpoint, ShippedModel):
+        return checkpoint
+    resumes = blueprint.flags.op_mode == "train_w_load"
+    if not (resumes and blueprint.flags.new_run_folder):
+        check_folder(checkpoint)
+    return check_resume(checkpoint, blueprint) if resumes else checkpoint
+
+
+def check_resume(checkpoint: Checkpoint, blueprint: Blueprint) -> Checkpoint:
+    """Check that a session with these flags can go on from `checkpoint`.
+
+    Args:
+      checkpoint: of a run, whose spec and weights fit.
+      blueprint: flags and shapes of the session.
+
+    Returns:
+      The checkpoint, with notes about what will not be as it was.
+
+    Raises:
+      ConfigError: if a flag has to be another one; the message says which.
+      CheckpointError: if there is nothing to resume in it, or the state cannot have been written by
+        this program.
+    """
+    for keys in (("replay",), ("learner", "optimiser"), ("tally", "games")):
+        section(checkpoint.state, *keys)
+    _check_algorithm(checkpoint, blueprint)
+    _check_optimiser(checkpoint, blueprint)
+    _check_units(checkpoint, blueprint)
+    notes = _check_exactness(checkpoint, blueprint)
+    return replace(checkpoint, notes=(*checkpoint.notes, *notes))
+
+
+def check_folder(checkpoint: Checkpoint) -> None:
+    """Refuse a run folder in which a link leads out of it: a session would write there.
+
+    Raises:
+      ConfigError: naming the link.
+    """
+    if checkpoint.path.parent.name != "checkpoints":
+        return
+    run = checkpoint.path.parent.parent
+    inside = run.resolve()
+    for folder, folders, files in os.walk(run):
+        for path in (Path(folder, name) for name in (*folders, *files)):
+            if path.is_symlink() and not path.resolve().is_relative_to(inside):
+                raise ConfigError(
+                    f"{path} is a link that leads out of the run folder, to {path.resolve()}: what "
+                    "is written for this run would be written there. Remove the link (to keep a "
+                    "run on another disk, make the whole folder a link), or copy what you need."
+                )
+
+
+def _check_algorithm(checkpoint: Checkpoint, blueprint: Blueprint) -> None:
+    """Refuse another algorithm, and a state that this one has not written."""
+    flags, path = blueprint.flags, checkpoint.path
+    then = checkpoint.state["flags"].get("algorithm", "impala")  # earlier versions had no other
+    if then != flags.algorithm:
+        raise ConfigError(
+            f"--algorithm={flags.algorithm}, but {path} is of a run with --algorithm={then}: "
+            "expected the same. To start a new run from its weights: --op_mode=train "
+            "--load_model_url=<this one>."
+        )
+    schema = make_algorithm(flags).State
+    state = checkpoint.state["learner"].get("algorithm")
+    if schema is None:
+        return
+    try:
+        check_part(schema, state, "state['learner']['algorithm']")
+    except ValueError as error:
+        raise CheckpointError(
+            f"{path} does not hold what {flags.algorithm} keeps: {error}. It is of another version "
+            "of the algorithm, or damaged."
+        ) from error
+
+
+def _check_optimiser(checkpoint: Checkpoint, blueprint: Blueprint) -> None:
+    flags, then = blueprint.flags, checkpoint.state["flags"]
+    if not flags.load_optimizer_save:
+        return
+    config = optimiser_config(flags)
+    saved = checkpoint.state["learner"]["optimiser"]
+    if not saved["state"]:
+        return  # no update was made
+    moments, counts = MOMENTS[config.name], COUNTS[config.name]
+    kept = {name for state in saved["state"].values() for name in state}
+    if then.get("optimizer", config.name) != config.name or not {*moments, *counts} <= kept:
+        raise ConfigError(
+            f"--optimizer={config.name}, but {checkpoint.path} holds the state of "
+            f"{then.get('optimizer', 'another one')}: expected the same as in that run, or "
+            "--load_optimizer_save=False, which begins with a fresh optimiser."
+        )
+    shapes = [tuple(p.shape) for p in build_model(flags, blueprint.env_spec).parameters()]
+    numbers = [number for group in saved["param_groups"] for number in group["params"]]
+    fits = numbers == list(range(len(shapes))) and all(
+        number in range(len(shapes))
+        and all(_shape(state.get(name)) == shapes[number] for name in moments)
+        and all(_shape(state.get(name)) == () for name in counts)
+        for number, state in saved["state"].items()
+    )
+    if not fits:
+        raise CheckpointError(
+            f"{checkpoint.path} holds the state of an optimiser that is not of its own network: "
+            "--load_optimizer_save=False begins with a fresh one."
+        )
+
+
+def _shape(value: Any) -> tuple[int, ...] | None:
+    return tuple(value.shape) if isinstance(value, torch.Tensor) else None
+
+
+def _check_units(checkpoint: Checkpoint, blueprint: Blueprint) -> None:
+    """Refuse another meaning of what the value head says."""
+    popart, now = checkpoint.state["flags"].get("use_popart"), blueprint.flags.use_popart
+    if popart is not None and bool(popart) != now:
+        raise ConfigError(
+            f"--use_popart={now}, but {checkpoint.path} is of a run with --use_popart={popart}, "
+            "and its values are in the units of that: expected the same. To start a new run from "
+            "its weights: --op_mode=train --load_model_url=<this one>."
+        )
+
+
+def _check_exactness(checkpoint: Checkpoint, blueprint: Blueprint) -> list[str]:
+    """Refuse what a reproducible run cannot go on from; return notes on what is not exact."""
+    flags, serial = blueprint.flags, checkpoint.state.get("serial")
+    if not flags.reproducible:
+        if serial:
+            return ["the run was reproducible and goes on without: it cannot be repeated from here"]
+        return []
+    if not serial:
+        return [
+            "the checkpoint is not of a reproducible run: its games begin anew, and only what "
+            "follows can be repeated exactly"
+        ]
+    then, now = _layout_of_state(serial["pool"]["rollouts"]), _layout_of_flags(blueprint)
+    if not _same_layout(then, now):
+        raise ConfigError(
+            f"{checkpoint.path} is of a reproducible run with {_shown(then)}, got {_shown(now)}: "
+            "expected the same --worker_count, --envs_per_worker, --env and --env_shares, because "
+            "the games go on where they were. --reproducible=False goes on with others."
+        )
+    if not flags.load_replay:
+        return ["replay contents are left behind: the run is not the one that was not interrupted"]
+    names = [buffer.name for buffer in blueprint.replay().buffers]
+    if checkpoint.state["replay"]["buffers"] != names:
+        raise ConfigError(
+            f"{checkpoint.path} is of a reproducible run with the buffers "
+            f"{', '.join(checkpoint.state['replay']['buffers'])}, got {', '.join(names)}: expected "
+            "the same --replay_parameters. --load_replay=False goes on with empty buffers."
+        )
+    if not checkpoint.state.get("has_replay"):
+        return ["there are no replay contents: the run is not the one that was not interrupted"]
+    if not checkpoint.replay_path.is_file():
+        raise ConfigError(
+            f"{checkpoint.path} is of a reproducible run, but its replay contents are gone: "
+            f"expected {checkpoint.replay_path}. --load_replay=False goes on with empty buffers."
+        )
+    return []
+
+
+# Of each worker, in order: game and number of environments, for neighbours that play the same.
+_Layout = list[list[tuple[str, int]]]
+
+
+def _layout_of_state(rollouts: Sequence[Mapping[str, Any]]) -> _Layout:
+    parts = [rollout["env"].get("parts", [rollout["env"]]) for rollout in rollouts]
+    # An earlier version did not say which game it was, where there was only one.
+    return [[(part.get("env_id", ""), len(part["seeds"])) for part in worker] for worker in parts]
+
+
+def _layout_of_flags(blueprint: Blueprint) -> _Layout:
+    tasks = blueprint.env_spec.tasks
+    return [
+        [(tasks[task], len(list(run))) for task, run in groupby(worker.tasks)]
+        for worker in blueprint.workers()
+    ]
+
+
+def _same_layout(then: _Layout, now: _Layout) -> bool:
+    return [len(worker) for worker in then] == [len(worker) for worker in now] and all(
+        old[1] == new[1] and old[0] in ("", new[0])
+        for olds, news in zip(then, now, strict=True)
+        for old, new in zip(olds, news, strict=True)
+    )
+
+
+def _shown(layout: _Layout) -> str:
+    """Return "2 workers of 3 CartPole-v1" for a layout in which all are alike."""
+    texts = [" and ".join(f"{n} {env or 'environments'}" for env, n in worker) for worker in layout]
+    runs = [(text, len(list(run))) for text, run in groupby(texts)]
+    shown = [f"{n} worker{'s' if n > 1 else ''} of {text}" for text, n in runs[:4]]
+    return ", ".join(shown) + (", ..." if len(runs) > 4 else "")

@@ -1,0 +1,181 @@
+"""When a run is saved, what is saved, and above all when not.
+
+Every state from which a run can continue passes through here. The rules are:
+
+* A state is saved every --save_model_period updates, at milestones, and at the end of a session.
+* Never before the first update of this session: there is nothing new, and a session that failed
+  while it started must not replace what it could not restore.
+* Never after the learner itself failed, because its state is the one that could not continue.
+* Records and games up to update n are on the disk before the checkpoint of n is, so that every
+  checkpoint has its history.
+* If the disk refuses a save, the log says so once, training goes on, and the next save tries again.
+  The last save of a session has no next one, so its failure is a failure of the run.
+* `best.pt` holds the weights of the moment at which its score was the mean return over a full
+  window of games. The present mean is compared with the score in the file.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from agent.assembly import Blueprint
+from agent.learning.bad_updates import BadUpdates
+from agent.learning.learner import Learner
+from agent.run.experience import Experience
+from agent.run.tally import Tally
+from agent.stored.checkpoint import Checkpoint, CheckpointWriter
+from agent.stored.run_folder import RunFolder
+from agent.stored.state_schema import restoring
+from core.errors import CheckpointError
+
+log = logging.getLogger(__name__)
+
+BEST_INTERVAL_S = 30.0  # a quickly improving run does not save its best at each game
+
+
+class Saving:
+    """Writes the checkpoints of one session. Belongs to the main thread."""
+
+    def __init__(
+        self,
+        blueprint: Blueprint,
+        folder: RunFolder,
+        learner: Learner,
+        tally: Tally,
+        bad_updates: BadUpdates,
+        experience: Experience,
+        *,
+        flush: Callable[[], object],
+        checkpoint: Checkpoint | None = None,
+    ) -> None:
+        """Restore the state of `checkpoint`, if there is one; write nothing.
+
+        Args:
+          blueprint: flags and shapes.
+          folder: folder of the run.
+          learner: learner whose state is saved.
+          tally: counters of the run.
+          bad_updates: the updates that were skipped.
+          experience: where batches come from; not started yet.
+          flush: brings records and games to the disk; returns within seconds.
+          checkpoint: checkpoint from which the run continues.
+        """
+        self._blueprint = blueprint
+        self._learner = learner
+        self._tally = tally
+        self._bad_updates = bad_updates
+        self._experience = experience
+        self._flush = flush
+        if checkpoint is not None:
+            self._restore(checkpoint)
+        flags = blueprint.flags
+        self._period = flags.save_model_period
+        self._with_replay = flags.save_replay or flags.reproducible
+        self._writer = CheckpointWriter(
+            folder.checkpoints,
+            keep_last=flags.keep_checkpoints,
+            milestone_steps=flags.save_model_every_nsteps,
+            start_steps=tally.agent_steps,
+            resumed_from=checkpoint,
+        )
+        self._restored_updates = self._looked_at_updates = tally.updates
+        self._refused = False  # whether the last save failed, so that it is said once
+        self._best_score = self._writer.best_score()
+        # Nothing is decided by the clock in a reproducible run: there it is looked at each period.
+        self._best_interval_s = None if flags.reproducible else BEST_INTERVAL_S
+        self._best_looked_at = -BEST_INTERVAL_S
+
+    def after_batch(self) -> None:
+        """Save what is due after the updates of one batch, and after their record was written."""
+        updates = self._tally.updates
+        is_period = updates // self._period > self._looked_at_updates // self._period
+        self._looked_at_updates = updates
+        if is_period or self._writer.milestone_due(self._tally.agent_steps):
+            self._try(self._save)
+        if self._is_time_for_best(is_period):
+            self._try(self._save_best)
+
+    def at_the_end(self, *, learner_failed: bool) -> None:
+        """Save the last state of the session, if there is one that is worth it.
+
+        Raises:
+          CheckpointError: if it could not be written.
+        """
+        if learner_failed or self._tally.updates == self._restored_updates:
+            return
+        self._save()
+        self._save_best()
+
+    def _try(self, save: Callable[[], bool]) -> None:
+        try:
+            has_written = save()
+        except CheckpointError as error:
+            if not self._refused:
+                log.warning(
+                    "%s Training goes on; the next save is tried after %d updates.",
+                    error, self._period,
+                )  # fmt: skip
+            self._refused = True
+            return
+        if has_written and self._refused:
+            log.warning("saving works again")
+            self._refused = False
+
+    def _save(self) -> bool:
+        self._flush()
+        path = self._writer.save(
+            self._state(),
+            updates=self._tally.updates,
+            agent_steps=self._tally.agent_steps,
+            replay=self._experience.replay_contents() if self._with_replay else None,
+        )
+        log.debug("saved %s", path)
+        return True
+
+    def _save_best(self) -> bool:
+        score = self._present_score()
+        if score is None or (self._best_score is not None and score <= self._best_score):
+            return False
+        self._flush()
+        self._writer.save_best(self._state(), score=score)
+        self._best_score = score
+        return True
+
+    def _present_score(self) -> float | None:
+        return self._tally.games.full_mean
+
+    def _is_time_for_best(self, is_period: bool) -> bool:
+        if self._best_interval_s is None:
+            return is_period
+        now = time.monotonic()
+        if now - self._best_looked_at < self._best_interval_s:
+            return False
+        self._best_looked_at = now
+        return True
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "flags": self._blueprint.flags.to_json(),
+            "env_spec": self._blueprint.env_spec.to_dict(),
+            "learner": self._learner.state_dict(),
+            "tally": self._tally.state_dict(),
+            "bad_updates": self._bad_updates.state_dict(),
+            **self._experience.state_dict(),
+        }
+
+    def _restore(self, checkpoint: Checkpoint) -> None:
+        checkpoint.check_spec(self._blueprint.env_spec)
+        flags = self._blueprint.flags
+        contents = checkpoint.load_replay() if flags.load_replay else None
+        with restoring(str(checkpoint.path)):
+            learner = dict(checkpoint.state["learner"])
+            if not flags.load_optimizer_save:
+                learner["optimiser"] = self._learner.state_dict()["optimiser"]
+            self._learner.load_state_dict(learner)
+            self._tally.load_state_dict(checkpoint.state["tally"])
+            if "bad_updates" in checkpoint.state:  # not in an earlier version's, nor a new start's
+                self._bad_updates.load_state_dict(checkpoint.state["bad_updates"])
+            self._experience.load_state_dict(checkpoint.state, contents)

@@ -1,0 +1,233 @@
+"""The books of a run: how much was done, how the games went, where the time goes.
+
+The trainer's main thread books blocks of experience, games and updates, and turns them into a
+`Record` every few seconds. What must survive a resume is in `state_dict`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+import torch
+
+from agent.testing.human_scores import human_normalised
+from core.episode import EpisodeEnd
+from core.errors import CheckpointError
+from metrics.meters import EpisodeMeter, Rate
+from metrics.record import Record, check_declared
+from transport.channel import WorkerStats
+
+
+class TaskMeter:
+    """The games of a run of several: a meter for each, and one score for all.
+
+    It is read as an `EpisodeMeter` is. Raw returns of different games cannot be averaged, so
+    `mean` is the mean of the games' mean returns on the scale from random (0) to human (1) play,
+    over the games of which both marks are known (agent/testing/human_scores.py). If they are known
+    of no game, it is the mean of the raw means. There is no mean before each of these games was
+    finished once, and no best mean before each has a full window.
+    """
+
+    def __init__(self, tasks: Sequence[str], window: int) -> None:
+        """Start without a game.
+
+        Args:
+          tasks: the ids of the games, in task order.
+          window: games of each in its moving average.
+        """
+        self.best: float | None = None  # a best return of different games says nothing
+        self.best_mean: float | None = None
+        self._tasks = tuple(tasks)
+        self._window = window
+        self._meters = [EpisodeMeter(window) for _ in tasks]
+        known = [task for task, game in enumerate(tasks) if human_normalised(game, 0.0) is not None]
+        self._judged = known or list(range(len(tasks)))
+
+    @property
+    def count(self) -> int:
+        """Finished games, all together."""
+        return sum(meter.count for meter in self._meters)
+
+    @property
+    def mean(self) -> float | None:
+        """The score (`episode/score_mean`), None before each judged game was finished once."""
+        scores = []
+        for task in self._judged:
+            mean = self._meters[task].mean
+            if mean is None:
+                return None
+            score = human_normalised(self._tasks[task], mean)
+            scores.append(mean if score is None else score)
+        return fmean(scores)
+
+    @property
+    def full_mean(self) -> float | None:
+        """The score over full windows of all judged games, None before: models are ranked by it."""
+        is_full = all(self._meters[task].count >= self._window for task in self._judged)
+        return self.mean if is_full else None
+
+    def add(self, episode: EpisodeEnd) -> None:
+        """Count one game."""
+        self._meters[episode.task_id].add(episode)
+        mean = self.full_mean
+        if mean is not None and (self.best_mean is None or mean > self.best_mean):
+            self.best_mean = mean
+
+    def read(self) -> dict[str, float]:
+        """Return the values for a Record and start a new interval."""
+        values = {} if self.mean is None else {"episode/score_mean": self.mean}
+        for task, meter in enumerate(self._meters):
+            of_game = meter.read()
+            values[f"episode/count_{task}"] = meter.count
+            for name in ("episode/return_mean", "episode/return_best", "episode/length_steps"):
+                if name in of_game:
+                    values[f"{name}_{task}"] = of_game[name]
+        return values
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return plain types for a checkpoint."""
+        return {
+            "count": self.count,
+            "best_mean": self.best_mean,
+            "tasks": [meter.state_dict() for meter in self._meters],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from `state_dict`.
+
+        Raises:
+          CheckpointError: if it is of another number of games.
+        """
+        saved = state.get("tasks", [state])
+        if len(saved) != len(self._meters):
+            raise CheckpointError(
+                f"the saved counters are of {len(saved)} games, expected {len(self._meters)}: "
+                "resume with the same --env."
+            )
+        self.best_mean = state["best_mean"]
+        for meter, of_game in zip(self._meters, saved, strict=True):
+            meter.load_state_dict(of_game)
+
+
+class Tally:
+    """Counters, recent games, and the averages since the last record.
+
+    Not thread-safe, on purpose: the trainer's main thread owns it.
+    """
+
+    def __init__(self, action_repeat: int, window: int, tasks: Sequence[str] = ("",)) -> None:
+        """Start at zero.
+
+        Args:
+          action_repeat: simulator frames per agent step.
+          window: games in the moving average of the return.
+          tasks: the ids of the games, in task order; the id of a single one does not matter.
+        """
+        self.agent_steps = 0
+        self.updates = 0
+        self.games = EpisodeMeter(window) if len(tasks) == 1 else TaskMeter(tasks, window)
+        self._action_repeat = action_repeat
+        self._wall_before_s = 0.0  # of earlier sessions of the same run
+        self._began = time.monotonic()
+        self._step_rate = Rate()
+        self._update_rate = Rate()
+        self._workers = WorkerStats()
+        self._metrics: list[dict[str, torch.Tensor]] = []
+        self._declared: set[str] = set()  # names that were looked up before
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds of training, earlier sessions included."""
+        return self._wall_before_s + time.monotonic() - self._began
+
+    @property
+    def has_news(self) -> bool:
+        """Whether an update was booked since the last record."""
+        return bool(self._metrics)
+
+    def book_block(self, stats: WorkerStats) -> None:
+        """Book one block of unrolls."""
+        self.agent_steps += stats.steps
+        self._workers = self._workers + stats
+
+    def book_game(self, episode: EpisodeEnd) -> Record:
+        """Book one whole game; return the counters of this moment."""
+        self.games.add(episode)
+        return self.counters()
+
+    def book_update(self, metrics: dict[str, torch.Tensor]) -> None:
+        """Book one update; its metrics stay on their device until the next record."""
+        self.updates += 1
+        self._metrics.append(metrics)
+
+    def counters(self, values: dict[str, float] | None = None) -> Record:
+        """Return the counters of this moment, with values."""
+        return Record(
+            agent_steps=self.agent_steps,
+            frames=self.agent_steps * self._action_repeat,
+            updates=self.updates,
+            episodes=self.games.count,
+            wall_s=self.wall_s,
+            values=values or {},
+        )
+
+    def record(self, more: dict[str, float]) -> Record:
+        """Return everything since the last record, with `more`, and start a new interval.
+
+        Raises:
+          UndeclaredMetricError: if it has a name that nobody declared, each looked up once.
+        """
+        values = {**_means(self._metrics), **self.games.read(), **more}
+        steps_per_s = self._step_rate.read(self.agent_steps)
+        updates_per_s = self._update_rate.read(self.updates)
+        if steps_per_s is not None and updates_per_s is not None:
+            values["throughput/agent_steps_per_s"] = steps_per_s
+            values["throughput/frames_per_s"] = steps_per_s * self._action_repeat
+            values["throughput/updates_per_s"] = updates_per_s
+        if self._workers.total_s > 0:
+            values["workers/env_fraction"] = self._workers.env_s / self._workers.total_s
+            values["workers/act_fraction"] = self._workers.act_s / self._workers.total_s
+            values["ring/wait_fraction"] = self._workers.wait_s / self._workers.total_s
+        self._workers = WorkerStats()
+        self._metrics = []
+        for name in values.keys() - self._declared:
+            check_declared(name)
+            self._declared.add(name)
+        return self.counters(values)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the counters and the recent games (a copy)."""
+        return {
+            "agent_steps": self.agent_steps,
+            "updates": self.updates,
+            "games": self.games.state_dict(),
+            "wall_s": self.wall_s,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from `state_dict`."""
+        self.agent_steps = int(state["agent_steps"])
+        self.updates = int(state["updates"])
+        self.games.load_state_dict(state["games"])
+        self._wall_before_s = float(state["wall_s"])
+        self._began = time.monotonic()
+        self._step_rate = Rate(count=self.agent_steps)
+        self._update_rate = Rate(count=self.updates)
+
+
+def _means(metrics: list[dict[str, torch.Tensor]]) -> dict[str, float]:
+    """Average each metric over the updates that reported it; one wait for the device in all.
+
+    NaN reports nothing: a buffer may have no draw in a batch.
+    """
+    by_name: dict[str, list[torch.Tensor]] = {}
+    for update in metrics:
+        for name, value in update.items():
+            by_name.setdefault(name, []).append(value.float())
+    if not by_name:
+        return {}
+    means = torch.stack([torch.stack(values).nanmean() for values in by_name.values()])
+    return dict(zip(by_name, means.tolist(), strict=True))

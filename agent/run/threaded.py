@@ -1,0 +1,176 @@
+"""Worker processes, replay and batches side by side with the learner: the only file with threads.
+
+| thread | calls | owns meanwhile |
+|---|---|---|
+| main | everything public here | the learner, the books, the writing side of the weight board |
+| ingest | `pool.poll`, `replay.insert` | the worker pool, from `start` until `quiesce` |
+| cache (one or more) | `replay.sample`, `feed.compose`, the scorer | nothing: replay locks itself |
+
+With `advance` the main thread tells how far learning has come; the other threads only read the
+newest value. Reports of the workers wait in a deque until the main thread takes them with `news`.
+An exception that ends a thread ends the run: `next_batch` raises it. (metrics/output_thread.py has
+the output threads, and agent/models/parallel.py has the threads that learn from shares of a batch.
+Both belong to the main thread.) Next to read: agent/run/trainer.py, the loop that uses it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Mapping
+
+from agent.algorithms.batch import Batch
+from agent.learning.feed import Feed
+from agent.pools.pool import UnrollBlock, WorkerPool
+from agent.run.experience import Evaluate, News, ReplaySide
+from agent.run.liveness import Heartbeats
+from core.errors import Closed
+from replay.cache import AdaptiveDepth, BatchCache
+from replay.manager import ReplayManager
+
+POLL_S = 0.2  # how often waiting threads look whether the run is over
+JOIN_S = 30.0  # the ingest thread looks up every POLL_S; beyond this it hangs
+WORKER_GRACE_S = 3.0  # workers finish their unroll (well under a second) before they are terminated
+MAX_CACHE_DEPTH = 8
+MAX_NEW_AGE_UPDATES = 10.0  # beyond this the cache gets shallower rather than deeper
+
+
+class Threaded(ReplaySide):
+    """Worker processes, an ingest thread and cache threads, side by side with the learner."""
+
+    def __init__(
+        self,
+        pool: WorkerPool,
+        replay: ReplayManager,
+        feed: Feed,
+        evaluate: Evaluate | None = None,
+        *,
+        cache_depth: int | None,
+        cache_threads: int = 1,
+    ) -> None:
+        """Start nothing.
+
+        Args:
+          pool: processes on this machine, or any other pool.
+          replay: see `ReplaySide`.
+          feed: see `ReplaySide`.
+          evaluate: see `ReplaySide`.
+          cache_depth: number of batches made ahead; 0: each is made when it is needed; None: the
+            number adapts itself.
+          cache_threads: number of threads that make batches.
+        """
+        super().__init__(pool, replay, feed, evaluate)
+        self._cache_depth = cache_depth
+        self._cache_threads = cache_threads
+        self._adapts = (
+            AdaptiveDepth(MAX_CACHE_DEPTH, max_age_updates=MAX_NEW_AGE_UPDATES)
+            if cache_depth is None
+            else None
+        )
+        self._threads = Heartbeats()
+        self._inbox: deque[News] = deque()  # filled by the ingest thread, emptied by the main one
+        self._stop = threading.Event()
+        self._failure: BaseException | None = None  # of the ingest thread
+        self._ingest: threading.Thread | None = None
+        self._cache: BatchCache[Batch] | None = None
+
+    def start(self) -> None:
+        """Start workers, then the thread that takes in their unrolls, then those that batch."""
+        self.pool.start()
+        self._ingest = threading.Thread(target=self._take_in_all, name="ingest", daemon=True)
+        self._ingest.start()
+        depth = 1 if self._cache_depth is None else self._cache_depth
+        self._cache = BatchCache(self._produce, depth, self._cache_threads)
+
+    def next_batch(self) -> Batch | None:
+        """Return the next batch, or None after POLL_S without one."""
+        assert self._cache is not None, "start() comes first"
+        if self._failure is not None:
+            raise self._failure
+        try:
+            return self._cache.get(POLL_S)
+        except Closed:
+            # The ingest thread failed between the two looks, or this was quiesced.
+            if self._failure is not None:
+                raise self._failure from None
+            return None
+
+    def news(self) -> list[News]:
+        """Return what workers have reported since the last call."""
+        return [self._inbox.popleft() for _ in range(len(self._inbox))]
+
+    def stats(self) -> dict[str, float]:
+        """Return metrics by name; those of the cache are over the time since the last call."""
+        figures = super().stats()
+        return figures if self._cache is None else {**figures, **self._cache.stats()}
+
+    def missing(self) -> list[str]:
+        """Return what the next batch waits for, and what every process and thread does."""
+        return [*super().missing(), *self._threads.describe()]
+
+    def adapt(self, values: Mapping[str, float]) -> None:
+        """Set how many batches are made ahead, by how long the learner waited for them."""
+        if self._adapts is None or self._cache is None:
+            return
+        depth = self._adapts.next_depth(
+            self._cache.depth,
+            values.get("cache/wait_fraction", 0.0),
+            values.get("cache/fill", 0.0),
+            values.get("lag/mean_updates", 0.0),
+        )
+        self._cache.set_depth(depth)
+
+    def quiesce(self) -> None:
+        """Wake and end every thread, each within a deadline."""
+        self._stop.set()
+        self.replay.close()
+        try:
+            if self._cache is not None:
+                self._cache.close()
+        finally:
+            if self._ingest is not None:
+                self._ingest.join(JOIN_S)
+        if self._ingest is not None and self._ingest.is_alive():
+            raise TimeoutError(
+                f"the ingest thread did not end within {JOIN_S:g} s: the worker pool does not "
+                "answer, or an insert into replay does not return."
+            )
+
+    def close(self) -> None:
+        """Ask the workers to leave, then make them."""
+        self.pool.stop(WORKER_GRACE_S)
+
+    # --- the ingest thread -----------------------------------------------------------------------
+
+    def _take_in_all(self) -> None:
+        try:
+            while not self._stop.is_set():
+                self._threads.beat("waiting for unrolls")
+                for block in self.pool.poll(POLL_S):
+                    self._take_in(block)
+        except Closed:
+            pass  # replay was closed under a waiting insert: the run is over
+        except BaseException as error:
+            self._failure = error
+            self.replay.close()  # wakes who waits for what will not come any more
+
+    def _take_in(self, block: UnrollBlock) -> None:
+        self._inbox.append(News(block.stats, block.episodes))
+        for record in block.records:
+            self._threads.beat("inserting into replay")
+            while not self.replay.insert(record, self.moment.update, POLL_S):
+                self._threads.beat("inserting into replay")
+                if self._stop.is_set():
+                    return
+        block.release()
+
+    # --- the cache threads -----------------------------------------------------------------------
+
+    def _produce(self) -> Batch | None:
+        self._threads.beat("making a batch", rests=False)
+        batch = self.sample(self.moment, POLL_S)
+        # It may now wait for as long as the batches that are ready are not wanted.
+        self._threads.beat(
+            "waiting for room" if batch is not None else "making a batch", rests=True
+        )
+        return batch

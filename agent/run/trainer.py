@@ -1,0 +1,258 @@
+"""One training session of one run: learner, schedule and records, and nothing else.
+
+    Experience ──batch──► Learner.step ──► WeightBoard ──► workers
+        ▲                     │
+        └──── moment ─────────┴──► Tally ──► Record ──► Sink, then Saving
+
+agent/run/experience.py makes the batches, agent/run/saving.py decides when a checkpoint is written,
+core/stop_signals.py handles signals, and agent/run/reporting.py receives records. All of this runs
+in the main thread. `Experience.next_batch` raises here an exception of any other thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from agent.algorithms.batch import Batch
+from agent.algorithms.non_finite import NonFiniteUpdate
+from agent.assembly import Blueprint
+from agent.learning.bad_updates import BadUpdates
+from agent.run.experience import Moment
+from agent.run.saving import Saving
+from agent.run.sources import MakeExperience, MakePool, make_experience
+from agent.run.tally import Tally
+from agent.stored.checkpoint import Checkpoint
+from agent.stored.run_folder import RunFolder
+from core.stop_signals import StopSignals
+from metrics.health import Diagnosis, Finding
+from metrics.machine_share import MachineShare, load
+from metrics.run_files import read_records
+from metrics.sinks import Sink
+from transport.weights import WeightBoard
+
+log = logging.getLogger(__name__)
+
+LIVES_PER_UPDATE = 1_000_000  # no worker is restarted so often, so no session repeats a life
+SILENCE_S = 60.0  # the user is told what a batch waits for that has not come for so long
+
+
+@dataclass(frozen=True)
+class Summary:
+    """How a run ended; written to summary.json."""
+
+    reason: str  # steps | seconds | return | interrupted
+    agent_steps: int
+    frames: int
+    updates: int
+    episodes: int
+    wall_s: float
+    mean_return: float | None
+    best_mean_return: float | None
+    best_return: float | None
+    agent_steps_per_s: float
+    findings: tuple[Finding, ...]  # what the health metrics said, earlier sessions included
+
+
+class Trainer:
+    """Runs one training session of one run. Use once."""
+
+    def __init__(
+        self,
+        blueprint: Blueprint,
+        folder: RunFolder,
+        sink: Sink,
+        checkpoint: Checkpoint | None = None,
+        *,
+        stop: StopSignals | None = None,
+        flush: Callable[[], object] | None = None,
+        make_pool: MakePool | None = None,
+        experience: MakeExperience | None = None,
+    ) -> None:
+        """Build every part; start nothing.
+
+        Args:
+          blueprint: flags and shapes.
+          folder: folder of the run.
+          sink: where records and games are reported; belongs to the caller.
+          checkpoint: checkpoint from which the run continues.
+          stop: what the user asks for meanwhile; None: nobody can ask.
+          flush: brings all that was reported to the disk, within seconds; None: the sink's own.
+          make_pool: makes what unrolls come from, with the board on which the newest weights will
+            be, and the life of the workers; None: what the flags ask for.
+          experience: makes what gives batches, given the same; None: what the flags ask for, on
+            the pool.
+        """
+        flags = blueprint.flags
+        self._flags = flags
+        self._blueprint = blueprint
+        self._sink = sink
+        self._stop = stop or StopSignals()
+        self._learner = blueprint.learner()
+        self._tally = Tally(
+            blueprint.env_spec.action_repeat, flags.avg_buff_size, blueprint.env_spec.tasks
+        )
+        self._bad_updates = BadUpdates(folder.path, flags.max_bad_updates)
+        self._board = WeightBoard(blueprint.acting_weights.nbytes)
+        # After a resume the games are others than after the first start.
+        done = 0 if checkpoint is None else int(checkpoint.state["tally"]["updates"])
+        make = experience or partial(make_experience, make_pool=make_pool)
+        self._experience = make(blueprint, self._board, done * LIVES_PER_UPDATE)
+        self._saving = Saving(
+            blueprint, folder, self._learner, self._tally, self._bad_updates, self._experience,
+            flush=flush or sink.flush, checkpoint=checkpoint,
+        )  # fmt: skip
+        self._stop_reason = ""
+        self._learner_failed = False
+        self._diagnosis = Diagnosis()
+        # What a resumed run was told before is known, and not said again.
+        self._findings = [f for r in read_records(folder.path) for f in self._diagnosis.add(r)]
+        self._machine_share = MachineShare()
+        self._session_start_steps = self._tally.agent_steps
+
+    def run(self) -> Summary:
+        """Train until a limit, a wish to stop or a failure; save; stop everything."""
+        began = time.monotonic()
+        failures: list[BaseException] = []
+        try:
+            self._publish()
+            self._experience.start()
+            self._loop(began)
+        except BaseException as error:
+            failures.append(error)
+        for step in (
+            self._experience.quiesce,
+            self._last_record,
+            self._save_at_the_end,
+            self._experience.close,
+            self._board.close,
+        ):
+            try:
+                step()
+            except BaseException as error:
+                log.debug("while stopping", exc_info=True)
+                failures.append(error)
+        if failures:
+            raise failures[0]  # the others follow from it, or are in the log
+        return self._summarise(time.monotonic() - began)
+
+    # --- the loop --------------------------------------------------------------------------------
+
+    def _loop(self, began: float) -> None:
+        flags = self._flags
+        next_record = time.monotonic() + flags.log_interval_s
+        silent_since = time.monotonic()
+        while not self._is_over(began):
+            self._experience.advance(Moment(self._learner.version, self._progress()))
+            batch = self._experience.next_batch()
+            self._book_news()
+            has_learned = batch is not None and self._learn(batch)
+            now = time.monotonic()
+            if batch is not None:
+                silent_since = now
+            elif now - silent_since >= SILENCE_S:
+                reasons = (*self._experience.missing(), load())
+                log.warning("no batch for %.0f s: %s", SILENCE_S, "; ".join(filter(None, reasons)))
+                silent_since = now
+            # Wall-clock must not decide anything in a reproducible run.
+            if has_learned if flags.reproducible else now >= next_record:
+                self._write_record()
+                next_record = now + flags.log_interval_s
+            if has_learned:
+                self._saving.after_batch()
+
+    def _learn(self, batch: Batch) -> bool:
+        """Make the updates of a batch; return False if not one of them was possible."""
+        before = self._learner.version
+        try:
+            for part in self._learner.minibatches(batch):
+                metrics = self._learner.step(part, self._progress())
+                self._experience.feed_back(part, self._learner.errors)
+                self._bad_updates.good()
+                self._tally.book_update(metrics)
+        except NonFiniteUpdate as error:
+            self._learner_failed = True  # if this one is too many, it is not the batch
+            self._bad_updates.note(error, part, self._learner.version)
+            self._learner_failed = False  # its state is that of before, and can be saved
+            self._experience.discard(part.item[list(error.culprit.columns)].tolist())
+        except BaseException:
+            self._learner_failed = True
+            raise
+        has_learned = self._learner.version > before
+        if has_learned:
+            self._publish()
+        return has_learned
+
+    def _is_over(self, began: float) -> bool:
+        flags, tally = self._flags, self._tally
+        if self._stop.requested:
+            log.warning("stopping: saving a checkpoint; once more to leave without")
+            self._stop_reason = "interrupted"
+        elif tally.agent_steps >= flags.environment_max_steps:
+            self._stop_reason = "steps"
+        elif flags.training_seconds and time.monotonic() - began >= flags.training_seconds:
+            self._stop_reason = "seconds"
+        elif (
+            flags.stop_at_mean_return is not None
+            and tally.games.best_mean is not None
+            and tally.games.best_mean >= flags.stop_at_mean_return
+        ):
+            self._stop_reason = "return"
+        return bool(self._stop_reason)
+
+    def _progress(self) -> float:
+        """Return the share of the schedule that is done, 0 to 1."""
+        return min(1.0, self._tally.agent_steps / self._flags.schedule_steps)
+
+    def _publish(self) -> None:
+        with self._board.write(self._learner.version) as block:
+            self._blueprint.acting_weights.pack(self._learner.model, block)
+
+    # --- records ---------------------------------------------------------------------------------
+
+    def _book_news(self) -> None:
+        for news in self._experience.news():
+            self._tally.book_block(news.stats)
+            for episode in news.episodes:
+                self._sink.episode(episode, self._tally.book_game(episode))
+
+    def _write_record(self) -> None:
+        more = self._experience.stats()
+        more.update(self._machine_share.read())
+        more["learner/bad_updates"] = float(self._bad_updates.count)
+        record = self._tally.record(more)
+        self._experience.adapt(record.values)
+        self._sink.write(record)
+        for finding in self._diagnosis.add(record):
+            log.warning("health: %s", finding)
+            self._findings.append(finding)
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    def _last_record(self) -> None:
+        self._book_news()
+        if self._tally.has_news:
+            self._write_record()
+
+    def _save_at_the_end(self) -> None:
+        self._saving.at_the_end(learner_failed=self._learner_failed)
+
+    def _summarise(self, session_s: float) -> Summary:
+        tally = self._tally
+        steps = tally.agent_steps - self._session_start_steps
+        return Summary(
+            reason=self._stop_reason,
+            agent_steps=tally.agent_steps,
+            frames=tally.counters().frames,
+            updates=tally.updates,
+            episodes=tally.games.count,
+            wall_s=tally.wall_s,
+            mean_return=tally.games.mean,
+            best_mean_return=tally.games.best_mean,
+            best_return=tally.games.best,
+            agent_steps_per_s=steps / max(session_s, 1e-9),
+            findings=tuple(self._findings),
+        )

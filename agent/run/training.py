@@ -1,0 +1,200 @@
+"""One session of training in its run folder: a new run, or one more session of an old one.
+
+`train` takes what `agent.session.prepare` has found sound. It makes or takes over the folder, opens
+log and sinks, lets the trainer run, and writes down how it ended. From the log's opening on, every
+failure is one message in it and the exit status 1; before it, nothing has been started.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import torch
+
+from agent.assembly import Blueprint, env_config, replay_configs
+from agent.machine import go_to_background
+from agent.run.guardian import report_run_folder
+from agent.run.reporting import Reporting
+from agent.run.trainer import Summary, Trainer
+from agent.run.warm_start import WarmStart
+from agent.stored.checkpoint import Checkpoint
+from agent.stored.run_folder import RunFolder
+from agent.stored.run_lock import RunLock
+from agent.stored.run_rewind import make_way, take_back
+from core.errors import PlatformError
+from core.spec import game_name
+from core.stop_signals import INTERRUPTED, Answer, StopSignals
+from flag_parsing import remarks
+from metrics.charts import draw_run
+from option_flags import Flags
+from wrappers.registry import describe
+
+log = logging.getLogger(__name__)
+
+
+def train(
+    blueprint: Blueprint,
+    argv: Sequence[str],
+    stop: StopSignals,
+    checkpoint: Checkpoint | None = None,
+    own_folder: RunFolder | None = None,
+    start: WarmStart | None = None,
+) -> int:
+    """Train until a limit, a wish to stop or a failure; return the exit status.
+
+    Args:
+      blueprint: flags and shapes.
+      argv: the command line without the program's name, for run.json.
+      stop: what the user asks for meanwhile.
+      checkpoint: what to continue from, if it is of a run.
+      own_folder: the run folder that the checkpoint lies in, if it lies in one.
+      start: what a new run takes its weights from.
+
+    Raises:
+      ConfigError: if there can be no run folder; nothing was started then.
+    """
+    flags = blueprint.flags
+    if flags.background:
+        go_to_background()
+    is_resumed = own_folder is not None and checkpoint is not None and not flags.new_run_folder
+    folder = own_folder if own_folder is not None and is_resumed else None
+    folder = folder or RunFolder.create(flags.results_dir, flags.env, name=flags.run_name)
+    report_run_folder(folder.path)
+    with RunLock(folder.path), Reporting(make_way(folder), flags) as reporting:
+        try:
+            if is_resumed and checkpoint is not None:
+                for note in (*checkpoint.notes, *take_back(folder, checkpoint)):
+                    log.info("%s", note)
+            folder.write_flags(flags.to_json())
+            folder.write_run_info([sys.argv[0], *argv])
+            _set_up_torch(flags)
+            _log_start(argv, blueprint, folder, checkpoint, start)
+            if start is not None:
+                checkpoint = start.first_checkpoint(blueprint)
+            trainer = Trainer(
+                blueprint, folder, reporting.open_sinks(), checkpoint,
+                stop=stop, flush=reporting.flush,
+            )  # fmt: skip
+            summary = trainer.run()
+            reporting.close_sinks()
+            return _finish(summary, folder, flags, stop)
+        except (PlatformError, OSError) as error:
+            reporting.close_sinks()
+            log.error("the run failed: %s", error)
+            log.debug("traceback", exc_info=True)
+            return 1
+        except Exception:
+            reporting.close_sinks()
+            log.exception("the run failed")
+            return 1
+
+
+def _finish(summary: Summary, folder: RunFolder, flags: Flags, stop: StopSignals) -> int:
+    """Write down how the run ended, draw the charts, and say how to go on."""
+    folder.write_summary(asdict(summary))
+    status = INTERRUPTED if summary.reason == "interrupted" else 0
+    if flags.charts:
+        log.info("drawing the charts; Ctrl-C leaves without them")
+        try:
+            with stop.answered_by(Answer.RAISE):
+                draw_run(folder.path)
+        except KeyboardInterrupt:
+            log.info("the charts are not drawn; everything else is saved")
+            status = INTERRUPTED
+        except Exception as error:
+            # The run is saved and whole; a picture of it can be drawn at any time.
+            log.warning("the charts could not be drawn: %s", error)
+            log.debug("traceback", exc_info=True)
+    games = len(flags.env.split(","))
+    _log_end(summary, folder, "score" if games > 1 else "mean return")
+    return status
+
+
+def _set_up_torch(flags: Flags) -> None:
+    # The learner's threads compute shares of a batch side by side (agent/models/parallel.py); each
+    # of their operators, and those of the scorer and the feed, runs on one thread.
+    torch.set_num_threads(1)
+    if flags.debug:
+        torch.autograd.set_detect_anomaly(True)
+    if flags.reproducible:
+        torch.use_deterministic_algorithms(True)
+        torch.backends.cudnn.benchmark = False
+
+
+def _log_start(
+    argv: Sequence[str],
+    blueprint: Blueprint,
+    folder: RunFolder,
+    checkpoint: Checkpoint | None,
+    start: WarmStart | None,
+) -> None:
+    flags, choices = blueprint.flags, blueprint.choices
+    log.info("run folder %s", folder.path)
+    for remark in remarks(argv, flags):
+        log.info("note: %s", remark)
+    log.info("%s", describe(env_config(flags), restorable=flags.reproducible))
+    log.info(
+        "%d workers of %d environments, actions chosen by %s, torso in %s, learner on %s with %d "
+        "threads",
+        choices.worker_count, choices.envs_per_worker,
+        "one server" if choices.inference == "server" else "each worker",
+        "bf16" if choices.torso_dtype == torch.bfloat16 else "fp32",
+        choices.device, choices.learner_threads,
+    )  # fmt: skip
+    for reason in choices.reasons:
+        log.debug("chosen: %s", reason)
+    if blueprint.env_spec.task_count > 1:
+        dealt = Counter(task for worker in blueprint.workers() for task in worker.tasks)
+        games = enumerate(blueprint.env_spec.tasks)
+        log.info(
+            "environments: %s",
+            ", ".join(f"{dealt[task]} of {game_name(game)}" for task, game in games),
+        )
+    buffers = ", ".join(
+        f"{c.type} {float(c.sample_ratio):g} of {c.capacity}" for c in replay_configs(flags)
+    )
+    log.info(
+        "replay: %s; an unroll of %d steps takes %.0f kB; seed %d",
+        buffers, blueprint.schema.unroll_length, blueprint.schema.nbytes / 1e3, flags.seed,
+    )  # fmt: skip
+    if start is not None:
+        log.info(
+            "a new run that starts from the weights of %s, trained for %s agent steps; counters "
+            "are at zero, the optimiser is fresh; values go along in %s%s",
+            start.path, f"{start.agent_steps:,}", ", ".join(start.known) or "no game",
+            f", and start anew in {', '.join(start.fresh)}" if start.fresh else "",
+        )  # fmt: skip
+    elif checkpoint is not None:
+        log.info(
+            "resuming %s at %s agent steps",
+            checkpoint.path, f"{checkpoint.state['tally']['agent_steps']:,}",
+        )  # fmt: skip
+    log.info(
+        "workers start, and fill the replay up to %.0f %%; the first numbers come after that. "
+        "Ctrl-C saves and leaves",
+        100 * flags.training_fill_in_factor,
+    )
+
+
+def _log_end(summary: Summary, folder: RunFolder, mean_of: str) -> None:
+    reasons = {
+        "steps": "all agent steps are done",
+        "seconds": "the time is over",
+        "return": "the mean return aimed at is reached",
+        "interrupted": "interrupted",
+    }
+    mean = "none yet" if summary.mean_return is None else f"{summary.mean_return:.2f}"
+    log.info(
+        "%s: %s agent steps (%.0f a second), %d updates, %d games, %s %s",
+        reasons[summary.reason], f"{summary.agent_steps:,}", summary.agent_steps_per_s,
+        summary.updates, summary.episodes, mean_of, mean,
+    )  # fmt: skip
+    if not folder.has_checkpoint():
+        log.info("nothing was saved, because no update was made")
+        return
+    log.info("resume: python main.py --op_mode=train_w_load --load_model_url=%s", folder.path)
+    log.info("test:   python main.py --op_mode=test --load_model_url=%s", folder.path)

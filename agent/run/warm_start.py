@@ -1,0 +1,193 @@
+"""A new run from the weights of another, in the same games or in others.
+
+Counters, optimiser and buffers start from zero. The parts of a game are matched by its name. If
+both runs have the game, the new run takes over its value head, PopArt statistics and mean image,
+and the weights for its task number. A new game starts with initial values. Torso, memory and policy
+are shared by all games and are taken over whole, so the actions must be the same: `keep_actions`
+makes the new run use the actions of the old one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from agent.assembly import Blueprint, build_model
+from agent.run.tally import Tally
+from agent.stored.checkpoint import Checkpoint
+from agent.stored.model_file import check_weights
+from core.errors import CheckpointError, ConfigError
+from core.spec import EnvSpec, game_name
+
+VALUE_HEAD = "value_head."  # its tensors have one row per game
+GAME_PIXELS = "game_pixels."  # followed by the number of the game, where there are several
+OWN_PIXELS = ".statistics."  # in the names where there is only one
+
+
+@dataclass(frozen=True)
+class WarmStart:
+    """Weights for a run that has done nothing yet, and where they are from."""
+
+    path: Path
+    agent_steps: int  # that they were trained for
+    weights: dict[str, Tensor]  # the state dict of the new run's model
+    known: tuple[str, ...]  # games of the new run that the weights know
+    fresh: tuple[str, ...]  # games that are new to them
+
+    def first_checkpoint(self, blueprint: Blueprint) -> Checkpoint:
+        """Return the state of a run that has done nothing yet, but with these weights.
+
+        The trainer goes on from it as from any checkpoint: counters at zero, a fresh optimiser,
+        empty buffers.
+        """
+        learner = blueprint.learner()
+        learner.model.load_state_dict(self.weights)
+        spec = blueprint.env_spec
+        tally = Tally(spec.action_repeat, blueprint.flags.avg_buff_size, spec.tasks)
+        state = {
+            "env_spec": spec.to_dict(),
+            "learner": learner.state_dict(),
+            "replay": blueprint.replay().state_dict(contents=False),
+            "tally": tally.state_dict(),
+        }
+        return Checkpoint(self.path, state)
+
+
+def keep_actions(checkpoint: Checkpoint, own: EnvSpec) -> tuple[str, ...]:
+    """Return the actions with which a new run goes on: those of the checkpoint.
+
+    Args:
+      checkpoint: checkpoint whose policy is taken over.
+      own: of the new run's games, with the actions that these would be given.
+
+    Raises:
+      CheckpointError: if the games have an action that the checkpoint has not.
+    """
+    saved = EnvSpec.from_dict(checkpoint.state["env_spec"])
+    missing = [name for name in own.action_meanings if name not in saved.action_meanings]
+    if missing:
+        raise CheckpointError(
+            f"{checkpoint.path} was trained with the actions {', '.join(saved.action_meanings)}, "
+            f"but {own.env_id} also has {', '.join(missing)}: expected a run with all of them. "
+            "Train the first run with --full_action_space=True, or do without these actions: "
+            f"--action_set={','.join(saved.action_meanings)}"
+        )
+    return saved.action_meanings
+
+
+def warm_start(checkpoint: Checkpoint, blueprint: Blueprint) -> WarmStart:
+    """Fit the weights of a checkpoint to the games of a new run.
+
+    Raises:
+      CheckpointError: if they are of another network, of other observations or actions.
+      ConfigError: if PopArt is to be switched off under a head that predicts in its units.
+    """
+    checkpoint.check_spec(blueprint.env_spec)
+    flags, new = blueprint.flags, blueprint.env_spec
+    old = EnvSpec.from_dict(checkpoint.state["env_spec"])
+    check_weights(checkpoint, build_model(flags, replace(new, env_id=old.env_id)))
+    if checkpoint.state["flags"].get("use_popart", False) and not flags.use_popart:
+        raise ConfigError(
+            f"--use_popart=False, but the values of {checkpoint.path} are in the units of its "
+            "PopArt statistics: expected --use_popart=True, or start without --load_model_url."
+        )
+    fresh = blueprint.learner().model.state_dict()
+    sources = _match_games(old.tasks, new.tasks)
+    weights = carry_over(
+        checkpoint.state["learner"]["model"],
+        fresh,
+        sources,
+        _with_task_columns(blueprint),
+    )
+    return WarmStart(
+        checkpoint.path,
+        int(checkpoint.state["tally"]["agent_steps"]),
+        weights,
+        known=tuple(g for g, j in zip(new.tasks, sources, strict=True) if j is not None),
+        fresh=tuple(g for g, j in zip(new.tasks, sources, strict=True) if j is None),
+    )
+
+
+def carry_over(
+    saved: Mapping[str, Tensor],
+    fresh: Mapping[str, Tensor],
+    sources: Sequence[int | None],
+    with_task_columns: frozenset[str] = frozenset(),
+) -> dict[str, Tensor]:
+    """Return the state dict of a model of K games, made of one of other games.
+
+    Args:
+      saved: the state dict that goes along.
+      fresh: a newly drawn one of the new model; it gives the heads of new games.
+      sources: for each of the K games its number in `saved`, or None if it is new.
+      with_task_columns: names of the matrices whose last columns, one per game, are multiplied by
+        the one-hot number of the game. Those of a new game start at zero.
+    """
+    weights = {}
+    for name, drawn in fresh.items():
+        if name.startswith(GAME_PIXELS) or OWN_PIXELS in name:
+            weights[name] = _pixels(saved, name, drawn, sources).clone()
+            continue
+        tensor = saved[name].to(drawn.device)
+        if name in with_task_columns:
+            shared = drawn.shape[1] - len(sources)
+            nothing = torch.zeros_like(tensor[:, 0])
+            columns = [nothing if j is None else tensor[:, shared + j] for j in sources]
+            tensor = torch.cat([tensor[:, :shared], torch.stack(columns, 1)], 1)
+        if name.startswith(VALUE_HEAD):
+            rows = [drawn[k] if j is None else tensor[j] for k, j in enumerate(sources)]
+            tensor = torch.stack(rows)
+        weights[name] = tensor.clone()
+    return weights
+
+
+def _pixels(
+    saved: Mapping[str, Tensor], name: str, drawn: Tensor, sources: Sequence[int | None]
+) -> Tensor:
+    """Return what pixels of a game look like: as saved, or as before any, for a game that is new.
+
+    Args:
+      saved: where one game and several have other names for it.
+      name: name of the value in the new model.
+      drawn: initial value for a new game.
+      sources: see `carry_over`.
+    """
+    *_, game, field = name.split(".")
+    source = sources[int(game) if name.startswith(GAME_PIXELS) else 0]
+    if source is None:
+        return drawn
+    one_of_several = f"{GAME_PIXELS}{source}.{field}"
+    if one_of_several in saved:
+        return saved[one_of_several].to(drawn.device)
+    (only,) = (key for key in saved if key.endswith(f"{OWN_PIXELS}{field}"))
+    return saved[only].to(drawn.device)
+
+
+def _match_games(old: Sequence[str], new: Sequence[str]) -> list[int | None]:
+    """Return for each new game its number among the old ones, by id, else by short name."""
+    names = [game_name(game) for game in old]
+    return [
+        old.index(game)
+        if game in old
+        else (names.index(game_name(game)) if game_name(game) in names else None)
+        for game in new
+    ]
+
+
+def _with_task_columns(blueprint: Blueprint) -> frozenset[str]:
+    """Return the names of the matrices that see the number of the game.
+
+    They are those that would be wider if there were one game more.
+    """
+    flags, spec = blueprint.flags, blueprint.env_spec
+    narrow = build_model(flags, spec).state_dict()
+    wide = build_model(flags, replace(spec, env_id=f"{spec.env_id},another")).state_dict()
+    return frozenset(
+        name
+        for name, tensor in narrow.items()
+        if name in wide and tensor.ndim > 1 and wide[name].shape[1] > tensor.shape[1]
+    )

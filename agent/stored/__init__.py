@@ -1,0 +1,1 @@
+"""What outlives a run on the disk: run folders, checkpoints, models, and their schemas."""

@@ -1,0 +1,390 @@
+"""Checkpoints: saved whole or not at all, verified when loaded, never executed.
+
+What comes in is a tree of state dicts (model, optimiser, counters, random states, flags); what goes
+out are files:
+
+    checkpoints/
+      update_000012000.pt       the last K, for resuming
+      update_000012000.replay   contents of the buffers, if they are saved at all
+      step_000001000000.pt      milestones, kept for ever
+      best.pt                   the best mean return so far, with the score it was earned with
+      latest                    text: the name of the newest of them
+
+What holds of them:
+
+* A file is written aside, read back (its checksums, not those of the replay contents), synced and
+  renamed: a crash at any byte, or a full disk, leaves the checkpoint before it.
+* Weights, optimiser and everything else that the learner made are finite numbers. The writer
+  refuses others and changes nothing; the reader passes over such a file as over a damaged one. What
+  environments gave (returns, rewards in the buffers) and what the user chose is kept as it is.
+* A damaged file falls back to the one of the next lower update, with a warning that says which and
+  why. Times of files, which a wrong clock could set, decide nothing.
+* The file that a session went on from is never written to by that session.
+* Files hold tensors and plain types only, so that reading one can run no code, and none of them can
+  lead out of its folder: names are plain (agent/stored/checkpoint_file.py says what else is
+  refused). What the flags in a checkpoint may not do is in wrappers/trusted_modules.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agent.stored.checkpoint_file import (
+    DamagedFile,
+    DiskFull,
+    NotFinite,
+    check_space,
+    read_tree,
+    write_tree,
+)
+from agent.stored.checkpoint_folder import (
+    BEST,
+    LATEST,
+    REPLAY_NAME,
+    UPDATE_NAME,
+    candidates,
+    numbered,
+    resolve,
+    update_name,
+)
+from agent.stored.checkpoint_tree import encode, first_not_finite
+from agent.stored.replay_schema import ReplayState
+from agent.stored.state_schema import RunState, check_part
+from core import faults
+from core.atomic_file import atomic_path, remove_temporaries, write_text
+from core.errors import CheckpointError
+from core.files import disk
+from core.spec import EnvSpec
+
+__all__ = [
+    "Checkpoint",
+    "CheckpointWriter",
+    "DamagedFile",
+    "DiskFull",
+    "NotFinite",
+    "load",
+    "resolve",
+]
+
+# What environments gave and what the user chose need not be finite: a reward may be infinite, and
+# a threshold too. Such an update is not made (agent/learning/learner.py), so the weights stay
+# sound.
+MAY_BE_NOT_FINITE = ("flags", "env_spec", "replay", "serial", "tally")
+# What decides the shapes and the meaning of a model's inputs and outputs. The game itself may
+# differ: going on with a model in another game is an experiment, not a mistake.
+MODEL_DECIDING_FIELDS = ("frame_shape", "frame_dtype", "frames_stacked", "action_meanings")
+
+MAX_SHOWN = 3  # damaged files in one message
+
+logger = logging.getLogger(__name__)
+
+
+class CheckpointWriter:
+    """Saves the checkpoints of one run and drops old ones. Not thread-safe, on purpose."""
+
+    def __init__(
+        self,
+        folder: Path | str,
+        *,
+        keep_last: int = 3,
+        milestone_steps: int = 0,
+        start_steps: int = 0,
+        resumed_from: Checkpoint | None = None,
+    ) -> None:
+        """Prepare the folder; removes what a killed process left half-written.
+
+        Args:
+          folder: the run's `checkpoints` folder; made if missing. Nobody else writes into it
+            (agent/stored/run_lock.py).
+          keep_last: K >= 1, how many regular checkpoints to keep.
+          milestone_steps: keep one checkpoint for ever per this many agent steps; 0 for none.
+          start_steps: agent steps already done, when a run is resumed.
+          resumed_from: what this session went on from; its file is not written over.
+        """
+        if keep_last < 1:
+            raise CheckpointError(f"keep_last is {keep_last}, expected at least 1.")
+        self.folder = Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        remove_temporaries(self.folder)
+        self._keep_last = keep_last
+        self._milestone_steps = milestone_steps
+        self._milestones_done = start_steps // milestone_steps if milestone_steps else 0
+        self._resumed_path: Path | None = None
+        self._resumed_updates = -1
+        # The weights of a new run may be from another's folder, where nothing is written.
+        if resumed_from is not None and resumed_from.path.parent.resolve() == self.folder.resolve():
+            self._resumed_path = resumed_from.path.resolve()
+            self._resumed_updates = int(resumed_from.state["tally"]["updates"])
+        self._drop_replay(of=set(numbered(self.folder, UPDATE_NAME)))
+
+    def milestone_due(self, agent_steps: int) -> bool:
+        """Whether a `save` now would also leave a milestone."""
+        return bool(self._milestone_steps) and (
+            agent_steps // self._milestone_steps > self._milestones_done
+        )
+
+    def save(
+        self,
+        state: Mapping[str, Any],
+        *,
+        updates: int,
+        agent_steps: int,
+        replay: Mapping[str, Any] | None = None,
+    ) -> Path:
+        """Save a checkpoint, make it the latest, and drop the oldest beyond K.
+
+        The replay contents are written first: a checkpoint that exists is complete.
+
+        Args:
+          state: nested dicts and lists of tensors, arrays and plain types; see `encode`.
+          updates: optimiser steps done; names the file.
+          agent_steps: agent steps done; names the milestone.
+          replay: contents of the buffers, kept in a file of their own; None to leave them out.
+
+        Returns:
+          The path of the checkpoint.
+
+        Raises:
+          NotFinite: if something other than MAY_BE_NOT_FINITE holds NaN or infinity.
+          DiskFull: if there is no room. Nothing of the attempt is left; a later one may succeed.
+          CheckpointError: if the state holds something else than data, this session went on from
+            this update or a later one, or the disk refuses. The previous checkpoint is intact.
+        """
+        path = self.folder / update_name(updates)
+        if updates <= self._resumed_updates:
+            raise CheckpointError(
+                f"{path} would be written over, and this session went on from update "
+                f"{self._resumed_updates}: expected a save of a later one."
+            )
+        contents = None if replay is None else encode(replay)
+        replay_path = None if contents is None else self._unused_replay_path(path)
+        tree = encode(
+            {
+                **state,
+                "has_replay": replay is not None,
+                "replay_file": None if replay_path is None else replay_path.name,
+            }
+        )
+        _refuse_not_finite(tree)
+        check_space(self.folder, tree, contents)
+        try:
+            if replay_path is not None and contents is not None:
+                write_tree(replay_path, contents)
+            faults.at("save.after_replay")
+            write_tree(path, tree, verify=True)
+        except BaseException:
+            if replay_path is not None:
+                with contextlib.suppress(OSError):  # the first failure is what matters
+                    disk().unlink(replay_path)
+            raise
+        faults.at("save.after_pt")
+        try:
+            if self.milestone_due(agent_steps):
+                _link(path, self.folder / f"step_{agent_steps:012d}.pt")
+                self._milestones_done = agent_steps // self._milestone_steps
+            write_text(self.folder / LATEST, path.name + "\n")
+            faults.at("save.after_latest")
+            self._drop_old(updates, replay_path)
+        except OSError as error:
+            raise CheckpointError(
+                f"{path} is saved, but tidying up after it failed: {error.strerror or error}."
+            ) from error
+        return path
+
+    def save_best(self, state: Mapping[str, Any], *, score: float) -> Path:
+        """Save `best.pt` in place of the previous one; it is never dropped and has no replay.
+
+        Args:
+          state: see `save`.
+          score: what these weights are the best by, kept with them (`Checkpoint.score`).
+
+        Raises:
+          CheckpointError: as `save`; the previous `best.pt` is intact.
+        """
+        faults.at("save.before_best")
+        path = self.folder / BEST
+        tree = encode({**state, "has_replay": False, "replay_file": None, "score": score})
+        _refuse_not_finite(tree)
+        check_space(self.folder, tree)
+        if path.resolve() == self._resumed_path:
+            self._keep_resumed_best(path)
+        write_tree(path, tree, verify=True)
+        return path
+
+    def best_score(self) -> float | None:
+        """Return the score of the `best.pt` that is there; None if there is none to beat."""
+        path = self.folder / BEST
+        try:
+            return Checkpoint(path, _read(path)).score
+        except CheckpointError:
+            return None
+
+    def _keep_resumed_best(self, path: Path) -> None:
+        """Give the `best.pt` that this session went on from another name before it is replaced."""
+        other = self.folder / update_name(self._resumed_updates)
+        if not other.exists():
+            _link(path, other)
+        self._resumed_path = other.resolve()
+
+    def _unused_replay_path(self, path: Path) -> Path:
+        """Return a name beside a checkpoint for its replay contents that no file has."""
+        unused, number = path.with_suffix(".replay"), 1
+        while unused.exists():
+            number += 1
+            unused = path.with_name(f"{path.stem}_{number}.replay")
+        return unused
+
+    def _drop_old(self, updates: int, replay_path: Path | None) -> None:
+        """Drop regular checkpoints beyond K, the newest being `updates`, and stray replay contents.
+
+        Those of later updates, which nobody set aside (agent/stored/run_rewind.py), are not ours to
+        drop.
+        """
+        held = numbered(self.folder, UPDATE_NAME)
+        for number in sorted(n for n in held if n <= updates)[: -self._keep_last]:
+            disk().unlink(held.pop(number))
+        self._drop_replay(of=set(held))
+        for path in self.folder.glob(f"update_{updates:09d}*.replay"):
+            if path != replay_path and REPLAY_NAME.fullmatch(path.name):
+                disk().unlink(path)  # of an earlier save of the same update
+
+    def _drop_replay(self, of: set[int]) -> None:
+        """Remove replay contents of no checkpoint in `of`, such as a failed save leaves."""
+        for path in self.folder.glob("update_*.replay"):
+            match = REPLAY_NAME.fullmatch(path.name)
+            if match and int(match[1]) not in of:
+                disk().unlink(path)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A loaded checkpoint: the state that was given to `save`, and where it came from."""
+
+    path: Path
+    state: dict[str, Any]
+    notes: tuple[str, ...] = ()  # what was passed over to find it, and why; for the run's log
+
+    @property
+    def score(self) -> float | None:
+        """What a `best.pt` is the best by; None of others, and of files of earlier versions."""
+        score = self.state.get("score")
+        return None if score is None else float(score)
+
+    def load_replay(self) -> dict[str, Any] | None:
+        """Return the saved contents of the buffers, or None if there are none.
+
+        Raises:
+          CheckpointError: if the file is damaged.
+        """
+        if not self.state.get("has_replay"):
+            return None
+        replay_path = self.replay_path
+        if not replay_path.exists():
+            logger.warning("%s is gone: the replay buffers start empty.", replay_path)
+            return None
+        try:
+            contents = read_tree(replay_path)
+            check_part(ReplayState, contents, "contents")
+            return contents
+        except (DamagedFile, ValueError) as error:
+            reason = error
+            if not isinstance(error, DamagedFile):
+                reason = DamagedFile(f"{replay_path} is not what this program saves: {error}.")
+            raise CheckpointError(
+                f"{reason} The model in {self.path.name} is sound: give --load_replay=False to "
+                "resume it with empty buffers."
+            ) from error
+
+    @property
+    def replay_path(self) -> Path:
+        """The file with the contents of the buffers, if `state` says that there are any."""
+        name = self.state.get("replay_file")
+        if name is None:  # as earlier versions left it
+            return self.path.with_suffix(".replay")
+        if not isinstance(name, str) or not REPLAY_NAME.fullmatch(name):
+            raise CheckpointError(
+                f"{self.path} names {str(name)[:100]!r} as the file of its replay contents, "
+                "expected update_<number>.replay: --load_replay=False goes on without."
+            )
+        return self.path.with_name(name)
+
+    def check_spec(self, current: EnvSpec) -> None:
+        """Raise CheckpointError unless the saved model fits the environment at hand.
+
+        Compares the spec stored under the key "env_spec" and lists every difference.
+        """
+        saved = EnvSpec.from_dict(self.state["env_spec"])
+        differences = [
+            f"  {name}: {getattr(saved, name)} in the checkpoint, {getattr(current, name)} now"
+            for name in MODEL_DECIDING_FIELDS
+            if getattr(saved, name) != getattr(current, name)
+        ]
+        if differences:
+            raise CheckpointError(
+                f"{self.path} was trained on {saved.env_id} and does not fit {current.env_id}:\n"
+                + "\n".join(differences)
+                + "\nGive the flags of that run (its flags.json), or start a new one."
+            )
+
+
+def load(url: Path | str, *, prefer_best: bool = False) -> Checkpoint:
+    """Load the checkpoint that `url` means (see `resolve`) onto the CPU.
+
+    If `url` is a folder and its file is damaged, or has weights that are not finite, the next file
+    is used, with a warning that names both. If `url` is a file, no other file is used instead.
+
+    Raises:
+      CheckpointError: if there is none, none is sound, or it is of another format version.
+    """
+    paths, notes = candidates(url, prefer_best)
+    for path in paths:
+        try:
+            state = _read(path)
+        except DamagedFile as error:
+            notes.append(str(error))
+            continue
+        if notes:
+            notes.append(f"Falling back to {path}.")
+            logger.warning("%s", " ".join(notes))
+        return Checkpoint(path, state, tuple(notes))
+    if len(notes) > MAX_SHOWN:
+        notes[MAX_SHOWN:] = [f"{len(notes) - MAX_SHOWN} others are no better."]
+    raise CheckpointError(" ".join(notes) + f" Nothing sound is left at {url}.")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    state = read_tree(path)
+    try:
+        check_part(RunState, state)
+        if state.get("replay") is not None:
+            check_part(ReplayState, state["replay"], "state['replay']")
+    except ValueError as error:
+        raise DamagedFile(f"{path} is not what this program saves: {error}.") from error
+    found = _first_not_finite(state)
+    if found is not None:
+        raise DamagedFile(f"{path} cannot be gone on from: {found}, expected finite numbers.")
+    return state
+
+
+def _refuse_not_finite(state: Mapping[str, Any]) -> None:
+    found = _first_not_finite(state)
+    if found is not None:
+        raise NotFinite(
+            f"{found}, expected finite numbers: this state is not saved, and the checkpoint before "
+            "it is intact."
+        )
+
+
+def _first_not_finite(state: Mapping[str, Any]) -> str | None:
+    return first_not_finite({k: v for k, v in state.items() if k not in MAY_BE_NOT_FINITE})
+
+
+def _link(source: Path, target: Path) -> None:
+    """Give a checkpoint a second name: no bytes are written where the file system can link."""
+    with atomic_path(target) as temporary:
+        disk().link(source, temporary)

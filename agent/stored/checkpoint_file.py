@@ -1,0 +1,184 @@
+"""One file of a checkpoint: written whole or not at all, read with suspicion, never executed.
+
+What comes in is a tree of agent/stored/checkpoint_tree.py; what goes out is a file that
+`torch.load(weights_only=True)` can read. agent/stored/checkpoint.py says which files there are.
+
+A file may come from a stranger. So before anything is made of it: every entry of the archive must
+be stored as it is (a compressed one could expand without end), checksums must be right (torch
+writes them, but does not look at them), the tree must hold nothing but plain types and be no larger
+than its own description, and no tensor may claim more numbers than it stores.
+"""
+
+from __future__ import annotations
+
+import errno
+import pickle
+import shutil
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from agent.stored.checkpoint_tree import decode, file_bytes
+from core import faults
+from core.atomic_file import atomic_path
+from core.errors import CheckpointError
+from core.files import disk
+
+FORMAT_VERSION = 1
+BYTES_BESIDES = 1_000_000  # room that a save wants on the disk beside its own files
+MAX_SHARING = 4  # times that the numbers of a file may be read; a network may share weights
+_PICKLE = "data.pkl"  # the entry that describes the tree; the others are the tensors' numbers
+
+
+class DamagedFile(CheckpointError):
+    """The bytes of one file are not what was written, or hold what a run cannot go on from."""
+
+
+class DiskFull(CheckpointError):
+    """There is no room for a checkpoint: nothing has changed, and a later save may succeed."""
+
+
+class NotFinite(CheckpointError):
+    """A state to be saved holds NaN or infinity where only numbers are of use."""
+
+
+def check_space(folder: Path, *trees: Any) -> None:
+    """Raise DiskFull if `folder` has no room for files of these encoded trees."""
+    needed = sum(file_bytes(tree) for tree in trees) + BYTES_BESIDES
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise _disk_full(folder, f"a checkpoint needs {_mb(needed)}, {_mb(free)} are free")
+
+
+def write_tree(path: Path, tree: Mapping[str, Any], *, verify: bool = False) -> None:
+    """Write an encoded tree to `path`, in place of what is there.
+
+    Args:
+      path: of the file; its old content stays until the new one is complete and on the disk.
+      tree: result of `encode`.
+      verify: read the new file back, and compare its checksums, before it takes its place.
+
+    Raises:
+      DiskFull: if there is no room.
+      CheckpointError: if the disk refuses for another reason. `path` is as it was either way, and
+        nothing is left beside it.
+    """
+    try:
+        with atomic_path(path) as temporary:
+            with disk().open(temporary) as file:
+                torch.save({"format_version": FORMAT_VERSION, "state": tree}, file)
+            if verify:
+                _check_archive(temporary)
+    except (OSError, RuntimeError, ValueError, zipfile.BadZipFile) as error:
+        cause = _os_error(error)
+        intact = "The checkpoint before it is intact."
+        if cause is not None and cause.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise _disk_full(path.parent, f"{path.name} could not be written") from error
+        reason = _first_line(error) if cause is None else cause.strerror or str(cause)
+        raise CheckpointError(f"Could not write {path}: {reason}. {intact}") from error
+
+
+def read_tree(path: Path) -> dict[str, Any]:
+    """Return the tree in a file, decoded and on the CPU.
+
+    Raises:
+      DamagedFile: if it is missing, damaged, or not one of ours.
+      CheckpointError: if it is of another format version.
+    """
+    try:
+        faults.at("file.read", path)
+        if not path.exists():
+            raise FileNotFoundError(path)
+        if not path.is_file():  # opening a pipe would wait for somebody to write
+            raise ValueError("it is not a file")
+        description_bytes, tensor_bytes = _check_archive(path)
+        data = torch.load(path, map_location="cpu", weights_only=True)
+        if type(data) is not dict or not {"format_version", "state"} <= data.keys():
+            raise ValueError("it has no format version and state")
+        version = data["format_version"]
+        if type(version) is not int:
+            raise ValueError(f"its format version is a {type(version).__name__}")
+        if version != FORMAT_VERSION:
+            raise _OtherVersion(
+                f"{path} has format version {version}, this program reads version "
+                f"{FORMAT_VERSION}. Use the commit that wrote it (source.commit in the run's "
+                "run.json)."
+            )
+        decoded = decode(data["state"], description_bytes, MAX_SHARING * tensor_bytes)
+        if type(decoded) is not dict:
+            raise ValueError(f"its state is a {type(decoded).__name__}")
+    except FileNotFoundError as error:
+        raise DamagedFile(f"{path} is missing.") from error
+    except _OtherVersion:
+        raise
+    except pickle.UnpicklingError as error:
+        raise DamagedFile(
+            f"{path} is damaged or not a checkpoint of ours: it holds more than tensors and plain "
+            "types, and is not read. (A model.tar of TorchBeast: python -m agent.torchbeast.)"
+        ) from error
+    except Exception as error:  # nobody lists what the bytes of a stranger can make a reader raise
+        raise DamagedFile(
+            f"{path} is damaged or not a checkpoint of ours: {_first_line(error)}."
+        ) from error
+    return decoded
+
+
+class _OtherVersion(CheckpointError):
+    """A sound file of another program."""
+
+
+def _check_archive(path: Path) -> tuple[int, int]:
+    """Check the entries and checksums of an archive.
+
+    Returns:
+      Bytes of the tree's description, and of all the rest.
+
+    Raises:
+      ValueError: if an entry is compressed, or its checksum is wrong.
+      OSError, zipfile.BadZipFile: and what else reading a file may raise.
+    """
+    with zipfile.ZipFile(path) as archive:
+        entries = archive.infolist()
+        # Several entries may also claim the same bytes, to be read over and over.
+        if (
+            any(entry.compress_type != zipfile.ZIP_STORED for entry in entries)
+            or sum(entry.file_size for entry in entries) > path.stat().st_size
+        ):
+            raise ValueError("its entries would expand to more than it holds")
+        broken = archive.testzip()
+    if broken is not None:
+        raise ValueError(f"wrong checksum of {broken}")
+    sizes = {entry.filename: entry.file_size for entry in entries}
+    description = sum(size for name, size in sizes.items() if name.endswith(_PICKLE))
+    return description, sum(sizes.values()) - description
+
+
+def _disk_full(folder: Path, what: str) -> DiskFull:
+    return DiskFull(
+        f"the disk is full: {what} in {folder.resolve()}. Nothing has changed there, and the next "
+        "save tries again: free some space (--keep_checkpoints and --save_replay decide how much "
+        "is needed)."
+    )
+
+
+def _mb(nbytes: int) -> str:
+    return f"{nbytes / 1e6:.1f} MB"
+
+
+def _os_error(error: BaseException) -> OSError | None:
+    """Return what the system said; torch reports a failed write as a wrong position of its own."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError):
+            return cause
+        cause = cause.__cause__ or cause.__context__
+    return None
+
+
+def _first_line(error: BaseException) -> str:
+    """Return what an error says, fit for one line of a terminal."""
+    line = next(iter(str(error).splitlines()), "") or type(error).__name__
+    return "".join(c for c in line if c.isprintable())[:200].rstrip(".")

@@ -1,0 +1,116 @@
+"""The names in a `checkpoints` folder, and which file is meant by a folder.
+
+agent/stored/checkpoint.py has the table of the files. Numbers in names decide what is newer, never
+the times of files; and a name that leads to another folder is never followed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from core.errors import CheckpointError
+
+LATEST = "latest"
+BEST = "best.pt"
+UPDATE_NAME = re.compile(r"update_([0-9]{1,18})\.pt")
+# A second save of the same update does not write over the contents that the first one refers to.
+REPLAY_NAME = re.compile(r"update_([0-9]{1,18})(?:_[0-9]{1,9})?\.replay")
+MILESTONE_NAME = re.compile(r"step_([0-9]{1,18})\.pt")
+
+
+def update_name(updates: int) -> str:
+    """Return the name of the regular checkpoint of an update."""
+    return f"update_{updates:09d}.pt"
+
+
+def resolve(url: Path | str, *, prefer_best: bool = False) -> list[Path]:
+    """Return the checkpoint files that `url` means, the best guess first.
+
+    That is the one that `latest` names, then the others by their updates, the highest first, then
+    milestones and `best.pt`.
+
+    Args:
+      url: a run folder, its checkpoints folder, or a checkpoint file.
+      prefer_best: put `best.pt` first when a folder has one.
+
+    Raises:
+      CheckpointError: if there is none.
+    """
+    return candidates(url, prefer_best)[0]
+
+
+def candidates(url: Path | str, prefer_best: bool) -> tuple[list[Path], list[str]]:
+    """Return the files that `url` means, the best guess first, and what is odd about them."""
+    path = Path(url)
+    try:
+        if path.is_file():
+            return [path], []
+        folder = path / "checkpoints" if (path / "checkpoints").is_dir() else path
+        is_there = folder.is_dir()
+    except OSError as error:  # a name that is too long, a folder that may not be entered
+        raise CheckpointError(f"{str(path)[:200]} cannot be read: {error.strerror}.") from error
+    if not is_there:
+        raise CheckpointError(
+            f"{path} does not exist. Expected a run folder (results/<run>), its checkpoints "
+            f"folder, or a checkpoint file (.pt).{_runs_nearby(path)}"
+        )
+    notes: list[str] = []
+    best = [folder / BEST] if (folder / BEST).is_file() else []
+    found = [
+        *_latest(folder, notes),
+        *_newest_first(folder, UPDATE_NAME),
+        *_newest_first(folder, MILESTONE_NAME),
+        *best,
+    ]
+    if prefer_best:
+        found = best + found
+    if not found:
+        raise CheckpointError(
+            f"No checkpoint in {folder}. Expected update_*.pt, step_*.pt or best.pt there: the run "
+            "may have ended before its first save (--save_model_period)."
+        )
+    return list(dict.fromkeys(found)), notes
+
+
+def _latest(folder: Path, notes: list[str]) -> list[Path]:
+    """Return the file that `latest` names, or none, and a note of why not."""
+    pointer = folder / LATEST
+    if not pointer.exists():
+        return []
+    try:
+        with pointer.open("rb") as file:
+            name = file.read(100).decode("utf-8", "replace").strip()
+    except OSError as error:
+        notes.append(f"{pointer} cannot be read ({error.strerror}).")
+        return []
+    if not UPDATE_NAME.fullmatch(name):
+        notes.append(f"{pointer} holds {name!r}, expected a name like update_000000100.pt.")
+        return []
+    if not (folder / name).is_file():
+        notes.append(f"{pointer} names {name}, which is not there.")
+        return []
+    return [folder / name]
+
+
+def numbered(folder: Path, pattern: re.Pattern[str]) -> dict[int, Path]:
+    """Return number -> file of the files whose names match."""
+    matches = ((path, pattern.fullmatch(path.name)) for path in folder.iterdir())
+    return {int(match[1]): path for path, match in matches if match and path.is_file()}
+
+
+def _newest_first(folder: Path, pattern: re.Pattern[str]) -> list[Path]:
+    """Sort by the numbers in the names: the clock that dates the files may have been wrong."""
+    return [path for _, path in sorted(numbered(folder, pattern).items(), reverse=True)]
+
+
+def _runs_nearby(path: Path) -> str:
+    """Return a hint that lists the newest runs beside a folder that is not there."""
+    try:
+        runs: Sequence[Path] = sorted(path.parent.glob("*/checkpoints"), key=os.path.getmtime)[-3:]
+    except OSError:
+        return ""
+    names = ", ".join(str(run.parent) for run in reversed(runs))
+    return f" There are: {names}." if names else ""

@@ -1,0 +1,217 @@
+"""A trained agent as a small folder that can be shipped, and played by somebody else.
+
+    models/<name>/
+      model.safetensors   the model's state dict, as the learner kept it (fp32)
+      flags.json          the flags of the run, without those that are about its machine
+      model.json          facts: environment, steps, scores, versions, checksum of the weights
+
+Safetensors is a format for tensors and nothing else: reading it runs no code, and nothing here is
+ever unpickled. The checksum tells damage, not a stranger: whoever changes the weights can change it
+too. What a stranger's folder cannot do is run code, name a module to import (an environment
+module:Id is refused, see wrappers/trusted_modules.py), have anything written, or bring weights that
+are not finite; its flags are checked like flags that are typed.
+
+What is read comes back as a `Checkpoint` (agent/stored/checkpoint.py) that holds weights, but no
+optimiser, no counters of games and no replay. `agent/export.py` makes such a folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+from pydantic import Field
+from safetensors import SafetensorError
+from safetensors.torch import load as tensors_from_bytes
+from safetensors.torch import save as tensors_to_bytes
+
+from agent.stored.checkpoint import Checkpoint
+from agent.stored.checkpoint_tree import first_not_finite
+from agent.stored.state_schema import Count, Part, SpecState, check_part
+from core.atomic_file import atomic_path, write_json
+from core.errors import CheckpointError, ConfigError
+from core.plain_data import parse_json, read_text, shown
+from core.spec import EnvSpec
+
+FORMAT_VERSION = 1
+WEIGHTS, FLAGS, FACTS = "model.safetensors", "flags.json", "model.json"
+# An agent that was trained on a large GPU machine is to play on a laptop.
+FLAGS_OF_THE_MACHINE = ("load_model_url", "results_dir", "device", "learner_thread_count")
+MAX_DIFFERENCES_SHOWN = 4
+
+
+class FactsState(Part):
+    """What model.json must say, whatever else it says."""
+
+    env_spec: SpecState
+    agent_steps: Count
+    updates: Count
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+@dataclass(frozen=True)
+class ShippedModel(Checkpoint):
+    """A model read from a model folder: `state` has flags, env_spec, weights and two counters.
+
+    It can be tested like any checkpoint, and be what a new run starts from, but there is nothing
+    in it to resume. `path` is the file of the weights.
+    """
+
+
+def find_model_folder(url: Path | str) -> Path | None:
+    """Return the model folder that `url` means, by what lies there; None if it is something else.
+
+    Args:
+      url: the folder, or the model.safetensors in it.
+    """
+    folder = Path(url)
+    if folder.name == WEIGHTS:
+        folder = folder.parent
+    # Either file tells: a folder that has lost the other is damaged, and `load_model` says so.
+    try:
+        return folder if any((folder / name).is_file() for name in (WEIGHTS, FACTS)) else None
+    except OSError:  # such as a name that is too long: whoever loads it says so
+        return None
+
+
+def save_model(
+    folder: Path,
+    weights: Mapping[str, torch.Tensor],
+    flags: Mapping[str, Any],
+    facts: Mapping[str, Any],
+) -> None:
+    """Write a model folder, or write it anew; the facts come last and vouch for the weights.
+
+    Args:
+      folder: made if it is missing.
+      weights: the model's state dict, on the CPU.
+      flags: of the run; those of FLAGS_OF_THE_MACHINE are left out.
+      facts: JSON types; must have what `load_model` needs: env_spec, agent_steps and updates.
+
+    Raises:
+      ConfigError: if the folder belongs to a run, or cannot be written.
+    """
+    if (folder / FLAGS).exists() and find_model_folder(folder) is None:
+        raise ConfigError(
+            f"{folder} holds {FLAGS} but no {WEIGHTS}, so it is the folder of a run and not of a "
+            "model: writing there would replace the flags of that run. Give another folder."
+        )
+    # Weights may lie in memory as NHWC; the file has one order only.
+    content = tensors_to_bytes({name: tensor.contiguous() for name, tensor in weights.items()})
+    kept = {name: value for name, value in flags.items() if name not in FLAGS_OF_THE_MACHINE}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with atomic_path(folder / WEIGHTS) as temporary:
+            temporary.write_bytes(content)
+        write_json(folder / FLAGS, kept)
+        sha256 = hashlib.sha256(content).hexdigest()
+        write_json(folder / FACTS, {"format_version": FORMAT_VERSION, **facts, "sha256": sha256})
+    except OSError as error:
+        raise ConfigError(f"Cannot write the model folder {folder}: {error}.") from error
+
+
+def load_model(folder: Path) -> ShippedModel:
+    """Read and verify a model folder.
+
+    Raises:
+      CheckpointError: if a file is missing or damaged, or they do not belong together; the message
+        names the file.
+    """
+    missing = [name for name in (WEIGHTS, FLAGS, FACTS) if not (folder / name).is_file()]
+    if missing:
+        raise CheckpointError(
+            f"{folder} has no {' and no '.join(missing)}. A model folder holds {WEIGHTS}, {FLAGS} "
+            f"and {FACTS}: fetch it whole, or make it again with python -m agent.export."
+        )
+    facts, flags = _read_json(folder / FACTS), _read_json(folder / FLAGS)
+    version = facts.get("format_version")
+    if version != FORMAT_VERSION:
+        raise CheckpointError(
+            f"{folder / FACTS} has format version {shown(version)}, this program reads version "
+            f"{FORMAT_VERSION}. Use the program that came with the model."
+        )
+    try:
+        check_part(FactsState, facts, "model.json")
+    except ValueError as error:
+        raise CheckpointError(
+            f"{folder / FACTS} is not complete: {error}; expected env_spec, agent_steps, updates "
+            "and sha256 of a model. Fetch the folder anew."
+        ) from error
+    env_spec = EnvSpec.from_dict(facts["env_spec"]).to_dict()
+    tally = {name: facts[name] for name in ("agent_steps", "updates")}
+    return ShippedModel(
+        folder / WEIGHTS,
+        {
+            "flags": flags,
+            "env_spec": env_spec,
+            "learner": {"model": _read_weights(folder / WEIGHTS, facts["sha256"])},
+            "tally": tally,
+        },
+    )
+
+
+def check_weights(checkpoint: Checkpoint, model: torch.nn.Module) -> None:
+    """Raise CheckpointError unless the saved weights are those of a model like `model`.
+
+    Compares the names and shapes of all tensors; the error lists the first differences.
+    """
+    saved = {name: tuple(t.shape) for name, t in checkpoint.state["learner"]["model"].items()}
+    wanted = {name: tuple(t.shape) for name, t in model.state_dict().items()}
+    differences = [
+        f"  {name}: expected {wanted.get(name, 'nothing')}, got {saved.get(name, 'nothing')}"
+        for name in {**wanted, **saved}
+        if saved.get(name) != wanted.get(name)
+    ]
+    if differences:
+        shown = differences[:MAX_DIFFERENCES_SHOWN]
+        if len(differences) > len(shown):
+            shown.append(f"  and {len(differences) - len(shown)} more")
+        raise CheckpointError(
+            f"{checkpoint.path} holds the weights of another network:\n"
+            + "\n".join(shown)
+            + "\nLeave the flags of group model (--model and others) as they were in that run."
+        )
+
+
+def _read_weights(path: Path, sha256: str) -> dict[str, torch.Tensor]:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}.") from error
+    got = hashlib.sha256(content).hexdigest()
+    if got != sha256:
+        raise CheckpointError(
+            f"{path} is damaged or of another model: expected sha256 {sha256} (from {FACTS}), got "
+            f"{got} in {len(content)} bytes. Fetch the folder anew."
+        )
+    try:
+        weights = tensors_from_bytes(content)
+    except SafetensorError as error:
+        raise CheckpointError(
+            f"{path} is as {FACTS} says, but not a safetensors file: {error}. Make it again with "
+            "python -m agent.export."
+        ) from error
+    found = first_not_finite(weights, "the model")
+    if found is not None:
+        raise CheckpointError(
+            f"{path}: {found}, expected finite numbers. Export another checkpoint of that run."
+        )
+    return weights
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        data = parse_json(read_text(path, "the file"), str(path))
+    except ConfigError as error:
+        raise CheckpointError(
+            f"{path} is damaged: expected JSON, got this: {error} Fetch the folder anew."
+        ) from error
+    if not isinstance(data, dict):
+        raise CheckpointError(
+            f"{path} is not ours: expected a JSON object, got a {type(data).__name__}."
+        )
+    return data

@@ -1,0 +1,293 @@
+"""The folder of one run: where it is, and what it says about the run.
+
+    results/<env>_<YYYYmmdd-HHMMSS>/        several games: 6games_<some of them>_<time>
+      flags.json       every flag with its resolved value
+      run.json         commit, versions, hardware, command line: what produced these numbers, in
+                       the first session; under "resumed" the same of each later one
+      metrics.jsonl    one record per line, appended (metrics/sinks.py)
+      train.log        everything that was logged, down to DEBUG (agent/run/run_log.py)
+      checkpoints/     see agent/stored/checkpoint.py
+      summary.json     written at the end: counters, best return, why the run ended
+
+`run.json` never holds environment variables: they contain passwords.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import psutil
+from pydantic import BaseModel, ValidationError
+
+from core.atomic_file import write_json
+from core.errors import ConfigError
+from core.files import disk
+from core.plain_data import parse_json, read_text, shown, shown_text
+from core.spec import game_name
+from core.version import VERSION
+from metrics.run_files import set_aside
+
+PROJECT_ROOT = Path(__file__).resolve().parents[2]
+RECORDED_PACKAGES = ("torch", "numpy", "gymnasium", "ale-py", "opencv-python-headless")
+MAX_FILE_BYTES = 50_000_000  # of run.json, in which a session takes 2 kB
+MAX_GAMES_LENGTH = 60  # of several games in a folder's name; with the time it is 80 at most
+
+log = logging.getLogger(__name__)
+
+
+class _Session(BaseModel):
+    """What run.json says of one session; other keys are let through."""
+
+    started: str = ""
+    command_line: list[str] = []
+    source: dict[str, Any] = {}
+    versions: dict[str, Any] = {}
+    machine: dict[str, Any] = {}
+
+
+class _Sessions(_Session):
+    """What run.json says of the first session, and of the later ones."""
+
+    resumed: list[_Session] = []
+
+
+class RunFolder:
+    """Paths and small JSON files of one run. Not thread-safe, on purpose: one thread reports."""
+
+    def __init__(self, path: Path | str) -> None:
+        """Describe an existing folder; `create` makes a new one."""
+        self.path = Path(path)
+        self.checkpoints = self.path / "checkpoints"
+        self.flags_file = self.path / "flags.json"
+        self.run_file = self.path / "run.json"
+        self.metrics_file = self.path / "metrics.jsonl"
+        self.log_file = self.path / "train.log"
+        self.summary_file = self.path / "summary.json"
+
+    @property
+    def session_files(self) -> tuple[Path, ...]:
+        """The small files that each session writes anew or appends to, journals apart."""
+        own = (self.flags_file, self.run_file, self.log_file, self.summary_file)
+        return (*own, self.path / "training_summary.txt")
+
+    @classmethod
+    def create(
+        cls,
+        results: Path | str,
+        env_id: str,
+        *,
+        name: str | None = None,
+        now: datetime | None = None,
+    ) -> RunFolder:
+        """Make `results/<name>` or `results/<env>_<time>`: two runs never share a folder.
+
+        One whose name is taken gets `_2`, `_3`, ... appended.
+
+        Args:
+          results: parent folder, made if it is missing.
+          env_id: environment id, or several with commas; made safe for a file name.
+          name: of the folder, a plain name; None: what `env_id` and `now` give.
+          now: the time in the name; the present time if None.
+        """
+        parent = Path(results)
+        stem = name or f"{run_name(env_id)}_{now or datetime.now():%Y%m%d-%H%M%S}"
+        folder = cls(create_exclusively(parent, stem))
+        try:
+            folder.checkpoints.mkdir()
+            for made_in in (parent, folder.path):  # or a power cut could take the folder along
+                disk().sync_folder(made_in)
+        except OSError as error:
+            raise ConfigError(f"Cannot write into {folder.path}: {error.strerror}.") from error
+        return folder
+
+    def write_flags(self, flags: Mapping[str, Any]) -> None:
+        """Write flags.json: plain JSON types only."""
+        write_json(self.flags_file, flags)
+
+    def read_flags(self) -> dict[str, Any]:
+        """Return the flags that the run was started with.
+
+        Raises:
+          ValueError: if the file is missing, or is not what `write_flags` wrote.
+        """
+        return _read_object(self.flags_file)
+
+    def write_run_info(self, command_line: Sequence[str] | None = None) -> None:
+        """Add to run.json what a reader needs to know to believe or repeat this session."""
+        info: dict[str, Any] = {
+            "started": datetime.now().astimezone().isoformat(timespec="seconds"),
+            "command_line": list(sys.argv if command_line is None else command_line),
+            "version": VERSION,
+            "source": describe_source(),
+            "versions": describe_versions(),
+            "machine": describe_machine(),
+        }
+        try:
+            earlier = self.sessions()
+        except ValueError as error:  # the run goes on all the same
+            aside = set_aside(self.run_file, datetime.now())
+            log.warning("%s It is %s now, and a new one is begun.", error, aside.name)
+            earlier = []
+        if earlier:
+            first, *others = earlier
+            info = {**first, "resumed": [*others, info]}
+        write_json(self.run_file, info)
+
+    def sessions(self) -> list[dict[str, Any]]:
+        """Return what run.json says of each session, the first one first; [] without the file.
+
+        Raises:
+          ValueError: if the file is not what `write_run_info` wrote.
+        """
+        if not self.run_file.exists():
+            return []
+        first = _read_object(self.run_file)
+        try:
+            _Sessions.model_validate(first)
+        except ValidationError as error:
+            problem = error.errors(include_url=False)[0]
+            place = ".".join(map(str, problem["loc"]))
+            raise ValueError(
+                f"{self.run_file} is not what this program wrote: {place}: {problem['msg']}."
+            ) from error
+        return [first, *first.pop("resumed", [])]
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        """Write summary.json at the end of the run; its presence means the run ended cleanly."""
+        write_json(self.summary_file, summary)
+
+    def remove_summary(self) -> None:
+        """Take back what an earlier session said about the end of the run: it goes on."""
+        disk().unlink(self.summary_file)
+
+    def has_checkpoint(self) -> bool:
+        """Whether there is anything to resume from (without loading torch)."""
+        return any(self.checkpoints.glob("*.pt"))
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file; ValueError if there is none."""
+    try:
+        data = parse_json(read_text(path, "the file", MAX_FILE_BYTES), str(path))
+    except ConfigError as error:
+        raise ValueError(str(error)) from error
+    if not isinstance(data, dict):
+        raise ValueError(f"{path} holds {shown(data, 50)}, expected a JSON object.")
+    return data
+
+
+def run_name(env_id: str) -> str:
+    """Return the environment's part of a run folder's name.
+
+    "AirRaidNoFrameskip-v4,CarnivalNoFrameskip-v4" gives "2games_AirRaid-Carnival": of several, as
+    many of their names as fit, and dots for the others.
+    """
+    games = env_id.split(",")
+    if len(games) == 1:
+        return safe_name(env_id)
+    names = [safe_name(game_name(game)) for game in games]
+    prefix = f"{len(games)}games_"
+    for count in range(len(names), 0, -1):
+        text = prefix + "-".join(names[:count]) + ("-..." if count < len(names) else "")
+        if len(text) <= MAX_GAMES_LENGTH:
+            return text
+    return prefix + names[0][: MAX_GAMES_LENGTH - len(prefix)]
+
+
+def safe_name(text: str) -> str:
+    """Return `text` fit for a file name: `ALE/Pong-v5` gives `ALE-Pong-v5`."""
+    return re.sub(r"[^A-Za-z0-9._+-]+", "-", text).strip("-.")[:100] or "run"
+
+
+def create_exclusively(parent: Path, stem: str) -> Path:
+    """Make and return `parent/stem`, or `parent/stem_2`, ... if somebody else has it."""
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        for number in range(1, 10_000):
+            path = parent / (stem if number == 1 else f"{stem}_{number}")
+            try:
+                path.mkdir()
+                return path
+            except FileExistsError:
+                continue
+    except (OSError, ValueError) as error:  # ValueError: a name that no folder can have
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(
+            f"Cannot make a run folder in {shown_text(str(parent))}: {reason}. "
+            "Give a folder that you may write to, e.g. --results_dir=/tmp/results."
+        ) from error
+    raise ConfigError(f"{shown_text(str(parent))} holds 10 000 folders named {stem}: clean it up.")
+
+
+def describe_source() -> dict[str, Any]:
+    """Return {commit, dirty} of this source tree; both None outside of a git checkout."""
+    top_and_commit = _git("rev-parse", "--show-toplevel", "HEAD")
+    if top_and_commit is None or Path(top_and_commit.split("\n")[0]).resolve() != PROJECT_ROOT:
+        # The second case: an unpacked copy inside somebody else's repository.
+        return {"commit": None, "dirty": None}
+    status = _git("status", "--porcelain", "--untracked-files=no")
+    return {
+        "commit": top_and_commit.split("\n")[1],
+        "dirty": None if status is None else bool(status),
+    }
+
+
+def describe_versions() -> dict[str, str]:
+    """Return the versions of Python and of the packages that can change results."""
+    versions = {"python": platform.python_version()}
+    for package in RECORDED_PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def describe_machine() -> dict[str, Any]:
+    """Return the hardware: names, counts, memory in bytes. Starts no CUDA context."""
+    import torch  # lazily: multi_train reads run folders and has no use for torch
+
+    has_affinity = hasattr(os, "sched_getaffinity")
+    gpus = [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
+    return {
+        "system": platform.platform(),
+        "cpu": _cpu_name(),
+        "cores_usable": len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count(),
+        "cores_logical": os.cpu_count(),
+        "memory_bytes": psutil.virtual_memory().total,
+        "gpus": gpus,
+        "cuda": torch.version.cuda,
+    }
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        result = subprocess.run(
+            ["git", "-C", str(PROJECT_ROOT), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None  # no git, or no repository: the run is as good, only less documented
+    return result.stdout.strip()
+
+
+def _cpu_name() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return platform.processor() or "unknown"
+    match = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return match.group(1) if match else platform.processor() or "unknown"

@@ -1,0 +1,191 @@
+"""Takes a run folder back to the checkpoint that a session goes on from, and keeps what that cuts.
+
+A resumed run goes on from a checkpoint, and what the folder holds about later updates is the future
+of another run by then: lines in journals, checkpoints, milestones, perhaps the best weights. It is
+moved to names that nothing reads, so that no later session can fall back into it:
+
+    <run>/metrics.jsonl.20261122-134500.cut            lines of each journal (metrics/rewind.py)
+    <run>/checkpoints/cut_20261122-134500/*.pt         checkpoints of later updates
+
+The caller holds the lock of the folder (agent/stored/run_lock.py).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from agent.stored.checkpoint import Checkpoint, DamagedFile
+from agent.stored.checkpoint_file import read_tree
+from agent.stored.checkpoint_folder import (
+    BEST,
+    LATEST,
+    MILESTONE_NAME,
+    REPLAY_NAME,
+    UPDATE_NAME,
+    update_name,
+)
+from agent.stored.run_folder import RunFolder
+from core.atomic_file import atomic_path, remove_temporaries, write_text
+from core.errors import ConfigError
+from core.files import disk
+from metrics.rewind import Cut, rewind
+from metrics.run_files import is_regular, set_aside
+
+log = logging.getLogger(__name__)
+
+CUT_FOLDER = "cut_{:%Y%m%d-%H%M%S}"
+
+
+def make_way(folder: RunFolder, now: datetime | None = None) -> RunFolder:
+    """Rename what has the name of a file that a session writes, but is none; return the folder.
+
+    This comes before the log is opened, so it is said wherever messages go at that moment.
+
+    Raises:
+      ConfigError: if the folder cannot be written to.
+    """
+    at = now or datetime.now()
+    try:
+        for path in folder.session_files:
+            if os.path.lexists(path) and not is_regular(path):
+                aside = set_aside(path, at)
+                log.warning("%s is no file that can be written: it is %s now", path, aside.name)
+    except OSError as error:
+        raise _cannot(folder, error) from error
+    return folder
+
+
+def take_back(folder: RunFolder, checkpoint: Checkpoint, now: datetime | None = None) -> list[str]:
+    """Take the files of a run back to `checkpoint`, which lies in its folder.
+
+    If this is cut short, the next call does the rest: `latest` names the checkpoint first.
+
+    Args:
+      folder: folder of the run.
+      checkpoint: what the session goes on from.
+      now: the time in the names; the present time if None.
+
+    Returns:
+      Sentences for the log: what was set aside, and where; empty if nothing was.
+
+    Raises:
+      ConfigError: if the folder cannot be written to.
+    """
+    at = now or datetime.now()
+    tally, then = checkpoint.state["tally"], checkpoint.state["flags"]
+    updates, agent_steps = int(tally["updates"]), int(tally["agent_steps"])
+    try:
+        remove_temporaries(folder.path)  # of a session that was killed
+        folder.remove_summary()
+        moved = _set_later_aside(checkpoint, updates, agent_steps, at)
+        cuts = rewind(
+            folder.path,
+            updates=updates,
+            agent_steps=agent_steps,
+            training_steps=_training_steps(then, updates),
+            wall_s=float(tally.get("wall_s", math.inf)),
+            now=at,
+        )
+    except OSError as error:
+        raise _cannot(folder, error) from error
+    return _described(cuts, moved, updates)
+
+
+def _training_steps(flags: Mapping[str, Any], updates: int) -> int | None:
+    """Return the training steps of a checkpoint, None if its flags do not say them.
+
+    They are as they lie in the file: what was checked are the flags of the session.
+    """
+    batch_size, steps = flags.get("batch_size"), flags.get("r_f_steps")
+    if type(batch_size) is not int or type(steps) is not int:
+        return None
+    return updates * batch_size * steps
+
+
+def _set_later_aside(
+    checkpoint: Checkpoint, updates: int, agent_steps: int, at: datetime
+) -> list[Path]:
+    """Move checkpoints of later updates out of the way; return where they are now."""
+    folder = checkpoint.path.parent
+    later = [path for path in folder.iterdir() if _is_later(path, checkpoint, updates, agent_steps)]
+    _name_as_latest(checkpoint, updates, at)
+    if not later:
+        return []
+    aside = folder / CUT_FOLDER.format(at)
+    number = 1
+    while os.path.lexists(aside):
+        number += 1
+        aside = folder / f"{CUT_FOLDER.format(at)}_{number}"
+    aside.mkdir()
+    for path in sorted(later):
+        disk().replace(path, aside / path.name)
+    return sorted(aside.iterdir())
+
+
+def _is_later(path: Path, checkpoint: Checkpoint, updates: int, agent_steps: int) -> bool:
+    if path == checkpoint.path or not path.is_file():
+        return False
+    for pattern, limit in (
+        (UPDATE_NAME, updates), (REPLAY_NAME, updates), (MILESTONE_NAME, agent_steps),
+    ):  # fmt: skip
+        match = pattern.fullmatch(path.name)
+        if match:
+            return int(match[1]) > limit
+    if path.name != BEST:
+        return False
+    try:
+        return bool(read_tree(path)["tally"]["updates"] > updates)
+    except (DamagedFile, LookupError, TypeError):
+        return False  # nothing can be gone on from it, so it is in nobody's way
+
+
+def _name_as_latest(checkpoint: Checkpoint, updates: int, at: datetime) -> None:
+    """Make `latest` name the checkpoint; a milestone or `best.pt` gets a regular name besides."""
+    folder = checkpoint.path.parent
+    name = update_name(updates)
+    if UPDATE_NAME.fullmatch(checkpoint.path.name):
+        name = checkpoint.path.name
+    elif not (folder / name).exists():
+        with atomic_path(folder / name) as temporary:
+            disk().link(checkpoint.path, temporary)
+    pointer = folder / LATEST
+    if pointer.is_dir() and not pointer.is_symlink():
+        set_aside(pointer, at)  # no file can take the place of a folder
+    if not is_regular(pointer) or pointer.read_bytes() != f"{name}\n".encode():
+        write_text(pointer, f"{name}\n")
+
+
+def _described(cuts: list[Cut], moved: list[Path], updates: int) -> list[str]:
+    """Return one sentence for the journals, and one for the checkpoints."""
+    notes = []
+    if cuts:
+        lines = ", ".join(
+            f"{cut.lines:,} of {cut.name}" if cut.lines else f"all of {cut.name}" for cut in cuts
+        )
+        suffix = cuts[0].aside.name.removeprefix(cuts[0].name)
+        notes.append(
+            f"lines about what came after update {updates} (or that cannot be read) are set aside "
+            f"in *{suffix}: {lines}"
+        )
+    if moved:
+        size = sum(path.stat().st_size for path in moved) / 1e6
+        count = sum(path.suffix == ".pt" for path in moved)
+        notes.append(
+            f"{count} later checkpoints ({size:.1f} MB) are set aside in {moved[0].parent}; "
+            "nothing reads them, so remove them when you like"
+        )
+    return notes
+
+
+def _cannot(folder: RunFolder, error: OSError) -> ConfigError:
+    return ConfigError(
+        f"cannot take {folder.path} back to its checkpoint: {error.strerror or error} "
+        f"({error.filename}). Expected a folder that you may write to, with some room; "
+        "--new_run_folder=True goes on elsewhere."
+    )

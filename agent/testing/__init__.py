@@ -1,0 +1,1 @@
+"""Test mode: whole games with a trained agent, their scores and tables."""

@@ -1,0 +1,349 @@
+"""Test mode: whole games with a frozen model, raw returns, numbers that mean something.
+
+Each environment plays a fixed share of the games, so that short games are not counted more often
+than long ones, and starts with seeds of its own; the report counts how many games really differ.
+An agent of several games plays each of them; it may also be shown games that it was not trained on,
+if its actions cover theirs. `--test_all_checkpoints` does so with every checkpoint of a run.
+Next to read: agent/testing/score_table.py, what is made of the games.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import torch
+
+from agent.assembly import Blueprint
+from agent.models.base import ActorCritic
+from agent.stored.checkpoint import Checkpoint, load
+from agent.stored.model_file import ShippedModel
+from agent.testing.games_played import Fingerprints, Lives, Progress
+from agent.testing.player import Player, env_seeds, game_config, make_filmed_env
+from agent.testing.score_table import (
+    Game,
+    Report,
+    ScoreTable,
+    mean_human_normalised,
+    policy_name,
+    report_stem,
+    summarise,
+)
+from core.atomic_file import write_json
+from core.durations import duration
+from core.errors import CheckpointError
+from metrics.film import VIDEO_FRAMES_PER_S, Film
+from wrappers.config import EnvConfig
+from wrappers.registry import check_rendering, describe, make_env_vector
+from wrappers.vector import EnvVector
+
+MAX_ENVS = 16
+
+Finished = Callable[[Game], None]
+
+
+def evaluate(
+    blueprint: Blueprint,
+    checkpoint: Checkpoint,
+    output: Path,
+    *,
+    envs: Sequence[str] = (),
+    show: Callable[[str], None] = print,
+) -> list[Report]:
+    """Play `--test_episode_count` whole games of each env and report them.
+
+    Args:
+      blueprint: of the checkpoint's flags, changed by what the user says; its env is the model's.
+      checkpoint: checkpoint whose model plays.
+      output: folder for the CSV, JSON and video; their names say which checkpoint played what, and
+        how, so that no test overwrites another.
+      envs: ids of the games to play; none: those of the blueprint.
+      show: called with each line of progress.
+
+    Returns:
+      One report per env that had a finished game.
+    """
+    flags = blueprint.flags
+    checkpoint.check_spec(blueprint.env_spec)
+    steps = int(checkpoint.state["tally"]["agent_steps"])
+    show(f"{checkpoint.path}: {steps:,} agent steps")
+    envs = envs or blueprint.env_spec.tasks
+    stem = report_stem(checkpoint.path.stem, envs, policy_name(flags.greedy))
+    model = _acting_model(blueprint, checkpoint)
+    played: dict[str, list[Game]] = {}
+    try:
+        for env in envs:
+            show(describe(game_config(blueprint, env)))
+            games = played.setdefault(env, [])
+
+            def finished(game: Game, games: list[Game] = games) -> None:
+                games.append(game)
+                show(
+                    f"game {len(games)}/{flags.test_episode_count}: return {game.return_raw:g}, "
+                    f"{game.length_steps} steps, {game.length_frames} frames"
+                )
+
+            if flags.render and len(played) == 1:
+                _play_shown(blueprint, model, env, output / f"{stem}.mp4", finished, show)
+            show(f"playing {env}, up to {min(MAX_ENVS, flags.test_episode_count)} games at a time")
+            _play_games(blueprint, model, env, flags.test_episode_count, games, finished, show)
+    except KeyboardInterrupt:
+        if not any(played.values()):
+            raise
+        show(f"interrupted after {sum(map(len, played.values()))} games")
+    played = {env: games for env, games in played.items() if games}
+    reports = [
+        summarise(games, env, str(checkpoint.path), steps, flags.greedy)
+        for env, games in played.items()
+    ]
+    _write(output, stem, played, reports)
+    for report in reports:
+        for line in report.lines():
+            show(line)
+    mean = mean_human_normalised(reports)
+    if len(reports) > 1 and mean is not None:
+        known = sum(report.human_normalised is not None for report in reports)
+        show(f"mean human-normalised score over {known} of the games  {100 * mean:.1f} %")
+    show(f"written: {output / stem}.csv and .json")
+    return reports
+
+
+def evaluate_all(
+    blueprint: Blueprint,
+    checkpoint: Checkpoint,
+    output: Path,
+    *,
+    envs: Sequence[str] = (),
+    show: Callable[[str], None] = print,
+) -> None:
+    """Play games with every checkpoint beside `checkpoint`, oldest first, into a ScoreTable.
+
+    What is in the table already is not played again, so an interrupted test, or that of a run
+    that has trained on since, goes on where it was.
+
+    Args:
+      blueprint: as for `evaluate`.
+      checkpoint: one of the run; a model folder holds but this one.
+      output: folder for the table.
+      envs: as for `evaluate`.
+      show: called with each line of progress.
+
+    Raises:
+      ConfigError: if the table there is of another kind of test.
+    """
+    flags = blueprint.flags
+    policy = policy_name(flags.greedy)
+    table = ScoreTable(output, flags.test_episode_count, policy)
+    pairs = [
+        (path, steps, env)
+        for steps, path in _checkpoints_beside(checkpoint, show)
+        for env in envs or blueprint.env_spec.tasks
+    ]
+    waiting = [pair for pair in pairs if not table.has(pair[0].stem, *pair[1:])]
+    show(f"{len(pairs) - len(waiting)} of {len(pairs)} tests are in {table.games_file} already")
+    began_s = time.monotonic()
+    loaded: Path | None = None
+    for number, (path, steps, env) in enumerate(waiting, start=1):
+        if path != loaded:
+            current = checkpoint if path == checkpoint.path else load(path)
+            current.check_spec(blueprint.env_spec)
+            model, loaded = _acting_model(blueprint, current), path
+        games: list[Game] = []
+        _play_games(blueprint, model, env, flags.test_episode_count, games, games.append, show)
+        table.add(path.stem, steps, env, games, policy)
+        report = summarise(games, env, str(path), steps, flags.greedy)
+        left_s = (time.monotonic() - began_s) / number * (len(waiting) - number)
+        show(
+            f"{number}/{len(waiting)} {path.stem} ({steps:,} agent steps) in {env}: mean "
+            f"{report.mean:.2f}, per life {report.mean_per_life:.2f}; about {duration(left_s)} left"
+        )
+    show(f"written: {table.games_file} and {table.lives_file.name}")
+
+
+def _checkpoints_beside(
+    checkpoint: Checkpoint, show: Callable[[str], None]
+) -> list[tuple[int, Path]]:
+    """Return (agent steps, path) of all checkpoints in the folder of this one, in order of steps.
+
+    A milestone and a regular checkpoint of the same moment are one model: the milestone counts.
+    """
+    if isinstance(checkpoint, ShippedModel):
+        return [(int(checkpoint.state["tally"]["agent_steps"]), checkpoint.path)]
+    folder = checkpoint.path.parent
+    found: dict[tuple[int, int], Path] = {}
+    for pattern in ("step_*.pt", "update_*.pt", "best.pt"):
+        for path in sorted(folder.glob(pattern)):
+            try:
+                tally = load(path).state["tally"]
+            except CheckpointError as error:
+                show(f"left out: {error}")
+                continue
+            found.setdefault((int(tally["agent_steps"]), int(tally["updates"])), path)
+    if not found:  # a single file with a name of its own
+        return [(int(checkpoint.state["tally"]["agent_steps"]), checkpoint.path)]
+    return [(steps, path) for (steps, _), path in sorted(found.items())]
+
+
+def _acting_model(blueprint: Blueprint, checkpoint: Checkpoint) -> ActorCritic:
+    """Return an acting copy of the checkpoint's model."""
+    model, block = blueprint.acting_model()
+    trained, _ = blueprint.acting_model()
+    trained.load_state_dict(checkpoint.state["learner"]["model"])
+    blueprint.acting_weights.pack(trained, block)
+    return model
+
+
+def _playing_config(blueprint: Blueprint, env: str) -> EnvConfig:
+    """Return the config of one game for test mode."""
+    # Lost lives end nothing here, but they are marked: that is all that this option does.
+    return replace(game_config(blueprint, env), episodic_life=True)
+
+
+def _play_games(
+    blueprint: Blueprint,
+    model: ActorCritic,
+    env: str,
+    wanted: int,
+    games: Sequence[Game],
+    finished: Finished,
+    show: Callable[[str], None],
+) -> None:
+    """Play until there are `wanted` games."""
+    if len(games) >= wanted:
+        return
+    count = wanted - len(games)
+    seeds = env_seeds(blueprint.flags.seed or 0, min(MAX_ENVS, count))
+    vector = make_env_vector(_playing_config(blueprint, env), len(seeds), seeds)
+    try:
+        _play(blueprint, model, env, vector, count, len(games), finished, show)
+    finally:
+        vector.close()
+
+
+def _play(
+    blueprint: Blueprint,
+    model: ActorCritic,
+    env: str,
+    vector: EnvVector,
+    count: int,
+    first_number: int,
+    finished: Finished,
+    show: Callable[[str], None],
+    each_step: Callable[[], None] = lambda: None,
+) -> None:
+    """Play `count` games, the same number (give or take one) in each environment."""
+    num_envs = vector.num_envs
+    # An observation is too little to share: for a single game, two threads take 6 times as long.
+    torch.set_num_threads(min(blueprint.choices.learner_threads, num_envs))
+    left = [count // num_envs + (i < count % num_envs) for i in range(num_envs)]
+    lives = Lives(num_envs)
+    number = first_number
+    # A game that the model does not know is told as the first one; values then mean nothing.
+    tasks = blueprint.env_spec.tasks
+    player = Player(
+        *(model, vector, [tasks.index(env) if env in tasks else 0] * num_envs),
+        seed=blueprint.flags.seed or 0,
+        games_before=first_number,
+        greedy=blueprint.flags.greedy,
+    )
+    fingerprints = Fingerprints(player.observation.stacks)
+    progress = Progress(left, show)
+    each_step()
+    while any(left):
+        step = player.step()
+        lives.add(step.result)
+        fingerprints.add(step.action, step.result)
+        each_step()
+        for end in step.episodes:
+            index, lived = end.env_id, lives.take(end.env_id)
+            if left[index]:
+                left[index] -= 1
+                fingerprint = fingerprints.of(index)
+                steps, frames = end.length_steps, end.length_frames
+                finished(Game(number, end.return_raw, steps, frames, fingerprint, lived))
+                number += 1
+        progress.add(step.result, left)
+
+
+def check_can_be_shown(blueprint: Blueprint, env: str) -> None:
+    """Raise ConfigError unless a game can be shown in the way in which `--render` would.
+
+    Asked for before the first game, because not every environment can be: some know no render_mode.
+    """
+    mode = "human" if has_display() else "rgb_array"
+    check_rendering(game_config(blueprint, env), mode)
+
+
+def _play_shown(
+    blueprint: Blueprint,
+    model: ActorCritic,
+    env: str,
+    video: Path,
+    finished: Finished,
+    show: Callable[[str], None],
+) -> None:
+    """Play one game in a window, or into a film where there is no display."""
+    config = _playing_config(blueprint, env)
+    seeds = env_seeds(blueprint.flags.seed or 0, 1, "shown")
+    if has_display():
+        show("showing the first game in a window")
+        window = make_env_vector(config, 1, seeds, render_mode="human")
+        try:
+            _play(blueprint, model, env, window, 1, 0, finished, show)
+        finally:
+            window.close()
+        return
+    vector = make_filmed_env(config, seeds)
+    film = Film(video, VIDEO_FRAMES_PER_S / blueprint.env_spec.action_repeat)
+    try:
+        with film:
+            _play(
+                *(blueprint, model, env, vector, 1, 0, finished, show),
+                each_step=lambda: film.add(vector.render()),
+            )
+    finally:
+        vector.close()
+    show(f"the first game, without a display recorded as a film: {video}")
+
+
+def _write(
+    output: Path, stem: str, played: dict[str, list[Game]], reports: Sequence[Report]
+) -> None:
+    """Write <stem>.csv, a row per game, and <stem>.json, the report or the list of reports."""
+    output.mkdir(parents=True, exist_ok=True)
+    rows = [{"env": env, **game.row()} for env, games in played.items() for game in games]
+    with (output / f"{stem}.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    first = reports[0]
+    report = asdict(first)
+    if len(reports) > 1:
+        report = {
+            "env": ",".join(played),
+            "checkpoint": first.checkpoint,
+            "agent_steps": first.agent_steps,
+            "policy": first.policy,
+            "episodes": len(rows),
+            "human_normalised": mean_human_normalised(reports),
+            "games": [asdict(each) for each in reports],
+        }
+    write_json(output / f"{stem}.json", report)
+
+
+def has_display() -> bool:
+    """Whether a window can be opened, and seen.
+
+    SDL, which draws the windows, has drivers that show nothing (SDL_VIDEODRIVER=dummy): who sets
+    one of them wants no window, on any system.
+    """
+    if os.environ.get("SDL_VIDEODRIVER") in ("dummy", "offscreen"):
+        return False
+    if sys.platform in ("win32", "darwin"):
+        return True
+    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

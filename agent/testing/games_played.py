@@ -1,0 +1,134 @@
+"""What is kept of games while they are played in test mode: lives, a mark of each, and progress.
+
+All are fed with every step of E environments; agent/testing/evaluator.py asks them when a game is
+over.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from agent.testing.score_table import Life
+from core.durations import duration
+from wrappers.vector import StepResult
+
+PROGRESS_INTERVAL_S = 10.0  # between lines
+
+
+class Progress:
+    """Says now and then how many games are over, and for about how long the others will go on."""
+
+    def __init__(
+        self,
+        wanted: Sequence[int],
+        show: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin to play.
+
+        Args:
+          wanted: how many games are to be played in each of E environments.
+          show: function that is called with each line.
+          clock: function that returns the time in seconds.
+        """
+        self._wanted = sum(wanted)
+        self._show = show
+        self._clock = clock
+        self._began_s = self._shown_s = clock()
+        self._rows = 0  # steps of all environments together
+        self._running = np.zeros(len(wanted))  # steps of the games that are not over
+        self._lengths: list[int] = []  # of those that are
+
+    def add(self, result: StepResult, left: Sequence[int]) -> None:
+        """Take in a step, after which so many games are left to finish in each environment."""
+        self._rows += 1
+        self._running += ~result.first
+        for end in result.episodes:
+            self._lengths.append(end.length_steps)
+            self._running[end.env_id] = 0
+        now_s = self._clock()
+        if now_s - self._shown_s >= PROGRESS_INTERVAL_S and any(left):
+            self._shown_s = now_s
+            self._show(self._line(now_s - self._began_s, left))
+
+    def _line(self, seconds: float, left: Sequence[int]) -> str:
+        done = self._wanted - sum(left)
+        text = (
+            f"{done}/{self._wanted} games over after {duration(seconds)}, "
+            f"{self._rows * len(left):,} steps"
+        )
+        if not self._lengths:
+            return f"{text}; nobody knows yet how long a game takes"
+        expected = np.array(left) * np.mean(self._lengths) - self._running
+        # A game that is longer than its forerunners may end at any moment.
+        rows = max(0.0, float(expected.max()))
+        return f"{text}; about {duration(rows * seconds / self._rows)} left"
+
+
+class Lives:
+    """Cuts the games of E environments at their lost lives."""
+
+    def __init__(self, num_envs: int) -> None:
+        """Begin with games of which nothing has been played."""
+        self._returns = np.zeros(num_envs)
+        self._steps = np.zeros(num_envs, np.int64)
+        self._lived: list[list[Life]] = [[] for _ in range(num_envs)]
+
+    def add(self, result: StepResult) -> None:
+        """Take in a step; a game ends its last life, by its rules or not."""
+        self._returns += result.reward
+        self._steps += ~result.first
+        over = set(np.flatnonzero(result.terminated).tolist())
+        for index in over.union(end.env_id for end in result.episodes):
+            self._lived[index].append(Life(float(self._returns[index]), int(self._steps[index])))
+            self._returns[index] = self._steps[index] = 0
+
+    def take(self, index: int) -> tuple[Life, ...]:
+        """Return the lives of the game that has just ended in an environment."""
+        lived, self._lived[index] = self._lived[index], []
+        return tuple(lived)
+
+
+class Fingerprints:
+    """Hashes everything that was seen and done in a game: equal ones mean the same game.
+
+    That is the first stack of frames, and of each step the action, the reward and the newest frame.
+    Not the action that a reset row ignores: it belongs to no game. Which environment played a game,
+    and after which other game, makes no difference.
+    """
+
+    def __init__(self, first_stacks: np.ndarray) -> None:
+        """Begin a game in each environment.
+
+        Args:
+          first_stacks: [E, S, *frame_shape], what `reset` has shown.
+        """
+        self._hashes = [_begun(stack) for stack in first_stacks]
+
+    def add(self, actions: np.ndarray, result: StepResult) -> None:
+        """Take in a step.
+
+        Args:
+          actions: [E] int64, the actions of the step.
+          result: result of the step.
+        """
+        for index, is_first in enumerate(result.first.tolist()):
+            if is_first:
+                self._hashes[index] = _begun(result.stacks[index])
+                continue
+            mark = self._hashes[index]
+            mark.update(np.int64(actions[index]).tobytes())
+            mark.update(np.float32(result.reward[index]).tobytes())
+            mark.update(result.stacks[index, -1].tobytes())
+
+    def of(self, index: int) -> str:
+        """Return the fingerprint of the game that has just ended in an environment."""
+        return self._hashes[index].hexdigest()
+
+
+def _begun(stack: np.ndarray) -> hashlib.blake2b:
+    return hashlib.blake2b(stack.tobytes(), digest_size=8)

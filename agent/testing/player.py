@@ -1,0 +1,127 @@
+"""Games that are played and not learned from: by test mode, and by everything that looks at agents.
+
+Who plays with the same seed, in as many environments at once and at the same precision, plays the
+same games, whatever they are played for. Training steps its environments in
+agent/acting/rollout.py, with the same actors and observations. Next to read:
+agent/testing/evaluator.py, analysis/playing.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from agent.acting.acting import Actor, Observation
+from agent.assembly import Blueprint, env_config
+from agent.models.base import ActorCritic, Heads, Inputs
+from core.episode import EpisodeEnd
+from core.errors import ConfigError
+from core.rng import child_seed
+from wrappers.config import EnvConfig
+from wrappers.gym_vector import GymVector
+from wrappers.registry import make_env_vector
+from wrappers.vector import EnvVector, StepResult
+
+
+def game_config(blueprint: Blueprint, env: str) -> EnvConfig:
+    """Return the config of one game as it is played: whole games, lost lives end nothing.
+
+    Args:
+      blueprint: of the agent, whose actions it has.
+      env: id of one of the agent's games, or of another one.
+    """
+    config = env_config(blueprint.flags, testing=True)
+    if blueprint.env_spec.tasks == (env,):
+        return config
+    return replace(config, env_id=env, actions=blueprint.env_spec.action_meanings)
+
+
+def env_seeds(seed: int, count: int, purpose: str = "test") -> list[int]:
+    """Return the seeds of so many environments; another purpose gives other games."""
+    return [child_seed(seed, purpose, index) for index in range(count)]
+
+
+def make_filmed_env(config: EnvConfig, seeds: Sequence[int]) -> GymVector:
+    """Make environments that can be rendered as pictures, one per seed.
+
+    Raises:
+      ConfigError: if their backend draws no pictures.
+    """
+    env = make_env_vector(config, len(seeds), seeds, render_mode="rgb_array")
+    if not isinstance(env, GymVector):
+        raise ConfigError("rendering needs the Gymnasium backend; leave --env_backend at auto.")
+    return env
+
+
+@dataclass(frozen=True)
+class Step:
+    """One decision in each of E environments, and what came of it."""
+
+    inputs: Inputs  # [E, ...], what the model looked at
+    state: torch.Tensor  # [E, state_count], its memory before the decision
+    features: torch.Tensor  # [E, F] float32
+    heads: Heads  # [E, ...]
+    action: np.ndarray  # [E] int64
+    reward: np.ndarray  # [E] float32, raw, what the action earned
+    result: StepResult  # all that it led to; its arrays are valid until the next step
+
+    @property
+    def episodes(self) -> list[EpisodeEnd]:
+        """Whole games that ended with it."""
+        return self.result.episodes
+
+
+class Player:
+    """A model that plays in E environments. Not thread-safe: it owns a random stream."""
+
+    def __init__(
+        self,
+        model: ActorCritic,
+        env: EnvVector,
+        tasks: Sequence[int],
+        *,
+        seed: int = 0,
+        games_before: int = 0,
+        greedy: bool = False,
+        keep_inputs: bool = False,
+    ) -> None:
+        """Start all environments.
+
+        Args:
+          model: the network, on the CPU.
+          env: E environments; closing them is the caller's business.
+          tasks: E numbers of games, as the model knows them.
+          seed: of the draws of actions.
+          games_before: that were played with this seed already: other draws are made then.
+          greedy: take the most probable action instead of a draw.
+          keep_inputs: copy what the environments show, so that inputs outlive the next step.
+        """
+        self._actor = Actor(
+            model, child_seed(seed, "test actor", games_before), with_features=False, greedy=greedy
+        )
+        self._env = env
+        self._keep_inputs = keep_inputs
+        self._state = model.initial_state(env.num_envs)
+        self.observation = Observation.at_start(env.reset(), np.array(tasks, np.int64))
+
+    @torch.inference_mode()
+    def step(self, action: np.ndarray | None = None) -> Step:
+        """Decide and act once in each environment.
+
+        Args:
+          action: [E] int64 to do instead of what the model would; it is still asked.
+        """
+        shown = self.observation
+        if self._keep_inputs:
+            shown = Observation(*(array.copy() for array in shown))
+        thought = self._actor.think(shown, self._state)
+        if action is None:
+            action = self._actor.choose(thought.heads.params).numpy()
+        result = self._env.step(action)
+        self.observation = shown.after(action, result)
+        before, self._state = self._state, thought.state
+        reward = result.reward.copy()
+        return Step(thought.inputs, before, thought.features, thought.heads, action, reward, result)

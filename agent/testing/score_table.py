@@ -1,0 +1,263 @@
+"""What is made of games that were played in test mode: reports, and a table of many models.
+
+The table is two CSV files, so that nobody can mistake one kind of return for the other:
+
+    scores.csv            one row per whole game, all its lives together
+    scores_per_life.csv   one row per life: what the agent collected from one life lost to the next
+
+Both begin with the columns `model_id,model_steps,env,episode_steps,episode_return`: the name of the
+checkpoint, the agent steps it was trained for, the game, and the decisions and raw points of the
+row. In games without lives both have the same rows. Published numbers may be either: scores in
+papers are of whole games as a rule, those of TorchBeast with PopArt are per life, because its test
+mode ends an episode at each lost life.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from agent.stored.run_folder import run_name
+from agent.testing.human_scores import human_normalised
+from core.atomic_file import write_text
+from core.errors import ConfigError
+
+SCORES, SCORES_PER_LIFE = "scores.csv", "scores_per_life.csv"
+# What every reader may rely on, in both files.
+SHARED_COLUMNS = ("model_id", "model_steps", "env", "episode_steps", "episode_return")
+GAME_COLUMNS = (
+    *SHARED_COLUMNS,
+    # Of `games` with this model in this env the `game`-th, frames of the simulator, lives played,
+    # sampled or greedy actions, and a hash of all that was seen and done: the same game, the same
+    # hash (agent/testing/games_played.py).
+    *("game", "games", "episode_frames", "lives", "policy", "fingerprint"),
+)
+LIFE_COLUMNS = (*SHARED_COLUMNS, "game", "life")  # the `life`-th of this game, from 1
+
+
+@dataclass(frozen=True)
+class Life:
+    """What happened from the start, or from one lost life, to the next or to the end."""
+
+    return_raw: float
+    length_steps: int
+
+
+@dataclass(frozen=True)
+class Game:
+    """One finished game of a test."""
+
+    number: int
+    return_raw: float
+    length_steps: int
+    length_frames: int
+    fingerprint: str  # of all that was seen and done: equal for games that are the same
+    lives: tuple[Life, ...]  # in order; their returns and steps add up to the game's
+
+    def row(self) -> dict[str, int | float | str]:
+        """Return the row of `test_*.csv`."""
+        values = asdict(self)
+        return {**values, "lives": len(self.lives)}
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result of a test in one game; `test_*.json` holds just this."""
+
+    env: str
+    checkpoint: str
+    agent_steps: int
+    policy: str  # sampled | greedy
+    episodes: int
+    distinct_games: int
+    mean: float
+    median: float
+    std: float
+    min: float
+    max: float
+    mean_length_frames: float
+    lives: int  # in all games together
+    mean_per_life: float
+    human_normalised: float | None  # (mean - random) / (human - random), where known
+
+    def lines(self) -> list[str]:
+        """Return what the terminal shows."""
+        lines = [
+            f"{self.episodes} game{'s' * (self.episodes > 1)} of {self.env}, "
+            f"{self.distinct_games} of them distinct, {self.policy} actions",
+            f"  return  mean {self.mean:.2f}  median {self.median:.2f}  std {self.std:.2f}  "
+            f"min {self.min:.2f}  max {self.max:.2f}",
+        ]
+        if self.lives > self.episodes:
+            lines.append(f"  per life  mean {self.mean_per_life:.2f} over {self.lives} lives")
+        if self.human_normalised is not None:
+            lines.append(f"  human-normalised score  {100 * self.human_normalised:.1f} %")
+        return lines
+
+
+def report_stem(checkpoint: str, envs: Sequence[str], policy: str) -> str:
+    """Return what the files of a test are called, without their suffix.
+
+    Args:
+      checkpoint: its name without suffix.
+      envs: the games that are played.
+      policy: result of `policy_name`.
+    """
+    return f"test_{checkpoint}_{run_name(','.join(envs))}_{policy}"
+
+
+def policy_name(greedy: bool) -> str:
+    """Return what tables call the way in which actions were chosen."""
+    return "greedy" if greedy else "sampled"
+
+
+def summarise(
+    games: Sequence[Game], env: str, checkpoint: str, agent_steps: int, greedy: bool
+) -> Report:
+    """Return the statistics of the games of one env (at least one)."""
+    returns = np.array([game.return_raw for game in games])
+    lives = [life.return_raw for game in games for life in game.lives]
+    return Report(
+        env=env,
+        checkpoint=checkpoint,
+        agent_steps=agent_steps,
+        policy=policy_name(greedy),
+        episodes=len(games),
+        distinct_games=len({game.fingerprint for game in games}),
+        mean=float(returns.mean()),
+        median=float(np.median(returns)),
+        std=float(returns.std()),
+        min=float(returns.min()),
+        max=float(returns.max()),
+        mean_length_frames=float(np.mean([game.length_frames for game in games])),
+        lives=len(lives),
+        mean_per_life=float(np.mean(lives)),
+        human_normalised=human_normalised(env, float(returns.mean())),
+    )
+
+
+def mean_human_normalised(reports: Iterable[Report]) -> float | None:
+    """Return the mean over the games that have anchors, None if none has."""
+    known = [r.human_normalised for r in reports if r.human_normalised is not None]
+    return float(np.mean(known)) if known else None
+
+
+class ScoreTable:
+    """The two files in one folder, read back when a test goes on. One process writes them.
+
+    A model and a game are added together, when all games are played: an interrupted test loses at
+    most the games of one pair.
+    """
+
+    def __init__(self, folder: Path, episodes: int, policy: str) -> None:
+        """Read what is there, and drop what a killed process has left half-written.
+
+        Args:
+          folder: folder of the table; it is made if missing.
+          episodes: games that are to be played per model and env.
+          policy: sampled | greedy.
+
+        Raises:
+          ConfigError: if the files hold games of another kind of test, or are not ours.
+        """
+        self.games_file = folder / SCORES
+        self.lives_file = folder / SCORES_PER_LIFE
+        folder.mkdir(parents=True, exist_ok=True)
+        games = _read(self.games_file, GAME_COLUMNS)
+        whole = {pair: rows for pair, rows in _by_pair(games).items() if _is_whole(rows)}
+        self._check(whole, episodes, policy)
+        self._done = set(whole)
+        self._rewrite(self.games_file, GAME_COLUMNS, games)
+        self._rewrite(self.lives_file, LIFE_COLUMNS, _read(self.lives_file, LIFE_COLUMNS))
+
+    def has(self, model_id: str, model_steps: int, env: str) -> bool:
+        """Whether these games are in the table already."""
+        return (model_id, str(model_steps), env) in self._done
+
+    def add(
+        self, model_id: str, model_steps: int, env: str, games: Sequence[Game], policy: str
+    ) -> None:
+        """Append the games of one model in one env, lives first: whoever has games has lives."""
+        head = (model_id, model_steps, env)
+        _append(
+            self.lives_file,
+            (
+                (*head, life.length_steps, life.return_raw, number, place)
+                for number, game in enumerate(games)
+                for place, life in enumerate(game.lives, start=1)
+            ),
+        )
+        _append(
+            self.games_file,
+            (
+                (
+                    *(*head, game.length_steps, game.return_raw, number, len(games)),
+                    *(game.length_frames, len(game.lives), policy, game.fingerprint),
+                )
+                for number, game in enumerate(games)
+            ),
+        )
+        self._done.add((model_id, str(model_steps), env))
+
+    def _check(
+        self, whole: dict[tuple[str, str, str], list[dict[str, str]]], episodes: int, policy: str
+    ) -> None:
+        for (model_id, _, env), rows in whole.items():
+            got = rows[0]["policy"]
+            if got != policy or len(rows) < episodes:
+                raise ConfigError(
+                    f"{self.games_file} has {len(rows)} games with {got} actions of {model_id} in "
+                    f"{env}; {episodes} with {policy} actions are asked for, and one table cannot "
+                    f"hold both. Give --test_episode_count={len(rows)} "
+                    f"--greedy={got == 'greedy'}, or move {SCORES} and {SCORES_PER_LIFE} away."
+                )
+
+    def _rewrite(self, path: Path, columns: Sequence[str], rows: Sequence[dict[str, str]]) -> None:
+        """Leave only the rows of pairs that are done."""
+        text = io.StringIO()
+        writer = csv.DictWriter(text, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(row for row in rows if _pair(row) in self._done)
+        if not path.exists() or path.read_text(encoding="utf-8") != text.getvalue():
+            write_text(path, text.getvalue())
+
+
+def _read(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
+    """Return the whole rows of a table; none if there is no file."""
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    reader = csv.DictReader(line for line in lines if line.endswith("\n"))  # not one that was cut
+    if reader.fieldnames is not None and tuple(reader.fieldnames) != tuple(columns):
+        raise ConfigError(
+            f"{path} is another table: expected the columns {','.join(columns)}, got "
+            f"{','.join(reader.fieldnames)}. Move it away."
+        )
+    return list(reader)
+
+
+def _pair(row: dict[str, str]) -> tuple[str, str, str]:
+    return row["model_id"], row["model_steps"], row["env"]
+
+
+def _by_pair(rows: Iterable[dict[str, str]]) -> dict[tuple[str, str, str], list[dict[str, str]]]:
+    pairs: dict[tuple[str, str, str], list[dict[str, str]]] = {}
+    for row in rows:
+        pairs.setdefault(_pair(row), []).append(row)
+    return pairs
+
+
+def _is_whole(rows: Sequence[dict[str, str]]) -> bool:
+    return len(rows) == int(rows[0]["games"])
+
+
+def _append(path: Path, rows: Iterable[Sequence[object]]) -> None:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    with path.open("a", encoding="utf-8") as file:
+        file.write(text.getvalue())
