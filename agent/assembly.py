@@ -17,7 +17,8 @@ from agent.acting.dealing import deal_tasks
 from agent.acting.inference_server import ServerConfig
 from agent.acting.worker import WorkerConfig
 from agent.algorithms.base import FLAG_OF_FIELD, Algorithm, make_config
-from agent.learning.learner import Learner, every
+from agent.learning.layer_gradients import every
+from agent.learning.learner import Learner
 from agent.learning.optim import OptimiserConfig, learning_rate, make_optimiser
 from agent.machine import Choices, choose
 from agent.models.base import ActorCritic

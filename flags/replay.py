@@ -8,7 +8,7 @@ from pydantic import Field
 
 from flags.group import FlagGroup, flag
 from flags.kinds import Count, Fraction01, Number, ReplayParameters
-from replay.mixing import DiscardingStrategy
+from replay.discarding import DiscardingStrategy
 from replay.registry import type_names
 
 DEFAULT_REPLAY = (

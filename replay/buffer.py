@@ -1,45 +1,27 @@
 """A bounded set of items, with a rule for drawing them and a rule for dropping them.
 
 All kinds of replay are this class. They differ only in their sampler and their remover;
-replay/registry.py has the table of kinds. Next to read: replay/manager.py.
+replay/registry.py has the table of kinds. replay/entry_table.py finds items by place, id and age.
+
+Next to read: replay/mixing.py, which makes batches from several buffers.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from core.errors import CheckpointError, ConfigError, Full
 from replay.distance import Evidence, Floats
-from replay.item import Entry, Item
-from replay.priorities import Outcome, Priorities, checked_priorities
+from replay.entry_table import EntryTable
+from replay.item import Item
+from replay.priorities import Outcome, checked_priorities
+from replay.proposal import Proposal
 from replay.removers import Remover
 from replay.sampler import Contents, Sampler
-
-
-@dataclass(frozen=True)
-class Proposal:
-    """Candidates for `count` draws, with their counters as they were when proposed."""
-
-    count: int
-    items: list[Item]
-    draws: NDArray[np.int64]  # [C]
-    weights: Floats | None = None  # [C] importance weights; None: all are 1
-
-    @property
-    def leaves_a_choice(self) -> bool:
-        """Whether there are more candidates than draws, so that they must be scored."""
-        return len(self.items) > self.count
-
-    def weighted(self) -> Iterator[tuple[Item, float]]:
-        """Yield the items with their importance weights."""
-        weights = [1.0] * len(self.items) if self.weights is None else self.weights.tolist()
-        yield from zip(self.items, weights, strict=True)
 
 
 class Buffer:
@@ -91,15 +73,12 @@ class Buffer:
         self.overflow = overflow
         self.score_stride = score_stride
         self.task = task
-        self._entries: list[Entry] = []  # dense, so that a random item is one look-up
-        self._priorities = Priorities() if sampler.uses_priorities else None
-        self._positions: OrderedDict[int, int] = OrderedDict()  # id -> index, oldest first
+        self._table = EntryTable(with_priorities=sampler.uses_priorities)
         self._offered = 0
         self._unused = 0
         self._drawn = 0
         # The games' parts of one buffer are examined in turn, not all for the same batch.
         self._batches_unexamined = task or 0
-        self._sum_inserted_at = 0
 
     @property
     def consumes(self) -> bool:
@@ -114,7 +93,7 @@ class Buffer:
     @property
     def uses_priorities(self) -> bool:
         """Whether it needs the errors that updates find in its items."""
-        return self._priorities is not None
+        return self._table.priorities is not None
 
     @property
     def needs_stored_features(self) -> bool:
@@ -125,12 +104,12 @@ class Buffer:
         )
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._table)
 
     @property
     def items(self) -> list[Item]:
         """The items, oldest first."""
-        return [self._entries[position].item for position in self._positions.values()]
+        return self._table.items
 
     def can_insert(self) -> bool:
         """Whether `insert` would not raise Full."""
@@ -153,34 +132,30 @@ class Buffer:
             raise Full(
                 f"buffer {self.name} holds {len(self)} of {self.capacity} items and may not evict."
             )
-        if item.id in self._positions:
+        if item.id in self._table:
             raise ValueError(f"item {item.id} is in buffer {self.name} already.")
         self._offered += 1
         dropped = None
         if len(self) == self.capacity:
-            oldest = next(iter(self._positions.values()))
-            victim = self.remover.victim(self._entries, oldest, self._offered, rng)
+            oldest = self._table.oldest()
+            victim = self.remover.victim(self._table.entries, oldest, self._offered, rng)
             if victim is None:
                 self._unused += 1
                 return item
             dropped = self._evict(victim)
-        if self._priorities is not None:
-            self._priorities.append(len(self._entries))
-        self._positions[item.id] = len(self._entries)
-        self._entries.append(Entry(item))
-        self._sum_inserted_at += item.inserted_at_update
+        self._table.append(item)
         return dropped
 
     def make_room(self) -> Item | None:
         """Drop the oldest item of a full buffer, against its rules; None if there is room."""
         if len(self) < self.capacity:
             return None
-        return self._evict(next(iter(self._positions.values())))
+        return self._evict(self._table.oldest())
 
     def discard(self, ids: Iterable[int]) -> None:
         """Drop those of these items that are here, while enough are left to draw from."""
         for i in ids:
-            position = self._positions.get(i)
+            position = self._table.position(i)
             if position is not None and (self.consumes or len(self) > self.min_size):
                 self._evict(position)
 
@@ -203,13 +178,14 @@ class Buffer:
         if self.consumes:
             if count > size:
                 raise ValueError(f"{count} draws asked of queue {self.name}, which holds {size}.")
-            taken = [self._pop_oldest() for _ in range(count)]
+            taken = [self._table.remove(self._table.oldest()).item for _ in range(count)]
             self._drawn += count
             return Proposal(count, taken, np.zeros(count, np.int64))
-        tree = None if self._priorities is None else self._priorities.tree
-        found = self.sampler.propose(Contents(self._entries, tree), count, progress, rng)
+        held, priorities = self._table.entries, self._table.priorities
+        contents = Contents(held, None if priorities is None else priorities.tree)
+        found = self.sampler.propose(contents, count, progress, rng)
         found.check(count, size, self.name, more_is_fine=self.sampler.scores)
-        entries = [self._entries[position] for position in found.positions]
+        entries = [held[position] for position in found.positions]
         draws = np.array([entry.draws for entry in entries], np.int64)
         return Proposal(count, [entry.item for entry in entries], draws, found.weights)
 
@@ -242,11 +218,10 @@ class Buffer:
         """
         if self.consumes:
             return
-        for item in drawn:
+        for entry in self._table.still_held(drawn):
             self._drawn += 1
-            position = self._positions.get(item.id)
-            if position is not None:
-                self._entries[position].draws += 1
+            if entry is not None:
+                entry.draws += 1
 
     def priorities(self, outcome: Outcome) -> Floats:
         """Return the priority of each unroll of an outcome. May run without the lock.
@@ -258,25 +233,20 @@ class Buffer:
 
     def reprioritise(self, ids: Sequence[int], priorities: Floats) -> None:
         """Store new priorities [n] of n items; items that were evicted meanwhile are ignored."""
-        if self._priorities is None:
-            return
-        found = [(self._positions.get(i), p) for i, p in zip(ids, priorities, strict=True)]
-        held = [(position, p) for position, p in found if position is not None]
-        if held:
-            positions, kept = zip(*held, strict=True)
-            self._priorities.give(np.array(positions, np.intp), np.array(kept, np.float64))
+        self._table.reprioritise(ids, priorities)
 
     def propose_examination(self, rng: np.random.Generator) -> list[Item]:
         """Return items whose drift the remover needs now; usually none."""
         examination = self.remover.examination
-        if examination is None or not self._entries:
+        if examination is None or not len(self):
             return []
         self._batches_unexamined += 1
         if self._batches_unexamined < examination.period:
             return []
         self._batches_unexamined = 0
         count = min(examination.count, len(self))
-        return [self._entries[i].item for i in rng.choice(len(self), count, replace=False)]
+        chosen = rng.choice(len(self), count, replace=False)
+        return [self._table.entries[position].item for position in chosen]
 
     def measure(self, evidence: Evidence) -> Floats:
         """Return the drift of examined items. May run without the lock."""
@@ -286,10 +256,9 @@ class Buffer:
 
     def remember(self, items: Sequence[Item], distances: Floats) -> None:
         """Store measured drifts for the remover; evicted items are ignored."""
-        for item, distance in zip(items, distances, strict=True):
-            position = self._positions.get(item.id)
-            if position is not None:
-                self._entries[position].distance = float(distance)
+        for entry, distance in zip(self._table.still_held(items), distances, strict=True):
+            if entry is not None:
+                entry.distance = float(distance)
 
     def stats(self, update: int) -> dict[str, float]:
         """Return figures by short name; `update` is the learner's present update number.
@@ -301,20 +270,15 @@ class Buffer:
             "draws": float(self._drawn),
             "dropped": float(self._unused),
         }
-        if self._entries:
-            figures["mean_age_updates"] = update - self._sum_inserted_at / len(self)
+        if len(self):
+            figures["mean_age_updates"] = update - self._table.mean_inserted_at_update
         return figures
 
     def state_dict(self) -> dict[str, Any]:
         """Return a copy of the bookkeeping. It has ids of items; the manager owns the items."""
-        kept = {} if self._priorities is None else self._priorities.state_dict(len(self))
         return {
-            **kept,
+            **self._table.state_dict(),
             "name": self.name,
-            "ids": np.array([entry.item.id for entry in self._entries], np.int64),
-            "draws": np.array([entry.draws for entry in self._entries], np.int64),
-            "distances": np.array([entry.distance for entry in self._entries], np.float64),
-            "oldest_first": np.array(list(self._positions), np.int64),
             "offered": self._offered,
             "unused": self._unused,
             "drawn": self._drawn,
@@ -328,16 +292,7 @@ class Buffer:
           CheckpointError: if the contents do not fit.
         """
         self.check_room_for(state)
-        ids = [int(i) for i in state["ids"]]
-        self._entries = [
-            Entry(items[i], int(draws), float(distance))
-            for i, draws, distance in zip(ids, state["draws"], state["distances"], strict=True)
-        ]
-        places = {i: place for place, i in enumerate(ids)}
-        self._positions = OrderedDict((int(i), places[int(i)]) for i in state["oldest_first"])
-        self._sum_inserted_at = sum(entry.item.inserted_at_update for entry in self._entries)
-        if self._priorities is not None:
-            self._priorities.load_state_dict(state, len(self))
+        self._table.load_state_dict(state, items)
         self._offered = int(state["offered"])
         self._unused = int(state["unused"])
         self._drawn = int(state["drawn"])
@@ -355,39 +310,14 @@ class Buffer:
 
     def check_valid(self) -> None:
         """Raise AssertionError if an invariant is broken (tests and loading call this)."""
-        count = len(self._entries)
-        held = [entry.item.id for entry in self._entries]
-        problems = {
-            f"{count} items exceed capacity {self.capacity}": count > self.capacity,
-            "items and index disagree": {i: p for p, i in enumerate(held)} != dict(self._positions),
-            "an item is held twice": len(set(held)) != count,
-            "a counter is negative": any(entry.draws < 0 for entry in self._entries),
-            "the sum of insertion times is wrong": self._sum_inserted_at
-            != sum(entry.item.inserted_at_update for entry in self._entries),
-        }
-        if self._priorities is not None:
-            problems |= self._priorities.problems(count)
+        count = len(self)
+        problems = {f"{count} items exceed capacity {self.capacity}": count > self.capacity}
+        problems |= self._table.problems()
         broken = [text for text, is_broken in problems.items() if is_broken]
         if broken:
             raise AssertionError(f"buffer {self.name}: {'; '.join(broken)}.")
 
-    def _pop_oldest(self) -> Item:
-        return self._remove(next(iter(self._positions.values()))).item
-
     def _evict(self, position: int) -> Item:
-        entry = self._remove(position)
+        entry = self._table.remove(position)
         self._unused += entry.draws == 0
         return entry.item
-
-    def _remove(self, position: int) -> Entry:
-        """Take an entry out; the last one moves into its place."""
-        entry = self._entries[position]
-        last = self._entries.pop()
-        if self._priorities is not None:
-            self._priorities.remove(position, len(self._entries))
-        if last is not entry:
-            self._entries[position] = last
-            self._positions[last.item.id] = position  # keeps its rank by age
-        del self._positions[entry.item.id]
-        self._sum_inserted_at -= entry.item.inserted_at_update
-        return entry

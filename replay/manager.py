@@ -26,11 +26,11 @@ from core.unroll import Record, UnrollSchema
 from replay.buffer import Buffer
 from replay.codec import Codec
 from replay.item import Draw, Item
-from replay.mixing import DISCARDING_STRATEGIES, Mixer
+from replay.mixing import Mixer
 from replay.priorities import Outcome
 from replay.scoring import Claim, Evaluation, RecordReader, SampleContext, choose, common_stride
 
-__all__ = ["DISCARDING_STRATEGIES", "Evaluation", "ReplayManager", "SampleContext"]
+__all__ = ["Evaluation", "ReplayManager", "SampleContext"]
 
 STATE_FORMAT = 1
 COUNTERS = ("next_id", "update", "draws", "online_draws")

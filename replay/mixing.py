@@ -2,35 +2,33 @@
 
 The stream may have several games. Some buffers (`Buffer.task`) then take the unrolls of one game.
 
-This file has no threads. replay/manager.py, the next to read, adds the lock and the waiting.
+This file has no threads. replay/manager.py adds the lock and the waiting.
+
+Next to read: agent/algorithms/vtrace.py, which says what a batch teaches.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Mapping, Sequence, Set
 from fractions import Fraction
 from itertools import chain
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 
 from core.errors import ConfigError
 from core.rng import generator_state, restore_generator
 from core.unroll import UnrollSchema
-from replay.buffer import Buffer, Proposal
+from replay.buffer import Buffer
+from replay.discarding import Discarding
 from replay.item import Item
+from replay.newest import NewestUnrolls, Origin
 from replay.pace import Pace
+from replay.proposal import Proposal
 from replay.quotas import Quotas
 from replay.scoring import Claim
 from replay.snapshot import pack_items, unpack_items
-
-DiscardingStrategy = Literal["block", "keep_latest", "keep_oldest", "alternating"]
-DISCARDING_STRATEGIES: tuple[str, ...] = get_args(DiscardingStrategy)
-
-MAX_QUERIES = 32  # newest unrolls with which attentive replay compares, of all games together
-
-Origin = tuple[int, int]  # an environment: (worker, env)
 
 
 class Mixer:
@@ -71,11 +69,6 @@ class Mixer:
                 f"replay has buffers {names} and {len(ratios)} ratios, "
                 "expected different names and a ratio for each."
             )
-        if discarding_strategy not in DISCARDING_STRATEGIES:
-            raise ConfigError(
-                f"discarding_strategy is {discarding_strategy!r}, "
-                f"expected one of {', '.join(DISCARDING_STRATEGIES)}."
-            )
         self.has_queue = any(buffer.consumes for buffer in buffers)
         if max_draws_per_unroll is None and not self.has_queue:
             raise ConfigError(
@@ -83,18 +76,14 @@ class Mixer:
                 "the amount of new experience. Add a queue, or give max_draws_per_unroll."
             )
         self.buffers = tuple(buffers)
-        self._strategy = discarding_strategy
+        self._discarding = Discarding(discarding_strategy)
         self._rng = rng
         self._quotas = Quotas(ratios, batch_size)
         self._pace = (
             None if max_draws_per_unroll is None else Pace(max_draws_per_unroll, batch_size)
         )
-        self._drop_newest_next = False  # whose turn it is in "alternating"
         self._tasks = {buffer.task for buffer in buffers if buffer.task is not None}
-        # For each task that attentive buffers are for (None: all), by environment.
-        self._newest: dict[int | None, OrderedDict[Origin, Item]] = {
-            buffer.task: OrderedDict() for buffer in buffers if buffer.sampler.needs_queries
-        }
+        self._newest = NewestUnrolls(b.task for b in buffers if b.sampler.needs_queries)
         self._collected: list[deque[Item]] = [deque() for _ in buffers]  # of queues only
         self.wanted = self._quotas.next()  # draws per buffer of the batch being collected
 
@@ -102,7 +91,7 @@ class Mixer:
 
     def insert_must_wait(self) -> bool:
         """Whether an insert has to wait until something is taken out."""
-        if self._strategy != "block" or self.awaits_insert():
+        if not self._discarding.waits or self.awaits_insert():
             return False
         if any(not buffer.can_insert() for buffer in self.buffers):
             return True
@@ -175,7 +164,7 @@ class Mixer:
         full = {buffer.name for buffer in buffers if not buffer.can_insert()}
         # Asked once for all full queues: "every other one" means unrolls, not pairs of queue and
         # unroll, by which of two queues one would get all and the other none.
-        newcomer_goes = bool(full) and self._newcomer_goes()
+        newcomer_goes = bool(full) and self._discarding.newcomer_goes()
         for buffer in buffers:
             if buffer.name in full:
                 if newcomer_goes:
@@ -183,7 +172,7 @@ class Mixer:
                     continue
                 buffer.make_room()
             buffer.insert(item, self._rng)
-        self._keep_as_newest(item, origin, task)
+        self._newest.keep(item, origin, task)
 
     def discard(self, ids: Set[int]) -> None:
         """Drop these items wherever they are.
@@ -194,24 +183,7 @@ class Mixer:
         for buffer in self.buffers:
             buffer.discard(ids)
         self._collected = [deque(i for i in items if i.id not in ids) for items in self._collected]
-        for newest in self._newest.values():
-            for origin in [origin for origin, item in newest.items() if item.id in ids]:
-                if len(newest) > 1:  # attentive replay compares with at least one
-                    del newest[origin]
-
-    def _keep_as_newest(self, item: Item, origin: Origin, task: int) -> None:
-        for of_task, newest in self._newest.items():
-            if of_task in (None, task):
-                newest[origin] = item
-                newest.move_to_end(origin)
-                if len(newest) > max(1, MAX_QUERIES // len(self._newest)):
-                    newest.popitem(last=False)
-
-    def _newcomer_goes(self) -> bool:
-        if self._strategy == "alternating":
-            self._drop_newest_next = not self._drop_newest_next
-            return not self._drop_newest_next
-        return self._strategy == "keep_oldest"
+        self._newest.discard(ids)
 
     # --- out --------------------------------------------------------------------------------------
 
@@ -244,7 +216,7 @@ class Mixer:
             proposals,
             [buffer.propose_examination(self._rng) for buffer in self.buffers],
             [
-                list(self._newest[buffer.task].values()) if buffer.sampler.needs_queries else []
+                self._newest.of(buffer.task) if buffer.sampler.needs_queries else []
                 for buffer in self.buffers
             ],
         )
@@ -257,13 +229,13 @@ class Mixer:
             "rng": generator_state(self._rng),
             "quotas": self._quotas.state_dict(),
             "wanted": list(self.wanted),
-            "drop_newest_next": self._drop_newest_next,
+            "drop_newest_next": self._discarding.drop_newest_next,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over a state from `state_dict`."""
         restore_generator(self._rng, state["rng"])
-        self._drop_newest_next = bool(state["drop_newest_next"])
+        self._discarding.drop_newest_next = bool(state["drop_newest_next"])
         # With another batch size or other ratios there is nothing sensible to carry over.
         if self._quotas.load_state_dict(state["quotas"]):
             self.wanted = [int(count) for count in state["wanted"]]
@@ -271,8 +243,7 @@ class Mixer:
     def items(self) -> dict[int, Item]:
         """Return id -> item of all that is held anywhere, each once."""
         held = [buffer.items for buffer in self.buffers]
-        newest = [of_task.values() for of_task in self._newest.values()]
-        every = chain(*held, *self._collected, *newest)
+        every = chain(*held, *self._collected, self._newest.items())
         return {item.id: item for item in every}
 
     def contents(self, record_nbytes: int) -> dict[str, Any]:
@@ -281,11 +252,7 @@ class Mixer:
             "items": pack_items(self.items().values(), record_nbytes),
             "buffers": [buffer.state_dict() for buffer in self.buffers],
             "collected": [[item.id for item in items] for items in self._collected],
-            "newest": [
-                [*origin, item.id]
-                for newest in self._newest.values()
-                for origin, item in newest.items()
-            ],
+            "newest": self._newest.state(),
             "pace": [0, 0] if self._pace is None else [self._pace.unrolls, self._pace.draws],
         }
 
@@ -301,11 +268,6 @@ class Mixer:
         for buffer, state in zip(self.buffers, contents["buffers"], strict=True):
             buffer.load_state_dict(state, items)
         self._collected = [deque(items[int(i)] for i in ids) for ids in contents["collected"]]
-        for newest in self._newest.values():
-            newest.clear()
-        for worker, env, i in contents["newest"]:
-            item = items[int(i)]
-            task = int(schema.view(item.record(), "task_id"))
-            self._keep_as_newest(item, (int(worker), int(env)), task)
+        self._newest.load_state(contents["newest"], items, schema)
         if self._pace is not None:
             self._pace.unrolls, self._pace.draws = (int(n) for n in contents["pace"])

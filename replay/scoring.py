@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from core.errors import ConfigError, ShapeError
 from core.unroll import Record, UnrollSchema
-from replay.buffer import Buffer, Proposal
+from replay.buffer import Buffer
 from replay.distance import Evidence, Floats
 from replay.item import Item
+from replay.proposal import Proposal
 
 Rows: TypeAlias = NDArray[np.intp]
 

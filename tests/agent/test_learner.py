@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from agent.algorithms.impala import Impala
-from agent.learning.learner import LayerGradients, every
+from agent.learning.layer_gradients import LayerGradients, every
 from agent.learning.optim import OptimiserConfig, make_optimiser
 from agent.models.base import ActorCritic
 from core.errors import ConfigError

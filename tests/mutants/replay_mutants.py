@@ -84,14 +84,13 @@ SAMPLER_MUTANTS = (
     ),
     Mutant(
         "draws-not-counted", "does not count how often an item was drawn",
-        Place("buffer.py", "self._entries[position].draws += 1",
-              "self._entries[position].draws += 0"),
+        Place("buffer.py", "entry.draws += 1", "entry.draws += 0"),
         ("test_buffer.py",),
     ),
     Mutant(
         "newest-dropped", "drops the newest item of a full ring, not the oldest",
-        Place("buffer.py", "            oldest = next(iter(self._positions.values()))\n",
-              "            oldest = next(reversed(self._positions.values()))\n"),
+        Place("buffer.py", "            oldest = self._table.oldest()\n",
+              "            oldest = self._table.position(self.items[-1].id)\n"),
         ("test_removers.py", "test_buffer.py"),
     ),
     Mutant(

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from replay.mixing import DISCARDING_STRATEGIES
+from replay.discarding import DISCARDING_STRATEGIES
 from replay.priorities import Outcome
 from tests.replay.builders import (
     attentive,

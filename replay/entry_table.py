@@ -1,0 +1,133 @@
+"""The entries of a buffer: each is found by its position, by its item's id, and by its age.
+
+replay/buffer.py decides what to draw and what to drop; this file keeps what is there.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from replay.distance import Floats
+from replay.item import Entry, Item
+from replay.priorities import Priorities
+
+
+class EntryTable:
+    """A set of entries, none of which is held twice. Not thread-safe.
+
+    The entries are a dense list, so that a random one costs a single look-up. Taking one out moves
+    the last one into its place: positions change, so nobody may keep them.
+    """
+
+    def __init__(self, with_priorities: bool) -> None:
+        """Hold nothing.
+
+        Args:
+          with_priorities: keep a priority for each entry.
+        """
+        self.entries: list[Entry] = []  # in no particular order; only this class changes the list
+        self.priorities = Priorities() if with_priorities else None  # by position
+        self._positions: OrderedDict[int, int] = OrderedDict()  # id -> index, oldest first
+        self._sum_inserted_at = 0
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __contains__(self, item_id: int) -> bool:
+        return item_id in self._positions
+
+    @property
+    def items(self) -> list[Item]:
+        """The items, oldest first."""
+        return [self.entries[position].item for position in self._positions.values()]
+
+    @property
+    def mean_inserted_at_update(self) -> float:
+        """The mean number of the update at which the items were inserted; needs at least one."""
+        return self._sum_inserted_at / len(self)
+
+    def oldest(self) -> int:
+        """Return the position of the item that was inserted first; needs at least one."""
+        return next(iter(self._positions.values()))
+
+    def position(self, item_id: int) -> int | None:
+        """Return the present position of an item; None if it is not here."""
+        return self._positions.get(item_id)
+
+    def still_held(self, items: Iterable[Item]) -> Iterator[Entry | None]:
+        """Yield the entry of each of these items; None for those that are not here any more."""
+        for item in items:
+            position = self._positions.get(item.id)
+            yield None if position is None else self.entries[position]
+
+    def append(self, item: Item) -> None:
+        """Add an item that is not here yet; it becomes the newest, at the last position."""
+        if self.priorities is not None:
+            self.priorities.append(len(self.entries))
+        self._positions[item.id] = len(self.entries)
+        self.entries.append(Entry(item))
+        self._sum_inserted_at += item.inserted_at_update
+
+    def remove(self, position: int) -> Entry:
+        """Take an entry out; the last one moves into its place."""
+        entry = self.entries[position]
+        last = self.entries.pop()
+        if self.priorities is not None:
+            self.priorities.remove(position, len(self.entries))
+        if last is not entry:
+            self.entries[position] = last
+            self._positions[last.item.id] = position  # keeps its rank by age
+        del self._positions[entry.item.id]
+        self._sum_inserted_at -= entry.item.inserted_at_update
+        return entry
+
+    def reprioritise(self, ids: Sequence[int], priorities: Floats) -> None:
+        """Store new priorities [n] of n items, if any are kept; ignore items that are not here."""
+        if self.priorities is None:
+            return
+        found = [(self._positions.get(i), p) for i, p in zip(ids, priorities, strict=True)]
+        held = [(position, p) for position, p in found if position is not None]
+        if held:
+            positions, kept = zip(*held, strict=True)
+            self.priorities.give(np.array(positions, np.intp), np.array(kept, np.float64))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return a copy of the bookkeeping, as arrays. It has the ids of items, not the items."""
+        kept = {} if self.priorities is None else self.priorities.state_dict(len(self))
+        return {
+            **kept,
+            "ids": np.array([entry.item.id for entry in self.entries], np.int64),
+            "draws": np.array([entry.draws for entry in self.entries], np.int64),
+            "distances": np.array([entry.distance for entry in self.entries], np.float64),
+            "oldest_first": np.array(list(self._positions), np.int64),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any], items: Mapping[int, Item]) -> None:
+        """Take over a state from `state_dict`; `items` gives the item of each id."""
+        ids = [int(i) for i in state["ids"]]
+        self.entries = [
+            Entry(items[i], int(draws), float(distance))
+            for i, draws, distance in zip(ids, state["draws"], state["distances"], strict=True)
+        ]
+        places = {i: place for place, i in enumerate(ids)}
+        self._positions = OrderedDict((int(i), places[int(i)]) for i in state["oldest_first"])
+        self._sum_inserted_at = sum(entry.item.inserted_at_update for entry in self.entries)
+        if self.priorities is not None:
+            self.priorities.load_state_dict(state, len(self))
+
+    def problems(self) -> dict[str, bool]:
+        """Return what may be wrong -> whether it is, for `Buffer.check_valid`."""
+        held = [entry.item.id for entry in self.entries]
+        found = {
+            "items and index disagree": {i: p for p, i in enumerate(held)} != dict(self._positions),
+            "an item is held twice": len(set(held)) != len(held),
+            "a counter is negative": any(entry.draws < 0 for entry in self.entries),
+            "the sum of insertion times is wrong": self._sum_inserted_at
+            != sum(entry.item.inserted_at_update for entry in self.entries),
+        }
+        of_priorities = {} if self.priorities is None else self.priorities.problems(len(self))
+        return found | of_priorities

@@ -1,0 +1,83 @@
+"""The newest unrolls, whose last observations attentive replay compares its candidates with."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+
+from core.unroll import UnrollSchema
+from replay.item import Item
+
+MAX_QUERIES = 32  # newest unrolls with which attentive replay compares, of all games together
+
+Origin = tuple[int, int]  # an environment: (worker, env)
+
+
+class NewestUnrolls:
+    """The newest unroll of each of the environments that were heard last. Not thread-safe."""
+
+    def __init__(self, tasks: Iterable[int | None]) -> None:
+        """Hold nothing.
+
+        Args:
+          tasks: the games that attentive buffers are for (None: a buffer for all games).
+        """
+        self._newest: dict[int | None, OrderedDict[Origin, Item]] = {
+            task: OrderedDict() for task in tasks
+        }
+
+    def keep(self, item: Item, origin: Origin, task: int) -> None:
+        """Hold an item in place of the last one of its environment.
+
+        Args:
+          item: the unroll.
+          origin: environment that made it.
+          task: number of its game.
+        """
+        for of_task, newest in self._newest.items():
+            if of_task in (None, task):
+                newest[origin] = item
+                newest.move_to_end(origin)
+                if len(newest) > max(1, MAX_QUERIES // len(self._newest)):
+                    newest.popitem(last=False)
+
+    def discard(self, ids: Set[int]) -> None:
+        """Let go of these items, except for the last one of a game."""
+        for newest in self._newest.values():
+            for origin in [origin for origin, item in newest.items() if item.id in ids]:
+                if len(newest) > 1:  # attentive replay compares with at least one
+                    del newest[origin]
+
+    def of(self, task: int | None) -> list[Item]:
+        """Return the unrolls for the attentive buffers of one of the tasks, the latest one last."""
+        return list(self._newest[task].values())
+
+    def items(self) -> Iterator[Item]:
+        """Yield all that is held; an item may come twice."""
+        for newest in self._newest.values():
+            yield from newest.values()
+
+    def state(self) -> list[list[int]]:
+        """Return [worker, env, id of the item] of all that is held."""
+        return [
+            [*origin, item.id]
+            for newest in self._newest.values()
+            for origin, item in newest.items()
+        ]
+
+    def load_state(
+        self, state: Iterable[Sequence[int]], items: Mapping[int, Item], schema: UnrollSchema
+    ) -> None:
+        """Take over a `state`.
+
+        Args:
+          state: the rows of `state`.
+          items: id -> item, of all ids in `state`.
+          schema: layout of their records, which say what game they are of.
+        """
+        for newest in self._newest.values():
+            newest.clear()
+        for worker, env, i in state:
+            item = items[int(i)]
+            task = int(schema.view(item.record(), "task_id"))
+            self.keep(item, (int(worker), int(env)), task)
