@@ -29,9 +29,9 @@ from rich.console import Console
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from core.durations import duration  # noqa: E402
 from metrics.machine_share import descendants  # noqa: E402
 from metrics.run_files import read_records  # noqa: E402
-from metrics.text import duration  # noqa: E402
 
 REPLAY = [
     {"type": "queue", "capacity": 4, "sample_ratio": 0.25},

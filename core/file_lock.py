@@ -1,10 +1,10 @@
-"""A lock that no death can leave behind.
+"""A lock that is released whenever its holder dies.
 
-`flock` belongs to an open file, and the kernel gives it up when the last process that has the file
-open is gone, however it ended. So there are no stale locks, and whoever cannot get one knows that
-somebody is alive. Processes started by "spawn" do not inherit the open file; a child can be handed
-it: then the lock is held until both are gone. What the file says, who holds the lock since when, is
-for people only.
+`flock` belongs to an open file. The kernel releases it when the last process that has the file open
+is gone, for whatever reason. There are therefore no stale locks, and a process that cannot get the
+lock knows that its holder is alive. A process started by "spawn" does not inherit the open file. If
+a child gets the file explicitly, the lock is held until both processes are gone. The file also
+names the holder and the time, for people to read.
 
 Where the system or the file system knows no such lock (Windows, some network mounts), every lock is
 granted, and the log says so.

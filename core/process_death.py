@@ -1,4 +1,4 @@
-"""No process outlives whoever it belongs to, whoever dies and however.
+"""A process never outlives its owner, whichever process dies and for whatever reason.
 
 Two kinds of belonging:
 

@@ -1,12 +1,12 @@
-"""Parts that a flag names: those of this platform by a word, your own by `module:name`.
+"""Parts that a flag names. Parts of this platform have a plain name, your own are `module:name`.
 
 A `Registry` holds the parts of one kind, such as networks (`--model`) or algorithms
-(`--algorithm`). Whoever writes one registers it in a module of his own; the flag then names the
-module and the part, the module is imported, and the part is found. Nothing in these packages has to
-be edited. Importing a module runs its code, so the same rules hold as for environments: only what
+(`--algorithm`). You register a part in a module of your own, and the flag names the module and the
+part. The program then imports the module and finds the part, without a change in these packages.
+Importing a module runs its code, so the rules are the same as for environments: only a module that
 the user has typed is imported (wrappers/trusted_modules.py).
 
-No torch is imported here: the flags are checked with these registries, and `--help` is quick.
+This file does not import torch, so that flags are checked and `--help` is printed quickly.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The values that some settings choose from, each list written once; no torch is imported here.
+"""The possible values of some settings, each list written once. This file does not import torch.
 
-A flag is annotated with the type (option_flags.py), and whoever takes the setting as a plain text
-checks it against the values of the type (`values_of`).
+A flag has one of these types as its annotation. Code that gets the setting as plain text checks it
+against the values of the type (`values_of`).
 """
 
 from __future__ import annotations

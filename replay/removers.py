@@ -84,10 +84,10 @@ class Reservoir:
 class FarthestFeatures:
     """Elite insertion: of some random items, drop the one that has drifted farthest.
 
-    The distances are those last measured, not fresh ones: a forward pass for each arriving unroll
-    would hold up the ingest thread. Instead `elite_batch_size` random items are measured anew
-    together with the candidates of a batch, each `score_period` batches. An item never measured has
-    distance 0: it was made by nearly the present policy.
+    The distances are those of the last measurement, because a forward pass for each arriving unroll
+    would delay the ingest thread. Every `score_period` batches, `elite_batch_size` random items are
+    measured again, together with the candidates of the batch. An item that was never measured has
+    the distance 0, because it was made by nearly the present policy.
     """
 
     def __init__(

@@ -57,7 +57,7 @@ class SampleContext:
 
 
 class RecordReader:
-    """Decodes each item at most once. Made anew for each batch; used by one thread."""
+    """Decodes each item at most once. Each batch has its own reader, used by one thread."""
 
     def __init__(self) -> None:
         """Start empty."""

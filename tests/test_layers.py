@@ -26,6 +26,7 @@ READERS_OF_FLAGS = {
     "agent/run/guardian.py",
     "agent/session.py",
     "agent/assembly.py",
+    "agent/run/sources.py",
     "agent/run/trainer.py",
     "agent/run/training.py",
     "agent/run/reporting.py",

@@ -1,7 +1,8 @@
-"""Mailbox: how a worker asks the inference server for actions, and gets them.
+"""Mailbox: the memory through which a worker asks the inference server for actions.
 
-Observations and answers lie in shared memory; only one byte travels, to wake whoever waits. A
-worker asks for one group of its environments at a time, so that it can step the others meanwhile:
+Observations and answers lie in shared memory. Only one byte travels through a pipe, to wake the
+process that waits. A worker asks for one group of its environments at a time, so that it can step
+the others meanwhile:
 
     worker                                      server
     box.post(0, stacks, ...)   -- doorbell -->  doorbell.wait(timeout_s)
@@ -10,9 +11,9 @@ worker asks for one group of its environments at a time, so that it can step the
     box.wait(0, timeout_s)     <--- bell -----  box.answer(0)
     letter = box.letter(0)
 
-No lock is shared, and what lies in the memory says alone what is to be done. So whoever dies, at
-whichever byte, can be replaced by a process that is handed the same mailbox: a successor of the
-server finds the questions that are open, a successor of the worker waits for the last answer.
+Processes share no lock, and the memory alone says what is to be done. A process that dies, at
+whatever byte, can therefore be replaced by one that gets the same mailbox. The successor of a
+server finds the open questions there, and the successor of a worker waits for the last answer.
 
 The readers are `RemoteActor` and `InferenceServer` of agent/acting/inference_server.py.
 """

@@ -1,8 +1,8 @@
-"""Pulse: what a process does, and since when, where another process can read it at any moment.
+"""Pulse: the present activity of a process and its start, for another process to read.
 
-The process writes three numbers into shared memory at each change of what it does; it makes no
-system call and takes no lock, so this costs less than a microsecond. Whoever watches it reads them.
-A process that is stopped, hangs, or has died does not count on, whatever the reason is.
+At each change of its activity, the process writes three numbers into shared memory. This costs less
+than a microsecond, because it makes no system call and takes no lock. The watching process reads
+the numbers. They stop changing if the process is stopped, hangs, or has died, for whatever reason.
 """
 
 from __future__ import annotations

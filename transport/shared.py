@@ -3,11 +3,11 @@
 A `SharedBlock` is a piece of memory that several processes map at once. It is backed by a file that
 never has a name: `memfd` on Linux, a temporary file deleted at birth elsewhere. A child process
 gets it by inheriting the open file when it is spawned. The kernel frees it when the last process
-lets go, so nothing can be left behind, whoever is killed and whenever.
+closes it, so nothing is left behind, even if every process is killed.
 
-Why not `multiprocessing.shared_memory`: its blocks have names, so somebody must unlink them;
-before Python 3.13 the resource tracker of a child also believes to own what it only attached to;
-and they live in /dev/shm, of which a Docker container has 64 MB.
+`multiprocessing.shared_memory` has three disadvantages. Its blocks have names, so some process must
+unlink them. Before Python 3.13, the resource tracker of a child also deletes blocks to which the
+child is only attached. And the blocks live in /dev/shm, of which a Docker container has 64 MB.
 
 Next to read: transport/ring.py, transport/weights.py and transport/mailbox.py, which use it.
 """

@@ -2,12 +2,13 @@
 
 Two implementations give the same rows, pixel for pixel:
 
-* wrappers/gym_vector.py, readable: one Gymnasium environment and one small wrapper per rule;
-* wrappers/ale_vector.py, fast: the same rules in C++, several times cheaper per step.
+* wrappers/gym_vector.py is readable, with one Gymnasium environment and one small wrapper per rule.
+* wrappers/ale_vector.py is fast: it has the same rules in C++, several times cheaper per step.
 
-Rows follow core/unroll.py. A game that ends at one step (over or truncated) shows its last
-observation there; the *next* step of that environment is its reset row. A lost life is
-`terminated` without a reset row: the game, and its stack of frames, go on.
+A third, wrappers/task_vector.py, joins several vectors with different games into one. Rows follow
+core/unroll.py. A game that ends at one step (over or truncated) shows its last observation there;
+the *next* step of that environment is its reset row. A lost life is `terminated` without a reset
+row: the game, and its stack of frames, go on.
 
 E is the number of environments, S the number of stacked frames.
 """

@@ -1,9 +1,9 @@
 """Acting: a light copy of the model whose weights arrive as one block of bytes.
 
-The learner keeps fp32 weights. Whoever acts (workers, the scorer of elite replay, test mode) holds
-a copy with the torso in bf16 where the processor computes it natively: half the bytes to copy and
-half the time to act. The behaviour logits that V-trace needs are the ones this copy really used,
-so the importance weights stay exact.
+The learner keeps fp32 weights. Workers, the scorer of elite replay, and test mode use a copy. Its
+torso is in bf16 if the processor computes bf16 natively, which halves the bytes to copy and the
+time to act. The behaviour logits for V-trace are those that this copy used, so the importance
+weights stay exact.
 
 All weights of the copy are views of one flat byte block, so that "load the newest weights" is one
 memory copy from the WeightBoard and needs no parsing.
@@ -11,8 +11,8 @@ memory copy from the WeightBoard and needs no parsing.
 A rollout does not care where actions come from (`ActionSource`): from an `Actor` of its own process
 (`LocalActor`), or from the inference server (`RemoteActor` in agent/acting/inference_server.py).
 
-Whoever acts keeps the memory of a recurrent model: it goes from step to step, and starts anew at
-each `first`. Weights may change in between, as in IMPALA; memory made with older ones is kept.
+The acting process keeps the memory of a recurrent model from step to step and clears it at each
+`first`. Weights may change in between, as in IMPALA; memory from older weights is kept.
 """
 
 from __future__ import annotations

@@ -32,8 +32,9 @@ __all__ = ["ProcessPool", "SerialPool", "UnrollBlock", "WorkerPool"]
 
 log = logging.getLogger(__name__)
 
-# A look that comes later than this was not watching in between: the learner was stopped, or slept.
-MAX_GAP_S = 1.0
+# A look that comes later than this, or than a quarter of the timeout, was not watching in between:
+# the learner was stopped, or slept. Between two looks, blocks wait to be inserted into replay.
+MAX_GAP_S = 5.0
 LOOK_S = 0.1  # between two looks at all processes
 WORKER_TIMEOUT_S = 120.0
 
@@ -71,6 +72,7 @@ class ProcessPool:
         self._board = board
         self._max_restarts = max_restarts
         self._timeout_s = worker_timeout_s
+        self._max_gap_s = min(MAX_GAP_S, worker_timeout_s / 4)
         self._clock = clock
         self._warden = Warden()
         self._server = None
@@ -162,7 +164,7 @@ class ProcessPool:
         ends = any(place.life.state is State.ENDING for place in self._places())
         if now - self._looked_at < LOOK_S and not ends:
             return
-        passed_s, self._looked_at = min(now - self._looked_at, MAX_GAP_S), now
+        passed_s, self._looked_at = min(now - self._looked_at, self._max_gap_s), now
         self._warden.check()
         for place in self._places():
             life = place.life

@@ -1,13 +1,13 @@
-"""Whether and when a process that died is replaced: a rate, not a total, and never in a hurry.
+"""Decides whether and when a dead process is replaced, by the rate of deaths.
 
-Three rules, each about another mistake:
+There are three rules, each for a different problem:
 
-* A run of a month may lose a process now and then, so deaths are forgiven after an hour.
-* Whoever dies again and again waits longer each time, so that a lasting trouble (no memory, a
-  server that is down) is not made worse by starting processes as fast as they die.
-* A mistake in the environment's own code comes at once and everywhere: if the same failure comes
-  from process after process and not one unroll in between, restarting cannot help, and the run ends
-  with that failure rather than after all restarts.
+* A run of a month may lose a process now and then, so deaths are forgotten after an hour.
+* A process that dies again and again waits longer each time before it is replaced. Thus a lasting
+  problem (no memory, a server that is down) does not get worse by starting processes quickly.
+* A mistake in the environment's own code shows at once and everywhere. If the same failure comes
+  from process after process, with no unroll in between, restarting cannot help, and the run ends
+  with that failure before all restarts are used.
 
 No clock is read and nothing is started here.
 """

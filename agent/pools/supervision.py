@@ -1,4 +1,4 @@
-"""One process of a pool under supervision: started, watched, ended, and started anew in time.
+"""Supervision of one process of a pool: it is started, watched, ended and started again.
 
     ABSENT --launch--> RUNNING --pipe closed, or process gone--> ENDING --gone--> ABSENT
                           |                                        ^

@@ -18,9 +18,9 @@ CHATTY_LOGGERS = ("matplotlib", "PIL", "asyncio")
 class RunLog:
     """The log of a run, as a context manager.
 
-    Handlers are added to the root logger and taken away again by `close`, so tests and several
-    runs in one process do not write into each other's files. Warnings of libraries are logged too.
-    With output threads, whoever logs neither waits for the disk or the terminal nor hears of their
+    Handlers are added to the root logger and taken away again by `close`, so tests and several runs
+    in one process do not write into each other's files. Warnings of libraries are logged too. With
+    output threads, a thread that logs neither waits for the disk or the terminal nor gets their
     errors.
     """
 
@@ -40,8 +40,8 @@ class RunLog:
             run goes on without, and the console says so.
           console_level: least level shown on the console, e.g. "WARNING"; the file has DEBUG.
           console: handler of the console, e.g. one that knows a live display; stderr if None.
-          file_thread: what writes the file; None: whoever logs.
-          console_thread: what writes to the console; None: whoever logs.
+          file_thread: thread that writes the file; None: the thread that logs.
+          console_thread: thread that writes to the console; None: the thread that logs.
         """
         shown = console or logging.StreamHandler()
         shown.setLevel(console_level)

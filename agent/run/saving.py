@@ -1,17 +1,17 @@
 """When a run is saved, what is saved, and above all when not.
 
-Everything that a run goes on from passes through here. The rules:
+Every state from which a run can continue passes through here. The rules are:
 
 * A state is saved every --save_model_period updates, at milestones, and at the end of a session.
 * Never before the first update of this session: there is nothing new, and a session that failed
   while it started must not replace what it could not restore.
-* Never after the learner itself failed: its state is what could not go on.
-* Records and games up to update n are on the disk before the checkpoint of n is, so that whoever
-  finds a checkpoint finds its history too.
-* A save that the disk refuses is said once and tried again at the next one; training goes on. Only
-  the last save of a session has nothing after it, and so its failure is the run's.
-* `best.pt` holds the weights of the moment in which its score was the mean return over a full
-  window of games: the present mean is compared with that of the file.
+* Never after the learner itself failed, because its state is the one that could not continue.
+* Records and games up to update n are on the disk before the checkpoint of n is, so that every
+  checkpoint has its history.
+* If the disk refuses a save, the log says so once, training goes on, and the next save tries again.
+  The last save of a session has no next one, so its failure is a failure of the run.
+* `best.pt` holds the weights of the moment at which its score was the mean return over a full
+  window of games. The present mean is compared with the score in the file.
 """
 
 from __future__ import annotations

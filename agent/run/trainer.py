@@ -21,13 +21,10 @@ from agent.algorithms.batch import Batch
 from agent.algorithms.non_finite import NonFiniteUpdate
 from agent.assembly import Blueprint
 from agent.learning.bad_updates import BadUpdates
-from agent.learning.feed import Feed
-from agent.learning.scorer import Scorer
-from agent.pools.pool import ProcessPool, SerialPool, WorkerPool
-from agent.run.experience import Experience, Moment, Serial
+from agent.run.experience import Moment
 from agent.run.saving import Saving
+from agent.run.sources import MakeExperience, MakePool, make_experience
 from agent.run.tally import Tally
-from agent.run.threaded import Threaded
 from agent.stored.checkpoint import Checkpoint
 from agent.stored.run_folder import RunFolder
 from core.stop_signals import StopSignals
@@ -38,10 +35,6 @@ from metrics.sinks import Sink
 from transport.weights import WeightBoard
 
 log = logging.getLogger(__name__)
-
-MakeExperience = Callable[[Blueprint, WeightBoard, int], Experience]
-# (flags and shapes, where the newest weights are, the life of the workers) -> a pool.
-MakePool = Callable[[Blueprint, WeightBoard, int], WorkerPool]
 
 LIVES_PER_UPDATE = 1_000_000  # no worker is restarted so often, so no session repeats a life
 SILENCE_S = 60.0  # the user is told what a batch waits for that has not come for so long
@@ -106,7 +99,7 @@ class Trainer:
         self._board = WeightBoard(blueprint.acting_weights.nbytes)
         # After a resume the games are others than after the first start.
         done = 0 if checkpoint is None else int(checkpoint.state["tally"]["updates"])
-        make = experience or partial(_experience, make_pool=make_pool)
+        make = experience or partial(make_experience, make_pool=make_pool)
         self._experience = make(blueprint, self._board, done * LIVES_PER_UPDATE)
         self._saving = Saving(
             blueprint, folder, self._learner, self._tally, self._bad_updates, self._experience,
@@ -263,44 +256,3 @@ class Trainer:
             agent_steps_per_s=steps / max(session_s, 1e-9),
             findings=tuple(self._findings),
         )
-
-
-def _experience(
-    blueprint: Blueprint, board: WeightBoard, life: int, make_pool: MakePool | None = None
-) -> Experience:
-    """Return the source of batches that the flags ask for, not started.
-
-    Args:
-      blueprint: flags and shapes.
-      board: where those who act find the newest weights.
-      life: workers and servers of different lives play different games.
-      make_pool: makes what unrolls come from; None: what the flags ask for.
-    """
-    flags, device = blueprint.flags, blueprint.choices.device
-    replay, feed = blueprint.replay(), Feed(blueprint.schema, device)
-    evaluate = None
-    if replay.needs_evaluation:
-        model, _ = blueprint.acting_model()
-        scorer = Scorer(model, blueprint.acting_weights, board, blueprint.schema, device)
-        evaluate = scorer.evaluate
-    if flags.reproducible and make_pool is None:
-        return Serial(SerialPool(blueprint.workers(), board), replay, feed, evaluate)
-    pool = (make_pool or _process_pool)(blueprint, board, life)
-    depth = flags.cache_output_buffer_size
-    return Threaded(
-        pool, replay, feed, evaluate,
-        cache_depth=0 if not flags.caching else None if depth == "auto" else int(depth),
-        cache_threads=flags.caching_threads,
-    )  # fmt: skip
-
-
-def _process_pool(blueprint: Blueprint, board: WeightBoard, life: int) -> WorkerPool:
-    flags = blueprint.flags
-    return ProcessPool(
-        blueprint.workers(life=life),
-        board,
-        slots=flags.shared_queue_size,
-        max_restarts=flags.max_worker_restarts,
-        worker_timeout_s=flags.worker_timeout,
-        server=blueprint.server(life=life),
-    )

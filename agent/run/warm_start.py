@@ -1,10 +1,10 @@
 """A new run from the weights of another, in the same games or in others.
 
-Everything else begins anew: counters, optimiser, buffers. What belongs to a game is matched by its
-name: the value head, the PopArt statistics and the mean image of a game that both runs have go
-along, as does what the network has learned about its task number; one that is new starts afresh.
-Torso, memory and policy are shared by all games and go along whole, so the actions must be the
-same: `keep_actions` lets a new game be played with the actions of the old run.
+Counters, optimiser and buffers start from zero. The parts of a game are matched by its name. If
+both runs have the game, the new run takes over its value head, PopArt statistics and mean image,
+and the weights for its task number. A new game starts with initial values. Torso, memory and policy
+are shared by all games and are taken over whole, so the actions must be the same: `keep_actions`
+makes the new run use the actions of the old one.
 """
 
 from __future__ import annotations

@@ -335,9 +335,8 @@ class Checkpoint:
 def load(url: Path | str, *, prefer_best: bool = False) -> Checkpoint:
     """Load the checkpoint that `url` means (see `resolve`) onto the CPU.
 
-    A file in a folder that is damaged, or whose weights are not finite, falls back to the next one
-    with a warning that names both. A file that was named outright does not: whoever names a file
-    wants that file.
+    If `url` is a folder and its file is damaged, or has weights that are not finite, the next file
+    is used, with a warning that names both. If `url` is a file, no other file is used instead.
 
     Raises:
       CheckpointError: if there is none, none is sound, or it is of another format version.

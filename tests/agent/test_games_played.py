@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from agent.acting.acting import Observation, player
-from agent.testing import evaluator
+from agent.acting.acting import Observation
+from agent.testing import evaluator, player
 from agent.testing.games_played import PROGRESS_INTERVAL_S, Fingerprints, Progress
 from agent.testing.score_table import Game, summarise
 from core.episode import EpisodeEnd

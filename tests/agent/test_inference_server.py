@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from agent.acting.acting import ActingModel, Action, FlatWeights, Observation, inference_server
+from agent.acting import inference_server
+from agent.acting.acting import ActingModel, Action, FlatWeights, Observation
 from agent.acting.inference_server import InferenceServer, RemoteActor, group_sizes
 from agent.acting.lane import EnvGroup
 from agent.acting.rollout import Rollout

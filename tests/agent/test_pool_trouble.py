@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from agent.pools import places, supervision
-from agent.pools.pool import MAX_GAP_S, ProcessPool, SerialPool
+from agent.pools.pool import ProcessPool, SerialPool
 from core.errors import PlatformError, WorkerDied
 from tests import troubled
 from tests.agent.light_workers import (
@@ -180,7 +180,6 @@ def test_a_learner_that_was_asleep_for_hours_does_not_kill_its_workers(make_pool
     gather_until(pool, all_of(0, 1))
     for place in pool._places():
         os.kill(place.process.pid, signal.SIGSTOP)
-    assert 2 * MAX_GAP_S < IMPATIENT_S
     for _ in range(2):
         skipped_s[0] += 3600.0
         pool.poll(0.0)

@@ -61,7 +61,6 @@ class Stage(Sessions):
         self.finale_expected = Expected()
         self.finale_flags: tuple[str, ...] = ()
         self.had_finale = False
-        self.had_mounts = False  # a small file system was lent to it
         self._template = template
         self._mounted: list[Path] = []
 
@@ -218,4 +217,3 @@ class Stage(Sessions):
         path.mkdir(parents=True, exist_ok=True)
         kernel.mount_tmpfs(path, options)
         self._mounted.append(path)
-        self.had_mounts = True

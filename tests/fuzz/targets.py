@@ -248,7 +248,12 @@ TARGETS = (
     Target("command_lines", 3500, parsed_commands),
     Target("replay_parameters", 2000, replay_parameters),
     Target("plans", 1500, plans, leaves=("results/*/sequence.json",)),
-    Target("sequence_json", 1500, saved_sequences),
+    Target(
+        "sequence_json",
+        1500,
+        saved_sequences,
+        leaves=("table.csv", "table.md", "comparison.png"),
+    ),  # fmt: skip
     Target("checkpoint_bytes", 700, stored.damaged_checkpoints),
     Target("checkpoint_trees", 500, stored.strange_checkpoints),
     Target("run_folders", 200, stored.strange_run_folders, leaves=("run/*",)),

@@ -32,7 +32,10 @@ from agent.stored.checkpoint_file import DamagedFile, read_tree
 from core.errors import CheckpointError
 from metrics.run_files import read_records
 
+# How long there may be no update. A worker that is hardly ever drawn makes few unrolls in many
+# moves, and some of these may hold NaN: so many have to be there too, or ten times as many moves.
 MAX_MOVES_WITHOUT_UPDATE = 20_000
+MANY_UNROLLS = 40
 NAMES = (
     "slots", "sequence", "content", "streams", "steps", "draws", "alive", "updates", "journals",
     "saved", "resumes", "ends",
@@ -82,6 +85,7 @@ class Checker:
         self._pool = None
         self._last_version = {}
         self._moved_at = self._world.moves
+        self._unrolls_since = 0  # inserted
         self._sample_has_just_failed = False
         self._handed_over = None  # whether the batch that was handed over is sound; None: no batch
         self._session_updates = 0
@@ -99,8 +103,9 @@ class Checker:
     def after_move(self):
         for worker in self._pool.workers:
             self._check_slots(worker)
-        if self._world.moves - self._moved_at > MAX_MOVES_WITHOUT_UPDATE:
-            self.fail("alive", f"no update in {MAX_MOVES_WITHOUT_UPDATE} moves")
+        moves = self._world.moves - self._moved_at
+        if moves > MAX_MOVES_WITHOUT_UPDATE * (1 if self._unrolls_since >= MANY_UNROLLS else 10):
+            self.fail("alive", f"no update in {moves} moves, with {self._unrolls_since} unrolls")
             raise Violation("alive")
         if self.broken:
             raise Violation(self.broken[0])
@@ -157,6 +162,7 @@ class Checker:
             self.fail("alive", "insert waits for sample, and sample for insert")
 
     def inserted(self, block, record):
+        self._unrolls_since += 1
         schema = self._pool.workers[block.worker_id].schema
         worker, env, seq = (int(schema.view(record, n)) for n in ("worker_id", "env_id", "seq"))
         life, due = self._next.get((worker, env), (None, 0))
@@ -226,6 +232,7 @@ class Checker:
                       f"between was {sound}")  # fmt: skip
         if step:
             self._moved_at = self._world.moves
+            self._unrolls_since = 0  # inserted
             self._session_updates += 1
         self.updates = moment.update
 

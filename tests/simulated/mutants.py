@@ -121,9 +121,9 @@ def _forget_a_step(load, tally, state):
     load(tally, {**state, "agent_steps": state["agent_steps"] - 1})
 
 
-def _save_seldom(after_update, saving):
+def _save_seldom(after_batch, saving):
     if saving._tally.updates % 2:
-        after_update(saving)
+        after_batch(saving)
 
 
 def _raise(*_):
@@ -164,8 +164,9 @@ MUTANTS = [
     Mutant("a checkpoint that is not finite is written", ("saved",),
            lambda: _Both(_wrapped(Learner, "state_dict", _spoil_state)(),
                          mock.patch("agent.stored.checkpoint._first_not_finite",
-    return_value=None))), Mutant("saves are left out", ("saved",), _wrapped(Saving, "after_update",
-           _save_seldom), {"period": 2, "deaths": [["kill", 200]] * 3}),
+                                    return_value=None))),
+    Mutant("saves are left out", ("saved",), _wrapped(Saving, "after_batch", _save_seldom),
+           {"period": 2, "deaths": [["kill", 200]] * 3}),
     Mutant("the last save is left out", ("saved",),
            lambda: mock.patch.object(Saving, "at_the_end", return_value=None),
            {"period": 50, "deaths": []}),

@@ -20,7 +20,6 @@ pytestmark = [
 __all__ = ["one_process"]
 
 FEW = range(1, 3)
-OPEN = (2183,)  # red and not explained yet: no update in 20,000 moves
 MANY = [range(first, first + 100) for first in range(1000, 3000, 100)]
 
 
@@ -38,7 +37,7 @@ def test_a_seed_holds_every_promise(seed):
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seeds", MANY, ids=str)
 def test_many_seeds_hold_every_promise(seeds):
-    assert [line for seed in seeds if seed not in OPEN for line in broken(Plan.draw(seed))] == []
+    assert [line for seed in seeds for line in broken(Plan.draw(seed))] == []
 
 
 @pytest.mark.slow

@@ -52,10 +52,8 @@ def _after_shortage(stage: Stage, plan: Plan, begun: Begun, free: Any) -> None:
         stage.stop(begun, signal.SIGINT, short)
     else:
         begun.running.send(signal.SIGINT)
-        # Nothing can be saved: to say so and to fail is as right as to be interrupted. Where no
-        # file may grow, neither may the one that takes the terminal's output: no cause is read.
-        quiet = not stage.had_mounts
-        stage.end(begun, replace(short, statuses=(1, 130), saved=False, quiet=quiet))
+        # Nothing can be saved: to say so and to fail is as right as to be interrupted.
+        stage.end(begun, replace(short, statuses=(1, 130), saved=False))
         free()
     stage.finale_expected = Expected(journals=False)
     stage.finale()
@@ -94,7 +92,7 @@ def small_disk(stage: Stage, plan: Plan) -> None:
 @fault("file-size-limit", _draw("workers", "replay"))
 def file_size_limit(stage: Stage, plan: Plan) -> None:
     """Forbid files beyond a few kilobytes while a run saves, as a quota does."""
-    begun = stage.train()
+    begun = stage.train(terminal="pty")  # a file could not take what is said
     pid = begun.running.pid
 
     def limit(size: int) -> None:

@@ -1,0 +1,61 @@
+"""Which source of batches the flags ask for: worker processes side by side, or all in turn.
+
+Next to read: agent/run/experience.py, which says what a source does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from agent.assembly import Blueprint
+from agent.learning.feed import Feed
+from agent.learning.scorer import Scorer
+from agent.pools.pool import ProcessPool, SerialPool, WorkerPool
+from agent.run.experience import Experience, Serial
+from agent.run.threaded import Threaded
+from transport.weights import WeightBoard
+
+# (flags and shapes, where the newest weights are, the life of the workers) -> what is started.
+MakeExperience = Callable[[Blueprint, WeightBoard, int], Experience]
+MakePool = Callable[[Blueprint, WeightBoard, int], WorkerPool]
+
+
+def make_experience(
+    blueprint: Blueprint, board: WeightBoard, life: int, make_pool: MakePool | None = None
+) -> Experience:
+    """Return the source of batches that the flags ask for, not started.
+
+    Args:
+      blueprint: flags and shapes.
+      board: where those who act find the newest weights.
+      life: workers and servers of different lives play different games.
+      make_pool: makes what unrolls come from; None: what the flags ask for.
+    """
+    flags, device = blueprint.flags, blueprint.choices.device
+    replay, feed = blueprint.replay(), Feed(blueprint.schema, device)
+    evaluate = None
+    if replay.needs_evaluation:
+        model, _ = blueprint.acting_model()
+        scorer = Scorer(model, blueprint.acting_weights, board, blueprint.schema, device)
+        evaluate = scorer.evaluate
+    if flags.reproducible and make_pool is None:
+        return Serial(SerialPool(blueprint.workers(), board), replay, feed, evaluate)
+    pool = (make_pool or _process_pool)(blueprint, board, life)
+    depth = flags.cache_output_buffer_size
+    return Threaded(
+        pool, replay, feed, evaluate,
+        cache_depth=0 if not flags.caching else None if depth == "auto" else int(depth),
+        cache_threads=flags.caching_threads,
+    )  # fmt: skip
+
+
+def _process_pool(blueprint: Blueprint, board: WeightBoard, life: int) -> WorkerPool:
+    flags = blueprint.flags
+    return ProcessPool(
+        blueprint.workers(life=life),
+        board,
+        slots=flags.shared_queue_size,
+        max_restarts=flags.max_worker_restarts,
+        worker_timeout_s=flags.worker_timeout,
+        server=blueprint.server(life=life),
+    )
