@@ -244,16 +244,12 @@ def _json(value: Any) -> Any:
     return "9" * 5000 if isinstance(value, int) and abs(value) > 10**4000 else value
 
 
+COMPARISON = ("table.csv", "table.md", "comparison.png")  # of a sequence
 TARGETS = (
     Target("command_lines", 3500, parsed_commands),
     Target("replay_parameters", 2000, replay_parameters),
     Target("plans", 1500, plans, leaves=("results/*/sequence.json",)),
-    Target(
-        "sequence_json",
-        1500,
-        saved_sequences,
-        leaves=("table.csv", "table.md", "comparison.png"),
-    ),  # fmt: skip
+    Target("sequence_json", 1500, saved_sequences, leaves=COMPARISON),
     Target("checkpoint_bytes", 700, stored.damaged_checkpoints),
     Target("checkpoint_trees", 500, stored.strange_checkpoints),
     Target("run_folders", 200, stored.strange_run_folders, leaves=("run/*",)),
