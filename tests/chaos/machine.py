@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
-import subprocess
 import sys
 from dataclasses import dataclass
 
+from option_flags import Flags
 from tests.chaos import kernel
-from tests.chaos.zygote import ROOT
 
 # Why a fault is passed over when what it needs is not there.
 REASONS = {
@@ -42,11 +40,7 @@ def look_around() -> Machine:
     To be called before any thread is started: only the thread that asks gets its own mounts, and
     those that it starts later.
     """
-    text = subprocess.run(
-        [sys.executable, "main.py", "--help"],
-        cwd=ROOT, capture_output=True, text=True, timeout=120, check=False,
-    ).stdout  # fmt: skip
-    flags = frozenset(re.findall(r"--([a-z][A-Za-z0-9_]*)", text))
+    flags = frozenset(Flags.model_fields)
     abilities = set()
     if sys.platform.startswith("linux") and os.geteuid() == 0:
         try:
