@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 # Before torch is imported: tests run in parallel processes, and threads would fight for the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -11,6 +12,14 @@ import pytest
 from hypothesis import settings
 
 from wrappers import trusted_modules
+
+# A shell lets its background programs ignore these, `nohup` the last, and what they start inherits
+# it: without this, tests that send signals would wait for ever in a suite that runs behind one's back.
+for _name in ("SIGINT", "SIGQUIT", "SIGHUP"):
+    _number = getattr(signal, _name, None)
+    if _number is not None and signal.getsignal(_number) == signal.SIG_IGN:
+        is_interrupt = _name == "SIGINT"
+        signal.signal(_number, signal.default_int_handler if is_interrupt else signal.SIG_DFL)
 
 
 @pytest.fixture(autouse=True)
