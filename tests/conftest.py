@@ -14,7 +14,7 @@ from hypothesis import settings
 from wrappers import trusted_modules
 
 # A shell lets its background programs ignore these, `nohup` the last, and what they start inherits
-# it: without this, tests that send signals would wait for ever in a suite that runs behind one's back.
+# it: without this, tests that send signals would wait for ever in a suite in the background.
 for _name in ("SIGINT", "SIGQUIT", "SIGHUP"):
     _number = getattr(signal, _name, None)
     if _number is not None and signal.getsignal(_number) == signal.SIG_IGN:
