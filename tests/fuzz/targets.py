@@ -214,9 +214,9 @@ def saved_sequences(rng: Random, place: Path) -> Action:
 
     def act() -> object:
         folder = SequenceFolder.open(place)
-        list(rich_tables(write_report(folder)))
         check_saved(place, folder.runs, folder.arguments, {}, trust_files=rng.random() < 0.3)
-        return _commands(folder)
+        _commands(folder)
+        return list(rich_tables(write_report(folder)))
 
     return act
 
