@@ -57,6 +57,7 @@ class StopSignals:
         self.answer = Answer.LEAVE
         self._previous: dict[int, Any] = {}
         self._over = threading.Event()  # these handlers are no longer in place
+        self._listener: threading.Thread | None = None
         self._bell = -1  # the system writes a byte to this descriptor at each signal
 
     @property
@@ -81,7 +82,10 @@ class StopSignals:
         heard, self._bell = os.pipe()
         os.set_blocking(self._bell, False)
         signal.set_wakeup_fd(self._bell, warn_on_full_buffer=False)
-        threading.Thread(target=self._listen, args=(heard,), name=LISTENER, daemon=True).start()
+        self._listener = threading.Thread(
+            target=self._listen, args=(heard,), name=LISTENER, daemon=True
+        )
+        self._listener.start()
 
     def restore(self) -> None:
         """Put back the handlers that were there before `install`."""
@@ -91,8 +95,10 @@ class StopSignals:
         self._over.set()
         if self._bell >= 0:
             signal.set_wakeup_fd(-1)
-            os.close(self._bell)
+            os.close(self._bell)  # the end of the listener
             self._bell = -1
+            if self._listener is not None:
+                self._listener.join(DEAF_S)
 
     def _listen(self, heard: int) -> None:
         """Leave in the place of a main thread that is deaf: it hangs in code that is not Python.

@@ -59,7 +59,7 @@ def test_memory_and_descriptors_are_given_back_without_close(place):
     for _ in range(20):
         SharedBlock(10_000, "test").array[...] = 1
     gc.collect()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before  # a thread of an earlier test may end now
 
 
 def test_too_much_memory_is_an_error_that_names_the_amount(monkeypatch):
