@@ -68,7 +68,7 @@ class Trainer:
         checkpoint: Checkpoint | None = None,
         *,
         stop: StopSignals | None = None,
-        flush: Callable[[], object] | None = None,
+        flush: Callable[[], bool | None] | None = None,
         make_pool: MakePool | None = None,
         experience: MakeExperience | None = None,
     ) -> None:
@@ -80,7 +80,8 @@ class Trainer:
           sink: where records and games are reported; belongs to the caller.
           checkpoint: checkpoint from which the run continues.
           stop: what the user asks for meanwhile; None: nobody can ask.
-          flush: brings all that was reported to the disk, within seconds; None: the sink's own.
+          flush: brings all that was reported to the disk, within seconds, and says whether it is
+            there; None: the sink's own.
           make_pool: makes what unrolls come from, with the board on which the newest weights will
             be, and the life of the workers; None: what the flags ask for.
           experience: makes what gives batches, given the same; None: what the flags ask for, on
