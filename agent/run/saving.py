@@ -30,6 +30,7 @@ from agent.run.tally import Tally
 from agent.stored.checkpoint import Checkpoint, CheckpointWriter
 from agent.stored.run_folder import RunFolder
 from agent.stored.state_schema import restoring
+from core import faults
 from core.errors import CheckpointError
 
 log = logging.getLogger(__name__)
@@ -138,6 +139,7 @@ class Saving:
         self._unanswered = unanswered
 
     def _save(self) -> bool:
+        faults.at("save.begin")
         self._bring_history_to_disk()
         path = self._writer.save(
             self._state(),

@@ -27,6 +27,7 @@ from agent.run.sources import MakeExperience, MakePool, make_experience
 from agent.run.tally import Tally
 from agent.stored.checkpoint import Checkpoint
 from agent.stored.run_folder import RunFolder
+from core import faults
 from core.stop_signals import StopSignals
 from metrics.health import Diagnosis, Finding
 from metrics.machine_share import MachineShare, load
@@ -124,14 +125,15 @@ class Trainer:
             self._loop(began)
         except BaseException as error:
             failures.append(error)
-        for step in (
-            self._experience.quiesce,
-            self._last_record,
-            self._save_at_the_end,
-            self._experience.close,
-            self._board.close,
+        for name, step in (
+            ("quiesce", self._experience.quiesce),
+            ("record", self._last_record),
+            ("save", self._save_at_the_end),
+            ("close", self._experience.close),
+            ("board", self._board.close),
         ):
             try:
+                faults.at(f"shutdown.{name}")
                 step()
             except BaseException as error:
                 log.debug("while stopping", exc_info=True)
@@ -225,6 +227,7 @@ class Trainer:
         more.update(self._machine_share.read())
         more["learner/bad_updates"] = float(self._bad_updates.count)
         record = self._tally.record(more)
+        faults.at("record.write")
         self._experience.adapt(record.values)
         self._sink.write(record)
         for finding in self._diagnosis.add(record):
