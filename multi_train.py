@@ -77,19 +77,25 @@ TERMINAL_GRACE_S = 2.0  # for it to take them at the end
 
 
 class Terminal:
-    """What is said to the user, on a thread of its own that may hang or fail: nobody waits for it.
-
-    A context manager; it leaves within TERMINAL_GRACE_S.
-    """
+    """What is said to the user. In the background, nobody waits for it, and it may fail."""
 
     def __init__(self) -> None:
-        """Start the thread."""
+        """Say everything at once, until `in_background`."""
         self.console = Console()
+        self._thread: OutputThread | None = None
+
+    @contextlib.contextmanager
+    def in_background(self) -> Iterator[None]:
+        """Say everything on a thread of its own within the block, and end that in time."""
         self._thread = OutputThread("the terminal", TERMINAL_CAPACITY)
+        try:
+            yield
+        finally:
+            self._thread.close(TERMINAL_GRACE_S)
 
     def print(self, *parts: Any, **options: Any) -> None:
-        """Have `Console.print` called soon."""
-        self._thread.submit(functools.partial(self.console.print, *parts, **options))
+        """Have `Console.print` called."""
+        self._do(functools.partial(self.console.print, *parts, **options))
 
     def plainly(self, text: str) -> None:
         """Have a line printed in which nothing is markup."""
@@ -99,17 +105,17 @@ class Terminal:
     def living_line(self) -> Iterator[LivingLine]:
         """Give a line that changes, where there is a terminal for it, within the block."""
         status = self.console.status("")
-        self._thread.submit(status.start)
+        self._do(status.start)
         try:
-            yield lambda text: self._thread.submit(functools.partial(status.update, text))
+            yield lambda text: self._do(functools.partial(status.update, text))
         finally:
-            self._thread.submit(status.stop)
+            self._do(status.stop)
 
-    def __enter__(self) -> Terminal:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._thread.close(TERMINAL_GRACE_S)
+    def _do(self, action: Callable[[], object]) -> None:
+        if self._thread is None:
+            action()
+        else:
+            self._thread.submit(action)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -124,8 +130,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 2
     try:
-        with Terminal() as terminal:
-            return _do(terminal, arguments, rest)
+        return _do(Terminal(), arguments, rest)
     except ConfigError as error:
         print(f"multi_train.py: {error}", file=sys.stderr)
         return 2
@@ -151,7 +156,8 @@ def _do(terminal: Terminal, arguments: argparse.Namespace, rest: Sequence[str]) 
     if folder is None:
         return 0
     try:
-        return _run(terminal, folder)
+        with terminal.in_background():
+            return _run(terminal, folder)
     finally:
         folder.lock.release()
 

@@ -480,7 +480,8 @@ def test_without_a_terminal_a_run_has_a_line_now_and_then_and_one_at_its_end(
     folder = SequenceFolder.create(tmp_path, plan, [])
     said = io.StringIO()
     monkeypatch.setattr(multi_train, "Console", lambda: Console(file=said, force_terminal=False))
-    with multi_train.Terminal() as terminal, terminal.living_line() as living_line:
+    terminal = multi_train.Terminal()
+    with terminal.living_line() as living_line:
         progress = multi_train._Progress(terminal, living_line, folder)
         progress(folder.update(0, status="running"), 61.0)
         progress(folder.update(0, status="done", seconds=62.0), 62.0)
