@@ -16,6 +16,7 @@ from rich.console import Console
 
 import multi_train
 from analysis.compare_sequence import compare_sequence, write_report
+from core import leaving
 from core.errors import ConfigError
 from metrics.curve import curve_of
 from metrics.run_files import read_records
@@ -337,6 +338,42 @@ def test_a_run_that_ignores_the_interrupt_is_killed_with_its_children(
     stat = Path(f"/proc/{grandchild}/stat")
     if stat.exists():  # an orphan that init has not collected yet
         assert stat.read_text().split()[2] == "Z"
+
+
+@pytest.mark.process
+def test_nobody_waits_for_ever_for_a_run_that_cannot_be_killed(
+    tmp_path: Path, fake_main: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a device or a file system holds it in the kernel."""
+    fake_main.write_text(
+        "import pathlib, signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "(given,) = [a for a in sys.argv if a.startswith('--results_dir=')]\n"
+        "(pathlib.Path(given.partition('=')[2]) / 'ready').write_text('')\n"
+        "signal.sigwait([signal.SIGUSR1])\n"
+    )
+    monkeypatch.setattr(runner, "GRACE_S", 0.1)
+    monkeypatch.setattr(leaving, "KILL_WAIT_S", 0.1)
+    kill, deaf = os.killpg, []
+    monkeypatch.setattr(os, "killpg", lambda group, number: deaf.append(group))
+    folder, interrupts = begin(tmp_path, "Held-v0"), Interrupts()
+
+    def interrupt_once_ready(run: runner.RunState, seconds: float) -> None:
+        if list(folder.path.glob("*/ready")) and not interrupts.skip:
+            interrupts.note(signal.SIGINT)
+
+    # If it were waited for, this would let the test come to its end and fail.
+    rescue = threading.Timer(60.0, lambda: kill(deaf[0], signal.SIGKILL))
+    rescue.start()
+    try:
+        run_sequence(folder, interrupts, interrupt_once_ready)
+        assert rescue.is_alive()
+    finally:
+        rescue.cancel()
+        kill(deaf[0], signal.SIGKILL)
+        os.waitpid(deaf[0], 0)
+    assert statuses(folder) == ["skipped"]
+    assert folder.runs[0].exit_code == -signal.SIGKILL
 
 
 def test_interrupts_far_apart_skip_and_close_together_stop(monkeypatch: pytest.MonkeyPatch) -> None:
