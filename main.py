@@ -24,12 +24,12 @@ if __name__ == "__main__" and hasattr(signal, "pthread_sigmask"):
 import contextlib
 import os
 import sys
-import threading
 from typing import NoReturn
 
 from agent.run.guardian import Guardian, restarts_wanted
-from core.process_death import PARENT_WATCH, end_with_starter, mark_own_children
-from core.stop_signals import LISTENER, StopSignals, ignore_from_now_on, let_through
+from core.leaving import leave
+from core.process_death import end_with_starter, mark_own_children
+from core.stop_signals import StopSignals, let_through
 from core.version import VERSION
 
 
@@ -114,23 +114,6 @@ def restart_with_settings() -> None:
     environment = environment_to_restart_with()
     if environment is not None:
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
-
-
-def leave(status: int) -> NoReturn:
-    """End the process with `status`, also where a terminal is closed or frozen."""
-    ignore_from_now_on()
-    names = {thread.name for thread in threading.enumerate()}
-    if names - {threading.main_thread().name, PARENT_WATCH, LISTENER}:
-        # Their deadline has passed: they hang in a write to a terminal or a disk that does not
-        # answer, and the interpreter's own way out would wait for the locks that they hold.
-        os._exit(status)
-    try:
-        for stream in (sys.stdout, sys.stderr):
-            if stream is not None:  # the program may have been started with closed descriptors
-                stream.flush()
-    except OSError:
-        os._exit(status)  # nobody reads any more: all has been said in train.log
-    sys.exit(status)
 
 
 def run_as_program() -> NoReturn:

@@ -13,7 +13,10 @@ Each run is a process of its own; one that fails is recorded and passed over, an
 would start from its weights or test it. Ctrl-C ends the present run cleanly and goes on with the
 next; twice within 5 seconds stops the sequence, which --resume takes up again from the last
 checkpoints. Results: results/<sequence>_<time>/. Exit status: 0 if every run is done, 1 if some are
-not, 2 if the command cannot be honoured or says nothing to do.
+not, 2 if the command cannot be honoured or says nothing to do, 130 if it was interrupted while it
+started or compared.
+
+What is shown is for people: a terminal that is closed, frozen or broken (| head) stops no run.
 
 A sequence that is somebody else's may say what is trained, but not whose code is run or what lies
 outside of its folder: environments of the form module:Id have to be allowed by
@@ -25,27 +28,38 @@ How to write a sequence is told at the top of sequences/plan.py; sequences/*.yam
 
 from __future__ import annotations
 
+import signal
+
+if __name__ == "__main__" and hasattr(signal, "pthread_sigmask"):
+    # The first thing of all: until there is a handler, signals wait. They are let through below.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+
 import argparse
+import contextlib
 import functools
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
+from types import FrameType
+from typing import Any, NoReturn
 
 from rich.console import Console
 from rich.markup import escape
-from rich.status import Status
 
 from analysis.compare_sequence import CSV_TABLE, FIGURE, TABLE, rich_tables, write_report
 from core.command_line import add_switch
 from core.durations import duration
 from core.errors import ConfigError
+from core.leaving import leave
 from core.plain_data import shown, shown_text
+from core.stop_signals import answer_by, leave_at_once, let_through
 from flag_parsing import check_values
 from flags.former_names import answer
 from metrics.curve import RETURN
+from metrics.output_thread import OutputThread
 from metrics.run_files import last_record
 from option_flags import Flags
 from sequences.foreign import check_plan, check_saved, check_typed
@@ -53,14 +67,59 @@ from sequences.plan import Plan, check_flags, load_plan, shipped_plans, source_o
 from sequences.runner import Interrupts, RunState, SequenceFolder, run_sequence
 from sequences.scores import SCORES_PAGE
 
+LivingLine = Callable[[str], object]  # shows a text in the place of the one before
+
 # Names that mean something to main.py as well, and mean ours where they are before `--`.
 OURS = ("results_dir", "resume")
 LINE_INTERVAL_S = 60.0  # between lines on a run where there is no terminal
+TERMINAL_CAPACITY = 1000  # lines that wait for a terminal that is not read
+TERMINAL_GRACE_S = 2.0  # for it to take them at the end
+
+
+class Terminal:
+    """What is said to the user. In the background, nobody waits for it, and it may fail."""
+
+    def __init__(self) -> None:
+        """Say everything at once, until `in_background`."""
+        self.console = Console()
+        self._thread: OutputThread | None = None
+
+    @contextlib.contextmanager
+    def in_background(self) -> Iterator[None]:
+        """Say everything on a thread of its own within the block, and end that in time."""
+        self._thread = OutputThread("the terminal", TERMINAL_CAPACITY)
+        try:
+            yield
+        finally:
+            self._thread.close(TERMINAL_GRACE_S)
+
+    def print(self, *parts: Any, **options: Any) -> None:
+        """Have `Console.print` called."""
+        self._do(functools.partial(self.console.print, *parts, **options))
+
+    def plainly(self, text: str) -> None:
+        """Have a line printed in which nothing is markup."""
+        self.print(text, markup=False, soft_wrap=True)
+
+    @contextlib.contextmanager
+    def living_line(self) -> Iterator[LivingLine]:
+        """Give a line that changes, where there is a terminal for it, within the block."""
+        status = self.console.status("")
+        self._do(status.start)
+        try:
+            yield lambda text: self._do(functools.partial(status.update, text))
+        finally:
+            self._do(status.stop)
+
+    def _do(self, action: Callable[[], object]) -> None:
+        if self._thread is None:
+            action()
+        else:
+            self._thread.submit(action)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; return 0 if every run is done, 1 if some are not, 2 for wrong arguments."""
-    console = Console()
     ours, rest = _split(list(sys.argv[1:] if argv is None else argv))
     parser = _parser()
     arguments = parser.parse_args(ours)
@@ -71,20 +130,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 2
     try:
-        if arguments.list:
-            for name in shipped_plans():
-                console.print(f"[bold]{name}[/]  {escape(load_plan(name).about)}")
-            return 0
-        if arguments.report:
-            _report(console, SequenceFolder.open(arguments.report))
-            return 0
-        folder = _folder(console, arguments, rest)
-        if folder is None:
-            return 0
-        try:
-            return _run(console, folder)
-        finally:
-            folder.lock.release()
+        return _do(Terminal(), arguments, rest)
     except ConfigError as error:
         print(f"multi_train.py: {error}", file=sys.stderr)
         return 2
@@ -98,8 +144,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
+def _do(terminal: Terminal, arguments: argparse.Namespace, rest: Sequence[str]) -> int:
+    if arguments.list:
+        for name in shipped_plans():
+            terminal.print(f"[bold]{name}[/]  {escape(load_plan(name).about)}")
+        return 0
+    if arguments.report:
+        _report(terminal, SequenceFolder.open(arguments.report))
+        return 0
+    folder = _folder(terminal, arguments, rest)
+    if folder is None:
+        return 0
+    try:
+        with terminal.in_background():
+            return _run(terminal, folder)
+    finally:
+        folder.lock.release()
+
+
 def _folder(
-    console: Console, arguments: argparse.Namespace, rest: Sequence[str]
+    terminal: Terminal, arguments: argparse.Namespace, rest: Sequence[str]
 ) -> SequenceFolder | None:
     """Return the folder of what is to be run, new or resumed; None if nothing is to be run."""
     typed = check_typed(rest)
@@ -113,39 +177,36 @@ def _folder(
         check_flags(plan, Flags.model_fields, check_values)
         check_plan(plan.runs, typed, shown_text(arguments.sequence))
         if arguments.dry_run:
-            _print_plan(console, plan, rest)
+            _print_plan(terminal, plan, rest)
             return None
         folder = SequenceFolder.create(Path(arguments.results_dir), plan, rest)
     folder.claim()
     return folder
 
 
-def _run(console: Console, folder: SequenceFolder) -> int:
+def _run(terminal: Terminal, folder: SequenceFolder) -> int:
     waiting = sum(run.status != "done" for run in folder.runs)
     path = shown_text(str(folder.path))
-    plainly = functools.partial(console.print, markup=False, soft_wrap=True)
-    plainly(f"{path}: {waiting} of {len(folder.runs)} runs to do")
-    with Interrupts().installed() as interrupts, console.status("") as status:
-        run_sequence(folder, interrupts, _Progress(console, status, folder))
-    _report(console, folder)
+    terminal.plainly(f"{path}: {waiting} of {len(folder.runs)} runs to do")
+    with Interrupts().installed() as interrupts, terminal.living_line() as living_line:
+        run_sequence(folder, interrupts, _Progress(terminal, living_line, folder))
+    _report(terminal, folder)
     unfinished = [run for run in folder.runs if run.status != "done"]
     for run in unfinished:
-        plainly(f"{run.status}: {run.name} (see {path}/{run.name}/output.log)")
+        terminal.plainly(f"{run.status}: {run.name} (see {path}/{run.name}/output.log)")
     if unfinished:
-        plainly(f"To go on: python multi_train.py --resume={shlex.quote(path)}")
+        terminal.plainly(f"To go on: python multi_train.py --resume={shlex.quote(path)}")
     return 1 if unfinished else 0
 
 
-def _report(console: Console, folder: SequenceFolder) -> None:
+def _report(terminal: Terminal, folder: SequenceFolder) -> None:
     """Compare what is there: on the terminal, and as files."""
     for table in rich_tables(write_report(folder)):
-        console.print(table)
+        terminal.print(table)
     path = shown_text(str(folder.path))
-    lines = [f"Tables and figure: {path}/{TABLE}, {CSV_TABLE}, {FIGURE}"]
+    terminal.plainly(f"Tables and figure: {path}/{TABLE}, {CSV_TABLE}, {FIGURE}")
     if (folder.path / SCORES_PAGE).exists():
-        lines.append(f"Tests of every game: {path}/{SCORES_PAGE}")
-    for line in lines:
-        console.print(line, markup=False, soft_wrap=True)
+        terminal.plainly(f"Tests of every game: {path}/{SCORES_PAGE}")
 
 
 class _Progress:
@@ -154,21 +215,21 @@ class _Progress:
     Where there is no terminal that a line could live in, a lasting one each minute.
     """
 
-    def __init__(self, console: Console, status: Status, folder: SequenceFolder) -> None:
-        self._console = console
-        self._status = status
+    def __init__(self, terminal: Terminal, living_line: LivingLine, folder: SequenceFolder) -> None:
+        self._terminal = terminal
+        self._living_line = living_line
         self._folder = folder
         self._next_line_at = time.monotonic() + LINE_INTERVAL_S
 
     def __call__(self, run: RunState, seconds: float) -> None:
         is_running = run.status == "running"
-        if self._console.is_terminal and is_running:
+        if self._terminal.console.is_terminal and is_running:
             line = _where(self._folder, run, seconds)
-            self._status.update(escape(f"{line}  (Ctrl-C skips, twice stops)"))
+            self._living_line(escape(f"{line}  (Ctrl-C skips, twice stops)"))
         elif not is_running or time.monotonic() >= self._next_line_at:
             self._next_line_at = time.monotonic() + LINE_INTERVAL_S
             line = f"{run.status:8}{_where(self._folder, run, seconds)}"
-            self._console.print(line, highlight=False, soft_wrap=True, markup=False)
+            self._terminal.print(line, highlight=False, soft_wrap=True, markup=False)
 
 
 def _where(folder: SequenceFolder, run: RunState, seconds: float) -> str:
@@ -207,8 +268,8 @@ def _seconds_to_go(folder: SequenceFolder, ahead: Sequence[RunState]) -> float |
     return sum(expected(run) for run in ahead if run.status != "done")
 
 
-def _print_plan(console: Console, plan: Plan, arguments: Sequence[str]) -> None:
-    plainly = functools.partial(console.print, highlight=False, soft_wrap=True, markup=False)
+def _print_plan(terminal: Terminal, plan: Plan, arguments: Sequence[str]) -> None:
+    plainly = functools.partial(terminal.print, highlight=False, soft_wrap=True, markup=False)
     for number, run in enumerate(plan.runs, start=1):
         given = dict(run.flags)
         if source_of(run.flags) is not None:
@@ -263,5 +324,16 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _leave(number: int, frame: FrameType | None) -> None:
+    leave_at_once("interrupted; --resume goes on with a sequence that was begun")
+
+
+def run_as_program() -> NoReturn:
+    """Do what the command line says, and leave with the exit status."""
+    answer_by(_leave)
+    let_through()
+    leave(main())
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    run_as_program()

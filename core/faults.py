@@ -55,6 +55,7 @@ POINTS: Mapping[str, str] = {
     "file.sync_folder": "before a folder's names are forced to the disk",
     "file.link": "before a file gets a second name",
     "file.unlink": "before a file is removed",
+    "save.begin": "before records are forced to the disk and a checkpoint is made",
     "save.after_replay": "the contents of the buffers are on the disk, the checkpoint is not",
     "save.after_pt": "the checkpoint is on the disk, `latest` does not name it yet",
     "save.after_latest": "before old checkpoints are removed",
@@ -71,6 +72,12 @@ POINTS: Mapping[str, str] = {
     "replay.insert": "before an unroll goes into the buffers",
     "replay.sample": "a batch is taken from the buffers and its items are not chosen yet",
     "learner.step": "all gradients are known, the weights have not moved yet",
+    "record.write": "the values of a record are known, nobody has been given it yet",
+    "shutdown.quiesce": "the loop is left, batches are still being made",
+    "shutdown.record": "before the last record is written",
+    "shutdown.save": "before the last save, if one is due",
+    "shutdown.close": "before workers and environments are ended",
+    "shutdown.board": "before the memory of the weights is given back",
 }
 LEARNER, SERVER = "learner", "server"
 
@@ -284,11 +291,6 @@ def load_for(who: str, plan: Sequence[Fault]) -> None:
     """Follow those faults of a plan that are for `who`, this process; without any, no plan."""
     if plan:
         load(Plan(plan, who))
-
-
-def loaded_plan() -> Plan | None:
-    """Return the plan that this process follows; None: nothing happens at any point."""
-    return _plan
 
 
 @contextmanager

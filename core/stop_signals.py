@@ -73,11 +73,7 @@ class StopSignals:
         """
         if threading.current_thread() is not threading.main_thread():
             return
-        for number in SIGNALS:
-            is_hangup = number == getattr(signal, "SIGHUP", None)
-            if is_hangup and signal.getsignal(number) == signal.SIG_IGN:
-                continue
-            self._previous[number] = signal.signal(number, self.handle)
+        self._previous = answer_by(self.handle)
         self._over.clear()
         heard, self._bell = os.pipe()
         os.set_blocking(self._bell, False)
@@ -144,12 +140,23 @@ class StopSignals:
 @contextlib.contextmanager
 def handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
     """Answer the signals by `handler` within the block; afterwards as before. Main thread only."""
-    previous = {number: signal.signal(number, handler) for number in SIGNALS}
+    previous = answer_by(handler)
     try:
         yield
     finally:
         for number, before in previous.items():
             signal.signal(number, before)
+
+
+def answer_by(handler: Callable[[int, FrameType | None], None]) -> dict[int, Any]:
+    """Answer the signals by `handler` from now on; return what answered them. Main thread only.
+
+    A SIGHUP that is ignored (nohup) stays ignored.
+    """
+    ignored = signal.SIG_IGN
+    hangup = getattr(signal, "SIGHUP", None)
+    numbers = [n for n in SIGNALS if n != hangup or signal.getsignal(n) != ignored]
+    return {number: signal.signal(number, handler) for number in numbers}
 
 
 def leave_at_once(why: str) -> None:
@@ -163,7 +170,10 @@ def leave_at_once(why: str) -> None:
     """
     try:
         for child in multiprocessing.active_children():
-            child.kill()
+            with contextlib.suppress(
+                Exception
+            ):  # gone meanwhile: the others are still to be killed
+                child.kill()
         say_at_once(why)
     finally:
         os._exit(INTERRUPTED)

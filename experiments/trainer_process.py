@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, TextIO
 
 from agent.stored.run_folder import PROJECT_ROOT
+from core.leaving import wait_for_killed
 
 MAIN_PROGRAM = PROJECT_ROOT / "main.py"
 GRACE_S = 120.0  # for a run to save its checkpoint after SIGINT, before it is killed
@@ -81,7 +82,7 @@ def run_trainer(
             # All of its group: workers that a killed trainer left behind, and itself if it hangs.
             with suppress(ProcessLookupError, PermissionError):  # macOS: none but zombies
                 os.killpg(child.pid, signal.SIGKILL)
-            status = child.wait()
+            status = wait_for_killed(child)
         return Ending(status, asked, _last_line(output, began_at))
 
 

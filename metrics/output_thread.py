@@ -68,6 +68,12 @@ class OutputThread:
             self._changed.notify_all()
             return True
 
+    @property
+    def undone(self) -> int:
+        """Actions that found no room, or are still waiting."""
+        with self._changed:
+            return self.dropped + self._submitted - self._done
+
     def flush(self, timeout_s: float) -> bool:
         """Wait until all that was submitted so far is done; return whether it is, in time."""
         deadline = time.monotonic() + timeout_s
@@ -124,7 +130,7 @@ class BackgroundSink:
           gives_up: whether one failure ends it.
           patience_s: how long `write` and `episode` may wait for room before they drop, seconds.
         """
-        self.lost = 0  # records and games that were not written
+        self.lost = 0  # records and games of which writing failed; `OutputThread` counts the others
         self._sink = sink
         self._thread = thread
         self._gives_up = gives_up
@@ -148,8 +154,7 @@ class BackgroundSink:
         self._thread.submit(self._close, self._patience_s)
 
     def _submit(self, action: Action) -> None:
-        if not self._thread.submit(partial(self._try, action), self._patience_s):
-            self.lost += 1
+        self._thread.submit(partial(self._try, action), self._patience_s)
 
     def _try(self, action: Action) -> None:
         if self._off:

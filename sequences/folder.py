@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.stored.run_folder import RunFolder, create_exclusively, safe_name
-from core.atomic_file import write_json
+from core.atomic_file import remove_temporaries, write_json
 from core.errors import ConfigError
 from core.file_lock import FileLock
 from core.plain_data import shown_text
@@ -82,16 +82,19 @@ class SequenceFolder:
         return folder
 
     def claim(self) -> None:
-        """Take the sequence for this process, until it ends.
+        """Take the sequence for this process, until it ends; remove what a killed one left.
 
         Raises:
           ConfigError: if another multi_train.py runs it.
+          OSError: if something that was left cannot be removed.
         """
         if not self.lock.acquire():
             raise ConfigError(
                 f"{shown_text(str(self.path))} is being run by another multi_train.py "
                 f"({self.lock.holder()}). Wait for it, or stop it with Ctrl-C twice."
             )
+        for folder in (self.path, *(self.path / run.name for run in self.runs)):
+            remove_temporaries(folder)
 
     @classmethod
     def open(cls, path: Path | str) -> SequenceFolder:

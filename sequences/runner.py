@@ -21,6 +21,7 @@ from types import FrameType
 from agent.stored.run_folder import PROJECT_ROOT
 from core.atomic_file import write_json
 from core.file_lock import FileLock
+from core.leaving import wait_for_killed
 from core.process_death import environment_for_child
 from core.stop_signals import handled_by
 from sequences.folder import RUN_LOCK_FILE, STATE_FILE, RunState, SequenceFolder
@@ -154,7 +155,7 @@ def _run_child(
     finally:
         if child.poll() is None:
             os.killpg(child.pid, signal.SIGKILL)  # its workers too
-    return child.wait()
+    return wait_for_killed(child)
 
 
 def _open_no_link(path: str, flags: int) -> int:

@@ -6,6 +6,9 @@ import json
 import math
 import os
 import signal
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ from rich.console import Console
 
 import multi_train
 from analysis.compare_sequence import compare_sequence, write_report
+from core import leaving
 from core.errors import ConfigError
 from metrics.curve import curve_of
 from metrics.run_files import read_records
@@ -20,6 +24,8 @@ from option_flags import Flags
 from sequences import runner
 from sequences.plan import check_flags, load_plan, parse_plan, shipped_plans, source_of
 from sequences.runner import Interrupts, SequenceFolder, run_sequence
+from tests.integration.commands import HANGS_S, ROOT
+from tests.integration.test_endings import has_begun, wait_until
 
 # Stands in for main.py: the environment id tells it how to behave.
 FAKE_MAIN = """
@@ -334,6 +340,42 @@ def test_a_run_that_ignores_the_interrupt_is_killed_with_its_children(
         assert stat.read_text().split()[2] == "Z"
 
 
+@pytest.mark.process
+def test_nobody_waits_for_ever_for_a_run_that_cannot_be_killed(
+    tmp_path: Path, fake_main: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a device or a file system holds it in the kernel."""
+    fake_main.write_text(
+        "import pathlib, signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "(given,) = [a for a in sys.argv if a.startswith('--results_dir=')]\n"
+        "(pathlib.Path(given.partition('=')[2]) / 'ready').write_text('')\n"
+        "signal.sigwait([signal.SIGUSR1])\n"
+    )
+    monkeypatch.setattr(runner, "GRACE_S", 0.1)
+    monkeypatch.setattr(leaving, "KILL_WAIT_S", 0.1)
+    kill, deaf = os.killpg, []
+    monkeypatch.setattr(os, "killpg", lambda group, number: deaf.append(group))
+    folder, interrupts = begin(tmp_path, "Held-v0"), Interrupts()
+
+    def interrupt_once_ready(run: runner.RunState, seconds: float) -> None:
+        if list(folder.path.glob("*/ready")) and not interrupts.skip:
+            interrupts.note(signal.SIGINT)
+
+    # If it were waited for, this would let the test come to its end and fail.
+    rescue = threading.Timer(60.0, lambda: kill(deaf[0], signal.SIGKILL))
+    rescue.start()
+    try:
+        run_sequence(folder, interrupts, interrupt_once_ready)
+        assert rescue.is_alive()
+    finally:
+        rescue.cancel()
+        kill(deaf[0], signal.SIGKILL)
+        os.waitpid(deaf[0], 0)
+    assert statuses(folder) == ["skipped"]
+    assert folder.runs[0].exit_code == -signal.SIGKILL
+
+
 def test_interrupts_far_apart_skip_and_close_together_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(runner.time, "monotonic", lambda: now[0])
@@ -473,14 +515,76 @@ def test_without_a_terminal_a_run_has_a_line_now_and_then_and_one_at_its_end(
     monkeypatch.setattr(multi_train, "LINE_INTERVAL_S", interval_s)
     plan = parse_plan({"runs": [{"name": "only"}]}, default_name="p", where="here")
     folder = SequenceFolder.create(tmp_path, plan, [])
-    console = Console(file=io.StringIO(), force_terminal=False)
-    progress = multi_train._Progress(console, console.status(""), folder)
-    progress(folder.update(0, status="running"), 61.0)
-    progress(folder.update(0, status="done", seconds=62.0), 62.0)
-    shown = console.file.getvalue().splitlines()
+    said = io.StringIO()
+    monkeypatch.setattr(multi_train, "Console", lambda: Console(file=said, force_terminal=False))
+    terminal = multi_train.Terminal()
+    with terminal.living_line() as living_line:
+        progress = multi_train._Progress(terminal, living_line, folder)
+        progress(folder.update(0, status="running"), 61.0)
+        progress(folder.update(0, status="done", seconds=62.0), 62.0)
+    shown = said.getvalue().splitlines()
     running, done = "running 1/1 only, seed 1: 0:01:01", "done    1/1 only, seed 1: 0:01:02"
     expected = [done] if interval_s else [running, done]
     assert [line.partition(";")[0] for line in shown] == expected
+
+
+class Gone(io.StringIO):
+    """A terminal that was closed."""
+
+    def write(self, text: str) -> int:
+        raise OSError(5, "Input/output error")
+
+
+class Frozen(io.StringIO):
+    """A terminal that takes nothing (Ctrl-S), until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go = threading.Event()
+
+    def write(self, text: str) -> int:
+        self.go.wait(HANGS_S)
+        return len(text)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("terminal", [Gone, Frozen])
+def test_no_run_waits_for_a_terminal_or_ends_with_it(
+    tmp_path: Path, fake_main: Path, monkeypatch: pytest.MonkeyPatch, terminal: type[io.StringIO]
+) -> None:
+    file = terminal()
+    monkeypatch.setattr(multi_train, "Console", lambda: Console(file=file, force_terminal=False))
+    monkeypatch.setattr(multi_train, "LINE_INTERVAL_S", 0.0)
+    monkeypatch.setattr(multi_train, "TERMINAL_GRACE_S", 0.1)
+    sequence = tmp_path / "mine.yaml"
+    sequence.write_text("base: {lr: 0.01, env: Ok-v0}\nseeds: [1, 2]\n")
+    assert multi_train.main([f"--sequence={sequence}", f"--results_dir={tmp_path / 'out'}"]) == 0
+    if isinstance(file, Frozen):
+        assert not file.go.is_set()
+        file.go.set()
+    (made,) = (tmp_path / "out").iterdir()
+    assert statuses(SequenceFolder.open(made)) == ["done", "done"]
+    assert (made / "table.md").exists()
+
+
+@pytest.mark.process
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="looks at /proc")
+def test_a_signal_while_the_program_starts_ends_it_without_a_traceback(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "multi_train.py", "--sequence=smoke", f"--results_dir={tmp_path / 'r'}"],
+        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        wait_until(lambda: has_begun(process), process)
+        process.send_signal(signal.SIGINT)
+        output, error = process.communicate(timeout=HANGS_S)
+    finally:
+        process.kill()
+    assert process.returncode == 130, error
+    assert (output, error) == ("", f"{STARTS_ENDED}\n")
+
+
+STARTS_ENDED = "interrupted; --resume goes on with a sequence that was begun"
 
 
 @pytest.mark.parametrize(

@@ -168,7 +168,7 @@ def _hint(error: BaseException, text: str) -> str:
         return "; to be shown, an environment must take render_mode when it is made"
     if isinstance(error, TypeError) and "required" in text and "argument" in text:
         return (
-            "; environments are made without arguments: give defaults, or register it with kwargs"
+            "; give its arguments as JSON, e.g. --env_kwargs='{\"size\": 3}', or give them defaults"
         )
     if isinstance(error, TypeError) and "'seed'" in text:
         return "; reset must take seed and options, as Gymnasium's environments do"

@@ -25,7 +25,7 @@ from agent.machine import NICENESS, give_way, stay_on_core
 from agent.models.factory import ModelConfig, make_model
 from core import faults
 from core.episode import EpisodeEnd
-from core.errors import Closed
+from core.errors import Closed, EnvironmentFault
 from core.process_death import ignore_interrupts
 from core.rng import child_seed
 from core.spec import EnvSpec
@@ -202,8 +202,8 @@ def worker_main(
                 end.send_ready(slot, *report)
     except Closed:
         pass  # told to stop, or the learner's process is gone
-    except BaseException:
-        _say(end, traceback.format_exc())
+    except BaseException as error:
+        _say(end, words_of(error))
         sys.exit(1)
     finally:
         beat(Phase.CLOSING)
@@ -216,8 +216,18 @@ def _close(body: WorkerBody, end: WorkerEnd) -> None:
     """Close the environments: they may own processes, windows or files."""
     try:
         body.close()
-    except BaseException:
-        _say(end, traceback.format_exc())
+    except BaseException as error:
+        _say(end, words_of(error))
+
+
+def words_of(error: BaseException) -> str:
+    """Return the last words of a worker that `error` ends.
+
+    Of an environment that lied, its fault says all; the traceback would be of our own code.
+    """
+    if isinstance(error, EnvironmentFault) and error.__cause__ is None:
+        return f"EnvironmentFault: {error}"
+    return "".join(traceback.format_exception(error))
 
 
 def _say(end: WorkerEnd, words: str) -> None:

@@ -165,7 +165,7 @@ class PopArt(nn.Module):
         sums = torch.where(sums.isfinite().all(), sums, 0.0)
         count, first, second = sums  # each [K]
         old_mu, old_sigma = self.mu.clone(), self.sigma
-        beta = self.step_size * (count > 0)
+        beta = self.step_size * (count > 0).to(sums.dtype)
         divisor = count.clamp(min=1)
         self.mu += beta * (first / divisor - self.mu)
         self.nu += beta * (second / divisor - self.nu)

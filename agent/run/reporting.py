@@ -27,6 +27,9 @@ FILES_PATIENCE_S = 60.0  # a reproducible run waits so long for its files before
 FLUSH_S = 10.0  # a disk that takes longer than this to take a few lines does not answer
 FILES_GRACE_S = 10.0  # at the end, for the files
 TERMINAL_GRACE_S = 2.0  # and for the terminal
+UNDONE = "%s did not take all that was written: %d messages, records and games are missing there"
+
+log = logging.getLogger(__name__)
 
 
 class Reporting:
@@ -45,6 +48,7 @@ class Reporting:
         self._terminal = OutputThread("the terminal", TERMINAL_CAPACITY)
         self._console = ConsoleSink(_goal(flags, folder))
         self._sink: Sink = Tee([])
+        self._is_closed = False
         self._log = RunLog(
             folder.log_file,
             logging.INFO if flags.basic_verbose else logging.WARNING,
@@ -95,6 +99,14 @@ class Reporting:
     def close(self) -> None:
         """Close everything, each thread within its deadline. May be called twice."""
         self.close_sinks()
+        if not self._is_closed:
+            self._is_closed = True
+            for thread, grace_s in (
+                (self._terminal, TERMINAL_GRACE_S), (self._files, FILES_GRACE_S),
+            ):  # fmt: skip
+                thread.flush(grace_s)
+                if thread.undone:
+                    log.warning(UNDONE, thread.name, thread.undone)
         self._log.close()
         self._files.close(FILES_GRACE_S)
         self._terminal.close(TERMINAL_GRACE_S)

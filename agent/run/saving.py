@@ -7,7 +7,8 @@ Every state from which a run can continue passes through here. The rules are:
   while it started must not replace what it could not restore.
 * Never after the learner itself failed, because its state is the one that could not continue.
 * Records and games up to update n are on the disk before the checkpoint of n is, so that every
-  checkpoint has its history.
+  checkpoint has its history. If the files of the run do not answer, the weights are saved all the
+  same, because they are worth more, and the log says that records may be missing before them.
 * If the disk refuses a save, the log says so once, training goes on, and the next save tries again.
   The last save of a session has no next one, so its failure is a failure of the run.
 * `best.pt` holds the weights of the moment at which its score was the mean return over a full
@@ -29,6 +30,7 @@ from agent.run.tally import Tally
 from agent.stored.checkpoint import Checkpoint, CheckpointWriter
 from agent.stored.run_folder import RunFolder
 from agent.stored.state_schema import restoring
+from core import faults
 from core.errors import CheckpointError
 
 log = logging.getLogger(__name__)
@@ -48,7 +50,7 @@ class Saving:
         bad_updates: BadUpdates,
         experience: Experience,
         *,
-        flush: Callable[[], object],
+        flush: Callable[[], bool | None],
         checkpoint: Checkpoint | None = None,
     ) -> None:
         """Restore the state of `checkpoint`, if there is one; write nothing.
@@ -60,7 +62,8 @@ class Saving:
           tally: counters of the run.
           bad_updates: the updates that were skipped.
           experience: where batches come from; not started yet.
-          flush: brings records and games to the disk; returns within seconds.
+          flush: brings records and games to the disk; returns within seconds, False if not all
+            of them are there.
           checkpoint: checkpoint from which the run continues.
         """
         self._blueprint = blueprint
@@ -83,6 +86,7 @@ class Saving:
         )
         self._restored_updates = self._looked_at_updates = tally.updates
         self._refused = False  # whether the last save failed, so that it is said once
+        self._unanswered = False  # whether the last flush came to no end, likewise
         self._best_score = self._writer.best_score()
         # Nothing is decided by the clock in a reproducible run: there it is looked at each period.
         self._best_interval_s = None if flags.reproducible else BEST_INTERVAL_S
@@ -124,8 +128,19 @@ class Saving:
             log.warning("saving works again")
             self._refused = False
 
+    def _bring_history_to_disk(self) -> None:
+        unanswered = self._flush() is False
+        if unanswered and not self._unanswered:
+            log.warning(
+                "the files of the run do not answer: update %d is saved before its records and "
+                "games are on the disk, so some may be missing after a power cut",
+                self._tally.updates,
+            )
+        self._unanswered = unanswered
+
     def _save(self) -> bool:
-        self._flush()
+        faults.at("save.begin")
+        self._bring_history_to_disk()
         path = self._writer.save(
             self._state(),
             updates=self._tally.updates,
@@ -139,7 +154,7 @@ class Saving:
         score = self._present_score()
         if score is None or (self._best_score is not None and score <= self._best_score):
             return False
-        self._flush()
+        self._bring_history_to_disk()
         self._writer.save_best(self._state(), score=score)
         self._best_score = score
         return True

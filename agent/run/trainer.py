@@ -27,6 +27,7 @@ from agent.run.sources import MakeExperience, MakePool, make_experience
 from agent.run.tally import Tally
 from agent.stored.checkpoint import Checkpoint
 from agent.stored.run_folder import RunFolder
+from core import faults
 from core.stop_signals import StopSignals
 from metrics.health import Diagnosis, Finding
 from metrics.machine_share import MachineShare, load
@@ -68,7 +69,7 @@ class Trainer:
         checkpoint: Checkpoint | None = None,
         *,
         stop: StopSignals | None = None,
-        flush: Callable[[], object] | None = None,
+        flush: Callable[[], bool | None] | None = None,
         make_pool: MakePool | None = None,
         experience: MakeExperience | None = None,
     ) -> None:
@@ -80,7 +81,8 @@ class Trainer:
           sink: where records and games are reported; belongs to the caller.
           checkpoint: checkpoint from which the run continues.
           stop: what the user asks for meanwhile; None: nobody can ask.
-          flush: brings all that was reported to the disk, within seconds; None: the sink's own.
+          flush: brings all that was reported to the disk, within seconds, and says whether it is
+            there; None: the sink's own.
           make_pool: makes what unrolls come from, with the board on which the newest weights will
             be, and the life of the workers; None: what the flags ask for.
           experience: makes what gives batches, given the same; None: what the flags ask for, on
@@ -123,14 +125,15 @@ class Trainer:
             self._loop(began)
         except BaseException as error:
             failures.append(error)
-        for step in (
-            self._experience.quiesce,
-            self._last_record,
-            self._save_at_the_end,
-            self._experience.close,
-            self._board.close,
+        for name, step in (
+            ("quiesce", self._experience.quiesce),
+            ("record", self._last_record),
+            ("save", self._save_at_the_end),
+            ("close", self._experience.close),
+            ("board", self._board.close),
         ):
             try:
+                faults.at(f"shutdown.{name}")
                 step()
             except BaseException as error:
                 log.debug("while stopping", exc_info=True)
@@ -224,6 +227,7 @@ class Trainer:
         more.update(self._machine_share.read())
         more["learner/bad_updates"] = float(self._bad_updates.count)
         record = self._tally.record(more)
+        faults.at("record.write")
         self._experience.adapt(record.values)
         self._sink.write(record)
         for finding in self._diagnosis.add(record):

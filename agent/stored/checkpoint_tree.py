@@ -19,6 +19,12 @@ from core.errors import CheckpointError
 
 MAX_DEPTH = 100  # of trees; ours are ten levels deep
 BYTES_PER_TENSOR = 1_000  # in a file, beside its numbers: name, header, alignment
+# Of the numbers in a file. torch knows others, which it can read but hardly compute with.
+KNOWN_DTYPES = frozenset({
+    torch.bool, torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.int8, torch.int16,
+    torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.float64,
+    torch.complex64, torch.complex128,
+})  # fmt: skip
 _ARRAY, _BYTES = "__ndarray__", "__bytes__"
 _PLAIN = (bool, int, float, str, type(None))
 
@@ -119,6 +125,8 @@ class _Decoder:
             and not tensor.is_quantized
             and not tensor.requires_grad
         )
+        if tensor.dtype not in KNOWN_DTYPES:
+            raise ValueError(f"{where} holds numbers of the kind {tensor.dtype}")
         if not is_plain or not _is_whole(tensor):
             raise ValueError(f"{where} is a tensor that does not hold just its own numbers")
         self._bytes_left -= tensor.numel() * tensor.element_size()
@@ -134,9 +142,11 @@ def first_not_finite(tree: Any, where: str = "state") -> str | None:
     """
     if isinstance(tree, float):
         return None if math.isfinite(tree) else f"{where} is {tree}"
-    if isinstance(tree, np.ndarray) and tree.dtype.kind == "f":
+    if isinstance(tree, np.ndarray) and tree.dtype.kind in "fc":
         tree = torch.from_numpy(np.ascontiguousarray(tree))
     if isinstance(tree, torch.Tensor):
+        if tree.is_complex():
+            tree = torch.view_as_real(tree.resolve_conj())
         if not tree.dtype.is_floating_point or not tree.numel():
             return None
         # Either end is NaN where any number is; a sum could overflow over sound numbers.

@@ -30,7 +30,7 @@ from safetensors.torch import load as tensors_from_bytes
 from safetensors.torch import save as tensors_to_bytes
 
 from agent.stored.checkpoint import Checkpoint
-from agent.stored.checkpoint_tree import first_not_finite
+from agent.stored.checkpoint_tree import KNOWN_DTYPES, first_not_finite
 from agent.stored.state_schema import Count, Part, SpecState, check_part
 from core.atomic_file import atomic_path, write_json
 from core.errors import CheckpointError, ConfigError
@@ -190,11 +190,17 @@ def _read_weights(path: Path, sha256: str) -> dict[str, torch.Tensor]:
         )
     try:
         weights = tensors_from_bytes(content)
-    except SafetensorError as error:
+    except (SafetensorError, KeyError) as error:  # KeyError: of a kind that torch has no name for
         raise CheckpointError(
-            f"{path} is as {FACTS} says, but not a safetensors file: {error}. Make it again with "
-            "python -m agent.export."
+            f"{path} is as {FACTS} says, but not a safetensors file of ours: {shown(str(error))}. "
+            "Make it again with python -m agent.export."
         ) from error
+    for name, tensor in weights.items():
+        if tensor.dtype not in KNOWN_DTYPES:
+            raise CheckpointError(
+                f"{path}: {shown(name)} holds numbers of the kind {tensor.dtype}, expected one "
+                "that this program writes. Make it again with python -m agent.export."
+            )
     found = first_not_finite(weights, "the model")
     if found is not None:
         raise CheckpointError(

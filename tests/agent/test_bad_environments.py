@@ -134,7 +134,9 @@ def test_a_constructor_that_wants_arguments_says_what_to_do(user_module) -> None
     code = "class Wants(Env):\n    def __init__(self, size): pass"
     message = refusal(user_module(code, "Wants"))
     assert "missing 1 required positional argument: 'size'" in message
-    assert "give defaults, or register it with kwargs" in message
+    assert "give its arguments as JSON, e.g. --env_kwargs='{\"size\": 3}'" in message
+    env = "--env=my_envs:Mine-v0"
+    assert prepare([env, '--env_kwargs={"size": 3}']).blueprint.env_spec.action_count == 2
 
 
 @pytest.mark.parametrize("entry", ["'my_envs:Missing'", "'no_such_module:Env'", "'my_envs'", "3"])

@@ -19,6 +19,7 @@ import torch
 
 from agent.stored import checkpoint_file
 from agent.stored.checkpoint import Checkpoint, CheckpointWriter, DiskFull, NotFinite, load
+from agent.stored.checkpoint_tree import first_not_finite
 from core.errors import CheckpointError
 from tests.agent.states import replay_with, state_at
 from tests.agent.test_checkpoint import names, save_several
@@ -61,6 +62,16 @@ def test_weights_that_are_not_finite_are_refused_and_nothing_changes(
         with pytest.raises(NotFinite, match=rf"\['{named}'\] (holds|is) .*before it is intact"):
             save({**state_at(2), "learner": learner})
     assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("bad", [NAN, INF])
+def test_either_half_of_a_complex_number_may_be_the_bad_one(bad: float) -> None:
+    good = torch.ones(3, dtype=torch.complex64)
+    assert first_not_finite({"a": good, "b": good.numpy()}) is None
+    for number in (complex(bad, 0), complex(0, bad)):
+        tree = torch.tensor([1, number], dtype=torch.complex64)
+        assert first_not_finite({"a": tree}) is not None
+        assert first_not_finite({"a": tree.numpy()}) is not None
 
 
 def test_what_an_environment_gave_may_be_infinite(tmp_path: Path) -> None:
@@ -410,6 +421,7 @@ def test_many_tensors_over_the_same_numbers_are_refused(tmp_path: Path) -> None:
         {"a": torch.nn.Parameter(torch.ones(2))}, {"a": torch.eye(3).to_sparse()}, {"a": {1, 2}},
         {"a": torch.Size([1])}, {"__ndarray__": 5}, {"a": {"__bytes__": "text"}}, {(1, 2): 3},
         {"a": {"__ndarray__": torch.ones(2, dtype=torch.bfloat16)}}, {"a": torch.ones(4)[:2]},
+        {"a": torch.ones(4).to(torch.float8_e5m2)}, {"a": torch.ones(4).to(torch.float8_e4m3fn)},
         [1, 2], 5, {"a": 1j},
     ],
 )  # fmt: skip

@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -160,9 +161,56 @@ def test_a_pickle_is_refused_unopened_even_if_the_checksum_is_right(tmp_path: Pa
     write(tmp_path)
     torch.save({"policy_head.weight": Evil()}, tmp_path / WEIGHTS)
     vouch_for(tmp_path)
-    with pytest.raises(CheckpointError, match="model.safetensors is .* not a safetensors file"):
+    with pytest.raises(
+        CheckpointError, match="model.safetensors is .* not a safetensors file of ours"
+    ):
         load_model(tmp_path)
     assert not (tmp_path / "executed").exists()
+
+
+def safetensors(header: object, nbytes: int, length: int | None = None) -> bytes:
+    """A file of that format as somebody may have written it by hand."""
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<Q", len(text) if length is None else length) + text + bytes(nbytes)
+
+
+def one_tensor(dtype: str, shape: list[int], nbytes: int, claimed: int | None = None) -> bytes:
+    offsets = [0, nbytes if claimed is None else claimed]
+    return safetensors({"a": {"dtype": dtype, "shape": shape, "data_offsets": offsets}}, nbytes)
+
+
+HOSTILE = {
+    "nothing": b"",
+    "a header of all memory": safetensors({}, 8, length=2**62),
+    "a header of a negative length": safetensors({}, 8, length=2**64 - 1),
+    "a deep header": safetensors(b"[" * 100_000, 0),
+    "a list": safetensors([], 0),
+    "no text": safetensors(b"\xff\xfe{}", 0),
+    "beyond its end": one_tensor("F32", [400], 64, claimed=1600),
+    "more numbers than there are": one_tensor("F32", [2**62, 4], 16),
+    "a negative shape": one_tensor("F32", [-4], 16),
+    "two over the same bytes": safetensors(
+        {n: {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]} for n in "ab"}, 16
+    ),
+    "an unknown kind": one_tensor("X9", [4], 16),
+    "four bits": one_tensor("F4", [32], 16),
+    "six bits": one_tensor("F6_E2M3", [64], 48),
+    "eight bits without a sign": one_tensor("F8_E8M0", [16], 16),
+    "eight bits": one_tensor("F8_E5M2", [16], 16),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_weights_are_one_message_even_if_the_checksum_is_right(
+    tmp_path: Path, name: str
+) -> None:
+    write(tmp_path)
+    (tmp_path / WEIGHTS).write_bytes(HOSTILE[name])
+    vouch_for(tmp_path)
+    with pytest.raises(CheckpointError, match="not a safetensors file of ours|of the kind") as told:
+        load_model(tmp_path)
+    assert str(told.value).isprintable()
+    assert len(str(told.value)) < 1000
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])

@@ -49,6 +49,12 @@ def test_the_first_update_gives_the_numbers_computed_by_hand():
     assert head.linear.bias.item() == pytest.approx(-0.002956, abs=1e-6)
 
 
+def test_statistics_move_by_the_step_size_in_double_precision():
+    head = make_head(step_size=3e-4)
+    head.update(torch.full((2, 4), 8.0))
+    assert (head.mu.item(), head.nu.item()) == (3e-4 * 8.0, 1.0 + 3e-4 * 63.0)
+
+
 @settings(max_examples=30)
 @given(st.integers(0, 999), st.integers(1, 3))
 def test_popart_equals_the_plain_loops(seed, tasks):

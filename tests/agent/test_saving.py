@@ -121,6 +121,18 @@ def test_records_and_games_are_on_the_disk_before_the_best_is(folder, monkeypatc
     assert flushed == [[updates] for updates, _ in scored.saved]
 
 
+def test_weights_are_saved_although_the_files_of_the_run_do_not_answer(folder, caplog):
+    """And the log says once that their history may lag behind."""
+    answers = iter([True, False, False, True, False])
+    flags = {"reproducible": True, "environment_max_steps": 300, "save_model_period": 4}
+    flush = lambda: next(answers, True)  # noqa: E731
+    summary = Trainer(make_blueprint(**flags), folder, Silent(), flush=flush).run()
+    assert next(answers, None) is None
+    assert load(folder.path).state["tally"]["updates"] == summary.updates
+    said = [line for line in caplog.messages if "do not answer" in line]
+    assert [line.split("update ")[1].split()[0] for line in said] == ["8", "20"]
+
+
 def test_a_full_disk_is_said_once_and_training_goes_on_and_saves_again(folder, monkeypatch, caplog):
     save, calls = CheckpointWriter.save, []
 

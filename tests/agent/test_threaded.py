@@ -89,6 +89,22 @@ def test_batches_come_from_the_pool_and_news_with_them(experience, pool):
     assert experience.stats()["workers/alive"] == 1
 
 
+def test_a_thread_that_stands_still_is_named(experience, pool, monkeypatch):
+    monkeypatch.setattr("agent.run.liveness.STANDSTILL_S", 0.2)
+    go, poll = threading.Event(), pool.poll
+    pool.poll = lambda timeout_s: go.wait(HANGS_S) and poll(timeout_s)
+    deadline = time.monotonic() + HANGS_S
+    try:
+        while not any(
+            "ingest: waiting for unrolls" in line and "stands still" in line
+            for line in experience.missing()
+        ):
+            assert time.monotonic() < deadline, experience.missing()
+            time.sleep(0.05)
+    finally:
+        go.set()
+
+
 def test_the_age_of_what_is_learned_is_counted_from_the_newest_word(experience, pool):
     for _ in range(8):
         pool.may_give.release()

@@ -12,6 +12,8 @@ from agent.run.experience import ReplaySide, Serial
 from agent.run.trainer import Trainer
 from agent.stored.checkpoint import load
 from agent.stored.run_folder import RunFolder
+from core import faults
+from core.faults import Fault, InjectedFault, Plan
 from metrics.health import Finding
 from metrics.sinks import JsonLinesSink, Tee
 from tests.agent.runs import make_blueprint
@@ -111,6 +113,36 @@ def test_the_last_record_has_all_that_came_after_the_one_before(tmp_path):
     assert [record.updates for record in sink.records] == [summary.updates]
     assert summary.updates > 10
     assert sink.records[0].agent_steps == summary.agent_steps
+
+
+STEPS_OF_THE_END = ("quiesce", "record", "save", "close", "board")
+
+
+@pytest.mark.parametrize("broken", STEPS_OF_THE_END)
+def test_a_step_of_the_end_that_fails_keeps_no_other_from_being_done(tmp_path, broken):
+    folder = RunFolder.create(tmp_path, "Test-v0")
+    blueprint = make_blueprint(environment_max_steps=300, log_interval_s=1000.0)
+    made, sink = [], Noted()
+
+    def experience(*arguments):
+        made.append(in_turn(*arguments))
+        return made[0]
+
+    with faults.loaded(Plan([Fault((f"shutdown.{broken}",), "raise")])) as plan:
+        trainer = Trainer(blueprint, folder, sink, experience=experience)
+        with pytest.raises(InjectedFault, match=f"shutdown.{broken}"):
+            trainer.run()
+    assert {point for point in plan.hits if point.startswith("shutdown.")} == {
+        f"shutdown.{name}" for name in STEPS_OF_THE_END
+    }
+    updates = plan.hits["learner.step"]
+    assert updates > 10
+    assert [record.updates for record in sink.records] == ([] if broken == "record" else [updates])
+    assert folder.has_checkpoint() == (broken != "save")
+    if broken != "save":
+        assert load(folder.path).state["tally"]["updates"] == updates
+    assert (made[0].pool.alive() == 0) == (broken != "close")
+    made[0].close()
 
 
 def test_a_resumed_run_repeats_no_games_of_workers_that_were_restarted_before(tmp_path):

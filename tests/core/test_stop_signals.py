@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from core.stop_signals import Answer, StopSignals
+from core.stop_signals import Answer, StopSignals, handled_by, leave_at_once
 from tests.integration.commands import HANGS_S, ROOT
 
 
@@ -54,6 +54,46 @@ def test_a_hangup_that_is_ignored_stays_ignored():
         stop.restore()
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_a_hangup_that_is_ignored_stays_ignored_by_other_handlers_too():
+    """As of `nohup python multi_train.py`."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    seen = []
+    try:
+        with handled_by(lambda number, frame: seen.append(number)):
+            os.kill(os.getpid(), signal.SIGHUP)
+            os.kill(os.getpid(), signal.SIGTERM)
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert seen == [signal.SIGTERM]
+
+
+def test_a_child_that_is_gone_keeps_nobody_from_being_killed(monkeypatch):
+    class Child:
+        def __init__(self, gone):
+            self.gone, self.killed = gone, False
+
+        def kill(self):
+            if self.gone:
+                raise ProcessLookupError
+            self.killed = True
+
+    class Left(Exception):
+        pass
+
+    def leave(status):
+        raise Left(status)
+
+    children, said = [Child(False), Child(True), Child(False)], []
+    monkeypatch.setattr("multiprocessing.active_children", lambda: children)
+    monkeypatch.setattr("core.stop_signals.say_at_once", said.append)
+    monkeypatch.setattr("os._exit", leave)
+    with pytest.raises(Left, match="130"):
+        leave_at_once("interrupted again")
+    assert [child.killed for child in children] == [True, False, True]
+    assert said == ["interrupted again"]
 
 
 LEAVES = """

@@ -24,14 +24,23 @@ ELSEWHERE = [
 
 
 @pytest.fixture
-def no_plan():
-    yield
+def plans(monkeypatch):
+    """The plans that are loaded, the newest last."""
+    loaded, load = [], faults.load
+
+    def note(plan):
+        loaded.append(plan)
+        load(plan)
+
+    monkeypatch.setattr(faults, "load", note)
+    yield loaded
+    monkeypatch.undo()
     faults.load(None)
     torch.autograd.set_detect_anomaly(False)
 
 
 @pytest.mark.timeout(300)
-def test_every_point_is_passed_by_some_run(tmp_path, no_plan):
+def test_every_point_is_passed_by_some_run(tmp_path, plans):
     serial, parallel = tmp_path / "serial", tmp_path / "parallel"
     serial.mkdir()
     first = train(serial, "--save_model_every_nsteps=60", "--keep_checkpoints=1")
@@ -46,7 +55,7 @@ def test_every_point_is_passed_by_some_run(tmp_path, no_plan):
         "--log_interval_s=1",
     ])  # fmt: skip
     assert status == 0
-    passed |= set(faults.loaded_plan().hits)
+    passed |= set(plans[-1].hits)
     log = (only_run(parallel) / "train.log").read_text(encoding="utf-8")
     said = set(re.findall(r"InjectedFault: a fault was asked for at ([a-z_.]+)", log))
     assert said == {line["at"] for line in ELSEWHERE}

@@ -4,12 +4,14 @@ import json
 import os
 import signal
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from analysis.runs import find_runs
+from core import leaving
 from core.errors import ConfigError
 from experiments import __main__ as program
 from experiments import index, queue_loop
@@ -17,7 +19,7 @@ from experiments.overview import queue_lines
 from experiments.plan import load_queue
 from experiments.queue_loop import StopRequests, failed
 from experiments.store import Store, default_store
-from experiments.trainer_process import Ending
+from experiments.trainer_process import Ending, run_trainer
 from tests.experiments.conftest import DEADLINE_S, Bench, entry, lives, wait_for
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(400)]
@@ -490,3 +492,31 @@ def test_a_real_run_is_stopped_resumed_and_done(bench: Bench) -> None:
     assert exported.about.finished
     info = json.loads((places.store / row.folder / "run.json").read_text())
     assert info["machine"]["cores_usable"] >= 1
+
+
+def test_nobody_waits_for_ever_for_a_trainer_that_cannot_be_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a device or a file system holds it in the kernel."""
+    held = tmp_path / "held.py"
+    pids: list[int] = []
+    held.write_text("import signal; signal.sigwait([signal.SIGUSR1])")
+    kill = os.killpg
+    monkeypatch.setattr(os, "killpg", lambda group, number: None)
+    monkeypatch.setattr(leaving, "KILL_WAIT_S", 0.1)
+    monkeypatch.setattr("subprocess.Popen.send_signal", lambda child, number: None)
+    # If it were waited for, this would let the test come to its end and fail.
+    rescue = threading.Timer(60.0, lambda: kill(pids[0], signal.SIGKILL))
+    rescue.start()
+    try:
+        with (tmp_path / "lock").open("w") as lock:
+            ending = run_trainer(
+                [], tmp_path / "output", lock=lock, started=pids.append, grace_s=0.1,
+                wants_stop=lambda: True, wants_kill=lambda: True, main_program=held,
+            )  # fmt: skip
+        assert rescue.is_alive()
+    finally:
+        rescue.cancel()
+        kill(pids[0], signal.SIGKILL)
+        os.waitpid(pids[0], 0)
+    assert (ending.status, ending.asked) == (-signal.SIGKILL, True)

@@ -6,7 +6,7 @@
     python -m tests.mutants --write            and put the verdicts into docs/testing.md
 
 Exit status: 0 all were noticed, 1 one survived, 2 wrong arguments or nothing could be found out,
-130 interrupted (with the table so far).
+130 interrupted, by Ctrl-C, SIGTERM or SIGHUP (with the table so far).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import time
 from collections.abc import Sequence
 
 from core.durations import duration
+from core.stop_signals import handled_by
 from tests.mutants import table
 from tests.mutants.catalogue import MUTANTS
 from tests.mutants.mutant import DoesNotApply, Mutant, named
@@ -35,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     rows: list[table.Row] = []
     try:
-        with Runner() as runner:
+        with handled_by(_interrupt), Runner() as runner:
             if not arguments.unchecked:
                 _check_tests(runner, mutants)
             _run_all(runner, mutants, rows)
@@ -56,6 +57,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"survived: {', '.join(survivors)}")
         return 1
     return 0
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
 
 
 def _check_tests(runner: Runner, mutants: Sequence[Mutant]) -> None:

@@ -107,7 +107,7 @@ SAVING_MUTANTS = (
     ),
     _wiring(
         "history-after-checkpoint", "saves before the records are on the disk",
-        "saving.py", "        self._flush()\n        path = ", "        path = ",
+        "saving.py", "        self._bring_history_to_disk()\n        path = ", "        path = ",
         "test_saving.py::test_records_and_games_are_on_the_disk_before_the_checkpoint_is",
     ),
     _wiring(

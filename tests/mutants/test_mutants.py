@@ -1,6 +1,10 @@
 """That the mutants fit the source as it is; whether they are noticed: python -m tests.mutants."""
 
 import ast
+import os
+import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -74,6 +78,35 @@ def test_verdicts_are_put_beside_those_that_are_known(tmp_path, monkeypatch):
     assert list(table.in_page()) == [two.name, three.name], "that of a mutant that is gone goes"
     assert page.read_text("utf-8").startswith("before\n")
     assert page.read_text("utf-8").endswith("after\n")
+
+
+ASKED_TO_END = """
+import os, pathlib, sys, tempfile
+import tests.mutants.__main__ as program
+class Runner:
+    def __enter__(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="mutants-")
+        return self
+    def __exit__(self, *exception):
+        self.folder.cleanup()
+    def run(self, mutant):
+        os.kill(os.getpid(), {number})
+program.Runner = Runner
+sys.exit(program.main(["--only=entropy-sign", "--unchecked"]))
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_whoever_ends_it_leaves_no_copy_of_the_tree(tmp_path, number):
+    done = subprocess.run(
+        [sys.executable, "-c", ASKED_TO_END.format(number=int(number))],
+        cwd=ROOT, capture_output=True, text=True, timeout=240, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)},
+    )  # fmt: skip
+    assert done.returncode == 130, done.stderr
+    assert "interrupted after 0 of" in done.stdout
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.process

@@ -404,6 +404,16 @@ def test_a_sequence_is_run_by_one_program_at_a_time(
     assert multi_train.main([f"--resume={folder}"]) == 0
 
 
+def test_what_a_killed_program_left_half_written_is_removed(tmp_path: Path, started: Path) -> None:
+    folder = given(tmp_path)
+    (folder / "001_a_seed1").mkdir()
+    left = [folder / ".sequence.json.99.tmp", folder / "001_a_seed1" / ".overrides.json.99.tmp"]
+    for path in left:
+        path.write_text("{")
+    assert multi_train.main([f"--resume={folder}"]) == 0
+    assert not any(path.exists() for path in left)
+
+
 @pytest.mark.process
 def test_a_run_that_outlived_its_program_is_waited_for(tmp_path: Path, started: Path) -> None:
     folder = SequenceFolder.open(given(tmp_path))

@@ -1,0 +1,42 @@
+"""What main.py itself does around a command."""
+
+import errno
+import os
+import sys
+
+import pytest
+
+import main
+
+
+def test_the_program_starts_itself_anew_with_the_whole_command_line(monkeypatch):
+    """Or `python -m cProfile main.py` would profile nothing, and pdb would be gone."""
+    started = []
+    line = ["/usr/bin/python3", "-X", "importtime", "-m", "cProfile", "main.py", "--env=X"]
+    monkeypatch.setattr(sys, "orig_argv", line)
+    monkeypatch.setattr(sys, "argv", ["main.py", "--env=X"])
+    monkeypatch.setattr(os, "execve", lambda *arguments: started.append(arguments))
+    monkeypatch.setattr("core.process_settings.environment_to_restart_with", lambda: {"A": "1"})
+    main.restart_with_settings()
+    assert started == [(sys.executable, [sys.executable, *line[1:]], {"A": "1"})]
+    monkeypatch.setattr("core.process_settings.environment_to_restart_with", lambda: None)
+    main.restart_with_settings()
+    assert len(started) == 1
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [(errno.EMFILE, "ulimit -n"), (errno.ENOSPC, "make room"), (errno.EROFS, "--results_dir=")],
+)
+def test_what_the_system_refuses_at_the_start_is_one_line_with_what_to_do(
+    monkeypatch, capsys, number, advice
+):
+    def refuse(argv):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("agent.session.prepare", refuse)
+    assert main.main(["--env=CartPole-v1"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: the run could not be started: ")
+    assert os.strerror(number) in line
+    assert advice in line
