@@ -133,6 +133,56 @@ def test_an_old_command_line_is_honoured_with_the_defaults_that_it_left_unsaid()
     assert flags.schedule_steps == 70_000 * 10 * 50 // 2
 
 
+OLD_QUEUE = "{'type': 'queue', 'capacity': 1, 'sample_ratio': 0.5}"
+OLD_VALUES = {  # what the older platform had as defaults and as choices, as it was typed
+    "op_mode": ["train"],
+    "multiprocessing_backend": ["python_native"],
+    "env": ["AtlantisNoFrameskip-v4"],
+    "reward_clipping_method": ["abs_one_sign", "abs_one_clamp", "soft_asymmetric"],
+    "discarding_strategy": ["keep_latest", "keep_oldest", "alternating"],
+    "frame_scale_resolution": ["84,84"],
+    "optimizer": ["rmsprop", "adam"],
+    "load_optimizer_save": ["True"],
+    "cache_output_buffer_size": ["3"],
+    "use_kl_mask": ["False"],
+    "replay_parameters": [
+        f"[{OLD_QUEUE}, {{'type': 'standard', 'capacity': 1000, 'sample_ratio': 0.5}}]",
+        *(
+            f"[{{'type': 'Custom', 'capacity': 1000, 'sample_ratio': 0.5, {rest}}}, {OLD_QUEUE}]"
+            for rest in (
+                "'dist_function': 'kl_div'",
+                "'dist_function': 'ln_norm', 'p': 2, 'sample_strategy': 'attentive_sampling', "
+                "'lambda_batch_multiplier': 6, 'alfa_annealing_factor': 2.0",
+                "'dist_function': 'cos_dist', 'sample_strategy': 'elite_sampling', "
+                "'elite_sampling_strategy': 'strategy4', 'insert_strategy': 'elite_insertion', "
+                "'elite_batch_size': 20",
+            )
+        ),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name, values in OLD_VALUES.items() for value in values]
+)
+def test_a_value_of_the_older_platform_is_taken_as_it_was_typed(name, value):
+    given = getattr(resolve(f"--{name}={value}"), name)
+    if name == "replay_parameters":
+        assert sorted(buffer["capacity"] for buffer in given) == [1, 1000]
+    elif name == "frame_scale_resolution":
+        assert given == (84, 84)
+    else:
+        assert str(given) == value
+
+
+def test_what_is_no_list_of_buffers_is_answered_with_one():
+    for text in ("buffers.json", "[{'type': 'queue'", "[{type: queue}]"):
+        with pytest.raises(ConfigError, match="neither JSON nor a Python literal") as caught:
+            resolve(f"--replay_parameters={text}")
+        assert 'Write it like [{"type": "queue"' in str(caught.value)
+        assert "--flags_file" in str(caught.value)
+
+
 # --- the page about it ---------------------------------------------------------------------------
 
 
