@@ -53,8 +53,8 @@ SYNONYMS: dict[str, str] = {
     "baseline_cost": f"--value_loss_weight ({_COST})",
     "reward_clipping": "--clip_rewards=False for none; --reward_clipping_method=abs_one_clamp for "
     "abs_one",
-    "alpha": "nothing: RMSprop's decay is 0.99 here",
-    "momentum": "nothing: RMSprop has no momentum here",
+    "alpha": "--rmsprop_alpha, with --optimizer=rmsprop",
+    "momentum": "nothing: RMSprop has no momentum here, as in the published settings",
     "epsilon": "--rmsprop_eps or --adam_eps",
     "grad_norm_clipping": f"--gradient_clip_by_norm_threshold, inf for none ({_COST})",
     "beta": "--popart_beta",
@@ -86,6 +86,17 @@ SYNONYMS: dict[str, str] = {
     "elite_set_size": '--replay_parameters (capacity of a buffer of "type": "elite")',
     "replay_data_ratio": "--replay_parameters (sample_ratio: share of each batch)",
     "elite_set_data_ratio": "--replay_parameters (sample_ratio: share of each batch)",
+    "max_avg_reward_deviation": "--stop_at_mean_return=<a lower number>",
+    "max_avg_rew_time_accept_deviation": "--stop_at_mean_return: the run ends when it is reached",
+    "max_cache_pos_pointer": "--cache_output_buffer_size",
+    **dict.fromkeys(
+        (
+            *("elite_reset_period", "add_rew_feature", "random_search", "rnd_index_chance"),
+            *("reward_time_decay", "dist_input_filter", "dist_direction", "policy_sample"),
+            *("drop_old_samples", "sample_life"),
+        ),
+        'nothing: --replay_parameters with "type": "elite" has what is left of it (docs/replay.md)',
+    ),
     # Stable-Baselines3, CleanRL, Sample Factory, RLlib, Acme and others
     "learning_rate": "--lr",
     "anneal_lr": "--lr_schedule=linear or --lr_schedule=constant",

@@ -205,6 +205,12 @@ value_loss_weight entropy_loss_weight c-const rho-const use_policy_cloning_loss
 use_value_cloning_loss policy_cloning_loss_weight value_cloning_loss_weight use_kl_mask
 kl_div_threshold
 """)  # fmt: skip
+BEFORE_THE_OLDER_PLATFORM_WAS_PUBLISHED = words("""
+training_max_steps max_episodes max_avg_reward use_replay_buffer replay_buffer_size elite_set_size
+replay_data_ratio elite_set_data_ratio max_avg_reward_deviation max_avg_rew_time_accept_deviation
+max_cache_pos_pointer elite_reset_period add_rew_feature random_search rnd_index_chance
+reward_time_decay dist_input_filter dist_direction policy_sample drop_old_samples sample_life
+""")  # fmt: skip
 TORCHBEAST = words("""
 pipes_basename mode xpid start_servers no_start_servers env disable_checkpoint savedir num_actors
 total_steps batch_size unroll_length num_learner_threads num_inference_threads disable_cuda
@@ -216,21 +222,37 @@ num_buffers num_threads agent_type frame_height frame_width aaa_input_format
 LASER_ON_RAY = words(
     "episodes_for_avg suppress_logs learn_start replay_size replay_ratio use_resnet use_es"
 )
+OTHER_PROGRAMS = words("""
+first_frame num_frames density radius saliencydir resolution load_path save_dir layer_index
+filter_index comp_num_models match_num_models comp_no_optimal plot_match_type comp_between
+comp_single_single_model plot_metric_type plot_heatmaps save_figures hide_plots
+""")  # of TorchBeast, and no flags of the training  # fmt: skip
+VALUES = words("lim_zero lim_inf brute_force aaa res_net filter_vis filter_comp filter_comp_plot")
 FILES = words("""
 agent_model_scripted_save.pt checkpoint_data_save.pt options_flags.json Scores.txt
 Episode_steps.txt Train_time.txt Loss_file.txt lr_file.txt max_reward_file.txt
 training_summary.txt debug.log timings.txt model.tar out.log logs.csv fields.csv meta.json
-intermediate/model.<step>.tar multi_train.py
+intermediate/model.<step>.tar multi_train.py Charts/ elite_set_feature_dist.png
+elite_features_end.pt movies/play_raw/*.png Saliency_*.png Atari_*.png filter_comp/*.pkl
+model_id,model_steps,env_name,ep_steps,ep_return
 """)  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [*OLDER_PLATFORM, *TORCHBEAST, *LASER_ON_RAY])
+OF_THE_TRAINING = [
+    *OLDER_PLATFORM,
+    *BEFORE_THE_OLDER_PLATFORM_WAS_PUBLISHED,
+    *TORCHBEAST,
+    *LASER_ON_RAY,
+]
+
+
+@pytest.mark.parametrize("name", OF_THE_TRAINING)
 def test_every_flag_of_the_older_systems_is_known_or_answered(name):
     name = name.replace("-", "_")
     assert name in Flags.model_fields or answer(name) is not None
 
 
-@pytest.mark.parametrize("name", [*OLDER_PLATFORM, *TORCHBEAST, *LASER_ON_RAY, *FILES])
+@pytest.mark.parametrize("name", [*OF_THE_TRAINING, *OTHER_PROGRAMS, *VALUES, *FILES])
 def test_every_flag_and_file_of_the_older_systems_is_on_the_page(name):
     page = (ROOT / "docs" / "migration.md").read_text("utf-8")
     assert f"`{name}`" in page or f"`--{name}`" in page
