@@ -36,6 +36,10 @@ _RUN = "--load_model_url=<run folder>"
 _REPLAY = '--replay_parameters, e.g. [{"type": "queue", "capacity": 4, "sample_ratio": 1}]'
 _ONE_NUMBER = "one learner, whose CPU threads are --learner_thread_count"
 
+NOTHING = (
+    "nothing: "  # begins the hints about what has no counterpart here; then the reason follows
+)
+
 # Name -> what to write here, for names that mean nearly the same, or need a value of another kind.
 SYNONYMS: dict[str, str] = {
     # TorchBeast, PolyBeast and MonoBeast, and the port of LASER
@@ -126,7 +130,7 @@ SYNONYMS: dict[str, str] = {
     "game": "--env",
     "env_id": "--env",
     "env_name": "--env",
-    "algo": "nothing: V-trace is what is trained; --preset names recipes",
+    "algo": "--algorithm (V-trace, or one of your own); --preset=<name> for a recipe",
     "config": "--flags_file=<run.yaml>",
     "config_file": "--flags_file=<run.yaml>",
     "conf_file": "--flags_file=<run.yaml>",
@@ -217,4 +221,8 @@ def answer(name: str) -> str | None:
     if name in REMOVED_FLAGS:
         return f"--{name} is gone: {REMOVED_FLAGS[name]}"
     hint = SYNONYMS.get(name) or SYNONYMS.get(name.lower())
-    return f"--{name} is not an option here: write {hint}" if hint else None
+    if hint is None:
+        return None
+    if hint.startswith(NOTHING):
+        return f"--{name} is not an option here. Leave it out: {hint.removeprefix(NOTHING)}"
+    return f"--{name} is not an option here: write {hint}"

@@ -29,7 +29,10 @@ def test_a_name_of_another_program_says_what_to_write_here(name):
     for argv in ([f"--{name}=1"], [f"--{name}", "1"], [f"--{name.replace('_', '-')}=1"]):
         with pytest.raises(ConfigError) as caught:
             resolve(*argv)
-        assert str(caught.value) == f"--{name} is not an option here: write {SYNONYMS[name]}"
+        says, is_gone, reason = SYNONYMS[name].rpartition("nothing: ")
+        does = f". Leave it out: {reason}" if is_gone else f": write {reason}"
+        assert says == ""
+        assert str(caught.value) == f"--{name} is not an option here{does}"
 
 
 def test_no_answer_hides_a_flag_and_every_answer_names_flags_that_exist():
