@@ -289,13 +289,15 @@ def _split(values: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return (values of the command line, values of multi_train's overrides file)."""
     typed = dict(values)
     path = typed.pop("multi_train_overrides", None)
+    # Its own reader takes Python literals as well, and says what is wrong with a text.
+    unread = {name: typed.pop(name) for name in ("replay_parameters",) if name in typed}
     overrides = {} if path is None else _read_overrides(path)
     arguments = [f"--{name}={value}" for name, value in typed.items()]
     try:
         source: CliSettingsSource[Any] = CliSettingsSource(
             Flags, cli_parse_args=arguments, cli_exit_on_error=False, cli_implicit_flags=False
         )
-        return dict(source()), overrides
+        return {**source(), **unread}, overrides
     except SettingsError as error:
         raise ConfigError(_listed(str(error).splitlines())) from error
 

@@ -110,7 +110,9 @@ class TextFilesSink:
     | lr_file.txt | learning rate | each record |
 
     Train_time.txt has its own columns (games, h:mm:ss, seconds, updates), a line for each record
-    with a finished game. `close` writes training_summary.txt, lines of "name: value".
+    with a finished game. `close` writes training_summary.txt, lines of "name: value", in which
+    Total_worker_rollout_iter counts unrolls: a rollout of a worker is one unroll of each of its
+    environments.
     """
 
     NAMES = (

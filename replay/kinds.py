@@ -257,12 +257,11 @@ def _literal(text: str) -> Any:
             reason, place = "it is nested too deeply or holds too long a number", shown(text)
             if isinstance(error, json.JSONDecodeError):
                 near = text[max(0, error.pos - 20) :][:40]
-                reason, place = (
-                    f"{error.msg} at character {error.pos}",
-                    f"...{shown(near)[1:-1]}...",
-                )
+                reason, place = f"{error.msg} at character {error.pos}", shown(near)
             raise ConfigError(
-                f"replay_parameters is neither JSON nor a Python literal: {reason}: {place}"
+                f"replay_parameters is neither JSON nor a Python literal: {reason}: {place}. "
+                'Write it like [{"type": "queue", "capacity": 16, "sample_ratio": 1}], in single '
+                "quotes on a command line. A file with flags is given as --flags_file"
             ) from error
 
 

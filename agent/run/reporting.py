@@ -69,7 +69,17 @@ class Reporting:
         patience_s = FILES_PATIENCE_S if flags.reproducible else 0.0
         files: list[Sink] = [
             JsonLinesSink(self._folder.metrics_file),
-            TextFilesSink(path, batch_size=flags.batch_size, unroll_length=flags.r_f_steps),
+            TextFilesSink(
+                path,
+                batch_size=flags.batch_size,
+                unroll_length=flags.r_f_steps,
+                details={
+                    "Optimizer": flags.optimizer,
+                    "Scheduler": flags.lr_schedule,
+                    # The older platform made batches smaller when memory was short; here they stay.
+                    "Batch_size_used_without_out_of_memory_error": flags.batch_size,
+                },
+            ),
         ]
         sinks: list[Sink] = [
             BackgroundSink(sink, self._files, gives_up=False, patience_s=patience_s)
