@@ -238,7 +238,7 @@ def remarks(argv: Sequence[str], flags: Flags) -> list[str]:
 
     Args:
       argv: the command line; sound, because `parse` has read it.
-      flags: what came of it.
+      flags: the flags that `parse` has made of it.
     """
     written = [item[2:].partition("=")[0].replace("-", "_") for item in argv if item[:2] == "--"]
     names = {ALIASES.get(name, name) for name in written}

@@ -104,10 +104,10 @@ def watch(agent: LoadedAgent, label: str, task: int, options: argparse.Namespace
     """Let an agent play one game per seed, side by side, and count what it does.
 
     Args:
-      agent: who plays.
+      agent: the agent that plays.
       label: its name in the report.
-      task: number of the game.
-      options: games, max_steps, seed, greedy.
+      task: number of the game among those that the agent plays.
+      options: the command line; `games`, `max_steps`, `seed` and `greedy` are read.
     """
     spec, count = agent.env_spec, options.games
     counts = np.zeros((count, spec.action_count))

@@ -107,8 +107,8 @@ def game_points(agent: LoadedAgent, count: int, seed: int = 0) -> Points:
     """Let the agent play and keep each STRIDE-th of what it sees.
 
     Args:
-      agent: plays its games in turn.
-      count: N.
+      agent: the agent; it plays its games in turn.
+      count: N, number of points.
       seed: equal seeds give equal games.
     """
     envs = max(ENVS, len(agent.games))
@@ -139,9 +139,9 @@ def replay_points(
     """Look at what lies in a saved replay, with the eyes of the agent as it is in the checkpoint.
 
     Args:
-      agent: of the checkpoint.
-      checkpoint: with the contents of its buffers.
-      count: N; fewer if there are not so many rows.
+      agent: the agent of the checkpoint.
+      checkpoint: a checkpoint with the contents of its buffers.
+      count: N, number of points; there are fewer if there are not so many rows.
       options: `buffer`, its name ("" for the one that holds most); `seed` of the choice of rows.
 
     Raises:

@@ -158,14 +158,14 @@ def compare(
     """Compare each layer of two networks.
 
     Args:
-      agent: the first.
-      other: the second; of another architecture it is compared by its activations alone, where
-        a layer has the same name.
-      name: of the second.
-      other_steps: agent steps that the second was trained for.
-      obs: [N, *obs_shape], shown to both.
-      unit: see `distances`.
-      propagate: likewise.
+      agent: the agent with the first network.
+      other: the second network; of another architecture it is compared by its activations alone,
+        where a layer has the same name.
+      name: name of the second network, for the report.
+      other_steps: agent steps for which the second was trained.
+      obs: N observations that both are shown, [N, *obs_shape].
+      unit: "filters" or "kernels", see `distances`.
+      propagate: whether matches are propagated to the next layer, see `distances`.
     """
     mine, theirs = conv_layers(agent.model.torso_net), conv_layers(other.torso_net)
     fit = [layer.weight.shape for layer in mine] == [layer.weight.shape for layer in theirs]

@@ -124,8 +124,8 @@ def measured_now(url: str, batches: int, seed: int = 0) -> Measurement:
     Args:
       url: checkpoint file or model folder. A model folder has no moments of the optimiser, so
         nothing is said about the size of its updates.
-      batches: how many are averaged over, each of the run's --batch_size.
-      seed: of the games.
+      batches: number of batches to average over, each of the run's --batch_size.
+      seed: seed of the games; equal seeds give equal games.
     """
     envs = max(ENVS, load_agent(url).env_spec.task_count)
     session = prepare(

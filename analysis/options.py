@@ -10,7 +10,7 @@ def command_parser(command: str, about: str | None, epilog: str) -> argparse.Arg
     """Return a parser of `python -m analysis <command>` without any option yet.
 
     Args:
-      command: its name.
+      command: name of the command.
       about: what it answers, the docstring of its module.
       epilog: examples, and how to read the result; shown as it is.
     """

@@ -155,13 +155,13 @@ def play(
     After the end of a game comes one more moment with its last picture, whose action is ignored.
 
     Args:
-      agent: who plays.
-      task: number of the game.
+      agent: the agent that plays.
+      task: number of the game among those that the agent plays.
       seed: equal seeds give equal games.
       greedy: take the most probable action instead of a draw.
       steps: stop after so many moments.
       games: stop when so many whole games are over.
-      actions: to be done instead of the agent's; stop after the last of them. The agent is asked
+      actions: actions to do instead of the agent's; stop after the last of them. The agent is asked
         all the same.
     """
     with_pictures = make_filmed_env(agent.game_config(task), env_seeds(seed, 1))
@@ -211,9 +211,9 @@ def play_many(
     """Play many environments at once on the fastest backend, without pictures.
 
     Args:
-      agent: who plays.
-      num_envs: E.
-      tasks: E numbers of games; None: its games in turn.
+      agent: the agent that plays.
+      num_envs: E, number of environments.
+      tasks: the number of the game of each environment; None: the agent's games in turn.
       seed: equal seeds give equal games.
       greedy: take the most probable action instead of a draw.
       steps: stop after so many steps of all environments; None: go on for ever.

@@ -35,8 +35,8 @@ class Registry(Generic[Part]):
         """Start with what is shipped.
 
         Args:
-          flag: that names one of the parts, without dashes.
-          noun: what a part is, for messages.
+          flag: name of the flag that names one of the parts, without dashes.
+          noun: word for one part, for messages.
           shipped: name -> the module that registers it when it is imported.
         """
         self.flag = flag
@@ -49,7 +49,7 @@ class Registry(Generic[Part]):
 
         Args:
           name: of letters, digits and underscores.
-          part: of this registry's kind.
+          part: the part, of the kind that this registry holds.
           module: the `__name__` of the module that this is written in.
 
         Raises:

@@ -133,7 +133,7 @@ class TextFilesSink:
         """Append to the files in `folder`; the best return goes on from what they hold.
 
         Args:
-          folder: exists.
+          folder: folder of the files, which exists.
           batch_size: B, unrolls per update.
           unroll_length: T, steps per unroll.
           details: further lines for the summary, e.g. {"Optimizer": "rmsprop"}.

@@ -52,7 +52,7 @@ def register(name: str, sampler: type[Sampler]) -> None:
 
     Args:
       name: what `type` will be, in small letters, digits and underscores.
-      sampler: the class; `from_keys` is tried with the defaults of its keys.
+      sampler: the class of the sampler; `from_keys` is tried with the defaults of its keys.
 
     Raises:
       ConfigError: if the name is taken by another class, or the class cannot be a kind.

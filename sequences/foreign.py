@@ -65,8 +65,8 @@ def check_plan(runs: Iterable[PlannedRun], typed: Mapping[str, str], where: str)
     """Raise ConfigError if the runs of a YAML file ask for what a file may not.
 
     Args:
-      runs: of the plan.
-      typed: from `check_typed`.
+      runs: all runs of the plan.
+      typed: flag -> text of what was typed, result of `check_typed`.
       where: the file, for messages.
     """
     for run in runs:
@@ -84,10 +84,10 @@ def check_saved(
     """Raise ConfigError if a sequence.json asks for what a file may not.
 
     Args:
-      folder: of the sequence.
-      runs: its RunStates.
+      folder: folder of the sequence.
+      runs: the states of its runs (`runner.RunState`).
       kept: the arguments that the file gives to every run.
-      typed: from `check_typed`, of the present command.
+      typed: flag -> text of what this command gives, result of `check_typed`.
       trust_files: whether weights may lie outside of the folder.
     """
     where = shown_text(str(folder / "sequence.json"))

@@ -143,8 +143,8 @@ def gym_spec(env_id: str, kwargs: str = "") -> EnvSpec:
     told before workers are started than by them.
 
     Args:
-      env_id: of one game.
-      kwargs: that it is made with (wrappers/env_kwargs.py).
+      env_id: id of one environment.
+      kwargs: arguments with which it is made, as text (wrappers/env_kwargs.py).
 
     Raises:
       ConfigError: if there is none, it raises, or its spaces are not supported.
@@ -160,7 +160,7 @@ def check_rendering(config: EnvConfig, render_mode: str) -> None:
     """Raise ConfigError unless an environment of one game can be made, and shown, in this mode.
 
     Args:
-      config: of one game.
+      config: the environment, of one game.
       render_mode: "human" or "rgb_array"; with the latter, a picture is asked for.
     """
     choose_backend(config, render_mode=render_mode)
@@ -226,14 +226,14 @@ def make_env_vector(
     """Make E environments that are stepped together.
 
     Args:
-      config: what they show.
-      num_envs: E.
+      config: which environments, and what they show.
+      num_envs: E, number of environments.
       seeds: E root seeds; equal seeds give equal games with the same backend.
       tasks: the number of the game that each of them plays; None: the first one. Neighbours that
         play the same game are cheapest.
       restorable: make a RestorableEnvVector (with `state_dict`), which needs Gymnasium.
       render_mode: "human" or "rgb_array"; needs Gymnasium.
-      threads: that step them, where the backend can.
+      threads: number of threads that step them, where the backend can.
 
     Raises:
       ConfigError: if the environment is unknown or not supported, `seeds` or `tasks` are not E, or

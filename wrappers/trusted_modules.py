@@ -45,7 +45,7 @@ def check_trusted(names: str, source: str = "a file", *, flag: str = "env") -> N
     Args:
       names: from anywhere: ids of environments, or the names of other parts of a user's own.
       source: where they come from, for the message.
-      flag: whose values they are.
+      flag: name of the flag that has these values.
     """
     plain = "a plain id" if flag == "env" else "a plain name"
     form = "<module>:<id>" if flag == "env" else "<module>:<name>"
@@ -69,7 +69,7 @@ def check_trusted_kwargs(text: str, source: str = "a file") -> None:
     """Raise ConfigError if arguments that were not typed hold a text.
 
     Args:
-      text: of `wrappers.env_kwargs.kwargs_text`.
+      text: the arguments as text, result of `wrappers.env_kwargs.kwargs_text`.
       source: where it comes from, for the message.
     """
     if text in _trusted_kwargs or _EVERYTHING in _trusted or not holds_text(text):

@@ -88,9 +88,9 @@ def import_module(name: str, asked: str, *, flag: str = "env", rule: str = ENV_R
     """Import the module of `module:id`, so that it registers the id.
 
     Args:
-      name: of the module.
-      asked: what the user has typed.
-      flag: where.
+      name: name of the module.
+      asked: the whole name that the user has typed.
+      flag: name of the flag in which it stands.
       rule: what is expected of the module, one sentence.
 
     Raises:
