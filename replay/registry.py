@@ -7,7 +7,8 @@
 
 From then on `{"type": "newest", ...}` in `--replay_parameters` means it; the keys that it has, the
 checks of their values, the help text and the tables of the documentation follow from the class
-(`Sampler.keys`, `Sampler.about`). docs/replay.md shows a whole one.
+(`Sampler.keys`, `Sampler.about`). docs/replay.md shows a whole one. For a kind of their own users
+write `"my_module:newest"`: flags/parts.py then imports the module, which registers the kind.
 
 Next to read: replay/kinds.py, which makes buffers of the parameter.
 """
@@ -35,6 +36,8 @@ KINDS: dict[str, type[Sampler]] = {
 }
 
 # The older platform's way to say which kind is meant.
+SHIPPED = frozenset(KINDS)
+
 SAMPLE_STRATEGY_TYPES = {"elite_sampling": ELITE, "attentive_sampling": ATTENTIVE}
 _SAMPLE_STRATEGY = {
     "sample_strategy": Key(
@@ -48,7 +51,7 @@ _SAMPLE_STRATEGY = {
 
 
 def register(name: str, sampler: type[Sampler]) -> None:
-    """Make a sampler a kind of replay. Call it before flags are read, in every program.
+    """Make a sampler a kind of replay. Call it in the module in which the class is written.
 
     Args:
       name: what `type` will be, in small letters, digits and underscores.
@@ -92,6 +95,21 @@ def register(name: str, sampler: type[Sampler]) -> None:
 
 
 def type_names() -> tuple[str, ...]:
+def sampler_of(kind: str) -> type[Sampler]:
+    """Return the sampler of a registered kind.
+
+    Args:
+      kind: a name in `KINDS`; a module may stand before it, as in `my_module:newest`.
+    """
+    return KINDS[kind.rpartition(":")[2]]
+
+
+def is_own(kind: str) -> bool:
+    """Whether a type `module:name` names a kind that this module has registered by now."""
+    module, _, name = kind.rpartition(":")
+    return name not in SHIPPED and name in KINDS and KINDS[name].__module__ == module
+
+
     """Return all that `type` may be."""
     return (*KINDS, CUSTOM)
 
@@ -103,7 +121,7 @@ def keys_of(kind: str) -> Mapping[str, Key]:
         multiplier = Elite.keys["lambda_batch_multiplier"]
         alone = {"lambda_batch_multiplier": _with_default(multiplier, 1.0)}
         return REQUIRED | _SAMPLE_STRATEGY | {**Elite.keys, **alone} | OF_RINGS
-    sampler = KINDS[kind]
+    sampler = sampler_of(kind)
     if sampler.consumes:
         return REQUIRED
     older = _SAMPLE_STRATEGY if kind in SAMPLE_STRATEGY_TYPES.values() else {}
@@ -123,7 +141,7 @@ def kind_table() -> str:
         "| --- | --- | --- | --- |",
     ]
     for name, sampler in KINDS.items():
-        rest = "the oldest | any number of times"
+        rest = ("the oldest", "any number of times")
         if sampler.consumes:
             rest = "nothing: the workers wait (see *Liveness*) | once, as *online* data"
         lines.append(f"| `{name}` | {sampler.about} | {rest} |")
