@@ -269,9 +269,9 @@ def make_env_vector(
     return parts[0] if len(parts) == 1 else TaskVector(spec, parts)
 
 
-def describe(config: EnvConfig, *, restorable: bool = False, render_mode: str | None = None) -> str:
+def describe(config: EnvConfig, *, restorable: bool = False) -> str:
     """Return one line for the run's log that says what the agent will be shown."""
-    backend = choose_backend(config, restorable=restorable, render_mode=render_mode)
+    backend = choose_backend(config, restorable=restorable)
     end = f"backend {backend.name} ({backend.reason})"
     games = config.games
     title = config.env_id

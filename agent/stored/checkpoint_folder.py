@@ -26,7 +26,7 @@ def update_name(updates: int) -> str:
     return f"update_{updates:09d}.pt"
 
 
-def resolve(url: Path | str, *, prefer_best: bool = False) -> list[Path]:
+def resolve(url: Path | str) -> list[Path]:
     """Return the checkpoint files that `url` means, the best guess first.
 
     That is the one that `latest` names, then the others by their updates, the highest first, then
@@ -34,15 +34,14 @@ def resolve(url: Path | str, *, prefer_best: bool = False) -> list[Path]:
 
     Args:
       url: a run folder, its checkpoints folder, or a checkpoint file.
-      prefer_best: put `best.pt` first when a folder has one.
 
     Raises:
       CheckpointError: if there is none.
     """
-    return candidates(url, prefer_best)[0]
+    return candidates(url)[0]
 
 
-def candidates(url: Path | str, prefer_best: bool) -> tuple[list[Path], list[str]]:
+def candidates(url: Path | str) -> tuple[list[Path], list[str]]:
     """Return the files that `url` means, the best guess first, and what is odd about them."""
     path = Path(url)
     try:
@@ -58,15 +57,12 @@ def candidates(url: Path | str, prefer_best: bool) -> tuple[list[Path], list[str
             f"folder, or a checkpoint file (.pt).{_runs_nearby(path)}"
         )
     notes: list[str] = []
-    best = [folder / BEST] if (folder / BEST).is_file() else []
     found = [
         *_latest(folder, notes),
         *_newest_first(folder, UPDATE_NAME),
         *_newest_first(folder, MILESTONE_NAME),
-        *best,
+        *([folder / BEST] if (folder / BEST).is_file() else []),
     ]
-    if prefer_best:
-        found = best + found
     if not found:
         raise CheckpointError(
             f"No checkpoint in {folder}. Expected update_*.pt, step_*.pt or best.pt there: the run "
