@@ -23,7 +23,7 @@ from torch import Tensor
 
 from agent.assembly import build_model
 from agent.models.base import ActorCritic
-from agent.stored.checkpoint import resolve
+from agent.stored.checkpoint_folder import CHECKPOINTS, resolve
 from agent.stored.model_file import find_model_folder
 from analysis.cka import layer_grams, linear_cka
 from analysis.filters_figures import draw_curves, draw_heat_maps
@@ -111,7 +111,7 @@ def checkpoint_files(url: str, limit: int) -> list[str]:
     Raises:
       CheckpointError: if there is none.
     """
-    folder = Path(url) / "checkpoints"
+    folder = Path(url) / CHECKPOINTS
     if find_model_folder(url) is not None or not folder.is_dir():
         return [url]
     latest = resolve(url)[0]

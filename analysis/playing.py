@@ -19,7 +19,8 @@ import torch
 from agent.assembly import Blueprint, build_model, env_config
 from agent.models.base import ActorCritic, Heads, Inputs
 from agent.session import prepare
-from agent.stored.model_file import ShippedModel
+from agent.stored.checkpoint_folder import run_of
+from agent.stored.model_file import folder_of
 from agent.testing.player import Player, Step, env_seeds, game_config, make_filmed_env
 from core.errors import ConfigError
 from core.spec import EnvSpec
@@ -88,18 +89,14 @@ def load_agent(url: str, overrides: Sequence[str] = ()) -> LoadedAgent:
             "expected some of these, or one other game."
         )
     path = checkpoint.path.resolve()
-    is_model_folder = isinstance(checkpoint, ShippedModel)
-    in_run = path.parent.name == "checkpoints"
-    home = path.parent.parent if in_run else path.parent
-    # The folder of a shipped model is a source, perhaps not even writable.
-    folder = Path(blueprint.flags.results_dir) / home.name if is_model_folder else home
+    run = run_of(path)
     return LoadedAgent(
         model.eval(),
         blueprint,
         url,
         int(checkpoint.state["tally"]["agent_steps"]),
-        home.name if is_model_folder or not in_run else f"{home.name}-{path.stem}",
-        folder / "analysis",
+        path.parent.name if run is None else f"{run.name}-{path.stem}",
+        folder_of(checkpoint, blueprint.flags.results_dir) / "analysis",
         min(foreign, default=None),
     )
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 from core.errors import CheckpointError
 
+CHECKPOINTS = "checkpoints"  # name of the folder, in the folder of a run
 LATEST = "latest"
 BEST = "best.pt"
 UPDATE_NAME = re.compile(r"update_([0-9]{1,18})\.pt")
@@ -24,6 +24,11 @@ MILESTONE_NAME = re.compile(r"step_([0-9]{1,18})\.pt")
 def update_name(updates: int) -> str:
     """Return the name of the regular checkpoint of an update."""
     return f"update_{updates:09d}.pt"
+
+
+def run_of(file: Path) -> Path | None:
+    """Return the run folder that a checkpoint file lies in; None if it lies elsewhere."""
+    return file.parent.parent if file.parent.name == CHECKPOINTS else None
 
 
 def resolve(url: Path | str) -> list[Path]:
@@ -47,7 +52,7 @@ def candidates(url: Path | str) -> tuple[list[Path], list[str]]:
     try:
         if path.is_file():
             return [path], []
-        folder = path / "checkpoints" if (path / "checkpoints").is_dir() else path
+        folder = path / CHECKPOINTS if (path / CHECKPOINTS).is_dir() else path
         is_there = folder.is_dir()
     except OSError as error:  # a name that is too long, a folder that may not be entered
         raise CheckpointError(f"{str(path)[:200]} cannot be read: {error.strerror}.") from error
@@ -105,8 +110,8 @@ def _newest_first(folder: Path, pattern: re.Pattern[str]) -> list[Path]:
 def _runs_nearby(path: Path) -> str:
     """Return a hint that lists the newest runs beside a folder that is not there."""
     try:
-        runs: Sequence[Path] = sorted(path.parent.glob("*/checkpoints"), key=os.path.getmtime)[-3:]
+        runs = sorted(path.parent.glob(f"*/{CHECKPOINTS}"), key=os.path.getmtime)
     except OSError:
         return ""
-    names = ", ".join(str(run.parent) for run in reversed(runs))
+    names = ", ".join(str(run.parent) for run in reversed(runs[-3:]))
     return f" There are: {names}." if names else ""
