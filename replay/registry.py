@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from core.errors import ConfigError
+from core.markdown import table
 from replay.keys import OF_RINGS, REQUIRED, Key, one_of
 from replay.prioritised import Prioritised
 from replay.sampler import Sampler
@@ -35,9 +36,9 @@ KINDS: dict[str, type[Sampler]] = {
     "least_drawn": LeastDrawn,
 }
 
-# The older platform's way to say which kind is meant.
 SHIPPED = frozenset(KINDS)
 
+# The older platform's way to say which kind is meant.
 SAMPLE_STRATEGY_TYPES = {"elite_sampling": ELITE, "attentive_sampling": ATTENTIVE}
 _SAMPLE_STRATEGY = {
     "sample_strategy": Key(
@@ -94,7 +95,6 @@ def register(name: str, sampler: type[Sampler]) -> None:
     KINDS[name] = sampler
 
 
-def type_names() -> tuple[str, ...]:
 def sampler_of(kind: str) -> type[Sampler]:
     """Return the sampler of a registered kind.
 
@@ -110,6 +110,7 @@ def is_own(kind: str) -> bool:
     return name not in SHIPPED and name in KINDS and KINDS[name].__module__ == module
 
 
+def type_names() -> tuple[str, ...]:
     """Return all that `type` may be."""
     return (*KINDS, CUSTOM)
 
@@ -136,21 +137,18 @@ def all_keys() -> tuple[str, ...]:
 
 def kind_table() -> str:
     """Return the kinds as a Markdown table, for docs/replay.md."""
-    lines = [
-        "| kind | draws | drops when full | an unroll is drawn |",
-        "| --- | --- | --- | --- |",
-    ]
+    rows = []
     for name, sampler in KINDS.items():
         rest = ("the oldest", "any number of times")
         if sampler.consumes:
-            rest = "nothing: the workers wait (see *Liveness*) | once, as *online* data"
-        lines.append(f"| `{name}` | {sampler.about} | {rest} |")
-    return "\n".join(lines)
+            rest = ("nothing: the workers wait (see *Liveness*)", "once, as *online* data")
+        rows.append((f"`{name}`", sampler.about, *rest))
+    return "\n".join(table(("kind", "draws", "drops when full", "an unroll is drawn"), rows))
 
 
 def parameter_table() -> str:
     """Return the keys as a Markdown table, for docs/replay.md."""
-    lines = ["| key | for | values | default | meaning |", "| --- | --- | --- | --- | --- |"]
+    rows = []
     kinds = type_names()
     for name in all_keys():
         having = {kind: keys[name] for kind in kinds if name in (keys := keys_of(kind))}
@@ -158,8 +156,8 @@ def parameter_table() -> str:
         types = "all but queue" if name in OF_RINGS else types
         first, *_ = having.values()
         values = ", ".join(kinds) if name == "type" else first.values
-        lines.append(f"| `{name}` | {types} | {values} | {_defaults(having)} | {first.meaning} |")
-    return "\n".join(lines)
+        rows.append((f"`{name}`", types, values, _defaults(having), first.meaning))
+    return "\n".join(table(("key", "for", "values", "default", "meaning"), rows))
 
 
 def _defaults(having: Mapping[str, Key]) -> str:
