@@ -23,7 +23,7 @@ from agent.learning.feed import Feed
 from agent.stored.checkpoint import Checkpoint, load
 from agent.stored.model_file import find_model_folder
 from analysis.features_projection import MAX_POINTS, pca, tsne
-from analysis.options import command_parser
+from analysis.options import add_place, command_parser
 from analysis.playing import LoadedAgent, load_agent, play_many
 from core.atomic_file import atomic_path, write_json
 from core.errors import ConfigError
@@ -260,13 +260,8 @@ def _style(axes: Axes, title: str) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser("features", __doc__, EPILOG)
+    add_place(parser)
     add = parser.add_argument
-    add(
-        "--load_model_url",
-        required=True,
-        metavar="PLACE",
-        help="run folder, checkpoint file or model folder",
-    )
     add(
         "--of",
         choices=("game", "replay"),

@@ -29,7 +29,7 @@ from analysis.cka import layer_grams, linear_cka
 from analysis.filters_figures import draw_curves, draw_heat_maps
 from analysis.filters_images import draw_first_layer, draw_preferred
 from analysis.matching import UNITS, conv_layers, distances
-from analysis.options import command_parser
+from analysis.options import add_place, command_parser
 from analysis.playing import LoadedAgent, load_agent, play_many
 from core.atomic_file import atomic_path, write_json, write_text
 from core.errors import ConfigError
@@ -294,13 +294,8 @@ def _write_numbers(rows: list[Comparison], folder: Path, options: argparse.Names
 
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser("filters", __doc__, EPILOG)
+    add_place(parser)
     add = parser.add_argument
-    add(
-        "--load_model_url",
-        required=True,
-        metavar="PLACE",
-        help="run folder, checkpoint file or model folder",
-    )
     add(
         "--with",
         dest="others",

@@ -23,6 +23,21 @@ def command_parser(command: str, about: str | None, epilog: str) -> argparse.Arg
     )
 
 
+def add_place(
+    parser: argparse.ArgumentParser,
+    about: str = "run folder, checkpoint file or model folder",
+    metavar: str = "PLACE",
+) -> None:
+    """Add the option that says which agent, or which agents, a command looks at.
+
+    Args:
+      parser: parser to which it is added.
+      about: help text of the option.
+      metavar: what stands for its value in the help text.
+    """
+    parser.add_argument("--load_model_url", required=True, metavar=metavar, help=about)
+
+
 def at_least(least: int, unit: str = "") -> Callable[[str], int]:
     """Return the `type` of an option that is a whole number, such as 2000 or 2_000.
 
