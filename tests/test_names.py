@@ -1,4 +1,4 @@
-"""That the page with the names of one thing agrees with the flags and with the code."""
+"""That the pages which explain names agree with the flags and with the code."""
 
 from __future__ import annotations
 
@@ -41,3 +41,17 @@ def test_each_row_names_a_flag_and_what_it_is_called_in_the_code() -> None:
 def test_every_field_of_an_algorithm_with_another_name_than_its_flag_is_listed() -> None:
     others = {(flag, field) for field, flag in FLAG_OF_FIELD.items() if flag != field}
     assert others <= {(flag, name) for flag, name, _ in listed()}
+
+
+def test_the_picture_of_a_batch_names_the_classes_of_replay() -> None:
+    page = (ROOT / "docs" / "replay.md").read_text(encoding="utf-8")
+    section = page.partition("## From buffers to a batch\n")[2].partition("\n## ")[0]
+    named = re.findall(r"-> (\w+)$", section, re.MULTILINE)
+    defined = {
+        node.name
+        for path in (ROOT / "replay").glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+    }
+    assert len(named) > 5
+    assert set(named) <= defined
