@@ -127,8 +127,9 @@ def family_of(env: str, env_kwargs: str = "") -> str:
         return "atari" if len(games) == 1 else "several-games"
     try:
         first = next(game for game in games if not is_atari(game))
-        return "image" if gym_spec(first, env_kwargs).is_image else "vector"
-    except ConfigError:  # `prepare` asks again, and tells it beside what else is wrong
+        # Its spaces say it. `prepare` tries it out, and tells what is wrong beside what else is.
+        return "image" if gym_spec(first, env_kwargs, is_tried=False).is_image else "vector"
+    except ConfigError:
         return "vector"
 
 

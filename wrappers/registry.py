@@ -136,15 +136,14 @@ def _atari_spec(config: EnvConfig) -> EnvSpec:
 
 
 @functools.cache
-def gym_spec(env_id: str, kwargs: str = "") -> EnvSpec:
+def gym_spec(env_id: str, kwargs: str = "", *, is_tried: bool = True) -> EnvSpec:
     """Read the spec of an environment that is not Atari's off one, made for it and closed again.
-
-    It is reset and does a step as well: it may be somebody's first, and a mistake in it is better
-    told before workers are started than by them.
 
     Args:
       env_id: id of one environment.
       kwargs: arguments with which it is made, as text (wrappers/env_kwargs.py).
+      is_tried: whether it is reset and does a step as well: it may be somebody's first, and a
+        mistake in it is better told before workers are started than by them.
 
     Raises:
       ConfigError: if there is none, it raises, or its spaces are not supported.
@@ -152,7 +151,8 @@ def gym_spec(env_id: str, kwargs: str = "") -> EnvSpec:
     with _made_for_once(EnvConfig(env_id, kwargs=kwargs)) as env:
         with told_in_one_line(env_id, "when it was asked for its spaces"):
             spec = spec_of_spaces(env_id, env)
-        _try_out(spec, env)
+        if is_tried:
+            _try_out(spec, env)
         return spec
 
 

@@ -335,6 +335,23 @@ def test_the_last_k_are_kept_and_their_replay_with_them(tmp_path: Path, keep_las
     assert names(tmp_path, "*.replay") == [f"{stem}.replay" for stem in kept]
 
 
+def test_what_cannot_be_dropped_is_told_once_and_stops_no_save(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever moves files about may leave a folder where replay contents were."""
+    writer = save_several(tmp_path, [1, 2], keep_last=2)
+    (tmp_path / "update_000000001.replay" / "within").mkdir(parents=True)
+    with caplog.at_level(logging.WARNING):
+        for updates in (3, 4):
+            writer.save({"updates": updates}, updates=updates, agent_steps=updates)
+        again = CheckpointWriter(tmp_path, keep_last=2)
+    again.save({"updates": 5}, updates=5, agent_steps=5)
+    assert names(tmp_path, "*.pt") == ["update_000000004.pt", "update_000000005.pt"]
+    lines = [line for line in caplog.messages if "update_000000001.replay" in line]
+    assert len(lines) == 2, "one of each session"
+    assert all("cannot be removed: Is a directory. It stays." in line for line in lines)
+
+
 def test_milestones_are_left_once_per_interval_and_never_dropped(tmp_path: Path) -> None:
     writer = save_several(tmp_path, [], keep_last=1, milestone_steps=1000, start_steps=1000)
     for steps in (1400, 1900, 2100, 2900, 5000, 5001):
