@@ -24,7 +24,7 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from enum import Enum
 from types import FrameType
 from typing import Any
@@ -142,11 +142,9 @@ class StopSignals:
 
 
 @contextlib.contextmanager
-def handled_by(
-    handler: Callable[[int, FrameType | None], None], numbers: Sequence[int] = SIGNALS
-) -> Iterator[None]:
-    """Answer these signals by `handler` within the block, for the main thread alone."""
-    previous = {number: signal.signal(number, handler) for number in numbers}
+def handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Answer the signals by `handler` within the block; afterwards as before. Main thread only."""
+    previous = {number: signal.signal(number, handler) for number in SIGNALS}
     try:
         yield
     finally:

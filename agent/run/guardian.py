@@ -34,7 +34,7 @@ from types import FrameType
 from agent.stored.checkpoint_folder import CHECKPOINTS
 from core.process_death import environment_for_child
 from core.standard_error import say
-from core.stop_signals import SIGNALS, handled_by
+from core.stop_signals import SIGNALS
 from flags.former_names import ALIASES
 
 FLAG = "auto_restart"
@@ -185,8 +185,13 @@ class Guardian:
             if self._learner is not None:
                 self._learner.send_signal(number)
 
-        with handled_by(pass_on, [n for n in SIGNALS if signal.getsignal(n) != signal.SIG_IGN]):
+        numbers = [each for each in SIGNALS if signal.getsignal(each) != signal.SIG_IGN]
+        previous = {number: signal.signal(number, pass_on) for number in numbers}
+        try:
             yield
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
 
 
 def _pairs(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
