@@ -234,9 +234,9 @@ def declare(name: str, unit: str, doc: str, healthy: str = "") -> None:
 
     Args:
       name: as `group/quantity_unit`; a `*` stands for what is not known beforehand.
-      unit: that it is measured in, "" for a number without one.
-      doc: one sentence.
-      healthy: what one hopes to see, where that can be said.
+      unit: the unit in which it is measured; "" for a number without one.
+      doc: what the metric means, one sentence.
+      healthy: what one hopes to see, such as "near 1"; "" where that cannot be said.
 
     Raises:
       UndeclaredMetricError: if the name stands for another metric already.

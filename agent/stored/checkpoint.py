@@ -346,7 +346,7 @@ class Checkpoint:
             )
 
 
-def load(url: Path | str, *, prefer_best: bool = False) -> Checkpoint:
+def load(url: Path | str) -> Checkpoint:
     """Load the checkpoint that `url` means (see `resolve`) onto the CPU.
 
     If `url` is a folder and its file is damaged, or has weights that are not finite, the next file
@@ -355,7 +355,7 @@ def load(url: Path | str, *, prefer_best: bool = False) -> Checkpoint:
     Raises:
       CheckpointError: if there is none, none is sound, or it is of another format version.
     """
-    paths, notes = candidates(url, prefer_best)
+    paths, notes = candidates(url)
     for path in paths:
         try:
             state = _read(path)

@@ -305,11 +305,10 @@ def test_the_newest_save_is_latest_and_kept_whatever_the_clock_says(tmp_path: Pa
     assert load(tmp_path).state["updates"] == 3
 
 
-def test_best_is_preferred_on_request_and_used_when_alone(tmp_path: Path) -> None:
+def test_best_is_used_when_alone(tmp_path: Path) -> None:
     writer = save_several(tmp_path, [1, 2])
     writer.save_best(state_at(77), score=77.0)
     assert load(tmp_path).state["updates"] == 2
-    assert load(tmp_path, prefer_best=True).state["updates"] == 77
     for path in (*tmp_path.glob("update_*"), tmp_path / "latest"):
         path.unlink()
     assert load(tmp_path).state["updates"] == 77
