@@ -25,9 +25,10 @@ from core.plain_data import cut, parse_json, read_text, shown, shown_text
 from flags.flags_file import FlagsFile, read_flags_file
 from flags.former_names import ALIASES, COMMANDS, FORMER_VALUES, answer
 from flags.group import is_of_this_command
-from flags.parts import ALGORITHMS, NETWORKS, SINKS
+from flags.parts import ALGORITHMS, NETWORKS, REPLAY, SINKS, check_trusted_kinds
 from option_flags import Flags
 from presets import PRESETS, preset_flags
+from replay.kinds import types_of_modules
 from wrappers.env_kwargs import kwargs_text
 from wrappers.games import expand_games
 from wrappers.trusted_modules import (
@@ -91,6 +92,8 @@ def parse(
             if name in known and name not in NOT_FROM_CHECKPOINT
         }
         _keep_shares_with_games(checkpoint, {**file.values, **said})
+        if mode == "test" and types_of_modules(checkpoint.get(REPLAY)):
+            del checkpoint[REPLAY]  # nothing is learned in a test, so nobody's code is needed
     _keep_shares_with_games(file.values, said)
     # A preset that a checkpoint or a run's flags.json remembers is in its other flags already.
     below = {} if file.is_record else _of_preset(file.values)
@@ -152,6 +155,7 @@ def _check_trust(
     if env is not None:
         check_trusted(env, source("env"))
     check_trusted_kwargs(_env_kwargs(chosen), source("env_kwargs"))
+    check_trusted_kinds(chosen.get(REPLAY), source(REPLAY))
     for registry in REGISTRIES:
         # Nothing is learned in a test.
         if registry is not ALGORITHMS or chosen.get("op_mode") != "test":
@@ -169,6 +173,8 @@ def _trust(cli: Mapping[str, Any], multi_train: Mapping[str, Any]) -> None:
     trust_kwargs(_env_kwargs(cli))
     for registry in REGISTRIES:
         trust_modules_of(str(cli.get(registry.flag, "")))
+    for kind in types_of_modules(cli.get(REPLAY)):
+        trust_modules_of(kind)
     try:
         if TypeAdapter(bool).validate_python(cli.get("trust_env_module", False)):
             trust_every_module()
@@ -238,7 +244,7 @@ def remarks(argv: Sequence[str], flags: Flags) -> list[str]:
 
     Args:
       argv: the command line; sound, because `parse` has read it.
-      flags: what came of it.
+      flags: the flags that `parse` has made of it.
     """
     written = [item[2:].partition("=")[0].replace("-", "_") for item in argv if item[:2] == "--"]
     names = {ALIASES.get(name, name) for name in written}
@@ -276,8 +282,11 @@ def _example(name: str) -> str:
 def check_values(flags: Mapping[str, Any]) -> list[str]:
     """Return what is wrong with each flag by itself, one line each; [] if nothing.
 
-    What flags say together is not looked at: others may be added to them later.
+    What flags say together is not looked at: others may be added to them later. Nor is replay of a
+    kind of the user's own: its keys are known to its module, which only a run imports.
     """
+    if types_of_modules(flags.get(REPLAY)):
+        flags = {name: value for name, value in flags.items() if name != REPLAY}
     try:
         Flags(**flags)
     except ValidationError as error:
@@ -289,13 +298,15 @@ def _split(values: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return (values of the command line, values of multi_train's overrides file)."""
     typed = dict(values)
     path = typed.pop("multi_train_overrides", None)
+    # Its own reader takes Python literals as well, and says what is wrong with a text.
+    unread = {name: typed.pop(name) for name in ("replay_parameters",) if name in typed}
     overrides = {} if path is None else _read_overrides(path)
     arguments = [f"--{name}={value}" for name, value in typed.items()]
     try:
         source: CliSettingsSource[Any] = CliSettingsSource(
             Flags, cli_parse_args=arguments, cli_exit_on_error=False, cli_implicit_flags=False
         )
-        return dict(source()), overrides
+        return {**source(), **unread}, overrides
     except SettingsError as error:
         raise ConfigError(_listed(str(error).splitlines())) from error
 

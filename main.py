@@ -117,10 +117,7 @@ def restart_with_settings() -> None:
 
 
 def run_as_program() -> NoReturn:
-    """Do what the command line says, and leave with the exit status.
-
-    Also for a program of your own, which first registers what it adds (docs/replay.md).
-    """
+    """Do what the command line says, and leave with the exit status."""
     mark_own_children()
     restart_with_settings()
     end_with_starter()

@@ -148,6 +148,14 @@ PRESETS: dict[str, Preset] = {
             )
         },
     ),
+    "prioritised": Preset(
+        "half prioritised replay: the larger an unroll's errors, the likelier (Schaul et al. 2016)",
+        {"replay_parameters": _half_queue_half(type="prioritised")},
+    ),
+    "least_drawn": Preset(
+        "half replay of the least drawn unrolls, ties at random: elite without its distance",
+        {"replay_parameters": _half_queue_half(type="least_drawn", lambda_batch_multiplier=6.0)},
+    ),
     "attention": Preset(
         "an agent that shows where it looks (Mott et al. 2019, with smaller maps); "
         "--preset=attention,rgb_last gives it one RGB frame, as in the paper",

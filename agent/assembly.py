@@ -212,7 +212,7 @@ class Blueprint:
         Raises:
           ConfigError: if they cannot be honoured here.
         """
-        assert flags.seed is not None, "main.py draws a seed before anything is built"
+        assert flags.seed is not None, "agent.session.prepare draws a seed first"
         if flags.op_mode != "test":  # made again later; here only to refuse
             make_algorithm(flags), optimiser_config(flags)
         spec = make_env_spec(env_config(flags))

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.stored.checkpoint import Checkpoint, load
+from agent.stored.checkpoint_folder import run_of
 from agent.stored.model_file import WEIGHTS, save_model
 from agent.stored.run_folder import RunFolder
 from agent.testing.score_table import report_stem
@@ -51,8 +52,8 @@ def training_facts(checkpoint: Checkpoint) -> dict[str, Any]:
     `test` is of whole games played with these very weights.
     """
     tally, path = checkpoint.state["tally"], checkpoint.path
-    in_run = path.parent.name == "checkpoints"
-    folder = path.parent.parent if in_run else path.parent
+    run = run_of(path)
+    folder = run or path.parent
     session = _last_session(folder)
     report = _test_report(folder, path.stem, checkpoint.state["env_spec"]["env_id"])
     # A resumed run can reach the same update again with other weights.
@@ -67,7 +68,7 @@ def training_facts(checkpoint: Checkpoint) -> dict[str, Any]:
         "mean_return": sum(window) / len(window) if window else None,
         "mean_return_games": len(window),
         "test": {name: report.get(name) for name in TEST_FACTS} if tested else None,
-        "run": folder.resolve().name if in_run else None,
+        "run": run.resolve().name if run else None,
         "checkpoint": path.name,
         "commit": session.get("source", {}).get("commit"),
         "versions": session.get("versions"),

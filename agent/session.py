@@ -19,7 +19,14 @@ from agent.run.resume_checks import check_session
 from agent.run.training import train
 from agent.run.warm_start import WarmStart, keep_actions, warm_start
 from agent.stored.checkpoint import Checkpoint, load
-from agent.stored.model_file import ShippedModel, check_weights, find_model_folder, load_model
+from agent.stored.checkpoint_folder import run_of
+from agent.stored.model_file import (
+    ShippedModel,
+    check_weights,
+    find_model_folder,
+    folder_of,
+    load_model,
+)
 from agent.stored.run_folder import RunFolder
 from agent.testing.evaluator import check_can_be_shown, evaluate, evaluate_all
 from agent.torchbeast import is_saved_by_torchbeast
@@ -120,8 +127,9 @@ def family_of(env: str, env_kwargs: str = "") -> str:
         return "atari" if len(games) == 1 else "several-games"
     try:
         first = next(game for game in games if not is_atari(game))
-        return "image" if gym_spec(first, env_kwargs).is_image else "vector"
-    except ConfigError:  # `prepare` asks again, and tells it beside what else is wrong
+        # Its spaces say it. `prepare` tries it out, and tells what is wrong beside what else is.
+        return "image" if gym_spec(first, env_kwargs, is_tried=False).is_image else "vector"
+    except ConfigError:
         return "vector"
 
 
@@ -178,17 +186,12 @@ class Session:
         """Return the run folder that the checkpoint lies in, if it lies in one."""
         if self.checkpoint is None or isinstance(self.checkpoint, ShippedModel):
             return None
-        if self.checkpoint.path.parent.name != "checkpoints":
-            return None
-        return RunFolder(self.checkpoint.path.parent.parent)
+        run = run_of(self.checkpoint.path)
+        return None if run is None else RunFolder(run)
 
     def _test(self) -> int:
         assert self.checkpoint is not None
-        folder = self._own_folder()
-        output = folder.path if folder else self.checkpoint.path.parent
-        if isinstance(self.checkpoint, ShippedModel):
-            # The folder of a shipped model is a source, perhaps not even writable.
-            output = Path(self.blueprint.flags.results_dir) / output.resolve().name
+        output = folder_of(self.checkpoint, self.blueprint.flags.results_dir)
         play = evaluate_all if self.blueprint.flags.test_all_checkpoints else evaluate
         warden = Warden()
         warden.keep_own_children()  # environments may own processes

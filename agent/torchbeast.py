@@ -161,7 +161,7 @@ def convert(weights: Mapping[str, Tensor], layout: Layout, task_count: int) -> d
     """Return the weights under our names and in our order, fp32.
 
     Args:
-      weights: weights in the file.
+      weights: name in the file -> tensor.
       layout: result of `recognise`.
       task_count: K, games of our model. A single value of the file serves them all.
     """

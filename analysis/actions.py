@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import track
 
 from analysis.figure import save
-from analysis.options import at_least, command_parser
+from analysis.options import add_place, at_least, command_parser
 from analysis.playing import LoadedAgent, load_player, play_many
 from analysis.playing_options import until_interrupted
 from analysis.statistics import Estimate, interval
@@ -104,10 +104,10 @@ def watch(agent: LoadedAgent, label: str, task: int, options: argparse.Namespace
     """Let an agent play one game per seed, side by side, and count what it does.
 
     Args:
-      agent: who plays.
+      agent: the agent that plays.
       label: its name in the report.
-      task: number of the game.
-      options: games, max_steps, seed, greedy.
+      task: number of the game among those that the agent plays.
+      options: the command line; `games`, `max_steps`, `seed` and `greedy` are read.
     """
     spec, count = agent.env_spec, options.games
     counts = np.zeros((count, spec.action_count))
@@ -263,11 +263,10 @@ def _draw(played: Sequence[Played], path: Path) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser("actions", __doc__, EPILOG)
-    parser.add_argument(
-        "--load_model_url",
-        required=True,
-        metavar="PLACE,...",
-        help="runs, checkpoints or model folders; label=place names the agent in the figure",
+    add_place(
+        parser,
+        "runs, checkpoints or model folders; label=place names the agent in the figure",
+        "PLACE,...",
     )
     parser.add_argument(
         "--env", metavar="GAME", help="one game only (default: all games of each agent)"

@@ -52,8 +52,8 @@ def area(curve: Curve, to_steps: float) -> float:
     Before its first record a run is taken to be where that record found it.
 
     Args:
-      curve: of one run; must reach `to_steps`.
-      to_steps: above 0.
+      curve: the curve of one run; it must reach `to_steps`.
+      to_steps: agent steps at which the area ends, above 0.
     """
     inside = (curve.agent_steps > 0) & (curve.agent_steps < to_steps)
     steps = np.concatenate([[0.0], curve.agent_steps[inside], [to_steps]])
@@ -102,8 +102,8 @@ def areas_markdown(
     """Return the areas as a Markdown page.
 
     Args:
-      games: from `areas_by_game`.
-      notes: on runs that were left out before.
+      games: the areas of each game, result of `areas_by_game`.
+      notes: sentences about runs that were left out before.
       against: label of the configuration that the others are compared with; "": none.
       pooled: also give human-normalised areas over all games.
 

@@ -55,8 +55,8 @@ def drawn(frame: np.ndarray, heat: np.ndarray) -> np.ndarray:
     """Return one picture of the film: all heads over the frame, and each by itself.
 
     Args:
-      frame: [H, W, 3] uint8.
-      heat: [heads, h, w] float32 in [0, 1], 1 for full light.
+      frame: picture of the game, [H, W, 3] uint8.
+      heat: where each head looks, [heads, h, w] float32 in [0, 1]; 1 is full light.
     """
     stretched = F.interpolate(torch.from_numpy(heat)[None], frame.shape[:2], mode="bilinear")[0]
     lights = stretched.numpy()[..., None]  # [heads, H, W, 1]

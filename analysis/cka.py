@@ -40,8 +40,8 @@ def linear_cka(one: Tensor, two: Tensor) -> float:
     norms of these (Kornblith et al. 2019, section 3): N x N instead of width x width.
 
     Args:
-      one: [N, N], of `centred_gram`.
-      two: likewise, for the same observations.
+      one: [N, N] float64, result of `centred_gram` for N observations.
+      two: the same of the other layer, for the same observations.
 
     Returns:
       A number in [0, 1]; NaN if a layer says the same about all observations.

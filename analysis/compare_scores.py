@@ -101,7 +101,7 @@ def scores_markdown(tables: Sequence[Table], at_steps: float | None = None) -> s
     """Return the comparison as a Markdown page: a table per game, and one over games.
 
     Args:
-      tables: of `read_tables`.
+      tables: the tables to compare, result of `read_tables`.
       at_steps: take the newest checkpoint of up to so many agent steps; None: the newest.
 
     Raises:

@@ -51,7 +51,7 @@ def compare(runs: Sequence[Run], at_steps: float | None = None) -> list[GameComp
     Finished runs are compared; in a game that has none, those that are under way.
 
     Args:
-      runs: labelled, from `find_runs`.
+      runs: the runs with their labels, result of `find_runs`.
       at_steps: agent steps at which scores are taken; None: where the shortest compared run ended.
 
     Raises:

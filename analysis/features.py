@@ -23,7 +23,7 @@ from agent.learning.feed import Feed
 from agent.stored.checkpoint import Checkpoint, load
 from agent.stored.model_file import find_model_folder
 from analysis.features_projection import MAX_POINTS, pca, tsne
-from analysis.options import command_parser
+from analysis.options import add_place, command_parser
 from analysis.playing import LoadedAgent, load_agent, play_many
 from core.atomic_file import atomic_path, write_json
 from core.errors import ConfigError
@@ -107,8 +107,8 @@ def game_points(agent: LoadedAgent, count: int, seed: int = 0) -> Points:
     """Let the agent play and keep each STRIDE-th of what it sees.
 
     Args:
-      agent: plays its games in turn.
-      count: N.
+      agent: the agent; it plays its games in turn.
+      count: N, number of points.
       seed: equal seeds give equal games.
     """
     envs = max(ENVS, len(agent.games))
@@ -139,9 +139,9 @@ def replay_points(
     """Look at what lies in a saved replay, with the eyes of the agent as it is in the checkpoint.
 
     Args:
-      agent: of the checkpoint.
-      checkpoint: with the contents of its buffers.
-      count: N; fewer if there are not so many rows.
+      agent: the agent of the checkpoint.
+      checkpoint: a checkpoint with the contents of its buffers.
+      count: N, number of points; there are fewer if there are not so many rows.
       options: `buffer`, its name ("" for the one that holds most); `seed` of the choice of rows.
 
     Raises:
@@ -260,13 +260,8 @@ def _style(axes: Axes, title: str) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser("features", __doc__, EPILOG)
+    add_place(parser)
     add = parser.add_argument
-    add(
-        "--load_model_url",
-        required=True,
-        metavar="PLACE",
-        help="run folder, checkpoint file or model folder",
-    )
     add(
         "--of",
         choices=("game", "replay"),

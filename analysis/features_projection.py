@@ -28,8 +28,8 @@ def pca(points: Tensor, dimensions: int = 2) -> Projection:
     """Project points onto the axes along which they vary most.
 
     Args:
-      points: [N, F] float32.
-      dimensions: of the result; fewer if there are not so many.
+      points: N points of F numbers, [N, F] float32.
+      dimensions: number of dimensions of the result; there are fewer if the points have fewer.
     """
     centred = points - points.mean(0)
     left, sizes, _ = torch.linalg.svd(centred, full_matrices=False)
@@ -56,9 +56,9 @@ def tsne(
     Args:
       points: [N, F] float32, N at most MAX_POINTS; projected to INITIAL_DIMENSIONS first.
       perplexity: about how many neighbours a point has; at most a third of the points is used.
-      steps: of descent.
-      seed: of the noise that tells equal points apart.
-      on_step: called after each step.
+      steps: number of steps of gradient descent.
+      seed: seed of the noise that tells equal points apart.
+      on_step: function that is called after each step.
 
     Returns:
       [N, 2] float32.

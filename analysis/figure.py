@@ -91,10 +91,10 @@ def plot_seeds(
     """Plot the curves of one configuration: their mean where all are, and each to its end.
 
     Args:
-      axes: to draw into.
-      seeds: (x, y) of each, x increasing.
-      colour: of the mean and of the seeds.
-      dash: style of the lines.
+      axes: the panel to draw into.
+      seeds: the curve (x, y) of each seed; x increases.
+      colour: colour of the mean and of the seeds.
+      dash: line style of matplotlib, such as "--".
       with_seeds: also show what the mean is made of; what comes after its end is shown always.
     """
     if len(seeds) <= 1:

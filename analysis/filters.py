@@ -23,13 +23,13 @@ from torch import Tensor
 
 from agent.assembly import build_model
 from agent.models.base import ActorCritic
-from agent.stored.checkpoint import resolve
+from agent.stored.checkpoint_folder import CHECKPOINTS, resolve
 from agent.stored.model_file import find_model_folder
 from analysis.cka import layer_grams, linear_cka
 from analysis.filters_figures import draw_curves, draw_heat_maps
 from analysis.filters_images import draw_first_layer, draw_preferred
 from analysis.matching import UNITS, conv_layers, distances
-from analysis.options import command_parser
+from analysis.options import add_place, command_parser
 from analysis.playing import LoadedAgent, load_agent, play_many
 from core.atomic_file import atomic_path, write_json, write_text
 from core.errors import ConfigError
@@ -111,7 +111,7 @@ def checkpoint_files(url: str, limit: int) -> list[str]:
     Raises:
       CheckpointError: if there is none.
     """
-    folder = Path(url) / "checkpoints"
+    folder = Path(url) / CHECKPOINTS
     if find_model_folder(url) is not None or not folder.is_dir():
         return [url]
     latest = resolve(url)[0]
@@ -158,14 +158,14 @@ def compare(
     """Compare each layer of two networks.
 
     Args:
-      agent: the first.
-      other: the second; of another architecture it is compared by its activations alone, where
-        a layer has the same name.
-      name: of the second.
-      other_steps: agent steps that the second was trained for.
-      obs: [N, *obs_shape], shown to both.
-      unit: see `distances`.
-      propagate: likewise.
+      agent: the agent with the first network.
+      other: the second network; of another architecture it is compared by its activations alone,
+        where a layer has the same name.
+      name: name of the second network, for the report.
+      other_steps: agent steps for which the second was trained.
+      obs: N observations that both are shown, [N, *obs_shape].
+      unit: "filters" or "kernels", see `distances`.
+      propagate: whether matches are propagated to the next layer, see `distances`.
     """
     mine, theirs = conv_layers(agent.model.torso_net), conv_layers(other.torso_net)
     fit = [layer.weight.shape for layer in mine] == [layer.weight.shape for layer in theirs]
@@ -294,13 +294,8 @@ def _write_numbers(rows: list[Comparison], folder: Path, options: argparse.Names
 
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser("filters", __doc__, EPILOG)
+    add_place(parser)
     add = parser.add_argument
-    add(
-        "--load_model_url",
-        required=True,
-        metavar="PLACE",
-        help="run folder, checkpoint file or model folder",
-    )
     add(
         "--with",
         dest="others",

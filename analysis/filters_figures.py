@@ -52,9 +52,9 @@ def draw_curves(rows: Sequence[Row], folder: Path, unit: str, baseline: str) -> 
     """Draw distances.png and cka.png, one panel per layer; return the names of those drawn.
 
     Args:
-      rows: all comparisons.
-      folder: where the files go.
-      unit: what was matched, for the label.
+      rows: all comparisons, a row for each layer and network.
+      folder: folder of the files.
+      unit: what was matched (filters or kernels), for the label.
       baseline: name of the comparison that is drawn as a level line.
     """
     drawn = []
@@ -80,8 +80,8 @@ def draw_heat_maps(
 
     Args:
       maps: name of the pair -> (layer of the first, layer of the second) -> CKA.
-      label: of the first network.
-      folder: where the file goes.
+      label: name of the first network.
+      folder: folder of the file.
     """
     figure = new_figure(4.6 * len(maps) + 0.6, 4.6, dpi=110)
     panels = figure.subplots(1, len(maps), squeeze=False)[0]

@@ -52,9 +52,9 @@ def draw_preferred(agent: LoadedAgent, folder: Path, steps: int, progress: Progr
     """Draw preferred_<layer>.png for some layers: for each filter the image that excites it most.
 
     Args:
-      agent: whose filters.
-      folder: where the files go.
-      steps: of gradient ascent; 0 draws nothing.
+      agent: the agent whose filters are shown.
+      folder: folder of the files.
+      steps: number of steps of gradient ascent; 0 draws nothing.
       progress: shows how far it is.
 
     Returns:
@@ -84,11 +84,11 @@ def preferred_images(
     What is climbed is a filter's mean activation over the image, before the nonlinearity.
 
     Args:
-      model: with gradients of its weights off.
-      conv: one of its convolutions.
-      steps: of ascent, each of the same size whatever the gradient.
-      count: only the first so many filters.
-      seed: of the noise.
+      model: the model; its weights must not ask for gradients.
+      conv: one of the model's convolutions.
+      steps: number of steps of ascent, all of the same size whatever the gradient is.
+      count: number of filters, the first of the layer.
+      seed: seed of the noise.
 
     Returns:
       [filters, *obs_shape] float32, in units of pixels, 0 to 255.

@@ -30,7 +30,7 @@ from agent.stored.checkpoint import Checkpoint
 from agent.stored.model_file import ShippedModel
 from analysis.figure import save
 from analysis.filters import checkpoint_files
-from analysis.options import at_least, command_parser
+from analysis.options import add_place, at_least, command_parser
 from analysis.playing import load_agent
 from core.atomic_file import write_text
 from metrics.charts import COLOURS, INK, new_figure, tick
@@ -124,8 +124,8 @@ def measured_now(url: str, batches: int, seed: int = 0) -> Measurement:
     Args:
       url: checkpoint file or model folder. A model folder has no moments of the optimiser, so
         nothing is said about the size of its updates.
-      batches: how many are averaged over, each of the run's --batch_size.
-      seed: of the games.
+      batches: number of batches to average over, each of the run's --batch_size.
+      seed: seed of the games; equal seeds give equal games.
     """
     envs = max(ENVS, load_agent(url).env_spec.task_count)
     session = prepare(
@@ -277,13 +277,11 @@ def _folder_of(url: str) -> Path:
 
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser("gradients", __doc__, EPILOG)
-    add = parser.add_argument
-    add(
-        "--load_model_url",
-        required=True,
-        metavar="PLACE",
-        help="run folder; without records of gradients also a checkpoint file or model folder",
+    add_place(
+        parser,
+        "run folder; without records of gradients also a checkpoint file or model folder",
     )
+    add = parser.add_argument
     add("--output", metavar="FOLDER", help="default: analysis in the run folder")
     add(
         "--measure",

@@ -88,8 +88,8 @@ def distances(
     """Compare the layers of two networks of one architecture.
 
     Args:
-      first: of `conv_layers`.
-      second: likewise.
+      first: convolutions of the first network, result of `conv_layers`.
+      second: those of the second network.
       unit: "filters", all weights of an output channel, [in, kh, kw]; or "kernels", each [kh, kw]
         slice by itself, wherever it stands: the loosest comparison, which the multi-task study
         with TorchBeast and PopArt made.

@@ -10,7 +10,7 @@ def command_parser(command: str, about: str | None, epilog: str) -> argparse.Arg
     """Return a parser of `python -m analysis <command>` without any option yet.
 
     Args:
-      command: its name.
+      command: name of the command.
       about: what it answers, the docstring of its module.
       epilog: examples, and how to read the result; shown as it is.
     """
@@ -21,6 +21,21 @@ def command_parser(command: str, about: str | None, epilog: str) -> argparse.Arg
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+
+
+def add_place(
+    parser: argparse.ArgumentParser,
+    about: str = "run folder, checkpoint file or model folder",
+    metavar: str = "PLACE",
+) -> None:
+    """Add the option that says which agent, or which agents, a command looks at.
+
+    Args:
+      parser: parser to which it is added.
+      about: help text of the option.
+      metavar: what stands for its value in the help text.
+    """
+    parser.add_argument("--load_model_url", required=True, metavar=metavar, help=about)
 
 
 def at_least(least: int, unit: str = "") -> Callable[[str], int]:

@@ -19,7 +19,8 @@ import torch
 from agent.assembly import Blueprint, build_model, env_config
 from agent.models.base import ActorCritic, Heads, Inputs
 from agent.session import prepare
-from agent.stored.model_file import ShippedModel
+from agent.stored.checkpoint_folder import run_of
+from agent.stored.model_file import folder_of
 from agent.testing.player import Player, Step, env_seeds, game_config, make_filmed_env
 from core.errors import ConfigError
 from core.spec import EnvSpec
@@ -88,18 +89,14 @@ def load_agent(url: str, overrides: Sequence[str] = ()) -> LoadedAgent:
             "expected some of these, or one other game."
         )
     path = checkpoint.path.resolve()
-    is_model_folder = isinstance(checkpoint, ShippedModel)
-    in_run = path.parent.name == "checkpoints"
-    home = path.parent.parent if in_run else path.parent
-    # The folder of a shipped model is a source, perhaps not even writable.
-    folder = Path(blueprint.flags.results_dir) / home.name if is_model_folder else home
+    run = run_of(path)
     return LoadedAgent(
         model.eval(),
         blueprint,
         url,
         int(checkpoint.state["tally"]["agent_steps"]),
-        home.name if is_model_folder or not in_run else f"{home.name}-{path.stem}",
-        folder / "analysis",
+        path.parent.name if run is None else f"{run.name}-{path.stem}",
+        folder_of(checkpoint, blueprint.flags.results_dir) / "analysis",
         min(foreign, default=None),
     )
 
@@ -155,13 +152,13 @@ def play(
     After the end of a game comes one more moment with its last picture, whose action is ignored.
 
     Args:
-      agent: who plays.
-      task: number of the game.
+      agent: the agent that plays.
+      task: number of the game among those that the agent plays.
       seed: equal seeds give equal games.
       greedy: take the most probable action instead of a draw.
       steps: stop after so many moments.
       games: stop when so many whole games are over.
-      actions: to be done instead of the agent's; stop after the last of them. The agent is asked
+      actions: actions to do instead of the agent's; stop after the last of them. The agent is asked
         all the same.
     """
     with_pictures = make_filmed_env(agent.game_config(task), env_seeds(seed, 1))
@@ -211,9 +208,9 @@ def play_many(
     """Play many environments at once on the fastest backend, without pictures.
 
     Args:
-      agent: who plays.
-      num_envs: E.
-      tasks: E numbers of games; None: its games in turn.
+      agent: the agent that plays.
+      num_envs: E, number of environments.
+      tasks: the number of the game of each environment; None: the agent's games in turn.
       seed: equal seeds give equal games.
       greedy: take the most probable action instead of a draw.
       steps: stop after so many steps of all environments; None: go on for ever.

@@ -17,7 +17,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import track
 
-from analysis.options import at_least, command_parser
+from analysis.options import add_place, at_least, command_parser
 from analysis.playing import LoadedAgent, Moment, load_player, play
 from analysis.playing_recording import Recording
 from core.errors import ConfigError
@@ -31,9 +31,7 @@ DEFAULT_FILM_S = 20.0
 def viewing_parser(command: str, about: str | None, epilog: str) -> argparse.ArgumentParser:
     """Return a parser with the options that all commands of this kind have."""
     parser = command_parser(command, about, epilog)
-    parser.add_argument(
-        "--load_model_url", required=True, metavar="PLACE", help="run, checkpoint or model folder"
-    )
+    add_place(parser)
     parser.add_argument(
         "--env", metavar="GAME", help="which of its games, or another that its actions cover"
     )

@@ -75,8 +75,8 @@ def tinted(frame: np.ndarray, colour: np.ndarray) -> np.ndarray:
     Blended rather than added: bright pixels have no room for more.
 
     Args:
-      frame: [H, W, 3] uint8.
-      colour: [H, W, 3] float32 in [0, 1], black where the frame shall stay as it is.
+      frame: picture of the game, [H, W, 3] uint8.
+      colour: the light, [H, W, 3] float32 in [0, 1]; where it is black, the frame stays as it is.
     """
     strongest = colour.max(-1, keepdims=True)
     hue = colour / strongest.clip(min=np.finfo(np.float32).tiny)
@@ -90,8 +90,8 @@ def with_legend(picture: np.ndarray, entries: Mapping[str, Light]) -> np.ndarray
     """Return a picture with a line below it that says what its colours mean.
 
     Args:
-      picture: [H, W, 3] uint8.
-      entries: meaning -> light.
+      picture: the picture, [H, W, 3] uint8.
+      entries: meaning -> the light that has it; at least one.
 
     Returns:
       [H + LEGEND_HEIGHT, W, 3] uint8.

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from agent.machine import has_native_bf16
-from agent.models.base import PRECISIONS
+from agent.models.precision import PRECISIONS
 from analysis.playing_options import Viewing, until_interrupted, viewing_parser
 from analysis.playing_reel import BLUE, WHITE, YELLOW, Reel, full_colour, tinted, with_legend
 from analysis.saliency_maps import BLENDS, FORMS, Grid, Perturbation

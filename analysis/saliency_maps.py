@@ -167,7 +167,7 @@ class Perturbation:
         """Return the maps of one observation.
 
         Args:
-          inputs: [1, ...], uint8 observations.
+          inputs: one observation of uint8 pixels with its other inputs, each [1, ...].
           state: [1, state_count], before this step: it is the same for all perturbed inputs.
           heads: [1, ...], what the model says of the unperturbed inputs.
         """

@@ -12,8 +12,8 @@ def add_switch(
 
     Args:
       parser: parser to which it is added.
-      name: name with dashes.
-      about: help text.
+      name: name of the option with its dashes, such as "--list".
+      about: help text of the option.
       default: its value where it is not given.
     """
     parser.add_argument(

@@ -51,8 +51,8 @@ class Warden:
         """From now on a family is ended when this process ends.
 
         Args:
-          head: process id of its head.
-          family: mark of the family.
+          head: process id of the first process of the family.
+          family: the family, which its mark tells from others.
         """
         self._families[head] = family
         if self._process is None:

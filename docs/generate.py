@@ -21,26 +21,24 @@ PRESETS_INTRODUCTION = """## presets
 
 `--preset=<name>` sets several flags at once. `--preset=<name>,<name>` combines presets; a later one
 overrides an earlier one. Flags you pass explicitly override all presets.
-
-| preset | for | flags |
-|---|---|---|"""
+"""
 
 
 def flags_page() -> str:
     """Return docs/flags.md: one table per group of flags."""
+    from core.markdown import table
     from flag_help import flag_groups
     from presets import PRESETS, describe
 
+    presets = [
+        (f"`{name}`", preset.purpose, f"`{describe(preset) or '(the defaults)'}`")
+        for name, preset in PRESETS.items()
+    ]
     lines = [FLAGS_INTRODUCTION, PRESETS_INTRODUCTION]
-    for name, preset in PRESETS.items():
-        lines.append(f"| `{name}` | {preset.purpose} | `{describe(preset) or '(the defaults)'}` |")
-    lines.append("")
+    lines += [*table(("preset", "for", "flags"), presets), ""]
     for group, flags in flag_groups().items():
-        lines += [f"## {group}", "", "| flag | values | default | meaning |", "|---|---|---|---|"]
-        for name, kind, default, text in flags:
-            cells = (f"`--{name}`", kind, f"`{default}`", text)
-            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-        lines.append("")
+        rows = [(f"`--{name}`", kind, f"`{default}`", text) for name, kind, default, text in flags]
+        lines += [f"## {group}", "", *table(("flag", "values", "default", "meaning"), rows), ""]
     return "\n".join(lines)
 
 
@@ -77,28 +75,27 @@ Look in this order:
    not finite ([troubleshooting.md](troubleshooting.md)).
 6. **None of these?** The run may need more steps. With the default flags the return in Pong rises
    above its start after about 100 games, which is 0.1 million agent steps.
-
-| metric | healthy | probable cause, and what to turn |
-|---|---|---|"""
+"""
 
 
 def health_page() -> str:
     """Return docs/health.md: how to find out why a run does not learn, and the healthy ranges."""
+    from core.markdown import table
     from metrics import health
 
-    lines = [
-        HEALTH_INTRODUCTION.format(
-            records=health.PATIENCE_RECORDS,
-            updates=health.PATIENCE_UPDATES,
-            steps=health.WARM_UP_STEPS,
-        )
-    ]
+    introduction = HEALTH_INTRODUCTION.format(
+        records=health.PATIENCE_RECORDS,
+        updates=health.PATIENCE_UPDATES,
+        steps=health.WARM_UP_STEPS,
+    )
+    rows = []
     for wanted in health.RANGES:
         sides = (("below", wanted.too_low), ("above", wanted.too_high))
         causes = [f"{side}: {cause}." for side, cause in sides if cause]
         text = " ".join(causes).replace("'{buffer}'", "the buffer")
-        lines.append(f"| `{wanted.metric}` | {wanted.healthy} | {text} |")
-    return "\n".join(lines) + "\n"
+        rows.append((f"`{wanted.metric}`", wanted.healthy, text))
+    headings = ("metric", "healthy", "probable cause, and what to turn")
+    return "\n".join([introduction, *table(headings, rows)]) + "\n"
 
 
 def pages() -> dict[Path, str]:

@@ -103,9 +103,9 @@ def refresh(
 
     Args:
       rows: the index so far.
-      runs: what the queue holds.
-      store: where the run folders lie.
-      running: name of the run that is under way.
+      runs: all runs of the queue.
+      store: the store, which holds the run folders.
+      running: name of the run that is under way; "": none.
     """
     fresh = dict(rows)
     planned = set()

@@ -17,8 +17,8 @@ def queue_lines(
     """Return a heading, a line for each run in the order in which they are taken, and a sum.
 
     Args:
-      experiments: of queue.yaml.
-      store: where the runs lie.
+      experiments: the experiments of queue.yaml, in its order.
+      store: the store, which holds the run folders.
       rows: the index, brought up to date (`index.refresh`).
     """
     runs = planned_runs(tuple(experiments))

@@ -69,9 +69,9 @@ class QueueLoop:
         """Read the queue; start nothing.
 
         Args:
-          places: where everything lies.
-          store: locked.
-          seconds: of wall-clock for all runs; None: until nothing is left to do.
+          places: the files and folders that the queue works with.
+          store: the store of run folders; this process holds its lock.
+          seconds: wall-clock time for all runs together; None: until nothing is left to do.
 
         Raises:
           ConfigError: if queue.yaml, the index or the store cannot be used as they are.

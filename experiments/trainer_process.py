@@ -51,14 +51,14 @@ def run_trainer(
     """Run main.py until it ends by itself or is told to, and return how it ended.
 
     Args:
-      arguments: of main.py.
-      output_file: what it prints is added to this file.
+      arguments: the command line of main.py, without the program's name.
+      output_file: file to which its output is added.
       lock: an open lock that the child holds as long as it lives, also beyond this process.
-      started: called once with its process id.
-      wants_stop: asked twice a second; True: save and stop (SIGINT).
-      wants_kill: asked after that; True: do not wait for the checkpoint.
-      main_program: the program.
-      grace_s: how long a child that was told to stop is waited for.
+      started: function that is called once with its process id.
+      wants_stop: function that is asked twice a second; True: save and stop (SIGINT).
+      wants_kill: function that is asked after that; True: do not wait for the checkpoint.
+      main_program: path of main.py.
+      grace_s: seconds for which a child that was told to stop is waited for.
     """
     command = [sys.executable, str(main_program), *arguments]
     with open(output_file, "ab+") as output:

@@ -36,6 +36,10 @@ _RUN = "--load_model_url=<run folder>"
 _REPLAY = '--replay_parameters, e.g. [{"type": "queue", "capacity": 4, "sample_ratio": 1}]'
 _ONE_NUMBER = "one learner, whose CPU threads are --learner_thread_count"
 
+NOTHING = (
+    "nothing: "  # begins the hints about what has no counterpart here; then the reason follows
+)
+
 # Name -> what to write here, for names that mean nearly the same, or need a value of another kind.
 SYNONYMS: dict[str, str] = {
     # TorchBeast, PolyBeast and MonoBeast, and the port of LASER
@@ -53,8 +57,8 @@ SYNONYMS: dict[str, str] = {
     "baseline_cost": f"--value_loss_weight ({_COST})",
     "reward_clipping": "--clip_rewards=False for none; --reward_clipping_method=abs_one_clamp for "
     "abs_one",
-    "alpha": "nothing: RMSprop's decay is 0.99 here",
-    "momentum": "nothing: RMSprop has no momentum here",
+    "alpha": "--rmsprop_alpha, with --optimizer=rmsprop",
+    "momentum": "nothing: RMSprop has no momentum here, as in the published settings",
     "epsilon": "--rmsprop_eps or --adam_eps",
     "grad_norm_clipping": f"--gradient_clip_by_norm_threshold, inf for none ({_COST})",
     "beta": "--popart_beta",
@@ -86,6 +90,17 @@ SYNONYMS: dict[str, str] = {
     "elite_set_size": '--replay_parameters (capacity of a buffer of "type": "elite")',
     "replay_data_ratio": "--replay_parameters (sample_ratio: share of each batch)",
     "elite_set_data_ratio": "--replay_parameters (sample_ratio: share of each batch)",
+    "max_avg_reward_deviation": "--stop_at_mean_return=<a lower number>",
+    "max_avg_rew_time_accept_deviation": "--stop_at_mean_return: the run ends when it is reached",
+    "max_cache_pos_pointer": "--cache_output_buffer_size",
+    **dict.fromkeys(
+        (
+            *("elite_reset_period", "add_rew_feature", "random_search", "rnd_index_chance"),
+            *("reward_time_decay", "dist_input_filter", "dist_direction", "policy_sample"),
+            *("drop_old_samples", "sample_life"),
+        ),
+        'nothing: --replay_parameters with "type": "elite" has what is left of it (docs/replay.md)',
+    ),
     # Stable-Baselines3, CleanRL, Sample Factory, RLlib, Acme and others
     "learning_rate": "--lr",
     "anneal_lr": "--lr_schedule=linear or --lr_schedule=constant",
@@ -115,7 +130,7 @@ SYNONYMS: dict[str, str] = {
     "game": "--env",
     "env_id": "--env",
     "env_name": "--env",
-    "algo": "nothing: V-trace is what is trained; --preset names recipes",
+    "algo": "--algorithm (V-trace, or one of your own); --preset=<name> for a recipe",
     "config": "--flags_file=<run.yaml>",
     "config_file": "--flags_file=<run.yaml>",
     "conf_file": "--flags_file=<run.yaml>",
@@ -206,4 +221,8 @@ def answer(name: str) -> str | None:
     if name in REMOVED_FLAGS:
         return f"--{name} is gone: {REMOVED_FLAGS[name]}"
     hint = SYNONYMS.get(name) or SYNONYMS.get(name.lower())
-    return f"--{name} is not an option here: write {hint}" if hint else None
+    if hint is None:
+        return None
+    if hint.startswith(NOTHING):
+        return f"--{name} is not an option here. Leave it out: {hint.removeprefix(NOTHING)}"
+    return f"--{name} is not an option here: write {hint}"

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from core.errors import ConfigError
 from core.faults import plan_text
 from core.plain_data import shown_text
-from flags.parts import ALGORITHMS, checked_model, checked_sink
+from flags.parts import ALGORITHMS, checked_model, checked_sink, find_replay_kinds
 from replay.kinds import normal_form, parse_replay_parameters
 from wrappers.env_kwargs import kwargs_text
 from wrappers.games import expand_games
@@ -43,6 +43,7 @@ def _shares(value: Any) -> Any:
 
 def _replay(value: Any) -> Any:
     """Validate the list of buffers and bring it to its normal form (JSON types only)."""
+    find_replay_kinds(value)
     return normal_form(parse_replay_parameters(value))
 
 

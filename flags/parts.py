@@ -4,7 +4,8 @@ A `Registry` holds the parts of one kind, such as networks (`--model`) or algori
 (`--algorithm`). You register a part in a module of your own, and the flag names the module and the
 part. The program then imports the module and finds the part, without a change in these packages.
 Importing a module runs its code, so the rules are the same as for environments: only a module that
-the user has typed is imported (wrappers/trusted_modules.py).
+the user has typed is imported (wrappers/trusted_modules.py). Kinds of replay are in a list of their
+own (replay/registry.py), which lies in a layer below; `find_replay_kinds` fills it.
 
 This file does not import torch, so that flags are checked and `--help` is printed quickly.
 """
@@ -18,10 +19,13 @@ from typing import Any, Generic, TypeVar
 
 from core.errors import ConfigError
 from core.plain_data import shown, shown_text
-from wrappers.trusted_modules import check_trusted
+from replay.kinds import types_of_modules
+from replay.registry import is_own
+from wrappers.trusted_modules import check_trusted, module_of
 from wrappers.user_code import import_module
 
 Part = TypeVar("Part")
+REPLAY = "replay_parameters"  # the flag
 AUTO = "auto"  # --model: impala_shallow for images (resnet for small ones), mlp for vectors
 
 # What multiprocessing calls the program's own module in a process that it has spawned.
@@ -35,8 +39,8 @@ class Registry(Generic[Part]):
         """Start with what is shipped.
 
         Args:
-          flag: that names one of the parts, without dashes.
-          noun: what a part is, for messages.
+          flag: name of the flag that names one of the parts, without dashes.
+          noun: word for one part, for messages.
           shipped: name -> the module that registers it when it is imported.
         """
         self.flag = flag
@@ -49,7 +53,7 @@ class Registry(Generic[Part]):
 
         Args:
           name: of letters, digits and underscores.
-          part: of this registry's kind.
+          part: the part, of the kind that this registry holds.
           module: the `__name__` of the module that this is written in.
 
         Raises:
@@ -170,6 +174,46 @@ ALGORITHMS: Registry[Any] = Registry(
 
 # Functions that make a metrics.sinks.Sink of the path of the run folder.
 SINKS: Registry[Any] = Registry("sink", "sink", {})
+
+
+def find_replay_kinds(parameters: Any) -> None:
+    """Import the modules that the types in `--replay_parameters` name, so that they register them.
+
+    Args:
+      parameters: value of the flag, checked or not.
+
+    Raises:
+      ConfigError: if a module may not be imported, cannot be, or registers no such kind.
+    """
+    for kind in types_of_modules(parameters):
+        if is_own(kind):
+            continue
+        check_trusted(kind, flag=REPLAY)
+        module = module_of(kind)
+        import_module(
+            module,
+            kind,
+            flag=REPLAY,
+            rule="Expected module:name, where importing the module registers the kind of replay.",
+        )
+        if not is_own(kind):
+            raise ConfigError(
+                f"{REPLAY} has the type {shown(kind)}, but importing {shown_text(module)} registers "
+                "no kind of replay of that name, or one whose class is in another module. See "
+                "docs/replay.md."
+            )
+
+
+def check_trusted_kinds(parameters: Any, source: str) -> None:
+    """Raise ConfigError if a file names the module of a kind of replay that nobody has typed.
+
+    Args:
+      parameters: value of `--replay_parameters`, checked or not.
+      source: where it is from, for the message.
+    """
+    for kind in types_of_modules(parameters):
+        if not is_own(kind):
+            check_trusted(kind, source, flag=REPLAY)
 
 
 def checked_sink(name: str) -> str:

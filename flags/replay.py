@@ -25,7 +25,7 @@ class ReplayFlags(FlagGroup):
     )
     replay_parameters: ReplayParameters = flag(
         DEFAULT_REPLAY,
-        f"JSON list of replay buffers, each {{type: {'|'.join(type_names())}, capacity: number of unrolls, sample_ratio: share of the batch, ...}}. The ratios must sum to 1. See docs/replay.md",
+        f"JSON list of replay buffers, each {{type: {'|'.join(type_names())}, capacity: number of unrolls, sample_ratio: share of the batch, ...}}. The ratios must sum to 1. <module>:<name> is a kind of your own. See docs/replay.md",
     )
     training_fill_in_factor: Fraction01 = flag(
         0.05,

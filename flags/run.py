@@ -91,6 +91,6 @@ class RunFlags(FlagGroup):
     )
     trust_env_module: bool = flag(
         False,
-        "also import the module of an environment, network or algorithm named module:Id whose name comes from a file (checkpoint, flags.json, model.json, sequence) and was not typed as --env, --model or --algorithm. This runs the code of the module, so use it only for files of your own. The flag itself is never read from a file",
+        "also import the module of an environment, network, algorithm, sink or kind of replay named module:Id whose name comes from a file (checkpoint, flags.json, model.json, sequence) and was not typed. This runs the code of the module, so use it only for files of your own. The flag itself is never read from a file",
         of_this_command=True,
     )

@@ -26,8 +26,8 @@ class Film:
         """Prepare a film; its folder and file are made on entering `with`.
 
         Args:
-          path: of the .mp4 file.
-          frames_per_s: at which it is shown.
+          path: path of the .mp4 file.
+          frames_per_s: frames per second at which the film is shown.
         """
         self._path = path
         self._rate = frames_per_s
@@ -61,7 +61,7 @@ def write_gif(
     """Make a GIF of a film; of every n-th frame, with the smallest n that keeps it small.
 
     Args:
-      path: of the .gif file.
+      path: path of the .gif file.
       film: an MP4 file that `Film` wrote.
       frames_per_s: of the film; the GIF runs as fast, as far as GIFs can.
       shrink: show every `shrink`-th pixel of every `shrink`-th row.

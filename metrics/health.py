@@ -216,7 +216,7 @@ class Diagnosis:
         """Start knowing nothing.
 
         Args:
-          ranges: what is healthy.
+          ranges: the healthy range of each metric that is watched.
         """
         self._ranges = ranges
         self._watches: dict[str, _Watch | None] = {}

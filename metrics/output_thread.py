@@ -32,8 +32,8 @@ class OutputThread:
         """Start the thread.
 
         Args:
-          name: of what is written to, for messages.
-          capacity: actions that may wait.
+          name: name of what is written to, for messages.
+          capacity: number of actions that may wait; more are dropped.
         """
         self.name = name
         self.dropped = 0  # actions that found no room
@@ -125,9 +125,9 @@ class BackgroundSink:
         """Own `sink`, whose methods are called on `thread` only.
 
         Args:
-          sink: what writes.
-          thread: where.
-          gives_up: whether one failure ends it.
+          sink: the sink that writes.
+          thread: the thread on which it writes.
+          gives_up: whether the first failure ends all writing.
           patience_s: how long `write` and `episode` may wait for room before they drop, seconds.
         """
         self.lost = 0  # records and games of which writing failed; `OutputThread` counts the others
@@ -189,9 +189,9 @@ class BackgroundHandler(logging.Handler):
         """Own `handler`; level and filters are asked here, its formatter there.
 
         Args:
-          handler: what writes.
-          thread: where.
-          gives_up: whether one failure ends it.
+          handler: the handler that writes.
+          thread: the thread on which it writes.
+          gives_up: whether the first failure ends all writing.
         """
         super().__init__(handler.level)
         self._handler = handler

@@ -171,7 +171,15 @@ METRICS: dict[str, MetricInfo] = {
     ),
     "replay/*/draws": _info("draws", "Draws since the start."),
     "replay/*/dropped": _info(
-        "unrolls", "Unrolls that left, or never got in, without having been drawn.", "0 for a queue"
+        "unrolls",
+        "Unrolls that left, or never got in, without having been drawn; those of the next line "
+        "are not among them.",
+        "0 for a queue with --discarding_strategy=block",
+    ),
+    "replay/*/dropped_while_filling": _info(
+        "unrolls",
+        "Unrolls that a full queue dropped at the start, while other buffers filled up. They are "
+        "in those buffers.",
     ),
     "cache/wait_s": _info("s", "Time that the learner waited for batches."),
     "cache/wait_fraction": _info(
@@ -226,9 +234,9 @@ def declare(name: str, unit: str, doc: str, healthy: str = "") -> None:
 
     Args:
       name: as `group/quantity_unit`; a `*` stands for what is not known beforehand.
-      unit: that it is measured in, "" for a number without one.
-      doc: one sentence.
-      healthy: what one hopes to see, where that can be said.
+      unit: the unit in which it is measured; "" for a number without one.
+      doc: what the metric means, one sentence.
+      healthy: what one hopes to see, such as "near 1"; "" where that cannot be said.
 
     Raises:
       UndeclaredMetricError: if the name stands for another metric already.

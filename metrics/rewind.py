@@ -70,9 +70,9 @@ def rewind(
     is told to forget what came after the checkpoint, where it had been shown anything.
 
     Args:
-      folder: of the run.
-      updates: of the checkpoint.
-      agent_steps: of the checkpoint.
+      folder: folder of the run.
+      updates: number of updates of the checkpoint.
+      agent_steps: number of agent steps of the checkpoint.
       training_steps: of the checkpoint: its updates, times the batch size and unroll length of the
         session that wrote it. None: unknown; lines of the same agent steps are kept then.
       wall_s: seconds of training of the checkpoint; inf: unknown, and not looked at.

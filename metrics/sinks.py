@@ -8,11 +8,11 @@ from __future__ import annotations
 import contextlib
 import importlib
 import time
-from collections.abc import Iterable, Mapping
-from datetime import timedelta
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
+from core.durations import duration
 from core.episode import EpisodeEnd
 from core.errors import ConfigError
 from metrics.meters import EpisodeMeter
@@ -110,7 +110,9 @@ class TextFilesSink:
     | lr_file.txt | learning rate | each record |
 
     Train_time.txt has its own columns (games, h:mm:ss, seconds, updates), a line for each record
-    with a finished game. `close` writes training_summary.txt, lines of "name: value".
+    with a finished game. `close` writes training_summary.txt, lines of "name: value", in which
+    Total_worker_rollout_iter counts unrolls: a rollout of a worker is one unroll of each of its
+    environments.
     """
 
     NAMES = (
@@ -128,20 +130,17 @@ class TextFilesSink:
         *,
         batch_size: int,
         unroll_length: int,
-        details: Mapping[str, object] | None = None,
     ) -> None:
         """Append to the files in `folder`; the best return goes on from what they hold.
 
         Args:
-          folder: exists.
+          folder: folder of the files, which exists.
           batch_size: B, unrolls per update.
           unroll_length: T, steps per unroll.
-          details: further lines for the summary, e.g. {"Optimizer": "rmsprop"}.
         """
         self._folder = folder
         self._batch_size = batch_size
         self._unroll_length = unroll_length
-        self._details = dict(details or {})
         self._games = EpisodeMeter()
         for score in read_games(folder).returns.tolist():
             self._games.add(EpisodeEnd(env_id=0, return_raw=score, length_steps=0, length_frames=0))
@@ -173,7 +172,7 @@ class TextFilesSink:
             self._last_lr = values["optimiser/lr"]
             self._line("lr_file.txt", record, self._last_lr)
         if self._games_of_record:
-            elapsed = timedelta(seconds=int(record.wall_s))
+            elapsed = duration(record.wall_s)
             self._files["Train_time.txt"].write(
                 f"{self._games_of_record},{elapsed},{record.wall_s:.3f},{record.updates}\n"
             )
@@ -205,8 +204,7 @@ class TextFilesSink:
             "Total_training_steps": self._training_steps(at),
             "Total_environment_steps": at.agent_steps,
             "Last_lr": self._last_lr,
-            "Total_execution_time": timedelta(seconds=int(at.wall_s)),
-            **self._details,
+            "Total_execution_time": duration(at.wall_s),
         }
         lines = [f"{name}: {value}\n" for name, value in summary.items() if value is not None]
         (self._folder / "training_summary.txt").write_text("".join(lines), encoding="utf-8")

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from core.errors import CheckpointError, ConfigError, Full
+from replay.counts import Counts
 from replay.distance import Evidence, Floats
 from replay.entry_table import EntryTable
 from replay.item import Item
@@ -74,9 +75,7 @@ class Buffer:
         self.score_stride = score_stride
         self.task = task
         self._table = EntryTable(with_priorities=sampler.uses_priorities)
-        self._offered = 0
-        self._unused = 0
-        self._drawn = 0
+        self._counts = Counts()
         # The games' parts of one buffer are examined in turn, not all for the same batch.
         self._batches_unexamined = task or 0
 
@@ -134,23 +133,27 @@ class Buffer:
             )
         if item.id in self._table:
             raise ValueError(f"item {item.id} is in buffer {self.name} already.")
-        self._offered += 1
+        self._counts.offered += 1
         dropped = None
         if len(self) == self.capacity:
             oldest = self._table.oldest()
-            victim = self.remover.victim(self._table.entries, oldest, self._offered, rng)
+            victim = self.remover.victim(self._table.entries, oldest, self._counts.offered, rng)
             if victim is None:
-                self._unused += 1
+                self._counts.add_unused(while_filling=False)
                 return item
             dropped = self._evict(victim)
         self._table.append(item)
         return dropped
 
-    def make_room(self) -> Item | None:
-        """Drop the oldest item of a full buffer, against its rules; None if there is room."""
+    def make_room(self, *, while_filling: bool = False) -> Item | None:
+        """Drop the oldest item of a full buffer, against its rules; None if there is room.
+
+        Args:
+          while_filling: whether other buffers have yet to fill up before anything is drawn.
+        """
         if len(self) < self.capacity:
             return None
-        return self._evict(self._table.oldest())
+        return self._evict(self._table.oldest(), while_filling)
 
     def discard(self, ids: Iterable[int]) -> None:
         """Drop those of these items that are here, while enough are left to draw from."""
@@ -159,10 +162,10 @@ class Buffer:
             if position is not None and (self.consumes or len(self) > self.min_size):
                 self._evict(position)
 
-    def skip(self) -> None:
-        """Count an item that did not get in because the buffer is full."""
-        self._offered += 1
-        self._unused += 1
+    def skip(self, *, while_filling: bool = False) -> None:
+        """Count an item that did not get in because the buffer is full; see `make_room`."""
+        self._counts.offered += 1
+        self._counts.add_unused(while_filling)
 
     def propose(self, count: int, progress: float, rng: np.random.Generator) -> Proposal:
         """Return candidates for `count` draws; this is cheap and uses no model.
@@ -179,7 +182,7 @@ class Buffer:
             if count > size:
                 raise ValueError(f"{count} draws asked of queue {self.name}, which holds {size}.")
             taken = [self._table.remove(self._table.oldest()).item for _ in range(count)]
-            self._drawn += count
+            self._counts.drawn += count
             return Proposal(count, taken, np.zeros(count, np.int64))
         held, priorities = self._table.entries, self._table.priorities
         contents = Contents(held, None if priorities is None else priorities.tree)
@@ -219,7 +222,7 @@ class Buffer:
         if self.consumes:
             return
         for entry in self._table.still_held(drawn):
-            self._drawn += 1
+            self._counts.drawn += 1
             if entry is not None:
                 entry.draws += 1
 
@@ -263,13 +266,10 @@ class Buffer:
     def stats(self, update: int) -> dict[str, float]:
         """Return figures by short name; `update` is the learner's present update number.
 
-        `dropped` counts the items that left, or never got in, and were never drawn.
+        `dropped` counts the items that left, or never got in, and were never drawn. Those that
+        had to go so that other buffers could fill up are counted by `dropped_while_filling`.
         """
-        figures = {
-            "fill": len(self) / self.capacity,
-            "draws": float(self._drawn),
-            "dropped": float(self._unused),
-        }
+        figures = {"fill": len(self) / self.capacity, **self._counts.stats()}
         if len(self):
             figures["mean_age_updates"] = update - self._table.mean_inserted_at_update
         return figures
@@ -278,10 +278,8 @@ class Buffer:
         """Return a copy of the bookkeeping. It has ids of items; the manager owns the items."""
         return {
             **self._table.state_dict(),
+            **self._counts.state_dict(),
             "name": self.name,
-            "offered": self._offered,
-            "unused": self._unused,
-            "drawn": self._drawn,
             "batches_unexamined": self._batches_unexamined,
         }
 
@@ -293,9 +291,7 @@ class Buffer:
         """
         self.check_room_for(state)
         self._table.load_state_dict(state, items)
-        self._offered = int(state["offered"])
-        self._unused = int(state["unused"])
-        self._drawn = int(state["drawn"])
+        self._counts.load_state_dict(state)
         self._batches_unexamined = int(state["batches_unexamined"])
         self.check_valid()
 
@@ -317,7 +313,8 @@ class Buffer:
         if broken:
             raise AssertionError(f"buffer {self.name}: {'; '.join(broken)}.")
 
-    def _evict(self, position: int) -> Item:
+    def _evict(self, position: int, while_filling: bool = False) -> Item:
         entry = self._table.remove(position)
-        self._unused += entry.draws == 0
+        if not entry.draws:
+            self._counts.add_unused(while_filling)
         return entry.item

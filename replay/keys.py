@@ -102,7 +102,7 @@ def _ratio(value: Any) -> Fraction:
 def _name(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError
-    return value.lower()
+    return value if ":" in value else value.lower()  # the names of modules have capitals
 
 
 # Of every buffer. Which types there are is known to replay/registry.py.

@@ -30,11 +30,12 @@ from replay.keys import ELITE_INSERTION, OF_RINGS, RATIO_TOLERANCE, REQUIRED
 from replay.quotas import Quotas
 from replay.registry import (
     CUSTOM,
-    KINDS,
     SAMPLE_STRATEGY_TYPES,
     STANDARD,
     all_keys,
+    is_own,
     keys_of,
+    sampler_of,
     type_names,
 )
 from replay.removers import FarthestFeatures, Oldest, Remover, Reservoir
@@ -48,7 +49,7 @@ MAX_TEXT = 100_000  # characters of the parameter
 class BufferConfig:
     """One buffer, checked and complete. Keys that do not matter to its type have their defaults."""
 
-    type: str  # a key of `KINDS`; "custom" has been resolved to one of them
+    type: str  # a kind, see `sampler_of`; "custom" has been resolved to one
     capacity: int  # unrolls
     sample_ratio: Fraction  # share of each batch
     values: Mapping[str, Any]  # of all other keys of its kind (`keys_of`)
@@ -57,7 +58,7 @@ class BufferConfig:
     @property
     def is_queue(self) -> bool:
         """Whether it hands on each unroll once."""
-        return KINDS[self.type].consumes
+        return sampler_of(self.type).consumes
 
     @property
     def drops_oldest(self) -> bool:
@@ -102,6 +103,22 @@ def parse_replay_parameters(value: str | Sequence[Mapping[str, Any]]) -> tuple[B
     )
     common_stride(make_buffers(configs, fill_in_factor=0))  # building them checks the rest
     return configs
+
+
+def types_of_modules(value: Any) -> list[str]:
+    """Return the types in `--replay_parameters` that name a module: `module:name`.
+
+    Args:
+      value: as of `parse_replay_parameters`; what it refuses names nothing.
+    """
+    try:
+        objects = _literal(value) if isinstance(value, str) else value
+    except ConfigError:
+        return []
+    if isinstance(objects, Mapping) or not isinstance(objects, Sequence):
+        return []
+    types = [given.get("type") for given in objects if isinstance(given, Mapping)]
+    return [kind for kind in types if isinstance(kind, str) and ":" in kind]
 
 
 def split_by_task(
@@ -221,14 +238,16 @@ def make_buffers(configs: Sequence[BufferConfig], fill_in_factor: float) -> list
 def buffer_names(configs: Sequence[BufferConfig]) -> list[str]:
     """Return the names of the buffers, in order.
 
-    The type, numbered from the second of its kind; after it the game, if it is for one alone.
+    The type without its module, numbered from the second of its kind; after it the game, if it is
+    for one alone.
     """
     seen: Counter[tuple[str, int | None]] = Counter()
     names = []
     for config in configs:
-        seen[config.type, config.task] += 1
-        count = seen[config.type, config.task]
-        kind = config.type if count == 1 else f"{config.type}_{count}"
+        kind = config.type.rpartition(":")[2]
+        seen[kind, config.task] += 1
+        count = seen[kind, config.task]
+        kind = kind if count == 1 else f"{kind}_{count}"
         names.append(kind if config.task is None else f"{kind}_{config.task}")
     return names
 
@@ -257,12 +276,11 @@ def _literal(text: str) -> Any:
             reason, place = "it is nested too deeply or holds too long a number", shown(text)
             if isinstance(error, json.JSONDecodeError):
                 near = text[max(0, error.pos - 20) :][:40]
-                reason, place = (
-                    f"{error.msg} at character {error.pos}",
-                    f"...{shown(near)[1:-1]}...",
-                )
+                reason, place = f"{error.msg} at character {error.pos}", shown(near)
             raise ConfigError(
-                f"replay_parameters is neither JSON nor a Python literal: {reason}: {place}"
+                f"replay_parameters is neither JSON nor a Python literal: {reason}: {place}. "
+                'Write it like [{"type": "queue", "capacity": 16, "sample_ratio": 1}], in single '
+                "quotes on a command line. A file with flags is given as --flags_file"
             ) from error
 
 
@@ -299,11 +317,13 @@ def _buffer_config(position: int, given: Any) -> dict[str, Any]:
 
 
 def _type(where: str, value: Any) -> str:
+    if isinstance(value, str) and is_own(value):
+        return value
     name = value.lower() if isinstance(value, str) else value
     if name not in type_names():
         raise ConfigError(
-            f"type of {where} is {shown(value)}, expected {', '.join(type_names())}. "
-            "A kind of your own must be registered first (docs/replay.md)."
+            f"type of {where} is {shown(value)}, expected {', '.join(type_names())}, or "
+            "<module>:<name> for a kind of your own (docs/replay.md)."
         )
     return str(name)
 
@@ -331,15 +351,16 @@ def _resolved(where: str, fields: dict[str, Any]) -> dict[str, Any]:
 
 def _named_values(kind: str) -> tuple[str, ...]:
     """Return the keys of a kind that a config has values of."""
-    return () if KINDS[kind].consumes else (*KINDS[kind].keys, *OF_RINGS)
+    sampler = sampler_of(kind)
+    return () if sampler.consumes else (*sampler.keys, *OF_RINGS)
 
 
 def _keys_in_force(kind: str, values: Mapping[str, Any]) -> list[str]:
     """Return the keys that matter, in the order of their table."""
-    if KINDS[kind].consumes:
+    if sampler_of(kind).consumes:
         return []
     drops_farthest = values["insert_strategy"] is not None
-    compares = KINDS[kind].scores or drops_farthest
+    compares = sampler_of(kind).scores or drops_farthest
     matters = {
         "dist_function": compares,
         "p": compares and values["dist_function"] == "ln_norm",
@@ -354,10 +375,9 @@ def _keys_in_force(kind: str, values: Mapping[str, Any]) -> list[str]:
 
 def _make_buffer(name: str, config: BufferConfig, fill_in_factor: float) -> Buffer:
     values = config.values
+    sampler = sampler_of(config.type).from_keys(values)
     if config.is_queue:
-        return Buffer(
-            name, config.capacity, KINDS[config.type].from_keys(values), Oldest(), overflow="refuse"
-        )
+        return Buffer(name, config.capacity, sampler, Oldest(), overflow="refuse")
     remover: Remover = Reservoir() if values["reservoir"] else Oldest()
     if values["insert_strategy"] == ELITE_INSERTION:
         distance = Distance(values["dist_function"], values["p"])
@@ -365,7 +385,7 @@ def _make_buffer(name: str, config: BufferConfig, fill_in_factor: float) -> Buff
     return Buffer(
         name,
         config.capacity,
-        KINDS[config.type].from_keys(values),
+        sampler,
         remover,
         # Exact, because ceil() would make 8 of 0.2 * 35 = 7.000000000000001.
         min_size=max(1, ceil(Fraction(str(fill_in_factor)) * config.capacity)),

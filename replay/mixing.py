@@ -158,7 +158,8 @@ class Mixer:
                 f"an unroll of game {task} came from worker {origin[0]}, env {origin[1]}; "
                 f"the replay buffers are for the games {sorted(self._tasks)}."
             )
-        if self._pace is not None and self._is_warm():
+        is_warm = self._is_warm()
+        if self._pace is not None and is_warm:
             self._pace.unrolls += 1
         buffers = [buffer for buffer in self.buffers if buffer.task in (None, task)]
         full = {buffer.name for buffer in buffers if not buffer.can_insert()}
@@ -168,9 +169,9 @@ class Mixer:
         for buffer in buffers:
             if buffer.name in full:
                 if newcomer_goes:
-                    buffer.skip()
+                    buffer.skip(while_filling=not is_warm)
                     continue
-                buffer.make_room()
+                buffer.make_room(while_filling=not is_warm)
             buffer.insert(item, self._rng)
         self._newest.keep(item, origin, task)
 

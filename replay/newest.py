@@ -30,7 +30,7 @@ class NewestUnrolls:
         """Hold an item in place of the last one of its environment.
 
         Args:
-          item: the unroll.
+          item: the newest unroll of an environment.
           origin: environment that made it.
           task: number of its game.
         """
@@ -71,9 +71,9 @@ class NewestUnrolls:
         """Take over a `state`.
 
         Args:
-          state: the rows of `state`.
+          state: the rows that `state` has returned.
           items: id -> item, of all ids in `state`.
-          schema: layout of their records, which say what game they are of.
+          schema: layout of their records, which say of which game they are.
         """
         for newest in self._newest.values():
             newest.clear()

@@ -7,7 +7,8 @@
 
 From then on `{"type": "newest", ...}` in `--replay_parameters` means it; the keys that it has, the
 checks of their values, the help text and the tables of the documentation follow from the class
-(`Sampler.keys`, `Sampler.about`). docs/replay.md shows a whole one.
+(`Sampler.keys`, `Sampler.about`). docs/replay.md shows a whole one. For a kind of their own users
+write `"my_module:newest"`: flags/parts.py then imports the module, which registers the kind.
 
 Next to read: replay/kinds.py, which makes buffers of the parameter.
 """
@@ -18,6 +19,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from core.errors import ConfigError
+from core.markdown import table
 from replay.keys import OF_RINGS, REQUIRED, Key, one_of
 from replay.prioritised import Prioritised
 from replay.sampler import Sampler
@@ -34,6 +36,8 @@ KINDS: dict[str, type[Sampler]] = {
     "least_drawn": LeastDrawn,
 }
 
+SHIPPED = frozenset(KINDS)
+
 # The older platform's way to say which kind is meant.
 SAMPLE_STRATEGY_TYPES = {"elite_sampling": ELITE, "attentive_sampling": ATTENTIVE}
 _SAMPLE_STRATEGY = {
@@ -48,11 +52,11 @@ _SAMPLE_STRATEGY = {
 
 
 def register(name: str, sampler: type[Sampler]) -> None:
-    """Make a sampler a kind of replay. Call it before flags are read, in every program.
+    """Make a sampler a kind of replay. Call it in the module in which the class is written.
 
     Args:
       name: what `type` will be, in small letters, digits and underscores.
-      sampler: the class; `from_keys` is tried with the defaults of its keys.
+      sampler: the class of the sampler; `from_keys` is tried with the defaults of its keys.
 
     Raises:
       ConfigError: if the name is taken by another class, or the class cannot be a kind.
@@ -91,6 +95,21 @@ def register(name: str, sampler: type[Sampler]) -> None:
     KINDS[name] = sampler
 
 
+def sampler_of(kind: str) -> type[Sampler]:
+    """Return the sampler of a registered kind.
+
+    Args:
+      kind: a name in `KINDS`; a module may stand before it, as in `my_module:newest`.
+    """
+    return KINDS[kind.rpartition(":")[2]]
+
+
+def is_own(kind: str) -> bool:
+    """Whether a type `module:name` names a kind that this module has registered by now."""
+    module, _, name = kind.rpartition(":")
+    return name not in SHIPPED and name in KINDS and KINDS[name].__module__ == module
+
+
 def type_names() -> tuple[str, ...]:
     """Return all that `type` may be."""
     return (*KINDS, CUSTOM)
@@ -103,7 +122,7 @@ def keys_of(kind: str) -> Mapping[str, Key]:
         multiplier = Elite.keys["lambda_batch_multiplier"]
         alone = {"lambda_batch_multiplier": _with_default(multiplier, 1.0)}
         return REQUIRED | _SAMPLE_STRATEGY | {**Elite.keys, **alone} | OF_RINGS
-    sampler = KINDS[kind]
+    sampler = sampler_of(kind)
     if sampler.consumes:
         return REQUIRED
     older = _SAMPLE_STRATEGY if kind in SAMPLE_STRATEGY_TYPES.values() else {}
@@ -118,21 +137,18 @@ def all_keys() -> tuple[str, ...]:
 
 def kind_table() -> str:
     """Return the kinds as a Markdown table, for docs/replay.md."""
-    lines = [
-        "| kind | draws | drops when full | an unroll is drawn |",
-        "| --- | --- | --- | --- |",
-    ]
+    rows = []
     for name, sampler in KINDS.items():
-        rest = "the oldest | any number of times"
+        rest = ("the oldest", "any number of times")
         if sampler.consumes:
-            rest = "nothing: the workers wait (see *Liveness*) | once, as *online* data"
-        lines.append(f"| `{name}` | {sampler.about} | {rest} |")
-    return "\n".join(lines)
+            rest = ("nothing: the workers wait (see *Liveness*)", "once, as *online* data")
+        rows.append((f"`{name}`", sampler.about, *rest))
+    return "\n".join(table(("kind", "draws", "drops when full", "an unroll is drawn"), rows))
 
 
 def parameter_table() -> str:
     """Return the keys as a Markdown table, for docs/replay.md."""
-    lines = ["| key | for | values | default | meaning |", "| --- | --- | --- | --- | --- |"]
+    rows = []
     kinds = type_names()
     for name in all_keys():
         having = {kind: keys[name] for kind in kinds if name in (keys := keys_of(kind))}
@@ -140,8 +156,8 @@ def parameter_table() -> str:
         types = "all but queue" if name in OF_RINGS else types
         first, *_ = having.values()
         values = ", ".join(kinds) if name == "type" else first.values
-        lines.append(f"| `{name}` | {types} | {values} | {_defaults(having)} | {first.meaning} |")
-    return "\n".join(lines)
+        rows.append((f"`{name}`", types, values, _defaults(having), first.meaning))
+    return "\n".join(table(("key", "for", "values", "default", "meaning"), rows))
 
 
 def _defaults(having: Mapping[str, Key]) -> str:

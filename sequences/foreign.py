@@ -21,6 +21,7 @@ from agent.stored.run_folder import PROJECT_ROOT
 from core.errors import ConfigError
 from core.plain_data import shown, shown_text
 from flag_parsing import named_values
+from replay.kinds import types_of_modules
 from sequences.plan import PlannedRun, is_test, source_of
 
 SHIPPED_MODELS = PROJECT_ROOT / "models"
@@ -38,6 +39,7 @@ NAMING_MODULES = {
     "model": "network",
     "algorithm": "algorithm",
     "sink": "sink",
+    "replay_parameters": "kind of replay",
 }
 # These may be typed, but never come from a file, nor are they kept in one.
 ONLY_TYPED = ("trust_env_module", "debug_faults", "new_run_folder")
@@ -65,8 +67,8 @@ def check_plan(runs: Iterable[PlannedRun], typed: Mapping[str, str], where: str)
     """Raise ConfigError if the runs of a YAML file ask for what a file may not.
 
     Args:
-      runs: of the plan.
-      typed: from `check_typed`.
+      runs: all runs of the plan.
+      typed: flag -> text of what was typed, result of `check_typed`.
       where: the file, for messages.
     """
     for run in runs:
@@ -84,10 +86,10 @@ def check_saved(
     """Raise ConfigError if a sequence.json asks for what a file may not.
 
     Args:
-      folder: of the sequence.
-      runs: its RunStates.
+      folder: folder of the sequence.
+      runs: the states of its runs (`runner.RunState`).
       kept: the arguments that the file gives to every run.
-      typed: from `check_typed`, of the present command.
+      typed: flag -> text of what this command gives, result of `check_typed`.
       trust_files: whether weights may lie outside of the folder.
     """
     where = shown_text(str(folder / "sequence.json"))
@@ -120,7 +122,7 @@ def _check_flags(flags: Mapping[str, Any], typed: Mapping[str, str], where: str)
     if url is not None and not isinstance(url, str) and source_of(flags) is None:
         raise ConfigError(f"{where} has load_model_url {shown(url)}, expected a path.")
     for name, noun in NAMING_MODULES.items():
-        part = flags.get(name)
+        part = _naming(name, flags.get(name))
         if isinstance(part, str) and ":" in part and not _is_trusted(name, part, typed):
             raise ConfigError(
                 f"{where} has the {noun} {shown(part)}, and to find it the code of a module would "
@@ -129,9 +131,15 @@ def _check_flags(flags: Mapping[str, Any], typed: Mapping[str, str], where: str)
             )
 
 
+def _naming(name: str, value: Any) -> Any:
+    """Return the part of a flag's value that may name modules, several joined with commas."""
+    return ",".join(types_of_modules(value)) if name == "replay_parameters" else value
+
+
 def _is_trusted(name: str, part: str, typed: Mapping[str, str]) -> bool:
     modules = {each.rpartition(":")[0] for each in part.split(",")} - {""}
-    named = {each.rpartition(":")[0] for each in typed.get(name, "").split(",")}
+    of_typed = _naming(name, typed.get(name, ""))
+    named = {each.rpartition(":")[0] for each in of_typed.split(",")}
     trusts = typed.get("trust_env_module", "False").lower() in ("true", "1", "yes", "on")
     return trusts or modules <= named
 

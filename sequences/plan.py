@@ -156,7 +156,7 @@ def check_flags(
     A typing error should be found before the first run, not before the last.
 
     Args:
-      plan: whose runs are checked.
+      plan: the plan whose runs are checked.
       known: names of all flags.
       check_values: flags of a run -> what is wrong with each of them, a line each.
     """

@@ -19,7 +19,6 @@ from sequences.plan import MAX_GROUP_LENGTH, MAX_RUNS, source_of
 
 FORMAT_VERSION = 1
 MAX_PROBLEMS_SHOWN = 5
-STATUSES = ("waiting", "running", "done", "failed", "skipped", "stopped")
 
 # As `SequenceFolder.create` makes them; no path, and never the name of one of the other files.
 RUN_NAME = r"^[0-9]{3,5}_[A-Za-z0-9._+-]{1,100}_seed[0-9]{1,19}$"

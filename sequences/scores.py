@@ -63,8 +63,8 @@ def read_groups(folder: SequenceFolder, table: str) -> list[PlayedGroup]:
     """Return the tested groups in the order of the plan.
 
     Args:
-      folder: of the sequence.
-      table: SCORES, whole games, or SCORES_PER_LIFE.
+      folder: folder of the sequence.
+      table: name of the table to read: SCORES (whole games) or SCORES_PER_LIFE.
     """
     groups = []
     trained = [run for run in folder.runs if not is_test(run.flags)]

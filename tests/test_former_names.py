@@ -29,7 +29,10 @@ def test_a_name_of_another_program_says_what_to_write_here(name):
     for argv in ([f"--{name}=1"], [f"--{name}", "1"], [f"--{name.replace('_', '-')}=1"]):
         with pytest.raises(ConfigError) as caught:
             resolve(*argv)
-        assert str(caught.value) == f"--{name} is not an option here: write {SYNONYMS[name]}"
+        says, is_gone, reason = SYNONYMS[name].rpartition("nothing: ")
+        does = f". Leave it out: {reason}" if is_gone else f": write {reason}"
+        assert says == ""
+        assert str(caught.value) == f"--{name} is not an option here{does}"
 
 
 def test_no_answer_hides_a_flag_and_every_answer_names_flags_that_exist():
@@ -133,6 +136,56 @@ def test_an_old_command_line_is_honoured_with_the_defaults_that_it_left_unsaid()
     assert flags.schedule_steps == 70_000 * 10 * 50 // 2
 
 
+OLD_QUEUE = "{'type': 'queue', 'capacity': 1, 'sample_ratio': 0.5}"
+OLD_VALUES = {  # what the older platform had as defaults and as choices, as it was typed
+    "op_mode": ["train"],
+    "multiprocessing_backend": ["python_native"],
+    "env": ["AtlantisNoFrameskip-v4"],
+    "reward_clipping_method": ["abs_one_sign", "abs_one_clamp", "soft_asymmetric"],
+    "discarding_strategy": ["keep_latest", "keep_oldest", "alternating"],
+    "frame_scale_resolution": ["84,84"],
+    "optimizer": ["rmsprop", "adam"],
+    "load_optimizer_save": ["True"],
+    "cache_output_buffer_size": ["3"],
+    "use_kl_mask": ["False"],
+    "replay_parameters": [
+        f"[{OLD_QUEUE}, {{'type': 'standard', 'capacity': 1000, 'sample_ratio': 0.5}}]",
+        *(
+            f"[{{'type': 'Custom', 'capacity': 1000, 'sample_ratio': 0.5, {rest}}}, {OLD_QUEUE}]"
+            for rest in (
+                "'dist_function': 'kl_div'",
+                "'dist_function': 'ln_norm', 'p': 2, 'sample_strategy': 'attentive_sampling', "
+                "'lambda_batch_multiplier': 6, 'alfa_annealing_factor': 2.0",
+                "'dist_function': 'cos_dist', 'sample_strategy': 'elite_sampling', "
+                "'elite_sampling_strategy': 'strategy4', 'insert_strategy': 'elite_insertion', "
+                "'elite_batch_size': 20",
+            )
+        ),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name, values in OLD_VALUES.items() for value in values]
+)
+def test_a_value_of_the_older_platform_is_taken_as_it_was_typed(name, value):
+    given = getattr(resolve(f"--{name}={value}"), name)
+    if name == "replay_parameters":
+        assert sorted(buffer["capacity"] for buffer in given) == [1, 1000]
+    elif name == "frame_scale_resolution":
+        assert given == (84, 84)
+    else:
+        assert str(given) == value
+
+
+def test_what_is_no_list_of_buffers_is_answered_with_one():
+    for text in ("buffers.json", "[{'type': 'queue'", "[{type: queue}]"):
+        with pytest.raises(ConfigError, match="neither JSON nor a Python literal") as caught:
+            resolve(f"--replay_parameters={text}")
+        assert 'Write it like [{"type": "queue"' in str(caught.value)
+        assert "--flags_file" in str(caught.value)
+
+
 # --- the page about it ---------------------------------------------------------------------------
 
 
@@ -155,6 +208,12 @@ value_loss_weight entropy_loss_weight c-const rho-const use_policy_cloning_loss
 use_value_cloning_loss policy_cloning_loss_weight value_cloning_loss_weight use_kl_mask
 kl_div_threshold
 """)  # fmt: skip
+BEFORE_THE_OLDER_PLATFORM_WAS_PUBLISHED = words("""
+training_max_steps max_episodes max_avg_reward use_replay_buffer replay_buffer_size elite_set_size
+replay_data_ratio elite_set_data_ratio max_avg_reward_deviation max_avg_rew_time_accept_deviation
+max_cache_pos_pointer elite_reset_period add_rew_feature random_search rnd_index_chance
+reward_time_decay dist_input_filter dist_direction policy_sample drop_old_samples sample_life
+""")  # fmt: skip
 TORCHBEAST = words("""
 pipes_basename mode xpid start_servers no_start_servers env disable_checkpoint savedir num_actors
 total_steps batch_size unroll_length num_learner_threads num_inference_threads disable_cuda
@@ -166,21 +225,37 @@ num_buffers num_threads agent_type frame_height frame_width aaa_input_format
 LASER_ON_RAY = words(
     "episodes_for_avg suppress_logs learn_start replay_size replay_ratio use_resnet use_es"
 )
+OTHER_PROGRAMS = words("""
+first_frame num_frames density radius saliencydir resolution load_path save_dir layer_index
+filter_index comp_num_models match_num_models comp_no_optimal plot_match_type comp_between
+comp_single_single_model plot_metric_type plot_heatmaps save_figures hide_plots
+""")  # of TorchBeast, and no flags of the training  # fmt: skip
+VALUES = words("lim_zero lim_inf brute_force aaa res_net filter_vis filter_comp filter_comp_plot")
 FILES = words("""
 agent_model_scripted_save.pt checkpoint_data_save.pt options_flags.json Scores.txt
 Episode_steps.txt Train_time.txt Loss_file.txt lr_file.txt max_reward_file.txt
 training_summary.txt debug.log timings.txt model.tar out.log logs.csv fields.csv meta.json
-intermediate/model.<step>.tar multi_train.py
+intermediate/model.<step>.tar multi_train.py Charts/ elite_set_feature_dist.png
+elite_features_end.pt movies/play_raw/*.png Saliency_*.png Atari_*.png filter_comp/*.pkl
+model_id,model_steps,env_name,ep_steps,ep_return
 """)  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [*OLDER_PLATFORM, *TORCHBEAST, *LASER_ON_RAY])
+OF_THE_TRAINING = [
+    *OLDER_PLATFORM,
+    *BEFORE_THE_OLDER_PLATFORM_WAS_PUBLISHED,
+    *TORCHBEAST,
+    *LASER_ON_RAY,
+]
+
+
+@pytest.mark.parametrize("name", OF_THE_TRAINING)
 def test_every_flag_of_the_older_systems_is_known_or_answered(name):
     name = name.replace("-", "_")
     assert name in Flags.model_fields or answer(name) is not None
 
 
-@pytest.mark.parametrize("name", [*OLDER_PLATFORM, *TORCHBEAST, *LASER_ON_RAY, *FILES])
+@pytest.mark.parametrize("name", [*OF_THE_TRAINING, *OTHER_PROGRAMS, *VALUES, *FILES])
 def test_every_flag_and_file_of_the_older_systems_is_on_the_page(name):
     page = (ROOT / "docs" / "migration.md").read_text("utf-8")
     assert f"`{name}`" in page or f"`--{name}`" in page

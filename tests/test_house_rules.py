@@ -93,6 +93,25 @@ def test_nothing_sleeps_to_synchronise_and_no_error_is_swallowed(path: Path) -> 
                 assert not silent, f"{name_of(path)}:{node.lineno} swallows {caught}"
 
 
+WAITS_FOR_EVER = {  # file -> reason
+    "experiments/trainer_process.py": "the process has been killed",
+    "sequences/runner.py": "the process has been killed",
+    "metrics/output_thread.py": "the thread waits for work; `close` ends it, and joins in time",
+    "replay/cache.py": "the thread waits for work; `close` ends it, and joins in time",
+}
+
+
+def test_every_wait_has_a_timeout() -> None:
+    without = set()
+    for path in PRODUCT:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                waits = node.func.attr in ("wait", "join", "communicate")
+                if waits and not node.args and not node.keywords:
+                    without.add(name_of(path))
+    assert without == set(WAITS_FOR_EVER)
+
+
 def test_no_todo_is_left_behind() -> None:
     marks = re.compile(r"\b(TO" + "DO|FIX" + "ME|X" + "XX|HA" + "CK)\\b")
     for path in all_files(".py", ".md", ".yaml", ".toml", "Makefile", "Dockerfile"):

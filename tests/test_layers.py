@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 
 from tests.house import LAYER, ROOMS, ROOT, imported_modules, product_files
 
-# Beyond the standard library. metrics/ reaches for torch only to write TensorBoard files, lazily.
+# Beyond the standard library. metrics/ finds tensorboard by its name, if it is there.
 THIRD_PARTY = {
     "core": {"numpy", "yaml"},
     "flags": {"pydantic"},
@@ -15,8 +16,17 @@ THIRD_PARTY = {
     "replay": {"numpy", "lz4"},
     "transport": {"numpy"},
     "wrappers": {"numpy", "gymnasium", "ale_py", "cv2"},
-    "metrics": {"numpy", "rich", "matplotlib", "torch", "tensorboard", "psutil", "imageio"},
+    "metrics": {"numpy", "rich", "matplotlib", "psutil", "imageio"},
 }
+# Packages that are imported under another name, by the name of the package.
+IMPORTED_AS = {
+    "ale-py": {"ale_py"},
+    "opencv-python-headless": {"cv2"},
+    "pydantic-settings": {"pydantic_settings", "pydantic", "pydantic_core"},
+    "pyyaml": {"yaml"},
+    "imageio, av": {"imageio"},
+}
+NOT_IMPORTED = {"numpy", "tensorboard", "pygame-ce"}  # everywhere; by its name; by Gymnasium
 # Flags are read where a run is put together; all below takes plain arguments.
 READERS_OF_FLAGS = {
     "main.py",
@@ -85,6 +95,23 @@ def test_lower_packages_use_only_their_own_libraries(path: Path) -> None:
     allowed = THIRD_PARTY[package] | set(sys.stdlib_module_names) | set(LAYER)
     foreign = {module for _, module in imported_modules(path)}
     assert not {module for module in foreign if module.split(".")[0] not in allowed}
+
+
+def test_the_dependencies_are_used_where_the_page_says() -> None:
+    page = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([^|]+) \| [^|]+ \| (`[^|]+) \|$", page, re.MULTILINE)
+    assert len(rows) > 10
+    for package, places in rows:
+        if package in NOT_IMPORTED:
+            continue
+        names = IMPORTED_AS.get(package, {package})
+        used = {
+            name_of(path).partition("/")[0] + ("/" if "/" in name_of(path) else "")
+            for path in PRODUCT
+            for _, module in imported_modules(path)
+            if module.split(".")[0] in names
+        }
+        assert set(re.findall(r"`([^`]+)`", places)) == used, package
 
 
 def test_flags_are_read_only_where_a_run_is_put_together() -> None:

@@ -7,6 +7,7 @@ from core.errors import ConfigError
 from flag_parsing import parse
 from option_flags import GROUPS, MIN_SCHEDULE_STEPS, Flags
 from presets import PRESETS, describe
+from replay.registry import SHIPPED
 
 
 def resolve(*argv, checkpoint=None, family="atari"):
@@ -70,6 +71,11 @@ def test_every_preset_is_valid_and_sets_what_it_says(name):
 def _words(text):
     """Split a described preset at its options (JSON values hold blanks)."""
     return [f"--{part.strip()}" for part in text.split("--") if part] if text else []
+
+
+def test_every_shipped_kind_of_replay_has_a_preset():
+    lists = [preset.flags.get("replay_parameters", []) for preset in PRESETS.values()]
+    assert {buffer["type"] for buffers in lists for buffer in buffers} == SHIPPED
 
 
 def test_what_the_user_says_wins_over_the_preset_and_the_later_preset_over_the_earlier():

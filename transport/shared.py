@@ -191,24 +191,22 @@ def _cgroup_folders() -> list[tuple[Path, tuple[str, str, str]]]:
     return list(found.items())
 
 
-def check_shared_memory(nbytes: int, purpose: str = "rings and weights", advice: str = "") -> None:
+def check_shared_memory(nbytes: int) -> None:
     """Raise ConfigError if `nbytes` of shared memory cannot be had; call before allocating.
 
     Args:
       nbytes: the sum of all blocks that are going to be made.
-      purpose: how the sum comes about, e.g. "9 rings x 4 slots x 8 environments x 0.2 MB".
-      advice: which flags to lower, one sentence.
     """
     free = free_shared_memory_bytes()
     if nbytes <= free:
         return
     message = (
-        f"{purpose} = {nbytes / 1e6:.0f} MB of shared memory do not fit: "
+        f"rings and weights = {nbytes / 1e6:.0f} MB of shared memory do not fit: "
         f"{free / 1e6:.0f} MB are free in {_place()}."
     )
     if not _has_memfd() and _directory() == "/dev/shm":
         message += f" In Docker start with --shm-size={nbytes * 5 // 4 // 2**20 + 1}m."
-    raise ConfigError(f"{message} {advice or 'Use fewer workers, environments or slots.'}")
+    raise ConfigError(f"{message} Use fewer workers, environments or slots.")
 
 
 def whole_pages(nbytes: int) -> int:

@@ -90,9 +90,9 @@ def play(env: gymnasium.Env, make: Callable[..., gymnasium.Env], findings: Findi
     """Play, and say what is wrong with what comes back.
 
     Args:
-      env: whose spaces are supported.
-      make: makes another one.
-      findings: takes what is found; its `stop` is raised where play cannot go on.
+      env: the environment; its spaces are supported.
+      make: function that makes another one like it.
+      findings: the list that takes what is found; its `stop` is raised where play cannot go on.
     """
     _check_reset(env, findings)
     _check_steps(env, findings)

@@ -69,8 +69,9 @@ class GymVector:
         """Make one environment per seed.
 
         Args:
-          spec: what the environments show.
-          make_env: makes one environment whose observations are single frames of `spec`.
+          spec: shapes and dtypes of what the environments show.
+          make_env: function that makes one environment, whose observations are single frames of
+            `spec`.
           seeds: E root seeds, from which the seeds of the episodes are derived.
           restorable: keep the actions of the running games, for `state_dict`.
 

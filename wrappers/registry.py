@@ -136,15 +136,14 @@ def _atari_spec(config: EnvConfig) -> EnvSpec:
 
 
 @functools.cache
-def gym_spec(env_id: str, kwargs: str = "") -> EnvSpec:
+def gym_spec(env_id: str, kwargs: str = "", *, is_tried: bool = True) -> EnvSpec:
     """Read the spec of an environment that is not Atari's off one, made for it and closed again.
 
-    It is reset and does a step as well: it may be somebody's first, and a mistake in it is better
-    told before workers are started than by them.
-
     Args:
-      env_id: of one game.
-      kwargs: that it is made with (wrappers/env_kwargs.py).
+      env_id: id of one environment.
+      kwargs: arguments with which it is made, as text (wrappers/env_kwargs.py).
+      is_tried: whether it is reset and does a step as well: it may be somebody's first, and a
+        mistake in it is better told before workers are started than by them.
 
     Raises:
       ConfigError: if there is none, it raises, or its spaces are not supported.
@@ -152,7 +151,8 @@ def gym_spec(env_id: str, kwargs: str = "") -> EnvSpec:
     with _made_for_once(EnvConfig(env_id, kwargs=kwargs)) as env:
         with told_in_one_line(env_id, "when it was asked for its spaces"):
             spec = spec_of_spaces(env_id, env)
-        _try_out(spec, env)
+        if is_tried:
+            _try_out(spec, env)
         return spec
 
 
@@ -160,7 +160,7 @@ def check_rendering(config: EnvConfig, render_mode: str) -> None:
     """Raise ConfigError unless an environment of one game can be made, and shown, in this mode.
 
     Args:
-      config: of one game.
+      config: the environment, of one game.
       render_mode: "human" or "rgb_array"; with the latter, a picture is asked for.
     """
     choose_backend(config, render_mode=render_mode)
@@ -226,14 +226,14 @@ def make_env_vector(
     """Make E environments that are stepped together.
 
     Args:
-      config: what they show.
-      num_envs: E.
+      config: which environments, and what they show.
+      num_envs: E, number of environments.
       seeds: E root seeds; equal seeds give equal games with the same backend.
       tasks: the number of the game that each of them plays; None: the first one. Neighbours that
         play the same game are cheapest.
       restorable: make a RestorableEnvVector (with `state_dict`), which needs Gymnasium.
       render_mode: "human" or "rgb_array"; needs Gymnasium.
-      threads: that step them, where the backend can.
+      threads: number of threads that step them, where the backend can.
 
     Raises:
       ConfigError: if the environment is unknown or not supported, `seeds` or `tasks` are not E, or
@@ -269,9 +269,9 @@ def make_env_vector(
     return parts[0] if len(parts) == 1 else TaskVector(spec, parts)
 
 
-def describe(config: EnvConfig, *, restorable: bool = False, render_mode: str | None = None) -> str:
+def describe(config: EnvConfig, *, restorable: bool = False) -> str:
     """Return one line for the run's log that says what the agent will be shown."""
-    backend = choose_backend(config, restorable=restorable, render_mode=render_mode)
+    backend = choose_backend(config, restorable=restorable)
     end = f"backend {backend.name} ({backend.reason})"
     games = config.games
     title = config.env_id

@@ -1,11 +1,11 @@
-"""Whose code may be imported to find an environment, a network or an algorithm.
+"""Whose code may be imported to find an environment, a network or another part of a user's own.
 
 `module:Id` names an environment that a module registers with Gymnasium when it is imported, which
-runs the code of that module; `module:name` likewise a network or an algorithm that it registers
-with this program (flags/parts.py). So a name of that form is honoured only if somebody typed
-it: a checkpoint, a flags.json, a model.json or a sequence may come from a stranger, and a folder of
-his may hold the module too. `--trust_env_module=True` says that this invocation may import what a
-file names.
+runs the code of that module; `module:name` likewise a network, an algorithm, a sink or a kind of
+replay that it registers with this program (flags/parts.py). So a name of that form is honoured only
+if somebody typed it: a checkpoint, a flags.json, a model.json or a sequence may come from a
+stranger, and a folder of his may hold the module too. `--trust_env_module=True` says that this
+invocation may import what a file names.
 
 Arguments for an environment (`--env_kwargs`) that come from a file may be numbers, but no texts: a
 text may be the name of a file or a module.
@@ -45,10 +45,9 @@ def check_trusted(names: str, source: str = "a file", *, flag: str = "env") -> N
     Args:
       names: from anywhere: ids of environments, or the names of other parts of a user's own.
       source: where they come from, for the message.
-      flag: whose values they are.
+      flag: name of the flag that has these values.
     """
     plain = "a plain id" if flag == "env" else "a plain name"
-    form = "<module>:<id>" if flag == "env" else "<module>:<name>"
     for name in names.split(","):
         module = module_of(name)
         if module and not _trusted & {module, _EVERYTHING}:
@@ -56,8 +55,15 @@ def check_trusted(names: str, source: str = "a file", *, flag: str = "env") -> N
                 f"{flag} is {_shown(name)}, from {source}: expected {plain}, because finding "
                 f"this one means to import the module {_shown(module)}, which runs its code, and a "
                 "file may not ask for that. If the module is your own, type "
-                f"--{flag}={form} yourself, or give --trust_env_module=True."
+                f"{written(flag)} yourself, or give --trust_env_module=True."
             )
+
+
+def written(flag: str, module: str = "<module>") -> str:
+    """Return how a part of a module is named on a command line."""
+    if flag == "replay_parameters":
+        return f'"type": "{module}:<name>" in --replay_parameters'
+    return f"--{flag}={module}:{'<id>' if flag == 'env' else '<name>'}"
 
 
 def trust_kwargs(text: str) -> None:
@@ -69,7 +75,7 @@ def check_trusted_kwargs(text: str, source: str = "a file") -> None:
     """Raise ConfigError if arguments that were not typed hold a text.
 
     Args:
-      text: of `wrappers.env_kwargs.kwargs_text`.
+      text: the arguments as text, result of `wrappers.env_kwargs.kwargs_text`.
       source: where it comes from, for the message.
     """
     if text in _trusted_kwargs or _EVERYTHING in _trusted or not holds_text(text):

@@ -19,6 +19,7 @@ from pathlib import Path
 from core.errors import ConfigError, PlatformError
 from core.plain_data import shown, shown_text
 from core.standard_error import say
+from wrappers.trusted_modules import written
 
 PATIENCE_S = 30.0  # longer than it takes to make a large environment on a busy machine
 
@@ -88,9 +89,9 @@ def import_module(name: str, asked: str, *, flag: str = "env", rule: str = ENV_R
     """Import the module of `module:id`, so that it registers the id.
 
     Args:
-      name: of the module.
-      asked: what the user has typed.
-      flag: where.
+      name: name of the module.
+      asked: the whole name that the user has typed.
+      flag: name of the flag in which it stands.
       rule: what is expected of the module, one sentence.
 
     Raises:
@@ -99,7 +100,7 @@ def import_module(name: str, asked: str, *, flag: str = "env", rule: str = ENV_R
     if name.endswith(".py") or not all(part.isidentifier() for part in name.split(".")):
         stem = Path(name).name.removesuffix(".py")
         hint = (
-            f" For the file {name}: PYTHONPATH=<its folder> and --{flag}={stem}:<id>."
+            f" For the file {name}: PYTHONPATH=<its folder> and {written(flag, stem)}."
             if stem
             else ""
         )

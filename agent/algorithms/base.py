@@ -213,7 +213,7 @@ def make_config(
 
     Args:
       kind: class of the algorithm.
-      name: as the user calls it, for messages.
+      name: name of the algorithm as the user writes it, for messages.
       from_flags: field -> value, of every field that a flag gives.
       arguments: field -> value, of `--algorithm_kwargs`.
 

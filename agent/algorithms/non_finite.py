@@ -59,7 +59,7 @@ class NonFiniteUpdate(PlatformError):
         """Say what was bad first.
 
         Args:
-          update: that was to be made.
+          update: number of the update that was to be made.
           culprit: the first bad quantity.
         """
         super().__init__(

@@ -68,7 +68,7 @@ class BadUpdates:
         Nothing about it is lost to a full disk but the file.
 
         Args:
-          error: the reason.
+          error: the error that says what was not finite.
           batch: batch of the skipped update.
           update: its number; the next batch is for the same one.
 

@@ -20,6 +20,7 @@ from agent.algorithms.batch import Batch
 from agent.algorithms.non_finite import NonFiniteUpdate, blame
 from agent.learning.layer_gradients import LayerGradients
 from agent.models.base import ActorCritic
+from agent.models.pixels import OBSERVED_EVERY
 from core import faults
 
 WEIGHTS_MEASURED_EACH = 100  # updates; a sum over all weights, so not for each
@@ -160,12 +161,24 @@ class Learner:
     def _differentiate(self, batch: Batch, progress: float) -> tuple[Loss, Tensor]:
         """Leave a gradient in the parameters; return the loss and the norm of the gradient."""
         if self._observes:
-            self.model.observe(batch.obs, batch.task_id)
+            self._observe(batch)
         self.optimiser.zero_grad(set_to_none=True)
         loss = self.algorithm.loss(self.model, batch, self.optimiser, progress)
         loss.total.backward()
         gradients = [p.grad for p in self._parameters if p.grad is not None]
         return loss, torch.nn.utils.get_total_norm(gradients, foreach=True)
+
+    def _observe(self, batch: Batch) -> None:
+        """Show every seventh step of each unroll to the pixel statistics.
+
+        The unrolls of a batch begin at different steps, and another batch at others, so that all
+        steps weigh the same: an unroll that begins with a game begins with black frames.
+        """
+        length, size = batch.obs.shape[:2]
+        turn = torch.arange(length)[:, None] + torch.arange(size) + self.version
+        steps, columns = (turn % OBSERVED_EVERY == 0).nonzero(as_tuple=True)
+        games = batch.task_id.expand(length, size)[steps, columns]
+        self.model.observe(batch.obs[steps, columns], games)
 
     def state_dict(self) -> dict[str, Any]:
         """Return a copy of all that was learned, as tensors and plain types only.

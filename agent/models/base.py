@@ -27,11 +27,9 @@ from torch import Tensor, nn
 from agent.models.parallel import Parallel
 from agent.models.pixels import PixelStatistics
 from agent.models.popart import PopArt
-from agent.models.torsos import compute_dtype
+from agent.models.precision import PRECISIONS, compute_dtype
 from core.errors import ConfigError, ShapeError
-from flags.values import Precision, values_of
 
-PRECISIONS = values_of(Precision)
 TORSO_PREFIX = "torso_net."  # of the torso's tensors in the state dict
 
 

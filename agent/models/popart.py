@@ -30,7 +30,7 @@ class PopArt(nn.Module):
     """A linear value head per task, in units that follow the targets.
 
     With `enabled=False` it is a plain value head: mu stays 0 and sigma 1.
-    Not thread-safe; `update` and `move` write the head's weights in place.
+    Not thread-safe; `update` writes the head's weights in place.
     """
 
     mu: Tensor
@@ -111,26 +111,14 @@ class PopArt(nn.Module):
           targets: [T, B] float32, V-trace targets in reward units.
           task_id: [B] int64; None means task 0.
           mask: [T, B] bool or float, steps to count; None counts all.
-          optimiser: see `move`.
+          optimiser: if given, its running moments of this head's gradient are rescaled too,
+            because the gradient scales with the normalised error, that is with 1 / sigma.
         """
-        self.move(self.sums(targets, task_id, mask), optimiser)
+        if self.enabled:
+            self._move(self._sums(targets, task_id, mask), optimiser)
 
-    @torch.no_grad()
-    def sums(
-        self, targets: Tensor, task_id: Tensor | None = None, mask: Tensor | None = None
-    ) -> Tensor:
-        """Return what `move` has to know of these targets: [3, K] float64.
-
-        For each task, the number of steps that count, the sum of their targets and that of their
-        squares. Sums of several learners may be added, or all-reduced, before each of them calls
-        `move` with the total: their heads then stay alike, and are those of one learner that saw
-        all targets.
-
-        Args:
-          targets: [T, B] float32, V-trace targets in reward units.
-          task_id: [B] int64; None means task 0.
-          mask: [T, B] bool or float, steps to count; None counts all.
-        """
+    def _sums(self, targets: Tensor, task_id: Tensor | None, mask: Tensor | None) -> Tensor:
+        """Return steps that count, sum of targets and sum of squares of each task: [3, K]."""
         targets = targets.double()
         counted = torch.ones_like(targets) if mask is None else mask.to(targets.dtype)
         sums = torch.stack([counted, counted * targets, counted * targets.square()]).sum(1)
@@ -139,11 +127,8 @@ class PopArt(nn.Module):
         belongs = task_of_column.unsqueeze(-1) == tasks  # [B, K]
         return sums @ belongs.to(sums.dtype)
 
-    @torch.no_grad()
-    def move(self, sums: Tensor, optimiser: torch.optim.Optimizer | None = None) -> None:
-        """Take one step of size beta towards the targets of which these are the sums.
-
-        A head that is not enabled stays as it is, and so does any if a sum is not finite.
+    def _move(self, sums: Tensor, optimiser: torch.optim.Optimizer | None) -> None:
+        """Take one step of size beta towards the targets; none at all if a sum is not finite.
 
             mu <- (1 - beta) mu + beta mean(v)
             nu <- (1 - beta) nu + beta mean(v^2)
@@ -153,14 +138,7 @@ class PopArt(nn.Module):
         One step per task and batch, from the mean over that task's steps in the batch: the paper
         leaves the batch case open, and this way beta does not depend on the batch size. A task
         without a step in the batch keeps its statistics and weights bit by bit.
-
-        Args:
-          sums: [3, K] float64, of `sums`.
-          optimiser: if given, its running moments of this head's gradient are rescaled too,
-            because the gradient scales with the normalised error, that is with 1 / sigma.
         """
-        if not self.enabled:
-            return
         # Not a question to the host: a GPU would have to finish all that was asked of it first.
         sums = torch.where(sums.isfinite().all(), sums, 0.0)
         count, first, second = sums  # each [K]
@@ -181,10 +159,10 @@ class PopArt(nn.Module):
 
     @torch.no_grad()
     def keep(self, optimiser: torch.optim.Optimizer | None = None) -> Callable[[], None]:
-        """Remember all that `move` writes to; return a function that puts it back, bit by bit.
+        """Remember all that `update` writes to; return a function that puts it back, bit by bit.
 
         Args:
-          optimiser: the one that `move` is given.
+          optimiser: the one that `update` is given.
         """
         if not self.enabled:
             return lambda: None

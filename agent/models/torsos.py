@@ -15,16 +15,9 @@ from torch import Tensor, nn
 
 from agent.models.networks import Network, NetworkRequest
 from agent.models.pixels import PIXEL_MAX, PixelStatistics
+from agent.models.precision import compute_dtype
 from core.errors import ConfigError
 from flags.parts import NETWORKS
-
-
-def compute_dtype(parameter: Tensor) -> torch.dtype:
-    """Return the dtype this layer will run in: autocast's if it is on, else the parameter's."""
-    device = parameter.device.type
-    if torch.is_autocast_enabled(device):
-        return torch.get_autocast_dtype(device)
-    return parameter.dtype
 
 
 class PixelConv2d(nn.Conv2d):

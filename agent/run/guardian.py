@@ -31,16 +31,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
+from agent.stored.checkpoint_folder import CHECKPOINTS
 from core.process_death import environment_for_child
 from core.standard_error import say
+from core.stop_signals import SIGNALS
 from flags.former_names import ALIASES
 
 FLAG = "auto_restart"
 REPORT = "VTRACE_GUARDIAN"  # environment variable: the descriptor to which a learner reports
 MAIN_PROGRAM = Path(__file__).resolve().parents[2] / "main.py"
-PASSED_ON = tuple(
-    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
-)
 # The first is what the workers of the learner that died may take to leave.
 FIRST_DELAY_S, MAX_DELAY_S = 5.0, 300.0
 STEADY_S = 600.0  # after so long a session the next delay is the first again
@@ -144,7 +143,7 @@ class Guardian:
         """Return how the learner ended, if that is a reason to start it again."""
         if self._asked_to_stop.is_set():
             return None
-        if status < 0 and -status not in PASSED_ON:
+        if status < 0 and -status not in SIGNALS:
             with contextlib.suppress(ValueError):
                 return (
                     f"the learner was killed by signal {-status} ({signal.Signals(-status).name})"
@@ -156,7 +155,7 @@ class Guardian:
 
     def _newest_update(self) -> int:
         """Return the update of the newest checkpoint, or -1 if there is none."""
-        found = [] if self._folder is None else self._folder.glob("checkpoints/update_*.pt")
+        found = [] if self._folder is None else self._folder.glob(f"{CHECKPOINTS}/update_*.pt")
         numbers = [path.stem.removeprefix("update_") for path in found]
         return max((int(number) for number in numbers if number.isdecimal()), default=-1)
 
@@ -186,7 +185,7 @@ class Guardian:
             if self._learner is not None:
                 self._learner.send_signal(number)
 
-        numbers = [each for each in PASSED_ON if signal.getsignal(each) != signal.SIG_IGN]
+        numbers = [each for each in SIGNALS if signal.getsignal(each) != signal.SIG_IGN]
         previous = {number: signal.signal(number, pass_on) for number in numbers}
         try:
             yield

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import sys
-from types import TracebackType
 
 from rich.logging import RichHandler
 
@@ -33,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 class Reporting:
-    """The log and the sinks of one session, as a context manager. Belongs to the main thread."""
+    """The log and the sinks of one session. Belongs to the main thread, which closes it."""
 
     def __init__(self, folder: RunFolder, flags: Flags) -> None:
         """Start the threads and the log; `open_sinks` comes next.
@@ -69,7 +68,17 @@ class Reporting:
         patience_s = FILES_PATIENCE_S if flags.reproducible else 0.0
         files: list[Sink] = [
             JsonLinesSink(self._folder.metrics_file),
-            TextFilesSink(path, batch_size=flags.batch_size, unroll_length=flags.r_f_steps),
+            TextFilesSink(
+                path,
+                batch_size=flags.batch_size,
+                unroll_length=flags.r_f_steps,
+                details={
+                    "Optimizer": flags.optimizer,
+                    "Scheduler": flags.lr_schedule,
+                    # The older platform made batches smaller when memory was short; here they stay.
+                    "Batch_size_used_without_out_of_memory_error": flags.batch_size,
+                },
+            ),
         ]
         sinks: list[Sink] = [
             BackgroundSink(sink, self._files, gives_up=False, patience_s=patience_s)
@@ -110,17 +119,6 @@ class Reporting:
         self._log.close()
         self._files.close(FILES_GRACE_S)
         self._terminal.close(TERMINAL_GRACE_S)
-
-    def __enter__(self) -> Reporting:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _goal(flags: Flags, folder: RunFolder) -> Goal:

@@ -21,6 +21,7 @@ import torch
 
 from agent.assembly import Blueprint, build_model, make_algorithm, optimiser_config
 from agent.stored.checkpoint import Checkpoint
+from agent.stored.checkpoint_folder import run_of
 from agent.stored.model_file import ShippedModel
 from agent.stored.state_schema import check_part, section
 from core.errors import CheckpointError, ConfigError
@@ -87,9 +88,9 @@ def check_folder(checkpoint: Checkpoint) -> None:
     Raises:
       ConfigError: naming the link.
     """
-    if checkpoint.path.parent.name != "checkpoints":
+    run = run_of(checkpoint.path)
+    if run is None:
         return
-    run = checkpoint.path.parent.parent
     inside = run.resolve()
     for folder, folders, files in os.walk(run):
         for path in (Path(folder, name) for name in (*folders, *files)):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from types import TracebackType
 
 from metrics.output_thread import BackgroundHandler, OutputThread
 
@@ -16,7 +15,7 @@ CHATTY_LOGGERS = ("matplotlib", "PIL", "asyncio")
 
 
 class RunLog:
-    """The log of a run, as a context manager.
+    """The log of a run, until it is closed.
 
     Handlers are added to the root logger and taken away again by `close`, so tests and several runs
     in one process do not write into each other's files. Warnings of libraries are logged too. With
@@ -76,17 +75,6 @@ class RunLog:
             root.removeHandler(handler)
             handler.close()
         root.setLevel(self._previous_level)
-
-    def __enter__(self) -> RunLog:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _behind(

@@ -11,6 +11,7 @@ import logging
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import asdict
 
 import torch
@@ -64,7 +65,7 @@ def train(
     folder = own_folder if own_folder is not None and is_resumed else None
     folder = folder or RunFolder.create(flags.results_dir, flags.env, name=flags.run_name)
     report_run_folder(folder.path)
-    with RunLock(folder.path), Reporting(make_way(folder), flags) as reporting:
+    with RunLock(folder.path), closing(Reporting(make_way(folder), flags)) as reporting:
         try:
             if is_resumed and checkpoint is not None:
                 for note in (*checkpoint.notes, *take_back(folder, checkpoint)):

@@ -120,6 +120,7 @@ class CheckpointWriter:
         if resumed_from is not None and resumed_from.path.parent.resolve() == self.folder.resolve():
             self._resumed_path = resumed_from.path.resolve()
             self._resumed_updates = int(resumed_from.state["tally"]["updates"])
+        self._stuck: set[Path] = set()  # what could not be removed
         self._drop_replay(of=set(numbered(self.folder, UPDATE_NAME)))
 
     def milestone_due(self, agent_steps: int) -> bool:
@@ -191,8 +192,9 @@ class CheckpointWriter:
             faults.at("save.after_latest")
             self._drop_old(updates, replay_path)
         except OSError as error:
+            reason = error.strerror or error
             raise CheckpointError(
-                f"{path} is saved, but tidying up after it failed: {error.strerror or error}."
+                f"{path} is saved, but {LATEST!r} or its milestone is not: {reason}."
             ) from error
         return path
 
@@ -247,18 +249,30 @@ class CheckpointWriter:
         """
         held = numbered(self.folder, UPDATE_NAME)
         for number in sorted(n for n in held if n <= updates)[: -self._keep_last]:
-            disk().unlink(held.pop(number))
+            self._drop(held.pop(number))
         self._drop_replay(of=set(held))
         for path in self.folder.glob(f"update_{updates:09d}*.replay"):
             if path != replay_path and REPLAY_NAME.fullmatch(path.name):
-                disk().unlink(path)  # of an earlier save of the same update
+                self._drop(path)  # of an earlier save of the same update
 
     def _drop_replay(self, of: set[int]) -> None:
         """Remove replay contents of no checkpoint in `of`, such as a failed save leaves."""
         for path in self.folder.glob("update_*.replay"):
             match = REPLAY_NAME.fullmatch(path.name)
             if match and int(match[1]) not in of:
-                disk().unlink(path)
+                self._drop(path)
+
+    def _drop(self, path: Path) -> None:
+        """Remove a file that nobody needs, or say once that it stays: nothing is lost by it."""
+        try:
+            disk().unlink(path)
+        except OSError as error:
+            if path not in self._stuck:
+                logger.warning(
+                    "%s is not needed any more and cannot be removed: %s. It stays.",
+                    path, error.strerror or error,
+                )  # fmt: skip
+            self._stuck.add(path)
 
 
 @dataclass(frozen=True)
@@ -332,7 +346,7 @@ class Checkpoint:
             )
 
 
-def load(url: Path | str, *, prefer_best: bool = False) -> Checkpoint:
+def load(url: Path | str) -> Checkpoint:
     """Load the checkpoint that `url` means (see `resolve`) onto the CPU.
 
     If `url` is a folder and its file is damaged, or has weights that are not finite, the next file
@@ -341,7 +355,7 @@ def load(url: Path | str, *, prefer_best: bool = False) -> Checkpoint:
     Raises:
       CheckpointError: if there is none, none is sound, or it is of another format version.
     """
-    paths, notes = candidates(url, prefer_best)
+    paths, notes = candidates(url)
     for path in paths:
         try:
             state = _read(path)

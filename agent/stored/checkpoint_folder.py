@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 from core.errors import CheckpointError
 
+CHECKPOINTS = "checkpoints"  # name of the folder, in the folder of a run
 LATEST = "latest"
 BEST = "best.pt"
 UPDATE_NAME = re.compile(r"update_([0-9]{1,18})\.pt")
@@ -26,7 +26,12 @@ def update_name(updates: int) -> str:
     return f"update_{updates:09d}.pt"
 
 
-def resolve(url: Path | str, *, prefer_best: bool = False) -> list[Path]:
+def run_of(file: Path) -> Path | None:
+    """Return the run folder that a checkpoint file lies in; None if it lies elsewhere."""
+    return file.parent.parent if file.parent.name == CHECKPOINTS else None
+
+
+def resolve(url: Path | str) -> list[Path]:
     """Return the checkpoint files that `url` means, the best guess first.
 
     That is the one that `latest` names, then the others by their updates, the highest first, then
@@ -34,21 +39,20 @@ def resolve(url: Path | str, *, prefer_best: bool = False) -> list[Path]:
 
     Args:
       url: a run folder, its checkpoints folder, or a checkpoint file.
-      prefer_best: put `best.pt` first when a folder has one.
 
     Raises:
       CheckpointError: if there is none.
     """
-    return candidates(url, prefer_best)[0]
+    return candidates(url)[0]
 
 
-def candidates(url: Path | str, prefer_best: bool) -> tuple[list[Path], list[str]]:
+def candidates(url: Path | str) -> tuple[list[Path], list[str]]:
     """Return the files that `url` means, the best guess first, and what is odd about them."""
     path = Path(url)
     try:
         if path.is_file():
             return [path], []
-        folder = path / "checkpoints" if (path / "checkpoints").is_dir() else path
+        folder = path / CHECKPOINTS if (path / CHECKPOINTS).is_dir() else path
         is_there = folder.is_dir()
     except OSError as error:  # a name that is too long, a folder that may not be entered
         raise CheckpointError(f"{str(path)[:200]} cannot be read: {error.strerror}.") from error
@@ -58,15 +62,12 @@ def candidates(url: Path | str, prefer_best: bool) -> tuple[list[Path], list[str
             f"folder, or a checkpoint file (.pt).{_runs_nearby(path)}"
         )
     notes: list[str] = []
-    best = [folder / BEST] if (folder / BEST).is_file() else []
     found = [
         *_latest(folder, notes),
         *_newest_first(folder, UPDATE_NAME),
         *_newest_first(folder, MILESTONE_NAME),
-        *best,
+        *([folder / BEST] if (folder / BEST).is_file() else []),
     ]
-    if prefer_best:
-        found = best + found
     if not found:
         raise CheckpointError(
             f"No checkpoint in {folder}. Expected update_*.pt, step_*.pt or best.pt there: the run "
@@ -109,8 +110,8 @@ def _newest_first(folder: Path, pattern: re.Pattern[str]) -> list[Path]:
 def _runs_nearby(path: Path) -> str:
     """Return a hint that lists the newest runs beside a folder that is not there."""
     try:
-        runs: Sequence[Path] = sorted(path.parent.glob("*/checkpoints"), key=os.path.getmtime)[-3:]
+        runs = sorted(path.parent.glob(f"*/{CHECKPOINTS}"), key=os.path.getmtime)
     except OSError:
         return ""
-    names = ", ".join(str(run.parent) for run in reversed(runs))
+    names = ", ".join(str(run.parent) for run in reversed(runs[-3:]))
     return f" There are: {names}." if names else ""

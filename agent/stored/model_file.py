@@ -30,6 +30,7 @@ from safetensors.torch import load as tensors_from_bytes
 from safetensors.torch import save as tensors_to_bytes
 
 from agent.stored.checkpoint import Checkpoint
+from agent.stored.checkpoint_folder import run_of
 from agent.stored.checkpoint_tree import KNOWN_DTYPES, first_not_finite
 from agent.stored.state_schema import Count, Part, SpecState, check_part
 from core.atomic_file import atomic_path, write_json
@@ -60,6 +61,21 @@ class ShippedModel(Checkpoint):
     It can be tested like any checkpoint, and be what a new run starts from, but there is nothing
     in it to resume. `path` is the file of the weights.
     """
+
+
+def folder_of(checkpoint: Checkpoint, results: Path | str) -> Path:
+    """Return where to write what is made with a checkpoint, such as the scores of a test.
+
+    Args:
+      checkpoint: a checkpoint, or a model from a model folder.
+      results: parent folder for a model's, which is a source and perhaps not even writable.
+
+    Returns:
+      The run folder, or else the folder of the file; for a model, a folder of its name in
+      `results`.
+    """
+    home = run_of(checkpoint.path) or checkpoint.path.parent
+    return Path(results) / home.resolve().name if isinstance(checkpoint, ShippedModel) else home
 
 
 def find_model_folder(url: Path | str) -> Path | None:

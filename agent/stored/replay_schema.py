@@ -120,6 +120,7 @@ class BufferState(Part):
     oldest_first: Integers
     offered: Count
     unused: Count
+    unused_while_filling: Count = 0
     drawn: Count
     batches_unexamined: Count
 

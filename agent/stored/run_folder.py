@@ -29,6 +29,7 @@ from typing import Any
 import psutil
 from pydantic import BaseModel, ValidationError
 
+from agent.stored.checkpoint_folder import CHECKPOINTS
 from core.atomic_file import write_json
 from core.errors import ConfigError
 from core.files import disk
@@ -67,7 +68,7 @@ class RunFolder:
     def __init__(self, path: Path | str) -> None:
         """Describe an existing folder; `create` makes a new one."""
         self.path = Path(path)
-        self.checkpoints = self.path / "checkpoints"
+        self.checkpoints = self.path / CHECKPOINTS
         self.flags_file = self.path / "flags.json"
         self.run_file = self.path / "run.json"
         self.metrics_file = self.path / "metrics.jsonl"

@@ -46,13 +46,13 @@ def _one_dimension(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def array_of(dtype: str, dimensions: int = 1) -> AfterValidator:
-    """Return a validator: an array of this dtype and so many dimensions."""
+def array_of(dtype: str) -> AfterValidator:
+    """Return a validator: an array of this dtype with one dimension."""
 
     def check(array: np.ndarray) -> np.ndarray:
-        if array.dtype != dtype or array.ndim != dimensions:
+        if array.dtype != dtype or array.ndim != 1:
             raise ValueError(
-                f"expected {dtype} in {dimensions} dimension(s), got {array.dtype} of {array.shape}"
+                f"expected {dtype} in one dimension, got {array.dtype} of {array.shape}"
             )
         return array
 
@@ -65,7 +65,6 @@ Flags01 = Annotated[np.ndarray, array_of("uint8")]
 Integers = Annotated[np.ndarray, array_of("int64")]
 Floats32 = Annotated[np.ndarray, array_of("float32")]
 Bytes = Annotated[np.ndarray, array_of("uint8")]
-Tuple = tuple  # of any length: `encode` keeps tuples
 
 
 class SpecState(Part):

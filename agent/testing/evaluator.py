@@ -63,7 +63,7 @@ def evaluate(
       output: folder for the CSV, JSON and video; their names say which checkpoint played what, and
         how, so that no test overwrites another.
       envs: ids of the games to play; none: those of the blueprint.
-      show: called with each line of progress.
+      show: function that is called with each line of progress.
 
     Returns:
       One report per env that had a finished game.
@@ -128,10 +128,10 @@ def evaluate_all(
 
     Args:
       blueprint: as for `evaluate`.
-      checkpoint: one of the run; a model folder holds but this one.
+      checkpoint: a checkpoint of the run; a model folder holds only this one.
       output: folder for the table.
       envs: as for `evaluate`.
-      show: called with each line of progress.
+      show: function that is called with each line of progress.
 
     Raises:
       ConfigError: if the table there is of another kind of test.

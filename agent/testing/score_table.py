@@ -104,7 +104,7 @@ def report_stem(checkpoint: str, envs: Sequence[str], policy: str) -> str:
     """Return what the files of a test are called, without their suffix.
 
     Args:
-      checkpoint: its name without suffix.
+      checkpoint: name of the checkpoint's file without its suffix.
       envs: the games that are played.
       policy: result of `policy_name`.
     """
@@ -160,7 +160,7 @@ class ScoreTable:
         Args:
           folder: folder of the table; it is made if missing.
           episodes: games that are to be played per model and env.
-          policy: sampled | greedy.
+          policy: result of `policy_name`: "sampled" or "greedy".
 
         Raises:
           ConfigError: if the files hold games of another kind of test, or are not ours.

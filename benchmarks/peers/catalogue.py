@@ -122,9 +122,9 @@ def driver_command(system: System, python: Path, env_id: str, cores: int) -> lis
     """Return the command that starts a system's driver, but for the folders of the run.
 
     Args:
-      system: which one.
+      system: the system to be measured.
       python: the interpreter of its environment.
-      env_id: the game.
+      env_id: id of the game, as Gymnasium has it.
       cores: CPU cores to be used; the games are dealt out to as many workers.
     """
     workers = max(count for count in range(1, GAMES + 1) if GAMES % count == 0 and count <= cores)

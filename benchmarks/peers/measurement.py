@@ -97,8 +97,8 @@ def busy_cpus(usage: Sequence[Usage], began_s: float, ended_s: float) -> float:
 
     Args:
       usage: samples in the order of time, the first before `began_s`, the last after `ended_s`.
-      began_s: on the monotonic clock, seconds.
-      ended_s: likewise, later.
+      began_s: start of the time, in seconds of the monotonic clock.
+      ended_s: end of the time, later than `began_s`, on the same clock.
     """
     times, cpu = [u.wall_s for u in usage], [u.cpu_s for u in usage]
     at_begin, at_end = np.interp([began_s, ended_s], times, cpu)
@@ -160,7 +160,7 @@ def started(
       command: program and arguments.
       folder: the working directory, where it may leave files.
       log: file that takes its output.
-      environment: variables; None for those of this process.
+      environment: environment variables; None for those of this process.
     """
     with log.open("w", encoding="utf-8") as output:
         process = subprocess.Popen(

@@ -34,9 +34,9 @@ def forward(results: Path, progress: Path, ended: threading.Event) -> None:
     """Copy the counters of a run to the progress file while it writes them.
 
     Args:
-      results: a metrics.jsonl will appear somewhere below.
-      progress: takes the lines.
-      ended: stops it.
+      results: folder below which a metrics.jsonl will appear.
+      progress: the progress file, which takes the lines.
+      ended: event that stops the copying.
     """
     done, began_s = 0, 0.0
     while not ended.wait(POLL_S):

@@ -49,7 +49,7 @@ def train(blueprint: Blueprint, games: int, progress: Path) -> None:
 
     Args:
       blueprint: the parts; one batch is one unroll of each game.
-      games: E.
+      games: E, number of environments.
       progress: file that takes a line for each update.
     """
     schema, learner = blueprint.schema, blueprint.learner()

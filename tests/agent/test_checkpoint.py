@@ -305,11 +305,10 @@ def test_the_newest_save_is_latest_and_kept_whatever_the_clock_says(tmp_path: Pa
     assert load(tmp_path).state["updates"] == 3
 
 
-def test_best_is_preferred_on_request_and_used_when_alone(tmp_path: Path) -> None:
+def test_best_is_used_when_alone(tmp_path: Path) -> None:
     writer = save_several(tmp_path, [1, 2])
     writer.save_best(state_at(77), score=77.0)
     assert load(tmp_path).state["updates"] == 2
-    assert load(tmp_path, prefer_best=True).state["updates"] == 77
     for path in (*tmp_path.glob("update_*"), tmp_path / "latest"):
         path.unlink()
     assert load(tmp_path).state["updates"] == 77
@@ -334,6 +333,23 @@ def test_the_last_k_are_kept_and_their_replay_with_them(tmp_path: Path, keep_las
     kept = [f"update_{n:09d}" for n in range(max(1, 5 - keep_last), 5)]
     assert names(tmp_path, "*.pt") == [f"{stem}.pt" for stem in kept]
     assert names(tmp_path, "*.replay") == [f"{stem}.replay" for stem in kept]
+
+
+def test_what_cannot_be_dropped_is_told_once_and_stops_no_save(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever moves files about may leave a folder where replay contents were."""
+    writer = save_several(tmp_path, [1, 2], keep_last=2)
+    (tmp_path / "update_000000001.replay" / "within").mkdir(parents=True)
+    with caplog.at_level(logging.WARNING):
+        for updates in (3, 4):
+            writer.save({"updates": updates}, updates=updates, agent_steps=updates)
+        again = CheckpointWriter(tmp_path, keep_last=2)
+    again.save({"updates": 5}, updates=5, agent_steps=5)
+    assert names(tmp_path, "*.pt") == ["update_000000004.pt", "update_000000005.pt"]
+    lines = [line for line in caplog.messages if "update_000000001.replay" in line]
+    assert len(lines) == 2, "one of each session"
+    assert all("cannot be removed: Is a directory. It stays." in line for line in lines)
 
 
 def test_milestones_are_left_once_per_interval_and_never_dropped(tmp_path: Path) -> None:

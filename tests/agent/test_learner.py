@@ -101,6 +101,29 @@ def test_pixels_are_observed_in_the_first_updates_only(monkeypatch):
     assert torch.equal(seen[1], seen[3])
 
 
+def test_every_seventh_step_is_shown_to_the_pixel_statistics():
+    spec = make_spec((2, 44, 40))
+    learner = make_learner(make_small_model(spec, name="impala_shallow"))
+    batch = make_batch(spec, steps=20, size=3)
+    statistics = learner.model.torso_net.convs[0].statistics
+    learner.step(batch, progress=0.0)
+    rows = [batch.obs[(7 - column) % 7 :: 7, column] for column in range(3)]
+    shown = torch.cat(rows).float()
+    torch.testing.assert_close(statistics.mean, shown.mean(0))
+    torch.testing.assert_close(statistics.mean_square, shown.square().mean())
+
+
+def test_in_seven_updates_each_step_is_shown_once_to_the_pixel_statistics():
+    spec = make_spec((2, 44, 40))
+    learner = make_learner(make_small_model(spec, name="impala_shallow"))
+    batch = make_batch(spec, steps=20, size=3)
+    for _ in range(7):
+        learner.step(batch, progress=0.0)
+    statistics = learner.model.torso_net.convs[0].statistics
+    torch.testing.assert_close(statistics.mean, batch.obs.float().mean((0, 1)))
+    torch.testing.assert_close(statistics.mean_square, batch.obs.float().square().mean())
+
+
 def three_game_batch(spec, games, seed):
     return replace(make_batch(spec, size=len(games), seed=seed), task_id=torch.tensor(games))
 

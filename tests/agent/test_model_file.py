@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file
 from safetensors.torch import save as tensors_to_bytes
 
+from agent.stored.checkpoint import Checkpoint
 from agent.stored.model_file import (
     FACTS,
     FLAGS,
@@ -19,6 +20,7 @@ from agent.stored.model_file import (
     ShippedModel,
     check_weights,
     find_model_folder,
+    folder_of,
     load_model,
     save_model,
 )
@@ -105,6 +107,14 @@ def test_a_model_folder_can_be_written_anew_but_the_folder_of_a_run_cannot(tmp_p
 
 
 # --- what is found -----------------------------------------------------------------------------
+
+
+def test_what_is_made_with_a_model_goes_into_its_run_or_not_into_a_source(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    for path, home in ((run / "checkpoints" / "best.pt", run), (run / "copy.pt", run)):
+        assert folder_of(Checkpoint(path, {}), "results") == home
+    write(tmp_path / "pong")
+    assert folder_of(load_model(tmp_path / "pong"), "results") == Path("results", "pong")
 
 
 def test_a_model_folder_is_known_by_what_lies_in_it(tmp_path: Path) -> None:

@@ -155,14 +155,6 @@ def test_a_disabled_head_is_a_plain_linear_layer():
     assert torch.equal(got.value, got.value_normalised)
 
 
-def test_a_disabled_head_does_not_move_by_sums_of_others():
-    head = make_head(enabled=False, step_size=0.5)
-    before = copy.deepcopy(head.state_dict())
-    head.move(head.sums(torch.full((2, 4), 10.0)))
-    for name, tensor in head.state_dict().items():
-        assert torch.equal(tensor, before[name])
-
-
 def test_without_a_task_the_first_head_answers():
     head = make_head(tasks=3, step_size=0.5)
     head.update(torch.tensor([[3.0, 50.0]]), torch.tensor([0, 1]))
@@ -210,33 +202,6 @@ def test_an_absent_task_keeps_its_moments_and_its_answers_bit_by_bit():
         assert torch.equal(after[name][2], before[name][2])
         assert not torch.equal(after[name][0], before[name][0])
     assert torch.equal(head(features, torch.full((4,), 2)).value, answers)
-
-
-@settings(max_examples=20)
-@given(st.integers(0, 999), st.integers(2, 4))
-def test_learners_that_add_up_their_sums_are_one_learner_that_saw_all_targets(seed, learners):
-    rng = np.random.default_rng(seed)
-    whole = make_head(tasks=3, step_size=0.1, seed=seed)
-    heads = [copy.deepcopy(whole) for _ in range(learners)]
-    features = torch.from_numpy(rng.normal(size=(5, 4, 3))).float()
-    for _ in range(3):
-        task_id = torch.from_numpy(rng.integers(0, 3, (learners, 4)))  # some tasks at one learner
-        targets = torch.from_numpy(rng.normal(50, 30, (learners, 5, 4)))
-        mask = torch.from_numpy(rng.random((learners, 5, 4)) < 0.7)
-        shares = zip(heads, targets, task_id, mask, strict=True)
-        total = torch.stack([head.sums(*share) for head, *share in shares]).sum(0)
-        for head in heads:
-            head.move(total)
-        whole.update(torch.cat(list(targets), 1), task_id.reshape(-1), torch.cat(list(mask), 1))
-        for head in heads:
-            for name, tensor in heads[0].state_dict().items():
-                assert torch.equal(head.state_dict()[name], tensor)
-        task = task_id[0]
-        torch.testing.assert_close(heads[0].mu, whole.mu, rtol=1e-12, atol=0)
-        torch.testing.assert_close(heads[0].sigma, whole.sigma, rtol=1e-9, atol=0)
-        torch.testing.assert_close(
-            heads[0](features, task).value, whole(features, task).value, rtol=1e-4, atol=1e-3
-        )
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])

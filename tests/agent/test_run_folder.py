@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import warnings
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 
@@ -197,7 +198,7 @@ def test_the_file_gets_everything_and_the_console_what_was_asked_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log_file = tmp_path / "train.log"
-    with RunLog(log_file, console_level="WARNING"):
+    with closing(RunLog(log_file, console_level="WARNING")):
         logging.getLogger("agent.run.trainer").debug("a detail")
         logging.getLogger("agent.run.trainer").warning("a warning")
         with warnings.catch_warnings():
@@ -215,7 +216,7 @@ def test_the_file_gets_everything_and_the_console_what_was_asked_for(
 
 def test_a_resumed_run_goes_on_in_the_same_log(tmp_path: Path) -> None:
     for text in ("first", "second"):
-        with RunLog(tmp_path / "train.log", console_level="ERROR"):
+        with closing(RunLog(tmp_path / "train.log", console_level="ERROR")):
             logging.getLogger("x").info(text)
     lines = (tmp_path / "train.log").read_text().splitlines()
     assert [line.split(": ")[1] for line in lines] == ["first", "second"]

@@ -182,6 +182,19 @@ def test_families(env: str, family: str) -> None:
     assert family_of(env) == family
 
 
+def test_an_environment_that_lies_once_in_its_trial_is_not_forgiven(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who only asks for its spaces must not take the one step that would have told."""
+    for name, value in {"BEHAVIOUR": "huge_reward", "TIMES": "1", "FOLDER": str(tmp_path)}.items():
+        monkeypatch.setenv(f"CHAOS_{name}", value)
+    env = "tests.chaos.bad_environments:ChaosCartPole-v0"
+    monkeypatch.setattr("wrappers.env_ids.check_trusted", lambda names: None)
+    assert family_of(env) == "vector"
+    with pytest.raises(ConfigError, match="reward is 1e\\+300"):
+        prepare(["--op_mode=train", f"--env={env}", f"--results_dir={tmp_path / 'results'}"])
+
+
 # --- from the command line -----------------------------------------------------------------------
 
 

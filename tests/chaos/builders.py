@@ -54,7 +54,11 @@ def write_checkpoint(path: Path, update: int, weight: float = 0.5) -> Path:
     """Write a checkpoint of an update, with weights of this value."""
     state = {
         "learner": {"model": {"weight": torch.full((4,), weight)}},
-        "tally": {"updates": update, "agent_steps": update * STEPS_PER_UPDATE},
+        "tally": {
+            "updates": update,
+            "agent_steps": update * STEPS_PER_UPDATE,
+            "wall_s": update / 10,
+        },
     }
     file = path / "checkpoints" / f"update_{update:09d}.pt"
     torch.save({"format_version": 1, "state": state}, file)

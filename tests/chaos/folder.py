@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 import warnings
 import zipfile
@@ -33,6 +34,7 @@ class CheckpointFile:
     not_finite: str  # the first tensor that is not finite; "" if all are
     agent_steps: int | None  # that its counters say, if they could be found
     format_version: Any = None
+    wall_s: float = math.inf  # seconds of training that its counters say, if they could be found
 
 
 @dataclass(frozen=True)
@@ -66,10 +68,15 @@ class Snapshot:
         return self.sound[0].updates or 0 if self.sound else 0
 
     @property
+    def resumed(self) -> CheckpointFile | None:
+        """The checkpoint that a resume begins with: what `latest` names, if sound."""
+        named = [each for each in self.sound if each.name == self.latest]
+        return next(iter(named + self.sound), None)
+
+    @property
     def resumes_from(self) -> int:
-        """Updates of the checkpoint that a resume begins with: what `latest` names, if sound."""
-        named = [each.updates or 0 for each in self.sound if each.name == self.latest]
-        return named[0] if named else self.newest
+        """Updates of the checkpoint that a resume begins with, 0 if there is none."""
+        return (self.resumed.updates or 0) if self.resumed else 0
 
     @property
     def last_update(self) -> int:
@@ -179,26 +186,27 @@ def _temporaries(path: Path) -> Iterator[str]:
 def _checkpoint(path: Path, digest: str) -> CheckpointFile:
     match = REGULAR.fullmatch(path.name)
     updates = int(match[1]) if match else None
-    damage, not_finite, steps, version = _content(path, digest)
-    return CheckpointFile(path.name, updates, digest, damage, not_finite, steps, version)
+    return CheckpointFile(path.name, updates, digest, *_content(path, digest))
 
 
 @lru_cache(maxsize=4096)
-def _content(path: Path, digest: str) -> tuple[str, str, int | None, Any]:
-    """Return (damage, first tensor that is not finite, agent steps, format version) of a file."""
+def _content(path: Path, digest: str) -> tuple[str, str, int | None, Any, float]:
+    """Return what a CheckpointFile holds from `damage` on."""
     try:
         with zipfile.ZipFile(path) as archive:
             broken = archive.testzip()
         if broken is not None:
-            return f"wrong checksum of {broken}", "", None, None
+            return f"wrong checksum of {broken}", "", None, None, math.inf
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             data = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # whatever torch makes of damaged bytes
-        return f"{type(error).__name__}: {str(error).splitlines()[0][:120]}", "", None, None
+        damage = f"{type(error).__name__}: {str(error).splitlines()[0][:120]}"
+        return damage, "", None, None, math.inf
     version = data.get("format_version") if isinstance(data, dict) else None
     not_finite = next(_not_finite(data, ""), "")
-    return "", not_finite, _find_number(data, "agent_steps"), version
+    steps, wall_s = _find_number(data, "agent_steps"), _find_number(data, "wall_s")
+    return "", not_finite, None if steps is None else int(steps), version, wall_s or math.inf
 
 
 def _not_finite(tree: Any, where: str) -> Iterator[str]:
@@ -215,10 +223,10 @@ def _not_finite(tree: Any, where: str) -> Iterator[str]:
             yield from _not_finite(value, f"{where}/{index}")
 
 
-def _find_number(tree: Any, name: str) -> int | None:
+def _find_number(tree: Any, name: str) -> float | None:
     if not isinstance(tree, dict):
         return None
-    if isinstance(tree.get(name), int):
-        return int(tree[name])
+    if isinstance(tree.get(name), (int, float)):
+        return float(tree[name])
     found = (_find_number(value, name) for key, value in tree.items() if key != "flags")
     return next((number for number in found if number is not None), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from tests.chaos.folder import Snapshot
@@ -24,6 +25,9 @@ PROMISES = {
 }
 # Broken, these cost the user something that cannot be had again.
 COSTLY = ("kept", "untouched", "finite", "continuous", "scores", "resumes", "single", "safe")
+
+
+ROUNDED_S = 0.001  # records are rounded to so much, checkpoints are not
 
 
 @dataclass(frozen=True)
@@ -102,14 +106,23 @@ class Session:
 
     @property
     def kept_lines(self) -> tuple[str, ...]:
-        """The record lines of earlier sessions that a resume keeps."""
+        """The record lines of earlier sessions that a resume keeps.
+
+        A session that made no update may have written a record of the time that it waited; no
+        checkpoint holds that time, so the next session sets the record aside.
+        """
         if self.before is None:
             return ()
-        lines = self.before.record_lines
-        updates = [record["updates"] for record in self.before.records]
-        if len(updates) != len(lines):
+        lines, records = self.before.record_lines, self.before.records
+        if len(records) != len(lines):
             return ()  # damaged: nobody can say
-        return tuple(x for x, update in zip(lines, updates, strict=True) if update <= self.start)
+        resumed = self.before.resumed if self.resumed else None
+        wall_s = resumed.wall_s + ROUNDED_S if resumed else math.inf
+        return tuple(
+            line
+            for line, record in zip(lines, records, strict=True)
+            if record["updates"] <= self.start and record["wall_s"] <= wall_s
+        )
 
     @property
     def _digests_before(self) -> set[str]:

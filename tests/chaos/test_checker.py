@@ -45,6 +45,17 @@ def test_a_killed_session_may_lose_a_period_and_the_resume_writes_it_again(tmp_p
     assert check_history([first, session(tmp_path, 2, resumed=True, before=before)]) == []
 
 
+def test_the_record_of_a_session_that_only_waited_is_set_aside_by_the_next(tmp_path: Path) -> None:
+    write_run(tmp_path, 25, checkpoints=(10, 20, 25))
+    lines = (tmp_path / "metrics.jsonl").read_text()
+    waited = record(25) | {"wall_s": 9.5}
+    (tmp_path / "metrics.jsonl").write_text(lines + json.dumps(waited) + "\n")
+    before = take_snapshot(tmp_path)
+    (tmp_path / "metrics.jsonl").write_text(lines)
+    write_run(tmp_path, 45, checkpoints=(30, 40, 45))
+    assert check_history([session(tmp_path, 2, resumed=True, before=before)]) == []
+
+
 def rewrite_records(path: Path, change: Callable[[list[str]], list[str]]) -> None:
     file = path / "metrics.jsonl"
     lines = change(file.read_text().splitlines(keepends=True))

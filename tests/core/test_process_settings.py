@@ -1,6 +1,13 @@
+import os
+import pstats
+import subprocess
 import sys
 
+import pytest
+
 from core.process_settings import SETTINGS, environment_to_restart_with
+from tests.house import ROOT
+from tests.integration.commands import HANGS_S
 
 
 def test_only_what_is_missing_is_added_and_only_once(monkeypatch):
@@ -23,3 +30,15 @@ def test_other_systems_than_linux_are_left_alone(monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
     monkeypatch.delenv("MALLOC_TOP_PAD_", raising=False)
     assert environment_to_restart_with() is None
+
+
+@pytest.mark.process
+def test_a_profiler_goes_along_when_the_program_starts_itself_anew(tmp_path):
+    profile = tmp_path / "profile"
+    environment = {name: value for name, value in os.environ.items() if name not in SETTINGS}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "cProfile", "-o", profile, "main.py", "--version"],
+        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=HANGS_S, check=True,
+    )  # fmt: skip
+    assert "distributed-actor-critic" in done.stdout
+    assert any(name == "main" for _, _, name in pstats.Stats(str(profile)).stats)

@@ -1,10 +1,9 @@
-"""A replay kind of one's own: the example of docs/replay.md, which shows this file."""
+"""A replay kind of one's own: its type is tests.extensions.replay_kind:recent."""
 
 from typing import ClassVar
 
 import numpy as np
 
-from main import run_as_program
 from replay.keys import Key, positive
 from replay.registry import register
 from replay.sampler import Candidates, Sampler
@@ -28,6 +27,3 @@ class Recent(Sampler):
 
 
 register("recent", Recent)
-
-if __name__ == "__main__":
-    run_as_program()

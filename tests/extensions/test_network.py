@@ -116,7 +116,7 @@ def test_what_can_be_no_network_is_told_with_what_was_expected(name, spec, messa
         ("tests.extensions.nowhere:wide", "there is none of that name"),
         (f"{own_network.__name__}:narrow", f"registers no network.*it registers .*{WIDE}"),
         ("os.path:wide", "it registers none"),
-        ("a/b.py:wide", "PYTHONPATH=<its folder> and --model=b:<id>"),
+        ("a/b.py:wide", "PYTHONPATH=<its folder> and --model=b:<name>"),
     ],
 )
 def test_a_name_without_a_network_is_refused(name, message):

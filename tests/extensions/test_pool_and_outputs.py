@@ -110,7 +110,7 @@ def test_a_sink_of_ones_own_gets_what_is_reported(tmp_path):
     folder = new_folder(tmp_path)
     flags = Flags(sink=SHORT, basic_verbose=False, tensorboard=False, reproducible=True)
     blueprint = make_blueprint(reproducible=True, environment_max_steps=200)
-    with Reporting(folder, flags) as reporting:
+    with closing(Reporting(folder, flags)) as reporting:
         Trainer(blueprint, folder, reporting.open_sinks(), flush=reporting.flush).run()
         reporting.close_sinks()
     lines = (folder.path / "short.txt").read_text("utf-8").splitlines()

@@ -4,6 +4,7 @@ import importlib
 import json
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 from typing import ClassVar
 
@@ -12,16 +13,28 @@ import pytest
 
 from core.errors import ConfigError
 from flag_help import help_text
+from flag_parsing import check_values, parse
+from option_flags import Flags
 from replay.buffer import Buffer
-from replay.kinds import make_buffers, normal_form, parse_replay_parameters
+from replay.kinds import (
+    buffer_names,
+    make_buffers,
+    normal_form,
+    parse_replay_parameters,
+    split_by_task,
+    types_of_modules,
+)
 from replay.registry import KINDS, kind_table, parameter_table, register
 from replay.removers import Oldest
 from replay.sampler import Sampler
 from replay.samplers import Fifo, LeastDrawn
+from sequences.foreign import check_plan, check_typed
+from sequences.plan import PlannedRun
 from tests.integration.commands import HANGS_S, QUIET, ROOT, SMALL, only_run, records
 from tests.replay.builders import make_item, queue
 
 EXAMPLE = Path(__file__).with_name("replay_kind.py")
+RECENT = "tests.extensions.replay_kind:recent"
 
 
 @pytest.fixture
@@ -66,6 +79,23 @@ def test_its_keys_checks_and_tables_follow_from_the_class(recent):
     assert "| `half_life` | recent | number > 0 | 100 | Unrolls after" in parameter_table()
 
 
+def test_a_type_may_name_the_module_of_a_kind(recent):
+    configs = parse_replay_parameters(given(type=RECENT, half_life=7))
+    assert [buffer.name for buffer in make_buffers(configs, 0)] == ["queue", "recent"]
+    normal = normal_form(configs)
+    assert (normal[1]["type"], normal[1]["half_life"]) == (RECENT, 7.0)
+    assert parse_replay_parameters(normal) == configs
+    parts = split_by_task(configs, (1, 1))
+    assert buffer_names(parts) == ["queue", "recent_0", "recent_1"]
+    two = parse_replay_parameters(
+        [queue(2, 0.5), *[{**given(type=RECENT)[1], "sample_ratio": 0.25}] * 2]
+    )
+    assert buffer_names(two) == ["queue", "recent", "recent_2"]
+    for other in ("elsewhere:recent", "replay.samplers:standard", "replay.samplers:queue"):
+        with pytest.raises(ConfigError, match=f"is '{other}', expected .*or <module>:<name>"):
+            parse_replay_parameters(given(type=other))
+
+
 def test_it_draws_as_it_says(recent):
     buffer, rng = Buffer("recent", 3, recent(half_life=1.0), Oldest()), np.random.default_rng(0)
     for item_id in range(3):
@@ -76,32 +106,130 @@ def test_it_draws_as_it_says(recent):
 
 @pytest.mark.process
 def test_it_trains_by_its_name_without_any_change_to_the_packages(tmp_path):
-    """With worker processes, started as a user would; the resume needs it registered as well."""
+    """With worker processes, started as a user would; the resume needs trust again."""
 
-    def started(program, *flags):
+    def started(*flags):
         return subprocess.run(
-            [sys.executable, *program, f"--results_dir={tmp_path}", *QUIET, *flags],
+            [sys.executable, "main.py", f"--results_dir={tmp_path}", *QUIET, *flags],
             cwd=ROOT, capture_output=True, text=True, timeout=HANGS_S, check=False,
         )  # fmt: skip
 
-    mine, plain = ("-m", "tests.extensions.replay_kind"), ("main.py",)
-    parameters = f"--replay_parameters={json.dumps(given(half_life=20))}"
-    done = started(mine, *SMALL, parameters, "--environment_max_steps=600", "--save_replay=True")
+    parameters = f"--replay_parameters={json.dumps(given(type=RECENT, half_life=20))}"
+    done = started(*SMALL, parameters, "--environment_max_steps=600", "--save_replay=True")
     assert done.returncode == 0, done.stdout + done.stderr
     folder = only_run(tmp_path)
     flags = json.loads((folder / "flags.json").read_text("utf-8"))
+    assert flags["replay_parameters"][1]["type"] == RECENT
     assert flags["replay_parameters"][1]["half_life"] == 20
     drawn = records(folder)[-1]["values"]["replay/recent/draws"]
     assert drawn > 10
 
     resume = ("--op_mode=train_w_load", f"--load_model_url={folder}")
     more = "--environment_max_steps=900"
-    refused = started(plain, *resume, more)
+    refused = started(*resume, more)
     assert refused.returncode == 2
-    assert "A kind of your own must be registered first" in refused.stderr
-    done = started(mine, *resume, more)
+    assert f"replay_parameters is '{RECENT}', from --load_model_url={folder}" in refused.stderr
+    done = started(*resume, more, "--trust_env_module=True")
     assert done.returncode == 0, done.stdout + done.stderr
     assert records(folder)[-1]["values"]["replay/recent/draws"] > drawn
+
+
+MODULE = """
+from replay.registry import register
+from replay.sampler import Sampler
+
+class Mine(Sampler):
+    pass
+
+register("{name}", Mine)
+"""
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch, kinds):
+    """A module on Python's path that registers a kind when it is imported."""
+    name = f"kinds_{uuid.uuid4().hex}"  # of its own in each test: trust belongs to the process
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / f"{name}.py").write_text(MODULE.format(name="mine"))
+    return name
+
+
+def of(module, name="mine"):
+    return json.dumps(given(type=f"{module}:{name}"))
+
+
+def test_a_type_that_was_typed_is_imported(module, kinds):
+    flags = parse([f"--replay_parameters={of(module)}"])
+    assert flags.replay_parameters[1]["type"] == f"{module}:mine"
+    assert kinds["mine"].__module__ == module
+
+
+@pytest.mark.parametrize("mode", ["train", "train_w_load"])
+def test_a_type_from_a_file_is_not_imported(module, mode):
+    stored = {"env": "CartPole-v1", "replay_parameters": json.loads(of(module))}
+    command = [f"--op_mode={mode}", "--load_model_url=x"]
+    expected = (
+        f"replay_parameters is '{module}:mine', from --load_model_url=x: .*"
+        '"type": "<module>:<name>" in --replay_parameters yourself'
+    )
+    with pytest.raises(ConfigError, match=expected):
+        parse(command, lambda url: stored)
+    with pytest.raises(ConfigError, match=f"replay_parameters is '{module}:mine'"):
+        Flags(**stored)  # whoever reads flags past the command line
+    assert module not in sys.modules
+    assert parse([*command, f"--replay_parameters={of(module)}"], lambda url: stored)
+    assert module in sys.modules
+
+
+def test_a_sequence_and_a_flags_file_may_not_name_a_kind_of_a_module(module, tmp_path):
+    overrides, file = tmp_path / "overrides.json", tmp_path / "flags.json"
+    for path, flag in ((overrides, "multi_train_overrides"), (file, "flags_file")):
+        path.write_text(json.dumps({"replay_parameters": json.loads(of(module))}))
+        with pytest.raises(ConfigError, match=f"replay_parameters is '{module}:mine', from"):
+            parse([f"--{flag}={path}"])
+    assert module not in sys.modules
+    parse([f"--multi_train_overrides={overrides}", "--trust_env_module=True"])
+    assert module in sys.modules
+
+
+def test_a_test_needs_no_kind_of_a_stranger(module):
+    stored = {"env": "CartPole-v1", "replay_parameters": json.loads(of(module))}
+    flags = parse(["--op_mode=test", "--load_model_url=x"], lambda url: stored)
+    assert flags.replay_parameters == parse([]).replay_parameters
+    assert module not in sys.modules
+
+
+@pytest.mark.parametrize("typed", ["--trust_env_module=True", "--replay_parameters=OF"])
+def test_a_plan_may_name_a_kind_that_was_typed_as_well(module, typed):
+    flags = {"replay_parameters": json.loads(of(module)), "lr": "much"}
+    run = PlannedRun("mine", 1, flags)
+    with pytest.raises(ConfigError, match=f"has the kind of replay '{module}:mine', and to find"):
+        check_plan([run], {}, "plan.yaml")
+    check_plan([run], check_typed([typed.replace("OF", of(module))]), "plan.yaml")
+    assert [line.split(":")[0] for line in check_values(flags)] == ["--lr=much"]
+    assert module not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("MODULE:others", "importing kinds_.* registers no kind of replay of that name"),
+        ("MODULE:standard", "importing kinds_.* registers no kind of replay of that name"),
+        ("nowhere_at_all:mine", "there is none of that name"),
+        ("a/b.py:mine", 'PYTHONPATH=<its folder> and "type": "b:<name>" in --replay_parameters'),
+        (":mine", "'' is not the name of a module. Expected module:name"),
+    ],
+)
+def test_a_type_without_a_kind_is_refused(module, kind, message):
+    parameters = json.dumps(given(type=kind.replace("MODULE", module)))
+    with pytest.raises(ConfigError, match=message):
+        parse([f"--replay_parameters={parameters}"])
+
+
+def test_what_makes_no_sense_names_no_module():
+    for value in (None, 3, "", "[", "{}", {"type": "a:b"}, ["a:b"], [{"type": ["a:b"]}], [{}]):
+        assert types_of_modules(value) == []
+    assert types_of_modules("[{'type': 'a.b:C'}, {'type': 'queue'}]") == ["a.b:C"]
 
 
 def test_the_help_text_knows_the_kinds_that_are_registered_before_it():

@@ -51,6 +51,9 @@ def test_a_run_writes_all_its_files(finished):
     assert summary["reason"] == "steps"
     assert summary["agent_steps"] >= 3000
     assert f"--load_model_url={folder}" in output  # says how to go on
+    text = (folder / "training_summary.txt").read_text()
+    for line in ("Optimizer: adam", "Scheduler: linear", "Batch_size_used"):
+        assert f"\n{line}" in text
 
 
 def test_each_metric_written_is_declared(finished):

@@ -214,7 +214,7 @@ def test_the_fill_threshold_is_exact():
         ([prioritised(1, eta=float("nan"))], r"expected number in \[0, 1\]"),
         ([prioritised(1, lambda_batch_multiplier=2)], "has no lambda_batch_multiplier"),
         ([least_drawn(1, elite_sampling_strategy=3)], "has no elite_sampling_strategy"),
-        ([{**queue(1), "type": "mine"}], "must be registered first"),
+        ([{**queue(1), "type": "mine"}], "or <module>:<name> for a kind of your own"),
         ([elite(1, dist_function="cosine")], "ln_norm, cos_dist"),
         ([elite(1, elite_sampling_strategy="strategy5")], "strategy1"),
         ([elite(1, elite_sampling_strategy="strategyx")], "strategy1"),

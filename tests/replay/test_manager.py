@@ -88,7 +88,19 @@ def test_in_warm_up_a_full_queue_drops_its_oldest_so_that_the_others_can_fill():
     assert manager.missing() == ""
     assert not manager.insert(make_record(8), 0, timeout_s=0)  # now the learner can go on
     assert sample_seqs(manager)[:2] == [6, 7]
-    assert manager.stats()["replay/queue/dropped"] == 6
+    stats = manager.stats()
+    assert (stats["replay/queue/dropped"], stats["replay/queue/dropped_while_filling"]) == (0, 6)
+
+
+def test_what_goes_while_the_others_fill_is_told_apart_from_what_is_dropped_later():
+    manager = make_manager(
+        [queue(2, 0.5), standard(10, 0.5)], 4, fill_in_factor=0.5, discarding_strategy="keep_oldest"
+    )
+    insert(manager, *range(5))  # 2, 3 and 4 do not get into the queue
+    insert(manager, 5, 6)  # nor do these, and now nobody needs them to fill up
+    stats = manager.stats()
+    assert (stats["replay/queue/dropped"], stats["replay/queue/dropped_while_filling"]) == (2, 3)
+    assert "replay/standard/dropped_while_filling" not in stats
 
 
 @pytest.mark.parametrize(

@@ -198,9 +198,10 @@ class ManagerMachine(RuleBasedStateMachine):
         for buffer, (_, game, _) in zip(self.manager.buffers, self.parts, strict=True):
             offered = [s for s, of_game in enumerate(self.games) if game in (None, of_game)]
             held = [item.id for item in buffer.items]  # ids count the unrolls, like seq
-            figures = {name: stats[f"replay/{buffer.name}/{name}"] for name in ("draws", "dropped")}
             if buffer.consumes:
-                assert sum(figures.values()) + len(held) == len(offered)
+                ways = ("draws", "dropped", "dropped_while_filling")
+                gone = sum(stats.get(f"replay/{buffer.name}/{way}", 0) for way in ways)
+                assert gone + len(held) == len(offered)
             elif self.is_whole:
                 assert held == offered[-buffer.capacity :]
             else:

@@ -69,10 +69,16 @@ def wait_workers(stage: Stage, begun: Begun, count: int = 1) -> bool:
 
 
 def goes_on_and_ends(stage: Stage, begun: Begun, ending: str, says: str = "") -> None:
-    """Expect progress, then a clean end; and a message, if a fault was injected."""
-    stage.wait_progress(begun)
+    """Expect a message, if a fault was injected; then progress and a clean end.
+
+    Unrolls that were under way when a process died are progress too, so the message is awaited
+    first: who stops the run before anybody looked for the process is told nothing about it.
+    """
     crashed = any(text.startswith(CRASHES) for text in stage.injected)
     says = says if stage.injected else ""
+    if says:
+        expect_message(stage, begun, says)
+    stage.wait_progress(begun)
     expected = Expected(statuses=(130,), says=says, traceback=crashed)
     stage.stop(begun, getattr(signal, ending), expected)
     stage.finale()
@@ -106,7 +112,6 @@ def hang_worker(stage: Stage, plan: Plan) -> None:
         for worker in roles(stage, begun)[0][: plan["count"]]:
             begun.running.send(signal.SIGSTOP, to=worker.pid)
             stage.inject(f"SIGSTOP for good to a worker in {plan['moment']['phase']}")
-        expect_message(stage, begun, r"worker \d")
     goes_on_and_ends(stage, begun, plan["ending"], r"worker \d")
 
 
@@ -138,7 +143,6 @@ def hang_server(stage: Stage, plan: Plan) -> None:
         for server in roles(stage, begun)[1][:1]:
             begun.running.send(signal.SIGSTOP, to=server.pid)
             stage.inject("SIGSTOP for good to the server")
-        expect_message(stage, begun, "server")
     goes_on_and_ends(stage, begun, plan["ending"], "server")
 
 
