@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
@@ -130,6 +130,7 @@ class TextFilesSink:
         *,
         batch_size: int,
         unroll_length: int,
+        details: Mapping[str, object] | None = None,
     ) -> None:
         """Append to the files in `folder`; the best return goes on from what they hold.
 
@@ -137,10 +138,12 @@ class TextFilesSink:
           folder: folder of the files, which exists.
           batch_size: B, unrolls per update.
           unroll_length: T, steps per unroll.
+          details: further lines for the summary, e.g. {"Optimizer": "rmsprop"}.
         """
         self._folder = folder
         self._batch_size = batch_size
         self._unroll_length = unroll_length
+        self._details = details or {}
         self._games = EpisodeMeter()
         for score in read_games(folder).returns.tolist():
             self._games.add(EpisodeEnd(env_id=0, return_raw=score, length_steps=0, length_frames=0))
@@ -205,6 +208,7 @@ class TextFilesSink:
             "Total_environment_steps": at.agent_steps,
             "Last_lr": self._last_lr,
             "Total_execution_time": duration(at.wall_s),
+            **self._details,
         }
         lines = [f"{name}: {value}\n" for name, value in summary.items() if value is not None]
         (self._folder / "training_summary.txt").write_text("".join(lines), encoding="utf-8")

@@ -31,7 +31,7 @@ def test_json_lines_are_on_disk_at_once_and_appended_by_a_resumed_run(tmp_path):
 
 
 def test_the_text_files_have_the_older_platforms_columns(tmp_path):
-    sink = TextFilesSink(tmp_path, batch_size=4, unroll_length=5)
+    sink = TextFilesSink(tmp_path, batch_size=4, unroll_length=5, details={"Optimizer": "rmsprop"})
     sink.episode(game(-7.0), Record(agent_steps=60, updates=3, wall_s=1.5))
     sink.episode(game(3.0), Record(agent_steps=70, updates=3, wall_s=1.75))
     sink.write(Record(80, 320, 4, 2, 3700.0, LOSSES))
@@ -55,6 +55,7 @@ def test_the_text_files_have_the_older_platforms_columns(tmp_path):
         "Total_environment_steps: 90",
         "Last_lr: 0.0006",
         "Total_execution_time: 1:01:41",
+        "Optimizer: rmsprop",
     ]
 
 
