@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from contextlib import closing
 
 import pytest
 
@@ -37,7 +38,7 @@ def test_what_a_frozen_terminal_did_not_take_is_said_once_in_the_log_of_the_run(
     monkeypatch.setattr(reporting, "_console_handler", lambda console: frozen)
     monkeypatch.setattr(reporting, "TERMINAL_CAPACITY", 4)
     monkeypatch.setattr(reporting, "TERMINAL_GRACE_S", 0.1)
-    with Reporting(folder, make_blueprint(basic_verbose=True).flags) as reports:
+    with closing(Reporting(folder, make_blueprint(basic_verbose=True).flags)) as reports:
         sink = reports.open_sinks()
         for number in range(20):
             logging.getLogger("tests").info("message %d", number)
@@ -51,7 +52,7 @@ def test_what_a_frozen_terminal_did_not_take_is_said_once_in_the_log_of_the_run(
 
 
 def test_nothing_is_said_where_nothing_was_lost(folder):
-    with Reporting(folder, make_blueprint(basic_verbose=True).flags) as reports:
+    with closing(Reporting(folder, make_blueprint(basic_verbose=True).flags)) as reports:
         reports.open_sinks().write(Record(updates=1))
         logging.getLogger("tests").info("a message")
     assert "did not take" not in folder.log_file.read_text("utf-8")
