@@ -53,3 +53,15 @@ def test_a_crash_in_c_says_where_it_was_unless_nobody_can_read_it(closed):
     assert done.returncode == -signal.SIGSEGV
     assert ("Segmentation fault" in done.stderr) is not closed
     assert ("string_at" in done.stderr) is not closed
+
+
+def test_an_environment_that_raises_keyboard_interrupt_ends_without_a_traceback(
+    monkeypatch, capsys
+):
+    def interrupt(argv):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("agent.session.prepare", interrupt)
+    assert main.main(["--env=CartPole-v1"]) == 130
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("interrupted: ")
