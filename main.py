@@ -63,6 +63,9 @@ def main(argv: list[str], stop: StopSignals | None = None) -> int:
     except OSError as error:
         print(f"error: the run could not be started: {explain(error)}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:  # signals have handlers of their own: it is from somebody's code
+        print("interrupted: what was tried out or played raised KeyboardInterrupt", file=sys.stderr)
+        return 130
 
 
 def announce(text: str) -> None:

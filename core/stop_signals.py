@@ -83,6 +83,16 @@ class StopSignals:
         )
         self._listener.start()
 
+    def take_back(self) -> None:
+        """Answer again what has been ignored, or left to the system or to C, since `install`.
+
+        An environment may do that, or a library that it loads, in this very process: when it is
+        tried out, or plays here. A handler that somebody has written in Python stays.
+        """
+        for number in self._previous:
+            if signal.getsignal(number) in (signal.SIG_IGN, signal.SIG_DFL, None):
+                signal.signal(number, self.handle)
+
     def restore(self) -> None:
         """Put back the handlers that were there before `install`."""
         while self._previous:
@@ -130,6 +140,7 @@ class StopSignals:
     @contextlib.contextmanager
     def answered_by(self, answer: Answer) -> Iterator[None]:
         """Change what the first signal does, for the time of a `with` block."""
+        self.take_back()
         previous, self.answer = self.answer, answer
         try:
             yield

@@ -8,9 +8,9 @@ import threading
 import pytest
 
 import main
+from tests.deadlines import HANGS_S
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="terminals of Unix")
-HANGS_S = 60.0
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 import main
+from tests.deadlines import HANGS_S
 
 
 def test_the_program_starts_itself_anew_with_the_whole_command_line(monkeypatch):
@@ -49,7 +50,19 @@ def test_a_crash_in_c_says_where_it_was_unless_nobody_can_read_it(closed):
     code = "import main; main.show_where_it_crashes(); import ctypes; ctypes.string_at(0)"
     code = f"import os; os.close(2); {code}" if closed else code
     line = [sys.executable, "-c", code]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(line, capture_output=True, text=True, timeout=HANGS_S, check=False)
     assert done.returncode == -signal.SIGSEGV
     assert ("Segmentation fault" in done.stderr) is not closed
     assert ("string_at" in done.stderr) is not closed
+
+
+def test_an_environment_that_raises_keyboard_interrupt_ends_without_a_traceback(
+    monkeypatch, capsys
+):
+    def interrupt(argv):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("agent.session.prepare", interrupt)
+    assert main.main(["--env=CartPole-v1"]) == 130
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("interrupted: ")

@@ -223,6 +223,7 @@ class Trainer:
                 self._sink.episode(episode, self._tally.book_game(episode))
 
     def _write_record(self) -> None:
+        self._stop.take_back()  # an environment that plays in this process may be to blame
         more = self._experience.stats()
         more.update(self._machine_share.read())
         more["learner/bad_updates"] = float(self._bad_updates.count)

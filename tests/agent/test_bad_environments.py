@@ -15,6 +15,7 @@ import torch
 from agent.session import prepare
 from agent.testing import evaluator
 from core.errors import CheckpointError, ConfigError
+from tests.deadlines import HANGS_S
 from wrappers import registry
 
 ROOT = Path(__file__).parents[2]
@@ -223,7 +224,7 @@ def test_the_program_says_it_in_one_line_with_exit_status_2() -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=55,
+        timeout=HANGS_S,
         check=False,
     )
     assert (done.returncode, done.stdout) == (2, "")

@@ -15,10 +15,10 @@ import pytest
 
 from agent.run import guardian
 from agent.run.guardian import Guardian, report_run_folder, restarts_wanted
+from tests.deadlines import HANGS_S
 
 pytestmark = pytest.mark.process
 ROOT = Path(__file__).parents[2]
-DEADLINE_S = 40
 # Does the n-th thing of the plan as the n-th learner, and notes how it was called.
 LEARNER = f"""
 import json, os, signal, sys, time
@@ -170,7 +170,7 @@ sys.exit(guardian.Guardian([], 3).run())
 
 
 def wait_for(path):
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = time.monotonic() + HANGS_S
     while not path.exists():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -181,7 +181,7 @@ def test_a_signal_to_the_guardian_ends_the_learner_and_then_the_guardian(tmp_pat
     with subprocess.Popen([*guarded(tmp_path, [["wait"]]), "0"]) as process:
         wait_for(tmp_path / "waits")
         process.send_signal(number)
-        assert process.wait(DEADLINE_S) == 130
+        assert process.wait(HANGS_S) == 130
     assert len((tmp_path / "calls").read_text().splitlines()) == 1
 
 
@@ -190,7 +190,7 @@ def test_a_signal_while_it_waits_to_start_again_ends_it(tmp_path):
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert "resuming" in process.stderr.readline()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(DEADLINE_S) == 137
+        assert process.wait(HANGS_S) == 137
 
 
 def test_a_learner_ends_with_a_killed_guardian(tmp_path):
@@ -199,7 +199,7 @@ def test_a_learner_ends_with_a_killed_guardian(tmp_path):
         learner = json.loads((tmp_path / "calls").read_text())[0]
         process.kill()
         process.wait()
-        deadline = time.monotonic() + DEADLINE_S
+        deadline = time.monotonic() + HANGS_S
         while Path(f"/proc/{learner}").exists() and _state(learner) != "Z":
             assert time.monotonic() < deadline
             time.sleep(0.01)

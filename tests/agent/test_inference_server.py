@@ -480,7 +480,6 @@ def gather_until(pool, condition):
 
 
 @pytest.mark.process
-@pytest.mark.timeout(180)
 def test_a_killed_worker_and_a_killed_server_are_replaced_and_no_unroll_is_missed(
     make_pool, caplog
 ):
@@ -511,7 +510,6 @@ def test_a_killed_worker_and_a_killed_server_are_replaced_and_no_unroll_is_misse
 
 
 @pytest.mark.process
-@pytest.mark.timeout(180)
 def test_a_server_that_keeps_dying_ends_the_run_with_its_last_words(make_pool):
     blueprint = served_blueprint(worker_count=1)
     broken = replace(blueprint.server(), seed="not a number")
@@ -530,7 +528,6 @@ def test_a_server_that_keeps_dying_ends_the_run_with_its_last_words(make_pool):
 
 
 @pytest.mark.process
-@pytest.mark.timeout(180)
 def test_after_stop_neither_worker_nor_server_is_left_and_all_left_by_themselves(make_pool):
     pool = make_pool(served_blueprint())
     gather_until(pool, lambda blocks: {worker for worker, _ in blocks} == {0, 1})

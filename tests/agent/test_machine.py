@@ -9,6 +9,7 @@ import torch
 from agent import machine
 from core.errors import ConfigError
 from tests.agent.runs import make_blueprint
+from tests.deadlines import HANGS_S
 from tests.house import ROOT
 
 DEFAULTS = {
@@ -48,7 +49,7 @@ def test_a_process_stays_on_one_of_its_own_cores():
     )
     for index in (0, 1, len(own) + 1):
         command = [sys.executable, "-c", code.format(index)]
-        answer = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, timeout=60)
+        answer = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, timeout=HANGS_S)
         assert int(answer.stdout) == own[index % len(own)]
 
 
@@ -125,7 +126,6 @@ os._exit(0)  # on a busy machine, tidying up would take long in the background
 
 
 @pytest.mark.process
-@pytest.mark.timeout(300)
 @pytest.mark.skipif(not hasattr(os, "nice"), reason="no niceness on this system")
 @pytest.mark.parametrize("own_session", [True, False])
 def test_in_the_background_a_process_gives_way_and_with_it_only_a_session_of_its_own(own_session):

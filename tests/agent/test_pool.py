@@ -9,15 +9,15 @@ from agent.pools.pool import ProcessPool, SerialPool
 from core.errors import WorkerDied
 from tests.agent.runs import make_blueprint
 from tests.agent.test_rollout import make_board
+from tests.deadlines import HANGS_S
 
 # Workers import torch, which takes a minute where ten programs want the same core.
-pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
-DEADLINE_S = 150
+pytestmark = pytest.mark.process
 
 
 def gather(pool, blocks):
     """(worker, seq, records) of the next `blocks` blocks, released at once."""
-    taken, deadline = [], time.monotonic() + DEADLINE_S
+    taken, deadline = [], time.monotonic() + HANGS_S
     while len(taken) < blocks:
         assert time.monotonic() < deadline, f"only {len(taken)} of {blocks} blocks came"
         for block in pool.poll(0.5):
@@ -83,7 +83,7 @@ def test_per_environment_seq_arrives_without_gap_or_repetition_unless_a_worker_d
     victim = pool._members[0].process
     os.kill(victim.pid, signal.SIGKILL)
     after = []
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = time.monotonic() + HANGS_S
     while not starts_anew(blueprint, after, worker=0):
         assert time.monotonic() < deadline
         after += gather(pool, 1)
@@ -120,7 +120,7 @@ def test_workers_that_keep_dying_end_the_run_with_their_last_words(make_pool):
     broken = [replace(config, seed="not a number") for config in blueprint.workers()]
     pool = ProcessPool(broken, board, slots=2, max_restarts=1)
     pool.start()
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = time.monotonic() + HANGS_S
 
     def poll_until_it_gives_up():
         while time.monotonic() < deadline:

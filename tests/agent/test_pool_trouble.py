@@ -25,11 +25,11 @@ from tests.agent.light_workers import (
 )
 from tests.agent.runs import make_blueprint
 from tests.agent.test_rollout import make_board
+from tests.deadlines import HANGS_S
 from transport.pulse import Phase
 from transport.weights import WeightBoard
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
-DEADLINE_S = 100
+pytestmark = pytest.mark.process
 # Of tests in which nothing may be taken for hanging that is only slow on a busy machine.
 PATIENT_S = 3600.0
 # Of tests in which something hangs. What is only slow is restarted, and they pass all the same.
@@ -45,7 +45,7 @@ def lives(pid):
 
 def gather_until(pool, condition):
     """(worker, records) of the blocks that come until `condition(blocks)`."""
-    taken, deadline = [], time.monotonic() + DEADLINE_S
+    taken, deadline = [], time.monotonic() + HANGS_S
     while not condition(taken):
         assert time.monotonic() < deadline, pool.describe()
         for block in pool.poll(0.2):
@@ -160,7 +160,7 @@ def test_a_stopped_server_is_replaced_and_workers_that_wait_for_it_are_not(make_
 
 def test_a_worker_that_waits_for_room_is_not_silent_however_long_it_waits(make_pool):
     pool = make_pool(timeout_s=IMPATIENT_S)
-    taken, deadline = [], time.monotonic() + DEADLINE_S
+    taken, deadline = [], time.monotonic() + HANGS_S
     while len(taken) < 2:  # both slots are taken and never given back
         assert time.monotonic() < deadline
         taken += pool.poll(0.2)
@@ -194,7 +194,7 @@ def silent_life(pool, phase):
     gather_until(pool, lambda taken: len(taken) > 2)
     life = pool._members[0].life
     os.kill(life.pid, signal.SIGSTOP)
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = time.monotonic() + HANGS_S
     while life._status() != "stopped":  # it may be in the middle of a sign
         assert time.monotonic() < deadline
     life._lifeline.pulse.beat(phase)
@@ -301,7 +301,7 @@ def test_a_death_is_seen_although_a_copy_of_the_worker_holds_its_pipes_open(make
     taken = gather_until(pool, second_life_of(0))
     assert "was killed by signal 9 (SIGKILL) after 15 unrolls" in caplog.text
     assert life_and_number(taken[0][1])[0] == 0
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = time.monotonic() + HANGS_S
     while any(Path(f"/proc/{pid}/stat").exists() for pid in pool_of_group(first)):
         assert time.monotonic() < deadline, "the copy was in its group, and is not gone"
 

@@ -11,8 +11,7 @@ from agent.run.reporting import Reporting
 from agent.stored.run_folder import RunFolder
 from metrics.record import Record
 from tests.agent.runs import make_blueprint
-
-HANGS_S = 60.0
+from tests.deadlines import HANGS_S
 
 
 class Frozen(logging.Handler):

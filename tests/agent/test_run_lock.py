@@ -18,9 +18,9 @@ from agent.stored.run_lock import LOCK, RunLock
 from core import file_lock
 from core.errors import ConfigError
 from tests.agent import programs
+from tests.deadlines import HANGS_S
 
 SPAWN = multiprocessing.get_context("spawn")
-DEADLINE_S = 40
 
 
 @contextlib.contextmanager
@@ -34,11 +34,11 @@ def process(target: Any, folder: Path) -> Iterator[tuple[Any, Any]]:
         yield started, ours
     finally:
         started.kill()
-        started.join(DEADLINE_S)
+        started.join(HANGS_S)
 
 
 def answer(pipe: Any) -> Any:
-    assert pipe.poll(DEADLINE_S), "no answer in time"
+    assert pipe.poll(HANGS_S), "no answer in time"
     return pipe.recv()
 
 
@@ -54,7 +54,7 @@ def test_a_second_session_is_told_whose_folder_it_is_and_gets_it_when_that_one_d
         with process(programs.hold_the_lock, tmp_path) as (_, second):
             assert f"belongs to process {first.pid}" in answer(second)
         os.kill(first.pid, signal.SIGKILL)
-        first.join(DEADLINE_S)
+        first.join(HANGS_S)
         assert json.loads((tmp_path / LOCK).read_text())["pid"] == first.pid  # it could not tidy up
         with RunLock(tmp_path):
             assert json.loads((tmp_path / LOCK).read_text())["pid"] == os.getpid()
@@ -69,7 +69,7 @@ def test_a_worker_that_outlives_its_learner_does_not_keep_the_lock(tmp_path: Pat
             with pytest.raises(ConfigError, match=f"belongs to process {learner.pid}"):
                 RunLock(tmp_path).acquire()
             os.kill(learner.pid, signal.SIGKILL)
-            learner.join(DEADLINE_S)
+            learner.join(HANGS_S)
             assert worker.is_running()
             with RunLock(tmp_path):
                 pass
@@ -84,7 +84,7 @@ def test_who_may_wait_gets_the_lock_when_the_other_lets_go(tmp_path: Path) -> No
         with pytest.raises(ConfigError, match=f"process {first.pid}"):
             RunLock(tmp_path, wait_s=0.3).acquire()
         pipe.send("let go")
-        with RunLock(tmp_path, wait_s=DEADLINE_S):
+        with RunLock(tmp_path, wait_s=HANGS_S):
             pass
 
 

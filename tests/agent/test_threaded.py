@@ -13,9 +13,8 @@ from agent.run.experience import Moment
 from agent.run.threaded import Threaded
 from core.errors import WorkerDied
 from tests.agent.runs import make_blueprint
+from tests.deadlines import HANGS_S
 from transport.weights import WeightBoard
-
-HANGS_S = 120.0
 
 
 class HeldPool(SerialPool):

@@ -372,7 +372,6 @@ def test_an_installation_that_fails_is_reported_and_made_anew_next_time(tmp_path
 
 @pytest.mark.slow
 @pytest.mark.process
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", ["sync_loop", "ours_queue"])
 def test_our_own_drivers_learn(tmp_path, name):
     system = BY_NAME[name]

@@ -51,7 +51,6 @@ def test_windows_without_games_give_no_answer(tmp_path):
 
 @pytest.mark.process
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_a_short_one_runs_to_its_line(tmp_path):
     flags = [flag for flag in SMALL if not flag.startswith(("--env=", "--seed="))]
     done = subprocess.run(

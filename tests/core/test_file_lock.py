@@ -13,6 +13,7 @@ import pytest
 from core import file_lock
 from core.errors import ConfigError
 from core.file_lock import FileLock
+from tests.deadlines import HANGS_S
 
 
 def test_a_lock_has_one_holder_until_it_is_released(tmp_path: Path) -> None:
@@ -40,11 +41,11 @@ def test_a_killed_process_leaves_no_lock_and_its_child_keeps_it(tmp_path: Path) 
         lock.release()  # as if this process were gone
         assert not FileLock(tmp_path / "lock").acquire()
         child.kill()
-        child.communicate(timeout=20)
+        child.communicate(timeout=HANGS_S)
         assert FileLock(tmp_path / "lock").wait(20.0)
     finally:
         child.kill()
-        child.communicate(timeout=20)
+        child.communicate(timeout=HANGS_S)
 
 
 def test_waiting_ends_at_its_deadline_or_when_nobody_wants_it_any_more(tmp_path: Path) -> None:

@@ -16,13 +16,13 @@ import pytest
 from core import process_death
 from core.process_death import Family, environment_for_child
 from core.warden import Warden
+from tests.deadlines import HANGS_S
 
 pytestmark = [
     pytest.mark.process,
     pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="looks for processes in /proc"),
 ]
 ROOT = Path(__file__).parents[2]
-DEADLINE_S = 40
 # A worker whose environments own processes: one in its group, one in a session of its own, and a
 # copy of itself that runs no other program. It says their numbers and then waits.
 WORKER = """
@@ -63,7 +63,7 @@ def lives(pid: int) -> bool:
 
 
 def wait_until(condition) -> None:
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = time.monotonic() + HANGS_S
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -258,7 +258,7 @@ def test_a_head_ends_its_family_itself_where_the_warden_was_killed_too():
     with worker, cleaned_up(worker.pid, *pids):
         assert all(lives(pid) for pid in pids)
         worker.stdin.close()
-        assert worker.wait(DEADLINE_S) == -signal.SIGKILL
+        assert worker.wait(HANGS_S) == -signal.SIGKILL
         wait_until(lambda: not any(lives(pid) for pid in pids))
 
 
@@ -333,7 +333,7 @@ die_with_parent({os.getpid()} + 1)
 time.sleep(3600)
 """
     with start(program) as child, cleaned_up(child.pid):
-        assert child.wait(DEADLINE_S) == -signal.SIGTERM
+        assert child.wait(HANGS_S) == -signal.SIGTERM
 
 
 def test_a_program_that_was_started_otherwise_does_not_follow(monkeypatch):

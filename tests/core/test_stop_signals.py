@@ -44,6 +44,24 @@ def test_handlers_are_put_back():
     assert before == [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
 
 
+@pytest.mark.parametrize("thief", [signal.SIG_IGN, signal.SIG_DFL])
+def test_a_signal_that_somebody_took_away_is_taken_back(thief):
+    stop = StopSignals()
+    stop.take_back()  # nothing is installed, so nothing is taken
+    stop.install()
+    try:
+        for take_back in (stop.take_back, lambda: stop.answered_by(Answer.NOTE).__enter__()):
+            signal.signal(signal.SIGTERM, thief)
+            take_back()
+            assert signal.getsignal(signal.SIGTERM) == stop.handle
+        debuggers = lambda number, frame: None  # noqa: E731
+        signal.signal(signal.SIGINT, debuggers)
+        stop.take_back()
+        assert signal.getsignal(signal.SIGINT) is debuggers
+    finally:
+        stop.restore()
+
+
 def test_a_hangup_that_is_ignored_stays_ignored():
     """As `nohup` has it."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)

@@ -39,7 +39,6 @@ def plans(monkeypatch):
     torch.autograd.set_detect_anomaly(False)
 
 
-@pytest.mark.timeout(300)
 def test_every_point_is_passed_by_some_run(tmp_path, plans):
     serial, parallel = tmp_path / "serial", tmp_path / "parallel"
     serial.mkdir()

@@ -14,6 +14,7 @@ from functools import cache
 import pytest
 
 from core.faults import Fault
+from tests.deadlines import HANGS_S
 from tests.exact.disks import write_files
 from tests.exact.runs import (
     MORE_STEPS,
@@ -116,7 +117,6 @@ def session(results, mix, lines):
 
 
 @pytest.mark.parametrize("mix", slow(MIXES))
-@pytest.mark.timeout(600)
 def test_the_same_flags_give_the_same_run_twice(tmp_path, reference, mix):
     assert begin(tmp_path, mix, steps=MORE_STEPS).status == 0
     assert difference(reference(mix)[0], product(only_run(tmp_path))) == ""
@@ -124,7 +124,6 @@ def test_the_same_flags_give_the_same_run_twice(tmp_path, reference, mix):
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("mix", slow(MIXES))
-@pytest.mark.timeout(600)
 def test_a_run_killed_again_and_again_anywhere_becomes_what_it_would_have_been(
     tmp_path, reference, mix, seed
 ):
@@ -175,7 +174,6 @@ def test_a_run_killed_at_any_update_or_within_any_save_becomes_what_it_would_hav
 
 @pytest.mark.slow
 @pytest.mark.process
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("mix", ["all four, with memory", "all four, Pong"])
 def test_a_real_process_killed_by_the_system_is_resumed_exactly(tmp_path, reference, mix):
     """The same again without any trick: SIGKILL, and the files as they are."""
@@ -183,11 +181,14 @@ def test_a_real_process_killed_by_the_system_is_resumed_exactly(tmp_path, refere
     plan = json.dumps({"at": "*", "nth": hits.total() * 2 // 3, "do": "kill"})
     killed, output = run_program(
         tmp_path, *small(*MIXES[mix]), f"--environment_max_steps={MORE_STEPS}", "--debug=True",
-        f"--debug_faults={plan}", timeout=120,
+        f"--debug_faults={plan}", timeout=HANGS_S,
     )  # fmt: skip
     assert killed == -signal.SIGKILL, output
     status, output = run_program(
-        tmp_path, "--op_mode=train_w_load", f"--load_model_url={only_run(tmp_path)}", timeout=120
-    )
+        tmp_path,
+        "--op_mode=train_w_load",
+        f"--load_model_url={only_run(tmp_path)}",
+        timeout=HANGS_S,
+    )  # fmt: skip
     assert status == 0, output
     assert difference(expected, product(only_run(tmp_path))) == ""

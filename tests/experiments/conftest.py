@@ -18,10 +18,10 @@ from experiments import index, trainer_process
 from experiments.plan import PlannedRun, load_queue, planned_runs
 from experiments.queue_loop import Places, QueueLoop, StopRequests
 from experiments.store import Store
+from tests.deadlines import HANGS_S
 from tests.house import ROOT
 
 FAKE_MAIN = Path(__file__).with_name("fake_main.py")
-DEADLINE_S = 120.0
 
 # A queue as a process of its own, with the fake program in the place of main.py.
 QUEUE_PROCESS = """
@@ -52,7 +52,7 @@ def entry(name: str = "first", **changes: Any) -> dict[str, Any]:
 
 def wait_for(condition: Callable[[], object], what: str) -> None:
     """Wait until something is so; fail after a deadline."""
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = time.monotonic() + HANGS_S
     while not condition():
         assert time.monotonic() < deadline, f"{what} did not come about"
         time.sleep(0.02)

@@ -22,7 +22,7 @@ from experiments.store import Store, default_store
 from experiments.trainer_process import Ending, run_trainer
 from tests.experiments.conftest import DEADLINE_S, Bench, entry, lives, wait_for
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.process
 
 
 def test_all_runs_are_trained_booked_and_exported(bench: Bench) -> None:
@@ -460,7 +460,6 @@ def test_the_store_is_named_by_a_variable_or_lies_in_the_cache(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_a_real_run_is_stopped_resumed_and_done(bench: Bench) -> None:
     flags = {"charts": False, "tensorboard": False, "save_model_period": 5, "log_interval_s": 0.5}
     bench.write(entry(steps=4000, flags=flags))

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from tests.deadlines import HANGS_S
 from tests.integration.commands import (
     SMALL,
     descendants,
@@ -15,8 +16,7 @@ from tests.integration.commands import (
     wait_for_records,
 )
 
-pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(400)]
-DEADLINE_S = 300
+pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 
 def learner_of(process):
@@ -32,14 +32,14 @@ def test_a_killed_learner_is_resumed_in_its_folder_and_reaches_the_end(tmp_path)
         "--auto_restart=2",
     )  # fmt: skip
     try:
-        folder = wait_for_records(tmp_path, 2, deadline_s=DEADLINE_S)
-        deadline = time.monotonic() + DEADLINE_S
+        folder = wait_for_records(tmp_path, 2, deadline_s=HANGS_S)
+        deadline = time.monotonic() + HANGS_S
         while not list((folder / "checkpoints").glob("update_*.pt")):
             assert time.monotonic() < deadline
             time.sleep(0.05)
         killed = learner_of(process)
         os.kill(killed.pid, signal.SIGKILL)
-        output, _ = process.communicate(timeout=DEADLINE_S)
+        output, _ = process.communicate(timeout=HANGS_S)
     finally:
         process.kill()
     assert process.returncode == 0, output

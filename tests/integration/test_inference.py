@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from agent.stored.checkpoint import load
+from tests.deadlines import HANGS_S
 from tests.integration.commands import (
     SMALL,
     descendants,
@@ -91,10 +92,10 @@ def test_when_the_learner_is_killed_server_and_workers_leave(tmp_path):
         wait_for_records(tmp_path, 1)
         server, workers = children(process)
         os.kill(process.pid, signal.SIGKILL)
-        process.communicate(timeout=20)
+        process.communicate(timeout=HANGS_S)
     finally:
         process.kill()
-    _, alive = psutil.wait_procs([server, *workers], timeout=20)
+    _, alive = psutil.wait_procs([server, *workers], timeout=HANGS_S)
     assert alive == []
 
 
@@ -106,12 +107,11 @@ def test_a_server_and_a_reproducible_run_exclude_each_other(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_on_pong_a_run_with_a_server_trains_to_its_end(tmp_path):
     status, output = run(
         tmp_path, "--env=PongNoFrameskip-v4", "--seed=3", "--worker_count=2",
         "--envs_per_worker=4", "--training_fill_in_factor=0.01", "--inference=server",
-        "--device=cpu", "--environment_max_steps=4000", timeout=280,
+        "--device=cpu", "--environment_max_steps=4000", timeout=HANGS_S,
     )  # fmt: skip
     assert status == 0, output
     last = records(only_run(tmp_path))[-1]

@@ -3,6 +3,7 @@ from fnmatch import fnmatchcase
 import pytest
 
 from metrics.record import METRICS
+from tests.deadlines import HANGS_S
 from tests.integration.commands import SMALL, only_run, records, run
 
 # What each kind of run must write, all together. A metric that none of them writes is a promise of
@@ -21,12 +22,11 @@ NEEDS_A_GPU = {"system/gpu_memory_mb"}
 
 @pytest.mark.process
 @pytest.mark.slow
-@pytest.mark.timeout(240)
 def test_each_declared_metric_is_written_by_some_run(tmp_path):
     written = set()
     for name, flags in RUNS.items():
         results = tmp_path / name
-        status, output = run(results, *flags, "--environment_max_steps=2000", timeout=110)
+        status, output = run(results, *flags, "--environment_max_steps=2000", timeout=HANGS_S)
         assert status == 0, output
         written |= {metric for record in records(only_run(results)) for metric in record["values"]}
     never = {pattern for pattern in METRICS if not any(fnmatchcase(n, pattern) for n in written)}

@@ -11,10 +11,10 @@ import pytest
 
 from agent.stored.checkpoint import load
 from tests import troubled
+from tests.deadlines import HANGS_S
 from tests.integration.commands import ROOT, SMALL, descendants, start, wait_for_records
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
-DEADLINE_S = 200
+pytestmark = pytest.mark.process
 
 
 def lives(pid):
@@ -25,7 +25,7 @@ def lives(pid):
 
 
 def wait_until(condition, what):
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = time.monotonic() + HANGS_S
     while not (result := condition()):
         assert time.monotonic() < deadline, what
         time.sleep(0.05)
@@ -70,7 +70,7 @@ def test_nothing_outlives_a_killed_learner_whose_environments_hang_and_own_proce
 
 def test_nothing_outlives_a_killed_reproducible_run_although_it_was_forgotten(run, tmp_path):
     process = run("Careless", "--reproducible=True")
-    wait_for_records(tmp_path / "results", 1, deadline_s=DEADLINE_S)
+    wait_for_records(tmp_path / "results", 1, deadline_s=HANGS_S)
     owned = troubled.simulators(tmp_path)
     assert len([pid for pid in owned if lives(pid)]) >= 3  # one of them is left from the start
     everybody = owned | {child.pid for child in descendants(process.pid)}
@@ -80,10 +80,10 @@ def test_nothing_outlives_a_killed_reproducible_run_although_it_was_forgotten(ru
 
 def test_a_clean_stop_closes_environments_and_leaves_nothing(run, tmp_path):
     process = run("Owning")
-    wait_for_records(tmp_path / "results", 1, deadline_s=DEADLINE_S)
+    wait_for_records(tmp_path / "results", 1, deadline_s=HANGS_S)
     everybody = {child.pid for child in descendants(process.pid)}
     process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=DEADLINE_S)
+    output, _ = process.communicate(timeout=HANGS_S)
     assert process.returncode == 130, output
     owned = troubled.simulators(tmp_path)
     assert len(owned) >= 4
@@ -118,7 +118,7 @@ def test_a_run_of_a_killed_sequence_saves_and_ends(tmp_path):
     ) as sequence:  # fmt: skip
         try:
             folder = wait_until(lambda: list(tmp_path.glob("one_*/001_*")), "no run")[0]
-            run_folder = wait_for_records(folder, 1, deadline_s=DEADLINE_S)
+            run_folder = wait_for_records(folder, 1, deadline_s=HANGS_S)
             everybody = {child.pid for child in descendants(sequence.pid)}
             assert len(everybody) >= 3
             assert not list((run_folder / "checkpoints").glob("update_*.pt"))

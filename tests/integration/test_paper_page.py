@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.analysis.builders import write_run
+from tests.deadlines import HANGS_S
 from tests.house import ROOT
 
 PAGE = ROOT / "docs" / "from_run_to_paper.md"
@@ -39,7 +40,7 @@ def run_blocks(place: Path, wanted: Callable[[str], bool]) -> str:
         script = script + code if kind == "python" else script
         command = [sys.executable, "-c", script] if kind == "python" else ["bash", "-e", "-c", code]
         result = subprocess.run(
-            command, cwd=place, env=environment, capture_output=True, text=True, timeout=250,
+            command, cwd=place, env=environment, capture_output=True, text=True, timeout=HANGS_S,
             check=False,
         )  # fmt: skip
         assert result.returncode == 0, f"{code}\n{result.stdout}\n{result.stderr}"

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from agent.stored.checkpoint import load
+from tests.deadlines import HANGS_S
 from tests.integration.commands import SMALL, comparable, only_run, run
 
 REPLAYS = {
@@ -70,7 +71,6 @@ def test_another_seed_gives_another_run(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.process
-@pytest.mark.timeout(600)
 def test_on_pong_training_to_2n_equals_training_to_n_and_resuming_to_2n(tmp_path):
     flags = (
         "--env=PongNoFrameskip-v4", "--seed=3", "--reproducible=True", "--r_f_steps=20",
@@ -79,14 +79,14 @@ def test_on_pong_training_to_2n_equals_training_to_n_and_resuming_to_2n(tmp_path
     folders = []
     for name, steps in (("a", 4000), ("b", 2000)):
         status, output = run(
-            tmp_path / name, *flags, f"--environment_max_steps={steps}", timeout=280
+            tmp_path / name, *flags, f"--environment_max_steps={steps}", timeout=HANGS_S
         )
         assert status == 0, output
         folders.append(only_run(tmp_path / name))
     straight, halfway = folders
     status, output = run(
         tmp_path / "b", "--op_mode=train_w_load", f"--load_model_url={halfway}",
-        "--environment_max_steps=4000", timeout=280,
+        "--environment_max_steps=4000", timeout=HANGS_S,
     )  # fmt: skip
     assert status == 0, output
     assert len(comparable(straight)) > 20

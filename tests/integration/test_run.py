@@ -244,7 +244,6 @@ def test_no_exception_in_any_thread_is_lost(tmp_path):
 
 
 @pytest.mark.chaos
-@pytest.mark.timeout(600)
 def test_ctrl_c_at_twenty_random_moments_always_leaves_a_loadable_state(tmp_path):
     draw = random.Random(int(os.environ.get("CHAOS_SEED", "0")))
     for attempt in range(20):

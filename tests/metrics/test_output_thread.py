@@ -6,8 +6,7 @@ import pytest
 from core.episode import EpisodeEnd
 from metrics.output_thread import BackgroundHandler, BackgroundSink, OutputThread
 from metrics.record import Record
-
-HANGS_S = 60.0
+from tests.deadlines import HANGS_S
 
 
 class Frozen:

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from tests.deadlines import HANGS_S
 from tests.house import ROOT
 from tests.mutants import table
 from tests.mutants.__main__ import main
@@ -101,7 +102,7 @@ sys.exit(program.main(["--only=entropy-sign", "--unchecked"]))
 def test_whoever_ends_it_leaves_no_copy_of_the_tree(tmp_path, number):
     done = subprocess.run(
         [sys.executable, "-c", ASKED_TO_END.format(number=int(number))],
-        cwd=ROOT, capture_output=True, text=True, timeout=240, check=False,
+        cwd=ROOT, capture_output=True, text=True, timeout=HANGS_S, check=False,
         env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)},
     )  # fmt: skip
     assert done.returncode == 130, done.stderr

@@ -6,13 +6,12 @@ import pytest
 
 from core.errors import Closed, ConfigError
 from replay.cache import AdaptiveDepth, BatchCache
-
-DEADLINE_S = 30
+from tests.deadlines import HANGS_S
 
 
 def wait_until(condition):
     """Poll with a deadline."""
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = time.monotonic() + HANGS_S
     while not condition():
         assert time.monotonic() < deadline, "never came true"
         time.sleep(0.001)
@@ -35,14 +34,14 @@ def build():
 @pytest.mark.parametrize("depth", [0, 1, 4])
 def test_batches_come_in_the_order_they_were_made(build, depth):
     cache = build(itertools.count().__next__, depth)
-    assert [cache.get(DEADLINE_S) for _ in range(20)] == list(range(20))
+    assert [cache.get(HANGS_S) for _ in range(20)] == list(range(20))
 
 
 @pytest.mark.parametrize("depth", [0, 2])
 def test_none_from_produce_means_try_again(build, depth):
     answers = iter([None, None, "batch", None, "another"] + [None] * 10_000_000)
     cache = build(lambda: next(answers), depth)
-    assert [cache.get(DEADLINE_S) for _ in range(2)] == ["batch", "another"]
+    assert [cache.get(HANGS_S) for _ in range(2)] == ["batch", "another"]
 
 
 @pytest.mark.parametrize("depth", [0, 2])
@@ -68,7 +67,7 @@ def test_never_more_than_depth_batches_are_ready_or_in_the_making(build, threads
         with lock:
             made[0] += 1
             most[0] = max(most[0], made[0] - taken[0])
-        assert may_go_on.acquire(timeout=DEADLINE_S)
+        assert may_go_on.acquire(timeout=HANGS_S)
         return made[0]
 
     cache = build(produce, 2, threads=threads)
@@ -77,7 +76,7 @@ def test_never_more_than_depth_batches_are_ready_or_in_the_making(build, threads
         may_go_on.release()
         with lock:
             taken[0] += 1  # before get(): its thread may be told of the room at once
-        assert cache.get(DEADLINE_S) is not None
+        assert cache.get(HANGS_S) is not None
     for _ in range(50):
         may_go_on.release()
     wait_until(lambda: made[0] == 12)
@@ -92,7 +91,7 @@ def test_an_error_of_produce_is_raised_by_get_with_its_origin(build, depth):
     cache = build(produce_badly, depth)
     for _ in range(2):
         with pytest.raises(ZeroDivisionError, match="in the making") as raised:
-            cache.get(DEADLINE_S)
+            cache.get(HANGS_S)
         assert "produce_badly" in [entry.name for entry in raised.traceback]
 
 
@@ -103,14 +102,14 @@ def test_closed_from_produce_is_closed_for_get(build, depth):
 
     cache = build(produce, depth)
     with pytest.raises(Closed, match="manager"):
-        cache.get(DEADLINE_S)
+        cache.get(HANGS_S)
 
 
 @pytest.mark.parametrize("depth", [0, 3])
 def test_after_close_there_are_no_threads_and_get_raises_closed(build, depth):
     before = threading.active_count()
     cache = build(lambda: 1, depth, threads=2)
-    assert cache.get(DEADLINE_S) == 1
+    assert cache.get(HANGS_S) == 1
     cache.close()
     cache.close()
     assert threading.active_count() == before
@@ -125,20 +124,20 @@ def test_close_wakes_a_waiting_get(build):
 
     def get():
         try:
-            cache.get(DEADLINE_S)
+            cache.get(HANGS_S)
         except Closed:
             outcome.append("closed")
 
     thread = threading.Thread(target=get)
     thread.start()
     cache.close()
-    thread.join(DEADLINE_S)
+    thread.join(HANGS_S)
     assert outcome == ["closed"]
 
 
 def test_close_tells_of_a_thread_that_does_not_end():
     release = threading.Event()
-    cache = BatchCache(lambda: release.wait(DEADLINE_S), 1, name="stuck")
+    cache = BatchCache(lambda: release.wait(HANGS_S), 1, name="stuck")
     with pytest.raises(TimeoutError, match="stuck-0"):
         cache.close(timeout_s=0.01)
     release.set()
@@ -159,7 +158,7 @@ def test_the_depth_can_be_changed_while_running(build):
     wait_until(lambda: latest[0] == 5)
     cache.set_depth(2)
     assert cache.depth == 2
-    assert [cache.get(DEADLINE_S) for _ in range(4)] == [1, 2, 3, 4]
+    assert [cache.get(HANGS_S) for _ in range(4)] == [1, 2, 3, 4]
     with pytest.raises(ConfigError, match="depth 0"):
         cache.set_depth(0)
     with pytest.raises(ConfigError, match="threads"):
@@ -169,7 +168,7 @@ def test_the_depth_can_be_changed_while_running(build):
 def test_stats_tell_whether_the_learner_starves(build):
     slow = threading.Event()
     cache = build(lambda: slow.wait(0.01) or "batch", 1)
-    cache.get(DEADLINE_S)
+    cache.get(HANGS_S)
     starving = cache.stats()
     assert starving["cache/waits"] == 1
     assert starving["cache/wait_s"] > 0
@@ -179,7 +178,7 @@ def test_stats_tell_whether_the_learner_starves(build):
 
     fast = build(itertools.count().__next__, 3)
     wait_until(lambda: len(fast._ready) == 3)
-    fast.get(DEADLINE_S)
+    fast.get(HANGS_S)
     assert fast.stats()["cache/fill"] == 3
     assert "cache/fill" not in fast.stats()
     assert fast.stats()["cache/waits"] == 0

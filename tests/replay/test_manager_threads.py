@@ -6,6 +6,7 @@ import time
 import pytest
 
 from core.errors import Closed
+from tests.deadlines import HANGS_S
 from tests.replay.builders import (
     context,
     elite,
@@ -16,8 +17,6 @@ from tests.replay.builders import (
     seq_of,
     standard,
 )
-
-DEADLINE_S = 30
 
 
 def run_all(*functions):
@@ -33,7 +32,7 @@ def run_all(*functions):
     threads = [threading.Thread(target=guarded, args=(function,)) for function in functions]
     for thread in threads:
         thread.start()
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = time.monotonic() + HANGS_S
     for thread in threads:
         thread.join(max(0, deadline - time.monotonic()))
     assert not any(thread.is_alive() for thread in threads), "a thread hangs"
@@ -86,16 +85,16 @@ def test_a_waiting_insert_goes_on_as_soon_as_sample_makes_room():
     manager.insert(make_record(0), 0, 0)
 
     def insert():
-        done.append(manager.insert(make_record(1), 0, timeout_s=DEADLINE_S))
+        done.append(manager.insert(make_record(1), 0, timeout_s=HANGS_S))
 
     def sample():
-        done.append(manager.sample(context(), timeout_s=DEADLINE_S))
+        done.append(manager.sample(context(), timeout_s=HANGS_S))
 
     started = time.monotonic()
     run_all(insert, sample)
     assert True in done
     assert [seq_of(draw.record) for d in done if d is not True for draw in d] == [0, 1]
-    assert time.monotonic() - started < DEADLINE_S / 2
+    assert time.monotonic() - started < HANGS_S / 2
 
 
 def test_scoring_does_not_hold_up_inserts():
@@ -107,12 +106,12 @@ def test_scoring_does_not_hold_up_inserts():
 
     def evaluate(records, rows, queries):
         scoring.set()
-        assert inserted.wait(DEADLINE_S), "insert had to wait for the model"
+        assert inserted.wait(HANGS_S), "insert had to wait for the model"
         return evaluate_as_stored(records, rows, queries)
 
     def insert():
-        assert scoring.wait(DEADLINE_S)
-        manager.insert(make_record(20), 0, timeout_s=DEADLINE_S)
+        assert scoring.wait(HANGS_S)
+        manager.insert(make_record(20), 0, timeout_s=HANGS_S)
         inserted.set()
 
     run_all(insert, lambda: manager.sample(context(evaluate=evaluate), 0))
@@ -137,8 +136,8 @@ def test_items_evicted_while_they_are_scored_are_still_drawn():
 @pytest.mark.parametrize(
     "call",
     [
-        lambda manager: manager.insert(make_record(1), 0, timeout_s=DEADLINE_S),
-        lambda manager: manager.sample(context(), timeout_s=DEADLINE_S),
+        lambda manager: manager.insert(make_record(1), 0, timeout_s=HANGS_S),
+        lambda manager: manager.sample(context(), timeout_s=HANGS_S),
     ],
     ids=["insert", "sample"],
 )
@@ -153,9 +152,9 @@ def test_close_wakes_those_who_wait(call):
             call(manager)
 
     def close():
-        assert about_to_wait.wait(DEADLINE_S)
+        assert about_to_wait.wait(HANGS_S)
         manager.close()
 
     started = time.monotonic()
     run_all(wait, close)
-    assert time.monotonic() - started < DEADLINE_S / 2
+    assert time.monotonic() - started < HANGS_S / 2

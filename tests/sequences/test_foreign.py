@@ -18,6 +18,7 @@ from sequences import runner
 from sequences.folder import RUN_LOCK_FILE, STATE_FILE, SequenceFolder
 from sequences.plan import load_plan, parse_plan
 from sequences.runner import Interrupts, run_sequence
+from tests.deadlines import HANGS_S
 
 # Leaves a trace of every start beside itself, then does what a run does.
 TRACER = """
@@ -442,7 +443,7 @@ def test_a_run_that_outlived_its_program_is_waited_for(tmp_path: Path, started: 
         run_sequence(folder, Interrupts(), let_go_at_the_third_look)
     finally:
         orphan.kill()
-        orphan.wait(timeout=20)
+        orphan.wait(timeout=HANGS_S)
     assert len(looks) >= 3
     assert f"process {orphan.pid}" in looks[0]
     assert [state.status for state in folder.runs] == ["done"]

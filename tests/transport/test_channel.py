@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from core.errors import Closed, TransportError
+from tests.deadlines import HANGS_S
 from tests.transport import programs
 from tests.transport.programs import TIMEOUT_S, pattern
 from transport.channel import Failed, Ready, WorkerChannel
@@ -183,7 +184,7 @@ if __name__ == "__main__":
             [sys.executable, "-W", "error", str(script), how],
             capture_output=True,
             text=True,
-            timeout=40,
+            timeout=HANGS_S,
         )
         assert (run.returncode, run.stderr) == (status, "")
         if how == "orphan":

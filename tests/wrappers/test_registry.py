@@ -10,6 +10,7 @@ import gymnasium
 import pytest
 
 from core.errors import ConfigError
+from tests.deadlines import HANGS_S
 from wrappers.ale_vector import AleVector
 from wrappers.config import EnvConfig
 from wrappers.env_ids import rom_name, with_sticky_actions
@@ -237,6 +238,6 @@ def test_the_fakes_are_found_by_a_fresh_process_and_nothing_is_printed():
         "    make_env_vector(EnvConfig(env_id), 1, [0], restorable=True).reset()\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=50
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=HANGS_S
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
