@@ -22,6 +22,7 @@ if __name__ == "__main__" and hasattr(signal, "pthread_sigmask"):
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
 
 import contextlib
+import faulthandler
 import os
 import sys
 from typing import NoReturn
@@ -116,8 +117,15 @@ def restart_with_settings() -> None:
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
 
 
+def show_where_it_crashes() -> None:
+    """Let Python say what it was doing if a library, or somebody's environment, crashes in C."""
+    with contextlib.suppress(OSError, ValueError, RuntimeError, AttributeError):  # closed output
+        faulthandler.enable()
+
+
 def run_as_program() -> NoReturn:
     """Do what the command line says, and leave with the exit status."""
+    show_where_it_crashes()
     mark_own_children()
     restart_with_settings()
     end_with_starter()

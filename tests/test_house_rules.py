@@ -94,8 +94,6 @@ def test_nothing_sleeps_to_synchronise_and_no_error_is_swallowed(path: Path) -> 
 
 
 WAITS_FOR_EVER = {  # file -> reason
-    "experiments/trainer_process.py": "the process has been killed",
-    "sequences/runner.py": "the process has been killed",
     "metrics/output_thread.py": "the thread waits for work; `close` ends it, and joins in time",
     "replay/cache.py": "the thread waits for work; `close` ends it, and joins in time",
 }

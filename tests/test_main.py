@@ -2,6 +2,8 @@
 
 import errno
 import os
+import signal
+import subprocess
 import sys
 
 import pytest
@@ -40,3 +42,14 @@ def test_what_the_system_refuses_at_the_start_is_one_line_with_what_to_do(
     assert line.startswith("error: the run could not be started: ")
     assert os.strerror(number) in line
     assert advice in line
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_crash_in_c_says_where_it_was_unless_nobody_can_read_it(closed):
+    code = "import main; main.show_where_it_crashes(); import ctypes; ctypes.string_at(0)"
+    code = f"import os; os.close(2); {code}" if closed else code
+    line = [sys.executable, "-c", code]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == -signal.SIGSEGV
+    assert ("Segmentation fault" in done.stderr) is not closed
+    assert ("string_at" in done.stderr) is not closed

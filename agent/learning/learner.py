@@ -171,14 +171,12 @@ class Learner:
     def _observe(self, batch: Batch) -> None:
         """Show every seventh step of each unroll to the pixel statistics.
 
-        The unrolls of a batch begin at different steps, and another batch at others, so that all
-        steps weigh the same: an unroll that begins with a game begins with black frames.
+        Which one comes first differs by unroll and update, so that all weigh the same.
         """
-        length, size = batch.obs.shape[:2]
+        length, size = batch.first.shape
         turn = torch.arange(length)[:, None] + torch.arange(size) + self.version
         steps, columns = (turn % OBSERVED_EVERY == 0).nonzero(as_tuple=True)
-        games = batch.task_id.expand(length, size)[steps, columns]
-        self.model.observe(batch.obs[steps, columns], games)
+        self.model.observe(batch.obs[steps, columns], batch.task_id[columns])
 
     def state_dict(self) -> dict[str, Any]:
         """Return a copy of all that was learned, as tensors and plain types only.

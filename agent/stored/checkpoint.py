@@ -192,9 +192,8 @@ class CheckpointWriter:
             faults.at("save.after_latest")
             self._drop_old(updates, replay_path)
         except OSError as error:
-            reason = error.strerror or error
             raise CheckpointError(
-                f"{path} is saved, but {LATEST!r} or its milestone is not: {reason}."
+                f"{path} is saved, but {LATEST!r} or its milestone is not: {error.strerror}."
             ) from error
         return path
 
@@ -268,10 +267,7 @@ class CheckpointWriter:
             disk().unlink(path)
         except OSError as error:
             if path not in self._stuck:
-                logger.warning(
-                    "%s is not needed any more and cannot be removed: %s. It stays.",
-                    path, error.strerror or error,
-                )  # fmt: skip
+                logger.warning("%s cannot be removed and stays: %s", path, error.strerror or error)
             self._stuck.add(path)
 
 
