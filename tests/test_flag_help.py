@@ -6,7 +6,7 @@ import pytest
 
 import main
 from core.errors import ConfigError
-from flag_help import MAIN_FLAGS, help_text, topic_of
+from flag_help import MAIN_FLAGS, flag_groups, help_text, topic_of
 from option_flags import GROUPS, Flags
 from presets import PRESETS, describe
 
@@ -27,6 +27,28 @@ def test_every_help_is_wrapped(topic, width):
     lines = help_text(topic, width).splitlines()
     # What cannot be broken is a value without a blank.
     assert not [line for line in lines if len(line) > width and " " in line.strip()]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("replay_parameters", "JSON list"),
+        ("frame_scale_resolution", "height,width"),
+        ("env_shares", "number,number,..."),
+        ("debug", "True | False"),
+        ("use_last_action", "auto | True | False"),
+        ("cache_output_buffer_size", "auto | int"),
+        ("inference", "auto | worker | server"),
+        ("precision", "bf16 | fp32 | auto"),
+        ("lr", "float"),
+        ("batch_size", "int"),
+        ("seed", "int"),
+        ("env", "text"),
+    ],
+)
+def test_help_shows_what_a_flag_takes_as_its_type_says(name, kind):
+    shown = {flag: taken for flags in flag_groups().values() for flag, taken, *_ in flags}
+    assert shown[name] == kind
 
 
 def test_short_help_shows_the_fifteen_flags_that_matter_and_how_to_get_at_the_rest():
