@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import sys
 import threading
@@ -8,6 +9,7 @@ import threading
 import pytest
 
 import main
+from tests.house import ROOT
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="terminals of Unix")
 HANGS_S = 60.0
@@ -51,3 +53,10 @@ def test_a_file_a_closed_output_and_none_are_told_nothing(monkeypatch, tmp_path)
     monkeypatch.setattr(sys, "stdout", None)
     main.announce("loading")
     assert (tmp_path / "out").read_text() == ""
+
+
+def test_what_is_said_of_the_installation_fits_a_terminal_of_80_columns():
+    makefile = (ROOT / "Makefile").read_text("utf-8").replace("$(VENV)", ".venv")
+    said = re.findall(r'^\t@echo "(.*)"$', makefile, re.MULTILINE)
+    assert any("takes minutes" in line for line in said)
+    assert not [line for line in said if len(line) > 79]
