@@ -50,6 +50,7 @@ def main(argv: list[str], stop: StopSignals | None = None) -> int:
         if wanted is not None:
             print(wanted, end="")
             return 0
+        check_names(argv)
         announce("loading PyTorch and the environments ...")
         from agent.session import prepare
 
@@ -62,6 +63,13 @@ def main(argv: list[str], stop: StopSignals | None = None) -> int:
     except OSError as error:
         print(f"error: the run could not be started: {explain(error)}", file=sys.stderr)
         return 1
+
+
+def check_names(argv: list[str]) -> None:
+    """Raise ConfigError for names that are no flags, before anything that takes long is loaded."""
+    from flag_parsing import named_values
+
+    named_values(argv)
 
 
 def announce(text: str) -> None:

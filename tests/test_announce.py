@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import re
 import select
+import subprocess
 import sys
 import threading
 
@@ -60,3 +61,13 @@ def test_what_is_said_of_the_installation_fits_a_terminal_of_80_columns():
     said = re.findall(r'^\t@echo "(.*)"$', makefile, re.MULTILINE)
     assert any("takes minutes" in line for line in said)
     assert not [line for line in said if len(line) > 79]
+
+
+def test_a_mistake_in_a_name_is_told_before_pytorch_is_loaded():
+    command = [sys.executable, "-X", "importtime", "main.py", "--batchsize=4"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HANGS_S)
+    assert done.returncode == 2
+    assert "did you mean --batch_size" in done.stderr
+    loaded = re.findall(r"\| +([\w.]+)$", done.stderr, re.MULTILINE)
+    assert "pydantic" in loaded
+    assert "torch" not in loaded
