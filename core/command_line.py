@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import re
+import shutil
+import sys
 import textwrap
 
 # A line of a table: a key, at least two blanks, and the text about it.
@@ -75,3 +77,17 @@ def _true_or_false(text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise argparse.ArgumentTypeError(f"{text!r} is neither True nor False")
     return text.lower() == "true"
+
+
+def tell(text: str) -> None:
+    """Print to stdout; on a terminal, break long lines at blanks only."""
+    if sys.stdout is None:  # started with a closed output
+        return
+    width = shutil.get_terminal_size((80, 24)).columns if sys.stdout.isatty() else len(text)
+    for line in text.split("\n"):
+        margin = " " * (len(line) - len(line.lstrip()) + 2)
+        broken = textwrap.wrap(
+            line, width, subsequent_indent=margin, break_on_hyphens=False, break_long_words=False
+        )
+        sys.stdout.write("\n".join(broken if len(line) > width else [line]) + "\n")
+    sys.stdout.flush()

@@ -17,7 +17,9 @@ from metrics.record import Record
 from metrics.text import MISSING, History, megabytes, percent, short
 
 PANEL_WIDTH = 100
-ECHO_WIDTH = 2  # a terminal echoes ^C behind the panel; on a line of its own it would tear the panel
+ECHO_WIDTH = (
+    2  # a terminal echoes ^C behind the panel; on a line of its own it would tear the panel
+)
 # Four columns of figures need so many characters, two need half of them.
 FIGURES_WIDTH = 90
 HIGHLIGHTS = {"mean return": "bold cyan", "score": "bold cyan", "restarts": "bold yellow"}

@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 
-from core.command_line import WrappedHelp, add_switch, wrapped
+from core.command_line import WrappedHelp, add_switch, tell, wrapped
 
 
 @pytest.mark.parametrize(
@@ -56,3 +56,29 @@ def test_a_parser_shows_its_description_so(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("COLUMNS", "42")
     parser = argparse.ArgumentParser(description=HELP, formatter_class=WrappedHelp)
     assert WRAPPED in parser.format_help()
+
+
+LONG = """\
+note   a sentence that is longer than forty columns
+  name   and one in a row below it, as long
+end"""
+TOLD = """\
+note   a sentence that is longer than
+  forty columns
+  name   and one in a row below it, as
+    long
+end
+"""
+
+
+@pytest.mark.parametrize(("is_terminal", "printed"), [(True, TOLD), (False, LONG + "\n")])
+def test_lines_are_broken_at_blanks_on_a_terminal_alone(
+    is_terminal: bool,
+    printed: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal, raising=False)
+    tell(LONG)
+    assert capsys.readouterr().out == printed
