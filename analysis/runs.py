@@ -28,9 +28,11 @@ import numpy as np
 from agent.stored.run_folder import RunFolder, safe_name
 from core.atomic_file import write_text
 from core.errors import ConfigError
+from flags.group import is_of_this_command
 from metrics.curve import BEST, RETURN, SCORE, Curve, curve_of
 from metrics.machine_share import undisturbed_share
 from metrics.run_files import read_records
+from option_flags import Flags
 from sequences.runner import STATE_FILE, RunState, SequenceFolder
 
 COLUMNS = ("agent_steps", "wall_s", "return_mean")
@@ -38,6 +40,7 @@ MAX_ROWS = 200
 # Flags that say where a run writes, how long it was meant to take or how it is shown: runs that
 # differ in nothing else have one configuration.
 NOT_CONFIGURATION = {
+    *(name for name, field in Flags.model_fields.items() if is_of_this_command(field)),
     *("seed", "env", "op_mode", "load_model_url", "load_optimizer_save", "load_replay"),
     *("new_run_folder", "results_dir", "training_seconds", "stop_at_mean_return", "debug"),
     *("save_model_period", "keep_checkpoints", "save_model_every_nsteps", "save_replay"),
@@ -275,7 +278,7 @@ def commit_text(source: Mapping[str, Any]) -> str:
 def _own_command(sessions: Sequence[Mapping[str, Any]]) -> str:
     """Return the commands that made a run, without where it wrote; the seed is left open."""
     first, *resumed = (session.get("command_line", [])[1:] for session in sessions)
-    kept = [x for x in first if not x.startswith(("--results_dir", "--seed"))]
+    kept = [x for x in first if not x.startswith(("--results_dir", "--run_name", "--seed"))]
     commands = [shlex.join(["python", "main.py", *kept]) + " --seed=<seed>"]
     for given in resumed:
         kept = [x for x in given if not x.startswith(("--load_model_url", "--seed"))]

@@ -31,6 +31,14 @@ def test_runs_are_found_below_a_folder_and_know_what_they_are(tmp_path):
     assert first.curve.at_steps(500) == 501.0
 
 
+def test_seeds_of_one_configuration_are_one_whatever_their_folders_are_called(tmp_path):
+    write_run(tmp_path / "a", seed=1, run_name="a", flags_file="x.yaml")
+    write_run(tmp_path / "b", seed=2, run_name="b", flags_file=None)
+    runs, _ = find_runs([str(tmp_path)])
+    assert len(set(labels(runs))) == 1
+    assert "run_name" not in labels(runs)[0]
+
+
 def test_a_label_may_be_given_and_else_says_what_differs(tmp_path):
     write_run(tmp_path / "a", seed=1)
     write_run(tmp_path / "b", seed=1, replay_parameters=MIXED)
