@@ -28,11 +28,9 @@ import numpy as np
 from agent.stored.run_folder import RunFolder, safe_name
 from core.atomic_file import write_text
 from core.errors import ConfigError
-from flags.group import is_of_this_command
 from metrics.curve import BEST, RETURN, SCORE, Curve, curve_of
 from metrics.machine_share import undisturbed_share
 from metrics.run_files import read_records
-from option_flags import Flags
 from sequences.runner import STATE_FILE, RunState, SequenceFolder
 
 COLUMNS = ("agent_steps", "wall_s", "return_mean")
@@ -40,12 +38,13 @@ MAX_ROWS = 200
 # Flags that say where a run writes, how long it was meant to take or how it is shown: runs that
 # differ in nothing else have one configuration.
 NOT_CONFIGURATION = {
-    *(name for name, field in Flags.model_fields.items() if is_of_this_command(field)),
     *("seed", "env", "op_mode", "load_model_url", "load_optimizer_save", "load_replay"),
     *("new_run_folder", "results_dir", "training_seconds", "stop_at_mean_return", "debug"),
     *("save_model_period", "keep_checkpoints", "save_model_every_nsteps", "save_replay"),
     *("log_interval_s", "gradient_metrics", "basic_verbose", "tensorboard", "charts"),
     *("test_episode_count", "test_all_checkpoints", "render", "greedy", "background"),
+    *("auto_restart", "debug_faults", "flags_file", "run_name", "sink"),
+    "trust_env_module",
 }
 
 
