@@ -14,8 +14,9 @@ help:  ## list the targets
 
 # The stamps say when the requirements were last installed: once, and again when a file changes.
 $(VENV)/run.stamp: requirements.txt
-	@echo "Making $(VENV) and installing what the program needs, once. PyTorch is the largest part: 0.2 GB"
-	@echo "for processors alone, 3 GB with CUDA. It takes minutes; pip says below what it does."
+	@echo "Making $(VENV) and installing what the program needs, once."
+	@echo "PyTorch is the largest part: 0.2 GB without CUDA, 3 GB with it."
+	@echo "This takes minutes; pip says below what it does."
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --disable-pip-version-check --requirement requirements.txt
 	@touch $@

@@ -23,7 +23,7 @@ from pydantic_settings import CliSettingsSource, SettingsError
 from core.errors import ConfigError
 from core.plain_data import cut, parse_json, read_text, shown, shown_text
 from flags.flags_file import FlagsFile, read_flags_file
-from flags.former_names import ALIASES, COMMANDS, FORMER_VALUES, answer
+from flags.former_names import ALIASES, COMMANDS, FORMER_VALUES, SYNONYMS, answer
 from flags.group import is_of_this_command
 from flags.parts import ALGORITHMS, NETWORKS, REPLAY, SINKS, check_trusted_kinds
 from option_flags import Flags
@@ -270,6 +270,9 @@ def _unknown(name: str) -> str:
     if known is not None:
         return known
     near = difflib.get_close_matches(name, sorted(Flags.model_fields), 3)
+    theirs = difflib.get_close_matches(name, sorted({**ALIASES, **SYNONYMS}), 1)
+    if theirs and not near:
+        return f"unknown option --{shown_text(name)}: {answer(theirs[0])}"
     hint = f"; did you mean {' or '.join('--' + n for n in near)}?" if near else ""
     return f"unknown option --{shown_text(name)}{hint} (--help=all lists all)"
 

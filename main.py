@@ -51,6 +51,7 @@ def main(argv: list[str], stop: StopSignals | None = None) -> int:
         if wanted is not None:
             print(wanted, end="")
             return 0
+        check_names(argv)
         announce("loading PyTorch and the environments ...")
         from agent.session import prepare
 
@@ -66,6 +67,13 @@ def main(argv: list[str], stop: StopSignals | None = None) -> int:
     except KeyboardInterrupt:  # signals have handlers of their own: it is from somebody's code
         print("interrupted: what was tried out or played raised KeyboardInterrupt", file=sys.stderr)
         return 130
+
+
+def check_names(argv: list[str]) -> None:
+    """Raise ConfigError for names that are no flags, before anything that takes long is loaded."""
+    from flag_parsing import named_values
+
+    named_values(argv)
 
 
 def announce(text: str) -> None:

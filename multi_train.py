@@ -9,21 +9,21 @@
   python multi_train.py --resume=results/smoke_<time>   go on with what is not done
   python multi_train.py --report=results/smoke_<time>   draw the tables and the figure again
 
-Each run is a process of its own; one that fails is recorded and passed over, and so are those that
-would start from its weights or test it. Ctrl-C ends the present run cleanly and goes on with the
-next; twice within 5 seconds stops the sequence, which --resume takes up again from the last
-checkpoints. Results: results/<sequence>_<time>/. Exit status: 0 if every run is done, 1 if some are
-not, 2 if the command cannot be honoured or says nothing to do, 130 if it was interrupted while it
-started or compared.
+Each run is a process of its own. If a run fails, that is recorded, and the sequence goes on with
+the next run; runs that would start from its weights are left out. Ctrl-C ends the present run,
+which saves, and goes on with the next one. Ctrl-C twice within 5 seconds stops the sequence.
+--resume then continues it from the last checkpoints. The results are in
+results/<sequence>_<time>/. The exit status is 0 if every run is done, 1 if some are not, 2 if the
+command cannot be honoured or says nothing to do, and 130 if it was interrupted while it started or
+compared.
 
 What is shown is for people: a terminal that is closed, frozen or broken (| head) stops no run.
 
-A sequence that is somebody else's may say what is trained, but not whose code is run or what lies
-outside of its folder: environments of the form module:Id have to be allowed by
--- --trust_env_module=True, weights elsewhere by --trust_files=True. A run whose multi_train.py was
-killed is waited for before it is resumed.
+A sequence from somebody else can choose what is trained, but not whose code is run or which files
+outside of its folder are read. If you trust it, allow environments named module:Id by --
+--trust_env_module=True, and weights from other folders by --trust_files=True.
 
-How to write a sequence is told at the top of sequences/plan.py; sequences/*.yaml are examples.
+sequences/plan.py says how to write a sequence, and sequences/*.yaml are examples.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from analysis.compare_sequence import CSV_TABLE, FIGURE, TABLE, rich_tables, write_report
-from core.command_line import add_switch
+from core.command_line import WrappedHelp, add_switch
 from core.durations import duration
 from core.errors import ConfigError
 from core.leaving import leave
@@ -304,7 +304,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="multi_train.py",
         description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=WrappedHelp,
         allow_abbrev=False,
     )
     parser.add_argument(

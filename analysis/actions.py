@@ -269,24 +269,30 @@ def _parser() -> argparse.ArgumentParser:
         "PLACE,...",
     )
     parser.add_argument(
-        "--env", metavar="GAME", help="one game only (default: all games of each agent)"
+        "--env", metavar="GAME", help="play only this game (default: all games of each agent)"
     )
     parser.add_argument(
         "--games", type=at_least(1), default=DEFAULT_GAMES, metavar="G",
-        help="games per agent and kind, each with a seed of its own (default: %(default)s)",
+        help="number of games that each agent plays of each kind, each from a seed of its own "
+        "(default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
         "--max_steps", type=at_least(1), default=DEFAULT_MAX_STEPS, metavar="N",
-        help="of a game; longer ones are cut (default: %(default)s)",
+        help="end a game after this many steps (default: %(default)s)",
     )  # fmt: skip
-    parser.add_argument("--seed", type=int, default=0, help="of the games (default: %(default)s)")
     parser.add_argument(
-        "--greedy", action="store_true", help="take the most probable action, not a draw"
+        "--seed", type=int, default=0, help="seed of the first game (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--greedy", action="store_true", help="take the most probable action instead of drawing one"
     )
     parser.add_argument(
         "--together", action="store_true", help="count X and XFIRE as one action (see below)"
     )
     parser.add_argument(
-        "--output", type=Path, metavar="FOLDER", help="default: analysis/actions below the run"
+        "--output",
+        type=Path,
+        metavar="FOLDER",
+        help="folder for the results (default: analysis/actions below the run)",
     )
     return parser

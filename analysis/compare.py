@@ -139,7 +139,8 @@ def _parser() -> argparse.ArgumentParser:
         "--at_steps",
         type=_steps,
         metavar="N",
-        help="agent steps at which scores are taken (with --scores: newest checkpoint up to there)",
+        help="number of agent steps at which scores are taken; with --scores the newest "
+        "checkpoint up to there counts",
     )
     parser.add_argument(
         "--area_to",
@@ -152,12 +153,12 @@ def _parser() -> argparse.ArgumentParser:
         "--against",
         default="",
         metavar="LABEL",
-        help="with --area_to: give differences to this one",
+        help="with --area_to: also show the difference of each configuration to this one",
     )
     parser.add_argument(
         "--pool_games",
         action="store_true",
-        help="with --area_to: also human-normalised areas over all games",
+        help="with --area_to: also show human-normalised areas over all games together",
     )
     parser.add_argument(
         "--output",

@@ -272,23 +272,39 @@ def _parser() -> argparse.ArgumentParser:
         "--buffer",
         default="",
         metavar="NAME",
-        help="which buffer of the replay (default: the one that holds most)",
+        help="name of the replay buffer to map (default: the one that holds most)",
     )
-    add("--points", type=int, default=1000, metavar="N", help="on the map (default: %(default)s)")
+    add(
+        "--points",
+        type=int,
+        default=1000,
+        metavar="N",
+        help="number of observations on the map (default: %(default)s)",
+    )
     add(
         "--perplexity",
         type=float,
         default=30.0,
         metavar="N",
-        help="of t-SNE: about how many neighbours count (default: %(default)s)",
+        help="setting of t-SNE: about how many neighbours each point has (default: %(default)s)",
     )
     add(
         "--steps",
         type=int,
         default=500,
         metavar="N",
-        help="of t-SNE; 0 draws PCA alone (default: %(default)s)",
+        help="number of steps of t-SNE; 0 draws PCA alone (default: %(default)s)",
     )
-    add("--seed", type=int, default=0, metavar="N", help="of games and rows (default: %(default)s)")
-    add("--output", metavar="FOLDER", help="default: analysis in the run folder")
+    add(
+        "--seed",
+        type=int,
+        default=0,
+        metavar="N",
+        help="seed of the games and of the choice of observations (default: %(default)s)",
+    )
+    add(
+        "--output",
+        metavar="FOLDER",
+        help="folder for the results (default: analysis in the run folder)",
+    )
     return parser

@@ -303,43 +303,50 @@ def _parser() -> argparse.ArgumentParser:
         metavar="PLACE,...",
         help="what to compare it with: other run folders, checkpoint files or model folders",
     )
-    add("--output", metavar="FOLDER", help="default: analysis/filters in the run folder")
+    add(
+        "--output",
+        metavar="FOLDER",
+        help="folder for the results (default: analysis/filters in the run folder)",
+    )
     add(
         "--checkpoints",
         type=int,
         default=10,
         metavar="N",
-        help="at most so many of each run, evenly spread over training (default: %(default)s)",
+        help="largest number of checkpoints of each run, evenly spread over its training "
+        "(default: %(default)s)",
     )
     add(
         "--unit",
         choices=UNITS,
         default="filters",
-        help="what is matched: whole filters, or each of their kernels (default: %(default)s)",
+        help="match whole filters, or each kernel of a filter by itself (default: %(default)s)",
     )
     add(
         "--propagate",
         action="store_true",
-        help="reorder the inputs of each layer as the filters before it were matched",
+        help="also reorder the inputs of each layer, by the match of the filters that it reads",
     )
     add(
         "--observations",
         metavar="FILE",
-        help="show these (.npz with obs) instead of letting the agent play",
+        help="compare activations on these observations (observations.npz of an earlier "
+        "comparison) instead of letting the agent play",
     )
     add(
         "--observation_count",
         type=int,
         default=256,
         metavar="N",
-        help="observations that activations are compared on (default: %(default)s)",
+        help="number of observations on which activations are compared (default: %(default)s)",
     )
     add(
         "--preferred_steps",
         type=int,
         default=60,
         metavar="N",
-        help="steps towards the image that a filter prefers; 0: none (default: %(default)s)",
+        help="number of gradient steps towards the image that a filter prefers; 0 draws no such "
+        "images (default: %(default)s)",
     )
-    add("--seed", type=int, default=0, metavar="N", help="of the games (default: %(default)s)")
+    add("--seed", type=int, default=0, metavar="N", help="seed of the games (default: %(default)s)")
     return parser

@@ -282,7 +282,11 @@ def _parser() -> argparse.ArgumentParser:
         "run folder; without records of gradients also a checkpoint file or model folder",
     )
     add = parser.add_argument
-    add("--output", metavar="FOLDER", help="default: analysis in the run folder")
+    add(
+        "--output",
+        metavar="FOLDER",
+        help="folder for the results (default: analysis in the run folder)",
+    )
     add(
         "--measure",
         action="store_true",
@@ -293,14 +297,16 @@ def _parser() -> argparse.ArgumentParser:
         type=at_least(1),
         default=10,
         metavar="N",
-        help="at most so many are measured, evenly spread (default: %(default)s)",
+        help="largest number of checkpoints that are measured, evenly spread over the training "
+        "(default: %(default)s)",
     )
     add(
         "--batches",
         type=at_least(1),
         default=8,
         metavar="N",
-        help="averaged over at each checkpoint (default: %(default)s)",
+        help="number of batches whose gradients are averaged at each checkpoint (default: "
+        "%(default)s)",
     )
-    add("--seed", type=int, default=0, metavar="N", help="of the games (default: %(default)s)")
+    add("--seed", type=int, default=0, metavar="N", help="seed of the games (default: %(default)s)")
     return parser

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable
+
+from core.command_line import WrappedHelp
+
+NEXT_TO_READ = re.compile(r"\s*Next\s+to\s+read:\s+\S+\.py\.")  # for readers of the code
 
 
 def command_parser(command: str, about: str | None, epilog: str) -> argparse.ArgumentParser:
@@ -12,13 +17,13 @@ def command_parser(command: str, about: str | None, epilog: str) -> argparse.Arg
     Args:
       command: name of the command.
       about: what it answers, the docstring of its module.
-      epilog: examples, and how to read the result; shown as it is.
+      epilog: examples, and how to read the result.
     """
     return argparse.ArgumentParser(
         prog=f"python -m analysis {command}",
-        description=about,
+        description=about and NEXT_TO_READ.sub("", about),
         epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=WrappedHelp,
         allow_abbrev=False,
     )
 

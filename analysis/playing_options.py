@@ -33,25 +33,29 @@ def viewing_parser(command: str, about: str | None, epilog: str) -> argparse.Arg
     parser = command_parser(command, about, epilog)
     add_place(parser)
     parser.add_argument(
-        "--env", metavar="GAME", help="which of its games, or another that its actions cover"
+        "--env",
+        metavar="GAME",
+        help="game to play: one of the agent's, or another that needs no other actions",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the game (default: %(default)s)")
     parser.add_argument(
-        "--greedy", action="store_true", help="take the most probable action, not a draw"
+        "--seed", type=int, default=0, help="seed of the game (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--greedy", action="store_true", help="take the most probable action instead of drawing one"
     )
     parser.add_argument(
         "--actions",
         type=Path,
         metavar="FILE",
-        help="do these recorded actions (actions.json of another film) instead of the agent's, "
-        "with the recording's seed: several agents are then asked about the same states",
+        help="repeat the game of another film, given its actions.json, instead of playing: "
+        "several agents can then be examined in the same states",
     )
     parser.add_argument(
         "--start",
         type=at_least(0, "steps"),
         default=0,
         metavar="STEP",
-        help="first step shown (default: 0)",
+        help="step of the game at which the film begins (default: 0)",
     )
     length = parser.add_mutually_exclusive_group()
     length.add_argument(
@@ -62,7 +66,7 @@ def viewing_parser(command: str, about: str | None, epilog: str) -> argparse.Arg
         type=_seconds,
         default=DEFAULT_FILM_S,
         metavar="S",
-        help="length of the film as it is shown (default: %(default)s)",
+        help="length of the film in seconds of watching it (default: %(default)s)",
     )
     parser.add_argument(
         "--gif",
@@ -70,11 +74,14 @@ def viewing_parser(command: str, about: str | None, epilog: str) -> argparse.Arg
         nargs="?",
         const=GIF_MAX_KILOBYTES,
         metavar="KILOBYTES",
-        help="make a GIF of the film too, of at most so many kilobytes (%(const)s): frames are "
-        "left out until it is as small",
+        help="also make a GIF of the film, of at most this many kilobytes (%(const)s without a "
+        "number); frames are left out until it is small enough",
     )
     parser.add_argument(
-        "--output", type=Path, metavar="FOLDER", help="default: analysis/ below the run"
+        "--output",
+        type=Path,
+        metavar="FOLDER",
+        help="folder for the results (default: analysis/ below the run)",
     )
     return parser
 

@@ -43,6 +43,8 @@ NOT_CONFIGURATION = {
     *("save_model_period", "keep_checkpoints", "save_model_every_nsteps", "save_replay"),
     *("log_interval_s", "gradient_metrics", "basic_verbose", "tensorboard", "charts"),
     *("test_episode_count", "test_all_checkpoints", "render", "greedy", "background"),
+    *("auto_restart", "debug_faults", "flags_file", "run_name", "sink"),
+    "trust_env_module",
 }
 
 
@@ -275,7 +277,7 @@ def commit_text(source: Mapping[str, Any]) -> str:
 def _own_command(sessions: Sequence[Mapping[str, Any]]) -> str:
     """Return the commands that made a run, without where it wrote; the seed is left open."""
     first, *resumed = (session.get("command_line", [])[1:] for session in sessions)
-    kept = [x for x in first if not x.startswith(("--results_dir", "--seed"))]
+    kept = [x for x in first if not x.startswith(("--results_dir", "--run_name", "--seed"))]
     commands = [shlex.join(["python", "main.py", *kept]) + " --seed=<seed>"]
     for given in resumed:
         kept = [x for x in given if not x.startswith(("--load_model_url", "--seed"))]

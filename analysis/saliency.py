@@ -84,36 +84,49 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         "discs, the hottest 10 %% of pixels of each frame are shown (default: %(default)s)",
     )
     parser.add_argument(
-        "--radius", type=float, help="sigma of the masks in pixels the agent sees (5; earlier 2)"
+        "--radius",
+        type=float,
+        help="sigma of the masks, in pixels of the agent's observation (default: 5; with "
+        "--form=earlier 2)",
     )
     parser.add_argument(
-        "--density", type=int, help="pixels between points of the grid (5; earlier 2)"
+        "--density",
+        type=int,
+        help="distance between points of the grid, in the same pixels (default: 5; with "
+        "--form=earlier 2)",
     )
     parser.add_argument(
         "--frames",
         choices=("all", "newest"),
         default="all",
-        help="which frames of a stack are blended (default: %(default)s)",
+        help="change all frames of a stack, or only the newest one (default: %(default)s)",
     )
     parser.add_argument(
         "--blend",
         choices=BLENDS,
         default="blur",
-        help="what spots are blended with: blur, the same picture blurred, as in the paper; or "
-        "average, the mean picture of training, which takes away what moves and leaves the "
-        "background as the network knows it (default: %(default)s)",
+        help="picture with which spots are blended. blur: the same picture, blurred, as in the "
+        "paper. average: the mean picture of training, in which nothing moves and the background "
+        "is as the network knows it (default: %(default)s)",
     )
     parser.add_argument(
         "--precision",
         choices=PRECISIONS,
-        help="of the network after its first layer; bf16, the default where the processor has it, "
-        "is faster, and maps differ by about a hundredth of their peak",
+        help="precision of the network after its first layer. bf16 is faster, its maps differ by "
+        "about a hundredth of their peak, and it is the default where the processor has it",
     )
     parser.add_argument(
-        "--what", type=_what, default=WHAT, metavar="policy,value", help="maps shown (both)"
+        "--what",
+        type=_what,
+        default=WHAT,
+        metavar="policy,value",
+        help="maps to show: policy, value, or policy,value (default: both)",
     )
     parser.add_argument(
-        "--strength", type=float, default=1.0, help="factor of the colours (default: %(default)s)"
+        "--strength",
+        type=float,
+        default=1.0,
+        help="factor by which colours are made stronger (default: %(default)s)",
     )
     options = parser.parse_args(arguments)
     radius, density = DEFAULTS[options.form]

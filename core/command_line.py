@@ -3,6 +3,52 @@
 from __future__ import annotations
 
 import argparse
+import re
+import shutil
+import sys
+import textwrap
+
+# A line of a table: a key, at least two blanks, and the text about it.
+_ROW = re.compile(r"( +\S.*?\S? {2,})(\S.*)")
+
+
+class WrappedHelp(argparse.HelpFormatter):
+    """Wraps description and epilog to the terminal, and keeps their paragraphs and tables.
+
+    An indented line is a command, which stays as it is, or a row of a table: its text is wrapped
+    below its own beginning, together with the lines that continue it.
+    """
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        blocks = re.split(r"\n\s*\n", text.strip("\n"))
+        return "\n\n".join(wrapped(block, width) for block in blocks)
+
+
+def wrapped(block: str, width: int) -> str:
+    """Return a block of lines without an empty one, wrapped to `width` columns."""
+    lines: list[str] = []
+    prose: list[str] = []
+    rows = block.splitlines()
+    while rows:
+        row = rows.pop(0)
+        if not row.startswith(" "):
+            prose.append(row)
+            continue
+        lines += textwrap.wrap(" ".join(prose), width, break_on_hyphens=False)
+        prose = []
+        match = _ROW.fullmatch(row)
+        if match is None:
+            lines.append(row)
+            continue
+        key, text = match.groups()
+        margin = " " * len(key)
+        while rows and rows[0].startswith(margin) and rows[0][len(key)] != " ":
+            text += " " + rows.pop(0).strip()
+        lines += textwrap.wrap(
+            text, width, initial_indent=key, subsequent_indent=margin, break_on_hyphens=False
+        )
+    lines += textwrap.wrap(" ".join(prose), width, break_on_hyphens=False)
+    return "\n".join(lines)
 
 
 def add_switch(
@@ -31,3 +77,17 @@ def _true_or_false(text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise argparse.ArgumentTypeError(f"{text!r} is neither True nor False")
     return text.lower() == "true"
+
+
+def tell(text: str) -> None:
+    """Print to stdout; on a terminal, break long lines at blanks only."""
+    if sys.stdout is None:  # started with a closed output
+        return
+    width = shutil.get_terminal_size((80, 24)).columns if sys.stdout.isatty() else len(text)
+    for line in text.split("\n"):
+        margin = " " * (len(line) - len(line.lstrip()) + 2)
+        broken = textwrap.wrap(
+            line, width, subsequent_indent=margin, break_on_hyphens=False, break_long_words=False
+        )
+        sys.stdout.write("\n".join(broken if len(line) > width else [line]) + "\n")
+    sys.stdout.flush()

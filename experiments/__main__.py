@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from agent.stored.run_folder import PROJECT_ROOT
-from core.command_line import add_switch
+from core.command_line import WrappedHelp, add_switch
 from core.errors import ConfigError
 from core.stop_signals import INTERRUPTED
 from experiments import index
@@ -108,7 +108,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m experiments",
         description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=WrappedHelp,
         allow_abbrev=False,
     )
     commands = parser.add_subparsers(dest="command", required=True)

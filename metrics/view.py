@@ -17,6 +17,9 @@ from metrics.record import Record
 from metrics.text import MISSING, History, megabytes, percent, short
 
 PANEL_WIDTH = 100
+ECHO_WIDTH = (
+    2  # a terminal echoes ^C behind the panel; on a line of its own it would tear the panel
+)
 # Four columns of figures need so many characters, two need half of them.
 FIGURES_WIDTH = 90
 HIGHLIGHTS = {"mean return": "bold cyan", "score": "bold cyan", "restarts": "bold yellow"}
@@ -110,7 +113,8 @@ class View:
         """
         is_wide = width >= PANEL_WIDTH
         padding = (1, 2) if is_wide else (0, 1)
-        inside = min(width, PANEL_WIDTH) - 2 - 2 * padding[1]
+        outside = min(width - ECHO_WIDTH, PANEL_WIDTH)
+        inside = outside - 2 - 2 * padding[1]
         body = [self._bar(), Text(), self._figures(inside)]
         if self._goal.games:
             body += [Text(), self._games()]
@@ -124,7 +128,7 @@ class View:
             subtitle_align="right",
             border_style="bright_black",
             padding=padding,
-            width=PANEL_WIDTH,
+            width=outside,
         )
 
     def _get(self, name: str, form: Callable[[float], str] | None = None) -> str:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import os
+import re
 import select
+import subprocess
 import sys
 import threading
 
@@ -9,6 +11,7 @@ import pytest
 
 import main
 from tests.deadlines import HANGS_S
+from tests.house import ROOT
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="terminals of Unix")
 
@@ -51,3 +54,20 @@ def test_a_file_a_closed_output_and_none_are_told_nothing(monkeypatch, tmp_path)
     monkeypatch.setattr(sys, "stdout", None)
     main.announce("loading")
     assert (tmp_path / "out").read_text() == ""
+
+
+def test_what_is_said_of_the_installation_fits_a_terminal_of_80_columns():
+    makefile = (ROOT / "Makefile").read_text("utf-8").replace("$(VENV)", ".venv")
+    said = re.findall(r'^\t@echo "(.*)"$', makefile, re.MULTILINE)
+    assert any("takes minutes" in line for line in said)
+    assert not [line for line in said if len(line) > 79]
+
+
+def test_a_mistake_in_a_name_is_told_before_pytorch_is_loaded():
+    command = [sys.executable, "-X", "importtime", "main.py", "--batchsize=4"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HANGS_S)
+    assert done.returncode == 2
+    assert "did you mean --batch_size" in done.stderr
+    loaded = re.findall(r"\| +([\w.]+)$", done.stderr, re.MULTILINE)
+    assert "pydantic" in loaded
+    assert "torch" not in loaded

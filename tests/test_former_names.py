@@ -35,6 +35,16 @@ def test_a_name_of_another_program_says_what_to_write_here(name):
         assert str(caught.value) == f"--{name} is not an option here{does}"
 
 
+def test_a_misspelt_name_of_another_program_is_answered_as_well():
+    with pytest.raises(ConfigError) as caught:
+        resolve("--learning_rte=1")
+    assert str(caught.value) == (
+        "unknown option --learning_rte: --learning_rate is not an option here: write --lr"
+    )
+    with pytest.raises(ConfigError, match="did you mean --batch_size"):
+        resolve("--batchsize=1")
+
+
 def test_no_answer_hides_a_flag_and_every_answer_names_flags_that_exist():
     flags = set(Flags.model_fields) | {"help"}
     old = {*REMOVED_FLAGS, *ALIASES, *SYNONYMS}

@@ -23,6 +23,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
+from core.command_line import tell
 from core.errors import ConfigError, PlatformError
 from core.plain_data import shown, shown_text
 from wrappers.check_play import Findings, Stop, close, play
@@ -230,8 +231,8 @@ def main(argv: Sequence[str]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     for line in findings.lines:
-        print(line)
-    print(findings.verdict(options.env))
+        tell(line)
+    tell(findings.verdict(options.env))
     return 1 if findings.wrongs else 0
 
 

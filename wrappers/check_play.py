@@ -67,7 +67,7 @@ class Findings:
         if self.wrongs:
             return f"{env_id}: {self.wrongs} wrong, {self.notes} to look at"
         looks = f"; {self.notes} to look at" if self.notes else ""
-        return f"{env_id}: nothing is wrong{looks}. Train on it: python main.py --env={env_id}"
+        return f"{env_id}: nothing is wrong{looks}. Train on it:\n  python main.py --env={env_id}"
 
     def _say(self, level: str, what: str, text: str) -> bool:
         if (what, text) in self._said:

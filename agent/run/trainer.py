@@ -192,7 +192,7 @@ class Trainer:
     def _is_over(self, began: float) -> bool:
         flags, tally = self._flags, self._tally
         if self._stop.requested:
-            log.warning("stopping: saving a checkpoint; once more to leave without")
+            log.warning("stopping: saving a checkpoint. Ctrl-C again leaves without saving")
             self._stop_reason = "interrupted"
         elif tally.agent_steps >= flags.environment_max_steps:
             self._stop_reason = "steps"

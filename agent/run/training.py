@@ -197,5 +197,7 @@ def _log_end(summary: Summary, folder: RunFolder, mean_of: str) -> None:
     if not folder.has_checkpoint():
         log.info("nothing was saved, because no update was made")
         return
-    log.info("resume: python main.py --op_mode=train_w_load --load_model_url=%s", folder.path)
-    log.info("test:   python main.py --op_mode=test --load_model_url=%s", folder.path)
+    # Each over two lines: a terminal of 80 columns would break them where a shell does not go on.
+    for name, mode in (("resume", "train_w_load"), ("test", "test")):
+        command = f"python main.py --op_mode={mode} \\\n  --load_model_url={folder.path}"
+        log.info("%s: %s", name, command)

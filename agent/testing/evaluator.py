@@ -35,6 +35,7 @@ from agent.testing.score_table import (
     summarise,
 )
 from core.atomic_file import write_json
+from core.command_line import tell
 from core.durations import duration
 from core.errors import CheckpointError
 from metrics.film import VIDEO_FRAMES_PER_S, Film
@@ -53,7 +54,7 @@ def evaluate(
     output: Path,
     *,
     envs: Sequence[str] = (),
-    show: Callable[[str], None] = print,
+    show: Callable[[str], None] = tell,
 ) -> list[Report]:
     """Play `--test_episode_count` whole games of each env and report them.
 
@@ -119,7 +120,7 @@ def evaluate_all(
     output: Path,
     *,
     envs: Sequence[str] = (),
-    show: Callable[[str], None] = print,
+    show: Callable[[str], None] = tell,
 ) -> None:
     """Play games with every checkpoint beside `checkpoint`, oldest first, into a ScoreTable.
 

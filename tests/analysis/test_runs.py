@@ -5,8 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from analysis.runs import MAX_ROWS, find_runs, thinned, write_csv
+from analysis.runs import MAX_ROWS, NOT_CONFIGURATION, find_runs, thinned, write_csv
 from core.errors import ConfigError
+from flags.group import is_of_this_command
+from option_flags import Flags
 from tests.analysis.builders import MIXED, write_run, write_sequence
 
 
@@ -29,6 +31,19 @@ def test_runs_are_found_below_a_folder_and_know_what_they_are(tmp_path):
     assert first.about.command == "python main.py --env=PongNoFrameskip-v4 --seed=<seed>"
     assert first.curve.agent_steps.tolist() == list(range(100, 1001, 100))
     assert first.curve.at_steps(500) == 501.0
+
+
+def test_seeds_of_one_configuration_are_one_whatever_their_folders_are_called(tmp_path):
+    write_run(tmp_path / "a", seed=1, run_name="a", flags_file="x.yaml")
+    write_run(tmp_path / "b", seed=2, run_name="b", flags_file=None)
+    runs, _ = find_runs([str(tmp_path)])
+    assert len(set(labels(runs))) == 1
+    assert "run_name" not in labels(runs)[0]
+
+
+def test_flags_of_one_command_make_no_configuration():
+    of_this_command = {n for n, field in Flags.model_fields.items() if is_of_this_command(field)}
+    assert of_this_command <= NOT_CONFIGURATION <= set(Flags.model_fields)
 
 
 def test_a_label_may_be_given_and_else_says_what_differs(tmp_path):

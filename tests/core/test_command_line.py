@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 
-from core.command_line import add_switch
+from core.command_line import WrappedHelp, add_switch, tell, wrapped
 
 
 @pytest.mark.parametrize(
@@ -24,3 +24,61 @@ def test_what_is_neither_true_nor_false_is_refused(capsys: pytest.CaptureFixture
         parser.parse_args(["--on=maybe"])
     assert ended.value.code == 2
     assert "'maybe' is neither True nor False" in capsys.readouterr().err
+
+
+HELP = """\
+Do it. This sentence is long enough that it has to be broken at forty columns.
+
+  one            a text about the first that
+                 goes on here
+  second thing   short
+  python a_command.py --that=is --not=broken --anywhere
+
+After it. Another sentence.
+"""
+WRAPPED = """\
+Do it. This sentence is long enough that
+it has to be broken at forty columns.
+
+  one            a text about the first
+                 that goes on here
+  second thing   short
+  python a_command.py --that=is --not=broken --anywhere
+
+After it. Another sentence."""
+
+
+def test_help_is_wrapped_and_keeps_its_paragraphs_tables_and_commands() -> None:
+    assert "\n\n".join(wrapped(block, 40) for block in HELP.split("\n\n")) == WRAPPED
+
+
+def test_a_parser_shows_its_description_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "42")
+    parser = argparse.ArgumentParser(description=HELP, formatter_class=WrappedHelp)
+    assert WRAPPED in parser.format_help()
+
+
+LONG = """\
+note   a sentence that is longer than forty columns
+  name   and one in a row below it, as long
+end"""
+TOLD = """\
+note   a sentence that is longer than
+  forty columns
+  name   and one in a row below it, as
+    long
+end
+"""
+
+
+@pytest.mark.parametrize(("is_terminal", "printed"), [(True, TOLD), (False, LONG + "\n")])
+def test_lines_are_broken_at_blanks_on_a_terminal_alone(
+    is_terminal: bool,
+    printed: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal, raising=False)
+    tell(LONG)
+    assert capsys.readouterr().out == printed

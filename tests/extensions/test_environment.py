@@ -226,7 +226,7 @@ def test_a_sound_environment_has_nothing_wrong(capsys):
     assert "images of 14x20 pixels and 2 channels (channels last)" in printed
     assert "the same seed and actions give the same game" in printed
     assert "pictures of 14x20 pixels" in printed
-    assert f"Train on it: python main.py --env={LIGHT}" in printed
+    assert f"Train on it:\n  python main.py --env={LIGHT}" in printed
 
 
 class Raises(Silent):

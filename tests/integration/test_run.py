@@ -50,7 +50,9 @@ def test_a_run_writes_all_its_files(finished):
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["reason"] == "steps"
     assert summary["agent_steps"] >= 3000
-    assert f"--load_model_url={folder}" in output  # says how to go on
+    # How to go on, in lines that can be copied from a terminal of 80 columns.
+    for mode in ("train_w_load", "test"):
+        assert f"python main.py --op_mode={mode} \\\n  --load_model_url={folder}\n" in output
     text = (folder / "training_summary.txt").read_text()
     for line in ("Optimizer: adam", "Scheduler: linear", "Batch_size_used"):
         assert f"\n{line}" in text
