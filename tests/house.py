@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -51,8 +52,13 @@ def all_files(*suffixes: str) -> list[Path]:
     ]
 
 
-def imported_modules(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield (line, module) of every import of a file, lazy ones included."""
+@cache
+def imported_modules(path: Path) -> tuple[tuple[int, str], ...]:
+    """Return (line, module) of every import of a file, lazy ones included."""
+    return tuple(_imports(path))
+
+
+def _imports(path: Path) -> Iterator[tuple[int, str]]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             for name in node.names:

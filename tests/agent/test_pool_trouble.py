@@ -139,6 +139,7 @@ def test_a_worker_that_hangs_is_replaced_and_its_stack_is_shown(make_pool, caplo
     assert "after 15 unrolls; 1 unfinished block lost" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_real_worker_whose_environment_hangs_is_replaced(make_real_pool, caplog):
     pool = make_real_pool("Hanging", timeout_s=5.0)
     gather_until(pool, lambda taken: pool.hung and len(taken) > 12)

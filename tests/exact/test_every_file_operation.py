@@ -113,7 +113,7 @@ def chosen(outcome, trouble, stride):
 
 
 UNTIL_STEPS = f"--environment_max_steps={STEPS}"
-STRIDES = [25, pytest.param(1, marks=pytest.mark.slow)]
+STRIDES = [100, pytest.param(1, marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize("name", TROUBLES)

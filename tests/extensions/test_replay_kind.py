@@ -115,7 +115,8 @@ def test_it_trains_by_its_name_without_any_change_to_the_packages(tmp_path):
         )  # fmt: skip
 
     parameters = f"--replay_parameters={json.dumps(given(type=RECENT, half_life=20))}"
-    done = started(*SMALL, parameters, "--environment_max_steps=600", "--save_replay=True")
+    more = ("--worker_count=1", "--environment_max_steps=600", "--save_replay=True")
+    done = started(*SMALL, parameters, *more)
     assert done.returncode == 0, done.stdout + done.stderr
     folder = only_run(tmp_path)
     flags = json.loads((folder / "flags.json").read_text("utf-8"))

@@ -132,6 +132,7 @@ def test_a_full_device_as_output_does_not_end_the_training(tmp_path):
     assert updates_saved(only_run(tmp_path)) > 0
 
 
+@pytest.mark.slow
 def test_a_frozen_terminal_stops_neither_the_training_nor_its_end(tmp_path):
     """Ctrl-S, or a connection that hangs: nobody reads what is written."""
     master, slave = pty.openpty()
@@ -209,6 +210,7 @@ def test_a_run_that_is_stopped_before_its_first_update_gives_no_hint_that_would_
     assert "resume:" not in output
 
 
+@pytest.mark.slow
 def test_a_second_session_in_a_folder_is_refused_with_the_pid_of_the_first(tmp_path):
     first = start(tmp_path, *SMALL, ENDLESS, LOUD_SAVE)
     try:

@@ -60,6 +60,7 @@ def test_a_run_with_a_server_trains_to_its_end(tmp_path):
     assert 0 < last["values"]["workers/act_fraction"] < 1
 
 
+@pytest.mark.slow
 @linux_only
 def test_a_killed_server_and_a_killed_worker_are_replaced_and_the_run_stops_cleanly(tmp_path):
     process = start(tmp_path, *SERVER, FOR_EVER)
@@ -85,6 +86,7 @@ def test_a_killed_server_and_a_killed_worker_are_replaced_and_the_run_stops_clea
     assert load(folder).state["tally"]["updates"] > 0
 
 
+@pytest.mark.slow
 @linux_only
 def test_when_the_learner_is_killed_server_and_workers_leave(tmp_path):
     process = start(tmp_path, *SERVER, FOR_EVER)

@@ -68,6 +68,7 @@ def test_nothing_outlives_a_killed_learner_whose_environments_hang_and_own_proce
     )
 
 
+@pytest.mark.slow
 def test_nothing_outlives_a_killed_reproducible_run_although_it_was_forgotten(run, tmp_path):
     process = run("Careless", "--reproducible=True")
     wait_for_records(tmp_path / "results", 1, deadline_s=HANGS_S)
@@ -78,6 +79,7 @@ def test_nothing_outlives_a_killed_reproducible_run_although_it_was_forgotten(ru
     wait_until(lambda: not any(lives(pid) for pid in everybody), "left behind")
 
 
+@pytest.mark.slow
 def test_a_clean_stop_closes_environments_and_leaves_nothing(run, tmp_path):
     process = run("Owning")
     wait_for_records(tmp_path / "results", 1, deadline_s=HANGS_S)
@@ -105,6 +107,7 @@ def test_a_clean_stop_closes_environments_and_leaves_nothing(run, tmp_path):
     wait_until(lambda: not any(lives(pid) for pid in everybody), "left behind by a test")
 
 
+@pytest.mark.slow
 def test_a_run_of_a_killed_sequence_saves_and_ends(tmp_path):
     plan = tmp_path / "plan.yaml"
     plan.write_text("name: one\nseeds: [1]\nruns:\n- name: only\n  flags: {lr: 0.001}\n")

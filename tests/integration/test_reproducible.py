@@ -43,7 +43,9 @@ def assert_same_weights(one, other):
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [x if x == "elite" else pytest.param(x, marks=pytest.mark.slow) for x in CASES]
+)
 def test_same_seed_serial_pool_gives_identical_metrics_and_resume_equals_running_on(tmp_path, case):
     flags = (*CASES[case], "--save_model_period=20")
     straight = trained(tmp_path / "a", 1200, *flags)
@@ -62,6 +64,7 @@ def test_same_seed_serial_pool_gives_identical_metrics_and_resume_equals_running
     assert_same_weights(straight, halfway)
 
 
+@pytest.mark.slow
 @pytest.mark.process
 def test_another_seed_gives_another_run(tmp_path):
     one = trained(tmp_path / "a", 600)

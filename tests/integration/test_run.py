@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import main
 from agent.stored.checkpoint import load
 from metrics.record import check_declared
 from tests.integration.commands import (
@@ -79,6 +80,7 @@ def test_scores_hold_every_game_once(finished):
     assert len(games) == records(folder)[-1]["episodes"] > 5
 
 
+@pytest.mark.slow
 def test_a_run_can_be_resumed_in_its_folder_and_in_a_new_one(tmp_path):
     status, output = run(tmp_path, *SMALL, "--environment_max_steps=1500")
     assert status == 0, output
@@ -157,9 +159,11 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_every_mistake_is_one_message_and_status_2_before_anything_is_made(tmp_path, name):
+def test_every_mistake_is_one_message_and_status_2_before_anything_is_made(tmp_path, capfd, name):
     flags, expected = MISTAKES[name]
-    status, output = run(tmp_path / "results", *flags)
+    status = main.main([f"--results_dir={tmp_path / 'results'}", *flags])
+    written = capfd.readouterr()
+    output = written.out + written.err
     assert status == 2, output
     assert expected in output
     assert "Traceback" not in output
@@ -176,6 +180,7 @@ def test_help_teaches_and_exits_with_0():
     assert "agent steps" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_killed_worker_is_reported_and_replaced_and_the_run_goes_on(tmp_path):
     process = start(tmp_path, *SMALL, "--environment_max_steps=100000000")
     try:
@@ -197,7 +202,9 @@ def test_a_killed_worker_is_reported_and_replaced_and_the_run_goes_on(tmp_path):
     assert load(folder).state["tally"]["updates"] > 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_after_stop_no_child_process_no_shared_memory_and_no_temporary_file_is_left(
     tmp_path, number
 ):
@@ -218,6 +225,7 @@ def test_after_stop_no_child_process_no_shared_memory_and_no_temporary_file_is_l
     assert json.loads((folder / "summary.json").read_text())["reason"] == "interrupted"
 
 
+@pytest.mark.slow
 def test_the_second_signal_forces(tmp_path):
     process = start(tmp_path, *SMALL, "--environment_max_steps=100000000")
     try:
