@@ -119,7 +119,8 @@ def train(results: Path, seed: int, options: argparse.Namespace, kills: list[int
             process.kill()  # as intended, or because something is wrong
             status = process.wait(timeout=SILENCE_S)
         if status not in (0, -signal.SIGKILL):
-            raise RuntimeError(f"status {status}: see {results / 'output.log'}")
+            said = (results / "output.log").read_text(encoding="utf-8", errors="replace")
+            raise RuntimeError(f"a session ended with status {status}: {said[-500:]}")
         if not goes_on:
             break
         mode = ["--op_mode=train_w_load", f"--load_model_url={run_folder(results)}"]

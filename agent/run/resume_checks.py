@@ -25,6 +25,7 @@ from agent.stored.checkpoint_folder import run_of
 from agent.stored.model_file import ShippedModel
 from agent.stored.state_schema import check_part, section
 from core.errors import CheckpointError, ConfigError
+from core.plain_data import shown_text
 
 # What each kind of optimiser (agent/learning/optim.py) keeps of a parameter that has had a
 # gradient: tensors of its shape, and single numbers.
@@ -108,9 +109,9 @@ def _check_algorithm(checkpoint: Checkpoint, blueprint: Blueprint) -> None:
     then = checkpoint.state["flags"].get("algorithm", "impala")  # earlier versions had no other
     if then != flags.algorithm:
         raise ConfigError(
-            f"--algorithm={flags.algorithm}, but {path} is of a run with --algorithm={then}: "
-            "expected the same. To start a new run from its weights: --op_mode=train "
-            "--load_model_url=<this one>."
+            f"--algorithm={flags.algorithm}, but {path} is of a run with "
+            f"--algorithm={shown_text(str(then))}: expected the same. To start a new "
+            "run from its weights: --op_mode=train --load_model_url=<this one>."
         )
     schema = make_algorithm(flags).State
     state = checkpoint.state["learner"].get("algorithm")
@@ -138,8 +139,8 @@ def _check_optimiser(checkpoint: Checkpoint, blueprint: Blueprint) -> None:
     if then.get("optimizer", config.name) != config.name or not {*moments, *counts} <= kept:
         raise ConfigError(
             f"--optimizer={config.name}, but {checkpoint.path} holds the state of "
-            f"{then.get('optimizer', 'another one')}: expected the same as in that run, or "
-            "--load_optimizer_save=False, which begins with a fresh optimiser."
+            f"{shown_text(str(then.get('optimizer', 'another one')))}: expected the same as in "
+            "that run, or --load_optimizer_save=False, which begins with a fresh optimiser."
         )
     shapes = [tuple(p.shape) for p in build_model(flags, blueprint.env_spec).parameters()]
     numbers = [number for group in saved["param_groups"] for number in group["params"]]
@@ -165,9 +166,10 @@ def _check_units(checkpoint: Checkpoint, blueprint: Blueprint) -> None:
     popart, now = checkpoint.state["flags"].get("use_popart"), blueprint.flags.use_popart
     if popart is not None and bool(popart) != now:
         raise ConfigError(
-            f"--use_popart={now}, but {checkpoint.path} is of a run with --use_popart={popart}, "
-            "and its values are in the units of that: expected the same. To start a new run from "
-            "its weights: --op_mode=train --load_model_url=<this one>."
+            f"--use_popart={now}, but {checkpoint.path} is of a run with "
+            f"--use_popart={bool(popart)}, and its values are in the units of that: expected the "
+            "same. To start a new run from its weights: --op_mode=train "
+            "--load_model_url=<this one>."
         )
 
 
@@ -196,8 +198,9 @@ def _check_exactness(checkpoint: Checkpoint, blueprint: Blueprint) -> list[str]:
     if checkpoint.state["replay"]["buffers"] != names:
         raise ConfigError(
             f"{checkpoint.path} is of a reproducible run with the buffers "
-            f"{', '.join(checkpoint.state['replay']['buffers'])}, got {', '.join(names)}: expected "
-            "the same --replay_parameters. --load_replay=False goes on with empty buffers."
+            f"{shown_text(', '.join(checkpoint.state['replay']['buffers']))}, got "
+            f"{', '.join(names)}: expected the same --replay_parameters. --load_replay=False goes "
+            "on with empty buffers."
         )
     if not checkpoint.state.get("has_replay"):
         return ["there are no replay contents: the run is not the one that was not interrupted"]
@@ -237,7 +240,10 @@ def _same_layout(then: _Layout, now: _Layout) -> bool:
 
 def _shown(layout: _Layout) -> str:
     """Return "2 workers of 3 CartPole-v1" for a layout in which all are alike."""
-    texts = [" and ".join(f"{n} {env or 'environments'}" for env, n in worker) for worker in layout]
+    texts = [
+        " and ".join(f"{n} {shown_text(env) or 'environments'}" for env, n in worker)
+        for worker in layout
+    ]
     runs = [(text, len(list(run))) for text, run in groupby(texts)]
     shown = [f"{n} worker{'s' if n > 1 else ''} of {text}" for text, n in runs[:4]]
     return ", ".join(shown) + (", ..." if len(runs) > 4 else "")

@@ -21,7 +21,7 @@ from agent.pools.pool import ProcessPool
 from core.errors import Closed, TransportError, WorkerDied
 from tests.agent.builders import batch_of, heads_of
 from tests.agent.runs import make_blueprint
-from tests.agent.test_pool import DEADLINE_S, gather, sequences, starts_anew
+from tests.agent.test_pool import gather, sequences, starts_anew
 from tests.agent.test_rollout import (
     GAMES,
     LSTM,
@@ -30,6 +30,7 @@ from tests.agent.test_rollout import (
     check_states,
     make_board,
 )
+from tests.deadlines import HANGS_S
 from tests.tolerances import rounding
 from transport.mailbox import Bell, Mailbox
 from transport.weights import WeightBoard
@@ -80,7 +81,7 @@ class Served:
 
     def __exit__(self, *_):
         self._stop.set()
-        self._thread.join(DEADLINE_S)
+        self._thread.join(HANGS_S)
         for body in self.bodies:
             body.close()
         assert not self.errors
@@ -150,7 +151,7 @@ def test_the_server_acts_with_the_logits_of_the_same_weights(worker_count):
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(DEADLINE_S)
+            thread.join(HANGS_S)
     assert len(results) == worker_count
     for records in results.values():
         for block in records:
@@ -181,7 +182,7 @@ def test_the_server_keeps_the_memory_of_each_environment(games):
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(DEADLINE_S)
+            thread.join(HANGS_S)
     resets = 0
     for worker in range(2):
         resets += check_recomputed(served.blueprint, results[worker])
@@ -354,7 +355,7 @@ def test_the_recorded_version_is_that_of_row_0_and_logits_are_those_that_acted(m
         learner.start()
         records, versions, _, _ = served.collect(12)
         stop.set()
-        learner.join(DEADLINE_S)
+        learner.join(HANGS_S)
     changed = 0
     for block in records:
         unroll = blueprint.schema.unroll(block)
@@ -472,7 +473,7 @@ def served_blueprint(**values):
 
 def gather_until(pool, condition):
     """Blocks until `condition(blocks)`."""
-    taken, deadline = [], time.monotonic() + DEADLINE_S
+    taken, deadline = [], time.monotonic() + HANGS_S
     while not condition(taken):
         assert time.monotonic() < deadline
         taken += gather(pool, 1)
@@ -514,7 +515,7 @@ def test_a_server_that_keeps_dying_ends_the_run_with_its_last_words(make_pool):
     blueprint = served_blueprint(worker_count=1)
     broken = replace(blueprint.server(), seed="not a number")
     pool = make_pool(blueprint, max_restarts=1, server=broken)
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = time.monotonic() + HANGS_S
 
     def poll_until_it_gives_up():
         while time.monotonic() < deadline:

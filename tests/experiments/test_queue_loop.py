@@ -20,7 +20,8 @@ from experiments.plan import load_queue
 from experiments.queue_loop import StopRequests, failed
 from experiments.store import Store, default_store
 from experiments.trainer_process import Ending, run_trainer
-from tests.experiments.conftest import DEADLINE_S, Bench, entry, lives, wait_for
+from tests.deadlines import HANGS_S
+from tests.experiments.conftest import Bench, entry, lives, wait_for
 
 pytestmark = pytest.mark.process
 
@@ -137,13 +138,13 @@ def test_a_killed_queue_takes_its_trainer_along_and_the_next_resumes(bench: Benc
     assert trainer is not None
     wait_for(bench.rows, "the row of the run that is under way")
     queue.kill()
-    queue.communicate(timeout=DEADLINE_S)
+    queue.communicate(timeout=HANGS_S)
     (row,) = bench.rows()
     assert (row.status, row.commit) == ("running", "aaaaaaa")  # nobody was there to correct it
     if sys.platform.startswith("linux"):
         wait_for(lambda: not lives(trainer), "the end of the trainer")
     second = bench.queue_process()
-    output, _ = second.communicate(timeout=DEADLINE_S)
+    output, _ = second.communicate(timeout=HANGS_S)
     assert second.returncode == 0, output
     assert not lives(trainer)
     assert "did not end in time" not in output
@@ -158,10 +159,10 @@ def test_a_trainer_that_does_not_end_with_its_queue_is_killed_by_the_next(bench:
     trainer = bench.waiting_pid()
     assert trainer is not None
     queue.kill()
-    queue.communicate(timeout=DEADLINE_S)
+    queue.communicate(timeout=HANGS_S)
     assert lives(trainer)  # it ignores what it is told
     second = bench.queue_process(grace_s=0.5)
-    output, _ = second.communicate(timeout=DEADLINE_S)
+    output, _ = second.communicate(timeout=HANGS_S)
     assert second.returncode == 0, output
     assert f"process {trainer} did not end in time" in output
     assert bench.rows()[0].status == "done"
@@ -211,7 +212,7 @@ def test_a_signal_saves_books_and_ends_with_status_130(
     queue = bench.queue_process()
     wait_for(bench.waiting_pid, "half-time")
     queue.send_signal(number)
-    output, _ = queue.communicate(timeout=DEADLINE_S)
+    output, _ = queue.communicate(timeout=HANGS_S)
     assert queue.returncode == 130, output
     assert bench.rows()[0].status == "stopped"
     state = bench.store.state(bench.runs()[0])
@@ -229,7 +230,7 @@ def test_a_second_signal_does_not_wait_for_a_trainer_that_hangs(bench: Bench) ->
     with pytest.raises(Exception, match="timed out"):
         queue.communicate(timeout=0.5)
     queue.send_signal(signal.SIGINT)
-    output, _ = queue.communicate(timeout=DEADLINE_S)
+    output, _ = queue.communicate(timeout=HANGS_S)
     assert queue.returncode == 130, output
     assert not lives(trainer)
     assert bench.rows()[0].status == "stopped"
@@ -242,7 +243,7 @@ def test_there_are_never_two_queues_on_one_store(
     store.lock(1.0, print)
     try:
         second = bench.queue_process()
-        output, _ = second.communicate(timeout=DEADLINE_S)
+        output, _ = second.communicate(timeout=HANGS_S)
     finally:
         store.close()
     assert second.returncode == 2
@@ -445,7 +446,7 @@ def test_retry_failed_forgets_failures(bench: Bench) -> None:
     bench.work()
     (run,) = bench.runs()
     queue = bench.queue_process("--retry_failed")
-    output, _ = queue.communicate(timeout=DEADLINE_S)
+    output, _ = queue.communicate(timeout=HANGS_S)
     assert queue.returncode == 1, output
     assert bench.output(run).count("$ ") == 4
 
