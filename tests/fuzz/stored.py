@@ -70,8 +70,10 @@ def damaged_checkpoints(rng: Random, place: Path) -> Action:
 
 def strange_checkpoints(rng: Random, place: Path) -> Action:
     """Sound files with another content: what is resumed, played, or started from."""
-    state = encode(load(sound_run()).state)
+    sound = load(sound_run())
+    state = encode(sound.state)
     path = place / "strange.pt"
+    shutil.copy(sound.replay_path, place)  # without it the resume of a reproducible run is refused
     try:
         write_tree(path, mutated_tree(rng, state))
     except (CheckpointError, ValueError, OverflowError, RecursionError):  # no file can hold that
