@@ -1,6 +1,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -100,9 +101,10 @@ def test_a_run_can_be_resumed_in_its_folder_and_in_a_new_one(tmp_path):
 
 
 def test_test_mode_plays_whole_games_and_needs_nothing_but_the_run(finished, tmp_path):
-    folder, _ = finished
+    folder, results = tmp_path / "run", tmp_path / "results"
+    shutil.copytree(finished[0], folder)  # another test plays games of that run as well
     status, output = run(
-        tmp_path, "--op_mode=test", f"--load_model_url={folder}", "--test_episode_count=6"
+        results, "--op_mode=test", f"--load_model_url={folder}", "--test_episode_count=6"
     )
     assert status == 0, output
     report = json.loads(next(folder.glob("test_*.json")).read_text())
@@ -113,7 +115,7 @@ def test_test_mode_plays_whole_games_and_needs_nothing_but_the_run(finished, tmp
     rows = next(folder.glob("test_*.csv")).read_text().splitlines()
     assert len(rows) == 7
     assert "mean" in output
-    assert not list(tmp_path.iterdir())
+    assert not results.exists()
 
 
 def test_render_records_a_film_where_there_is_no_display(finished, tmp_path, monkeypatch):
