@@ -181,9 +181,7 @@ def leave_at_once(why: str) -> None:
     """
     try:
         for child in multiprocessing.active_children():
-            with contextlib.suppress(
-                Exception
-            ):  # gone meanwhile: the others are still to be killed
+            with contextlib.suppress(Exception):  # it is gone: the others are still to be killed
                 child.kill()
         say_at_once(why)
     finally:

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 PIXEL_MAX = 255.0
 # After this many batches the statistics are frozen, also in runs that start from these weights.
 OBSERVED_BATCHES = 200
-# The learner shows every seventh step of an unroll: neighbouring frames hardly differ, and to look
-# at all of them took one twentieth of the time of an update.
+# The learner shows every seventh step of an unroll, because neighbouring frames hardly differ.
 OBSERVED_EVERY = 7
 MIN_DEVIATION = 4.0  # of 255, so that a picture in which hardly anything moves does not blow up
 

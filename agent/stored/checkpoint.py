@@ -193,7 +193,7 @@ class CheckpointWriter:
             self._drop_old(updates, replay_path)
         except OSError as error:
             raise CheckpointError(
-                f"{path} is saved, but {LATEST!r} or its milestone is not: {error.strerror}."
+                f"{path} is saved, but not {LATEST!r} or its milestone: {error.strerror or error}"
             ) from error
         return path
 
