@@ -151,7 +151,7 @@ def build_learner(flags: Flags, model: ActorCritic, choices: Choices, spec: EnvS
         lambda progress: learning_rate(config, progress),
         max_grad_norm=flags.gradient_clip_by_norm_threshold,
         precision="bf16" if choices.torso_dtype == torch.bfloat16 else "fp32",
-        channels_last=model_wants_channels_last(flags, choices),
+        channels_last=learner_wants_channels_last(choices),
         compile=flags.compile,
         threads=choices.learner_threads if choices.device.type == "cpu" else 1,
         gradients_due=_gradients_due(flags),
@@ -166,13 +166,9 @@ def _gradients_due(flags: Flags) -> Callable[[], bool] | None:
     return (lambda: True) if flags.reproducible else every(flags.log_interval_s)
 
 
-def model_wants_channels_last(flags: Flags, choices: Choices) -> bool:
-    """Whether NHWC order pays: always for the ResNet and on GPUs, and in fp32 on CPUs."""
-    return (
-        flags.model == "resnet"
-        or choices.device.type == "cuda"
-        or choices.torso_dtype == torch.float32
-    )
+def learner_wants_channels_last(choices: Choices) -> bool:
+    """Whether NHWC order pays in learning with any network: on GPUs, and in fp32 on CPUs."""
+    return choices.device.type == "cuda" or choices.torso_dtype == torch.float32
 
 
 def replay_configs(flags: Flags) -> tuple[BufferConfig, ...]:

@@ -34,6 +34,8 @@ class Choices:
 NICENESS = 4
 BACKGROUND_NICENESS = 19  # the lowest there is
 
+CPUINFO = "/proc/cpuinfo"  # where Linux describes the processor
+
 
 def give_way(niceness: int = NICENESS) -> None:
     """Let this process give way to the learner (once, at its start).
@@ -82,13 +84,29 @@ def cpu_count() -> int:
     return max(1, os.cpu_count() or 1)
 
 
-def has_native_bf16() -> bool:
-    """Whether the processor multiplies bf16 natively (AVX-512 BF16 or AMX; not by emulation)."""
+def bf16_is_faster() -> bool:
+    """Whether this processor multiplies matrices faster in bf16 than in fp32.
+
+    AMX units do, and AMD's AVX-512 BF16 (twice as fast). Intel's AVX-512 BF16 without AMX, as a
+    virtual machine may show it, is slower than fp32: 78 against 120 GFLOP/s on a core of Sapphire
+    Rapids. docs/performance.md has what this makes of each network; `benchmarks/precision.py`
+    measures it.
+    """
     capabilities: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
+    if capabilities.get("amx_bf16"):
+        return True
     if capabilities:
-        return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
-    probe = getattr(torch.cpu, "_is_avx512_bf16_supported", None)  # torch 2.10 has no public query
-    return bool(probe is not None and platform.machine() in ("x86_64", "AMD64") and probe())
+        native = bool(capabilities.get("avx512_bf16"))
+    else:  # torch 2.10 has no public query
+        probe = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
+        native = bool(probe is not None and platform.machine() in ("x86_64", "AMD64") and probe())
+    return native and not _is_intel()
+
+
+def _is_intel() -> bool:
+    with suppress(OSError), open(CPUINFO, encoding="utf-8", errors="replace") as file:
+        return any(line.startswith("vendor_id") and "GenuineIntel" in line for line in file)
+    return "GenuineIntel" in platform.processor()  # what Windows says
 
 
 def choose(
@@ -114,12 +132,13 @@ def choose(
     cores = cpu_count()
     chosen_device = _device(device)
     if chosen_device.type == "cuda":
-        native = torch.cuda.is_bf16_supported()
+        bf16_pays = torch.cuda.is_bf16_supported()
     else:
-        native = chosen_device.type == "cpu" and has_native_bf16()
+        bf16_pays = chosen_device.type == "cpu" and bf16_is_faster()
     if precision == "auto":
-        precision = "bf16" if native and is_image else "fp32"
-        reasons.append(f"precision {precision}: native bf16 is {'here' if native else 'missing'}")
+        precision = "bf16" if bf16_pays and is_image else "fp32"
+        if is_image:
+            reasons.append(f"precision {precision}: the faster one on this processor")
     if inference == "auto":
         inference = "worker"  # whether the server is faster on a GPU has not been measured
         reasons.append("inference in the workers, on the CPU")
@@ -154,12 +173,12 @@ def choose(
         learner_threads = 1 if reproducible or chosen_device.type != "cpu" else cores
         reasons.append(f"learner threads {learner_threads}: shares of a batch computed at once")
     torso_dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-    # A GPU has bf16 where the processor beside it, on which workers act, may only emulate it.
-    emulated = chosen_device.type == "cuda" and not has_native_bf16()
+    # A GPU has bf16 where the processor beside it, on which workers act, may be slow at it.
+    is_slow = chosen_device.type == "cuda" and not bf16_is_faster()
     return Choices(
         device=chosen_device,
         torso_dtype=torso_dtype,
-        acting_dtype=torch.float32 if emulated else torso_dtype,
+        acting_dtype=torch.float32 if is_slow else torso_dtype,
         inference=inference,
         worker_count=worker_count,
         envs_per_worker=envs_per_worker,

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from agent.machine import has_native_bf16
+from agent.machine import bf16_is_faster
 from agent.models.precision import PRECISIONS
 from analysis.playing_options import Viewing, until_interrupted, viewing_parser
 from analysis.playing_reel import BLUE, WHITE, YELLOW, Reel, full_colour, tinted, with_legend
@@ -133,7 +133,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     options.radius = radius if options.radius is None else options.radius
     options.density = density if options.density is None else options.density
     if options.precision is None:
-        options.precision = "bf16" if has_native_bf16() else "fp32"
+        options.precision = "bf16" if bf16_is_faster() else "fp32"
     return options
 
 

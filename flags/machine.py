@@ -18,7 +18,7 @@ class MachineFlags(FlagGroup):
     )
     precision: Precision | Literal["auto"] = flag(
         "auto",
-        "number format of the networks' torsos; auto: bf16 if the processor computes it natively, else fp32. Losses are always fp32",
+        "number format of the networks' torsos; auto: bf16 on GPUs and processors that are faster in it, else fp32. Losses are always fp32",
     )
     learner_thread_count: CountOrAuto = flag(
         0,

@@ -37,15 +37,19 @@ class FlatWeights:
     """
 
     def __init__(self, model: nn.Module, torso_dtype: torch.dtype) -> None:
-        """Lay out the state of `model`: the torso's parameters as `torso_dtype`, the rest as is."""
+        """Lay out the state of `model`: the torso's parameters as `torso_dtype`, the rest as is.
+
+        Kernels that `model` keeps in NHWC order stay in it.
+        """
         parameters = dict(model.named_parameters())
-        self._entries: list[tuple[str, torch.Size, torch.dtype, int, int]] = []
+        self._entries: list[tuple[str, torch.Size, tuple[int, ...], torch.dtype, int, int]] = []
         offset = 0
         for name, tensor in model.state_dict().items():
             in_torso = name.startswith(TORSO_PREFIX) and name in parameters
             dtype = torso_dtype if in_torso else tensor.dtype
             nbytes = tensor.numel() * dtype.itemsize
-            self._entries.append((name, tensor.shape, dtype, offset, nbytes))
+            strides = torch.empty_like(tensor, device="meta").stride()  # of a tensor without gaps
+            self._entries.append((name, tensor.shape, strides, dtype, offset, nbytes))
             offset += aligned(nbytes)
         self.nbytes = offset
 
@@ -53,8 +57,8 @@ class FlatWeights:
         """Return name -> tensor views into a writable uint8 block `[nbytes]`."""
         flat = torch.from_numpy(block)
         return {
-            name: flat[offset : offset + nbytes].view(dtype).view(shape)
-            for name, shape, dtype, offset, nbytes in self._entries
+            name: flat[offset : offset + nbytes].view(dtype).as_strided(shape, strides)
+            for name, shape, strides, dtype, offset, nbytes in self._entries
         }
 
     def pack(self, model: nn.Module, block: np.ndarray) -> None:

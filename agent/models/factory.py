@@ -142,6 +142,8 @@ def make_model(
         game_pixels=[PixelStatistics(env_spec.obs_shape) for _ in range(games)],
     )
     _initialise(model, torch.Generator().manual_seed(seed))
+    if network.channels_last:
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return model
 
 

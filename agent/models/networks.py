@@ -48,6 +48,8 @@ class Network:
     # Whether its torso takes uint8 pixels and any dtype of weights. Others get floating-point
     # numbers in the dtype of their weights, pixels normalised or in [0, 1].
     takes_raw: bool = False
+    # Whether its kernels are kept in NHWC order wherever it computes, because that is faster.
+    channels_last: bool = False
 
 
 def register_network(

@@ -228,7 +228,7 @@ def _image_network(name: str) -> Network:
             normalise_pixels=request.normalise_pixels,
         )
 
-    return Network(build, sees="images", takes_raw=True)
+    return Network(build, sees="images", takes_raw=True, channels_last=name == "resnet")
 
 
 for _name in IMAGE_TORSOS:

@@ -53,13 +53,43 @@ def test_a_process_stays_on_one_of_its_own_cores():
         assert int(answer.stdout) == own[index % len(own)]
 
 
-@pytest.mark.parametrize("native", [False, True])
-def test_bf16_is_chosen_where_the_processor_has_it_and_only_for_images(monkeypatch, native):
-    monkeypatch.setattr(machine, "has_native_bf16", lambda: native)
-    expected = torch.bfloat16 if native else torch.float32
+@pytest.mark.parametrize("is_faster", [False, True])
+def test_bf16_is_chosen_where_the_processor_is_faster_in_it_and_only_for_images(
+    monkeypatch, is_faster
+):
+    monkeypatch.setattr(machine, "bf16_is_faster", lambda: is_faster)
+    expected = torch.bfloat16 if is_faster else torch.float32
     assert choose().torso_dtype == choose().acting_dtype == expected
     assert choose(is_image=False).torso_dtype == torch.float32
     assert choose(precision="bf16").torso_dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("offers", "vendor", "is_faster"),
+    [
+        ({"avx512_bf16": True}, "AuthenticAMD", True),
+        ({"avx512_bf16": True, "amx_bf16": False}, "GenuineIntel", False),
+        ({"avx512_bf16": True, "amx_bf16": True}, "GenuineIntel", True),
+        ({"avx512_bf16": False}, "AuthenticAMD", False),
+        ({"avx512_bf16": False}, "GenuineIntel", False),
+    ],
+)
+def test_bf16_is_faster_on_amd_and_with_matrix_units_only(
+    monkeypatch, tmp_path, offers, vendor, is_faster
+):
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text(f"processor\t: 0\nvendor_id\t: {vendor}\nmodel name\t: any\n")
+    monkeypatch.setattr(machine, "CPUINFO", str(cpuinfo))
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: offers, raising=False)
+    assert machine.bf16_is_faster() is is_faster
+
+
+def test_where_there_is_no_cpuinfo_the_platform_is_asked_for_the_vendor(monkeypatch, tmp_path):
+    monkeypatch.setattr(machine, "CPUINFO", str(tmp_path / "missing"))
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": 1}, raising=False)
+    for name, is_faster in (("Intel64 Family 6, GenuineIntel", False), ("", True)):
+        monkeypatch.setattr(machine.platform, "processor", lambda name=name: name)
+        assert machine.bf16_is_faster() is is_faster
 
 
 def test_a_reproducible_run_does_not_depend_on_the_number_of_cores(monkeypatch):

@@ -142,6 +142,19 @@ def test_channels_last_changes_nothing_but_the_layout():
     torch.testing.assert_close(look(model, obs).value, before.value)
 
 
+def test_the_residual_network_keeps_its_kernels_in_nhwc_order_also_where_it_acts():
+    model = make_small_model(IMAGE_SPEC, name="resnet")
+    copy = make_small_model(IMAGE_SPEC, name="resnet", seed=1)
+    weights = FlatWeights(copy, torch.float32)
+    block = np.zeros(weights.nbytes, np.uint8)
+    weights.bind(copy, block)
+    weights.pack(model, block)
+    for name, kernel in copy.named_parameters():
+        assert torch.equal(kernel, model.get_parameter(name)), name
+        assert kernel.dim() != 4 or kernel.is_contiguous(memory_format=torch.channels_last), name
+    assert not copy.get_parameter("torso_net.convs.2.conv1.weight").is_contiguous()
+
+
 def test_equal_seeds_give_equal_weights_whatever_the_global_generator():
     torch.manual_seed(1)
     one = make_small_model(seed=5)
