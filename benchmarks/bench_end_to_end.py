@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -58,6 +58,14 @@ WARM_UP_SHARE = 0.25  # of the run: start of processes, filling of buffers
 CANDIDATES_PER_REPLAYED = 6  # lambda
 
 
+class RealRun(NamedTuple):
+    """What a training showed from the end of its warm-up on."""
+
+    speed: float  # agent steps per second
+    memory_mb: float  # the most, also before
+    updates: tuple[int, int]  # the first and the last update that was counted
+
+
 def parse() -> argparse.Namespace:
     """Read the options of the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -66,6 +74,13 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--part_seconds", type=float, default=6.0, help="length of each part")
     parser.add_argument("--env", default="PongNoFrameskip-v4")
     parser.add_argument("--repeats", type=int, default=1, help="real runs; the median counts")
+    parser.add_argument(
+        "--from_update",
+        type=int,
+        default=0,
+        help="count from this update on, if the warm-up of a quarter of the time is over by then; "
+        "at 200 the mean image of the pixels is settled",
+    )
     parser.add_argument(
         "flags", nargs="*", help="more flags of main.py, after --, e.g. -- --model=resnet"
     )
@@ -117,8 +132,12 @@ def bound(costs: dict[str, float]) -> float:
     return 1e6 / sum(us for part, us in costs.items() if part not in free)
 
 
-def real_run(values: dict[str, Any], seconds: float) -> tuple[float, float]:
-    """Train in a process of its own; return (agent steps per second, peak memory in MB)."""
+def real_run(values: dict[str, Any], seconds: float, from_update: int) -> RealRun:
+    """Train in a process of its own.
+
+    Raises:
+      SystemExit: if it did not come far enough for two records to count.
+    """
     with tempfile.TemporaryDirectory() as folder:
         arguments = [
             f"--{name}={json.dumps(value) if isinstance(value, list) else value}"
@@ -132,23 +151,30 @@ def real_run(values: dict[str, Any], seconds: float) -> tuple[float, float]:
         subprocess.run(command, check=True, cwd=ROOT, timeout=seconds + 120)
         (path,) = Path(folder).glob("*/metrics.jsonl")
         records = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-    steady = [r for r in records if r["wall_s"] >= WARM_UP_SHARE * seconds]
+    steady = [
+        r for r in records if r["wall_s"] >= WARM_UP_SHARE * seconds and r["updates"] >= from_update
+    ]
+    if len(steady) < 3:
+        sys.exit(
+            f"after {seconds} seconds the run had made {records[-1]['updates']} updates, expected "
+            f"some seconds of training after update {from_update}: raise --seconds."
+        )
     first, last = steady[0], steady[-2]  # the last one is written while stopping
     speed = (last["agent_steps"] - first["agent_steps"]) / (last["wall_s"] - first["wall_s"])
     memory = max(r["values"].get("system/memory_mb", 0.0) for r in records)
-    return speed, memory
+    return RealRun(speed, memory, (first["updates"], last["updates"]))
 
 
 def run_config(config: str, options: argparse.Namespace) -> dict[str, Any]:
     """Measure one configuration and print its table."""
     values = flag_values(config, options)
     before = measure_parts(config, values, options.part_seconds)
-    runs = [real_run(values, options.seconds) for _ in range(options.repeats)]
+    runs = [real_run(values, options.seconds, options.from_update) for _ in range(options.repeats)]
     after = measure_parts(config, values, options.part_seconds)
     parts = {part: min(before[part], after[part]) for part in before}
     costs = cost_per_step(config, parts)
     limit = bound(costs)
-    speed = statistics.median(speed for speed, _ in runs)
+    speed = statistics.median(run.speed for run in runs)
     print(f"\n{config}: {options.env}")
     print(f"{'part':<12}{'us of the machine per unit':>28}{'per new agent step':>22}")
     for part, us in parts.items():
@@ -158,10 +184,11 @@ def run_config(config: str, options: argparse.Namespace) -> dict[str, Any]:
         "config": config,
         "env": options.env,
         "sps": round(speed, 1),
-        "sps_runs": [round(speed, 1) for speed, _ in runs],
+        "sps_runs": [round(run.speed, 1) for run in runs],
+        "updates_counted": [run.updates for run in runs],
         "bound_sps": round(limit, 1),
         "fraction": round(speed / limit, 3),
-        "peak_memory_mb": round(max(memory for _, memory in runs)),
+        "peak_memory_mb": round(max(run.memory_mb for run in runs)),
         "parts_us": {part: round(us, 1) for part, us in parts.items()},
     }
 

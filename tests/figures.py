@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from agent.testing.human_scores import human_normalised
+from analysis.area import area
 from analysis.runs import Run, find_runs
 from tests.house import ROOT
 
@@ -179,6 +180,39 @@ def elite_rows() -> list[Claim]:
     return claims
 
 
+def screen_rows() -> list[Claim]:
+    """The arms of the screen of replay on Breakout: area to 0.7 M steps, and return there."""
+    names = {
+        arm: f"screen_a/{arm}_BreakoutNoFrameskip-v4_seed1"
+        for arm in ("replay-1-to-3", "replay-1-to-3-mask", "control")
+    }
+    return [
+        Claim(
+            "docs/results.md",
+            f"| `{arm}` | {{}} | {{}} |",
+            (lambda name=name: area(run(name).curve, 7e5), end(name)),
+        )
+        for arm, name in names.items()
+    ]
+
+
+def precision_rows() -> list[Claim]:
+    """What bf16 and fp32 cost on one processor, by network and order of kernels."""
+    rows = {
+        f"`{network}`, {shown}": f"{network}_{key}_us"
+        for network in ("impala_shallow", "nature", "resnet")
+        for shown, key in (("learning, 84 rows", "learning"), ("acting, 8 games", "acting_8"))
+    }
+    figures = json.loads((SPEED / "precision_xeon.json").read_text(encoding="utf-8"))
+    claims = []
+    for shown, key in rows.items():
+        values = tuple(lambda v=value: float(v) for value in figures[key].values())
+        fastest = min(range(4), key=list(figures[key].values()).__getitem__)
+        cells = " | ".join("**{}**" if i == fastest else "{}" for i in range(4))
+        claims.append(Claim("docs/performance.md", f"| {shown} | {cells} |", values))
+    return claims
+
+
 def trial_rows() -> list[Claim]:
     """The rows of the trials in SpaceInvaders after 0.26 M steps."""
     rows = {
@@ -317,6 +351,8 @@ CLAIMS = [
         ),
     ),
     *trial_rows(),
+    *screen_rows(),
+    *precision_rows(),
     Claim(
         "docs/results.md",
         "| the default settings |" + " {} |" * 7,
