@@ -132,7 +132,7 @@ def bound(costs: dict[str, float]) -> float:
     return 1e6 / sum(us for part, us in costs.items() if part not in free)
 
 
-def real_run(values: dict[str, Any], seconds: float, from_update: int) -> RealRun:
+def real_run(values: dict[str, Any], seconds: float, from_update: int = 0) -> RealRun:
     """Train in a process of its own.
 
     Raises:

@@ -28,7 +28,8 @@ def learner_of(process):
 
 def test_a_killed_learner_is_resumed_in_its_folder_and_reaches_the_end(tmp_path):
     process = start(
-        tmp_path, *SMALL, "--environment_max_steps=6000", "--save_model_period=20",
+        # Far enough away that the learner cannot be there before it is killed.
+        tmp_path, *SMALL, "--environment_max_steps=30000", "--save_model_period=20",
         "--auto_restart=2",
     )  # fmt: skip
     try:
