@@ -42,6 +42,10 @@ class AlgorithmFlags(FlagGroup):
         "with a recurrent model: the number of first rows of each replayed unroll that only bring the stored state up to date. They have no loss and get no gradient. Less than --r_f_steps",
     )
     vtrace_lambda: Fraction01 = flag(0.95, "V-trace: factor of c, like lambda in TD(lambda)")
+    advantage_lambda: Fraction01 | None = flag(
+        None,
+        "V-trace: lambda of the advantages, if it is to differ from that of the value targets; none: --vtrace_lambda",
+    )
     policy_gradient_loss_weight: Weight = flag(1.0, "weight of the policy-gradient loss")
     value_loss_weight: Weight = flag(0.5, "weight of the value loss, 0.5 (target - value)^2")
     entropy_loss_weight: Weight = flag(

@@ -163,6 +163,7 @@ NETWORKS: Registry[Any] = Registry(
         "nature": _TORSOS,
         "impala_shallow": _TORSOS,
         "resnet": _TORSOS,
+        "resnet_light": _TORSOS,
         "elite": _TORSOS,
         "attention": "agent.models.attention",
         "mlp": _TORSOS,

@@ -49,6 +49,7 @@ FLAG_OF_FIELD: dict[str, str] = {
     "c_bar": "c_const",
     "rho_pg_bar": "pg_rho_const",
     "lambda_": "vtrace_lambda",
+    "advantage_lambda": "advantage_lambda",
     "policy_cloning_cost": "policy_cloning_loss_weight",
     "value_cloning_cost": "value_cloning_loss_weight",
     "trust_region": "kl_mask_kind",

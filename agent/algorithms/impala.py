@@ -113,19 +113,30 @@ class Impala(Algorithm):
     def _vtrace(
         self, batch: Batch, log_rhos: Tensor, values: Tensor, trust: Tensor | None
     ) -> VTrace:
-        """Run V-trace in reward units."""
+        """Run V-trace in reward units; twice if the advantages have a lambda of their own.
+
+        A policy gains from little noise and values from little bias, so that a smaller lambda may
+        suit the advantages (Aitchison & Sweetser, "DNA", 2022, https://arxiv.org/abs/2206.10027).
+        """
         config = self.config
-        return vtrace(
-            log_rhos,
-            config.discount * ~batch.terminated,
-            REWARD_TRANSFORMS[config.reward_transform](batch.reward),
-            values,
-            rho_bar=config.rho_bar,
-            c_bar=config.c_bar,
-            rho_pg_bar=config.rho_pg_bar,
-            lambda_=config.lambda_,
-            trust=trust,
-        )
+
+        def with_lambda(lambda_: float) -> VTrace:
+            return vtrace(
+                log_rhos,
+                config.discount * ~batch.terminated,
+                REWARD_TRANSFORMS[config.reward_transform](batch.reward),
+                values,
+                rho_bar=config.rho_bar,
+                c_bar=config.c_bar,
+                rho_pg_bar=config.rho_pg_bar,
+                lambda_=lambda_,
+                trust=trust,
+            )
+
+        corrected = with_lambda(config.lambda_)
+        if config.advantage_lambda is None:
+            return corrected
+        return corrected._replace(advantages=with_lambda(config.advantage_lambda).advantages)
 
     def _trust(self, log_pi: Tensor, log_mu: Tensor) -> Tensor | None:
         """Return [T, B] bool, states whose policy is still near the one that acted."""

@@ -22,6 +22,7 @@ class ImpalaConfig(ActorCriticConfig):
     c_bar: float = 1.0  # clip of importance ratios in the trace
     rho_pg_bar: float = 1.0  # clip of importance ratios in the policy gradient
     lambda_: float = 0.95  # 1: full V-trace, 0: one-step targets
+    advantage_lambda: float | None = None  # of the advantages alone; None: lambda_ as well
     policy_cloning_cost: float = 0.0  # CLEAR: 0.01
     value_cloning_cost: float = 0.0  # CLEAR: 0.005
     trust_region: str = "none"  # one of TRUST_REGIONS; LASER: implied
@@ -31,8 +32,10 @@ class ImpalaConfig(ActorCriticConfig):
         """Raise ConfigError on values out of range."""
         super().__post_init__()
         self._check_choice("trust_region", TRUST_REGIONS)
-        if not 0 <= self.lambda_ <= 1:
-            raise ConfigError(f"lambda_ is {self.lambda_}, expected in [0, 1].")
+        for name in ("lambda_", "advantage_lambda"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value <= 1:
+                raise ConfigError(f"{name} is {value}, expected in [0, 1].")
         for name in ("rho_bar", "c_bar", "rho_pg_bar", "trust_threshold"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}, expected above 0.")

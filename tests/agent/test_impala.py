@@ -57,11 +57,12 @@ def test_the_entropy_cost_goes_in_a_straight_line_to_its_end(progress, cost):
     [
         {},
         {"rho_bar": 2.0, "c_bar": 0.7, "rho_pg_bar": 1.5, "lambda_": 0.9, "discount": 0.8},
+        {"lambda_": 0.95, "advantage_lambda": 0.3},
         {"trust_region": "implied", "trust_threshold": 0.1},
         {"policy_cloning_cost": 0.3, "value_cloning_cost": 0.2, "entropy_online_only": True},
         {"trust_region": "implied", "policy_cloning_cost": 0.3, "value_cloning_cost": 0.2},
     ],
-    ids=["plain", "bars", "laser", "clear", "laser and clear"],
+    ids=["plain", "bars", "two lambdas", "laser", "clear", "laser and clear"],
 )
 def test_the_loss_equals_the_plain_loops(changes):
     model, batch = sharpened(make_small_model()), make_batch()

@@ -117,6 +117,25 @@ def test_features_are_float32_and_close_in_either_precision(precision, name):
     assert look(model, obs).params.dtype == torch.float32
 
 
+def test_the_light_resnet_needs_two_fifths_of_the_multiplications_of_the_resnet():
+    counts = {}
+    for name in ("resnet", "resnet_light"):
+        model = make_model(ModelConfig(name), make_spec((4, 84, 84), actions=18))
+        count = 0
+
+        def add(module, inputs, output):
+            nonlocal count
+            of_one_output = module.weight[0].numel()
+            count += of_one_output * output[0].numel()
+
+        for module in model.torso_net.modules():
+            if isinstance(module, torch.nn.Conv2d | torch.nn.Linear):
+                module.register_forward_hook(add)
+        look(model, torch.zeros(1, 4, 84, 84, dtype=torch.uint8))
+        counts[name] = round(count / 1e6)
+    assert counts == {"resnet": 54, "resnet_light": 22}
+
+
 @pytest.mark.parametrize("name", ["resnet", "mlp"])
 def test_a_torso_with_bfloat16_weights_acts(name):
     spec, obs = spec_and_observations(name, (4, 36, 36), 2)

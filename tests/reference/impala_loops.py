@@ -16,6 +16,8 @@ def impala_loss_loops(config, pi, mu, values, batch):
     steps, size = len(batch["action"]), len(batch["is_online"])
     names = ("policy", "value", "entropy", "policy_cloning", "value_cloning")
     terms = dict.fromkeys(names, 0.0)
+    of_advantages = config.advantage_lambda
+    lambdas = (config.lambda_, config.lambda_ if of_advantages is None else of_advantages)
     for b in range(size):
         ratios, discounts, trusted = [], [], []
         for t in range(steps):
@@ -29,16 +31,19 @@ def impala_loss_loops(config, pi, mu, values, batch):
                 trusted.append(distance < config.trust_threshold)
             else:
                 trusted.append(True)
-        targets, advantages = vtrace_loops(
-            [values[t][b] for t in range(steps + 1)],
-            [batch["reward"][t][b] for t in range(steps)],
-            discounts,
-            ratios,
-            config.rho_bar,
-            config.c_bar,
-            config.rho_pg_bar,
-            config.lambda_,
-            trusted,
+        targets, advantages = (
+            vtrace_loops(
+                [values[t][b] for t in range(steps + 1)],
+                [batch["reward"][t][b] for t in range(steps)],
+                discounts,
+                ratios,
+                config.rho_bar,
+                config.c_bar,
+                config.rho_pg_bar,
+                lambda_,
+                trusted,
+            )[part]
+            for part, lambda_ in enumerate(lambdas)
         )
         for t in range(steps):
             if batch["reset_row"][t][b]:
