@@ -77,14 +77,27 @@ class PixelStatistics(nn.Module):
         """Return images - mean, in units of 1/255.
 
         The mean is rounded, so that differences are integers up to 255: exact also in bfloat16.
+
+        Args:
+          images: [N, C, H, W] uint8.
+          dtype: of the result.
+          layout: order of its values in memory.
         """
-        difference = torch.sub(images, self.mean.round().to(torch.int16))
-        return difference.to(dtype, memory_format=layout)
+        mean = self.mean.round().to(dtype)[None].contiguous(memory_format=layout)
+        return _ordered(images, layout).to(dtype).sub_(mean)
 
     def scale(self) -> Tensor:
         """Return what centred images are to be multiplied by: [] float32, 1 / deviation."""
         variance = self.mean_square - self.mean.square().mean()
         return variance.clamp(min=MIN_DEVIATION**2).rsqrt()
+
+
+def _ordered(images: Tensor, layout: torch.memory_format) -> Tensor:
+    """Return the same images, their bytes in this order."""
+    if layout == torch.channels_last and images.device.type == "cpu":
+        # Half the time of `contiguous`, which takes no account of how few channels there are.
+        return torch.stack(images.unbind(1), -1).permute(0, 3, 1, 2)
+    return images.contiguous(memory_format=layout)
 
 
 def _look_again(statistics: PixelStatistics, _: object) -> None:

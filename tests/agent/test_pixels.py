@@ -54,12 +54,18 @@ def test_a_layer_sees_what_differs_from_the_mean_image_in_units_of_the_deviation
     torch.testing.assert_close(conv(torch.from_numpy(images[1])), wanted, rtol=1e-3, atol=1e-4)
 
 
-def test_differences_from_the_mean_are_exact_in_bfloat16():
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_differences_from_the_mean_are_exact_in_each_format_and_order(dtype, layout):
     statistics = observed(batches())
-    images = torch.from_numpy(batches(1, seed=1)[0])
-    layout = torch.contiguous_format
-    coarse = statistics.centred(images, torch.bfloat16, layout)
-    assert torch.equal(coarse.float(), statistics.centred(images, torch.float32, layout))
+    (images,) = batches(1, seed=1)
+    given = torch.from_numpy(images)
+    for shown in (given, given.contiguous(memory_format=torch.channels_last)):
+        found = statistics.centred(shown, dtype, layout)
+        assert found.dtype == dtype
+        assert found.is_contiguous(memory_format=layout)
+        wanted = images.astype(np.float64) - statistics.mean.round().numpy()
+        assert np.array_equal(found.double().numpy(), wanted)
 
 
 def test_a_still_picture_does_not_blow_up():
