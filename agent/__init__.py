@@ -4,6 +4,7 @@ The rooms, each of which imports only those above it (tests/test_layers.py):
 
 | room | what is there |
 |---|---|
+| `reduction.py` | sums over the batches of several learners |
 | `models/` | networks, PopArt, memory, pixel statistics |
 | `stored/` | run folders, checkpoints, shipped models, schemas of what is read |
 | `machine.py` | what this machine offers, and what follows from it |
@@ -11,6 +12,7 @@ The rooms, each of which imports only those above it (tests/test_layers.py):
 | `acting/` | choosing actions, rollouts, worker processes, the inference server |
 | `learning/` | batches, the learner, optimisers, updates that are not finite |
 | `pools/` | the worker processes of a run: started, watched, replaced, ended |
+| `learners/` | several learners of one run: their group and their rounds |
 | `assembly.py` | from flags to parts: the one place that knows both |
 | `testing/` | test mode: whole games, scores, tables |
 | `run/` | the life of a run: experience, the loop, saving, reporting, resuming |

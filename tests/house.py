@@ -21,8 +21,8 @@ LAYER = {
 }
 # The rooms of agent/ and the files beside them, each of which imports only those before it.
 ROOMS = (
-    *("models", "stored", "machine", "algorithms", "acting", "learning", "pools", "assembly"),
-    *("testing", "run", "export", "torchbeast", "session"),
+    *("reduction", "models", "stored", "machine", "algorithms", "acting", "learning", "pools"),
+    *("learners", "assembly", "testing", "run", "export", "torchbeast", "session"),
 )
 PROGRAMS = (
     *("main.py", "multi_train.py"),

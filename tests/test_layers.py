@@ -126,6 +126,16 @@ def test_flags_are_read_only_where_a_run_is_put_together() -> None:
     assert readers <= READERS_OF_FLAGS
 
 
+def test_one_file_knows_how_learners_are_connected() -> None:
+    importers = {
+        name_of(path)
+        for path in PRODUCT
+        for _, module in imported_modules(path)
+        if module.startswith("torch.distributed")
+    }
+    assert importers == {"agent/learners/group.py"}
+
+
 def test_only_the_programs_know_the_sequences() -> None:
     for path in PRODUCT:
         if path.relative_to(ROOT).parts[0] not in (

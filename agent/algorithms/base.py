@@ -28,6 +28,7 @@ from agent.algorithms.batch import Batch
 from agent.algorithms.non_finite import Stage, given_stages
 from agent.algorithms.rewards import REWARD_TRANSFORMS
 from agent.models.base import ActorCritic
+from agent.reduction import ALONE, Reduction
 from core.errors import ConfigError
 from core.plain_data import shown
 from flags.parts import ALGORITHMS
@@ -120,6 +121,9 @@ class Algorithm(ABC):
     Config: ClassVar[type[Any]] = ActorCriticConfig
     # What `state_dict` looks like, so that a damaged or foreign file is refused; None: no state.
     State: ClassVar[type[BaseModel] | None] = None
+    # Sums over the batches of all learners of a run; the learner sets it. What the loss divides by
+    # and what statistics are moved by has to be summed with it, if it is a sum over the batch.
+    across: Reduction = ALONE
 
     def __init__(self, config: Any, buffers: Sequence[str] = ()) -> None:
         """Keep the config.

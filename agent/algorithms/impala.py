@@ -55,7 +55,7 @@ class Impala(Algorithm):
         progress: float = 0.0,
     ) -> Loss:
         """Compute the loss of one batch; moves PopArt's statistics if the model has them."""
-        config = self.config
+        config, across = self.config, self.across
         valid, keep_gradient = learnable_rows(batch, config.burn_in_steps)  # [T, B]
         seen = look_at(model, batch, keep_gradient)
 
@@ -66,9 +66,9 @@ class Impala(Algorithm):
             trust = self._trust(seen.log_pi, seen.log_mu)
             corrected = self._vtrace(batch, log_rhos, seen.heads.value, trust)
             learned = valid if trust is None else valid & trust
-            targets = move_units(model, batch, corrected.targets, learned, optimiser)
+            targets = move_units(model, batch, corrected.targets, learned, optimiser, across)
             advantages = scaled_advantages(
-                model, batch, corrected.advantages, learned, config.advantage_normalisation
+                model, batch, corrected.advantages, learned, config.advantage_normalisation, across
             )
         values = values_to_learn(model, batch, seen)
 
@@ -82,7 +82,9 @@ class Impala(Algorithm):
         per_step["entropy"] = -config.entropy_cost_at(progress) * entropy * counted
         per_step |= self._cloning(model, batch, seen, values, valid)
 
-        total, metrics = losses.reduced(per_step, valid, config.loss_reduction, batch.weight)
+        total, metrics = losses.reduced(
+            per_step, valid, config.loss_reduction, batch.weight, across
+        )
         metrics |= policy_health(
             batch, seen, valid, log_rhos, config.rho_bar,
             entropy=entropy, trust=trust, buffers=self.buffers,

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from agent.reduction import ALONE, Reduction
+
 
 def policy_gradient(log_pi_action: Tensor, advantages: Tensor) -> Tensor:
     """Return -A_t log pi(a_t|x_t); advantages are constants."""
@@ -69,7 +71,11 @@ def value_cloning(values: Tensor, behaviour_values: Tensor) -> Tensor:
 
 
 def reduced(
-    per_step: Mapping[str, Tensor], valid: Tensor, reduction: str, weight: Tensor
+    per_step: Mapping[str, Tensor],
+    valid: Tensor,
+    reduction: str,
+    weight: Tensor,
+    across: Reduction = ALONE,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Add up weighted terms; return the total, with its gradient, and a metric for each of them.
 
@@ -78,13 +84,16 @@ def reduced(
       valid: [T, B] bool, the steps that `mean` divides by the number of.
       reduction: "sum" or "mean" over the steps.
       weight: [B] float32, importance weight of each unroll (`Batch.weight`).
+      across: sums over learners. The total is then this learner's part of the loss of all of them,
+        and the metrics are as if all had batches like this one.
     """
     sums = (torch.stack(list(per_step.values())) * weight).sum((1, 2))
     if reduction == "mean":
-        sums = sums / valid.sum().clamp(min=1)
+        sums = sums / across.sum_(valid.sum(), "count").clamp(min=1)
     total = sums.sum()
-    metrics = {"loss/total": total.detach()}
-    metrics |= {
-        f"loss/{name}": term for name, term in zip(per_step, sums.detach().unbind(), strict=True)
-    }
+    shown = torch.cat([total.reshape(1), sums]).detach()
+    if across.world_size > 1:
+        shown = shown * across.world_size
+    names = ["loss/total", *(f"loss/{name}" for name in per_step)]
+    metrics = dict(zip(names, shown.unbind(), strict=True))
     return total, metrics

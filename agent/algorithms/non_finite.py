@@ -48,8 +48,9 @@ ADVICE = {
     "last checkpoint with a lower --lr.",
     "gradient": "The loss is finite, but it is too steep: resume the last checkpoint with a lower "
     "--lr.",
+    "learner": "Its own log says what was bad, and it keeps the batch.",
 }
-CULPRITS = ("reward", "observation", "weights", "memory", "ratio", "value", "gradient")
+CULPRITS = ("reward", "observation", "weights", "memory", "ratio", "value", "gradient", "learner")
 
 
 class NonFiniteUpdate(PlatformError):

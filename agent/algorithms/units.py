@@ -14,6 +14,7 @@ from agent.algorithms.batch import Batch
 from agent.algorithms.passes import Pass
 from agent.models.base import ActorCritic
 from agent.models.popart import Values
+from agent.reduction import ALONE, Reduction
 
 
 @torch.no_grad()
@@ -23,6 +24,7 @@ def move_units(
     targets: Tensor,
     learned: Tensor,
     optimiser: torch.optim.Optimizer | None,
+    across: Reduction = ALONE,
 ) -> Tensor:
     """Move PopArt's statistics, if the model has them; return the targets in the new units.
 
@@ -32,9 +34,10 @@ def move_units(
       targets: [T, B] float32, of values, in reward units.
       learned: [T, B] bool, steps that count.
       optimiser: whose moments are rescaled along with the value head.
+      across: sums over learners.
     """
     if model.value_head.enabled:
-        model.value_head.update(targets, batch.task_id, learned, optimiser)
+        model.value_head.update(targets, batch.task_id, learned, optimiser, across)
     return model.value_head.normalise(targets, batch.task_id)
 
 
@@ -49,7 +52,12 @@ def values_to_learn(model: ActorCritic, batch: Batch, seen: Pass) -> Tensor:
 
 @torch.no_grad()
 def scaled_advantages(
-    model: ActorCritic, batch: Batch, advantages: Tensor, learned: Tensor, normalisation: str
+    model: ActorCritic,
+    batch: Batch,
+    advantages: Tensor,
+    learned: Tensor,
+    normalisation: str,
+    across: Reduction = ALONE,
 ) -> Tensor:
     """Divide by sigma of the game (what makes one entropy cost fit all games), then by rms.
 
@@ -62,6 +70,7 @@ def scaled_advantages(
       advantages: [T, B] float32, in reward units.
       learned: [T, B] bool, steps that count.
       normalisation: "none" or "rms", besides sigma.
+      across: sums over learners.
     """
     head = model.value_head
     if head.enabled:
@@ -71,7 +80,8 @@ def scaled_advantages(
             head.task_count, device=batch.task_id.device
         ).unsqueeze(-1)  # [K, B]
         sums = torch.stack([advantages.square() * learned, learned.float()]).sum(1)  # [2, B]
-        squares, counts = (sums.unsqueeze(1) * belongs).sum(-1)  # each [K]
+        of_games = across.sum_((sums.unsqueeze(1) * belongs).sum(-1), "advantages")
+        squares, counts = of_games  # each [K]
         rms = (squares / counts.clamp(min=1)).sqrt()
         advantages = advantages / (rms[batch.task_id] + 1e-8)
     return advantages

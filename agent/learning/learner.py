@@ -17,10 +17,11 @@ from torch import Tensor
 
 from agent.algorithms.base import Algorithm, Loss
 from agent.algorithms.batch import Batch
-from agent.algorithms.non_finite import NonFiniteUpdate, blame
+from agent.learning.gradients import Gradient, error_of
 from agent.learning.layer_gradients import LayerGradients
 from agent.models.base import ActorCritic
-from agent.models.pixels import OBSERVED_EVERY
+from agent.models.pixels import shown_steps
+from agent.reduction import ALONE, Reduction
 from core import faults
 
 WEIGHTS_MEASURED_EACH = 100  # updates; a sum over all weights, so not for each
@@ -45,6 +46,7 @@ class Learner:
         compile: bool = False,
         threads: int = 1,
         gradients_due: Callable[[], bool] | None = None,
+        across: Reduction = ALONE,
     ) -> None:
         """Prepare for training; `model` stays on its device.
 
@@ -60,10 +62,12 @@ class Learner:
           compile: run the torso through torch.compile; the first step then takes a minute.
           gradients_due: function that is called before each update. If it returns True, the update
             also reports the gradient of each layer (`LayerGradients`). None: never.
+          across: sums over the batches of all learners of the run.
         """
         algorithm.check(model)
         self.model = model
         self.algorithm = algorithm
+        self.across = algorithm.across = across
         self.optimiser = optimiser
         self.version = 0  # updates done
         self.errors: Tensor | None = None  # of the last update, see `Loss.errors`
@@ -106,14 +110,15 @@ class Learner:
         """
         put_back = self._keep()
         try:
-            loss, norm = self._differentiate(batch, progress)
+            loss, gradient = self._differentiate(batch, progress)
             # The only wait for the device in a step: a bad gradient must not reach the weights.
-            if not torch.isfinite(norm + loss.total.detach()):
+            if not gradient.is_finite:
                 put_back()  # the search for the culprit starts from the state before the update
-                with torch.no_grad():
-                    stages = self.algorithm.stages(self.model, batch)
-                    culprit = blame(stages, batch, loss.metrics, self.model)
-                raise NonFiniteUpdate(self.version, culprit)
+                raise error_of(
+                    gradient, loss, batch, self.algorithm, self.model, self.version, self.across
+                )
+            gradient.hand_over()
+            norm = gradient.norm
             due = self._gradients_due is not None and self._gradients_due()
             layers = LayerGradients(self.model) if due else None
             faults.at("learner.step")
@@ -158,25 +163,16 @@ class Learner:
 
         return put_back
 
-    def _differentiate(self, batch: Batch, progress: float) -> tuple[Loss, Tensor]:
-        """Leave a gradient in the parameters; return the loss and the norm of the gradient."""
+    def _differentiate(self, batch: Batch, progress: float) -> tuple[Loss, Gradient]:
+        """Return the loss, and the gradient of all learners, not handed over yet."""
         if self._observes:
-            self._observe(batch)
+            length, size = batch.first.shape
+            rows, columns = shown_steps(length, size, self.version, self.across.rank)
+            self.model.observe(batch.obs[rows, columns], batch.task_id[columns], self.across)
         self.optimiser.zero_grad(set_to_none=True)
         loss = self.algorithm.loss(self.model, batch, self.optimiser, progress)
         loss.total.backward()
-        gradients = [p.grad for p in self._parameters if p.grad is not None]
-        return loss, torch.nn.utils.get_total_norm(gradients, foreach=True)
-
-    def _observe(self, batch: Batch) -> None:
-        """Show every seventh step of each unroll to the pixel statistics.
-
-        Which one comes first differs by unroll and update, so that all weigh the same.
-        """
-        length, size = batch.first.shape
-        turn = torch.arange(length)[:, None] + torch.arange(size) + self.version
-        steps, columns = (turn % OBSERVED_EVERY == 0).nonzero(as_tuple=True)
-        self.model.observe(batch.obs[steps, columns], batch.task_id[columns])
+        return loss, Gradient(self._parameters, loss, self.across)
 
     def state_dict(self) -> dict[str, Any]:
         """Return a copy of all that was learned, as tensors and plain types only.

@@ -28,6 +28,7 @@ from agent.models.parallel import Parallel
 from agent.models.pixels import PixelStatistics
 from agent.models.popart import PopArt
 from agent.models.precision import PRECISIONS, compute_dtype
+from agent.reduction import ALONE, Reduction
 from core.errors import ConfigError, ShapeError
 
 TORSO_PREFIX = "torso_net."  # of the torso's tensors in the state dict
@@ -166,18 +167,19 @@ class ActorCritic(nn.Module):
         }
         return {game: x for game, x in by_game.items() if x is not None and not x.is_settled}
 
-    def observe(self, obs: Tensor, task_id: Tensor | None = None) -> None:
+    def observe(
+        self, obs: Tensor, task_id: Tensor | None = None, across: Reduction = ALONE
+    ) -> None:
         """Learn what pixels look like, if they are normalised.
 
         Args:
           obs: as for `torso`.
           task_id: as for `torso`.
+          across: sums over learners, which see different games perhaps.
         """
         rows, games = self._rows(obs, task_id)
         for game, statistics in self.unsettled_pixels().items():
-            own = rows if games is None else rows[games == game]
-            if len(own):
-                statistics.observe(own)
+            statistics.observe(rows if games is None else rows[games == game], across)
 
     def torso(self, obs: Tensor, task_id: Tensor | None = None) -> Tensor:
         """Encode observations.

@@ -13,6 +13,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from agent.reduction import ALONE, Reduction
+
 PIXEL_MAX = 255.0
 # After this many batches the statistics are frozen, also in runs that start from these weights.
 OBSERVED_BATCHES = 200
@@ -49,18 +51,33 @@ class PixelStatistics(nn.Module):
         return self._count >= OBSERVED_BATCHES
 
     @torch.no_grad()
-    def observe(self, images: Tensor) -> None:
+    def observe(self, images: Tensor, across: Reduction = ALONE) -> None:
         """Take a batch `[N, C, H, W]` uint8 into the averages, unless there were enough of them.
 
-        All batches weigh the same.
+        All batches weigh the same. A batch without an image changes nothing.
+
+        Args:
+          images: the images of this learner; those of all learners together are one batch.
+          across: sums over learners.
         """
         if self.is_settled:
             return
-        values = images.float()
+        if across.world_size == 1:
+            if not len(images):
+                return
+            values = images.float()
+            mean, mean_square = values.mean(0), values.square().mean()
+        else:
+            sums = across.sum_(_sums(images), "pixels")
+            count = sums[-1]
+            if not count:
+                return
+            mean = (sums[:-2] / count).view_as(self.mean).float()
+            mean_square = (sums[-2] / count / self.mean.numel()).float()
         self.batches += 1
         self._count = (self._count or 0) + 1
-        self.mean += (values.mean(0) - self.mean) / self.batches
-        self.mean_square += (values.square().mean() - self.mean_square) / self.batches
+        self.mean += (mean - self.mean) / self.batches
+        self.mean_square += (mean_square - self.mean_square) / self.batches
 
     def keep(self) -> Callable[[], None]:
         """Remember all that `observe` writes to; return a function that puts it back."""
@@ -98,6 +115,30 @@ def _ordered(images: Tensor, layout: torch.memory_format) -> Tensor:
         # Half the time of `contiguous`, which takes no account of how few channels there are.
         return torch.stack(images.unbind(1), -1).permute(0, 3, 1, 2)
     return images.contiguous(memory_format=layout)
+
+
+def shown_steps(length: int, size: int, update: int, rank: int = 0) -> tuple[Tensor, Tensor]:
+    """Return which steps of a batch are shown to the statistics: rows and columns, [N] int64 each.
+
+    Every seventh step of each unroll. Which one comes first differs by unroll and update, so that
+    all weigh the same.
+
+    Args:
+      length: rows of the batch that have been acted in.
+      size: unrolls of the batch.
+      update: number of the update.
+      rank: number of the learner, whose unrolls are counted after those of the learners before.
+    """
+    turn = torch.arange(length)[:, None] + torch.arange(rank * size, (rank + 1) * size) + update
+    rows, columns = (turn % OBSERVED_EVERY == 0).nonzero(as_tuple=True)
+    return rows, columns
+
+
+def _sums(images: Tensor) -> Tensor:
+    """Return sum of the images, sum of the squares, and count: [C * H * W + 2] float64."""
+    values = images.double()
+    others = torch.stack([values.square().sum(), values.new_tensor(len(images))])
+    return torch.cat([values.sum(0).flatten(), others])
 
 
 def _look_again(statistics: PixelStatistics, _: object) -> None:

@@ -15,6 +15,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from agent.reduction import ALONE, Reduction
+
 # Where optimisers keep running moments of the gradient, and the power of the gradient they hold.
 _MOMENT_POWERS = {"square_avg": 2, "exp_avg_sq": 2, "exp_avg": 1}
 
@@ -104,6 +106,7 @@ class PopArt(nn.Module):
         task_id: Tensor | None = None,
         mask: Tensor | None = None,
         optimiser: torch.optim.Optimizer | None = None,
+        across: Reduction = ALONE,
     ) -> None:
         """Move the statistics towards these targets and rewrite the head so that values stay.
 
@@ -113,9 +116,11 @@ class PopArt(nn.Module):
           mask: [T, B] bool or float, steps to count; None counts all.
           optimiser: if given, its running moments of this head's gradient are rescaled too,
             because the gradient scales with the normalised error, that is with 1 / sigma.
+          across: sums over the targets of all learners.
         """
         if self.enabled:
-            self._move(self._sums(targets, task_id, mask), optimiser)
+            sums = across.sum_(self._sums(targets, task_id, mask), "popart")
+            self._move(sums, optimiser)
 
     def _sums(self, targets: Tensor, task_id: Tensor | None, mask: Tensor | None) -> Tensor:
         """Return steps that count, sum of targets and sum of squares of each task: [3, K]."""

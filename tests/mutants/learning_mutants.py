@@ -154,16 +154,16 @@ LOSS_MUTANTS = (
     ),
     Mutant(
         "mean-is-a-sum", "ignores --loss_reduction=mean",
-        Place(LOSS, "sums = sums / valid.sum().clamp(min=1)", "sums = sums + 0"),
+        Place(LOSS, 'sums = sums / across.sum_(valid.sum(), "count").clamp(min=1)', "sums = sums + 0"),
         ("test_impala.py::test_a_mean_is_the_sum_over_the_valid_steps",),
     ),
     Mutant(
         "popart-after-targets", "moves PopArt after the targets were normalised",
         Place(LOSS,
-              "        model.value_head.update(targets, batch.task_id, learned, optimiser)\n"
+              "        model.value_head.update(targets, batch.task_id, learned, optimiser, across)\n"
               "    return model.value_head.normalise(targets, batch.task_id)",
               "        normalised = model.value_head.normalise(targets, batch.task_id)\n"
-              "        model.value_head.update(targets, batch.task_id, learned, optimiser)\n"
+              "        model.value_head.update(targets, batch.task_id, learned, optimiser, across)\n"
               "        return normalised\n"
               "    return targets"),
         ("test_impala.py::test_popart_moves_before_the_loss_and_the_loss_uses_the_rewritten_head",),
@@ -176,14 +176,14 @@ LOSS_MUTANTS = (
     ),
     Mutant(
         "popart-counts-masked-steps", "moves PopArt by steps that nothing is learned from",
-        Place(LOSS, "update(targets, batch.task_id, learned, optimiser)",
-              "update(targets, batch.task_id, None, optimiser)"),
+        Place(LOSS, "update(targets, batch.task_id, learned, optimiser, across)",
+              "update(targets, batch.task_id, None, optimiser, across)"),
         ("test_impala.py::test_popart_moves_by_the_steps_that_are_learned_from_alone",),
     ),
     Mutant(
         "popart-moments-not-told", "does not rescale the optimiser's moments with the value head",
-        Place(LOSS, "update(targets, batch.task_id, learned, optimiser)",
-              "update(targets, batch.task_id, learned, None)"),
+        Place(LOSS, "update(targets, batch.task_id, learned, optimiser, across)",
+              "update(targets, batch.task_id, learned, None, across)"),
         ("test_impala.py::test_popart_rescales_the_moments_of_the_optimiser_it_is_given",),
     ),
     Mutant(
@@ -308,7 +308,7 @@ LEARNER_MUTANTS = (
     ),
     _learner(
         "bad-gradient-applied", "lets a gradient that is not finite reach the weights",
-        "if not torch.isfinite(norm + loss.total.detach()):", "if False:",
+        "if not gradient.is_finite:", "if False:",
         "test_a_bad_reward_moves_nothing",
     ),
     _learner(
@@ -335,10 +335,51 @@ LEARNER_MUTANTS = (
     ),
 )  # fmt: skip
 
+SEVERAL = "test_several_learners.py::test_two_learners_learn_what_one_learns_from_both_batches"
+
+
+def _several(name: str, fault: str, files: str, old: str, new: str) -> Mutant:
+    return Mutant(f"several-{name}", fault, Place(files, old, new), (SEVERAL,))
+
+
+SEVERAL_MUTANTS = (
+    _several(
+        "gradient", "leaves the gradient of each learner to itself",
+        "gradients.py", 'across.sum_(flat, "gradient")', "pass",
+    ),
+    _several(
+        "own-gradient", "steps by the gradient of the own batch, though it knows that of all",
+        "gradients.py", "if self._summed is not self._own:", "if False:",
+    ),
+    _several(
+        "popart", "moves PopArt by the targets of the own batch",
+        "popart.py", 'across.sum_(self._sums(targets, task_id, mask), "popart")',
+        "self._sums(targets, task_id, mask)",
+    ),
+    _several(
+        "advantages", "normalises advantages by the size of those of the own batch",
+        LOSS, 'across.sum_((sums.unsqueeze(1) * belongs).sum(-1), "advantages")',
+        "(sums.unsqueeze(1) * belongs).sum(-1)",
+    ),
+    _several(
+        "count", "divides the loss by the steps of the own batch",
+        LOSS, 'across.sum_(valid.sum(), "count")', "valid.sum()",
+    ),
+    _several(
+        "pixels", "averages the images of the own batch",
+        "pixels.py", 'across.sum_(_sums(images), "pixels")', "_sums(images)",
+    ),
+    _several(
+        "same-pixels", "shows the same steps of each learner's unrolls",
+        "pixels.py", "torch.arange(rank * size, (rank + 1) * size)", "torch.arange(size)",
+    ),
+)  # fmt: skip
+
 LEARNING_MUTANTS = (
     *VTRACE_MUTANTS,
     *FORMULA_MUTANTS,
     *LOSS_MUTANTS,
     *POPART_MUTANTS,
     *LEARNER_MUTANTS,
+    *SEVERAL_MUTANTS,
 )

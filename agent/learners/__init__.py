@@ -1,0 +1,1 @@
+"""Several learners of one run: their group, their rounds, and how they are started."""

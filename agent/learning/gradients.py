@@ -1,0 +1,94 @@
+"""The gradient of all learners together, and whose batch is to blame if it is not finite.
+
+All learners see the same sum, so all of them come to the same decision: they all make an update, or
+they all leave it out. Next to read: agent/reduction.py, which lists what else is summed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from agent.algorithms.base import Algorithm, Loss
+from agent.algorithms.batch import Batch
+from agent.algorithms.non_finite import Culprit, NonFiniteUpdate, blame
+from agent.models.base import ActorCritic
+from agent.reduction import Reduction
+
+
+class Gradient:
+    """The gradient of one update. The parameters hold that of the own batch until `hand_over`."""
+
+    def __init__(self, parameters: Sequence[Tensor], loss: Loss, across: Reduction) -> None:
+        """Add up over all learners: one sum of one flat tensor, the loss included.
+
+        Args:
+          parameters: with the gradient of the own batch; those without one are left out.
+          loss: the loss of the own batch.
+          across: sums over learners.
+        """
+        self._own = [p.grad for p in parameters if p.grad is not None]
+        self._summed = self._own
+        total = loss.total.detach()
+        if across.world_size > 1:
+            flat = torch.cat([*(part.flatten() for part in self._own), total.reshape(1)])
+            across.sum_(flat, "gradient")
+            sizes = [*(part.numel() for part in self._own), 1]
+            *pieces, total = torch.split(flat, sizes)
+            self._summed = [
+                piece.view(part.shape) for piece, part in zip(pieces, self._own, strict=True)
+            ]
+        self.norm = torch.nn.utils.get_total_norm(self._summed, foreach=True)  # []
+        self._check = self.norm + total
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether an update can be made with it. Waits for the device."""
+        return bool(torch.isfinite(self._check).all())
+
+    def hand_over(self) -> None:
+        """Give the parameters the gradient of all learners."""
+        if self._summed is not self._own:
+            torch._foreach_copy_(self._own, self._summed)
+
+    def own_is_finite(self, loss: Loss) -> bool:
+        """Whether the gradient and the loss of the own batch are finite."""
+        norm = torch.nn.utils.get_total_norm(self._own, foreach=True)
+        return bool(torch.isfinite(norm + loss.total.detach()))
+
+
+def error_of(
+    gradient: Gradient,
+    loss: Loss,
+    batch: Batch,
+    algorithm: Algorithm,
+    model: ActorCritic,
+    update: int,
+    across: Reduction,
+) -> NonFiniteUpdate:
+    """Return the error of an update that is not finite. It costs a pass of the model.
+
+    Args:
+      gradient: the gradient, not handed over.
+      loss: the loss of the own batch.
+      batch: the own batch.
+      algorithm: what the loss is from.
+      model: the network, in its state before the update.
+      update: number of the update.
+      across: sums over learners; each finds out whether its own batch is to blame.
+    """
+    own, size = across.rank, across.world_size
+    is_bad = size == 1 or not gradient.own_is_finite(loss)
+    counts = across.agree([float(is_bad and rank == own) for rank in range(size)])
+    if is_bad:
+        with torch.no_grad():
+            stages = algorithm.stages(model, batch)
+            return NonFiniteUpdate(update, blame(stages, batch, loss.metrics, model))
+    bad = [str(rank) for rank, count in enumerate(counts) if count]
+    if bad:
+        whose = f"learner {bad[0]}" if len(bad) == 1 else f"learners {', '.join(bad)}"
+        return NonFiniteUpdate(update, Culprit("learner", f"the batch of {whose} is not finite"))
+    what = f"the sum of the gradients of {size} learners overflows"
+    return NonFiniteUpdate(update, Culprit("gradient", what))

@@ -1,0 +1,72 @@
+"""Sums over the batches of all learners of a run, which make several learners one.
+
+Each learner has a batch of its own, and all of them hold the same weights. They learn what one
+learner would learn from all batches together if every sum over a batch is one over all batches:
+
+| `what` | the sum | where |
+|---|---|---|
+| gradient | of the loss, and the loss itself | agent/learning/gradients.py |
+| popart | of the value targets of each game | agent/models/popart.py |
+| advantages | of the squares that make the rms of each game | agent/algorithms/units.py |
+| count | of the steps that `--loss_reduction=mean` divides by | agent/algorithms/losses.py |
+| pixels | of the images that make a mean image | agent/models/pixels.py |
+
+Sums, not means: the bound of the gradient's norm and the learning rate then mean the same as for
+one learner with the whole batch. A missing gradient sum shows at once, because the weights drift
+apart. The other four do not show: with them missing, all learners agree on something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from torch import Tensor
+
+
+class Reduction(Protocol):
+    """Adds up over learners. Every learner makes the same calls in the same order."""
+
+    @property
+    def rank(self) -> int:
+        """Number of this learner, from 0."""
+
+    @property
+    def world_size(self) -> int:
+        """Number of learners."""
+
+    def sum_(self, tensor: Tensor, what: str) -> Tensor:
+        """Replace `tensor` by the sum over all learners, in place; return it.
+
+        Args:
+          tensor: of the same shape and kind at every learner, contiguous, without a gradient.
+          what: name of the sum, for messages.
+
+        Raises:
+          LearnerLost: if a learner does not take part.
+        """
+
+    def agree(self, numbers: Sequence[float]) -> list[float]:
+        """Return the sum of each number over all learners, the same everywhere.
+
+        Raises:
+          LearnerLost: if a learner does not take part.
+        """
+
+
+class Alone:
+    """One learner: the sum over all learners is its own."""
+
+    rank = 0
+    world_size = 1
+
+    def sum_(self, tensor: Tensor, what: str) -> Tensor:
+        """Return `tensor` itself."""
+        return tensor
+
+    def agree(self, numbers: Sequence[float]) -> list[float]:
+        """Return the numbers themselves."""
+        return list(numbers)
+
+
+ALONE = Alone()
