@@ -20,6 +20,7 @@ from analysis.statistics import Estimate, estimate
 from core import markdown
 from core.errors import ConfigError
 from core.plain_data import shown_text
+from metrics.text import kilojoules
 
 MAX_COMMAND = 5000  # characters
 
@@ -208,9 +209,16 @@ def share_text(share: float | None) -> str:
     return "not known" if share is None else f"{100 * share:.0f} %"
 
 
+def energy_text(joules: float | None) -> str:
+    """Return the energy per million agent steps as tables show it."""
+    return "not measured" if joules is None else kilojoules(joules)
+
+
 def _run_table(games: Sequence[GameComparison]) -> list[str]:
     headings = ["file", "return", "return at its end", "agent steps", "minutes"]
-    headings += ["undisturbed", "commit", "machine"]
+    runs = [run for game in games for row in game.rows for run in row.runs]
+    has_energy = any(run.about.joules_per_million_steps is not None for run in runs)
+    headings += ["undisturbed", *["energy per M steps"] * has_energy, "commit", "machine"]
     rows = [
         [
             run.csv_name,
@@ -219,6 +227,7 @@ def _run_table(games: Sequence[GameComparison]) -> list[str]:
             f"{run.curve.agent_steps[-1]:,.0f}",
             f"{run.curve.wall_s[-1] / 60:.1f}",
             share_text(run.about.undisturbed),
+            *[energy_text(run.about.joules_per_million_steps)] * has_energy,
             run.about.commit,
             run.about.machine,
         ]

@@ -29,6 +29,7 @@ from agent.stored.run_folder import RunFolder, safe_name
 from core.atomic_file import write_text
 from core.errors import ConfigError
 from metrics.curve import BEST, RETURN, SCORE, Curve, curve_of
+from metrics.energy import EnergyBook
 from metrics.machine_share import undisturbed_share
 from metrics.run_files import read_records
 from sequences.runner import STATE_FILE, RunState, SequenceFolder
@@ -61,6 +62,7 @@ class About:
     commit: str
     machine: str
     undisturbed: float | None = None  # share of its time in which nothing else ran; None: not known
+    joules_per_million_steps: float | None = None  # None: its energy was not measured
 
 
 @dataclass(frozen=True)
@@ -181,7 +183,8 @@ def _read_csv(path: Path) -> Iterator[Run]:
         return
     try:
         data = json.loads(lines[0][2:])
-        data.setdefault("undisturbed", None)  # older files do not say
+        for name in ("undisturbed", "joules_per_million_steps"):
+            data.setdefault(name, None)  # older files do not say
         about = About(**{field.name: data[field.name] for field in fields(About)})
         points = np.array([list(map(float, row)) for row in csv.reader(lines[2:])], np.float64)
         yield Run(about, _curve(points.reshape(-1, len(COLUMNS)), about.best), path, {})
@@ -213,7 +216,8 @@ def of_sequence(sequence: SequenceFolder, state: RunState) -> Iterator[Run]:
 def _games(about: About, folders: Sequence[RunFolder]) -> Iterator[Run]:
     """Yield a run; one that plays several games once for each of them."""
     records = [record for folder in folders for record in read_records(folder.path)]
-    about = replace(about, undisturbed=undisturbed_share(records))
+    energy = EnergyBook(records).joules_per_million_steps
+    about = replace(about, undisturbed=undisturbed_share(records), joules_per_million_steps=energy)
     games = about.env.split(",")
     flags = folders[-1].read_flags()
     shares = [float(share) for share in flags.get("env_shares") or [1.0] * len(games)]

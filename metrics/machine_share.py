@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -22,11 +23,22 @@ from metrics.record import Record
 OTHERS_ALLOWED = 0.1
 
 
+@dataclass(frozen=True)
+class ProcessUse:
+    """What one process of the run takes."""
+
+    cores: float  # processor time per second, since the reading before
+    memory_mb: float  # resident
+
+
 class MachineShare:
     """Measures since its last reading. One thread reads it, every few seconds."""
 
     def __init__(self) -> None:
         """Begin a first interval."""
+        self.processes: dict[int, ProcessUse] = {}  # by process id, as of the last reading
+        self.core_percent: dict[int, float] = {}  # use of each core by all processes, likewise
+        self._used_s: dict[int, tuple[float, float]] = {}  # processor seconds, resident MB
         self._cores = usable_cores()
         self._own_s: dict[int, float] = {}
         self._measure_own()
@@ -38,40 +50,54 @@ class MachineShare:
 
         `system/own_cpu_share` and `system/cpu_percent` are of the cores that this process may use.
         """
-        own_s, memory_mb = self._measure_own()
-        busy_s, all_s = _machine_seconds(self._cores)
+        self._measure_own()
+        machine, before = _machine_seconds(self._cores), self._machine
         now_s = time.monotonic()
         passed_s = now_s - self._since_s
-        busy = busy_s - self._machine[0], all_s - self._machine[1]
-        self._machine, self._since_s = (busy_s, all_s), now_s
-        values = {"system/memory_mb": memory_mb, **_accelerator_memory()}
+        self._machine, self._since_s = machine, now_s
+        used = self._used_s.values()
+        values = {"system/memory_mb": sum(memory for _, memory in used), **_accelerator_memory()}
         if passed_s > 0:
+            own_s = sum(seconds for seconds, _ in used)
             values["system/own_cpu_share"] = own_s / (passed_s * len(self._cores))
-        if busy[1] > 0:  # the kernel counts in hundredths of a second
-            values["system/cpu_percent"] = 100.0 * min(1.0, max(0.0, busy[0] / busy[1]))
+            self.processes = {
+                pid: ProcessUse(seconds / passed_s, memory)
+                for pid, (seconds, memory) in self._used_s.items()
+            }
+        grown = {
+            core: (machine[core][0] - busy, machine[core][1] - whole)
+            for core, (busy, whole) in before.items()
+            if core in machine
+        }
+        # The kernel counts in hundredths of a second.
+        self.core_percent = {
+            c: _percent(*seconds) for c, seconds in grown.items() if seconds[1] > 0
+        }
+        busy_s, whole_s = (sum(seconds[part] for seconds in grown.values()) for part in (0, 1))
+        if whole_s > 0:
+            values["system/cpu_percent"] = _percent(busy_s, whole_s)
         return values
 
-    def _measure_own(self) -> tuple[float, float]:
-        """Return (processor seconds since the last call, resident MB) of the run's processes.
+    def _measure_own(self) -> None:
+        """Measure the run's processes since the last call.
 
         What a process that has ended did after the last call is not known any more.
         """
-        seconds = memory = 0.0
+        self._used_s = {}
         total_s: dict[int, float] = {}
         for pid in [os.getpid(), *descendants(os.getpid())]:
             try:
                 process = psutil.Process(pid)
                 used = process.cpu_times()
                 total = used.user + used.system
-                memory += process.memory_info().rss / 1e6
+                memory_mb = process.memory_info().rss / 1e6
             except psutil.Error:
                 continue  # it has just ended
             # Of a number that went to a new process, all is new.
             before = self._own_s.get(pid, 0.0)
-            seconds += total - before if total >= before else total
+            self._used_s[pid] = (total - before if total >= before else total, memory_mb)
             total_s[pid] = total
         self._own_s = total_s
-        return seconds, memory
 
 
 def undisturbed_share(records: Iterable[Record]) -> float | None:
@@ -141,22 +167,25 @@ def _descendants_by_search(pid: int) -> list[int]:
         return []
 
 
-def _machine_seconds(cores: Iterable[int]) -> tuple[float, float]:
-    """Return (busy, all) seconds of some cores since the machine started.
+def _percent(busy_s: float, whole_s: float) -> float:
+    return 100.0 * min(1.0, max(0.0, busy_s / whole_s))
+
+
+def _machine_seconds(cores: Iterable[int]) -> dict[int, tuple[float, float]]:
+    """Return (busy, all) seconds of each of some cores since the machine started.
 
     Time that a hypervisor gave to somebody else ("steal") is busy: it was not there to be had.
     """
     times = psutil.cpu_times(percpu=True)
-    busy = total = 0.0
+    seconds = {}
     for core in cores:
         if core >= len(times):  # taken offline, or a container that shows fewer
             continue
         each = times[core]._asdict()
         # Guests are counted in user and nice already.
         whole = sum(seconds for name, seconds in each.items() if not name.startswith("guest"))
-        busy += whole - each["idle"] - each.get("iowait", 0.0)
-        total += whole
-    return busy, total
+        seconds[core] = (whole - each["idle"] - each.get("iowait", 0.0), whole)
+    return seconds
 
 
 def _accelerator_memory() -> dict[str, float]:

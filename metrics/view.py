@@ -14,7 +14,7 @@ from rich.text import Text
 
 from core.durations import duration
 from metrics.record import Record
-from metrics.text import MISSING, History, megabytes, percent, short
+from metrics.text import MISSING, History, kilojoules, megabytes, percent, short, watts
 
 PANEL_WIDTH = 100
 ECHO_WIDTH = (
@@ -193,6 +193,12 @@ class View:
         }
         if self._values.get("workers/restarts"):
             columns["Health"].append(("restarts", get("workers/restarts")))
+        if "system/cpu_power_w" in self._values:
+            columns["Health"].append(("processor", get("system/cpu_power_w", watts)))
+        if "system/joules_per_million_steps" in self._values:
+            columns["Health"].append(
+                ("per M steps", get("system/joules_per_million_steps", kilojoules))
+            )
         per_row = 4 if width >= FIGURES_WIDTH else 2 if width >= FIGURES_WIDTH / 2 else 1
         grid = Table.grid(padding=(0, 2), expand=True)
         for _ in range(per_row):

@@ -26,7 +26,8 @@ IMPORTED_AS = {
     "pyyaml": {"yaml"},
     "imageio, av": {"imageio"},
 }
-NOT_IMPORTED = {"numpy", "tensorboard", "pygame-ce"}  # everywhere; by its name; by Gymnasium
+# Everywhere; by their names, twice; by Gymnasium.
+NOT_IMPORTED = {"numpy", "tensorboard", "nvidia-ml-py", "pygame-ce"}
 # Flags are read where a run is put together; all below takes plain arguments.
 READERS_OF_FLAGS = {
     "main.py",

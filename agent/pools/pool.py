@@ -21,7 +21,7 @@ from agent.pools.places import Place, ServerPlace, WorkerPlace
 from agent.pools.restarts import RestartLimit, failure_of
 from agent.pools.serial_pool import SerialPool
 from agent.pools.supervision import State, let_leave
-from agent.pools.worker_pool import UnrollBlock, WorkerPool
+from agent.pools.worker_pool import ProcessRow, UnrollBlock, WorkerPool
 from core import faults
 from core.errors import WorkerDied
 from core.warden import Warden
@@ -236,6 +236,16 @@ class ProcessPool:
     def describe(self) -> list[str]:
         """Return a line for each process: what it does, and for how long."""
         return [place.life.describe() for place in self._places()]
+
+    def processes(self) -> list[ProcessRow]:
+        """Return a row for each process: the server, if there is one, then the workers."""
+        rows = []
+        for place in self._places():
+            part, number, unrolls = "server", 0, 0
+            if isinstance(place, WorkerPlace):
+                part, number, unrolls = "workers", place.config.worker_id, place.unrolls
+            rows.append(ProcessRow(part, number, place.config.life, *place.life.present(), unrolls))
+        return rows
 
     # --- the end -----------------------------------------------------------------------------
 

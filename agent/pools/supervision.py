@@ -254,6 +254,16 @@ class Supervised:
         beat = self._lifeline.pulse.read()
         return f"{self.name}: {WORDS[beat.phase]} for {time.monotonic() - beat.since:.0f} s"
 
+    def present(self) -> tuple[int | None, str, float]:
+        """Return (process id, what it does, seconds of silence); the id is None without one."""
+        process = self.process  # once: another thread may start a successor
+        if self.state is State.ABSENT or process is None:
+            return None, "not there", 0.0
+        doing = "ending"
+        if self.state is State.RUNNING:
+            doing = WORDS[self._lifeline.pulse.read().phase]
+        return process.pid, doing, self._silent_s
+
     def close(self) -> None:
         """Give up the memory and the pipe of the lifeline."""
         self._lifeline.close()

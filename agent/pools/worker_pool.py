@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from core.episode import EpisodeEnd
 from core.unroll import Record
@@ -24,6 +24,27 @@ class UnrollBlock:
     episodes: tuple[EpisodeEnd, ...]  # whole games that ended in it
     stats: WorkerStats
     release: Callable[[], None]
+
+
+@dataclass(frozen=True)
+class ProcessRow:
+    """One process of a pool, for a table that people look at."""
+
+    part: str  # of the run: "workers" or "server"
+    number: int  # of the worker
+    life: int  # 0, and 1 more for each time that it was replaced
+    pid: int | None  # None: there is no process at present
+    doing: str
+    silent_s: float  # since its last sign of life, as far as somebody has looked
+    unrolls: int  # received in this life
+
+
+@runtime_checkable
+class HasProcesses(Protocol):
+    """A pool that can say more of its processes than lines for the user."""
+
+    def processes(self) -> list[ProcessRow]:
+        """Return a row for each process; any thread may ask at any time."""
 
 
 class WorkerPool(Protocol):

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from agent.algorithms.batch import Batch
 from agent.learning.feed import Feed
-from agent.pools.pool import SerialPool, WorkerPool
+from agent.pools.pool import SerialPool, UnrollBlock, WorkerPool
 from agent.stored.state_schema import restoring
 from core.episode import EpisodeEnd
 from core.errors import CheckpointError, ConfigError
@@ -45,6 +45,9 @@ class News:
 
     stats: WorkerStats
     episodes: tuple[EpisodeEnd, ...]  # games that ended
+    worker_id: int | None = None  # of the worker that sent it; None: that is not known
+    unrolls: int = 0
+    version: int = 0  # of the newest weights that acted in it
 
 
 class Experience(Protocol):
@@ -146,6 +149,11 @@ class ReplaySide:
         """Drop items that nothing can be learned from, so that they are not drawn again."""
         self.replay.discard(ids)
 
+    def report_of(self, block: UnrollBlock) -> News:
+        """Return what came with a block, which is still valid."""
+        version = self._feed.schema.view(block.records, "version").max(initial=0)
+        return News(block.stats, block.episodes, block.worker_id, len(block.records), int(version))
+
     def missing(self) -> list[str]:
         """Return what the next batch waits for, and what everybody does."""
         return [self.replay.missing(), *self.pool.describe()]
@@ -216,7 +224,7 @@ class Serial(ReplaySide):
             return batch
         if not self._waiting:
             for block in self._pool.poll(0.0):
-                self._news.append(News(block.stats, block.episodes))
+                self._news.append(self.report_of(block))
                 self._waiting.extend(block.records)
         if self.replay.insert(self._waiting[0], self.moment.update, 0.0):
             self._waiting.popleft()

@@ -155,7 +155,7 @@ class Threaded(ReplaySide):
             self.replay.close()  # wakes who waits for what will not come any more
 
     def _take_in(self, block: UnrollBlock) -> None:
-        self._inbox.append(News(block.stats, block.episodes))
+        self._inbox.append(self.report_of(block))
         for record in block.records:
             self._threads.beat("inserting into replay")
             while not self.replay.insert(record, self.moment.update, POLL_S):

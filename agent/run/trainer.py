@@ -25,12 +25,14 @@ from agent.run.experience import Moment
 from agent.run.saving import Saving
 from agent.run.sources import MakeExperience, MakePool, make_experience
 from agent.run.tally import Tally
+from agent.run.worker_table import WorkerTable, processes_of
 from agent.stored.checkpoint import Checkpoint
 from agent.stored.run_folder import RunFolder
 from core import faults
 from core.stop_signals import StopSignals
+from metrics.hardware import Hardware
 from metrics.health import Diagnosis, Finding
-from metrics.machine_share import MachineShare, load
+from metrics.machine_share import load
 from metrics.run_files import read_records
 from metrics.sinks import Sink
 from transport.weights import WeightBoard
@@ -56,6 +58,8 @@ class Summary:
     best_return: float | None
     agent_steps_per_s: float
     findings: tuple[Finding, ...]  # what the health metrics said, earlier sessions included
+    energy_j: float | None = None  # of the run so far, over the time in which it was measured
+    joules_per_million_steps: float | None = None  # agent steps
 
 
 class Trainer:
@@ -111,8 +115,10 @@ class Trainer:
         self._learner_failed = False
         self._diagnosis = Diagnosis()
         # What a resumed run was told before is known, and not said again.
-        self._findings = [f for r in read_records(folder.path) for f in self._diagnosis.add(r)]
-        self._machine_share = MachineShare()
+        records = read_records(folder.path)
+        self._findings = [f for r in records for f in self._diagnosis.add(r)]
+        self._hardware = Hardware(records)
+        self._workers = WorkerTable()
         self._session_start_steps = self._tally.agent_steps
 
     def run(self) -> Summary:
@@ -219,13 +225,17 @@ class Trainer:
     def _book_news(self) -> None:
         for news in self._experience.news():
             self._tally.book_block(news.stats)
+            self._workers.book(news)
             for episode in news.episodes:
                 self._sink.episode(episode, self._tally.book_game(episode))
 
     def _write_record(self) -> None:
         self._stop.take_back()  # an environment that plays in this process may be to blame
         more = self._experience.stats()
-        more.update(self._machine_share.read())
+        parts = self._workers.parts(processes_of(self._experience))
+        more.update(self._hardware.read(self._tally.agent_steps, parts))
+        for note in self._hardware.new_notes():
+            log.info("%s", note)
         more["learner/bad_updates"] = float(self._bad_updates.count)
         record = self._tally.record(more)
         faults.at("record.write")
@@ -246,7 +256,7 @@ class Trainer:
         self._saving.at_the_end(learner_failed=self._learner_failed)
 
     def _summarise(self, session_s: float) -> Summary:
-        tally = self._tally
+        tally, energy = self._tally, self._hardware.energy
         steps = tally.agent_steps - self._session_start_steps
         return Summary(
             reason=self._stop_reason,
@@ -260,4 +270,6 @@ class Trainer:
             best_return=tally.games.best,
             agent_steps_per_s=steps / max(session_s, 1e-9),
             findings=tuple(self._findings),
+            energy_j=energy.joules if energy.steps else None,
+            joules_per_million_steps=energy.joules_per_million_steps,
         )

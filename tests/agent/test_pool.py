@@ -10,6 +10,7 @@ from core.errors import WorkerDied
 from tests.agent.runs import make_blueprint
 from tests.agent.test_rollout import make_board
 from tests.deadlines import HANGS_S
+from transport.pulse import WORDS
 
 # Workers import torch, which takes a minute where ten programs want the same core.
 pytestmark = pytest.mark.process
@@ -80,6 +81,14 @@ def test_per_environment_seq_arrives_without_gap_or_repetition_unless_a_worker_d
     for seqs in sequences(blueprint, taken).values():
         assert seqs == list(range(len(seqs)))
 
+    rows = pool.processes()
+    assert [(row.part, row.number, row.life) for row in rows] == [
+        ("workers", 0, 0), ("workers", 1, 0),
+    ]  # fmt: skip
+    assert sum(row.unrolls for row in rows) == 3 * len(taken)
+    assert [row.pid for row in rows] == [member.process.pid for member in pool._members]
+    assert {row.doing for row in rows} <= set(WORDS.values())
+
     victim = pool._members[0].process
     os.kill(victim.pid, signal.SIGKILL)
     after = []
@@ -89,6 +98,7 @@ def test_per_environment_seq_arrives_without_gap_or_repetition_unless_a_worker_d
         after += gather(pool, 1)
     assert "worker 0" in caplog.text
     assert "killed by signal 9" in caplog.text
+    assert [row.life for row in pool.processes()] == [1, 0]
     both = sequences(blueprint, taken + after)
     for env in range(3):
         undisturbed = both[1, env]

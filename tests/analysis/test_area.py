@@ -158,3 +158,23 @@ def test_tables_say_how_much_of_the_time_was_undisturbed(
         assert "1.7 (60 % undisturbed)" in text
         rows = [line for line in text.splitlines() if line.startswith("| x_Pong")]
         assert [row.split(" | ")[5] for row in rows] == ["60 %", "not known"]
+        assert "energy" not in text
+
+
+def test_tables_say_how_much_energy_the_steps_took_where_it_was_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = write_run(tmp_path / "a", seed=1)
+    write_run(tmp_path / "b", seed=2)
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    steps = lines[-1]["agent_steps"]
+    for record in lines:
+        record["values"]["system/energy_j"] = steps / len(lines)  # one joule a step
+    (run / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in lines))
+    out = tmp_path / "out"
+    for place in (f"x={tmp_path}/[ab]", str(out)):  # from the run folders, and from the CSV files
+        assert main([f"--runs={place}", f"--output={out}"]) == 0
+        text = capsys.readouterr().out
+        assert "| energy per M steps |" in text
+        rows = [line for line in text.splitlines() if line.startswith("| x_Pong")]
+        assert [row.split(" | ")[6] for row in rows] == ["1000 kJ", "not measured"]

@@ -62,6 +62,16 @@ def test_a_pipe_gets_one_plain_line_every_few_seconds():
     )
 
 
+def test_power_and_energy_are_shown_where_they_are_measured():
+    measured = {"system/cpu_power_w": 45.4, "system/joules_per_million_steps": 9321.0}
+    for values, is_shown in ((measured, True), ({}, False)):
+        screen = Screen(terminal=True)
+        screen.sink.write(record(100, **values))
+        screen.sink.close()
+        shown = [text in screen.text() for text in ("45 W", "9.32 kJ", "per M steps")]
+        assert shown == [is_shown] * 3
+
+
 def test_a_terminal_is_drawn_at_most_twice_a_second_and_given_back():
     screen = Screen(terminal=True)
     drawn = []

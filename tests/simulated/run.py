@@ -31,6 +31,7 @@ from core import faults, files
 from core.errors import WorkerDied
 from core.faults import Fault
 from core.stop_signals import Answer, StopSignals
+from metrics.energy import EnergyBook
 from metrics.sinks import JsonLinesSink, Tee, TextFilesSink
 from tests.exact.disks import ForgetfulDisk, write_files
 from tests.exact.runs import Crash, CrashPlan
@@ -163,7 +164,7 @@ class Simulation:
                 _quiet(),
                 mock.patch("time.monotonic", self._world.monotonic),
                 mock.patch("core.stop_signals.leave_at_once", self._die),
-                mock.patch("agent.run.trainer.MachineShare", _NoMachine),
+                mock.patch("agent.run.trainer.Hardware", _NoMachine),
             ):
                 self._sessions(root)
         finally:
@@ -304,10 +305,16 @@ class Simulation:
 
 
 class _NoMachine:
-    """In the place of MachineShare: what the real machine does has no part in a simulation."""
+    """In the place of Hardware: what the real machine does has no part in a simulation."""
 
-    def read(self):
+    def __init__(self, earlier):
+        self.energy, self.processes = EnergyBook(earlier), {}
+
+    def read(self, agent_steps, parts):
         return {}
+
+    def new_notes(self):
+        return []
 
 
 def _lines(death, nth):
