@@ -27,24 +27,28 @@ import os
 import sys
 from typing import NoReturn
 
+from agent.learners.place import ALONE_HERE, Place
 from agent.run.guardian import Guardian, restarts_wanted
+from agent.run.launcher import Launcher, learners_wanted
 from core.leaving import leave
 from core.process_death import end_with_starter, mark_own_children
 from core.stop_signals import StopSignals, let_through
 from core.version import VERSION
 
 
-def main(argv: list[str], stop: StopSignals | None = None) -> int:
+def main(argv: list[str], stop: StopSignals | None = None, place: Place | None = None) -> int:
     """Run one command; return the exit status.
 
     Args:
       argv: the command line without the program's name.
       stop: what the user asks for meanwhile; None: nobody can ask.
+      place: which of several learners this process is; None: the only one.
     """
+    place = place or ALONE_HERE
     if "--version" in argv:
         print(f"distributed-actor-critic {VERSION}")
         return 0
-    from core.errors import CheckpointError, ConfigError
+    from core.errors import CheckpointError, ConfigError, PlatformError
 
     try:
         wanted = help_for(argv)
@@ -52,15 +56,22 @@ def main(argv: list[str], stop: StopSignals | None = None) -> int:
             print(wanted, end="")
             return 0
         check_names(argv)
-        announce("loading PyTorch and the environments ...")
+        if place.speaks:
+            announce("loading PyTorch and the environments ...")
         from agent.session import prepare
 
-        return prepare(argv).run(stop)
+        return prepare(argv, place).run(stop)
     except (ConfigError, CheckpointError) as error:
+        if not place.speaks and place.is_launched:  # learner 0 says the same
+            return 2
         # Everything that can be wrong is found before a run begins; a run reports its own failures.
         for line in str(error).splitlines():
             print(f"error: {line}" if not line.startswith(" ") else line, file=sys.stderr)
         return 2
+    except PlatformError as error:
+        if place.speaks:
+            print(f"error: the run could not be started: {error}", file=sys.stderr)
+        return 1
     except OSError as error:
         print(f"error: the run could not be started: {explain(error)}", file=sys.stderr)
         return 1
@@ -134,6 +145,17 @@ def show_where_it_crashes() -> None:
         faulthandler.enable()
 
 
+def place_among_learners() -> Place:
+    """Return which of several learners this process is, or end it if nobody can know."""
+    from core.errors import ConfigError
+
+    try:
+        return Place.taken_from(os.environ)
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        leave(2)
+
+
 def run_as_program() -> NoReturn:
     """Do what the command line says, and leave with the exit status."""
     show_where_it_crashes()
@@ -143,10 +165,15 @@ def run_as_program() -> NoReturn:
     stop_signals = StopSignals()
     stop_signals.install()
     let_through()
-    restarts = restarts_wanted(sys.argv[1:])
-    if restarts:
-        leave(Guardian(sys.argv[1:], restarts).run())
-    leave(main(sys.argv[1:], stop_signals))
+    argv = sys.argv[1:]
+    place = place_among_learners()
+    restarts = restarts_wanted(argv)
+    if place.world_size == 1 and restarts:
+        leave(Guardian(argv, restarts).run())
+    count = learners_wanted(argv) if place.world_size == 1 else 1
+    if count > 1:
+        leave(Launcher(argv, count, stop_signals).run())
+    leave(main(argv, stop_signals, place))
 
 
 if __name__ == "__main__":

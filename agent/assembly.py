@@ -6,6 +6,8 @@ the same parts. Layers below take their own small config objects and never see f
 
 from __future__ import annotations
 
+import json
+import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -17,18 +19,21 @@ from agent.acting.dealing import deal_tasks
 from agent.acting.inference_server import ServerConfig
 from agent.acting.worker import WorkerConfig
 from agent.algorithms.base import FLAG_OF_FIELD, Algorithm, make_config
+from agent.learners.place import ALONE_HERE, Place
 from agent.learning.layer_gradients import every
 from agent.learning.learner import Learner
 from agent.learning.optim import OptimiserConfig, learning_rate, make_optimiser
 from agent.machine import Choices, choose
 from agent.models.base import ActorCritic
 from agent.models.factory import ModelConfig, make_model
+from agent.reduction import ALONE, Reduction
 from core.errors import ConfigError
 from core.faults import Fault, parse_plan
 from core.plain_data import shown
 from core.rng import child_generator, child_seed
 from core.spec import EnvSpec
 from core.unroll import UnrollSchema
+from core.version import VERSION
 from flags.parts import ALGORITHMS, AUTO, NETWORKS
 from option_flags import Flags
 from replay.codec import make_codec
@@ -43,6 +48,12 @@ from replay.manager import ReplayManager
 from wrappers.config import EnvConfig
 from wrappers.env_kwargs import kwargs_of
 from wrappers.registry import make_env_spec
+
+# Flags that each of several learners may have of its own: machines differ.
+OF_EACH_LEARNER = {
+    *("device", "worker_count", "envs_per_worker", "learner_thread_count", "inference"),
+    *("results_dir", "load_model_url", "background", "debug", "debug_faults", "learner_count"),
+}
 
 
 def env_config(flags: Flags, *, testing: bool = False) -> EnvConfig:
@@ -140,7 +151,13 @@ def optimiser_config(flags: Flags) -> OptimiserConfig:
     )
 
 
-def build_learner(flags: Flags, model: ActorCritic, choices: Choices, spec: EnvSpec) -> Learner:
+def build_learner(
+    flags: Flags,
+    model: ActorCritic,
+    choices: Choices,
+    spec: EnvSpec,
+    across: Reduction = ALONE,
+) -> Learner:
     """Return a learner that owns `model`, moved to the chosen device."""
     model.to(choices.device)
     config = optimiser_config(flags)
@@ -155,6 +172,7 @@ def build_learner(flags: Flags, model: ActorCritic, choices: Choices, spec: EnvS
         compile=flags.compile,
         threads=choices.learner_threads if choices.device.type == "cpu" else 1,
         gradients_due=_gradients_due(flags),
+        across=across,
     )
 
 
@@ -200,9 +218,10 @@ class Blueprint:
     env_spec: EnvSpec
     schema: UnrollSchema
     acting_weights: FlatWeights
+    place: Place = ALONE_HERE  # which of several learners this is
 
     @classmethod
-    def draw(cls, flags: Flags) -> Blueprint:
+    def draw(cls, flags: Flags, place: Place = ALONE_HERE) -> Blueprint:
         """Resolve flags against the environment and the machine. Starts nothing.
 
         Raises:
@@ -222,6 +241,8 @@ class Blueprint:
             is_image=spec.is_image,
             reproducible=flags.reproducible,
             task_count=spec.task_count,
+            learners_here=place.local_world_size,
+            local_rank=place.local_rank,
         )
         model = build_model(flags, spec)
         buffers = make_buffers(buffer_configs(flags, spec), flags.training_fill_in_factor)
@@ -233,6 +254,7 @@ class Blueprint:
             spec,
             UnrollSchema(spec, flags.r_f_steps, features, model.state_count),
             FlatWeights(model, choices.acting_dtype),
+            place,
         )
 
     def acting_model(self) -> tuple[ActorCritic, np.ndarray]:
@@ -242,11 +264,41 @@ class Blueprint:
         self.acting_weights.bind(model, block)
         return model, block
 
-    def learner(self) -> Learner:
-        """Return a learner with freshly initialised weights."""
+    @property
+    def schedule_steps(self) -> int:
+        """Agent steps of all learners over which rates anneal."""
+        # Counted in updates, each of which takes the new steps of every learner.
+        several = self.place.world_size if self.flags.lr_scheduler_updates else 1
+        return self.flags.schedule_steps * several
+
+    def kind(self) -> dict[str, str]:
+        """Return what has to be the same at every learner of a run."""
+        flags = {
+            f"--{name}": json.dumps(value)
+            for name, value in self.flags.to_json().items()
+            if name not in OF_EACH_LEARNER
+        }
+        return flags | {
+            "version": VERSION,
+            "Python": platform.python_version(),
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+            "the environment": json.dumps(self.env_spec.to_dict()),
+            "unrolls of bytes": str(self.schema.nbytes),
+            "the torso's precision": str(self.choices.torso_dtype),
+        }
+
+    @property
+    def own_seed(self) -> int:
+        """The root seed of what only this learner plays and draws."""
+        seed, rank = self.flags.seed or 0, self.place.rank
+        return seed if rank == 0 else child_seed(seed, "learner", rank)
+
+    def learner(self, across: Reduction = ALONE) -> Learner:
+        """Return a learner with freshly initialised weights, the same in all of several."""
         seed = child_seed(self.flags.seed or 0, "model") % 2**32
         model = build_model(self.flags, self.env_spec, seed)
-        return build_learner(self.flags, model, self.choices, self.env_spec)
+        return build_learner(self.flags, model, self.choices, self.env_spec, across)
 
     def workers(self, life: int = 0) -> list[WorkerConfig]:
         """Return the config of every worker.
@@ -259,6 +311,7 @@ class Blueprint:
             self.choices.worker_count,
             self.choices.envs_per_worker,
         )
+        first_core = self.place.local_rank * self.choices.worker_count
         return [
             WorkerConfig(
                 worker_id=worker,
@@ -273,9 +326,9 @@ class Blueprint:
                 model_config=model_config(self.flags),
                 popart=self.flags.use_popart,
                 acting_dtype=self.choices.acting_dtype,
-                seed=self.flags.seed or 0,
+                seed=self.own_seed,
                 niceness=self.flags.worker_niceness,
-                core=worker if self.choices.pin_workers else None,
+                core=first_core + worker if self.choices.pin_workers else None,
                 restorable=self.flags.reproducible,
                 check_unrolls=self.flags.debug,
                 fault_plan=fault_plan(self.flags),
@@ -300,7 +353,7 @@ class Blueprint:
             acting_dtype=self.choices.acting_dtype,
             device=self.choices.device,
             torso_dtype=self.choices.torso_dtype,
-            seed=self.flags.seed or 0,
+            seed=self.own_seed,
             niceness=self.flags.worker_niceness,
             fault_plan=fault_plan(self.flags),
         )
@@ -312,7 +365,7 @@ class Blueprint:
             make_buffers(configs, fill_in_factor=self.flags.training_fill_in_factor),
             [config.sample_ratio for config in configs],
             self.flags.batch_size,
-            child_generator(self.flags.seed or 0, "replay"),
+            child_generator(self.own_seed, "replay"),
             schema=self.schema,
             codec=make_codec(
                 "lz4" if self.flags.use_replay_compression else "none",

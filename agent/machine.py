@@ -120,17 +120,20 @@ def choose(
     is_image: bool,
     reproducible: bool,
     task_count: int = 1,
+    learners_here: int = 1,
+    local_rank: int = 0,
 ) -> Choices:
     """Fill in every setting that was left to the program, with the reason for each.
 
-    With several games, the number of environments is chosen so that each game has as many.
+    With several games, the number of environments is chosen so that each game has as many. Several
+    learners on one machine share its cores and its GPUs.
 
     Raises:
       ConfigError: if the device asked for is not there, or what is asked for does not go together.
     """
     reasons = []
-    cores = cpu_count()
-    chosen_device = _device(device)
+    cores = max(1, cpu_count() // learners_here)
+    chosen_device = _device(device, local_rank if learners_here > 1 else None)
     if chosen_device.type == "cuda":
         bf16_pays = torch.cuda.is_bf16_supported()
     else:
@@ -200,9 +203,12 @@ def even_envs(least: int, worker_count: int, task_count: int) -> int:
     return next(envs for envs in candidates if worker_count * envs % task_count == 0)
 
 
-def _device(name: str) -> torch.device:
+def _device(name: str, local_rank: int | None = None) -> torch.device:
+    """Return the device; `local_rank` is the number of a learner that shares the GPUs, if so."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name == "cuda" and not torch.cuda.is_available():
         raise ConfigError("--device=cuda: torch sees no CUDA device here; use --device=cpu or auto")
+    if name == "cuda" and local_rank is not None:
+        return torch.device(name, local_rank % torch.cuda.device_count())
     return torch.device(name)

@@ -14,8 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from agent.assembly import Blueprint, build_model, env_config, fault_plan
+from agent.learners.place import ALONE_HERE, Place
+from agent.run.company import SINGLE, Company, join
 from agent.run.memory_check import check_memory
 from agent.run.resume_checks import check_session
+from agent.run.several_checks import check_several, check_several_resume
 from agent.run.training import train
 from agent.run.warm_start import WarmStart, keep_actions, warm_start
 from agent.stored.checkpoint import Checkpoint, load
@@ -42,12 +45,17 @@ from wrappers.env_ids import check_env_id, is_atari
 from wrappers.registry import gym_spec, make_env_spec
 
 
-def prepare(argv: Sequence[str]) -> Session:
+def prepare(argv: Sequence[str], place: Place = ALONE_HERE) -> Session:
     """Resolve and check everything that `argv` asks for.
+
+    Args:
+      argv: the command line without the program's name.
+      place: which of several learners this process is; it meets the others.
 
     Raises:
       ConfigError: with every problem found.
       CheckpointError: if the checkpoint is missing, damaged or does not fit.
+      LearnerLost: if another learner has failed meanwhile.
     """
     loaded: dict[str, Checkpoint] = {}
 
@@ -57,11 +65,24 @@ def prepare(argv: Sequence[str]) -> Session:
         return flags
 
     flags = parse(argv, stored_flags, family_of)
+    check_several(flags, place)
+    company = join(place, flags.learner_timeout)
+    try:
+        return _resolve(argv, flags, loaded, company)
+    except BaseException as error:
+        company.tell(error)
+        raise
+
+
+def _resolve(
+    argv: Sequence[str], flags: Flags, loaded: Mapping[str, Checkpoint], company: Company
+) -> Session:
     envs = tuple(flags.env.split(","))
     for env_id in envs:
         check_env_id(env_id)
     if flags.seed is None:
-        flags = flags.model_copy(update={"seed": secrets.randbits(31)})
+        seed = int(company.from_first(str(secrets.randbits(31))))
+        flags = flags.model_copy(update={"seed": seed})
     checkpoint = loaded.get(flags.load_model_url or "")
     begins = flags.op_mode == "train" or (
         flags.op_mode == "train_w_load" and isinstance(checkpoint, ShippedModel)
@@ -79,7 +100,7 @@ def prepare(argv: Sequence[str]) -> Session:
                 "the same games in the same order to resume it. To start a new run in other games "
                 f"from its weights: --op_mode=train --load_model_url={flags.load_model_url}"
             )
-    blueprint = Blueprint.draw(flags)
+    blueprint = Blueprint.draw(flags, company.place)
     start = None
     if checkpoint is not None and begins:
         start = warm_start(checkpoint, blueprint)
@@ -87,13 +108,14 @@ def prepare(argv: Sequence[str]) -> Session:
         checkpoint.check_spec(blueprint.env_spec)
         check_weights(checkpoint, build_model(flags, blueprint.env_spec))
         checkpoint = check_session(checkpoint, blueprint)
+        check_several_resume(checkpoint, flags, company.place)
     if flags.op_mode == "test" and flags.render:
         check_can_be_shown(blueprint, envs[0])
     if flags.op_mode != "test":
         check_memory(blueprint, build_model(flags, blueprint.env_spec))
         _check_limits(flags, None if begins else checkpoint)
         blueprint.workers()  # raises ConfigError if a game would get no environment
-    return Session(blueprint, checkpoint, list(argv), start, envs)
+    return Session(blueprint, checkpoint, list(argv), start, envs, company)
 
 
 def _load(url: str) -> Checkpoint:
@@ -163,6 +185,7 @@ class Session:
     argv: list[str]
     start: WarmStart | None = None  # of a new run that starts from the checkpoint's weights
     envs: tuple[str, ...] = ()  # ids of the games to play in test mode
+    company: Company = SINGLE
 
     def run(self, stop: StopSignals | None = None) -> int:
         """Train or test; return the exit status.
@@ -180,7 +203,14 @@ class Session:
                 return self._test()
         with stop.answered_by(Answer.NOTE):
             folder = None if self.start else self._own_folder()
-            return train(self.blueprint, self.argv, stop, self.checkpoint, folder, self.start)
+            try:
+                return train(
+                    self.blueprint, self.argv, stop, self.checkpoint, folder, self.start,
+                    self.company,
+                )  # fmt: skip
+            except BaseException as error:
+                self.company.tell(error)
+                raise
 
     def _own_folder(self) -> RunFolder | None:
         """Return the run folder that the checkpoint lies in, if it lies in one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from flags.group import FlagGroup, flag
-from flags.kinds import CountOrAuto
+from flags.kinds import Count, CountOrAuto, Positive
 from flags.values import Precision
 
 
@@ -24,6 +24,17 @@ class MachineFlags(FlagGroup):
         0,
         "CPU threads of the learner, each of which computes a share of every batch; 0: one for each core",
         le=1_024,
+    )
+    learner_count: Count = flag(
+        1,
+        "learners on this machine, each a process with workers, replay and batches of its own. They make each update together, as one learner with a batch of --learner_count times --batch_size. For several machines use torchrun (docs/several_learners.md)",
+        le=64,
+        of_this_command=True,
+    )
+    learner_timeout: Positive = flag(
+        60.0,
+        "seconds after which the run ends because one of several learners does not answer, or has no batch while others have one. The first update has ten times as long",
+        of_this_command=True,
     )
     background: bool = flag(
         False,

@@ -29,6 +29,7 @@ from metrics.run_files import is_regular, name_aside, pieces, set_aside
 
 METRICS = "metrics.jsonl"
 EVENT_FILES = "events.out.tfevents.*"
+OTHER_LEARNERS = "metrics-rank*.jsonl"  # records of those after the first
 # The columns that say when, from the right (metrics/sinks.py): updates in one file, in the others
 # training and agent steps. An update may need no new agent steps, so those alone do not say it.
 TRAINING_COLUMN, STEPS_COLUMN, UPDATES_COLUMN = -3, -2, -1
@@ -108,6 +109,7 @@ def rewind(
             return steps <= agent_steps
 
         cuts.append(_cut(folder / name, is_within, at))
+    cuts += [_cut(path, is_past, at) for path in sorted(folder.glob(OTHER_LEARNERS))]
     if cuts[0] is not None:
         _purge_events(folder, agent_steps)
     return [cut for cut in cuts if cut is not None]

@@ -35,6 +35,7 @@ READERS_OF_FLAGS = {
     "flag_parsing.py",
     "flag_help.py",
     "agent/run/guardian.py",
+    "agent/run/several_checks.py",
     "agent/session.py",
     "agent/assembly.py",
     "agent/run/sources.py",

@@ -34,7 +34,7 @@ def test_the_program_starts_itself_anew_with_the_whole_command_line(monkeypatch)
 def test_what_the_system_refuses_at_the_start_is_one_line_with_what_to_do(
     monkeypatch, capsys, number, advice
 ):
-    def refuse(argv):
+    def refuse(argv, place):
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr("agent.session.prepare", refuse)
@@ -59,7 +59,7 @@ def test_a_crash_in_c_says_where_it_was_unless_nobody_can_read_it(closed):
 def test_an_environment_that_raises_keyboard_interrupt_ends_without_a_traceback(
     monkeypatch, capsys
 ):
-    def interrupt(argv):
+    def interrupt(argv, place):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("agent.session.prepare", interrupt)

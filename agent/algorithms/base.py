@@ -124,6 +124,8 @@ class Algorithm(ABC):
     # Sums over the batches of all learners of a run; the learner sets it. What the loss divides by
     # and what statistics are moved by has to be summed with it, if it is a sum over the batch.
     across: Reduction = ALONE
+    # Whether it does so; an algorithm that does not say it is refused where there are several.
+    sums_over_learners: ClassVar[bool] = False
 
     def __init__(self, config: Any, buffers: Sequence[str] = ()) -> None:
         """Keep the config.

@@ -46,6 +46,7 @@ class Impala(Algorithm):
 
     Config = ImpalaConfig
     config: ImpalaConfig
+    sums_over_learners = True
 
     def loss(
         self,

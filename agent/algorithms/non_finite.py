@@ -138,24 +138,10 @@ def given_stages(
         yield Stage("value", "behaviour_value", behaviour_value, both, LARGEST_REWARD, True)
 
 
-def blame(
-    stages: Iterable[Stage], batch: Batch, metrics: dict[str, Tensor], model: ActorCritic
-) -> Culprit:
-    """Return the first bad quantity. It costs a pass of the model; use it for failures only.
+def find_culprit(stages: Iterable[Stage], batch: Batch) -> Culprit | None:
+    """Return what was bad first, or None if nothing is. It costs a pass of the model.
 
     Call it under `torch.no_grad`: the stages are made while they are looked at.
-
-    Args:
-      stages: what the loss of the batch is made of.
-      batch: the batch of the stages.
-      metrics: metrics of its loss.
-      model: the network, with the gradient of the loss.
-    """
-    return find_culprit(stages, batch) or blame_loss(metrics) or blame_gradient(model)
-
-
-def find_culprit(stages: Iterable[Stage], batch: Batch) -> Culprit | None:
-    """Return what was bad first, or None if nothing is.
 
     Something given that is not finite goes before something that is only too large, and both go
     before what was computed from them.

@@ -14,16 +14,18 @@ Next to read: agent/learners/company.py, which decides with it when an update is
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import threading
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed
 from torch import Tensor
 
+from agent.learners.place import Place
 from core.errors import PlatformError
 
 dist: Any = torch.distributed  # it carries types of a part of what it has
@@ -31,6 +33,7 @@ dist: Any = torch.distributed  # it carries types of a part of what it has
 LOOPBACK = "127.0.0.1"
 NOTICE_S = 5.0  # for the others to say that they have noticed, too
 LOOK_S = 0.05
+T = TypeVar("T")
 MAX_SENTENCE = 2_000  # characters of what a learner says when it fails
 
 
@@ -93,7 +96,7 @@ class Group:
                 dist.PrefixStore("gloo", store), rank, world_size, options
             )
         except RuntimeError as error:
-            raise self._lost("here", "the learners meet", began, error) from error
+            raise self._lost("here", "the start", began, error) from error
 
     def settle(self) -> None:
         """From now on, sums have less time. Call it after the first update."""
@@ -138,7 +141,8 @@ class Group:
         Args:
           sentence: what they are to tell the user.
         """
-        self._set(f"failed/{self.rank}", sentence[:MAX_SENTENCE])
+        sentence = sentence[:MAX_SENTENCE]
+        _in_time(lambda: self._store.set(f"failed/{self.rank}", sentence.encode()))
         self.leave()
 
     def leave(self) -> None:
@@ -170,50 +174,99 @@ class Group:
         """
         waited_s = time.monotonic() - began
         self.leave()  # so that those who wait for this learner notice it, too
-        others = [rank for rank in range(self.world_size) if rank != self.rank]
-        self._set(f"{sign}/{self.rank}", "1")
-        deadline = time.monotonic() + NOTICE_S
-        while True:
-            failed = {r: text for r in others if (text := self._get(f"failed/{r}")) is not None}
-            silent = [r for r in others if r not in failed and self._get(f"{sign}/{r}") is None]
-            if failed or not silent or time.monotonic() >= deadline:
-                break
-            threading.Event().wait(LOOK_S)
+        known = _in_time(lambda: self._look(sign))
+        if known is None:  # learner 0 serves the store
+            known = {}, [0]
+        failed, silent = known
         if failed:
             rank, text = next(iter(failed.items()))
             return LearnerLost(f"learner {rank} failed: {text}", [rank])
         if not silent:
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
             return LearnerLost(
-                f"the learners have lost their connection during {what}: {_first_line(error)}", []
+                f"the learners have lost their connection during {what}: {reason}", []
             )
-        who = f"learner {silent[0]}" if len(silent) == 1 else f"learners {_listed(silent)}"
         if waited_s < self.timeout_s / 2:
             return LearnerLost(
-                f"{who} ended without a word: killed, by the system for want of memory perhaps, or "
-                "its machine is gone",
+                f"{listed(silent)} ended without a word: killed, by the system for want of memory "
+                "perhaps, or its machine is gone",
                 silent,
             )
         return LearnerLost(
-            f"{who} did not answer for {waited_s:.0f} s during {what}: stopped, hanging or cut off",
+            f"{listed(silent)} did not answer for {waited_s:.0f} s during {what}: stopped, hanging "
+            "or cut off",
             silent,
         )
 
-    def _set(self, key: str, value: str) -> None:
-        try:
-            self._store.set(key, value.encode())
-        except RuntimeError:  # the store is gone with learner 0
-            return
+    def _look(self, sign: str) -> tuple[dict[int, str], list[int]]:
+        """Return who says that it has failed, and why, and who says nothing.
 
-    def _get(self, key: str) -> str | None:
-        try:
-            return self._store.get(key).decode() if self._store.check([key]) else None
-        except RuntimeError:  # the store is gone with learner 0
-            return None
+        Raises:
+          RuntimeError: if the store is gone.
+        """
+        store, others = self._store, [r for r in range(self.world_size) if r != self.rank]
+        store.set(f"{sign}/{self.rank}", b"1")
+        deadline = time.monotonic() + NOTICE_S
+        while True:
+            failed = {
+                rank: store.get(f"failed/{rank}").decode()
+                for rank in others
+                if store.check([f"failed/{rank}"])
+            }
+            silent = [r for r in others if r not in failed and not store.check([f"{sign}/{r}"])]
+            if failed or not silent or time.monotonic() >= deadline:
+                return failed, silent
+            threading.Event().wait(LOOK_S)
 
 
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
+def open_store(place: Place, timeout_s: float) -> Any:
+    """Return the store of a group, served by learner 0 or by `torchrun`.
+
+    Args:
+      place: where it is, and who serves it.
+      timeout_s: how long to wait for it.
+
+    Raises:
+      LearnerLost: if nobody serves it.
+    """
+    serves = place.rank == 0 and not place.is_served
+    own_socket = {} if place.socket is None else {"master_listen_fd": place.socket}
+    try:
+        store = dist.TCPStore(
+            place.address,
+            place.port,
+            is_master=serves,
+            timeout=datetime.timedelta(seconds=timeout_s),
+            wait_for_workers=False,
+            **own_socket,
+        )
+    except RuntimeError as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise LearnerLost(
+            f"learner {place.rank} does not reach the others at {place.address}:{place.port}, "
+            f"which MASTER_ADDR and MASTER_PORT say: {reason}",
+            [0],
+        ) from error
+    return dist.PrefixStore(f"learners/{place.generation}", store)
 
 
-def _listed(ranks: Sequence[int]) -> str:
-    return ", ".join(str(rank) for rank in ranks)
+def listed(ranks: Sequence[int]) -> str:
+    """Return "learner 1", or "learners 1, 2"."""
+    return f"learner{'s' if len(ranks) > 1 else ''} {', '.join(str(rank) for rank in ranks)}"
+
+
+def _in_time(ask: Callable[[], T]) -> T | None:
+    """Return what a question to the store gives; None if the store is gone or does not answer.
+
+    In a thread, because a store whose process is stopped keeps the caller waiting.
+    """
+    answers: list[T] = []
+
+    def run() -> None:
+        with contextlib.suppress(RuntimeError):
+            answers.append(ask())
+
+    thread = threading.Thread(target=run, name="store", daemon=True)
+    thread.start()
+    thread.join(2 * NOTICE_S)
+    return answers[0] if answers else None

@@ -42,16 +42,18 @@ class TooManyBadUpdates(PlatformError):
 class BadUpdates:
     """Counts the updates that were skipped. Not thread-safe: the learner's thread owns it."""
 
-    def __init__(self, run: Path, limit: int) -> None:
+    def __init__(self, run: Path, limit: int, *, rank: int = 0) -> None:
         """Start with none. The folder is made when it is needed.
 
         Args:
           run: folder of the run.
           limit: number of skipped updates in a row that end the run, at least 1.
+          rank: number of the learner; each keeps its own batches.
         """
         self.folder = run / FOLDER
         self.count = 0  # since the start of the run
         self._limit = limit
+        self._suffix = f"-rank{rank}" if rank else ""
         self._in_a_row = 0
         self._first = ""  # what was wrong with the first of them, and where its batch is
         self._files = 0  # made in this session
@@ -112,7 +114,9 @@ class BadUpdates:
         """Keep the batch for inspection; return a sentence that says where, or why not."""
         if self._files >= MAX_FILES:
             return f"Its batch was not kept: {MAX_FILES} others were, in {self.folder}."
-        path = self.folder / f"update_{update:09d}.pt"
+        if error.culprit.name == "learner":
+            return "This learner's batch is sound."
+        path = self.folder / f"update_{update:09d}{self._suffix}.pt"
         try:
             self.folder.mkdir(exist_ok=True)
             with atomic_path(path) as temporary:

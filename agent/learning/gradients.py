@@ -13,7 +13,13 @@ from torch import Tensor
 
 from agent.algorithms.base import Algorithm, Loss
 from agent.algorithms.batch import Batch
-from agent.algorithms.non_finite import Culprit, NonFiniteUpdate, blame
+from agent.algorithms.non_finite import (
+    Culprit,
+    NonFiniteUpdate,
+    blame_gradient,
+    blame_loss,
+    find_culprit,
+)
 from agent.models.base import ActorCritic
 from agent.reduction import Reduction
 
@@ -53,14 +59,8 @@ class Gradient:
         if self._summed is not self._own:
             torch._foreach_copy_(self._own, self._summed)
 
-    def own_is_finite(self, loss: Loss) -> bool:
-        """Whether the gradient and the loss of the own batch are finite."""
-        norm = torch.nn.utils.get_total_norm(self._own, foreach=True)
-        return bool(torch.isfinite(norm + loss.total.detach()))
-
 
 def error_of(
-    gradient: Gradient,
     loss: Loss,
     batch: Batch,
     algorithm: Algorithm,
@@ -71,24 +71,20 @@ def error_of(
     """Return the error of an update that is not finite. It costs a pass of the model.
 
     Args:
-      gradient: the gradient, not handed over.
       loss: the loss of the own batch.
       batch: the own batch.
       algorithm: what the loss is from.
-      model: the network, in its state before the update.
+      model: the network, in its state before the update, with the gradient of the own batch.
       update: number of the update.
       across: sums over learners; each finds out whether its own batch is to blame.
     """
     own, size = across.rank, across.world_size
-    is_bad = size == 1 or not gradient.own_is_finite(loss)
-    counts = across.agree([float(is_bad and rank == own) for rank in range(size)])
-    if is_bad:
-        with torch.no_grad():
-            stages = algorithm.stages(model, batch)
-            return NonFiniteUpdate(update, blame(stages, batch, loss.metrics, model))
+    with torch.no_grad():
+        culprit = find_culprit(algorithm.stages(model, batch), batch)
+    # Not by the own loss: through the sums, it is no better than that of the others.
+    counts = across.agree([float(culprit is not None and rank == own) for rank in range(size)])
     bad = [str(rank) for rank, count in enumerate(counts) if count]
-    if bad:
+    if culprit is None and bad:
         whose = f"learner {bad[0]}" if len(bad) == 1 else f"learners {', '.join(bad)}"
-        return NonFiniteUpdate(update, Culprit("learner", f"the batch of {whose} is not finite"))
-    what = f"the sum of the gradients of {size} learners overflows"
-    return NonFiniteUpdate(update, Culprit("gradient", what))
+        culprit = Culprit("learner", f"the batch of {whose} is not finite")
+    return NonFiniteUpdate(update, culprit or blame_loss(loss.metrics) or blame_gradient(model))

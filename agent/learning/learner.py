@@ -114,9 +114,7 @@ class Learner:
             # The only wait for the device in a step: a bad gradient must not reach the weights.
             if not gradient.is_finite:
                 put_back()  # the search for the culprit starts from the state before the update
-                raise error_of(
-                    gradient, loss, batch, self.algorithm, self.model, self.version, self.across
-                )
+                raise error_of(loss, batch, self.algorithm, self.model, self.version, self.across)
             gradient.hand_over()
             norm = gradient.norm
             due = self._gradients_due is not None and self._gradients_due()

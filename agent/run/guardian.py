@@ -63,10 +63,15 @@ def restarts_wanted(argv: Sequence[str]) -> int:
         with contextlib.suppress(OSError):
             os.set_inheritable(_report_to, False)
         return 0
-    values = dict(_pairs(argv))
+    values = dict(flag_pairs(argv))
     wanted = values.get(FLAG, "0")
     # What is wrong with a value is said by whoever checks all flags.
     return int(wanted) if wanted.isdecimal() and values.get("op_mode", "train") != "test" else 0
+
+
+def report_descriptor() -> tuple[str, int] | None:
+    """Return the environment variable and the descriptor that let a child report instead."""
+    return None if _report_to is None else (REPORT, _report_to)
 
 
 def report_run_folder(path: Path | str) -> None:
@@ -167,8 +172,10 @@ class Guardian:
         """
         if self._newest_update() < 0:
             return [sys.executable, str(MAIN_PROGRAM), *self._argv]
-        flags = [f"--{name}={value}" for name, value in _pairs(self._argv) if name not in REPLACED]
-        seconds = dict(_pairs(self._argv)).get("training_seconds")
+        flags = [
+            f"--{name}={value}" for name, value in flag_pairs(self._argv) if name not in REPLACED
+        ]
+        seconds = dict(flag_pairs(self._argv)).get("training_seconds")
         if seconds is not None:
             with contextlib.suppress(ValueError):
                 left_s = max(1.0, float(seconds) - passed_s)
@@ -194,7 +201,7 @@ class Guardian:
                 signal.signal(number, handler)
 
 
-def _pairs(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
+def flag_pairs(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield (name, value) of each flag, written --name=value or --name value."""
     items = iter(argv)
     for item in items:

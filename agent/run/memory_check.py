@@ -119,8 +119,9 @@ def check_memory(blueprint: Blueprint, model: ActorCritic) -> None:
       model: one like that of the run.
     """
     needs = memory_needs(blueprint, model)
-    check_shared_memory(sum(need.nbytes for need in needs if need.is_shared))
-    needed, free = sum(need.nbytes for need in needs), free_memory_bytes()
+    learners = blueprint.place.local_world_size  # each of which finds the same memory free
+    check_shared_memory(learners * sum(need.nbytes for need in needs if need.is_shared))
+    needed, free = learners * sum(need.nbytes for need in needs), free_memory_bytes()
     if needed <= free:
         return
     largest = sorted(needs, key=lambda need: need.nbytes, reverse=True)

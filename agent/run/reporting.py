@@ -21,6 +21,7 @@ from metrics.output_thread import BackgroundSink, OutputThread
 from metrics.sinks import JsonLinesSink, Sink, Tee, TensorBoardSink, TextFilesSink
 from option_flags import Flags
 
+SILENT = logging.CRITICAL + 1  # above every message
 TERMINAL_CAPACITY = 1000  # messages and panels that wait for a terminal that is not read
 FILES_PATIENCE_S = 60.0  # a reproducible run waits so long for its files before it drops a record
 FLUSH_S = 10.0  # a disk that takes longer than this to take a few lines does not answer
@@ -34,23 +35,27 @@ log = logging.getLogger(__name__)
 class Reporting:
     """The log and the sinks of one session. Belongs to the main thread, which closes it."""
 
-    def __init__(self, folder: RunFolder, flags: Flags) -> None:
+    def __init__(self, folder: RunFolder, flags: Flags, rank: int = 0) -> None:
         """Start the threads and the log; `open_sinks` comes next.
 
         Args:
           folder: existing folder of the run.
           flags: what is to be written and shown.
+          rank: number of the learner. Those after the first write files of their own, which are a
+            log and the records, and nothing to the terminal.
         """
         self._folder = folder
         self._flags = flags
+        self._rank = rank
         self._files = OutputThread("the files of the run")
         self._terminal = OutputThread("the terminal", TERMINAL_CAPACITY)
         self._console = ConsoleSink(_goal(flags, folder))
         self._sink: Sink = Tee([])
         self._is_closed = False
+        level = logging.INFO if flags.basic_verbose else logging.WARNING
         self._log = RunLog(
-            folder.log_file,
-            logging.INFO if flags.basic_verbose else logging.WARNING,
+            folder.path / f"train-rank{rank}.log" if rank else folder.log_file,
+            SILENT if rank else level,
             _console_handler(self._console),
             file_thread=self._files,
             console_thread=self._terminal,
@@ -66,6 +71,10 @@ class Reporting:
         flags, path = self._flags, self._folder.path
         # Every record counts where a run is to be repeated exactly; elsewhere speed does.
         patience_s = FILES_PATIENCE_S if flags.reproducible else 0.0
+        if self._rank:
+            records = JsonLinesSink(path / f"metrics-rank{self._rank}.jsonl")
+            self._sink = Tee([BackgroundSink(records, self._files, gives_up=False)])
+            return self._sink
         files: list[Sink] = [
             JsonLinesSink(self._folder.metrics_file),
             TextFilesSink(

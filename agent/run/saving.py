@@ -29,12 +29,14 @@ from agent.run.experience import Experience
 from agent.run.tally import Tally
 from agent.stored.checkpoint import Checkpoint, CheckpointWriter
 from agent.stored.run_folder import RunFolder
+from agent.stored.run_lock import RunLock
 from agent.stored.state_schema import restoring
 from core import faults
 from core.errors import CheckpointError
 
 log = logging.getLogger(__name__)
 
+LOCK_S = 5.0  # a learner that was killed lets go of the lock of its folder within this time
 BEST_INTERVAL_S = 30.0  # a quickly improving run does not save its best at each game
 
 
@@ -52,6 +54,7 @@ class Saving:
         *,
         flush: Callable[[], bool | None],
         checkpoint: Checkpoint | None = None,
+        writes: bool = True,
     ) -> None:
         """Restore the state of `checkpoint`, if there is one; write nothing.
 
@@ -65,7 +68,9 @@ class Saving:
           flush: brings records and games to the disk; returns within seconds, False if not all
             of them are there.
           checkpoint: checkpoint from which the run continues.
+          writes: False for all but one of several learners: they restore and never save.
         """
+        self._writes = writes
         self._blueprint = blueprint
         self._learner = learner
         self._tally = tally
@@ -77,23 +82,42 @@ class Saving:
         flags = blueprint.flags
         self._period = flags.save_model_period
         self._with_replay = flags.save_replay or flags.reproducible
-        self._writer = CheckpointWriter(
-            folder.checkpoints,
-            keep_last=flags.keep_checkpoints,
-            milestone_steps=flags.save_model_every_nsteps,
-            start_steps=tally.agent_steps,
-            resumed_from=checkpoint,
-        )
         self._restored_updates = self._looked_at_updates = tally.updates
+        self._folder = folder
+        self._start_steps = tally.agent_steps
         self._refused = False  # whether the last save failed, so that it is said once
         self._unanswered = False  # whether the last flush came to no end, likewise
-        self._best_score = self._writer.best_score()
         # Nothing is decided by the clock in a reproducible run: there it is looked at each period.
         self._best_interval_s = None if flags.reproducible else BEST_INTERVAL_S
         self._best_looked_at = -BEST_INTERVAL_S
+        if writes:
+            self._open(checkpoint)
+
+    def _open(self, checkpoint: Checkpoint | None) -> None:
+        flags = self._blueprint.flags
+        self._writer = CheckpointWriter(
+            self._folder.checkpoints,
+            keep_last=flags.keep_checkpoints,
+            milestone_steps=flags.save_model_every_nsteps,
+            start_steps=self._start_steps,
+            resumed_from=checkpoint,
+        )
+        self._best_score = self._writer.best_score()
+
+    def take_over(self) -> None:
+        """Save in the place of the learner that did so and is lost.
+
+        Raises:
+          ConfigError: if that one still holds the lock of the run folder: it is stopped, or hangs.
+        """
+        self._lock = RunLock(self._folder.path, wait_s=LOCK_S).acquire()  # until this process ends
+        self._open(None)
+        self._writes = True
 
     def after_batch(self) -> None:
         """Save what is due after the updates of one batch, and after their record was written."""
+        if not self._writes:
+            return
         updates = self._tally.updates
         is_period = updates // self._period > self._looked_at_updates // self._period
         self._looked_at_updates = updates
@@ -108,7 +132,8 @@ class Saving:
         Raises:
           CheckpointError: if it could not be written.
         """
-        if learner_failed or self._tally.updates == self._restored_updates:
+        nothing_new = self._tally.updates == self._restored_updates
+        if learner_failed or nothing_new or not self._writes:
             return
         self._save()
         self._save_best()
@@ -193,4 +218,5 @@ class Saving:
             self._tally.load_state_dict(checkpoint.state["tally"])
             if "bad_updates" in checkpoint.state:  # not in an earlier version's, nor a new start's
                 self._bad_updates.load_state_dict(checkpoint.state["bad_updates"])
-            self._experience.load_state_dict(checkpoint.state, contents)
+            if self._writes:  # the other learners draw other random numbers
+                self._experience.load_state_dict(checkpoint.state, contents)

@@ -13,15 +13,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from agent.algorithms.batch import Batch
 from agent.algorithms.non_finite import NonFiniteUpdate
 from agent.assembly import Blueprint
+from agent.learners.group import LearnerLost
 from agent.learning.bad_updates import BadUpdates
-from agent.run.experience import Moment
+from agent.run.company import SINGLE, Company
+from agent.run.experience import Moment, News
 from agent.run.saving import Saving
 from agent.run.sources import MakeExperience, MakePool, make_experience
 from agent.run.tally import Tally
@@ -76,6 +78,7 @@ class Trainer:
         flush: Callable[[], bool | None] | None = None,
         make_pool: MakePool | None = None,
         experience: MakeExperience | None = None,
+        company: Company | None = None,
     ) -> None:
         """Build every part; start nothing.
 
@@ -91,17 +94,22 @@ class Trainer:
             be, and the life of the workers; None: what the flags ask for.
           experience: makes what gives batches, given the same; None: what the flags ask for, on
             the pool.
+          company: the other learners of the run; None: there are none.
         """
         flags = blueprint.flags
         self._flags = flags
         self._blueprint = blueprint
         self._sink = sink
         self._stop = stop or StopSignals()
-        self._learner = blueprint.learner()
+        self._company = company or SINGLE
+        self._learner = blueprint.learner(self._company.across)
+        self._batch: Batch | None = None  # which waits until every learner has one
         self._tally = Tally(
             blueprint.env_spec.action_repeat, flags.avg_buff_size, blueprint.env_spec.tasks
         )
-        self._bad_updates = BadUpdates(folder.path, flags.max_bad_updates)
+        self._bad_updates = BadUpdates(
+            folder.path, flags.max_bad_updates, rank=blueprint.place.rank
+        )
         self._board = WeightBoard(blueprint.acting_weights.nbytes)
         # After a resume the games are others than after the first start.
         done = 0 if checkpoint is None else int(checkpoint.state["tally"]["updates"])
@@ -109,10 +117,11 @@ class Trainer:
         self._experience = make(blueprint, self._board, done * LIVES_PER_UPDATE)
         self._saving = Saving(
             blueprint, folder, self._learner, self._tally, self._bad_updates, self._experience,
-            flush=flush or sink.flush, checkpoint=checkpoint,
+            flush=flush or sink.flush, checkpoint=checkpoint, writes=blueprint.place.speaks,
         )  # fmt: skip
         self._stop_reason = ""
         self._learner_failed = False
+        self._is_heir = False  # of learner 0, which is lost: this one saves
         self._diagnosis = Diagnosis()
         # What a resumed run was told before is known, and not said again.
         records = read_records(folder.path)
@@ -126,11 +135,15 @@ class Trainer:
         began = time.monotonic()
         failures: list[BaseException] = []
         try:
+            self._company.begin(self._learner, self._blueprint.kind())
             self._publish()
             self._experience.start()
             self._loop(began)
         except BaseException as error:
+            self._company.tell(error)
             failures.append(error)
+            lost = error.ranks if isinstance(error, LearnerLost) else ()
+            self._is_heir = self._company.place.inherits(lost)
         for name, step in (
             ("quiesce", self._experience.quiesce),
             ("record", self._last_record),
@@ -156,8 +169,7 @@ class Trainer:
         silent_since = time.monotonic()
         while not self._is_over(began):
             self._experience.advance(Moment(self._learner.version, self._progress()))
-            batch = self._experience.next_batch()
-            self._book_news()
+            batch = self._next_batch()
             has_learned = batch is not None and self._learn(batch)
             now = time.monotonic()
             if batch is not None:
@@ -173,6 +185,15 @@ class Trainer:
             if has_learned:
                 self._saving.after_batch()
 
+    def _next_batch(self) -> Batch | None:
+        """Book what all learners have heard; return a batch if each of them has one."""
+        experience = self._experience
+        batch = self._batch if self._batch is not None else experience.next_batch()
+        met = self._company.meet(experience.news(), batch is not None, experience.missing)
+        self._book(met.news)
+        self._batch = None if met.is_ready else batch
+        return batch if met.is_ready else None
+
     def _learn(self, batch: Batch) -> bool:
         """Make the updates of a batch; return False if not one of them was possible."""
         before = self._learner.version
@@ -182,11 +203,15 @@ class Trainer:
                 self._experience.feed_back(part, self._learner.errors)
                 self._bad_updates.good()
                 self._tally.book_update(metrics)
+                self._company.updated()
         except NonFiniteUpdate as error:
-            self._learner_failed = True  # if this one is too many, it is not the batch
+            # If this one is too many, it is not the batch; that of another learner says nothing.
+            self._learner_failed = error.culprit.name != "learner"
             self._bad_updates.note(error, part, self._learner.version)
             self._learner_failed = False  # its state is that of before, and can be saved
             self._experience.discard(part.item[list(error.culprit.columns)].tolist())
+        except LearnerLost:
+            raise  # the state is that of before, and can be saved
         except BaseException:
             self._learner_failed = True
             raise
@@ -196,13 +221,14 @@ class Trainer:
         return has_learned
 
     def _is_over(self, began: float) -> bool:
-        flags, tally = self._flags, self._tally
-        if self._stop.requested:
+        flags, tally, agreed = self._flags, self._tally, self._company.agreed
+        is_late = 0 < (flags.training_seconds or 0) <= time.monotonic() - began
+        if agreed("interrupted", self._stop.requested):
             log.warning("stopping: saving a checkpoint. Ctrl-C again leaves without saving")
             self._stop_reason = "interrupted"
         elif tally.agent_steps >= flags.environment_max_steps:
             self._stop_reason = "steps"
-        elif flags.training_seconds and time.monotonic() - began >= flags.training_seconds:
+        elif agreed("seconds", is_late):
             self._stop_reason = "seconds"
         elif (
             flags.stop_at_mean_return is not None
@@ -214,7 +240,7 @@ class Trainer:
 
     def _progress(self) -> float:
         """Return the share of the schedule that is done, 0 to 1."""
-        return min(1.0, self._tally.agent_steps / self._flags.schedule_steps)
+        return min(1.0, self._tally.agent_steps / self._blueprint.schedule_steps)
 
     def _publish(self) -> None:
         with self._board.write(self._learner.version) as block:
@@ -222,8 +248,8 @@ class Trainer:
 
     # --- records ---------------------------------------------------------------------------------
 
-    def _book_news(self) -> None:
-        for news in self._experience.news():
+    def _book(self, reports: Sequence[News]) -> None:
+        for news in reports:
             self._tally.book_block(news.stats)
             self._workers.book(news)
             for episode in news.episodes:
@@ -248,11 +274,13 @@ class Trainer:
     # --- the end ---------------------------------------------------------------------------------
 
     def _last_record(self) -> None:
-        self._book_news()
+        self._book(self._experience.news())
         if self._tally.has_news:
             self._write_record()
 
     def _save_at_the_end(self) -> None:
+        if self._is_heir:
+            self._saving.take_over()
         self._saving.at_the_end(learner_failed=self._learner_failed)
 
     def _summarise(self, session_s: float) -> Summary:

@@ -13,11 +13,14 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict
+from pathlib import Path
 
 import torch
 
 from agent.assembly import Blueprint, env_config, replay_configs
+from agent.learners.group import LearnerLost
 from agent.machine import go_to_background
+from agent.run.company import SINGLE, Company
 from agent.run.guardian import report_run_folder
 from agent.run.reporting import Reporting
 from agent.run.trainer import Summary, Trainer
@@ -28,11 +31,20 @@ from agent.stored.run_lock import RunLock
 from agent.stored.run_rewind import make_way, take_back
 from core.errors import PlatformError
 from core.spec import game_name
+from core.standard_error import say
 from core.stop_signals import INTERRUPTED, Answer, StopSignals
 from flag_parsing import remarks
 from metrics.charts import draw_run
 from option_flags import Flags
 from wrappers.registry import describe
+
+# Why a session ended.
+REASONS = {
+    "steps": "all agent steps are done",
+    "seconds": "the time is over",
+    "return": "the mean return aimed at is reached",
+    "interrupted": "interrupted",
+}
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +56,7 @@ def train(
     checkpoint: Checkpoint | None = None,
     own_folder: RunFolder | None = None,
     start: WarmStart | None = None,
+    company: Company | None = None,
 ) -> int:
     """Train until a limit, a wish to stop or a failure; return the exit status.
 
@@ -54,13 +67,16 @@ def train(
       checkpoint: what to continue from, if it is of a run.
       own_folder: the run folder that the checkpoint lies in, if it lies in one.
       start: what a new run takes its weights from.
+      company: the other learners of the run, if there are any.
 
     Raises:
       ConfigError: if there can be no run folder; nothing was started then.
     """
-    flags = blueprint.flags
+    flags, company = blueprint.flags, company or SINGLE
     if flags.background:
         go_to_background()
+    if not blueprint.place.speaks:
+        return follow(blueprint, stop, company, checkpoint, start)
     is_resumed = own_folder is not None and checkpoint is not None and not flags.new_run_folder
     folder = own_folder if own_folder is not None and is_resumed else None
     folder = folder or RunFolder.create(flags.results_dir, flags.env, name=flags.run_name)
@@ -70,6 +86,7 @@ def train(
             if is_resumed and checkpoint is not None:
                 for note in (*checkpoint.notes, *take_back(folder, checkpoint)):
                     log.info("%s", note)
+            company.from_first(str(folder.path.resolve()))  # its journals are cut by now
             folder.write_flags(flags.to_json())
             folder.write_run_info([sys.argv[0], *argv])
             _set_up_torch(flags)
@@ -78,19 +95,63 @@ def train(
                 checkpoint = start.first_checkpoint(blueprint)
             trainer = Trainer(
                 blueprint, folder, reporting.open_sinks(), checkpoint,
-                stop=stop, flush=reporting.flush,
+                stop=stop, flush=reporting.flush, company=company,
             )  # fmt: skip
             summary = trainer.run()
             reporting.close_sinks()
             return _finish(summary, folder, flags, stop)
         except (PlatformError, OSError) as error:
+            company.tell(error)
             reporting.close_sinks()
             log.error("the run failed: %s", error)
             log.debug("traceback", exc_info=True)
             return 1
-        except Exception:
+        except Exception as error:
+            company.tell(error)
             reporting.close_sinks()
             log.exception("the run failed")
+            return 1
+
+
+def follow(
+    blueprint: Blueprint,
+    stop: StopSignals,
+    company: Company,
+    checkpoint: Checkpoint | None = None,
+    start: WarmStart | None = None,
+) -> int:
+    """Train as another learner than the first, which decides and writes; return the exit status.
+
+    Args:
+      blueprint: flags and shapes.
+      stop: what the user asks for meanwhile.
+      company: the other learners.
+      checkpoint: what to continue from, if it is of a run.
+      start: what a new run takes its weights from.
+    """
+    path = Path(company.from_first(""))
+    path.mkdir(parents=True, exist_ok=True)  # on another machine it is another folder
+    folder, flags, rank = RunFolder(path), blueprint.flags, blueprint.place.rank
+    with closing(Reporting(folder, flags, rank)) as reporting:
+        try:
+            _set_up_torch(flags)
+            log.info("learner %d of %d", rank, blueprint.place.world_size)
+            if start is not None:
+                checkpoint = start.first_checkpoint(blueprint)
+            trainer = Trainer(
+                blueprint, folder, reporting.open_sinks(), checkpoint,
+                stop=stop, flush=reporting.flush, company=company,
+            )  # fmt: skip
+            summary = trainer.run()
+            log.info("this learner has ended: %s", REASONS[summary.reason])
+            return INTERRUPTED if summary.reason == "interrupted" else 0
+        except Exception as error:
+            company.tell(error)
+            log.error("the run failed: %s", error)
+            log.debug("traceback", exc_info=True)
+            is_first = isinstance(error, LearnerLost) and 0 in error.ranks  # it cannot say it
+            if is_first and not blueprint.place.is_launched:  # or the launcher does
+                say(f"learner {rank}: the run failed: {error}")
             return 1
 
 
@@ -111,7 +172,7 @@ def _finish(summary: Summary, folder: RunFolder, flags: Flags, stop: StopSignals
             log.warning("the charts could not be drawn: %s", error)
             log.debug("traceback", exc_info=True)
     games = len(flags.env.split(","))
-    _log_end(summary, folder, "score" if games > 1 else "mean return")
+    _log_end(summary, folder, "score" if games > 1 else "mean return", flags.learner_count)
     return status
 
 
@@ -146,6 +207,12 @@ def _log_start(
         "bf16" if choices.torso_dtype == torch.bfloat16 else "fp32",
         choices.device, choices.learner_threads,
     )  # fmt: skip
+    if blueprint.place.world_size > 1:
+        count = blueprint.place.world_size
+        log.info(
+            "%d learners; each has such workers, and batches of %d unrolls of its own: %d together",
+            count, flags.batch_size, count * flags.batch_size,
+        )  # fmt: skip
     for reason in choices.reasons:
         log.debug("chosen: %s", reason)
     if blueprint.env_spec.task_count > 1:
@@ -181,23 +248,18 @@ def _log_start(
     )
 
 
-def _log_end(summary: Summary, folder: RunFolder, mean_of: str) -> None:
-    reasons = {
-        "steps": "all agent steps are done",
-        "seconds": "the time is over",
-        "return": "the mean return aimed at is reached",
-        "interrupted": "interrupted",
-    }
+def _log_end(summary: Summary, folder: RunFolder, mean_of: str, count: int) -> None:
     mean = "none yet" if summary.mean_return is None else f"{summary.mean_return:.2f}"
     log.info(
         "%s: %s agent steps (%.0f a second), %d updates, %d games, %s %s",
-        reasons[summary.reason], f"{summary.agent_steps:,}", summary.agent_steps_per_s,
+        REASONS[summary.reason], f"{summary.agent_steps:,}", summary.agent_steps_per_s,
         summary.updates, summary.episodes, mean_of, mean,
     )  # fmt: skip
     if not folder.has_checkpoint():
         log.info("nothing was saved, because no update was made")
         return
     # Each over two lines: a terminal of 80 columns would break them where a shell does not go on.
-    for name, mode in (("resume", "train_w_load"), ("test", "test")):
-        command = f"python main.py --op_mode={mode} \\\n  --load_model_url={folder.path}"
+    several = f" --learner_count={count}" if count > 1 else ""
+    for name, mode, more in (("resume", "train_w_load", several), ("test", "test", "")):
+        command = f"python main.py --op_mode={mode} \\\n  --load_model_url={folder.path}{more}"
         log.info("%s: %s", name, command)

@@ -157,6 +157,7 @@ def in_threads(work, ranks=RANKS):
     meeting, results = Meeting(ranks), [None] * ranks
 
     def run(rank):
+        torch.set_num_threads(1)  # it is each thread's own, and another number rounds differently
         try:
             results[rank] = work(meeting.seat(rank))
         except BaseException as error:
@@ -183,6 +184,9 @@ def learn_all(folder, rank, jobs):
     torch.set_num_threads(1)
     group = group_of(folder, rank)
     learned = [train(case, Forgetful(group, forgotten)) for case, forgotten in jobs]
+    if rank == 0:
+        group.leave()
+        learned = [(own, train_alone(case)) for own, (case, _) in zip(learned, jobs, strict=True)]
     torch.save(learned, folder / f"learned-{rank}.pt")
 
 

@@ -6,16 +6,19 @@ from functools import cache
 import pytest
 import torch
 
-from tests.agent.learners import same
+from agent.learners.group import LearnerLost
+from tests.agent.learners import fail_to_step, same, with_bad_reward
 from tests.agent.several import (
     CASES,
     RANKS,
     WHATS,
     Case,
     Forgetful,
+    batch_of_rank,
     distance,
     in_threads,
     learn_all,
+    learner_of,
     train,
     train_alone,
 )
@@ -36,7 +39,8 @@ QUICK = tuple(case for case in CASES if case.sees == "vector" or case == NEEDS["
 
 @cache
 def alone(case):
-    return train_alone(case)
+    (learned,) = in_threads(lambda _: train_alone(case), ranks=1)
+    return learned
 
 
 @pytest.mark.parametrize("case", QUICK, ids=str)
@@ -57,12 +61,16 @@ def test_three_learners_learn_what_one_learns_from_all_batches():
     case = Case("mean", "rms", 3, "vector")
     first, *others = in_threads(lambda seat: train(case, seat), ranks=3)
     assert all(same(first, other) for other in others)
-    assert distance(first, train_alone(case, ranks=3)) < CLOSE
+    (alone_of_three,) = in_threads(lambda _: train_alone(case, ranks=3), ranks=1)
+    assert distance(first, alone_of_three) < CLOSE
 
 
 @pytest.fixture(scope="module")
 def in_processes(tmp_path_factory):
-    """Make a list of trainings in two processes over gloo; return what each has learned."""
+    """Make a list of trainings in two processes over gloo.
+
+    Returns what the two have learned, and what one learner learns from both batches.
+    """
 
     def learn(jobs):
         folder = tmp_path_factory.mktemp("group")
@@ -75,9 +83,8 @@ def in_processes(tmp_path_factory):
         for process in processes:
             process.join(HANGS_S)
         assert [process.exitcode for process in processes] == [0] * RANKS
-        return list(
-            zip(*(torch.load(folder / f"learned-{rank}.pt") for rank in range(RANKS)), strict=True)
-        )
+        first, second = (torch.load(folder / f"learned-{rank}.pt") for rank in range(RANKS))
+        return [(own, other, one) for (own, one), other in zip(first, second, strict=True)]
 
     return learn
 
@@ -85,10 +92,10 @@ def in_processes(tmp_path_factory):
 @pytest.mark.process
 def test_two_processes_learn_what_one_learner_learns_from_both_batches(in_processes):
     jobs = [(Case("mean", "rms", 3, "vector"), ""), (Case("mean", "rms", 3, "vector"), "count")]
-    (first, second), (forgot, _) = in_processes(jobs)
+    (first, second, one), (forgot, *_) = in_processes(jobs)
     assert same(first, second)
-    assert distance(first, alone(jobs[0][0])) < CLOSE
-    assert distance(forgot, alone(jobs[0][0])) > 100 * CLOSE
+    assert distance(first, one) < CLOSE
+    assert distance(forgot, one) > 100 * CLOSE
 
 
 @pytest.mark.slow
@@ -96,10 +103,64 @@ def test_two_processes_learn_what_one_learner_learns_from_both_batches(in_proces
 def test_the_whole_table_over_processes(in_processes):
     jobs = [(case, "") for case in CASES] + [(case, what) for what, case in NEEDS.items()]
     learned = in_processes(jobs)
-    for (case, forgotten), (first, second) in zip(jobs, learned, strict=True):
-        apart = max(distance(first, alone(case)), distance(second, alone(case)))
+    for (case, forgotten), (first, second, one) in zip(jobs, learned, strict=True):
+        apart = max(distance(first, one), distance(second, one))
         if forgotten:
             assert apart > 100 * CLOSE, (str(case), forgotten)
         else:
             assert same(first, second), str(case)
             assert apart < CLOSE, str(case)
+
+
+# --- what cannot be learned ----------------------------------------------------------------------
+
+
+class Breaking:
+    """Its learner is lost in the middle of an update: at the sum of this name."""
+
+    rank, world_size = 0, 2
+
+    def __init__(self, what):
+        self.what = what
+
+    def sum_(self, tensor, what):
+        if what == self.what:
+            raise LearnerLost("learner 1 ended without a word", [1])
+        return tensor.mul_(2)
+
+    def agree(self, numbers):
+        return [2 * number for number in numbers]
+
+
+@pytest.mark.parametrize("what", WHATS)
+def test_a_learner_that_is_lost_in_the_middle_of_an_update_leaves_the_state_before_it(what):
+    case = Case("mean", "rms", 3, "pixels")
+    across = Breaking("")
+    learner = learner_of(case, across)
+    for update in range(2):
+        learner.step(batch_of_rank(case, update, 0), 0.1)
+    before = learner.state_dict()
+    across.what = what
+    with pytest.raises(LearnerLost):
+        learner.step(batch_of_rank(case, 2, 0), 0.2)
+    assert same(before, learner.state_dict())
+
+
+@pytest.mark.parametrize("bad", [0, 1])
+def test_a_batch_that_is_not_finite_is_left_out_by_all_and_named(bad):
+    case = Case("mean", "rms", 3, "pixels")
+
+    def work(seat):
+        learner = learner_of(case, seat)
+        learner.step(batch_of_rank(case, 0, seat.rank), 0.1)
+        batch = batch_of_rank(case, 1, seat.rank)
+        error = fail_to_step(learner, with_bad_reward(batch) if seat.rank == bad else batch)
+        learner.step(batch_of_rank(case, 2, seat.rank), 0.2)
+        return error, learner.state_dict()
+
+    found = in_threads(work)
+    assert same(found[0][1], found[1][1])
+    culprits = [error.culprit for error, _ in found]
+    assert culprits[bad].name == "reward"
+    assert culprits[1 - bad].name == "learner"
+    assert f"the batch of learner {bad} is not finite" in str(found[1 - bad][0])

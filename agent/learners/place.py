@@ -1,0 +1,108 @@
+"""Which learner this process is, among how many, and where the others are.
+
+`--learner_count=N` starts N processes with the environment variables of `torchrun`, so that there
+is one way in for both. The variables are taken out of the environment: no child mistakes them for
+its own. This file imports nothing that is large, because main.py asks it first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, MutableMapping
+from dataclasses import dataclass
+
+from core.errors import ConfigError
+
+# Set by `torchrun` and by agent/learners/launcher.py.
+NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+NUMBERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_PORT")
+# Of `torchrun` alone: whether it serves the store, and which start of the group this is.
+AGENT_STORE, RESTART = "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT"
+# Of the launcher alone: the descriptor of the socket at which learner 0 serves the store.
+SOCKET = "VTRACE_LEARNERS_SOCKET"
+
+
+@dataclass(frozen=True)
+class Place:
+    """One learner among others. The default is one learner, alone."""
+
+    rank: int = 0
+    world_size: int = 1
+    local_rank: int = 0  # among the learners of this machine
+    local_world_size: int = 1  # learners of this machine
+    address: str = ""  # of the store
+    port: int = 0
+    socket: int | None = None  # descriptor of the socket of the store, in learner 0
+    is_served: bool = False  # somebody else serves the store
+    generation: str = "0"  # learners of one start meet each other only
+    is_launched: bool = False  # by this program, not by `torchrun`
+
+    @property
+    def is_local(self) -> bool:
+        """Whether all learners are on this machine."""
+        return self.local_world_size == self.world_size
+
+    @property
+    def speaks(self) -> bool:
+        """Whether this learner writes to the terminal and into the run folder."""
+        return self.rank == 0
+
+    def inherits(self, lost: Collection[int]) -> bool:
+        """Whether this learner saves in the place of learner 0, if that and others are lost.
+
+        All learners hold the same weights, and on one machine they see the same run folder.
+        """
+        left = [rank for rank in range(self.world_size) if rank not in lost]
+        return self.is_local and 0 in lost and left[:1] == [self.rank]
+
+    @classmethod
+    def taken_from(cls, environment: MutableMapping[str, str]) -> Place:
+        """Return the place that the variables say, and remove them.
+
+        Raises:
+          ConfigError: if they make no sense.
+        """
+        given = {
+            name: environment.pop(name)
+            for name in (*NEEDED, "LOCAL_RANK", "LOCAL_WORLD_SIZE", AGENT_STORE, RESTART, SOCKET)
+            if name in environment
+        }
+        if not all(name in given for name in NEEDED):
+            return cls()
+        numbers = {name: _number(given, name) for name in NUMBERS if name in given}
+        rank, size = numbers["RANK"], numbers["WORLD_SIZE"]
+        if size == 1:
+            return cls()
+        local_rank = numbers.get("LOCAL_RANK", rank)
+        local_size = numbers.get("LOCAL_WORLD_SIZE", size)
+        if not (rank < size and local_rank < local_size <= size):
+            raise ConfigError(
+                f"RANK={rank} of WORLD_SIZE={size}, LOCAL_RANK={local_rank} of "
+                f"LOCAL_WORLD_SIZE={local_size}: expected each rank below its size. These "
+                "environment variables say which of several learners this is; torchrun sets them, "
+                "and for one learner they have to be unset."
+            )
+        return cls(
+            rank,
+            size,
+            local_rank,
+            local_size,
+            given["MASTER_ADDR"],
+            numbers["MASTER_PORT"],
+            _number(given, SOCKET) if SOCKET in given and rank == 0 else None,
+            given.get(AGENT_STORE) == "True",
+            given.get(RESTART, "0"),
+            SOCKET in given,
+        )
+
+
+def _number(given: Mapping[str, str], name: str) -> int:
+    text = given[name]
+    if not text.isdecimal():
+        raise ConfigError(
+            f"the environment variable {name} is {text[:50]!r}, expected a number: torchrun sets "
+            "it, and for one learner it has to be unset."
+        )
+    return int(text)
+
+
+ALONE_HERE = Place()

@@ -1,0 +1,193 @@
+"""`--learner_count=N`: a small process that starts N learners on this machine and waits for them.
+
+    python main.py --learner_count=2 ...
+      launcher (this file; imports nothing that is large)
+        ├─ python main.py ...       learner 0: run folder, checkpoints, terminal
+        └─ python main.py ...       learner 1
+
+It does what `torchrun --standalone` does, but for how things end: one signal of the user reaches
+each learner once (a second one would mean to leave without saving), the exit status of learner 0 is
+that of the run, a learner that is stopped or hangs does not outlive the others, and there is no
+traceback of the launcher itself.
+
+| what happens | what the launcher does |
+|---|---|
+| SIGINT, SIGTERM or SIGHUP | passes it on to each learner; all stop, and learner 0 saves |
+| a learner dies or fails | nothing: the others notice at once, and learner 0 says which |
+| learner 0 has failed | kills the others after a few seconds, by which they have ended |
+| a learner is left alone, and it is stopped | kills it |
+| the launcher dies | the learners get SIGTERM (core/process_death.py): they save |
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+
+from agent.learners.place import SOCKET
+from agent.run.guardian import flag_pairs, report_descriptor
+from core.process_death import environment_for_child
+from core.standard_error import say
+from core.stop_signals import INTERRUPTED, SIGNALS, StopSignals
+
+FLAG = "learner_count"
+MAIN_PROGRAM = Path(__file__).resolve().parents[2] / "main.py"
+LOOPBACK = "127.0.0.1"
+LOOK_S = 0.1
+LEAVE_S = 5.0  # for a learner to end that is stopped, or of a run that has failed
+LAST_S = 120.0  # for a learner to save and end, once the others have ended
+
+
+def learners_wanted(argv: Sequence[str]) -> int:
+    """Return how many learners a command line asks for; 1 if it is not a number above 1.
+
+    What is wrong with a value is said by whoever checks all flags.
+    """
+    if any(item.startswith(("-h", "--help", "--version")) for item in argv):
+        return 1
+    values = dict(flag_pairs(argv))
+    wanted = values.get(FLAG, "1")
+    if not wanted.isdecimal() or values.get("op_mode", "train") == "test":
+        return 1
+    return max(1, int(wanted))
+
+
+class Launcher:
+    """Starts the learners of a run and waits for their end. Used by the main thread, once."""
+
+    def __init__(self, argv: Sequence[str], count: int, stop: StopSignals) -> None:
+        """Start nothing.
+
+        Args:
+          argv: the command line without the program's name.
+          count: number of learners, at least 2.
+          stop: what the user asks for; it counts the signals that are passed on.
+        """
+        self._stop = stop
+        self._argv = list(argv)
+        self._count = count
+        self._learners: list[subprocess.Popen[bytes]] = []
+        self._signals: list[int] = []  # what the user has sent
+        self._killed: list[int] = []  # learners that did not end by themselves
+
+    def run(self) -> int:
+        """Return the exit status of the run."""
+        with self._signals_passed_on():
+            try:
+                # Only this machine can reach it, and nobody can take the port in between.
+                with socket.create_server((LOOPBACK, 0)) as server:
+                    for rank in range(self._count):
+                        self._learners.append(self._start(rank, server))
+                        if self._signals:  # before there was anybody to tell
+                            self._learners[-1].send_signal(self._signals[0])
+                self._wait()
+            finally:
+                self._kill()
+        return self._status()
+
+    def _start(self, rank: int, server: socket.socket) -> subprocess.Popen[bytes]:
+        passed = [server.fileno()] if rank == 0 else []
+        report = report_descriptor() if rank == 0 else None  # to a guardian, if there is one
+        environment = {
+            **environment_for_child(),
+            "RANK": str(rank),
+            "WORLD_SIZE": str(self._count),
+            "LOCAL_RANK": str(rank),
+            "LOCAL_WORLD_SIZE": str(self._count),
+            "MASTER_ADDR": LOOPBACK,
+            "MASTER_PORT": str(server.getsockname()[1]),
+            SOCKET: str(server.fileno()),
+        }
+        if report is not None:
+            variable, descriptor = report
+            environment[variable] = str(descriptor)
+            passed.append(descriptor)
+        # A session of its own: the terminal sends Ctrl-C to every process in its group, and a
+        # learner must get exactly one, from us.
+        return subprocess.Popen(
+            [sys.executable, str(MAIN_PROGRAM), *self._argv],
+            env=environment,
+            pass_fds=passed,
+            start_new_session=True,
+        )
+
+    def _wait(self) -> None:
+        """Wait until all have ended, or those that are left have had their time."""
+        first, *others = self._learners
+        alone_since = None  # when learner 0 has ended, or all others have
+        while left := [learner for learner in self._learners if learner.poll() is None]:
+            if first not in left or not any(other in left for other in others):
+                alone_since = alone_since or time.monotonic()
+                has_failed = first.poll() not in (None, 0, INTERRUPTED)
+                is_over = has_failed or all(_is_stopped(learner.pid) for learner in left)
+                if time.monotonic() - alone_since >= (LEAVE_S if is_over else LAST_S):
+                    return
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                left[0].wait(LOOK_S)
+
+    def _kill(self) -> None:
+        for rank, learner in enumerate(self._learners):
+            if learner.poll() is None:
+                learner.kill()
+                self._killed.append(rank)
+        for learner in self._learners:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                learner.wait(LEAVE_S)
+
+    def _status(self) -> int:
+        """Return the exit status of the run; say why where no learner could say it."""
+        statuses = [learner.poll() for learner in self._learners]
+        first = statuses[0]
+        if first is None or first < 0:
+            if 0 in self._killed:
+                why = "did not end, stopped or hanging, and was killed"
+            else:
+                why = f"was killed by {_signal_name(-(first or 0))}"
+            say(f"error: learner 0 {why}; a resume goes on from the newest checkpoint")
+            return 1
+        if first:
+            return first
+        bad = [rank for rank, status in enumerate(statuses) if status]
+        if bad:
+            say(f"error: learner {bad[0]} ended with status {statuses[bad[0]]}; the run is saved")
+        return 1 if bad else 0
+
+    @contextlib.contextmanager
+    def _signals_passed_on(self) -> Iterator[None]:
+        """Give each learner every signal that asks to end, but for those that nohup ignores."""
+
+        def pass_on(number: int, frame: FrameType | None) -> None:
+            self._signals.append(number)
+            self._stop.count += 1  # or its listener takes this process for one that hangs
+            for learner in self._learners:
+                learner.send_signal(number)
+
+        numbers = [each for each in SIGNALS if signal.getsignal(each) != signal.SIG_IGN]
+        previous = {number: signal.signal(number, pass_on) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether a process is stopped (SIGSTOP), as far as the system says it (Linux)."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
+    except OSError:
+        return False
+
+
+def _signal_name(number: int) -> str:
+    with contextlib.suppress(ValueError):
+        return signal.Signals(number).name
+    return f"signal {number}"

@@ -1,0 +1,81 @@
+"""What several learners of one run cannot do is refused here, before anything is started."""
+
+from __future__ import annotations
+
+from agent.learners.place import Place
+from agent.stored.checkpoint import Checkpoint
+from core.errors import ConfigError
+from flags.parts import ALGORITHMS
+from option_flags import Flags
+
+
+def check_several(flags: Flags, place: Place) -> None:
+    """Check that these flags go together with the number of learners.
+
+    Args:
+      flags: the flags of the session.
+      place: which learner this is, among how many.
+
+    Raises:
+      ConfigError: naming the flag.
+    """
+    count = place.world_size
+    if flags.op_mode == "test":
+        if count > 1:
+            raise ConfigError(
+                f"--op_mode=test was started in {count} processes, expected one: it plays with one "
+                "model, and nothing is learned. Start it without torchrun."
+            )
+        return
+    if flags.learner_count not in (1, count):
+        raise ConfigError(
+            f"--learner_count={flags.learner_count}, but {_learners(count)} started: expected it "
+            "on the command line of main.py (not in a file, a preset or a sequence), and with "
+            "torchrun not at all."
+        )
+    if count == 1:
+        return
+    if flags.reproducible:
+        raise ConfigError(
+            f"--reproducible=True with {count} learners: expected one, because the order in which "
+            "learners become ready depends on time."
+        )
+    if flags.save_replay:
+        raise ConfigError(
+            f"--save_replay=True with {count} learners: expected False, because each learner has "
+            "a replay of its own, and a checkpoint holds that of one."
+        )
+    if not getattr(ALGORITHMS.find(flags.algorithm), "sums_over_learners", False):
+        raise ConfigError(
+            f"--algorithm={flags.algorithm} with {count} learners: expected one that has "
+            "sums_over_learners = True, which says that it adds up over learners what has to be "
+            "(docs/several_learners.md)."
+        )
+    if flags.auto_restart and not place.is_launched:
+        raise ConfigError(
+            f"--auto_restart={flags.auto_restart} under torchrun: expected it without torchrun, "
+            "which restarts learners itself (--max-restarts)."
+        )
+
+
+def check_several_resume(checkpoint: Checkpoint, flags: Flags, place: Place) -> None:
+    """Refuse replay contents of one learner where there are several now.
+
+    Args:
+      checkpoint: what the session goes on from.
+      flags: the flags of the session.
+      place: which learner this is, among how many.
+
+    Raises:
+      ConfigError: if they would be lost to the others without a word.
+    """
+    count = place.world_size
+    if count > 1 and checkpoint.state.get("has_replay") and flags.load_replay:
+        raise ConfigError(
+            f"{checkpoint.path} holds the replay contents of one learner, and {count} are to go on "
+            "from it: expected --load_replay=False, with which they start with empty buffers."
+        )
+
+
+def _learners(count: int) -> str:
+    return "one learner was" if count == 1 else f"{count} learners were"

@@ -1,0 +1,111 @@
+import pytest
+
+from agent.algorithms.base import Algorithm, register_algorithm
+from agent.learners.place import Place
+from agent.run.launcher import learners_wanted
+from agent.run.several_checks import check_several, check_several_resume
+from agent.stored.checkpoint import Checkpoint
+from core.errors import ConfigError
+from option_flags import Flags
+
+TORCHRUN = {
+    "RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2",
+    "MASTER_ADDR": "node-a", "MASTER_PORT": "29500", "TORCHELASTIC_USE_AGENT_STORE": "True",
+    "TORCHELASTIC_RESTART_COUNT": "2",
+}  # fmt: skip
+TWO = Place(0, 2, 0, 2, is_launched=True)
+
+
+def test_the_variables_of_torchrun_say_the_place_and_are_taken_away():
+    environment = {**TORCHRUN, "HOME": "/root"}
+    place = Place.taken_from(environment)
+    assert place == Place(3, 4, 1, 2, "node-a", 29500, None, True, "2", False)
+    assert not place.is_local
+    assert not place.speaks
+    assert environment == {"HOME": "/root"}
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [{}, {"RANK": "0", "WORLD_SIZE": "2"}, {**TORCHRUN, "RANK": "0", "WORLD_SIZE": "1"}],
+)
+def test_without_them_or_with_one_learner_it_is_alone(environment):
+    assert Place.taken_from(environment) == Place()
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"RANK": "4"}, "RANK=4 of WORLD_SIZE=4"),
+        ({"LOCAL_RANK": "2"}, "LOCAL_RANK=2 of LOCAL_WORLD_SIZE=2"),
+        ({"WORLD_SIZE": "many"}, "WORLD_SIZE is 'many', expected a number"),
+        ({"MASTER_PORT": "-1"}, "MASTER_PORT is '-1', expected a number"),
+    ],
+)
+def test_what_makes_no_sense_is_one_sentence(change, text):
+    with pytest.raises(ConfigError, match=text):
+        Place.taken_from({**TORCHRUN, **change})
+
+
+@pytest.mark.parametrize(
+    ("rank", "lost", "inherits"),
+    [(1, [0], True), (2, [0], False), (2, [0, 1], True), (1, [2], False), (1, [], False)],
+)
+def test_the_next_learner_saves_if_the_first_is_lost(rank, lost, inherits):
+    assert Place(rank, 3, rank, 3).inherits(lost) == inherits
+    assert not Place(rank, 3, 0, 1).inherits(lost), "the folder is on another machine"
+    assert not Place().inherits(lost)
+
+
+@pytest.mark.parametrize(
+    ("argv", "count"),
+    [
+        ([], 1),
+        (["--learner_count=3"], 3),
+        (["--learner-count", "2"], 2),
+        (["--learner_count=none"], 1),
+        (["--learner_count=0"], 1),
+        (["--learner_count=2", "--op_mode=test"], 1),
+        (["--learner_count=2", "--help"], 1),
+        (["--learner_count=2", "--version"], 1),
+    ],
+)
+def test_the_command_line_says_how_many_learners_are_started(argv, count):
+    assert learners_wanted(argv) == count
+
+
+@register_algorithm("of_one_learner")
+class OfOneLearner(Algorithm):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("flags", "place", "text"),
+    [
+        ({"reproducible": True}, TWO, "--reproducible=True with 2 learners"),
+        ({"save_replay": True}, TWO, "--save_replay=True with 2 learners"),
+        ({"algorithm": f"{__name__}:of_one_learner"}, TWO, "sums_over_learners = True"),
+        ({"learner_count": 3}, TWO, "--learner_count=3, but 2 learners were started"),
+        ({"learner_count": 2}, Place(), "--learner_count=2, but one learner was started"),
+        ({"op_mode": "test", "load_model_url": "x"}, TWO, "--op_mode=test was started in 2"),
+        ({"auto_restart": 1}, Place(0, 2), "--auto_restart=1 under torchrun"),
+    ],
+)
+def test_what_several_learners_cannot_do_is_refused(flags, place, text):
+    with pytest.raises(ConfigError, match=text):
+        check_several(Flags(**flags), place)
+
+
+def test_what_they_can_do_is_not():
+    check_several(Flags(learner_count=2, auto_restart=1), TWO)
+    check_several(Flags(), Place(0, 2))
+    check_several(Flags(reproducible=True, save_replay=True), Place())
+
+
+def test_replay_contents_of_one_learner_are_not_lost_without_a_word(tmp_path):
+    checkpoint = Checkpoint(tmp_path / "update_1.pt", {"has_replay": True})
+    with pytest.raises(ConfigError, match="--load_replay=False"):
+        check_several_resume(checkpoint, Flags(), TWO)
+    check_several_resume(checkpoint, Flags(load_replay=False), TWO)
+    check_several_resume(checkpoint, Flags(), Place())
+    check_several_resume(Checkpoint(tmp_path, {"has_replay": False}), Flags(), TWO)

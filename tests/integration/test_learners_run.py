@@ -1,0 +1,171 @@
+"""Several learners as a user starts them: how they train, and how they end."""
+
+import json
+import signal
+import time
+
+import psutil
+import pytest
+
+from agent.stored.checkpoint import load
+from tests.integration.commands import (
+    HANGS_S,
+    SMALL,
+    descendants,
+    interrupt,
+    only_run,
+    records,
+    run,
+    start,
+    wait_for_records,
+)
+from tests.integration.unlucky_learners import UPDATES
+
+pytestmark = pytest.mark.process
+TWO = "--learner_count=2"
+ENDLESS = "--environment_max_steps=100000000"
+UNLUCKY = "--algorithm=tests.integration.unlucky_learners"
+# A busy machine may keep a learner waiting for a while, and what is lost is found out in this time.
+PATIENCE = "--learner_timeout=20"
+
+
+# The luck of a session begins anew with it: no learner fails within fewer updates than UPDATES.
+MORE_LUCK = ("--learner_timeout=600",)
+
+
+def updates_saved(folder):
+    return load(folder).state["tally"]["updates"]
+
+
+def finish(process, children):
+    """Wait for the end; return status and output. Nothing may be left."""
+    try:
+        output, _ = process.communicate(timeout=HANGS_S)
+    finally:
+        process.kill()
+    deadline = time.monotonic() + HANGS_S
+    while any(child.is_running() for child in children) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not [child for child in children if child.is_running()], "processes were left behind"
+    return process.returncode, output
+
+
+def learners_of(process):
+    """The processes of the learners, in order, of a run that has begun to train."""
+    learners = [
+        child
+        for child in psutil.Process(process.pid).children()
+        if any(part.endswith("main.py") for part in child.cmdline())
+    ]
+    return sorted(learners, key=lambda child: child.create_time())
+
+
+def test_two_learners_train_as_one_run(tmp_path):
+    status, output = run(tmp_path, *SMALL, TWO, "--environment_max_steps=4000")
+    assert status == 0, output
+    folder = only_run(tmp_path)
+    assert "2 learners; each has such workers, and batches of 4 unrolls of its own: 8 together" in (
+        output
+    )
+    assert output.count("all agent steps are done") == 1, "only the first learner speaks"
+    assert f"--load_model_url={folder} --learner_count=2" in output
+    first = records(folder)[-1]
+    assert first["agent_steps"] >= 4000
+    assert updates_saved(folder) == first["updates"]
+    # Each update takes new unrolls of both: two learners, half a batch of 4 each, 5 steps.
+    assert first["updates"] <= first["agent_steps"] / (2 * 2 * 5) + 10
+    beside = [path.name for path in folder.iterdir() if "rank1" in path.name]
+    assert sorted(beside) == ["metrics-rank1.jsonl", "train-rank1.log"]
+    assert "the run failed" not in (folder / "train-rank1.log").read_text("utf-8")
+
+
+def test_a_signal_ends_all_learners_after_one_save(tmp_path):
+    process = start(tmp_path, *SMALL, TWO, ENDLESS)
+    try:
+        folder = wait_for_records(tmp_path, 2)
+        status, output = interrupt(process)
+    finally:
+        process.kill()
+    assert status == 130, output
+    assert output.count("stopping: saving a checkpoint") == 1
+    assert updates_saved(folder) == records(folder)[-1]["updates"]
+
+
+ENDINGS = [
+    pytest.param("raises", "learner 1 failed: RuntimeError: out of luck", id="raises"),
+    pytest.param("killed", "learner 1 ended without a word", id="killed"),
+    pytest.param("nan", "the batch of learner 1 is not finite", id="nan"),
+    pytest.param("stopped", "learner 1 did not answer for", id="stopped"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "sentence"), ENDINGS)
+def test_a_learner_that_is_lost_ends_the_run_with_the_last_complete_update(
+    tmp_path, name, sentence
+):
+    process = start(
+        tmp_path, *SMALL, TWO, ENDLESS, PATIENCE, f"{UNLUCKY}:{name}", "--max_bad_updates=3"
+    )
+    try:
+        folder = wait_for_records(tmp_path, 1)
+        children = descendants(process.pid)
+        status, output = finish(process, children)
+    finally:
+        process.kill()
+    assert status == 1, output
+    assert output.count("the run failed") == 1, output
+    assert sentence in output
+    assert "Traceback" not in output
+    assert updates_saved(folder) == UPDATES
+    # It goes on where it was, and would have come to the same end.
+    steps = records(folder)[-1]["agent_steps"] + 400
+    status, output = run(
+        tmp_path, "--op_mode=train_w_load", f"--load_model_url={folder}", TWO, *MORE_LUCK,
+        f"--environment_max_steps={steps}",
+    )  # fmt: skip
+    assert status == 0, output
+    assert updates_saved(folder) > UPDATES
+
+
+@pytest.mark.slow
+def test_a_learner_without_unrolls_ends_the_run(tmp_path):
+    process = start(tmp_path, *SMALL, TWO, ENDLESS, PATIENCE, "--worker_timeout=100000")
+    try:
+        folder = wait_for_records(tmp_path, 2)
+        children = descendants(process.pid)
+        for worker in learners_of(process)[1].children():
+            worker.send_signal(signal.SIGSTOP)
+        status, output = finish(process, children)
+    finally:
+        process.kill()
+    assert status == 1, output
+    assert output.count("the run failed: learner 1 had no batch for") == 1
+    assert updates_saved(folder) == records(folder)[-1]["updates"]
+
+
+@pytest.mark.slow
+def test_the_second_learner_saves_if_the_first_is_killed(tmp_path):
+    process = start(tmp_path, *SMALL, TWO, ENDLESS, PATIENCE)
+    try:
+        folder = wait_for_records(tmp_path, 2)
+        children = descendants(process.pid)
+        first, _ = learners_of(process)
+        first.kill()
+        status, output = finish(process, children)
+    finally:
+        process.kill()
+    assert status == 1, output
+    assert output.count("learner 0 was killed by SIGKILL") == 1
+    log = (folder / "train-rank1.log").read_text("utf-8")
+    assert "the run failed: learner 0 ended without a word" in log
+    last = (folder / "metrics-rank1.jsonl").read_text("utf-8").splitlines()[-1]
+    assert updates_saved(folder) == json.loads(last)["updates"] > 0
+
+
+def test_a_mistake_is_said_once_with_status_2(tmp_path):
+    status, output = run(tmp_path, *SMALL, TWO, "--reproducible=True")
+    assert status == 2
+    assert output.count("error:") == 1
+    assert "--reproducible=True with 2 learners: expected one" in output
+    assert not list(tmp_path.iterdir())
