@@ -236,6 +236,7 @@ METRICS: dict[str, MetricInfo] = {
     "system/swap_mb": _info(
         "MB", "Use of the swap space by all processes.", "does not grow: swapping is slow"
     ),
+    "system/disk_free_mb": _info("MB", "Room that is left on the disk of the run folder."),
     "system/cpu_temperature_c": _info(
         "°C", "Highest temperature that a sensor in the processor shows.", "below about 90"
     ),

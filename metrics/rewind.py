@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import json
 import logging
 import math
 import time
@@ -26,8 +27,10 @@ from typing import Any
 from core.atomic_file import atomic_file
 from metrics.record import Record
 from metrics.run_files import is_regular, name_aside, pieces, set_aside
+from metrics.status_file import EVALUATIONS, FINDINGS
 
 METRICS = "metrics.jsonl"
+EVALUATED_COLUMN = 2  # of evaluations.csv, from the left: updates of the weights that played
 EVENT_FILES = "events.out.tfevents.*"
 OTHER_LEARNERS = "metrics-rank*.jsonl"  # records of those after the first
 # The columns that say when, from the right (metrics/sinks.py): updates in one file, in the others
@@ -110,6 +113,19 @@ def rewind(
 
         cuts.append(_cut(folder / name, is_within, at))
     cuts += [_cut(path, is_past, at) for path in sorted(folder.glob(OTHER_LEARNERS))]
+
+    def is_known(line: str) -> bool:
+        finding = json.loads(line)
+        return bool(finding["updates"] <= updates and finding["agent_steps"] <= agent_steps)
+
+    def is_done(line: str) -> bool:
+        columns = line.split(",")
+        if columns[EVALUATED_COLUMN] == "updates":  # the heading
+            return True
+        return int(columns[EVALUATED_COLUMN]) <= updates
+
+    cuts.append(_cut(folder / FINDINGS, is_known, at))
+    cuts.append(_cut(folder / EVALUATIONS, is_done, at))
     if cuts[0] is not None:
         _purge_events(folder, agent_steps)
     return [cut for cut in cuts if cut is not None]
@@ -141,7 +157,7 @@ def _cut(path: Path, wanted: Callable[[str], bool], at: datetime) -> Cut | None:
 def _is_good(piece: bytes, wanted: Callable[[str], bool]) -> bool:
     try:
         return wanted(piece.decode("utf-8"))
-    except (ValueError, IndexError):
+    except (ValueError, LookupError, TypeError, RecursionError):
         return False
 
 

@@ -13,6 +13,7 @@ import sys
 from rich.logging import RichHandler
 
 from agent.run.run_log import RunLog
+from agent.run.status_files import StatusFiles
 from agent.stored.run_folder import RunFolder
 from core.spec import game_name
 from flags.parts import SINKS
@@ -51,6 +52,7 @@ class Reporting:
         self._terminal = OutputThread("the terminal", TERMINAL_CAPACITY)
         self._console = ConsoleSink(_goal(flags, folder))
         self._sink: Sink = Tee([])
+        self.status: StatusFiles | None = None  # from `open_sinks` on
         self._is_closed = False
         level = logging.INFO if flags.basic_verbose else logging.WARNING
         self._log = RunLog(
@@ -102,12 +104,25 @@ class Reporting:
         if flags.basic_verbose:
             sinks.append(BackgroundSink(self._console, self._terminal, gives_up=True))
         self._sink = Tee(sinks)
+        self.status = StatusFiles(path, self._files, self._folder.session_number())
         return self._sink
 
     def flush(self) -> bool:
         """Bring all that was reported to the disk; return whether it is there, within seconds."""
         self._sink.flush()
+        if self.status is not None:
+            self.status.flush()
         return self._files.flush(FLUSH_S)
+
+    def say(self, state: str, **more: object) -> None:
+        """Have status.json say how the session ended, if there is one.
+
+        Args:
+          state: "ended" or "failed".
+          more: further keys, such as the reason.
+        """
+        if self.status is not None:
+            self.status.show({"state": state, **more})
 
     def close_sinks(self) -> None:
         """Show the last record and give the terminal back; the log goes on."""
@@ -119,6 +134,8 @@ class Reporting:
         self.close_sinks()
         if not self._is_closed:
             self._is_closed = True
+            if self.status is not None:
+                self.status.close()
             for thread, grace_s in (
                 (self._terminal, TERMINAL_GRACE_S), (self._files, FILES_GRACE_S),
             ):  # fmt: skip

@@ -26,6 +26,8 @@ from agent.run.company import SINGLE, Company
 from agent.run.experience import Moment, News
 from agent.run.saving import Saving
 from agent.run.sources import MakeExperience, MakePool, make_experience
+from agent.run.status import RunStatus
+from agent.run.status_files import StatusFiles
 from agent.run.tally import Tally
 from agent.run.worker_table import WorkerTable, processes_of
 from agent.stored.checkpoint import Checkpoint
@@ -79,6 +81,7 @@ class Trainer:
         make_pool: MakePool | None = None,
         experience: MakeExperience | None = None,
         company: Company | None = None,
+        status: StatusFiles | None = None,
     ) -> None:
         """Build every part; start nothing.
 
@@ -95,6 +98,7 @@ class Trainer:
           experience: makes what gives batches, given the same; None: what the flags ask for, on
             the pool.
           company: the other learners of the run; None: there are none.
+          status: what writes down how the run is, for who looks from outside; None: nobody does.
         """
         flags = blueprint.flags
         self._flags = flags
@@ -129,6 +133,7 @@ class Trainer:
         self._hardware = Hardware(records)
         self._workers = WorkerTable()
         self._session_start_steps = self._tally.agent_steps
+        self._status = RunStatus(status, blueprint, self._tally.agent_steps)
 
     def run(self) -> Summary:
         """Train until a limit, a wish to stop or a failure; save; stop everything."""
@@ -138,6 +143,7 @@ class Trainer:
             self._company.begin(self._learner, self._blueprint.kind())
             self._publish()
             self._experience.start()
+            self._status.enter("filling")
             self._loop(began)
         except BaseException as error:
             self._company.tell(error)
@@ -258,8 +264,9 @@ class Trainer:
     def _write_record(self) -> None:
         self._stop.take_back()  # an environment that plays in this process may be to blame
         more = self._experience.stats()
-        parts = self._workers.parts(processes_of(self._experience))
-        more.update(self._hardware.read(self._tally.agent_steps, parts))
+        rows = processes_of(self._experience)
+        more.update(self._hardware.read(self._tally.agent_steps, self._workers.parts(rows)))
+        more.update(self._status.disk_free_mb)
         for note in self._hardware.new_notes():
             log.info("%s", note)
         more["learner/bad_updates"] = float(self._bad_updates.count)
@@ -270,6 +277,9 @@ class Trainer:
         for finding in self._diagnosis.add(record):
             log.warning("health: %s", finding)
             self._findings.append(finding)
+            self._status.finding(finding, record)
+        processes = self._workers.show(rows, self._learner.version, self._hardware.processes)
+        self._status.record(record, len(self._findings), processes, self._experience)
 
     # --- the end ---------------------------------------------------------------------------------
 
@@ -281,6 +291,7 @@ class Trainer:
     def _save_at_the_end(self) -> None:
         if self._is_heir:
             self._saving.take_over()
+        self._status.enter("saving")
         self._saving.at_the_end(learner_failed=self._learner_failed)
 
     def _summarise(self, session_s: float) -> Summary:

@@ -95,19 +95,22 @@ def train(
                 checkpoint = start.first_checkpoint(blueprint)
             trainer = Trainer(
                 blueprint, folder, reporting.open_sinks(), checkpoint,
-                stop=stop, flush=reporting.flush, company=company,
+                stop=stop, flush=reporting.flush, company=company, status=reporting.status,
             )  # fmt: skip
             summary = trainer.run()
             reporting.close_sinks()
+            reporting.say("ended", reason=summary.reason)
             return _finish(summary, folder, flags, stop)
         except (PlatformError, OSError) as error:
             company.tell(error)
+            reporting.say("failed", reason=str(error))
             reporting.close_sinks()
             log.error("the run failed: %s", error)
             log.debug("traceback", exc_info=True)
             return 1
         except Exception as error:
             company.tell(error)
+            reporting.say("failed", reason=repr(error))
             reporting.close_sinks()
             log.exception("the run failed")
             return 1

@@ -5,6 +5,8 @@
       run.json         commit, versions, hardware, command line: what produced these numbers, in
                        the first session; under "resumed" the same of each later one
       metrics.jsonl    one record per line, appended (metrics/sinks.py)
+      status.json      how the run is at this moment (metrics/status_file.py)
+      findings.jsonl, evaluations.csv    a line for each (agent/run/status_files.py)
       train.log        everything that was logged, down to DEBUG (agent/run/run_log.py)
       checkpoints/     see agent/stored/checkpoint.py
       summary.json     written at the end: counters, best return, why the run ended
@@ -37,6 +39,7 @@ from core.plain_data import parse_json, read_text, shown, shown_text
 from core.spec import game_name
 from core.version import VERSION
 from metrics.run_files import set_aside
+from metrics.status_file import STATUS
 
 PROJECT_ROOT = Path(__file__).resolve().parents[2]
 RECORDED_PACKAGES = ("torch", "numpy", "gymnasium", "ale-py", "opencv-python-headless")
@@ -79,7 +82,7 @@ class RunFolder:
     def session_files(self) -> tuple[Path, ...]:
         """The small files that each session writes anew or appends to, journals apart."""
         own = (self.flags_file, self.run_file, self.log_file, self.summary_file)
-        return (*own, self.path / "training_summary.txt")
+        return (*own, self.path / "training_summary.txt", self.path / STATUS)
 
     @classmethod
     def create(
@@ -162,6 +165,13 @@ class RunFolder:
                 f"{self.run_file} is not what this program wrote: {place}: {problem['msg']}."
             ) from error
         return [first, *first.pop("resumed", [])]
+
+    def session_number(self) -> int:
+        """Return the number of the newest session, 1 for the first one."""
+        try:
+            return max(1, len(self.sessions()))
+        except ValueError:
+            return 1
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Write summary.json at the end of the run; its presence means the run ended cleanly."""

@@ -333,7 +333,10 @@ def test_a_machine_with_everything_is_measured_and_each_metric_is_declared(
     assert hardware.new_notes() == []
     for name in values:
         check_declared(name)
-    elsewhere = {"system/gpu_memory_mb"}  # tests/metrics/test_machine_share.py
+    elsewhere = {
+        "system/gpu_memory_mb",  # tests/metrics/test_machine_share.py
+        "system/disk_free_mb",  # tests/agent/test_status.py
+    }
     patterns = {name for name in METRICS if name.startswith("system/")}
     written = {p for p in patterns for name in values if check_declared(name) is METRICS[p]}
     assert patterns - written == elsewhere

@@ -1,0 +1,97 @@
+"""status.json: how a run is at this moment, for whoever looks from outside. Format and reader.
+
+The file is replaced at once with each record, so a reader finds a whole one or none. It decides
+nothing: no session goes on from it. So it is not forced to the disk, and after a power cut it may
+be missing or empty. A run that was killed cannot say so. `read_status` therefore looks whether the
+process that wrote the file still lives. docs/run_folder.md has the keys.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from core.atomic_file import TEMPORARY_SUFFIX
+from core.errors import ConfigError
+from core.plain_data import parse_json, read_text
+
+FORMAT = 1
+STATUS, FINDINGS, EVALUATIONS = "status.json", "findings.jsonl", "evaluations.csv"
+OVER = ("ended", "failed")  # states after which nothing comes
+DIED = "died"  # what a reader finds; no run writes it
+MAX_FILE_BYTES = 20_000_000
+SAME_START_S = 2.0  # the kernel counts the start of a process from its own start, in ticks
+
+
+def identity() -> dict[str, Any]:
+    """Return what tells this process from all others: keys of the file."""
+    return {
+        "pid": os.getpid(),
+        "pid_started": psutil.Process().create_time(),
+        "host": platform.node(),
+    }
+
+
+def write_status(path: Path, status: Mapping[str, Any]) -> None:
+    """Put a new file in the place of the old one; a reader sees one of them whole.
+
+    Raises:
+      OSError: if it cannot be written; the old one is as it was then.
+      ValueError: if a number in it is not finite.
+    """
+    text = json.dumps(status, allow_nan=False, ensure_ascii=False)
+    # A session that goes on in this folder removes what is left of one that was killed here.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY_SUFFIX}")
+    temporary.unlink(missing_ok=True)  # whoever left one, and whatever it links to
+    try:
+        temporary.write_text(text + "\n", encoding="utf-8")
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+
+
+def read_status(folder: Path) -> dict[str, Any] | None:
+    """Return what a run says of itself; None if it says nothing that can be read.
+
+    If its process is gone without having said so, "state" is `DIED`. Of a process on another
+    machine that cannot be known; there "time" says how old the words are.
+
+    Args:
+      folder: folder of the run.
+    """
+    path = folder / STATUS
+    try:
+        if not path.is_file():  # opening a pipe would wait for somebody to write
+            return None
+        status = parse_json(read_text(path, "the file", MAX_FILE_BYTES), str(path))
+    except (ConfigError, OSError):
+        return None
+    if not isinstance(status, dict) or status.get("format") != FORMAT:
+        return None
+    is_here = status.get("host") == platform.node()
+    if status.get("state") not in OVER and is_here and not _lives(status):
+        status["state"] = DIED
+    return status
+
+
+def _lives(status: Mapping[str, Any]) -> bool:
+    """Whether the process that wrote the file is there, and not another one of its number."""
+    pid, started = status.get("pid"), status.get("pid_started")
+    if type(pid) is not int or not isinstance(started, (int, float)):
+        return False
+    try:
+        process = psutil.Process(pid)
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return False
+        return abs(process.create_time() - started) <= SAME_START_S
+    except (psutil.Error, ValueError, OverflowError):
+        return False

@@ -1,0 +1,327 @@
+"""What a run leaves for who looks from outside: status.json, findings.jsonl, evaluations.csv."""
+
+from __future__ import annotations
+
+import csv
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import agent.run.trainer
+from agent.run import status, status_files
+from agent.run.status_files import EVALUATION_COLUMNS, StatusFiles
+from agent.run.trainer import Trainer
+from agent.stored.run_folder import RunFolder
+from metrics import status_file
+from metrics.health import Finding
+from metrics.output_thread import OutputThread
+from metrics.record import Record, check_declared
+from metrics.rewind import rewind
+from metrics.status_file import DIED, FORMAT, identity, read_status, write_status
+from tests.agent.runs import BOTH_GAMES, make_blueprint
+from tests.agent.test_trainer import EveryRecord, Noted, in_turn
+from tests.deadlines import HANGS_S
+
+FINDING = Finding(300, "policy/entropy_fraction", 0.01234, "0.05 to 0.98", "lower --lr")
+ROW = {
+    "agent_steps": 300, "updates": 7, "game": "tests/Game,with comma", "policy": "greedy",
+    "games": 5, "mean": 1.5, "standard_error": 0.25, "min": 1.0, "max": 2.0, "mean_length": 40.0,
+    "distinct_games": 4, "film": "",
+}  # fmt: skip
+
+
+@pytest.fixture
+def thread():
+    output = OutputThread("the files of the run")
+    yield output
+    assert output.close(HANGS_S)
+
+
+def said(folder):
+    return json.loads((folder / "status.json").read_text("utf-8"))
+
+
+def trained(folder: RunFolder, thread: OutputThread, **flags):
+    blueprint = make_blueprint(environment_max_steps=300, log_interval_s=0.001, **flags)
+    files = StatusFiles(folder.path, thread, session=3)
+    shown = []
+    show = files.show
+    files.show = lambda news: (shown.append(news), show(news))  # type: ignore[method-assign]
+    with closing(Noted()) as sink:
+        trainer = Trainer(
+            blueprint, folder, sink, experience=in_turn, status=files, flush=lambda: True
+        )
+        trainer._status.control = lambda: {"settings": {"lr": 0.1}, "acknowledged": []}
+        summary = trainer.run()
+    files.close()
+    assert thread.flush(HANGS_S)
+    return summary, shown, sink.records
+
+
+# --- what it says --------------------------------------------------------------------------------
+
+
+def test_a_run_says_how_it_is_with_each_record(tmp_path, thread):
+    folder = RunFolder.create(tmp_path, "Test-v0")
+    summary, shown, records = trained(folder, thread)
+    now = said(folder.path)
+    assert now["format"] == FORMAT
+    assert (now["pid"], now["session"], now["state"]) == (os.getpid(), 3, "saving")
+    assert (now["agent_steps"], now["updates"]) == (summary.agent_steps, summary.updates)
+    assert (now["target_steps"], now["games"]) == (300, summary.episodes)
+    assert now["mean_return"] == {"tests.fakes:tests/Counting-v0": summary.mean_return}
+    assert now["steps_per_second"] > 0
+    assert now["seconds_left"] == 0
+    assert now["control"] == {"settings": {"lr": 0.1}, "acknowledged": []}
+    assert now["findings"] == 0
+    (worker,) = now["workers"]
+    assert worker["agent_steps"] == summary.agent_steps
+    assert worker["lag"] >= 0
+    assert now["server"] is None
+    queue, standard = now["buffers"]
+    assert (queue["kind"], queue["capacity"], queue["task"]) == ("queue", 4, None)
+    assert standard["items"] == 40
+    assert sum(standard["ages"]["counts"]) == 40
+    assert len(standard["ages"]["edges"]) == len(standard["ages"]["counts"]) + 1
+    assert now["hardware"]["system/memory_mb"] > 1
+    for name in now["hardware"]:
+        check_declared(name)
+    assert any("system/disk_free_mb" in record.values for record in records)
+    states = [news["state"] for news in shown if "state" in news]
+    changes = [
+        state for state, before in zip(states, ["", *states], strict=False) if state != before
+    ]
+    assert changes == ["filling", "training", "saving"]
+
+
+def test_of_several_games_each_has_its_mean_and_its_parts_of_the_buffers(tmp_path, thread):
+    folder = RunFolder.create(tmp_path, "Test-v0")
+    trained(folder, thread, env=BOTH_GAMES, envs_per_worker=4)
+    now = said(folder.path)
+    games = set(BOTH_GAMES.split(","))
+    assert set(now["mean_return"]) == games
+    assert {buffer["task"] for buffer in now["buffers"]} - {None} == games  # one queue is for all
+
+
+def test_findings_are_a_line_each_and_counted(tmp_path, thread, monkeypatch):
+    monkeypatch.setattr(agent.run.trainer, "Diagnosis", EveryRecord)
+    folder = RunFolder.create(tmp_path, "Test-v0")
+    summary, _, records = trained(folder, thread)
+    lines = [json.loads(line) for line in (folder.path / "findings.jsonl").read_text().splitlines()]
+    assert len(lines) == len(summary.findings) == len(records)
+    assert said(folder.path)["findings"] == len(lines)
+    time_s = lines[0].pop("time")
+    assert time_s > 1e9
+    assert lines[0] == {
+        "agent_steps": records[0].agent_steps, "updates": records[0].updates,
+        "name": "loss/total", "message": "is 9 (healthy: below 1)", "advice": "it is too large",
+    }  # fmt: skip
+
+
+def test_a_reproducible_run_with_a_record_for_each_update_says_so_now_and_then(tmp_path, thread):
+    folder = RunFolder.create(tmp_path, "Test-v0")
+    blueprint = make_blueprint(reproducible=True, environment_max_steps=300, log_interval_s=1000.0)
+    files = StatusFiles(folder.path, thread)
+    shown = []
+    files.show = shown.append  # type: ignore[method-assign]
+    sink = Noted()
+    Trainer(blueprint, folder, sink, status=files, flush=lambda: True).run()
+    assert len(sink.records) > 10
+    assert [news["state"] for news in shown] == ["filling", "training", "saving"]
+
+
+def test_ages_are_counted_in_whole_updates():
+    buffer = SimpleNamespace(name="b", capacity=10, task=None)
+    row = status.buffer_row(buffer, "standard", [100, 100, 58, 0], 100, ["a"])
+    edges, counts = row["ages"]["edges"], row["ages"]["counts"]
+    assert edges[:3] == [0, 6, 12]
+    assert len(counts) == status.AGE_BINS
+    assert (counts[0], counts[7], counts[16], sum(counts)) == (2, 1, 1, 4)
+    assert status.buffer_row(buffer, "queue", [], 7, ["a"])["ages"]["counts"] == [0] * 20
+
+
+def test_evaluations_are_rows_under_one_heading_also_after_a_resume(tmp_path, thread):
+    for session in (1, 2):
+        files = StatusFiles(tmp_path, thread, session)
+        files.evaluation({**ROW, "updates": session})
+        files.flush()
+        files.close()
+    assert thread.flush(HANGS_S)
+    with (tmp_path / "evaluations.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == list(EVALUATION_COLUMNS)
+    assert [row["updates"] for row in rows] == ["1", "2"]
+    assert rows[0]["game"] == "tests/Game,with comma"
+
+
+# --- what goes wrong -----------------------------------------------------------------------------
+
+
+def test_on_a_full_disk_the_old_file_stays_whole_and_it_is_said_once(
+    tmp_path, thread, monkeypatch, caplog
+):
+    files = StatusFiles(tmp_path, thread)
+    files.show({"state": "filling"})
+    assert thread.flush(HANGS_S)
+    before = said(tmp_path)
+    write_text, is_full = Path.write_text, True
+
+    def full(path, text, **options):
+        if not is_full:
+            return write_text(path, text, **options)
+        write_text(path, text[:10], **options)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr(Path, "write_text", full)
+    for number in range(3):
+        files.show({"updates": number})
+        assert thread.flush(HANGS_S)
+    assert said(tmp_path) == before
+    assert [path.name for path in tmp_path.iterdir()] == ["status.json"]
+    assert [m for m in caplog.messages if "status.json" in m] == [
+        "status.json cannot be written (No space left on device): training goes on, it is tried "
+        "again"
+    ]
+    is_full = False
+    with caplog.at_level("INFO"):
+        files.show({"updates": 4})
+        assert thread.flush(HANGS_S)
+    assert said(tmp_path)["updates"] == 4
+    assert caplog.messages[-1] == "status.json is written again"
+
+
+def test_a_disk_that_does_not_answer_holds_up_nobody_and_gets_the_newest_in_the_end(
+    tmp_path, thread, monkeypatch
+):
+    written, go = [], threading.Event()
+
+    def slow(path, content):
+        assert go.wait(HANGS_S)
+        written.append(content)
+
+    monkeypatch.setattr(status_files, "write_status", slow)
+    files = StatusFiles(tmp_path, thread)
+    for number in range(100):
+        files.show({"updates": number})
+    go.set()
+    assert thread.flush(HANGS_S)
+    assert len(written) <= 3
+    assert written[-1]["updates"] == 99
+
+
+def test_a_number_that_is_none_is_not_written_as_such(tmp_path, thread, caplog):
+    files = StatusFiles(tmp_path, thread)
+    assert thread.flush(HANGS_S)
+    files.show({"updates": float("nan")})
+    assert thread.flush(HANGS_S)
+    assert "updates" not in said(tmp_path)
+    assert "status.json cannot be written" in caplog.text
+
+
+def test_a_folder_in_the_place_of_a_journal_loses_its_lines_and_nothing_else(
+    tmp_path, thread, caplog
+):
+    (tmp_path / "findings.jsonl").mkdir()
+    files = StatusFiles(tmp_path, thread)
+    for _ in range(2):
+        files.finding(FINDING, Record(agent_steps=300, updates=7))
+    files.evaluation(ROW)
+    files.close()
+    files.close()
+    assert thread.flush(HANGS_S)
+    assert sum("findings.jsonl cannot be written" in text for text in caplog.messages) == 1
+    assert len((tmp_path / "evaluations.csv").read_text().splitlines()) == 2
+
+
+def test_a_writer_that_is_killed_leaves_a_whole_file(tmp_path):
+    """It is killed after each of its steps in turn, as the system sees them."""
+    write_status(tmp_path / "status.json", {"format": FORMAT, "state": "old"})
+    program = (
+        "import os, sys\n"
+        "from pathlib import Path\n"
+        "from metrics import status_file\n"
+        "def die(*_): os.kill(os.getpid(), 9)\n"
+        "def half(path, *_, **__): path.write_bytes(b'{'); die()\n"
+        "if sys.argv[2] == 'write': Path.write_text = half\n"
+        "else: os.replace = die\n"
+        "status_file.write_status(Path(sys.argv[1]), {'state': 'new'})\n"
+    )
+    for step in ("write", "replace"):
+        command = [sys.executable, "-c", program, str(tmp_path / "status.json"), step]
+        assert subprocess.run(command, check=False, timeout=HANGS_S).returncode == -9
+        assert said(tmp_path)["state"] == "old"
+    left = [path.name for path in tmp_path.iterdir() if path.name != "status.json"]
+    assert len(left) == 2
+    assert all(name.startswith(".status.json.") and name.endswith(".tmp") for name in left)
+
+
+def test_a_reader_sees_that_the_process_is_gone_and_takes_no_other_for_it(tmp_path, monkeypatch):
+    words = {"format": FORMAT, "state": "training", **identity()}
+    path = tmp_path / "status.json"
+    for change, state in (
+        ({}, "training"),
+        ({"pid_started": words["pid_started"] - 60}, DIED),  # its number was given away again
+        ({"pid": 2**22 + 1}, DIED),
+        ({"pid": 2**62}, DIED),
+        ({"pid": "1"}, DIED),
+        ({"pid": 2**22 + 1, "state": "ended"}, "ended"),
+        ({"pid": 2**22 + 1, "host": "elsewhere"}, "training"),  # nobody can know it here
+    ):
+        path.write_text(json.dumps({**words, **change}))
+        assert read_status(tmp_path)["state"] == state, change
+    zombie = SimpleNamespace(status=lambda: status_file.psutil.STATUS_ZOMBIE)
+    monkeypatch.setattr(status_file.psutil, "Process", lambda pid: zombie)
+    path.write_text(json.dumps(words))
+    assert read_status(tmp_path)["state"] == DIED
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "7", '{"format": 2}', "{}", "\0" * 100])
+def test_a_file_that_is_none_of_ours_says_nothing(tmp_path, text):
+    (tmp_path / "status.json").write_text(text)
+    assert read_status(tmp_path) is None
+
+
+def test_a_folder_or_a_pipe_in_its_place_says_nothing_and_no_session_writes_into_it(tmp_path):
+    assert read_status(tmp_path) is None
+    os.mkfifo(tmp_path / "status.json")
+    assert read_status(tmp_path) is None
+    folder = RunFolder(tmp_path)
+    assert tmp_path / "status.json" in folder.session_files  # which makes way for a session
+
+
+# --- a resume ------------------------------------------------------------------------------------
+
+
+def test_journals_are_taken_back_with_the_run(tmp_path, thread):
+    files = StatusFiles(tmp_path, thread)
+    for updates in (5, 7, 8):
+        at = Record(agent_steps=100 * updates, updates=updates)
+        files.finding(FINDING, at)
+        files.evaluation({**ROW, "updates": updates})
+    files.finding(FINDING, Record(agent_steps=701, updates=7))  # steps go on without an update
+    files.close()
+    assert thread.flush(HANGS_S)
+    with (tmp_path / "findings.jsonl").open("a") as file:
+        file.write('{"updates": "many"}\n[]\n{"upda')
+    before = {path: (tmp_path / path).read_text() for path in ("findings.jsonl", "evaluations.csv")}
+    cuts = {cut.name: cut for cut in rewind(tmp_path, updates=7, agent_steps=700)}
+    assert cuts["findings.jsonl"].lines == 5
+    assert cuts["evaluations.csv"].lines == 1
+    for name, text in before.items():
+        kept = (tmp_path / name).read_text()
+        assert sorted(kept + cuts[name].aside.read_text()) == sorted(text)
+    kept = [json.loads(line) for line in (tmp_path / "findings.jsonl").read_text().splitlines()]
+    assert [line["updates"] for line in kept] == [5, 7]
+    with (tmp_path / "evaluations.csv").open(newline="") as file:
+        assert [row["updates"] for row in csv.DictReader(file)] == ["5", "7"]
+    assert not rewind(tmp_path, updates=7, agent_steps=700)
+    shutil.rmtree(tmp_path)

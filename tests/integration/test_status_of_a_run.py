@@ -1,0 +1,64 @@
+"""status.json of whole runs: one that ends, one that is killed and goes on, one that fails."""
+
+import signal
+import time
+
+import pytest
+
+from metrics.status_file import DIED, read_status
+from tests.deadlines import HANGS_S
+from tests.integration.commands import SMALL, only_run, run, start
+
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+
+
+def wait_for(results, state, process):
+    deadline = time.monotonic() + HANGS_S
+    while time.monotonic() < deadline:
+        assert process.poll() is None, process.communicate()[0]
+        for folder in results.glob("*/"):
+            status = read_status(folder)
+            if status is not None and status["state"] == state:
+                return status
+        time.sleep(0.05)
+    raise AssertionError(f"the run was never {state}")
+
+
+def test_a_run_that_is_killed_is_seen_to_have_died_and_goes_on_as_the_next_session(tmp_path):
+    endless = "--environment_max_steps=100000000"
+    process = start(tmp_path, *SMALL, endless, "--save_model_period=5", "--log_interval_s=0.1")
+    try:
+        status = wait_for(tmp_path, "training", process)
+        assert status["pid"] == process.pid
+        deadline = time.monotonic() + HANGS_S
+        folder = only_run(tmp_path)
+        while not any(folder.glob("checkpoints/*.pt")):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        # A name in the table is a process of this run.
+        workers = read_status(folder)["workers"]
+        assert [worker["number"] for worker in workers] == [0, 1]
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.communicate(timeout=HANGS_S)
+    assert read_status(folder)["state"] == DIED
+    steps = read_status(folder)["agent_steps"]
+    status, output = run(
+        tmp_path, "--op_mode=train_w_load", f"--load_model_url={folder}",
+        f"--environment_max_steps={steps + 2000}",
+    )  # fmt: skip
+    assert status == 0, output
+    now = read_status(folder)
+    assert (now["state"], now["reason"], now["session"]) == ("ended", "steps", 2)
+    assert now["agent_steps"] >= steps + 2000
+    assert not list(folder.glob(".*.tmp"))
+
+
+def test_a_run_that_fails_says_so_and_why(tmp_path):
+    fault = '[{"at": "learner.step", "nth": 3, "do": "raise"}]'
+    status, output = run(tmp_path, *SMALL, "--debug=True", f"--debug_faults={fault}")
+    folder = only_run(tmp_path)
+    assert status == 1, output
+    now = read_status(folder)
+    assert now["state"] == "failed"
+    assert "learner.step" in now["reason"]
