@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -17,6 +18,8 @@ from agent.acting.dealing import deal_tasks
 from agent.acting.inference_server import ServerConfig
 from agent.acting.worker import WorkerConfig
 from agent.algorithms.base import FLAG_OF_FIELD, Algorithm, make_config
+from agent.cluster.gateway import GatewayConfig
+from agent.cluster.ray_engine import RaySettings, check_ray, connect, python_paths
 from agent.learning.layer_gradients import every
 from agent.learning.learner import Learner
 from agent.learning.optim import OptimiserConfig, learning_rate, make_optimiser
@@ -211,6 +214,8 @@ class Blueprint:
         assert flags.seed is not None, "agent.session.prepare draws a seed first"
         if flags.op_mode != "test":  # made again later; here only to refuse
             make_algorithm(flags), optimiser_config(flags)
+            if flags.multiprocessing_backend == "ray":
+                check_ray()
         spec = make_env_spec(env_config(flags))
         choices = choose(
             device=flags.device,
@@ -282,6 +287,25 @@ class Blueprint:
             )
             for worker, tasks in enumerate(dealt)
         ]
+
+    def gateway(self, life: int = 0) -> GatewayConfig:
+        """Return the config of the gateway to workers on a Ray cluster.
+
+        Args:
+          life: workers of different lives play different games.
+        """
+        flags, nbytes = self.flags, self.acting_weights.nbytes
+        settings = RaySettings(
+            flags.ray_address, self.choices.worker_count, nbytes, flags.ray_insecure, python_paths()
+        )
+        return GatewayConfig(
+            workers=tuple(self.workers(life)),
+            make_engine=partial(connect, settings),
+            slots=flags.shared_queue_size,
+            max_restarts=flags.max_worker_restarts,
+            worker_timeout_s=flags.worker_timeout,
+            weights_nbytes=nbytes,
+        )
 
     def server(self, life: int = 0) -> ServerConfig | None:
         """Return the config of the inference server, or None if workers act themselves.

@@ -130,7 +130,8 @@ def test_no_package_index_is_named() -> None:
 
 def test_requirements_are_pinned_exactly_and_explained() -> None:
     explained = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8").lower()
-    for name in ("requirements.txt", "requirements-dev.txt", "requirements-gpu.txt"):
+    names = ("requirements.txt", "requirements-dev.txt", "requirements-gpu.txt")
+    for name in (*names, "requirements-ray.txt"):
         for line in (ROOT / name).read_text(encoding="utf-8").splitlines():
             if not line or line.startswith(("#", "-r ")):
                 continue

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from agent.cluster.engine import Engine, EngineLost, HostError, HostGone, HostUnavailable
+from agent.cluster.engine import Engine, HostError, HostGone, HostUnavailable
 from agent.cluster.host_line import HostLine, Totals
 from agent.cluster.hosts import GONE_S, HostEntry, HostLedger, Launch
 from agent.cluster.node_host import HostTask
@@ -94,8 +94,8 @@ class Conductor:
         """Do what is due, then wait for an answer of any host at most `timeout_s`.
 
         Raises:
-          EngineLost: the cluster is gone, or no machine of it can take part.
-          WorkerDied: hosts have failed too often.
+          EngineLost: the cluster is gone.
+          WorkerDied: hosts have failed too often, or no machine can take part.
         """
         now = self._clock()
         if now - self._nodes_at >= NODES_S:
@@ -146,7 +146,7 @@ class Conductor:
         for epoch, entry in lines.items():
             self._give_up(self._lines[epoch], f"{entry.launch.node.name} has left the cluster")
         if nodes and self._refusals and not self.ledger.node_count:
-            raise EngineLost(
+            raise WorkerDied(
                 "no machine of the cluster can take part: " + "; ".join(self._refusals[-3:])
             )
 

@@ -25,7 +25,7 @@ from agent.cluster.hosts import HostState, Launch
 from agent.cluster.node_host import HostTask
 from agent.cluster.reports import Figures, ReportsEnd
 from agent.cluster.wire import Fingerprint, open_block
-from core.errors import Closed, PlatformError, TransportError
+from core.errors import Closed, PlatformError, TransportError, WorkerDied
 from core.process_death import ignore_interrupts
 from core.unroll import UnrollSchema
 from transport.channel import WorkerEnd, last_words
@@ -36,6 +36,7 @@ from transport.weights import WeightBoard
 STEP_S = 0.2  # at most, so that it looks up often
 SLOT_S = 0.05
 FIGURES_S = 1.0
+FINAL = "on all machines: "  # the last words of a gateway whose successor would fail as well
 LIVES_PER_EPOCH = 1_000  # more than the workers of one host are restarted
 
 FIGURES = (
@@ -235,5 +236,7 @@ def _leave(number: int, frame: FrameType | None = None) -> None:
 
 def _say(end: WorkerEnd, error: BaseException) -> None:
     words = str(error) if isinstance(error, PlatformError) else words_of(error)
+    if isinstance(error, WorkerDied):
+        words = FINAL + words
     with contextlib.suppress(Closed):
         end.send_failed(last_words(words))

@@ -13,13 +13,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from agent.cluster.gateway import FIGURES, GatewayConfig, gateway_main
+from agent.cluster.gateway import FIGURES, FINAL, GatewayConfig, gateway_main
 from agent.cluster.reports import Reports
 from agent.pools.places import WorkerPlace
 from agent.pools.pool import ProcessPool
 from agent.pools.worker_pool import UnrollBlock
 from core import faults
-from core.errors import ConfigError
+from core.errors import ConfigError, WorkerDied
 from core.warden import Warden
 from transport.channel import ToLearner
 from transport.mailbox import Mailbox
@@ -53,6 +53,7 @@ class GatewayPlace(WorkerPlace):
         super().__init__(config, slots, mailbox, warden, clock)
         self.life.name = "gateway"
         self.reports = Reports(FIGURES)
+        self._final_words = ""
         self.before: dict[str, float] = dict.fromkeys(COUNTERS, 0.0)  # of gateways that are gone
 
     def launch(self, board: WeightBoard) -> None:
@@ -82,9 +83,15 @@ class GatewayPlace(WorkerPlace):
         for level, text in self.reports.lines():
             log.log(level, "%s", text)
 
+    @property
+    def final_words(self) -> str:
+        """Why no other gateway could do better; empty as long as one can."""
+        return self.failure if self.failure.startswith(FINAL) else self._final_words
+
     def bury(self) -> str:
         """Take back what a gateway that is gone has held; its counters are kept."""
         self.tell()
+        self._final_words = self.final_words
         figures = self.reports.figures.read()
         for name in COUNTERS:
             self.before[name] += figures[name]
@@ -129,9 +136,15 @@ class GatewayPool:
         self._pool.start()
 
     def poll(self, timeout_s: float) -> list[UnrollBlock]:
-        """Return ready blocks; see `ProcessPool.poll`."""
+        """Return ready blocks; see `ProcessPool.poll`.
+
+        Raises:
+          WorkerDied: gateways died too often, or what has failed would fail again.
+        """
         blocks = self._pool.poll(timeout_s)
         self._place.tell()
+        if self._place.final_words:
+            raise WorkerDied(self._place.final_words)
         return [replace(block, worker_id=self._worker_of(block)) for block in blocks]
 
     def _worker_of(self, block: UnrollBlock) -> int:

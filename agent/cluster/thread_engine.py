@@ -93,6 +93,7 @@ class ThreadEngine:
         """
         self._make_host = make_host
         self._machines: dict[str, _Machine] = {}
+        self._hosts: list[_Host] = []  # all that were ever launched
         self._lock = threading.Lock()
         self.lost = ""  # why the whole cluster is gone
         self.shared = 0  # how often weights were put
@@ -148,6 +149,7 @@ class ThreadEngine:
             machine = self._machines.get(node.node_id) or _Machine(node, is_alive=False)
         host = _Host(machine, task, self._make_host)
         machine.hosts.append(host)
+        self._hosts.append(host)
         return host
 
     def call(self, host: _Host, method: str, *arguments: Any) -> Future[Any]:
@@ -179,8 +181,6 @@ class ThreadEngine:
 
     def close(self) -> None:
         """End all hosts."""
-        with self._lock:
-            hosts = [host for machine in self._machines.values() for host in machine.hosts]
-        for host in hosts:
+        for host in self._hosts:
             with contextlib.suppress(RuntimeError):  # it was closed before
                 host.close()

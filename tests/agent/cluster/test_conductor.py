@@ -427,7 +427,7 @@ def test_machines_with_another_program_are_left_out_and_if_all_have_one_it_is_sa
     assert mixed.conductor.ledger.node_count == 1
     mixed.engine.kill("n1")
     mixed.clock.now += 3.0
-    with pytest.raises(EngineLost, match="no machine of the cluster can take part.*Python"):
+    with pytest.raises(WorkerDied, match="no machine of the cluster can take part.*Python"):
         mixed.until(lambda: False)
 
 

@@ -184,6 +184,20 @@ def test_a_gateway_without_a_cluster_gives_up_with_one_sentence(make_pool):
         until_it_gives_up()
 
 
+def test_what_fails_on_all_machines_ends_the_run_without_another_gateway(make_pool):
+    workers = tuple(PlayerConfig(worker, trouble="a mistake in step()") for worker in range(2))
+    pool = make_pool(config(workers=workers, make_engine=two_machines, max_restarts=0))
+    deadline = time.monotonic() + HANGS_S
+
+    def until_it_gives_up():
+        while time.monotonic() < deadline:
+            pool.poll(0.5)
+
+    with pytest.raises(WorkerDied, match="(?s)on all machines: .*a mistake in step"):
+        until_it_gives_up()
+    assert pool.restarts == 0
+
+
 def test_while_the_learner_takes_nothing_it_waits_and_goes_on_without_a_gap(make_pool):
     pool = make_pool(config(make_engine=two_machines))
     books = Books(pool)
