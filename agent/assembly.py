@@ -305,6 +305,7 @@ class Blueprint:
             max_restarts=flags.max_worker_restarts,
             worker_timeout_s=flags.worker_timeout,
             weights_nbytes=nbytes,
+            compares_programs=bool(flags.ray_address),
         )
 
     def server(self, life: int = 0) -> ServerConfig | None:

@@ -61,7 +61,7 @@ class HostTask:
     max_restarts: int  # of workers, within an hour
     worker_timeout_s: float
     weights_nbytes: int
-    fingerprint: Fingerprint  # of the learner
+    fingerprint: Fingerprint | None  # of the learner; None: it cannot be another one
     abandoned_s: float = ABANDONED_S  # it ends if nobody has taken anything for so long
 
 
@@ -115,9 +115,10 @@ class NodeHost:
         Returns:
           Why this machine cannot take part, in words; empty if it does.
         """
-        differences = self._task.fingerprint.differences(Fingerprint.own())
-        if differences:
-            return "it has " + "; ".join(differences)
+        if self._task.fingerprint is not None:
+            differences = self._task.fingerprint.differences(Fingerprint.own())
+            if differences:
+                return "it has " + "; ".join(differences)
         self._taken_at = time.monotonic()
         self._thread.start()
         return ""

@@ -182,6 +182,11 @@ def test_another_program_is_refused_before_anything_starts(make_host):
     assert host._thread.ident is None
 
 
+def test_on_one_machine_a_file_that_was_edited_meanwhile_is_no_other_program(make_host):
+    assert config(compares_programs=False).task(Launch(0, None, (0,))).fingerprint is None
+    started(make_host(task(fingerprint=None), PlayerPool))
+
+
 def test_stop_ends_a_host_that_waits_and_may_be_called_twice(make_host):
     for host in (
         make_host(task(), PlayerPool),  # not started
