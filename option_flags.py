@@ -91,7 +91,7 @@ class Flags(  # the last group first: pydantic lists the fields of the last base
 
     @model_validator(mode="after")
     def _check_together(self) -> Flags:
-        problems = self._wrong_modes()
+        problems = [*self._wrong_modes(), *self._wrong_backend()]
         has_queue = any(buffer["type"] == "queue" for buffer in self.replay_parameters)
         if not has_queue and self.max_draws_per_unroll is None:
             problems.append(
@@ -151,6 +151,28 @@ class Flags(  # the last group first: pydantic lists the fields of the last base
                 f"--run_name={self.run_name} names the folder of a new run, and "
                 f"--op_mode={self.op_mode} makes none: leave it out (or resume into a new folder "
                 "with --new_run_folder=True)"
+            )
+        return problems
+
+    def _wrong_backend(self) -> list[str]:
+        problems = []
+        uses_ray = self.multiprocessing_backend == "ray"
+        if self.ray_address and not uses_ray:
+            problems.append("--ray_address is for --multiprocessing_backend=ray only")
+        if uses_ray and self.reproducible:
+            problems.append(
+                "--reproducible=True plays in the learner's process, so it does not go together "
+                "with --multiprocessing_backend=ray"
+            )
+        if uses_ray and self.inference == "server":
+            problems.append(
+                "--inference=server has one server beside the learner, which workers on other "
+                "machines cannot ask: use --inference=worker with --multiprocessing_backend=ray"
+            )
+        if uses_ray and self.ray_address and not self.worker_count:
+            problems.append(
+                "--ray_address needs --worker_count: the number of workers on all machines "
+                "together. Places that no machine has room for are filled when one joins"
             )
         return problems
 

@@ -6,10 +6,9 @@ the same parts. Layers below take their own small config objects and never see f
 
 from __future__ import annotations
 
-import json
-import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -19,6 +18,8 @@ from agent.acting.dealing import deal_tasks
 from agent.acting.inference_server import ServerConfig
 from agent.acting.worker import WorkerConfig
 from agent.algorithms.base import FLAG_OF_FIELD, Algorithm, make_config
+from agent.cluster.gateway import GatewayConfig
+from agent.cluster.ray_engine import RaySettings, check_ray, connect, python_paths
 from agent.learners.place import ALONE_HERE, Place
 from agent.learning.layer_gradients import every
 from agent.learning.learner import Learner
@@ -33,7 +34,6 @@ from core.plain_data import shown
 from core.rng import child_generator, child_seed
 from core.spec import EnvSpec
 from core.unroll import UnrollSchema
-from core.version import VERSION
 from flags.parts import ALGORITHMS, AUTO, NETWORKS
 from option_flags import Flags
 from replay.codec import make_codec
@@ -48,12 +48,6 @@ from replay.manager import ReplayManager
 from wrappers.config import EnvConfig
 from wrappers.env_kwargs import kwargs_of
 from wrappers.registry import make_env_spec
-
-# Flags that each of several learners may have of its own: machines differ.
-OF_EACH_LEARNER = {
-    *("device", "worker_count", "envs_per_worker", "learner_thread_count", "inference"),
-    *("results_dir", "load_model_url", "background", "debug", "debug_faults", "learner_count"),
-}
 
 
 def env_config(flags: Flags, *, testing: bool = False) -> EnvConfig:
@@ -230,6 +224,8 @@ class Blueprint:
         assert flags.seed is not None, "agent.session.prepare draws a seed first"
         if flags.op_mode != "test":  # made again later; here only to refuse
             make_algorithm(flags), optimiser_config(flags)
+            if flags.multiprocessing_backend == "ray":
+                check_ray()
         spec = make_env_spec(env_config(flags))
         choices = choose(
             device=flags.device,
@@ -270,23 +266,6 @@ class Blueprint:
         # Counted in updates, each of which takes the new steps of every learner.
         several = self.place.world_size if self.flags.lr_scheduler_updates else 1
         return self.flags.schedule_steps * several
-
-    def kind(self) -> dict[str, str]:
-        """Return what has to be the same at every learner of a run."""
-        flags = {
-            f"--{name}": json.dumps(value)
-            for name, value in self.flags.to_json().items()
-            if name not in OF_EACH_LEARNER
-        }
-        return flags | {
-            "version": VERSION,
-            "Python": platform.python_version(),
-            "torch": torch.__version__,
-            "numpy": np.__version__,
-            "the environment": json.dumps(self.env_spec.to_dict()),
-            "unrolls of bytes": str(self.schema.nbytes),
-            "the torso's precision": str(self.choices.torso_dtype),
-        }
 
     @property
     def own_seed(self) -> int:
@@ -335,6 +314,26 @@ class Blueprint:
             )
             for worker, tasks in enumerate(dealt)
         ]
+
+    def gateway(self, life: int = 0) -> GatewayConfig:
+        """Return the config of the gateway to workers on a Ray cluster.
+
+        Args:
+          life: workers of different lives play different games.
+        """
+        flags, nbytes = self.flags, self.acting_weights.nbytes
+        settings = RaySettings(
+            flags.ray_address, self.choices.worker_count, nbytes, flags.ray_insecure, python_paths()
+        )
+        return GatewayConfig(
+            workers=tuple(self.workers(life)),
+            make_engine=partial(connect, settings),
+            slots=flags.shared_queue_size,
+            max_restarts=flags.max_worker_restarts,
+            worker_timeout_s=flags.worker_timeout,
+            weights_nbytes=nbytes,
+            compares_programs=bool(flags.ray_address),
+        )
 
     def server(self, life: int = 0) -> ServerConfig | None:
         """Return the config of the inference server, or None if workers act themselves.

@@ -198,8 +198,7 @@ SYNONYMS: dict[str, str] = {
 
 # (flag, value) -> what to do, for values that were possible in the older platform.
 FORMER_VALUES: dict[tuple[str, str], str] = {
-    ("multiprocessing_backend", "ray"): "Ray is not used any more: leave the flag out",
-    ("multiprocessing_backend", "Ray"): "Ray is not used any more: leave the flag out",
+    ("multiprocessing_backend", "Ray"): "write --multiprocessing_backend=ray",
 }
 
 # Words that are commands elsewhere.

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from flags.group import FlagGroup, flag
-from flags.kinds import Count, CountOrAuto
+from flags.kinds import Count, CountOrAuto, Text
 
 
 class WorkersFlags(FlagGroup):
@@ -32,8 +32,17 @@ class WorkersFlags(FlagGroup):
         ge=2,
         le=1_024,
     )
-    multiprocessing_backend: Literal["python_native"] = flag(
-        "python_native", "transport between workers and learner: shared memory and pipes"
+    multiprocessing_backend: Literal["python_native", "ray"] = flag(
+        "python_native",
+        "where the workers are; python_native: processes of this machine, with shared memory and pipes to the learner; ray: on the machines of a Ray cluster, see docs/cluster.md (needs: pip install -r requirements-ray.txt)",
+    )
+    ray_address: Text = flag(
+        "",
+        "address of a Ray cluster that runs, as host:port of its head; this machine must be part of it. Empty: a private Ray on this machine, which ends with the run",
+    )
+    ray_insecure: bool = flag(
+        False,
+        "join a cluster at --ray_address that asks for no token: everybody who reaches its ports can run programs on its machines",
     )
     max_worker_restarts: CountOrAuto = flag(
         10,

@@ -205,6 +205,39 @@ METRICS: dict[str, MetricInfo] = {
     ),
     "workers/env_fraction": _info("fraction", "Share of the workers' time in environments."),
     "workers/act_fraction": _info("fraction", "Share of the workers' time choosing actions."),
+    "cluster/nodes": _info("machines", "Machines of the cluster that are alive and can be used."),
+    "cluster/hosts": _info("hosts", "Groups of workers on these machines, one on each as a rule."),
+    "cluster/hosts_silent": _info(
+        "hosts", "Hosts that have not answered for 15 s; after 60 s they are given up.", "0"
+    ),
+    "cluster/hosts_lost": _info("hosts", "Hosts that were lost or given up since the start.", "0"),
+    "cluster/nodes_lost": _info(
+        "machines", "Machines that went away with workers on them, since the start.", "0"
+    ),
+    "cluster/bytes_in_per_s": _info("1/s", "Bytes of compressed unrolls that came from all hosts."),
+    "cluster/messages_per_s": _info("1/s", "Answers of hosts; each brings up to 8 blocks."),
+    "cluster/weights_bytes_per_s": _info(
+        "1/s",
+        "Bytes of weights sent: each version once to each host, whatever its number of workers.",
+    ),
+    "cluster/weights_age_s": _info(
+        "s",
+        "For how long there have been newer weights than the slowest host has.",
+        "below a second",
+    ),
+    "cluster/blocks_queued": _info(
+        "blocks",
+        "Blocks of unrolls that wait on the hosts: at most two for each worker.",
+        "at that limit the learner is the bottleneck",
+    ),
+    "cluster/blocks_refused": _info(
+        "blocks", "Blocks that were damaged, or came from hosts that had been given up.", "0"
+    ),
+    "cluster/gateway_cpu_fraction": _info(
+        "fraction",
+        "Share of one core that the gateway's process takes.",
+        "near 1 it is the bottleneck",
+    ),
     "system/own_cpu_share": _info(
         "fraction",
         "Processor time of the learner's process and its workers, as a share of all time of the "

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ast
 import re
 import sys
 from pathlib import Path
@@ -114,6 +115,19 @@ def test_the_dependencies_are_used_where_the_page_says() -> None:
             if module.split(".")[0] in names
         }
         assert set(re.findall(r"`([^`]+)`", places)) == used, package
+
+
+def test_ray_is_imported_in_one_file_and_only_when_it_is_used() -> None:
+    users = {
+        name_of(path)
+        for path in PRODUCT
+        for _, module in imported_modules(path)
+        if module.split(".")[0] == "ray"
+    }
+    assert users == {"agent/cluster/ray_engine.py"}
+    tree = ast.parse((ROOT / "agent/cluster/ray_engine.py").read_text(encoding="utf-8"))
+    at_once = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    assert not any("ray" in (alias.name for alias in node.names) for node in at_once)
 
 
 def test_flags_are_read_only_where_a_run_is_put_together() -> None:

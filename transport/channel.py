@@ -127,6 +127,13 @@ class WorkerEnd:
         finally:
             self.waited_s += time.monotonic() - began
 
+    def check_open(self) -> None:
+        """Raise Closed if the learner asked this worker to stop, or died; take no slot."""
+        try:
+            self._read_messages()
+        except (EOFError, OSError) as error:
+            raise Closed("the learner process is gone.") from error
+
     def send_ready(
         self,
         slot: int,

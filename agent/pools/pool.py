@@ -56,6 +56,7 @@ class ProcessPool:
         server: ServerConfig | None = None,
         worker_timeout_s: float = WORKER_TIMEOUT_S,
         clock: Callable[[], float] = time.monotonic,
+        make_place: Callable[..., WorkerPlace] = WorkerPlace,
     ) -> None:
         """Allocate the shared memory; no process is started before `start`.
 
@@ -68,6 +69,7 @@ class ProcessPool:
           worker_timeout_s: a process that has done nothing for so long is killed and replaced,
             while it starts after several times that; 0: never.
           clock: monotonic clock, in seconds.
+          make_place: makes the place of a worker; another one for what only looks like a worker.
         """
         self._board = board
         self._max_restarts = max_restarts
@@ -79,7 +81,7 @@ class ProcessPool:
         if server is not None:
             self._server = ServerPlace(server, configs, self._warden, clock)
         self._members = [
-            WorkerPlace(
+            make_place(
                 config,
                 slots,
                 None if self._server is None else self._server.mailboxes[index],
@@ -93,6 +95,11 @@ class ProcessPool:
         self.restarts = 0
         self.hung = 0  # of those that died: killed for silence
         self.lost_unrolls = 0
+
+    @property
+    def members(self) -> list[WorkerPlace]:
+        """The places of the workers; none after `stop`."""
+        return self._members
 
     def _places(self) -> list[Place]:
         """Return all places, in the order in which processes are started."""

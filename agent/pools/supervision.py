@@ -94,19 +94,27 @@ class Supervised:
         """Process id, of a process that was started."""
         return int(self.process.pid)
 
-    def launch(self, target: Callable[..., None], arguments: Sequence[Any]) -> None:
+    def launch(
+        self,
+        target: Callable[..., None],
+        arguments: Sequence[Any],
+        *,
+        may_have_children: bool = False,
+    ) -> None:
         """Start a process; the place must be ABSENT.
 
         Args:
           target: its entry point; takes the arguments, then the `LifelineEnd`.
           arguments: arguments of the target.
+          may_have_children: it may start processes by multiprocessing itself. They are of its
+            family, so that they are ended with it.
         """
         end: LifelineEnd = self._lifeline.open()
         process = self._context.Process(
             target=target,
             args=(*arguments, end),
             name=f"vtrace-{self.name.replace(' ', '-')}",
-            daemon=True,
+            daemon=not may_have_children,
         )
         self.relaunch_at = None
         try:

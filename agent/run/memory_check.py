@@ -17,6 +17,7 @@ import numpy as np
 import psutil
 
 from agent.assembly import Blueprint, buffer_configs
+from agent.cluster.gateway_pool import ring_slots
 from agent.models.base import ActorCritic
 from agent.run.threaded import MAX_CACHE_DEPTH
 from core.errors import ConfigError
@@ -28,6 +29,8 @@ from transport.weights import WeightBoard
 # Memory that no other process shares, of CartPole: a worker has torch and its environments' code.
 WORKER_BYTES = 170_000_000
 SERVER_BYTES = 250_000_000
+GATEWAY_BYTES = 350_000_000  # with Ray's driver in it
+RAY_BYTES = 400_000_000  # processes of a private Ray
 # Beside the learner's process as it is now: activations, threads, charts, file buffers.
 LEARNER_BYTES = 250_000_000
 # Weights, their gradients and two moments of the optimiser; and weights and moments once more
@@ -59,7 +62,8 @@ def memory_needs(blueprint: Blueprint, model: ActorCritic) -> list[Need]:
     """
     flags, choices, schema = blueprint.flags, blueprint.choices, blueprint.schema
     weights = sum(tensor.nbytes for tensor in model.state_dict().values())
-    workers = 0 if flags.reproducible else choices.worker_count
+    has_gateway = flags.multiprocessing_backend == "ray"
+    workers = 0 if flags.reproducible or flags.ray_address else choices.worker_count
     envs = choices.envs_per_worker
     unrolls = most_unrolls_held(
         buffer_configs(flags, blueprint.env_spec), flags.discarding_strategy, flags.batch_size
@@ -87,6 +91,17 @@ def memory_needs(blueprint: Blueprint, model: ActorCritic) -> list[Need]:
         ),
         Need("the learner's process", LEARNER_BYTES),
     ]
+    if has_gateway:
+        nbytes = GATEWAY_BYTES + RAY_BYTES * (not flags.ray_address)
+        slots = ring_slots(choices.worker_count)
+        needs += [
+            Need("the gateway to the cluster", nbytes),
+            Need(
+                "the ring of the gateway",
+                UnrollRing.nbytes_needed(slots, envs, schema.nbytes),
+                is_shared=True,
+            ),
+        ]
     if workers:
         ring = UnrollRing.nbytes_needed(flags.shared_queue_size, envs, schema.nbytes)
         board = WeightBoard.nbytes_needed(blueprint.acting_weights.nbytes)

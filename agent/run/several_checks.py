@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import platform
+
+import numpy as np
+import torch
+
+from agent.assembly import Blueprint
 from agent.learners.place import Place
 from agent.stored.checkpoint import Checkpoint
 from core.errors import ConfigError
+from core.version import VERSION
 from flags.parts import ALGORITHMS
 from option_flags import Flags
+
+# Flags that each of several learners may have of its own: machines differ.
+OF_EACH_LEARNER = {
+    *("device", "worker_count", "envs_per_worker", "learner_thread_count", "inference"),
+    *("results_dir", "load_model_url", "background", "debug", "debug_faults", "learner_count"),
+}
 
 
 def check_several(flags: Flags, place: Place) -> None:
@@ -79,3 +93,21 @@ def check_several_resume(checkpoint: Checkpoint, flags: Flags, place: Place) -> 
 
 def _learners(count: int) -> str:
     return "one learner was" if count == 1 else f"{count} learners were"
+
+
+def kind_of(blueprint: Blueprint) -> dict[str, str]:
+    """Return what has to be the same at every learner of a run."""
+    flags = {
+        f"--{name}": json.dumps(value)
+        for name, value in blueprint.flags.to_json().items()
+        if name not in OF_EACH_LEARNER
+    }
+    return flags | {
+        "version": VERSION,
+        "Python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "the environment": json.dumps(blueprint.env_spec.to_dict()),
+        "unrolls of bytes": str(blueprint.schema.nbytes),
+        "the torso's precision": str(blueprint.choices.torso_dtype),
+    }

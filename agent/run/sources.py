@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from agent.assembly import Blueprint
+from agent.cluster.gateway_pool import GatewayPool
 from agent.learning.feed import Feed
 from agent.learning.scorer import Scorer
 from agent.pools.pool import ProcessPool, SerialPool, WorkerPool
@@ -40,7 +41,8 @@ def make_experience(
         evaluate = scorer.evaluate
     if flags.reproducible and make_pool is None:
         return Serial(SerialPool(blueprint.workers(), board), replay, feed, evaluate)
-    pool = (make_pool or _process_pool)(blueprint, board, life)
+    own = _gateway_pool if flags.multiprocessing_backend == "ray" else _process_pool
+    pool = (make_pool or own)(blueprint, board, life)
     depth = flags.cache_output_buffer_size
     return Threaded(
         pool, replay, feed, evaluate,
@@ -59,3 +61,7 @@ def _process_pool(blueprint: Blueprint, board: WeightBoard, life: int) -> Worker
         worker_timeout_s=flags.worker_timeout,
         server=blueprint.server(life=life),
     )
+
+
+def _gateway_pool(blueprint: Blueprint, board: WeightBoard, life: int) -> WorkerPool:
+    return GatewayPool(blueprint.gateway(life=life), board)

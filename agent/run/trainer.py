@@ -25,6 +25,7 @@ from agent.learning.bad_updates import BadUpdates
 from agent.run.company import SINGLE, Company
 from agent.run.experience import Moment, News
 from agent.run.saving import Saving
+from agent.run.several_checks import kind_of
 from agent.run.sources import MakeExperience, MakePool, make_experience
 from agent.run.status import RunStatus
 from agent.run.status_files import StatusFiles
@@ -140,7 +141,7 @@ class Trainer:
         began = time.monotonic()
         failures: list[BaseException] = []
         try:
-            self._company.begin(self._learner, self._blueprint.kind())
+            self._company.begin(self._learner, kind_of(self._blueprint))
             self._publish()
             self._experience.start()
             self._status.enter("filling")

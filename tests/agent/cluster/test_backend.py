@@ -1,0 +1,120 @@
+"""From --multiprocessing_backend=ray to a pool, and what is refused before anything is made."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from agent.cluster import ray_engine
+from agent.cluster.gateway_pool import GatewayPool
+from agent.cluster.ray_engine import RaySettings, connect
+from agent.run import sources
+from agent.run.memory_check import memory_needs
+from agent.session import prepare
+from core.errors import ConfigError
+from tests.agent.runs import make_blueprint
+from tests.agent.test_rollout import make_board
+
+RAY = {"multiprocessing_backend": "ray"}
+
+
+@pytest.fixture
+def _with_ray(monkeypatch):
+    monkeypatch.setattr(ray_engine, "util", SimpleNamespace(find_spec=lambda name: object()))
+
+
+def test_without_ray_it_is_said_what_to_install(monkeypatch):
+    monkeypatch.setattr(ray_engine, "util", SimpleNamespace(find_spec=lambda name: None))
+    with pytest.raises(ConfigError, match="pip install -r requirements-ray.txt"):
+        prepare(["--env=CartPole-v1", "--multiprocessing_backend=ray"])
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--reproducible=True"], "--reproducible=True plays in the learner's process"),
+        (["--inference=server"], "--inference=server has one server beside the learner"),
+        (["--ray_address=10.0.0.1:6379", "--worker_count=0"], "--ray_address needs --worker_count"),
+        (["--multiprocessing_backend=python_native", "--ray_address=a:1"], "ray only"),
+    ],
+)
+@pytest.mark.usefixtures("_with_ray")
+def test_what_does_not_go_together_is_refused(flags, words):
+    with pytest.raises(ConfigError, match=words):
+        prepare(["--env=CartPole-v1", "--multiprocessing_backend=ray", *flags])
+
+
+@pytest.mark.usefixtures("_with_ray")
+def test_the_flag_makes_a_gateway_for_the_same_workers(monkeypatch):
+    blueprint = make_blueprint("CartPole-v1", worker_count=3, max_worker_restarts=7, **RAY)
+    made = []
+    monkeypatch.setattr(
+        sources, "GatewayPool", lambda config, board: made.append(config) or "a pool"
+    )
+    pool = sources.make_experience(blueprint, make_board(blueprint), 5).pool
+    assert pool == "a pool"
+    (config,) = made
+    assert list(config.workers) == blueprint.workers(life=5)
+    assert config.max_restarts == 7
+    assert config.weights_nbytes == blueprint.acting_weights.nbytes
+    again = pickle.loads(pickle.dumps(config))  # it travels to the gateway's process
+    assert again.make_engine.func is connect
+    (settings,) = again.make_engine.args
+    assert (settings.address, settings.worker_count, settings.is_insecure) == ("", 3, False)
+    assert "ray" not in sys.modules
+
+
+@pytest.mark.usefixtures("_with_ray")
+def test_the_memory_of_other_machines_is_not_counted_here():
+    def parts(**flags):
+        blueprint = make_blueprint("CartPole-v1", worker_count=3, **flags)
+        return {
+            need.part: need.nbytes for need in memory_needs(blueprint, blueprint.learner().model)
+        }
+
+    native, private = parts(), parts(**RAY)
+    cluster = parts(**RAY, ray_address="10.0.0.1:6379")
+    assert not any("gateway" in part for part in native)
+    assert any("3 worker processes" in part for part in private)
+    assert not any("worker processes" in part for part in cluster)
+    assert private["the gateway to the cluster"] > cluster["the gateway to the cluster"] > 0
+    assert private["the ring of the gateway"] == cluster["the ring of the gateway"] > 0
+
+
+def test_a_pool_needs_no_ray_to_be_made_and_described():
+    blueprint = make_blueprint("CartPole-v1", worker_count=2)
+    pool = GatewayPool(blueprint.gateway(), make_board(blueprint))
+    assert pool.alive() == pool.restarts == 0
+    assert pool.describe()[1] == "0 of 2 workers run, in 0 hosts on 0 machines"
+    pool.stop(0.0)
+
+
+@pytest.mark.parametrize(
+    ("error", "address", "words"),
+    [
+        (RuntimeError("boom\nmore"), "", "a private Ray could not be started.*: boom$"),
+        (
+            RuntimeError(
+                "Version mismatch: The cluster was started with:\n    Ray: 2.60.0\n"
+                "    Python: 3.11.7\nThis process was started with:\n    Python: 3.11.9\n"
+            ),
+            "h:1",
+            "at h:1 cannot be joined: Version mismatch.*Python: 3.11.7 .*3.11.9 Use the same",
+        ),
+        (RuntimeError("no authentication token was found"), "h:1", "needs the token of the"),
+        (ConnectionError("nobody"), "h:1", "nobody Start it with `ray start --head`"),
+        (ConnectionError(), "h:1", "ConnectionError"),
+    ],
+)
+def test_why_there_is_no_cluster_is_one_sentence(error, address, words):
+    text = ray_engine._refusal(address, error)
+    assert "\n" not in text
+    assert re.search(words, text)
+
+
+def test_settings_are_plain():
+    assert pickle.loads(pickle.dumps(RaySettings("a", 1, 2))) == RaySettings("a", 1, 2)
