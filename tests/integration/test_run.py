@@ -102,7 +102,8 @@ def test_a_run_can_be_resumed_in_its_folder_and_in_a_new_one(tmp_path):
 
 def test_test_mode_plays_whole_games_and_needs_nothing_but_the_run(finished, tmp_path):
     folder, results = tmp_path / "run", tmp_path / "results"
-    shutil.copytree(finished[0], folder)  # another test plays games of that run as well
+    # Another test plays games of that run as well.
+    shutil.copytree(finished[0], folder, ignore=shutil.ignore_patterns("test_*"))
     status, output = run(
         results, "--op_mode=test", f"--load_model_url={folder}", "--test_episode_count=6"
     )
