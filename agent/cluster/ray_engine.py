@@ -356,8 +356,8 @@ def _refusal(address: str, error: BaseException) -> str:
             "~/.ray/auth_token); a cluster without a token needs --ray_insecure=True."
         )
     return (
-        f"{text} Start it with `ray start --head`, and on this machine too: "
-        "`ray start --address=<host:port>` (docs/cluster.md)."
+        f"{text} Either it does not run, or it does not run on this machine too (`ray start "
+        "--address=<host:port>`), or it has another token than this machine (docs/cluster.md)."
     )
 
 

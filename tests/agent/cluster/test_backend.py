@@ -112,7 +112,7 @@ def test_a_pool_needs_no_ray_to_be_made_and_described():
             "at h:1 cannot be joined: Version mismatch.*Python: 3.11.7 .*3.11.9 Use the same",
         ),
         (RuntimeError("no authentication token was found"), "h:1", "needs the token of the"),
-        (ConnectionError("nobody"), "h:1", "nobody Start it with `ray start --head`"),
+        (ConnectionError("nobody"), "h:1", "nobody Either it does not run, or .* another token"),
         (ConnectionError(), "h:1", "ConnectionError"),
     ],
 )
