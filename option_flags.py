@@ -7,6 +7,7 @@ is in flag_parsing.py, what `--help` says of it in flag_help.py.
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from pydantic import model_validator
@@ -159,6 +160,11 @@ class Flags(  # the last group first: pydantic lists the fields of the last base
         uses_ray = self.multiprocessing_backend == "ray"
         if self.ray_address and not uses_ray:
             problems.append("--ray_address is for --multiprocessing_backend=ray only")
+        if self.ray_address and not re.fullmatch(r"[\w.\[\]:-]+:\d{1,5}", self.ray_address):
+            problems.append(
+                f"--ray_address={self.ray_address} must be host:port of a cluster's head, e.g. "
+                "10.0.0.1:6379"
+            )
         if uses_ray and self.reproducible:
             problems.append(
                 "--reproducible=True plays in the learner's process, so it does not go together "

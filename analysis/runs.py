@@ -45,7 +45,7 @@ NOT_CONFIGURATION = {
     *("log_interval_s", "gradient_metrics", "basic_verbose", "tensorboard", "charts"),
     *("test_episode_count", "test_all_checkpoints", "render", "greedy", "background"),
     *("auto_restart", "debug_faults", "flags_file", "run_name", "sink"),
-    "trust_env_module",
+    *("trust_env_module", "multiprocessing_backend", "ray_address", "ray_insecure"),
 }
 
 

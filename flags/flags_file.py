@@ -24,6 +24,7 @@ ONLY_TYPED = frozenset(
     {
         *("op_mode", "load_model_url", "results_dir", "new_run_folder", "run_name", "flags_file"),
         *("trust_env_module", "debug_faults", "auto_restart"),
+        *("ray_address", "ray_insecure"),  # programs run there, and come from there
     }
 )
 

@@ -35,14 +35,17 @@ class WorkersFlags(FlagGroup):
     multiprocessing_backend: Literal["python_native", "ray"] = flag(
         "python_native",
         "where the workers are; python_native: processes of this machine, with shared memory and pipes to the learner; ray: on the machines of a Ray cluster, see docs/cluster.md (needs: pip install -r requirements-ray.txt)",
+        of_this_command=True,
     )
     ray_address: Text = flag(
         "",
         "address of a Ray cluster that runs, as host:port of its head; this machine must be part of it. Empty: a private Ray on this machine, which ends with the run",
+        of_this_command=True,
     )
     ray_insecure: bool = flag(
         False,
         "join a cluster at --ray_address that asks for no token: everybody who reaches its ports can run programs on its machines",
+        of_this_command=True,
     )
     max_worker_restarts: CountOrAuto = flag(
         10,

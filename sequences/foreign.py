@@ -42,7 +42,10 @@ NAMING_MODULES = {
     "replay_parameters": "kind of replay",
 }
 # These may be typed, but never come from a file, nor are they kept in one.
-ONLY_TYPED = ("trust_env_module", "debug_faults", "new_run_folder")
+ONLY_TYPED = (
+    *("trust_env_module", "debug_faults", "new_run_folder"),
+    *("ray_address", "ray_insecure"),
+)
 
 
 def check_typed(arguments: Sequence[str]) -> dict[str, str]:

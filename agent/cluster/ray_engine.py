@@ -19,6 +19,7 @@ import os
 import pickle
 import secrets
 import shutil
+import socket
 import sys
 import tempfile
 import threading
@@ -43,6 +44,8 @@ LOOK_S = 2.0  # between two questions for the machines
 HEAD_S = 20.0  # the head of a cluster that says nothing for so long is gone; Ray itself waits 60 s
 GET_S = 30.0  # an answer that is there takes so long only where the network does not work
 STOP_S = 8.0  # for hosts to end their workers
+KNOCK_S = 10.0  # for the head of a cluster to take a connection
+INIT_S = 300.0  # Ray comes up in a minute on a busy machine, and may wait for a dead head for ever
 STORE_BYTES = 100_000_000  # of the object store: Ray's own default is 30 % of the memory
 WEIGHTS_KEPT = 6  # versions that may be on their way at once
 
@@ -101,11 +104,17 @@ class RayEngine:
         import ray
 
         self._ray: Any = ray
+        has_begun = threading.Event()
+        threading.Thread(
+            target=_end_unless, args=(has_begun, settings.address), daemon=True
+        ).start()
         try:
             ray.init(**self._arguments())
         except BaseException as error:
             self.close()
             raise EngineLost(_refusal(settings.address, error)) from error
+        finally:
+            has_begun.set()
         self._host_class = _host_class(ray)
         self._nodes: list[Node] = self._ask_for_nodes()
         self._nodes_at = time.monotonic()
@@ -238,6 +247,13 @@ class RayEngine:
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
+def _end_unless(has_begun: threading.Event, address: str) -> None:
+    """End this process if Ray does not come up; it waits in C, where no exception reaches it."""
+    if not has_begun.wait(INIT_S):
+        log.error("%s", _refusal(address, TimeoutError(f"no answer within {INIT_S:.0f} s.")))
+        os._exit(1)
+
+
 def _set_up_to_start() -> str:
     """Make a private Ray private; return the folder of its sockets and logs."""
     for name in ("RAY_ADDRESS", "RAY_AUTH_TOKEN_PATH", "RAY_NAMESPACE"):
@@ -255,7 +271,16 @@ def _set_up_to_start() -> str:
 
 
 def _set_up_to_join(settings: RaySettings) -> None:
-    """Let Ray identify itself to the cluster, unless the user has said that it need not."""
+    """Let Ray identify itself to the cluster, unless the user has said that it need not.
+
+    Raises:
+      EngineLost: nobody is there.
+    """
+    host, _, port = settings.address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), KNOCK_S).close()
+    except (OSError, ValueError) as error:
+        raise EngineLost(_refusal(settings.address, error)) from error
     os.environ["RAY_AUTH_MODE"] = "disabled" if settings.is_insecure else "token"
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 
@@ -267,11 +292,20 @@ def _host_class(ray: Any) -> Any:
     found by its path, after this code has begun to run there.
     """
 
+    def _leave_after(raylet: int) -> None:
+        never = threading.Event()
+        while os.getppid() == raylet:
+            never.wait(LOOK_S)
+        never.wait(LOOK_S)
+        os._exit(1)  # its workers see that, and leave
+
     class Host:
         """NodeHost as an actor; `take` has a thread of its own, all other methods share one."""
 
         def __init__(self, root: str, paths: tuple[str, ...], task: bytes) -> None:
             self._refusal, self._host = "", None
+            # Without its head a cluster falls apart, and Ray leaves actors of it behind.
+            threading.Thread(target=_leave_after, args=(os.getppid(),), daemon=True).start()
             # Workers are spawned from here, and must not begin with this process's main program.
             vars(sys.modules["__main__"]).pop("__file__", None)
             sys.path[:0] = [path for path in (root, *paths) if path not in sys.path]
@@ -322,8 +356,8 @@ def _refusal(address: str, error: BaseException) -> str:
             "~/.ray/auth_token); a cluster without a token needs --ray_insecure=True."
         )
     return (
-        f"{text} Start it with `ray start --head`, and on this machine too: "
-        "`ray start --address=<host:port>` (docs/cluster.md)."
+        f"{text} Either it does not run, or it does not run on this machine too (`ray start "
+        "--address=<host:port>`), or it has another token than this machine (docs/cluster.md)."
     )
 
 

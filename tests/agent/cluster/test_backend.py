@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import re
+import socket
 import sys
 from types import SimpleNamespace
 
 import pytest
 
 from agent.cluster import ray_engine
+from agent.cluster.engine import EngineLost
 from agent.cluster.gateway_pool import GatewayPool
 from agent.cluster.ray_engine import RaySettings, connect
 from agent.run import sources
 from agent.run.memory_check import memory_needs
 from agent.session import prepare
 from core.errors import ConfigError
+from flag_parsing import parse
+from sequences import foreign
 from tests.agent.runs import make_blueprint
 from tests.agent.test_rollout import make_board
 
@@ -38,6 +43,7 @@ def test_without_ray_it_is_said_what_to_install(monkeypatch):
     [
         (["--reproducible=True"], "--reproducible=True plays in the learner's process"),
         (["--inference=server"], "--inference=server has one server beside the learner"),
+        (["--ray_address=auto", "--worker_count=2"], "must be host:port"),
         (["--ray_address=10.0.0.1:6379", "--worker_count=0"], "--ray_address needs --worker_count"),
         (["--multiprocessing_backend=python_native", "--ray_address=a:1"], "ray only"),
     ],
@@ -106,7 +112,7 @@ def test_a_pool_needs_no_ray_to_be_made_and_described():
             "at h:1 cannot be joined: Version mismatch.*Python: 3.11.7 .*3.11.9 Use the same",
         ),
         (RuntimeError("no authentication token was found"), "h:1", "needs the token of the"),
-        (ConnectionError("nobody"), "h:1", "nobody Start it with `ray start --head`"),
+        (ConnectionError("nobody"), "h:1", "nobody Either it does not run, or .* another token"),
         (ConnectionError(), "h:1", "ConnectionError"),
     ],
 )
@@ -116,5 +122,28 @@ def test_why_there_is_no_cluster_is_one_sentence(error, address, words):
     assert re.search(words, text)
 
 
+def test_an_address_at_which_nobody_is_is_said_before_ray_waits_for_it(monkeypatch):
+    monkeypatch.setattr(os, "environ", {})
+    monkeypatch.setattr(os, "umask", lambda mask: None)  # of this whole process
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with pytest.raises(EngineLost, match=f"127.0.0.1:{port} cannot be joined: .*refused"):
+        connect(RaySettings(f"127.0.0.1:{port}", 1, 1))
+    assert "ray" not in sys.modules
+
+
 def test_settings_are_plain():
     assert pickle.loads(pickle.dumps(RaySettings("a", 1, 2))) == RaySettings("a", 1, 2)
+
+
+def test_no_file_and_no_checkpoint_chooses_a_cluster(tmp_path):
+    """Programs run there with the token of this user, and their answers are unpickled here."""
+    file = tmp_path / "flags.yaml"
+    for name, value in (("ray_address", "192.0.2.1:6379"), ("ray_insecure", "True")):
+        file.write_text(f"multiprocessing_backend: ray\n{name}: '{value}'\n")
+        with pytest.raises(ConfigError, match=f"sets {name}, which no file may"):
+            parse(["--env=CartPole-v1", f"--flags_file={file}"])
+        assert name in foreign.ONLY_TYPED
+    stored = {"env": "CartPole-v1", "multiprocessing_backend": "ray", "ray_address": "192.0.2.1:1"}
+    flags = parse(["--op_mode=train_w_load", "--load_model_url=x"], lambda url: stored)
+    assert (flags.multiprocessing_backend, flags.ray_address) == ("python_native", "")

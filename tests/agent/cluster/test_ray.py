@@ -170,6 +170,15 @@ def processes_of_ray():
     return found
 
 
+def hosts_of_ray():
+    """Actors, also of clusters that fell apart."""
+    return {
+        process.pid
+        for process in psutil.process_iter(["cmdline"])
+        if (process.info["cmdline"] or [""])[0].startswith("ray::Host")
+    }
+
+
 def test_a_private_ray_plays_the_games_of_the_serial_pool_and_leaves_nothing(make_pool):
     blueprint = make_blueprint("CartPole-v1", worker_count=2)
     serial = SerialPool(blueprint.workers(), make_board(blueprint))
@@ -253,14 +262,21 @@ def test_machines_of_a_cluster_die_freeze_and_join(cluster, make_pool, caplog):
 
 
 def test_the_end_of_the_head_of_a_cluster_ends_the_run_with_a_sentence(cluster, make_pool):
+    before = hosts_of_ray()
     cluster("add 1")
     blueprint = make_blueprint("CartPole-v1", worker_count=1)
     pool = make_pool(blueprint, cluster.address)
     streams = Streams(pool, blueprint.schema)
     streams.progress(0)
+    assert len(hosts_of_ray()) == len(before) + 1
     cluster("head")
     with pytest.raises(WorkerDied, match="Ray cluster at"):
         streams.until(lambda: False)
+    pool.stop(3.0)
+    deadline = time.monotonic() + HANGS_S
+    while hosts := hosts_of_ray() - before:
+        assert time.monotonic() < deadline, hosts
+        time.sleep(0.5)
 
 
 def test_a_cluster_with_another_token_lets_nobody_in(cluster, make_pool, monkeypatch):
@@ -275,6 +291,12 @@ def test_a_cluster_with_another_token_lets_nobody_in(cluster, make_pool, monkeyp
 
     with pytest.raises(WorkerDied, match="(?s)cannot be joined.*token"):
         until_it_gives_up()
+
+
+def has_learned(metrics):
+    return metrics.exists() and any(
+        '"updates": 0,' not in line for line in metrics.read_text().splitlines()
+    )
 
 
 def test_a_run_with_a_private_ray_learns_and_saves_when_it_is_told_to_stop(tmp_path):
@@ -292,7 +314,7 @@ def test_a_run_with_a_private_ray_learns_and_saves_when_it_is_told_to_stop(tmp_p
     metrics = tmp_path / "with_ray" / "metrics.jsonl"
     deadline = time.monotonic() + HANGS_S
     try:
-        while not metrics.exists() or '"updates": 0,' in metrics.read_text().splitlines()[-1]:
+        while not has_learned(metrics):
             assert time.monotonic() < deadline
             assert run.poll() is None, run.stdout.read()
             time.sleep(0.5)
