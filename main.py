@@ -169,7 +169,7 @@ def run_as_program() -> NoReturn:
     place = place_among_learners()
     restarts = restarts_wanted(argv)
     if place.world_size == 1 and restarts:
-        leave(Guardian(argv, restarts).run())
+        leave(Guardian(argv, restarts, stop_signals).run())
     count = learners_wanted(argv) if place.world_size == 1 else 1
     if count > 1:
         leave(Launcher(argv, count, stop_signals).run())

@@ -19,7 +19,6 @@ import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import reduce
 from typing import NamedTuple, Protocol
 
 from agent.learners.group import Group, LearnerLost, listed, open_store
@@ -186,13 +185,13 @@ class Several:
         """Tell the others, and hear from them."""
         size, learner = self.place.world_size, self._learner
         assert learner is not None, "begin() comes first"
-        stats = reduce(WorkerStats.__add__, (item.stats for item in news), WorkerStats())
+        played = sum(item.stats.steps for item in news)
         games = json.dumps([asdict(game) for item in news for game in item.episodes]).encode()
         length = len(games) if len(games) > len("[]") else 0
         compares = learner.version % COMPARED_EACH == 0 and learner.version != self._compared
         numbers = self._group.agree(
             [
-                stats.steps,
+                played,
                 time.monotonic() if self.place.rank == 0 else 0.0,
                 *(float(self._own_wishes[wish]) for wish in WISHES),
                 *self._own(float(has_batch)),
@@ -208,7 +207,8 @@ class Several:
             self._compared = learner.version
             self._compare(sums, f"after update {learner.version}")
         # All steps first: a game is booked at the same count everywhere.
-        told = [News(replace(stats, steps=int(steps)), ())]
+        told = [replace(item, episodes=()) for item in news]
+        told.append(News(WorkerStats(steps=int(steps) - played), ()))
         if any(lengths):
             texts = self._group.gather(games if length else b"", [int(n) for n in lengths])
             told += [News(WorkerStats(), _games(text)) for text in texts if text]

@@ -34,7 +34,7 @@ from types import FrameType
 from agent.stored.checkpoint_folder import CHECKPOINTS
 from core.process_death import environment_for_child
 from core.standard_error import say
-from core.stop_signals import SIGNALS
+from core.stop_signals import SIGNALS, StopSignals
 from flags.former_names import ALIASES
 
 FLAG = "auto_restart"
@@ -84,13 +84,17 @@ def report_run_folder(path: Path | str) -> None:
 class Guardian:
     """Runs a learner until it ends in a way that is an end. Used by the main thread, once."""
 
-    def __init__(self, argv: Sequence[str], max_restarts: int) -> None:
+    def __init__(
+        self, argv: Sequence[str], max_restarts: int, stop: StopSignals | None = None
+    ) -> None:
         """Start nothing.
 
         Args:
           argv: the command line without the program's name.
           max_restarts: how often a learner is started again.
+          stop: what counts the signals of this process, if something does.
         """
+        self._stop = stop
         self._argv = list(argv)
         self._max_restarts = max_restarts
         self._asked_to_stop = threading.Event()
@@ -189,6 +193,8 @@ class Guardian:
 
         def pass_on(number: int, frame: FrameType | None) -> None:
             self._asked_to_stop.set()
+            if self._stop is not None:  # or its listener takes this process for one that hangs
+                self._stop.count += 1
             if self._learner is not None:
                 self._learner.send_signal(number)
 

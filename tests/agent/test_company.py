@@ -61,7 +61,7 @@ def test_every_learner_hears_the_same_news_in_the_same_order():
         company.begin(make_learner(), KIND)
         own = rank_of(company)
         news = [
-            News(WorkerStats(steps=10 + own, total_s=own), (game(own), game(float("inf")))),
+            News(WorkerStats(steps=10 + own, total_s=own), (game(own), game(float("inf"))), 7),
             News(WorkerStats(steps=5), ()),
         ]
         return company.meet(news, True, nothing), company.meet([], True, nothing)
@@ -71,9 +71,11 @@ def test_every_learner_hears_the_same_news_in_the_same_order():
     assert games == [game(0), game(float("inf")), game(1), game(float("inf"))]
     assert games == [episode for news in second.news for episode in news.episodes]
     for met, own in ((first, 0), (second, 1)):
-        assert met.news[0].stats == WorkerStats(steps=31, total_s=own)
+        assert met.news[0].stats == WorkerStats(steps=10 + own, total_s=own)
+        assert met.news[0].worker_id == 7
         assert sum(news.stats.steps for news in met.news) == 31
-        assert not met.news[0].episodes, "all steps are booked before the first game"
+        steps_first = [bool(news.episodes) for news in met.news]
+        assert steps_first == sorted(steps_first), "steps are booked before the first game"
     assert sum(news.stats.steps for news in (*first_again.news, *second_again.news)) == 0
 
 

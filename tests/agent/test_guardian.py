@@ -41,6 +41,15 @@ for step in json.loads((here / "plan").read_text())[number]:
         report_run_folder(run)
     elif isinstance(step, str) and step.startswith("save"):
         (run / "checkpoints" / f"update_{{int(step.split()[1]):09d}}.pt").touch()
+    elif step == "save slowly":
+        ends = []
+        signal.signal(signal.SIGTERM, lambda *_: ends.append(1))
+        (here / "waits").touch()
+        while not ends:
+            time.sleep(0.01)
+        time.sleep(1)
+        (here / "saved").write_text(str(len(ends)))
+        sys.exit(130)
     elif step == "wait":
         signal.signal(signal.SIGINT, lambda *_: sys.exit(130))
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(130))
@@ -183,6 +192,22 @@ def test_a_signal_to_the_guardian_ends_the_learner_and_then_the_guardian(tmp_pat
         process.send_signal(number)
         assert process.wait(HANGS_S) == 130
     assert len((tmp_path / "calls").read_text().splitlines()) == 1
+
+
+def test_the_guardian_waits_for_a_learner_that_saves_slowly(tmp_path):
+    command = guarded(tmp_path, [["save slowly"]])
+    # As main.py does, and with a listener that loses its patience sooner.
+    command[-1] = command[-1].replace(
+        "sys.exit(guardian.Guardian([], 3).run())",
+        "from core import stop_signals\nstop_signals.DEAF_S = 0.2\n"
+        "stop = stop_signals.StopSignals()\nstop.install()\n"
+        "sys.exit(guardian.Guardian([], 3, stop).run())",
+    )
+    with subprocess.Popen([*command, "0"]) as process:
+        wait_for(tmp_path / "waits")
+        process.terminate()
+        assert process.wait(HANGS_S) == 130
+    assert (tmp_path / "saved").read_text() == "1", "it was told once to end"
 
 
 def test_a_signal_while_it_waits_to_start_again_ends_it(tmp_path):

@@ -2,6 +2,8 @@
 
 import json
 import signal
+import subprocess
+import sys
 import time
 
 import psutil
@@ -10,6 +12,8 @@ import pytest
 from agent.stored.checkpoint import load
 from tests.integration.commands import (
     HANGS_S,
+    QUIET,
+    ROOT,
     SMALL,
     descendants,
     interrupt,
@@ -27,10 +31,6 @@ ENDLESS = "--environment_max_steps=100000000"
 UNLUCKY = "--algorithm=tests.integration.unlucky_learners"
 # A busy machine may keep a learner waiting for a while, and what is lost is found out in this time.
 PATIENCE = "--learner_timeout=20"
-
-
-# The luck of a session begins anew with it: no learner fails within fewer updates than UPDATES.
-MORE_LUCK = ("--learner_timeout=600",)
 
 
 def updates_saved(folder):
@@ -118,11 +118,11 @@ def test_a_learner_that_is_lost_ends_the_run_with_the_last_complete_update(
     assert sentence in output
     assert "Traceback" not in output
     assert updates_saved(folder) == UPDATES
-    # It goes on where it was, and would have come to the same end.
+    # The luck of a session begins anew with it; 400 steps are fewer updates than UPDATES.
     steps = records(folder)[-1]["agent_steps"] + 400
     status, output = run(
-        tmp_path, "--op_mode=train_w_load", f"--load_model_url={folder}", TWO, *MORE_LUCK,
-        f"--environment_max_steps={steps}",
+        tmp_path, "--op_mode=train_w_load", f"--load_model_url={folder}", TWO,
+        f"{UNLUCKY}:{name}", f"--environment_max_steps={steps}",
     )  # fmt: skip
     assert status == 0, output
     assert updates_saved(folder) > UPDATES
@@ -134,7 +134,13 @@ def test_a_learner_without_unrolls_ends_the_run(tmp_path):
     try:
         folder = wait_for_records(tmp_path, 2)
         children = descendants(process.pid)
-        for worker in learners_of(process)[1].children():
+        workers = [
+            child
+            for child in learners_of(process)[1].children()
+            if any("spawn_main" in part for part in child.cmdline())  # no warden, no tracker
+        ]
+        assert len(workers) == 2
+        for worker in workers:
             worker.send_signal(signal.SIGSTOP)
         status, output = finish(process, children)
     finally:
@@ -161,6 +167,27 @@ def test_the_second_learner_saves_if_the_first_is_killed(tmp_path):
     assert "the run failed: learner 0 ended without a word" in log
     last = (folder / "metrics-rank1.jsonl").read_text("utf-8").splitlines()[-1]
     assert updates_saved(folder) == json.loads(last)["updates"] > 0
+
+
+@pytest.mark.slow
+def test_torchrun_starts_them_too_and_its_sigterm_saves(tmp_path):
+    process = subprocess.Popen(
+        [
+            sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
+            "main.py", f"--results_dir={tmp_path}", *QUIET, *SMALL, ENDLESS,
+        ],
+        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    try:
+        folder = wait_for_records(tmp_path, 2)
+        children = descendants(process.pid)
+        process.terminate()
+        _, output = finish(process, children)
+    finally:
+        process.kill()
+    assert output.count("stopping: saving a checkpoint") == 1, output
+    assert (folder / "metrics-rank1.jsonl").exists()
+    assert updates_saved(folder) == records(folder)[-1]["updates"]
 
 
 def test_a_mistake_is_said_once_with_status_2(tmp_path):
