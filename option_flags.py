@@ -18,6 +18,7 @@ from pydantic_settings import (
 
 from flags.algorithm import AlgorithmFlags
 from flags.environment import EnvironmentFlags
+from flags.evaluation import EvaluationFlags
 from flags.group import FlagGroup
 from flags.machine import MachineFlags
 from flags.model import ModelFlags
@@ -40,6 +41,7 @@ GROUPS: dict[str, type[FlagGroup]] = {
     "optimiser": OptimiserFlags,
     "machine": MachineFlags,
     "output": OutputFlags,
+    "evaluation": EvaluationFlags,
     "test": TestModeFlags,
 }
 
@@ -49,6 +51,7 @@ MAX_CACHED_BATCHES = 1_000
 
 class Flags(  # the last group first: pydantic lists the fields of the last base first
     TestModeFlags,
+    EvaluationFlags,
     OutputFlags,
     MachineFlags,
     OptimiserFlags,
