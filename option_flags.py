@@ -19,6 +19,7 @@ from pydantic_settings import (
 
 from flags.algorithm import AlgorithmFlags
 from flags.environment import EnvironmentFlags
+from flags.evaluation import EvaluationFlags
 from flags.group import FlagGroup
 from flags.machine import MachineFlags
 from flags.model import ModelFlags
@@ -41,6 +42,7 @@ GROUPS: dict[str, type[FlagGroup]] = {
     "optimiser": OptimiserFlags,
     "machine": MachineFlags,
     "output": OutputFlags,
+    "evaluation": EvaluationFlags,
     "test": TestModeFlags,
 }
 
@@ -50,6 +52,7 @@ MAX_CACHED_BATCHES = 1_000
 
 class Flags(  # the last group first: pydantic lists the fields of the last base first
     TestModeFlags,
+    EvaluationFlags,
     OutputFlags,
     MachineFlags,
     OptimiserFlags,

@@ -31,6 +31,7 @@ from agent.stored.model_file import (
     load_model,
 )
 from agent.stored.run_folder import RunFolder
+from agent.testing.evaluation import evaluation_blueprint
 from agent.testing.evaluator import check_can_be_shown, evaluate, evaluate_all
 from agent.torchbeast import is_saved_by_torchbeast
 from core import faults
@@ -115,6 +116,7 @@ def _resolve(
         check_memory(blueprint, build_model(flags, blueprint.env_spec))
         _check_limits(flags, None if begins else checkpoint)
         blueprint.workers()  # raises ConfigError if a game would get no environment
+        evaluation_blueprint(blueprint)  # and if there are no such rules
     return Session(blueprint, checkpoint, list(argv), start, envs, company)
 
 

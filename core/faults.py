@@ -73,6 +73,7 @@ POINTS: Mapping[str, str] = {
     "replay.sample": "a batch is taken from the buffers and its items are not chosen yet",
     "learner.step": "all gradients are known, the weights have not moved yet",
     "record.write": "the values of a record are known, nobody has been given it yet",
+    "shutdown.evaluation": "the loop is left, games that evaluate the agent may be played",
     "shutdown.quiesce": "the loop is left, batches are still being made",
     "shutdown.record": "before the last record is written",
     "shutdown.save": "before the last save, if one is due",

@@ -18,7 +18,14 @@ import numpy as np
 from core.plain_data import shown_text
 from core.spec import game_name
 from metrics.record import Record
-from metrics.run_files import Floats, Games, read_games, read_records
+from metrics.run_files import (
+    Evaluated,
+    Floats,
+    Games,
+    read_evaluations,
+    read_games,
+    read_records,
+)
 from metrics.text import short
 
 if TYPE_CHECKING:
@@ -79,6 +86,10 @@ def draw_run(folder: Path) -> list[Path]:
         drawn.append(_save(figure, charts / "returns.png"))
     elif len(games.returns):
         drawn.append(_save(_draw_returns(games, folder.name), charts / "returns.png"))
+    evaluations = read_evaluations(folder)
+    if evaluations:
+        figure = _draw_evaluations(evaluations, f"Evaluations — {folder.name}")
+        drawn.append(_save(figure, charts / "evaluations.png"))
     if len(records) >= 2:
         drawn.append(_save(_draw_overview(records, folder.name), charts / "overview.png"))
         if any("popart/mu_0" in record.values for record in records):
@@ -153,6 +164,30 @@ def _draw_per_game(
         plot(axes, records, task)
         is_lowest = task >= len(names) - columns
         style(axes, name, "agent steps" if is_lowest else "", unit if task % columns == 0 else "")
+    return figure
+
+
+def _draw_evaluations(evaluations: list[Evaluated], title: str) -> Figure:
+    """Return a figure with a panel for each game: mean returns with their standard errors."""
+    games = list(dict.fromkeys(row.game for row in evaluations))
+    columns = min(3, len(games))
+    rows = -(-len(games) // columns)
+    figure = new_figure(max(8.0, 4.4 * columns), max(4.0, 2.9 * rows))
+    figure.suptitle(figure_text(title, 100), x=0.01, ha="left", color=INK, fontweight="bold")
+    for number, game in enumerate(games):
+        axes = figure.add_subplot(rows, columns, number + 1)
+        for colour, policy in zip(COLOURS, ("sampled", "greedy"), strict=False):
+            of_policy = [row for row in evaluations if (row.game, row.policy) == (game, policy)]
+            table = np.array(
+                [(row.agent_steps, row.mean, row.standard_error) for row in of_policy], np.float64
+            ).reshape(-1, 3)[_thin(len(of_policy))]
+            axes.errorbar(
+                *table.T, color=colour, linewidth=1.6, elinewidth=0.8, marker="o", markersize=3,
+                label=f"{policy} actions",
+            )  # fmt: skip
+        style(axes, game_name(game), "agent steps", "raw return" if number % columns == 0 else "")
+        if number == 0:
+            axes.legend(frameon=False, fontsize=8, labelcolor=INK)
     return figure
 
 

@@ -63,6 +63,36 @@ METRICS: dict[str, MetricInfo] = {
     "episode/count_*": _info("games", "Several games: finished episodes of one game so far."),
     "episode/length_steps": _info("agent steps", "Mean length of the games that ended."),
     "episode/length_frames": _info("frames", "Mean length of the games, in simulator frames."),
+    "evaluation/return_sampled": _info(
+        "points",
+        "Mean raw return of the whole games of the newest evaluation, with actions drawn from the "
+        "policy (--evaluate_every_steps).",
+        "rises",
+    ),
+    "evaluation/return_greedy": _info(
+        "points", "The same with the most probable actions, in other games.", "rises"
+    ),
+    "evaluation/return_sampled_*": _info("points", "Several games: the same of one game.", "rises"),
+    "evaluation/return_greedy_*": _info("points", "Several games: the same of one game.", "rises"),
+    "evaluation/score": _info(
+        "",
+        "By what the best model is chosen: the mean return with drawn actions; of several games "
+        "the mean of those that are human-normalised, where these are known.",
+        "rises",
+    ),
+    "evaluation/score_best": _info(
+        "", "The highest score so far, of the model in best_evaluated/."
+    ),
+    "evaluation/agent_steps": _info("agent steps", "Of the weights that were evaluated."),
+    "evaluation/time_s": _info("s", "Time that the newest evaluation took, beside the training."),
+    "evaluation/left_out": _info(
+        "evaluations",
+        "Evaluations of this session that fell due while another one was played.",
+        "few: otherwise raise --evaluate_every_steps",
+    ),
+    "evaluation/lost": _info(
+        "evaluations", "Evaluations of this session that were lost with their process.", "0"
+    ),
     "loss/total": _info("", "What is minimised: the weighted sum of the losses below."),
     "loss/policy": _info("", "Policy gradient loss with V-trace advantages.", "noisy, around 0"),
     "loss/value": _info("", "Squared error of the (normalised) value against its V-trace target."),

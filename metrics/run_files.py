@@ -8,6 +8,7 @@ that cannot be read at all.
 from __future__ import annotations
 
 import contextlib
+import csv
 import io
 import logging
 import math
@@ -76,6 +77,29 @@ def read_games(folder: Path) -> Games:
                 rows.append((returned, agent_steps, wall_s))
     table = np.array(rows, np.float64).reshape(-1, 3)
     return Games(table[:, 0], table[:, 1], table[:, 2])
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """What one policy scored in one game of an evaluation: a row of evaluations.csv."""
+
+    agent_steps: float
+    game: str
+    policy: str
+    mean: float
+    standard_error: float  # 0 if it is not known
+
+
+def read_evaluations(folder: Path) -> list[Evaluated]:
+    """Return the rows of evaluations.csv, oldest first."""
+    found = []
+    for row in csv.DictReader(_lines(folder / "evaluations.csv")):
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            steps, mean = float(row["agent_steps"]), float(row["mean"])
+            error = float(row["standard_error"] or 0)
+            if all(map(math.isfinite, (steps, mean, error))):
+                found.append(Evaluated(steps, row["game"], row["policy"], mean, error))
+    return found
 
 
 def games_counted(folder: Path) -> int:

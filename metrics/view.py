@@ -156,6 +156,12 @@ class View:
 
     def _figures(self, width: int) -> RenderableType:
         get = self._get
+        evaluated = []
+        if "evaluation/score" in self._values:
+            evaluated = [
+                ("evaluated", get("evaluation/score")),
+                ("  at its best", get("evaluation/score_best")),
+            ]
         columns = {
             "Throughput": [
                 ("agent steps/s", get("throughput/agent_steps_per_s")),
@@ -170,11 +176,13 @@ class View:
                 ("best", get("episode/return_best")),
                 ("length", get("episode/length_steps")),
                 ("games", short(self._record.episodes)),
+                *evaluated,
             ]
             if not self._goal.games
             else [
                 ("score", get("episode/score_mean")),
                 ("games", short(self._record.episodes)),
+                *evaluated,
             ],
             "Losses": [
                 ("policy", get("loss/policy")),

@@ -19,7 +19,7 @@ PHASE, SINCE, BEATS = range(CELLS)
 
 
 class Phase(IntEnum):
-    """What a worker or an inference server does."""
+    """What a worker, an inference server or the process that evaluates does."""
 
     STARTING = 0  # nothing has been heard of it
     BUILDING = 1
@@ -31,6 +31,8 @@ class Phase(IntEnum):
     CLOSING = 7
     IDLE = 8
     ANSWERING = 9
+    RESTING = 10
+    PLAYING = 11
 
 
 WORDS = {
@@ -44,6 +46,8 @@ WORDS = {
     Phase.CLOSING: "closing environments",
     Phase.IDLE: "waiting for questions",
     Phase.ANSWERING: "answering questions",
+    Phase.RESTING: "waiting for the next evaluation",
+    Phase.PLAYING: "playing games that evaluate the agent",
 }
 
 

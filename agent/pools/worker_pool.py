@@ -30,7 +30,7 @@ class UnrollBlock:
 class ProcessRow:
     """One process of a pool, for a table that people look at."""
 
-    part: str  # of the run: "workers" or "server"
+    part: str  # of the run: "workers", "server" or "evaluation"
     number: int  # of the worker
     life: int  # 0, and 1 more for each time that it was replaced
     pid: int | None  # None: there is no process at present

@@ -115,6 +115,12 @@ def memory_needs(blueprint: Blueprint, model: ActorCritic) -> list[Need]:
                 f"{workers} worker processes (--worker_count)", workers * (WORKER_BYTES + weights)
             ),
         ]
+    if flags.evaluate_every_steps and not flags.reproducible:
+        board = WeightBoard.nbytes_needed(weights)
+        needs += [
+            Need("weights to evaluate", board, is_shared=True),
+            Need("the process that evaluates (--evaluate_every_steps)", WORKER_BYTES + 3 * weights),
+        ]
     if workers and choices.inference == "server":
         letter_bytes = stack_bytes + 4 * (
             blueprint.env_spec.action_count + schema.feature_count + schema.state_count + 32

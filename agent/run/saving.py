@@ -82,6 +82,8 @@ class Saving:
         flags = blueprint.flags
         self._period = flags.save_model_period
         self._with_replay = flags.save_replay or flags.reproducible
+        # Further parts of the state, by their keys; an empty one is left out.
+        self.more_state: dict[str, Callable[[], dict[str, Any]]] = {}
         self._restored_updates = self._looked_at_updates = tally.updates
         self._folder = folder
         self._start_steps = tally.agent_steps
@@ -204,6 +206,7 @@ class Saving:
             "tally": self._tally.state_dict(),
             "bad_updates": self._bad_updates.state_dict(),
             **self._experience.state_dict(),
+            **{key: part for key, state in self.more_state.items() if (part := state())},
         }
 
     def _restore(self, checkpoint: Checkpoint) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from agent.stored.run_folder import RunFolder
 from agent.testing.human_scores import human_normalised
 from core.episode import EpisodeEnd
 from core.errors import CheckpointError
@@ -216,6 +217,23 @@ class Tally:
         self._began = time.monotonic()
         self._step_rate = Rate(count=self.agent_steps)
         self._update_rate = Rate(count=self.updates)
+
+
+def model_facts(folder: RunFolder, tally: Tally) -> dict[str, Any]:
+    """Return what is known of the present model, for its folder (agent/stored/model_file.py)."""
+    try:
+        session = folder.sessions()[-1]
+    except (OSError, ValueError, IndexError):
+        session = {}
+    return {
+        "games": tally.games.count,
+        "training_s": round(tally.wall_s, 1),
+        "mean_return": tally.games.mean,
+        "run": folder.path.resolve().name,
+        "checkpoint": None,
+        "commit": session.get("source", {}).get("commit"),
+        "versions": session.get("versions"),
+    }
 
 
 def _means(metrics: list[dict[str, torch.Tensor]]) -> dict[str, float]:

@@ -24,12 +24,13 @@ from agent.learners.group import LearnerLost
 from agent.learning.bad_updates import BadUpdates
 from agent.run.company import SINGLE, Company
 from agent.run.experience import Moment, News
+from agent.run.following import make_evaluating
 from agent.run.saving import Saving
 from agent.run.several_checks import kind_of
 from agent.run.sources import MakeExperience, MakePool, make_experience
 from agent.run.status import RunStatus
 from agent.run.status_files import StatusFiles
-from agent.run.tally import Tally
+from agent.run.tally import Tally, model_facts
 from agent.run.worker_table import WorkerTable, processes_of
 from agent.stored.checkpoint import Checkpoint
 from agent.stored.run_folder import RunFolder
@@ -135,6 +136,14 @@ class Trainer:
         self._workers = WorkerTable()
         self._session_start_steps = self._tally.agent_steps
         self._status = RunStatus(status, blueprint, self._tally.agent_steps)
+        self.evaluating = make_evaluating(
+            blueprint, folder.path, status,
+            agent_steps=self._tally.agent_steps,
+            facts=lambda: model_facts(folder, self._tally),
+            state=None if checkpoint is None else checkpoint.state.get("evaluation"),
+            stop_requested=lambda: self._stop.requested,
+        )  # fmt: skip
+        self._saving.more_state["evaluation"] = self.evaluating.state_dict
 
     def run(self) -> Summary:
         """Train until a limit, a wish to stop or a failure; save; stop everything."""
@@ -152,6 +161,7 @@ class Trainer:
             lost = error.ranks if isinstance(error, LearnerLost) else ()
             self._is_heir = self._company.place.inherits(lost)
         for name, step in (
+            ("evaluation", self.evaluating.close),
             ("quiesce", self._experience.quiesce),
             ("record", self._last_record),
             ("save", self._save_at_the_end),
@@ -174,6 +184,7 @@ class Trainer:
         flags = self._flags
         next_record = time.monotonic() + flags.log_interval_s
         silent_since = time.monotonic()
+        self._evaluate()  # one that the user has interrupted in a reproducible run is still due
         while not self._is_over(began):
             self._experience.advance(Moment(self._learner.version, self._progress()))
             batch = self._next_batch()
@@ -189,6 +200,8 @@ class Trainer:
             if has_learned if flags.reproducible else now >= next_record:
                 self._write_record()
                 next_record = now + flags.log_interval_s
+            if has_learned or not flags.reproducible:
+                self._evaluate()
             if has_learned:
                 self._saving.after_batch()
 
@@ -226,6 +239,9 @@ class Trainer:
         if has_learned:
             self._publish()
         return has_learned
+
+    def _evaluate(self) -> None:
+        self.evaluating.look(self._tally.updates, self._tally.agent_steps, self._learner.model)
 
     def _is_over(self, began: float) -> bool:
         flags, tally, agreed = self._flags, self._tally, self._company.agreed
@@ -265,9 +281,10 @@ class Trainer:
     def _write_record(self) -> None:
         self._stop.take_back()  # an environment that plays in this process may be to blame
         more = self._experience.stats()
-        rows = processes_of(self._experience)
+        rows = [*processes_of(self._experience), *self.evaluating.rows()]
         more.update(self._hardware.read(self._tally.agent_steps, self._workers.parts(rows)))
         more.update(self._status.disk_free_mb)
+        more.update(self.evaluating.values())
         for note in self._hardware.new_notes():
             log.info("%s", note)
         more["learner/bad_updates"] = float(self._bad_updates.count)

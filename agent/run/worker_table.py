@@ -48,7 +48,7 @@ class WorkerTable:
     def show(
         self, rows: list[ProcessRow], version: int, uses: Mapping[int, ProcessUse]
     ) -> dict[str, Any]:
-        """Return the parts "workers" and "server" of status.json.
+        """Return the parts "workers", "server" and "evaluation" of status.json.
 
         Args:
           rows: the processes as the pool sees them; without any, workers take turns in this one.
@@ -59,16 +59,18 @@ class WorkerTable:
             ProcessRow("workers", number, 0, os.getpid(), "taking turns with the learner", 0.0, 0)
             for number in sorted(self._books)
         ]
-        workers, server = [], None
-        for row in rows or here:
-            shown = _shown(row, uses if rows else {})
-            if row.part == "server":
-                server = shown
+        workers: list[dict[str, Any]] = []
+        others: dict[str, dict[str, Any] | None] = {"server": None, "evaluation": None}
+        is_serial = not any(row.part == "workers" for row in rows)
+        for row in [*rows, *(here if is_serial else [])]:
+            shown = _shown(row, {} if row in here else uses)
+            if row.part in others:
+                others[row.part] = shown
                 continue
             book = self._books.get(row.number, _Book())
             shown |= {"agent_steps": book.agent_steps, "unrolls": book.unrolls}
             workers.append({**shown, "lag": version - book.version if book.unrolls else None})
-        return {"workers": workers, "server": server}
+        return {"workers": workers, **others}
 
 
 def processes_of(experience: Experience) -> list[ProcessRow]:

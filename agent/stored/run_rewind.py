@@ -6,6 +6,7 @@ moved to names that nothing reads, so that no later session can fall back into i
 
     <run>/metrics.jsonl.20261122-134500.cut            lines of each journal (metrics/rewind.py)
     <run>/checkpoints/cut_20261122-134500/*.pt         checkpoints of later updates
+    <run>/best_evaluated.20261122-134500.cut           the best model, if it is of later updates
 
 The caller holds the lock of the folder (agent/stored/run_lock.py).
 """
@@ -20,6 +21,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from agent.stored.best_evaluated import set_later_aside
 from agent.stored.checkpoint import Checkpoint, DamagedFile
 from agent.stored.checkpoint_file import read_tree
 from agent.stored.checkpoint_folder import (
@@ -92,9 +94,13 @@ def take_back(folder: RunFolder, checkpoint: Checkpoint, now: datetime | None = 
             wall_s=float(tally.get("wall_s", math.inf)),
             now=at,
         )
+        best = set_later_aside(folder.path, updates, at)
     except OSError as error:
         raise _cannot(folder, error) from error
-    return _described(cuts, moved, updates)
+    notes = _described(cuts, moved, updates)
+    if best is not None:
+        notes.append(f"the best model of the evaluations is of a later update: it is {best} now")
+    return notes
 
 
 def _training_steps(flags: Mapping[str, Any], updates: int) -> int | None:

@@ -215,6 +215,14 @@ class BadUpdatesState(Part):
     first: str
 
 
+class EvaluatingState(Part):
+    """`agent.run.evaluating.InTurn`."""
+
+    looked_at: Count
+    count: Count
+    news: dict[str, Annotated[float, Field(allow_inf_nan=False)]]
+
+
 class RunState(Part):
     """The whole state of a run, as far as every file has it (`agent.run.saving.Saving`)."""
 
@@ -225,6 +233,7 @@ class RunState(Part):
     replay: dict[str, Any] | None = None  # agent/stored/replay_schema.py
     serial: SerialState | None = None
     bad_updates: BadUpdatesState | None = None
+    evaluation: EvaluatingState | None = None
     has_replay: bool = False
     replay_file: str | None = None
     score: Annotated[float, Field(allow_inf_nan=False)] | None = None

@@ -92,7 +92,7 @@ def evaluate(
             if flags.render and len(played) == 1:
                 _play_shown(blueprint, model, env, output / f"{stem}.mp4", finished, show)
             show(f"playing {env}, up to {min(MAX_ENVS, flags.test_episode_count)} games at a time")
-            _play_games(blueprint, model, env, flags.test_episode_count, games, finished, show)
+            play_games(blueprint, model, env, flags.test_episode_count, games, finished, show)
     except KeyboardInterrupt:
         if not any(played.values()):
             raise
@@ -155,7 +155,7 @@ def evaluate_all(
             current.check_spec(blueprint.env_spec)
             model, loaded = _acting_model(blueprint, current), path
         games: list[Game] = []
-        _play_games(blueprint, model, env, flags.test_episode_count, games, games.append, show)
+        play_games(blueprint, model, env, flags.test_episode_count, games, games.append, show)
         table.add(path.stem, steps, env, games, policy)
         report = summarise(games, env, str(path), steps, flags.greedy)
         left_s = (time.monotonic() - began_s) / number * (len(waiting) - number)
@@ -205,7 +205,11 @@ def _playing_config(blueprint: Blueprint, env: str) -> EnvConfig:
     return replace(game_config(blueprint, env), episodic_life=True)
 
 
-def _play_games(
+def _nothing() -> None:
+    """Do nothing at a step."""
+
+
+def play_games(
     blueprint: Blueprint,
     model: ActorCritic,
     env: str,
@@ -213,15 +217,27 @@ def _play_games(
     games: Sequence[Game],
     finished: Finished,
     show: Callable[[str], None],
+    each_step: Callable[[], None] = _nothing,
 ) -> None:
-    """Play until there are `wanted` games."""
+    """Play until there are `wanted` games.
+
+    Args:
+      blueprint: rules of the games, seed, and whether actions are the most probable ones.
+      model: an acting model on the CPU.
+      env: id of the game.
+      wanted: number of games.
+      games: those that are there already; `finished` adds to them.
+      finished: is called with each game that is over.
+      show: is called with each line of progress.
+      each_step: is called at the start and after each step; what it raises ends the games.
+    """
     if len(games) >= wanted:
         return
     count = wanted - len(games)
     seeds = env_seeds(blueprint.flags.seed or 0, min(MAX_ENVS, count))
     vector = make_env_vector(_playing_config(blueprint, env), len(seeds), seeds)
     try:
-        _play(blueprint, model, env, vector, count, len(games), finished, show)
+        _play(blueprint, model, env, vector, count, len(games), finished, show, each_step)
     finally:
         vector.close()
 
@@ -235,7 +251,7 @@ def _play(
     first_number: int,
     finished: Finished,
     show: Callable[[str], None],
-    each_step: Callable[[], None] = lambda: None,
+    each_step: Callable[[], None] = _nothing,
 ) -> None:
     """Play `count` games, the same number (give or take one) in each environment."""
     num_envs = vector.num_envs
@@ -289,27 +305,47 @@ def _play_shown(
     show: Callable[[str], None],
 ) -> None:
     """Play one game in a window, or into a film where there is no display."""
-    config = _playing_config(blueprint, env)
-    seeds = env_seeds(blueprint.flags.seed or 0, 1, "shown")
     if has_display():
         show("showing the first game in a window")
+        config = _playing_config(blueprint, env)
+        seeds = env_seeds(blueprint.flags.seed or 0, 1, "shown")
         window = make_env_vector(config, 1, seeds, render_mode="human")
         try:
             _play(blueprint, model, env, window, 1, 0, finished, show)
         finally:
             window.close()
         return
-    vector = make_filmed_env(config, seeds)
+    film_game(blueprint, model, env, video, finished, show)
+    show(f"the first game, without a display recorded as a film: {video}")
+
+
+def film_game(
+    blueprint: Blueprint,
+    model: ActorCritic,
+    env: str,
+    video: Path,
+    finished: Finished,
+    show: Callable[[str], None],
+    each_step: Callable[[], None] = _nothing,
+) -> None:
+    """Play one game into a film; arguments as those of `play_games`.
+
+    Raises:
+      ConfigError: if the environment draws no pictures.
+    """
+    seeds = env_seeds(blueprint.flags.seed or 0, 1, "shown")
+    vector = make_filmed_env(_playing_config(blueprint, env), seeds)
     film = Film(video, VIDEO_FRAMES_PER_S / blueprint.env_spec.action_repeat)
+
+    def add_picture() -> None:
+        each_step()
+        film.add(vector.render())
+
     try:
         with film:
-            _play(
-                *(blueprint, model, env, vector, 1, 0, finished, show),
-                each_step=lambda: film.add(vector.render()),
-            )
+            _play(blueprint, model, env, vector, 1, 0, finished, show, add_picture)
     finally:
         vector.close()
-    show(f"the first game, without a display recorded as a film: {video}")
 
 
 def _write(

@@ -185,7 +185,7 @@ def test_games_are_whole_and_their_lives_add_up(tmp_path: Path) -> None:
     checkpoint = Checkpoint(tmp_path / "some.pt", state_of(blueprint))
     games: list[Game] = []
     model = evaluator._acting_model(blueprint, checkpoint)
-    evaluator._play_games(blueprint, model, BREAKOUT, 2, games, games.append, silent)
+    evaluator.play_games(blueprint, model, BREAKOUT, 2, games, games.append, silent)
     for game in games:
         assert len(game.lives) == 5
         assert sum(life.return_raw for life in game.lives) == game.return_raw

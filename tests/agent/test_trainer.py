@@ -115,7 +115,7 @@ def test_the_last_record_has_all_that_came_after_the_one_before(tmp_path):
     assert sink.records[0].agent_steps == summary.agent_steps
 
 
-STEPS_OF_THE_END = ("quiesce", "record", "save", "close", "board")
+STEPS_OF_THE_END = ("evaluation", "quiesce", "record", "save", "close", "board")
 
 
 @pytest.mark.parametrize("broken", STEPS_OF_THE_END)

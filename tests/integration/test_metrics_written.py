@@ -11,10 +11,13 @@ from tests.integration.commands import SMALL, only_run, records, run
 RUNS = {
     "everything that may be switched on": (
         *SMALL, "--gradient_metrics=True", "--use_kl_mask=True", "--use_policy_cloning_loss=True",
-        "--use_value_cloning_loss=True",
+        "--use_value_cloning_loss=True", "--evaluate_every_steps=200", "--evaluation_games=1",
+        "--environment_max_steps=20000",
     ),
     "several games": (
         *SMALL, "--env=tests.fakes:tests/Counting-v0,tests.fakes:tests/Owing-v0",
+        "--reproducible=True", "--evaluate_every_steps=500", "--evaluation_games=1",
+        "--environment_max_steps=2000",
     ),
 }  # fmt: skip
 NEEDS_A_GPU = {name for name in METRICS if name.startswith("system/gpu_")}
@@ -29,7 +32,7 @@ def test_each_declared_metric_is_written_by_some_run(tmp_path):
     written = set()
     for name, flags in RUNS.items():
         results = tmp_path / name
-        status, output = run(results, *flags, "--environment_max_steps=2000", timeout=HANGS_S)
+        status, output = run(results, *flags, timeout=HANGS_S)
         assert status == 0, output
         written |= {metric for record in records(only_run(results)) for metric in record["values"]}
     never = {pattern for pattern in METRICS if not any(fnmatchcase(n, pattern) for n in written)}

@@ -64,6 +64,46 @@ def test_same_seed_serial_pool_gives_identical_metrics_and_resume_equals_running
     assert_same_weights(straight, halfway)
 
 
+def evaluations(folder):
+    """The rows of evaluations.csv but for their times."""
+    lines = (folder / "evaluations.csv").read_text("utf-8").splitlines()
+    return [line.partition(",")[2] for line in lines]
+
+
+def without_evaluation(folder):
+    return [
+        {name: value for name, value in record.items() if not name.startswith("evaluation/")}
+        for record in comparable(folder)
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_evaluation_changes_nothing_in_the_training_and_is_itself_repeated_to_the_bit(tmp_path):
+    flags = ("--save_model_period=20",)
+    wanted = (*flags, "--evaluate_every_steps=250", "--evaluation_games=2")
+    plain = trained(tmp_path / "plain", 1200, *flags)
+    straight = trained(tmp_path / "straight", 1200, *wanted)
+    assert without_evaluation(straight) == comparable(plain)
+    assert_same_weights(straight, plain)
+    assert len(evaluations(straight)) == 1 + 2 * (1200 // 250)
+
+    halfway = trained(tmp_path / "halfway", 600, *wanted)
+    assert len(evaluations(halfway)) == 1 + 2 * 2
+    status, output = run(
+        tmp_path / "halfway", "--op_mode=train_w_load", f"--load_model_url={halfway}",
+        "--environment_max_steps=1200", "--trust_env_module=True",
+    )  # fmt: skip
+    assert status == 0, output
+    assert evaluations(halfway) == evaluations(straight)
+    assert comparable(halfway) == comparable(straight)
+    best = [
+        (folder / "best_evaluated" / "model.safetensors").read_bytes()
+        for folder in (straight, halfway)
+    ]
+    assert best[0] == best[1]
+
+
 @pytest.mark.slow
 @pytest.mark.process
 def test_another_seed_gives_another_run(tmp_path):

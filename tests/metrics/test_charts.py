@@ -19,7 +19,7 @@ from metrics.charts import (
     tick,
 )
 from metrics.record import METRICS, Record
-from metrics.run_files import read_records
+from metrics.run_files import read_evaluations, read_records
 from metrics.sinks import JsonLinesSink, Tee, TextFilesSink
 
 
@@ -122,3 +122,34 @@ def test_a_star_stands_for_buffers_and_the_overview_asks_only_for_declared_metri
 def test_axis_labels_are_round():
     values = [0.0, 0.25, 2_000_000.0, 2_500_000.0, -500.0, 12_000.0]
     assert [tick(v) for v in values] == ["0", "0.25", "2M", "2.5M", "-500", "12k"]
+
+
+def test_evaluations_are_drawn_for_each_game_and_damaged_rows_are_passed_over(
+    tmp_path: Path,
+) -> None:
+    rows = [
+        "time,agent_steps,updates,game,policy,games,mean,standard_error,min,max,mean_length,film",
+        "1,100,1,A-v0,sampled,5,1.5,0.5,1,2,9,",
+        '1,100,1,"m:B,v0",sampled,1,2.5,,1,2,9,',
+        "1,100,1,A-v0,greedy,5,nan,0.5,1,2,9,",
+        "1,many,1,A-v0,greedy,5,1,0.5,1,2,9,",
+        "1,200",
+        "1,200,2,A-v0,greedy,5,3.5,0.5,1,2,9,films/a.mp4",
+        "1,300,2,A-v0,gr",
+    ]
+    (tmp_path / "evaluations.csv").write_text("\n".join(rows))
+    found = read_evaluations(tmp_path)
+    assert [(row.game, row.policy, row.mean, row.standard_error) for row in found] == [
+        ("A-v0", "sampled", 1.5, 0.5),
+        ("m:B,v0", "sampled", 2.5, 0.0),
+        ("A-v0", "greedy", 3.5, 0.5),
+    ]
+    (drawn,) = draw_run(tmp_path)
+    assert drawn.name == "evaluations.png"
+    assert drawn.stat().st_size > 1000
+    figure = charts._draw_evaluations(found, "a run")
+    assert len(figure.axes) == 2
+    lines = [container.lines[0] for container in figure.axes[0].containers]
+    assert [line.get_xdata().tolist() for line in lines] == [[100.0], [200.0]]
+    (tmp_path / "evaluations.csv").unlink()
+    assert draw_run(tmp_path) == []

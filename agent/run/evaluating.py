@@ -1,0 +1,205 @@
+"""Evaluation during training: when it is due, what comes of it, and the run in one thread.
+
+The trainer has one of three (`agent.run.following.make_evaluating`):
+
+* `NoEvaluating`: none is wanted.
+* `InTurn`: in a reproducible run the trainer's thread plays, after the update at which an
+  evaluation falls due. A run that is resumed goes on exactly; an evaluation that the user
+  interrupts is played after the resume.
+* `Following` (agent/run/following.py): otherwise a process of its own plays.
+
+None of them touches what training draws or learns: models, environments and random streams are
+their own. Next to read: agent/testing/evaluation.py.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from agent.assembly import Blueprint
+from agent.pools.worker_pool import ProcessRow
+from agent.run.status_files import StatusFiles
+from agent.stored.best_evaluated import mend
+from agent.testing.evaluation import (
+    Done,
+    EndlessGameError,
+    Evaluation,
+    Order,
+    Row,
+    evaluation_blueprint,
+    snapshot_layout,
+)
+from metrics.text import short
+
+log = logging.getLogger(__name__)
+
+Facts = Callable[[], dict[str, Any]]
+
+
+class NoEvaluating:
+    """Evaluates nothing, and is what the others are: what the trainer knows of them."""
+
+    def look(self, updates: int, agent_steps: int, model: nn.Module) -> None:
+        """Do what is due. Called after each update, and at other times as well, often.
+
+        Args:
+          updates: that the weights have.
+          agent_steps: of the run so far.
+          model: the learner's; it is only read.
+        """
+
+    def request(self) -> None:
+        """Wish for an evaluation now, besides those that fall due."""
+
+    def values(self) -> dict[str, float]:
+        """Return the metrics that are new since the last call."""
+        return {}
+
+    def rows(self) -> list[ProcessRow]:
+        """Return a row for the process that plays, if there is one."""
+        return []
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint must hold of it; {} if nothing."""
+        return {}
+
+    def close(self) -> None:
+        """End what runs, and leave nothing behind. May be called twice."""
+
+
+class Books(NoEvaluating):
+    """When an evaluation is due, and what came of the last ones. Belongs to the main thread."""
+
+    def __init__(
+        self,
+        blueprint: Blueprint,
+        folder: Path,
+        files: StatusFiles | None,
+        agent_steps: int,
+        facts: Facts,
+        state: Mapping[str, Any] | None,
+    ) -> None:
+        """Start nothing.
+
+        Args:
+          blueprint: flags and shapes of the run.
+          folder: folder of the run.
+          files: what writes evaluations.csv; None: nobody looks.
+          agent_steps: of the run when the session begins.
+          facts: says what is known of the present model, for the folder of the best one.
+          state: result of `state_dict`, from a checkpoint.
+        """
+        self._every = int(blueprint.flags.evaluate_every_steps)
+        self._films = int(blueprint.flags.evaluation_films)
+        self._tasks = blueprint.env_spec.tasks
+        self._folder = folder
+        self._files = files
+        self._facts = facts
+        self._is_wanted = False
+        self._looked_at = agent_steps if state is None else int(state["looked_at"])
+        self._count = 0 if state is None else int(state["count"])
+        self._news: dict[str, float] = {} if state is None else dict(state["news"])
+        self._best: float | None = None
+        try:
+            self._best = mend(folder)
+        except OSError as error:
+            log.warning("the best model of earlier evaluations cannot be looked at: %s", error)
+
+    def request(self) -> None:
+        """Wish for an evaluation now, besides those that fall due."""
+        self._is_wanted = True
+
+    def values(self) -> dict[str, float]:
+        """Return the metrics that are new since the last call."""
+        news, self._news = self._news, {}
+        return news
+
+    def _is_due(self, agent_steps: int) -> bool:
+        return self._is_wanted or agent_steps // self._every > self._looked_at // self._every
+
+    def _order(self, updates: int, agent_steps: int) -> Order:
+        """Return what is to be evaluated now."""
+        is_filmed = bool(self._films) and self._count % self._films == 0
+        return Order(updates, agent_steps, is_filmed, self._best, self._facts())
+
+    def _book(self, rows: list[Row], done: Done) -> None:
+        """Write down what came of an evaluation."""
+        self._count += 1
+        for row in rows:
+            task = f"_{self._tasks.index(row.game)}" if len(self._tasks) > 1 else ""
+            self._news[f"evaluation/return_{row.policy}{task}"] = row.mean
+            if self._files is not None:
+                self._files.evaluation(asdict(row))
+        score = done.scores["sampled"]
+        if done.is_best:
+            self._best = score
+        self._news["evaluation/score"] = score
+        self._news["evaluation/agent_steps"] = float(done.agent_steps)
+        if self._best is not None:
+            self._news["evaluation/score_best"] = self._best
+        log.info(
+            "evaluated at %s agent steps: %s%s",
+            f"{done.agent_steps:,}",
+            ", ".join(f"{policy} actions {short(of)}" for policy, of in done.scores.items()),
+            ", the best so far" if done.is_best else "",
+        )
+        if done.problem:
+            log.warning("%s", done.problem)
+
+
+class _StoppedError(Exception):
+    """The user wants the run to end."""
+
+
+class InTurn(Books):
+    """Plays in the trainer's thread, at updates that follow from the run alone."""
+
+    def __init__(self, *arguments: Any, stop_requested: Callable[[], bool], **more: Any) -> None:
+        """Build nothing before the first evaluation.
+
+        Args:
+          arguments: as for `Books`, the blueprint first.
+          stop_requested: whether the user wants the run to end.
+          more: as for `Books`.
+        """
+        super().__init__(*arguments, **more)
+        self._blueprint: Blueprint = arguments[0]
+        self._stop_requested = stop_requested
+        self._evaluation: Evaluation | None = None
+        self._is_off = False
+
+    def look(self, updates: int, agent_steps: int, model: nn.Module) -> None:
+        """Play an evaluation if one is due; see `NoEvaluating.look`."""
+        if self._is_off or not self._is_due(agent_steps):
+            return
+        if self._evaluation is None:
+            self._evaluation = Evaluation(evaluation_blueprint(self._blueprint), self._folder)
+            self._layout = snapshot_layout(self._blueprint)
+        self._layout.pack(model, self._evaluation.block)
+        rows: list[Row] = []
+        try:
+            done = self._evaluation.play(
+                self._order(updates, agent_steps), rows.append, self._raise_if_stopped
+            )
+        except _StoppedError:
+            return  # it is still due: the next session plays it first
+        except EndlessGameError as error:
+            log.warning("%s Evaluations are switched off.", error)
+            self._is_off = True
+            return
+        self._looked_at, self._is_wanted = agent_steps, False
+        self._book(rows, done)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what is to be known after a resume."""
+        return {"looked_at": self._looked_at, "count": self._count, "news": dict(self._news)}
+
+    def _raise_if_stopped(self) -> None:
+        if self._stop_requested():
+            raise _StoppedError

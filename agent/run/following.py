@@ -1,0 +1,253 @@
+"""Evaluation by a process of its own, of the lowest priority: asked, watched, mended, ended.
+
+The process is started when the first evaluation falls due. It is asked only while it rests. If it
+dies, or gives no sign of life, the log says so with the cause, the evaluation is lost, and the next
+one that falls due starts another process. After several failures in a row evaluations are switched
+off. Nothing here ends the run or waits for the process. All of it is in the main thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Mapping
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from agent.assembly import Blueprint
+from agent.machine import BACKGROUND_NICENESS
+from agent.pools.supervision import State, Supervised, let_leave
+from agent.pools.worker_pool import ProcessRow
+from agent.run.evaluating import Books, Facts, InTurn, NoEvaluating
+from agent.run.status_files import StatusFiles
+from agent.stored.best_evaluated import mend
+from agent.testing.evaluation import (
+    Done,
+    Order,
+    Row,
+    evaluation_blueprint,
+    remove_half_films,
+    snapshot_layout,
+)
+from agent.testing.follower import FollowerConfig, follower_main
+from core.warden import Warden
+from transport.weights import WeightBoard
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 0.1  # between two looks at the process
+MAX_GAP_S = 5.0  # a look that comes later than this was not watching in between
+MAX_FAILURES = 3  # in a row; then evaluations are switched off for this session
+NAME = "the process that evaluates"
+
+
+class Following(Books):
+    """Hands weights to a process that plays, and takes in what it says."""
+
+    def __init__(
+        self, *arguments: Any, clock: Callable[[], float] = time.monotonic, **more: Any
+    ) -> None:
+        """Start nothing; arguments as for `Books`, the blueprint first."""
+        super().__init__(*arguments, **more)
+        blueprint = arguments[0]
+        self._blueprint = blueprint
+        self._timeout_s = float(blueprint.flags.worker_timeout)
+        self._layout = snapshot_layout(blueprint)
+        self._board = WeightBoard(self._layout.nbytes)
+        self._config = FollowerConfig(evaluation_blueprint(blueprint), self._folder.resolve())
+        self._clock = clock
+        self._warden = Warden()
+        self._life = Supervised(NAME, self._warden, clock)
+        self._pipe: Connection | None = None
+        self._order_now: Order | None = None  # what it plays
+        self._rows: list[Row] = []
+        self._words = ""  # its last ones
+        self._looked_s = clock()
+        self._lives = 0
+        self._failures = 0  # in a row
+        self._left_out = self._lost = 0
+        self._is_closed = False
+
+    @property
+    def is_off(self) -> bool:
+        """Whether it has failed so often that it is not tried again."""
+        return self._failures >= MAX_FAILURES
+
+    def look(self, updates: int, agent_steps: int, model: nn.Module) -> None:
+        """Take in what has come, look after the process, and ask it if an evaluation is due."""
+        now_s = self._clock()
+        if now_s - self._looked_s >= LOOK_S:
+            passed_s, self._looked_s = min(now_s - self._looked_s, MAX_GAP_S), now_s
+            self._look_after(passed_s)
+        if self.is_off or not self._is_due(agent_steps):
+            return
+        is_busy = self._order_now is not None or self._life.state is State.ENDING
+        if is_busy and self._is_wanted and not self._is_due_by_steps(agent_steps):
+            return  # who has asked for it waits
+        self._looked_at = agent_steps
+        if is_busy:
+            self._left_out += 1
+        elif updates > self._board.version:  # these weights have not played yet
+            self._is_wanted = False
+            self._ask(self._order(updates, agent_steps), model)
+        else:
+            self._is_wanted = False
+
+    def values(self) -> dict[str, float]:
+        """Return the metrics that are new since the last call, and the counters."""
+        counters = {"left_out": self._left_out, "lost": self._lost}
+        return super().values() | {f"evaluation/{n}": float(v) for n, v in counters.items()}
+
+    def rows(self) -> list[ProcessRow]:
+        """Return a row for the process, once it was started."""
+        if not self._lives:
+            return []
+        return [ProcessRow("evaluation", 0, self._lives - 1, *self._life.present(), 0)]
+
+    def close(self) -> None:
+        """End the process, whatever it does, within some seconds. May be called twice."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._hang_up()
+        if self._life.process is not None:
+            let_leave([self._life.process], 0.0)
+        self._life.clear()
+        self._life.close()
+        self._warden.close()
+        self._board.close()
+        try:
+            if self._lives:  # it may have been ended while it wrote
+                mend(self._folder)
+                remove_half_films(self._folder)
+        except OSError as error:
+            log.warning("half a film or model of %s may be left: %s", NAME, error)
+
+    def _is_due_by_steps(self, agent_steps: int) -> bool:
+        return agent_steps // self._every > self._looked_at // self._every
+
+    # --- asking ------------------------------------------------------------------------------
+
+    def _ask(self, order: Order, model: nn.Module) -> None:
+        with self._board.write(order.updates) as block:
+            self._layout.pack(model, block)
+        try:
+            if self._life.state is State.ABSENT:
+                self._launch()
+            assert self._pipe is not None
+            self._pipe.send(order)
+        except OSError as error:
+            self._order_now = order
+            if self._life.state is State.RUNNING:  # it has died since the last look, which says so
+                self._life.begin_to_end()
+            else:
+                self._fail(f"{NAME} could not be started: {error}")
+            return
+        self._order_now, self._rows = order, []
+
+    def _launch(self) -> None:
+        self._hang_up()
+        self._words = ""
+        self._pipe, theirs = multiprocessing.Pipe(duplex=True)
+        try:
+            self._life.launch(follower_main, (self._config, theirs, self._board))
+        except OSError:
+            self._hang_up()
+            raise
+        finally:
+            theirs.close()  # or its death would not be seen
+        self._lives += 1
+        # It imports for seconds before it can lower its priority itself.
+        with contextlib.suppress(OSError, AttributeError):
+            os.setpriority(os.PRIO_PROCESS, self._life.pid, BACKGROUND_NICENESS)
+
+    # --- looking after it --------------------------------------------------------------------
+
+    def _look_after(self, passed_s: float) -> None:
+        if self._life.state is State.ABSENT:
+            return
+        self._warden.check()
+        self._receive()
+        if self._life.is_running and (self._pipe is None or self._life.has_died()):
+            self._receive()  # what it said before it died
+            self._life.begin_to_end()
+        if self._life.is_running:
+            self._life.listen(passed_s, self._timeout_s)
+        if self._life.state is State.ENDING:
+            self._end()
+
+    def _receive(self) -> None:
+        try:
+            while self._pipe is not None and self._pipe.poll(0):
+                self._take(self._pipe.recv())
+        except (EOFError, OSError):
+            self._hang_up()
+
+    def _take(self, message: object) -> None:
+        if isinstance(message, Row):
+            self._rows.append(message)
+        elif isinstance(message, Done):
+            self._failures = 0
+            self._book(self._rows, message)
+            self._news["evaluation/time_s"] = message.seconds
+            self._order_now, self._rows = None, []
+        elif isinstance(message, str):
+            self._words, self._life.failed = message, True
+
+    def _end(self) -> None:
+        """Say that the process is gone and why, once it is."""
+        pid = self._life.present()[0]
+        cause = self._life.cause_of_end()
+        if cause is None:
+            return
+        self._hang_up()
+        words = self._words or self._life.stack()
+        if self._words:
+            cause = self._life.hung or "failed"
+        self._fail(f"{NAME} (pid {pid}) {cause}", words)
+
+    def _fail(self, text: str, words: str = "") -> None:
+        self._failures += 1
+        order, self._order_now, self._rows = self._order_now, None, []
+        if order is not None:
+            self._lost += 1
+            text += f"; the evaluation at {order.agent_steps:,} agent steps is lost"
+        text += (
+            f"; that was {self._failures} times in a row, so there are no more evaluations in this "
+            "session"
+            if self.is_off
+            else "; the next one starts another process"
+        )
+        log.warning("%s. Training goes on.%s", text, f" Its last words:\n{words}" if words else "")
+
+    def _hang_up(self) -> None:
+        if self._pipe is not None:
+            self._pipe.close()
+            self._pipe = None
+
+
+def make_evaluating(
+    blueprint: Blueprint,
+    folder: Path,
+    files: StatusFiles | None,
+    *,
+    agent_steps: int,
+    facts: Facts,
+    state: Mapping[str, Any] | None,
+    stop_requested: Callable[[], bool],
+) -> NoEvaluating:
+    """Return what evaluates as the flags ask for; arguments as for `Books` and `InTurn`."""
+    flags = blueprint.flags
+    if not flags.evaluate_every_steps or not blueprint.place.speaks:  # one of several learners does
+        return NoEvaluating()
+    if not flags.reproducible:
+        return Following(blueprint, folder, files, agent_steps, facts, None)
+    return InTurn(
+        blueprint, folder, files, agent_steps, facts, state, stop_requested=stop_requested
+    )

@@ -1,0 +1,109 @@
+"""The model folder of the best model by evaluation, in the run folder: `best_evaluated/`.
+
+A model folder is three files, which cannot be replaced at once; a folder can. So a new one is made
+whole under another name and takes the place of the old one by two renames. Whoever is killed
+between them leaves what `mend` completes.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from agent.stored.model_file import FACTS, save_model
+from core.errors import ConfigError
+from core.plain_data import parse_json, read_text
+from metrics.run_files import set_aside
+
+BEST, NEW, OLD = "best_evaluated", ".best_evaluated.new", ".best_evaluated.old"
+SCORE = "evaluation_score"  # key of the facts
+
+
+def keep(
+    folder: Path,
+    weights: Mapping[str, torch.Tensor],
+    flags: Mapping[str, Any],
+    facts: Mapping[str, Any],
+    score: float,
+) -> None:
+    """Put a model in the place of the best one; arguments as for `save_model`, and its score.
+
+    Args:
+      folder: folder of the run.
+      weights: see `save_model`.
+      flags: see `save_model`.
+      facts: see `save_model`.
+      score: by which it is the best.
+
+    Raises:
+      ConfigError: if it cannot be written; the old one is as it was then.
+      OSError: likewise.
+    """
+    _remove(folder / NEW)
+    save_model(folder / NEW, weights, flags, {**facts, SCORE: score})
+    _remove(folder / OLD)
+    if os.path.lexists(folder / BEST):
+        os.replace(folder / BEST, folder / OLD)
+    os.replace(folder / NEW, folder / BEST)
+    _remove(folder / OLD)
+
+
+def mend(folder: Path) -> float | None:
+    """Undo what a killed process left half done; return the best model's score, if it is known.
+
+    Args:
+      folder: folder of the run.
+
+    Raises:
+      OSError: if the folder cannot be written to.
+    """
+    if os.path.lexists(folder / OLD) and not os.path.lexists(folder / BEST):
+        os.replace(folder / OLD, folder / BEST)
+    for name in (NEW, OLD):
+        _remove(folder / name)
+    score = _facts(folder).get(SCORE)
+    if isinstance(score, (int, float)) and math.isfinite(score):
+        return float(score)
+    return None
+
+
+def set_later_aside(folder: Path, updates: int, at: datetime) -> Path | None:
+    """Rename the best model if it is of later updates; return its new name, None if it stays.
+
+    Args:
+      folder: folder of the run, which is taken back.
+      updates: number of updates to which it is taken back.
+      at: the time in the new name.
+
+    Raises:
+      OSError: if the folder cannot be written to.
+    """
+    mend(folder)
+    of_best = _facts(folder).get("updates")
+    # One of which nothing is known is in nobody's way: the next best one takes its place.
+    return set_aside(folder / BEST, at) if type(of_best) is int and of_best > updates else None
+
+
+def _facts(folder: Path) -> dict[str, Any]:
+    """Return what the folder says of its model, {} if there is none that can be read."""
+    path = folder / BEST / FACTS
+    try:
+        facts = parse_json(read_text(path, "the file"), str(path)) if path.is_file() else {}
+    except (ConfigError, OSError):
+        return {}
+    return facts if isinstance(facts, dict) else {}
+
+
+def _remove(path: Path) -> None:
+    """Remove a folder of ours, or whatever has its name; links are not followed."""
+    if path.is_symlink() or path.is_file():
+        path.unlink()
+    elif path.exists():
+        shutil.rmtree(path)

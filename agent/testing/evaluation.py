@@ -1,0 +1,275 @@
+"""One evaluation: whole games with fixed weights while training goes on, and what they scored.
+
+The rules are those of test mode: lost lives end nothing, each environment plays a fixed share of
+the games, and each has a start of its own. One half of the games is played with actions that are
+drawn from the policy, the other with the most probable ones. The seeds follow from the number of
+the update, so the same weights always play the same games, and other weights play others.
+
+`Evaluation` plays, in whatever process: in one of its own (agent/testing/follower.py), or in the
+trainer's thread where a run is to be repeated exactly (agent/run/evaluating.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import torch
+
+from agent.acting.acting import FlatWeights
+from agent.assembly import Blueprint, build_model
+from agent.stored.best_evaluated import keep
+from agent.testing.evaluator import film_game, play_games
+from agent.testing.score_table import Game, Report, mean_human_normalised, policy_name, summarise
+from core.errors import ConfigError, PlatformError
+from core.rng import child_seed
+from flags.environment import EnvironmentFlags
+from presets import preset_flags
+
+# What a preset may change for evaluations. All else decides what the agent sees and can do, which
+# belongs to its network.
+RULES = ("repeat_action_probability", "fire_reset", "max_episode_frames", "noop_threshold")
+MAX_STEPS = 2_000_000  # of all environments together, for the games of one policy: they never end
+FILMS = "films"
+TEST_FACTS = (
+    "policy", "episodes", "distinct_games", "mean", "median", "std", "min", "max",
+    "human_normalised",
+)  # fmt: skip
+
+
+class EndlessGameError(PlatformError):
+    """Games that do not come to an end."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be evaluated. Plain and picklable."""
+
+    updates: int  # in the weights
+    agent_steps: int  # of the run when they were the newest
+    is_filmed: bool
+    best: float | None  # score that is to be beaten; None: there is none
+    facts: dict[str, Any]  # of the model, for its folder if it is the best
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one policy scored in one game: a line of evaluations.csv without its time."""
+
+    agent_steps: int
+    updates: int
+    game: str
+    policy: str
+    games: int
+    mean: float
+    standard_error: float | None  # None: of a single game there is none
+    min: float
+    max: float
+    mean_length: float  # agent steps
+    distinct_games: int
+    film: str  # its name in the run folder; "" without
+
+
+@dataclass(frozen=True)
+class Done:
+    """The end of an evaluation."""
+
+    updates: int
+    agent_steps: int
+    scores: dict[str, float]  # policy -> score, see `score_of`
+    is_best: bool
+    seconds: float = 0.0
+    problem: str = ""  # what could not be done besides, in words
+
+
+def evaluation_blueprint(blueprint: Blueprint) -> Blueprint:
+    """Return the blueprint by whose rules evaluations are played.
+
+    Raises:
+      ConfigError: if --evaluation_preset names no preset, or one without rules of games.
+    """
+    flags, name = blueprint.flags, blueprint.flags.evaluation_preset
+    # An observation is too little to share between threads, and the cores are the trainer's.
+    choices = replace(blueprint.choices, learner_threads=1)
+    if not name:
+        return replace(blueprint, choices=choices)
+    rules = {flag: value for flag, value in preset_flags(name).items() if flag in RULES}
+    if not rules:
+        raise ConfigError(
+            f"--evaluation_preset={name} says nothing of how games are played; expected a preset "
+            f"that sets one of {', '.join(RULES)}, e.g. sticky."
+        )
+    assert set(RULES) <= set(EnvironmentFlags.model_fields)
+    return replace(blueprint, flags=flags.model_copy(update=rules), choices=choices)
+
+
+def snapshot_layout(blueprint: Blueprint) -> FlatWeights:
+    """Return the layout in which weights are handed over: all of them, as the learner has them."""
+    return FlatWeights(build_model(blueprint.flags, blueprint.env_spec), torch.float32)
+
+
+class Evaluation:
+    """Plays evaluations. One thread uses it."""
+
+    def __init__(self, blueprint: Blueprint, folder: Path) -> None:
+        """Build the models.
+
+        Args:
+          blueprint: by whose rules games are played (`evaluation_blueprint`).
+          folder: folder of the run, for films and the best model.
+        """
+        self._blueprint = blueprint
+        self._folder = folder
+        self._trained = build_model(blueprint.flags, blueprint.env_spec)
+        layout = FlatWeights(self._trained, torch.float32)
+        self.block = np.zeros(layout.nbytes, np.uint8)  # the weights that play are written here
+        layout.bind(self._trained, self.block)
+        self._acting, self._acting_block = blueprint.acting_model()
+        self._can_film = True
+
+    def play(self, order: Order, tell: Callable[[Row], None], beat: Callable[[], None]) -> Done:
+        """Play the games of one evaluation with the weights in `block`.
+
+        Args:
+          order: what is evaluated.
+          tell: is called with each row when its games are over.
+          beat: is called at each step; what it raises ends the evaluation.
+
+        Raises:
+          EndlessGameError: if the games come to no end.
+        """
+        threads = torch.get_num_threads()
+        try:
+            self._blueprint.acting_weights.pack(self._trained, self._acting_block)
+            film, problem = self._film(order, beat) if order.is_filmed else ("", "")
+            reports: dict[str, list[Report]] = {}
+            for policy in ("sampled", "greedy"):
+                for env in self._blueprint.env_spec.tasks:
+                    games = self._play(order, env, policy == "greedy", beat)
+                    report = summarise(games, env, "", order.agent_steps, policy == "greedy")
+                    reports.setdefault(policy, []).append(report)
+                    tell(_row(order, report, games, film if policy == "sampled" else ""))
+                    film = film if policy == "greedy" else ""
+        finally:
+            torch.set_num_threads(threads)
+        scores = {policy: score_of(of_policy) for policy, of_policy in reports.items()}
+        is_best = order.best is None or scores["sampled"] > order.best
+        if is_best:
+            problem = self._keep(order, reports["sampled"], scores) or problem
+        return Done(order.updates, order.agent_steps, scores, is_best, problem=problem)
+
+    def _play(self, order: Order, env: str, greedy: bool, beat: Callable[[], None]) -> list[Game]:
+        blueprint, games = self._rules(order, policy_name(greedy)), list[Game]()
+        steps = 0
+
+        def each_step() -> None:
+            nonlocal steps
+            steps += 1
+            beat()
+            if steps > MAX_STEPS:
+                raise EndlessGameError(
+                    f"the games of {env} that evaluate the agent were not over after {MAX_STEPS:,} "
+                    "steps. Give the environment a limit of steps."
+                )
+
+        wanted = blueprint.flags.evaluation_games
+        play_games(blueprint, self._acting, env, wanted, games, games.append, _silent, each_step)
+        return games
+
+    def _rules(self, order: Order, policy: str) -> Blueprint:
+        """Return the blueprint with the seed of these games."""
+        seed = child_seed(self._blueprint.flags.seed or 0, "evaluation", order.updates, policy)
+        update = {"seed": seed % 2**31, "greedy": policy == "greedy"}
+        return replace(self._blueprint, flags=self._blueprint.flags.model_copy(update=update))
+
+    def _film(self, order: Order, beat: Callable[[], None]) -> tuple[str, str]:
+        """Film a game of its own; return (name of the film, what went wrong)."""
+        if not self._can_film:
+            return "", ""
+        folder = self._folder / FILMS
+        name = f"update_{order.updates:08d}.mp4"
+        hidden = folder / f".{name}"  # until it is whole
+        try:
+            folder.mkdir(exist_ok=True)
+            remove_half_films(self._folder)
+            blueprint = self._rules(order, "sampled")
+            film_game(
+                blueprint, self._acting, blueprint.env_spec.tasks[0], hidden,
+                lambda game: None, _silent, beat,
+            )  # fmt: skip
+            os.replace(hidden, folder / name)
+        except (PlatformError, OSError, ImportError) as error:
+            self._can_film = False
+            with contextlib.suppress(OSError):
+                hidden.unlink(missing_ok=True)
+            return "", f"no more films are made: {error}"
+        return f"{FILMS}/{name}", ""
+
+    def _keep(self, order: Order, reports: list[Report], scores: dict[str, float]) -> str:
+        """Write the model folder of the best model; return what went wrong, "" if nothing."""
+        test = {name: asdict(reports[0])[name] for name in TEST_FACTS}
+        if len(reports) > 1:
+            test = {"policy": "sampled", "episodes": sum(r.episodes for r in reports)}
+            test["human_normalised"] = mean_human_normalised(reports)
+        facts = {
+            **order.facts,
+            "env_spec": self._blueprint.env_spec.to_dict(),
+            "agent_steps": order.agent_steps,
+            "updates": order.updates,
+            "test": test,
+        }
+        weights, flags = self._trained.state_dict(), self._blueprint.flags.to_json()
+        try:
+            keep(self._folder, weights, flags, facts, scores["sampled"])
+        except (ConfigError, OSError) as error:
+            return f"the best model of the evaluations could not be kept: {error}"
+        return ""
+
+
+def score_of(reports: list[Report]) -> float:
+    """Return by what models are ranked: the mean return, or of several games one score for all.
+
+    That is the mean human-normalised score of the games of which human play is known, and the mean
+    of the mean returns if it is known of none.
+    """
+    if len(reports) > 1:
+        normalised = mean_human_normalised(reports)
+        if normalised is not None:
+            return normalised
+    return fmean(report.mean for report in reports)
+
+
+def remove_half_films(run: Path) -> None:
+    """Remove what a process that was killed has left of a film in a run folder."""
+    for left in (run / FILMS).glob(".update_*.mp4"):
+        left.unlink(missing_ok=True)
+
+
+def _row(order: Order, report: Report, games: list[Game], film: str) -> Row:
+    returns = np.array([game.return_raw for game in games])
+    error = float(returns.std(ddof=1) / math.sqrt(len(games))) if len(games) > 1 else None
+    return Row(
+        agent_steps=order.agent_steps,
+        updates=order.updates,
+        game=report.env,
+        policy=report.policy,
+        games=report.episodes,
+        mean=report.mean,
+        standard_error=error,
+        min=report.min,
+        max=report.max,
+        mean_length=float(np.mean([game.length_steps for game in games])),
+        distinct_games=report.distinct_games,
+        film=film,
+    )
+
+
+def _silent(line: str) -> None:
+    """Take a line of progress that nobody reads."""

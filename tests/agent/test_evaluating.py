@@ -1,0 +1,453 @@
+"""Evaluation during training: the games, the run in one thread, and the process that follows."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from dataclasses import replace
+from datetime import datetime
+
+import psutil
+import pytest
+import torch
+
+from agent.acting.acting import FlatWeights
+from agent.run import following
+from agent.run.evaluating import InTurn
+from agent.run.following import MAX_FAILURES, Following, make_evaluating
+from agent.stored import best_evaluated
+from agent.stored.best_evaluated import BEST, NEW, OLD, mend, set_later_aside
+from agent.stored.model_file import load_model
+from agent.testing import evaluation
+from agent.testing.evaluation import (
+    Evaluation,
+    Order,
+    evaluation_blueprint,
+    remove_half_films,
+    snapshot_layout,
+)
+from core.errors import ConfigError
+from metrics.record import check_declared
+from tests.agent.light_followers import light_follower
+from tests.agent.runs import BOTH_GAMES, COUNTING, make_blueprint
+from tests.deadlines import HANGS_S
+
+PONG = "PongNoFrameskip-v4"
+
+
+def nothing():
+    pass
+
+
+def order(updates=7, **changes):
+    return replace(Order(updates, 10 * updates, False, None, {"games": 3}), **changes)
+
+
+def evaluated(tmp_path, what, seed=1, **flags):
+    """Rows and end of an evaluation of a learner's first weights."""
+    blueprint = make_blueprint(evaluate_every_steps=100, evaluation_games=3, **flags)
+    learner = replace(blueprint, flags=blueprint.flags.model_copy(update={"seed": seed})).learner()
+    played = Evaluation(evaluation_blueprint(blueprint), tmp_path)
+    snapshot_layout(blueprint).pack(learner.model, played.block)
+    rows = []
+    done = played.play(what, rows.append, nothing)
+    return rows, done, learner.model
+
+
+# --- the games -----------------------------------------------------------------------------------
+
+
+def test_the_same_weights_play_the_same_games_with_starts_of_their_own(tmp_path):
+    rows, done, _ = evaluated(tmp_path, order(best=1e9))
+    assert [(row.policy, row.games) for row in rows] == [("sampled", 3), ("greedy", 3)]
+    assert rows[0].distinct_games == 3
+    assert rows[0].standard_error > 0
+    assert rows[0].min <= rows[0].mean <= rows[0].max
+    assert (rows[0].updates, rows[0].agent_steps, rows[0].game) == (7, 70, COUNTING)
+    assert done.scores == {row.policy: row.mean for row in rows}
+    assert not done.is_best
+    assert not (tmp_path / BEST).exists()
+    assert evaluated(tmp_path, order(best=1e9))[:2] == (rows, done)
+    assert evaluated(tmp_path, order(updates=8, best=1e9))[0][0].mean_length != rows[0].mean_length
+
+
+def test_each_of_several_games_is_played_by_both_policies(tmp_path):
+    rows, done, _ = evaluated(tmp_path, order(), env=BOTH_GAMES)
+    assert [(row.game, row.policy) for row in rows] == [
+        (game, policy) for policy in ("sampled", "greedy") for game in BOTH_GAMES.split(",")
+    ]
+    means = [row.mean for row in rows if row.policy == "sampled"]
+    assert done.scores["sampled"] == pytest.approx(sum(means) / 2)
+
+
+def test_the_best_model_is_kept_with_the_very_weights_that_played(tmp_path):
+    rows, done, model = evaluated(tmp_path, order())
+    assert done.is_best
+    assert not done.problem
+    shipped = load_model(tmp_path / BEST)
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(shipped.state["learner"]["model"][name], tensor), name
+    assert shipped.state["tally"] == {"agent_steps": 70, "updates": 7}
+    facts = json.loads((tmp_path / BEST / "model.json").read_text())
+    assert facts["games"] == 3
+    assert facts["test"]["mean"] == rows[0].mean
+    assert mend(tmp_path) == rows[0].mean
+    evaluated(tmp_path, order(updates=9, best=1e9))
+    assert load_model(tmp_path / BEST).state["tally"]["updates"] == 7
+    evaluated(tmp_path, order(updates=9, best=-1e9), seed=2)
+    assert load_model(tmp_path / BEST).state["tally"]["updates"] == 9
+    assert sorted(path.name for path in tmp_path.iterdir()) == [BEST]
+
+
+def test_rules_come_from_the_preset_and_what_the_network_needs_does_not():
+    blueprint = make_blueprint(env=PONG, evaluation_preset="sticky", noop_threshold=7)
+    rules = evaluation_blueprint(blueprint).flags
+    assert rules.repeat_action_probability == 0.25
+    assert rules.max_episode_frames == 108_000
+    assert not rules.fire_reset
+    assert rules.noop_threshold == 7
+    assert not rules.full_action_space  # the network has six actions
+    assert evaluation_blueprint(make_blueprint()).flags == make_blueprint().flags
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("stick", "did you mean sticky"), ("elite", "nothing of how games are")]
+)
+def test_a_preset_without_rules_is_refused(name, said):
+    with pytest.raises(ConfigError, match=said):
+        evaluation_blueprint(make_blueprint(evaluation_preset=name))
+
+
+def test_threads_of_the_trainer_stay_as_they_are(tmp_path):
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        evaluated(tmp_path, order())
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_what_cannot_be_filmed_is_evaluated_all_the_same(tmp_path):
+    rows, done, _ = evaluated(tmp_path, order(is_filmed=True))
+    assert "no more films are made" in done.problem
+    assert [row.film for row in rows] == ["", ""]
+    assert not list(tmp_path.glob("films/*"))
+
+
+def test_a_film_is_there_whole_or_not_at_all(tmp_path):
+    rows, done, _ = evaluated(tmp_path, order(is_filmed=True), env="CartPole-v1")
+    assert not done.problem
+    assert [row.film for row in rows] == ["films/update_00000007.mp4", ""]
+    assert (tmp_path / rows[0].film).stat().st_size > 1000
+    (tmp_path / "films" / ".update_00000008.mp4").write_bytes(b"half")
+    remove_half_films(tmp_path)
+    assert [path.name for path in (tmp_path / "films").iterdir()] == ["update_00000007.mp4"]
+
+
+def test_where_the_best_model_cannot_be_written_the_evaluation_counts(tmp_path, monkeypatch):
+    def full(*arguments):
+        raise ConfigError("Cannot write the model folder: No space left on device.")
+
+    monkeypatch.setattr(best_evaluated, "save_model", full)
+    rows, done, _ = evaluated(tmp_path, order())
+    assert len(rows) == 2
+    assert "No space left on device" in done.problem
+
+
+# --- the folder of the best model ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("left", [{NEW}, {OLD}, {NEW, OLD}, {BEST, NEW, OLD}, {BEST, OLD}])
+def test_whoever_is_killed_between_the_renames_leaves_what_can_be_mended(tmp_path, left):
+    for name in left:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.json").write_text('{"evaluation_score": 1.5}')
+    is_known = left & {BEST, OLD}
+    assert mend(tmp_path) == (1.5 if is_known else None)
+    assert [path.name for path in tmp_path.iterdir()] == ([BEST] if is_known else [])
+
+
+def test_a_link_in_the_place_of_the_best_model_is_replaced_and_not_followed(tmp_path):
+    run, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
+    run.mkdir()
+    elsewhere.mkdir()
+    (run / BEST).symlink_to(elsewhere)
+    evaluated(run, order())
+    assert not (run / BEST).is_symlink()
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_the_best_model_of_later_updates_is_set_aside_with_the_rest(tmp_path):
+    at = datetime(2026, 11, 22)
+    assert set_later_aside(tmp_path, 5, at) is None
+    evaluated(tmp_path, order())
+    assert set_later_aside(tmp_path, 7, at) is None
+    aside = set_later_aside(tmp_path, 6, at)
+    assert [path.name for path in tmp_path.iterdir()] == [aside.name]
+    assert mend(tmp_path) is None
+
+
+# --- in the trainer's thread ---------------------------------------------------------------------
+
+
+class Files:
+    """Keeps rows instead of writing them."""
+
+    def __init__(self):
+        self.rows = []
+
+    def evaluation(self, row):
+        self.rows.append(row)
+
+
+def in_turn(tmp_path, state=None, stop=lambda: False, steps=0, **flags):
+    blueprint = make_blueprint(
+        reproducible=True, evaluate_every_steps=100, evaluation_games=2, **flags
+    )
+    made = make_evaluating(
+        blueprint,
+        tmp_path,
+        Files(),
+        agent_steps=steps,
+        facts=dict,
+        state=state,
+        stop_requested=stop,
+    )
+    assert isinstance(made, InTurn)
+    return made, blueprint.learner().model
+
+
+def test_an_evaluation_falls_due_once_in_each_so_many_steps(tmp_path):
+    made, model = in_turn(tmp_path)
+    for updates, steps in enumerate((0, 99, 100, 150, 199, 310, 399, 400)):
+        made.look(updates, steps, model)
+    assert [row["agent_steps"] for row in made._files.rows[::2]] == [100, 310, 400]
+    made.request()
+    made.look(9, 401, model)
+    made.look(10, 402, model)
+    assert [row["agent_steps"] for row in made._files.rows[::2]] == [100, 310, 400, 401]
+    values = made.values()
+    assert values["evaluation/agent_steps"] == 401
+    assert values["evaluation/score"] == values["evaluation/return_sampled"]
+    assert values["evaluation/score_best"] == max(
+        row["mean"] for row in made._files.rows if row["policy"] == "sampled"
+    )
+    assert made.values() == {}
+    for name in values:
+        check_declared(name)
+
+
+def test_what_a_user_interrupts_is_played_after_the_resume(tmp_path):
+    stopped = []
+    made, model = in_turn(tmp_path, stop=lambda: bool(stopped))
+    made.look(1, 100, model)
+    stopped.append(True)
+    made.look(2, 200, model)
+    assert len(made._files.rows) == 2
+    state = made.state_dict()
+    assert state["looked_at"] == 100
+    resumed, _ = in_turn(tmp_path, state, steps=200)
+    assert resumed.values() == state["news"]  # no record had them yet
+    resumed.look(2, 200, model)
+    straight, _ = in_turn(tmp_path, steps=150)
+    straight.look(2, 200, model)
+    assert resumed._files.rows == straight._files.rows
+    assert len(resumed._files.rows) == 2
+
+
+def test_games_that_never_end_switch_evaluations_off(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(evaluation, "MAX_STEPS", 3)
+    made, model = in_turn(tmp_path)
+    for updates in (1, 2):
+        made.look(updates, 100 * updates, model)
+    assert sum("were not over after 3 steps" in text for text in caplog.messages) == 1
+
+
+# --- the process that follows --------------------------------------------------------------------
+
+
+class Followed:
+    """A Following with a light process, looked at until something holds."""
+
+    def __init__(self, folder, **flags):
+        self.folder, self.files = folder, Files()
+        blueprint = make_blueprint(evaluate_every_steps=100, **flags)
+        self.model = blueprint.learner().model
+        self.made = Following(blueprint, folder, self.files, 0, dict, None)
+        self.made._tasks = ("Test-v0",)
+        self.updates = self.steps = 0
+
+    def trouble(self, text):
+        # Put there at once: the process may be reading it.
+        (self.folder / "new").write_text(text)
+        os.replace(self.folder / "new", self.folder / "trouble")
+
+    def fall_due(self):
+        self.updates, self.steps = self.updates + 1, self.steps + 100
+        self.made.look(self.updates, self.steps, self.model)
+
+    def until(self, condition):
+        deadline = time.monotonic() + HANGS_S
+        while not condition():
+            assert time.monotonic() < deadline
+            self.made.look(self.updates, self.steps, self.model)
+            time.sleep(0.01)
+
+    def played(self):
+        return [row["updates"] for row in self.files.rows]
+
+
+@pytest.fixture
+def follow(tmp_path, monkeypatch):
+    monkeypatch.setattr(following, "follower_main", light_follower)
+    made = []
+
+    def make(**flags):
+        made.append(Followed(tmp_path, **flags))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.made.close()
+        each.made.close()
+
+
+@pytest.mark.process
+def test_it_is_asked_only_while_it_rests(follow):
+    followed = follow()
+    followed.trouble("is slow")
+    for _ in range(4):
+        followed.fall_due()
+    assert followed.made.values()["evaluation/left_out"] == 3
+    (row,) = followed.made.rows()
+    assert (row.part, row.life) == ("evaluation", 0)
+    followed.trouble("")
+    followed.until(lambda: followed.played() == [1])
+    followed.made.request()
+    followed.until(lambda: followed.played() == [1, 4])
+    followed.made.request()  # these weights have played
+    for _ in range(20):
+        followed.made.look(followed.updates, followed.steps, followed.model)
+    followed.fall_due()
+    followed.until(lambda: followed.played() == [1, 4, 5])
+    values = followed.made.values()
+    assert values["evaluation/score"] == 5
+    assert values["evaluation/score_best"] == 1  # the light process calls the first one the best
+    for name in values:
+        check_declared(name)
+    if hasattr(os, "getpriority"):
+        assert os.getpriority(os.PRIO_PROCESS, followed.made.rows()[0].pid) == 19
+
+
+@pytest.mark.process
+def test_a_death_is_reported_and_mended_and_counts_for_nothing(follow, caplog):
+    followed = follow()
+    followed.fall_due()
+    followed.until(lambda: followed.played() == [1])
+    followed.trouble("dies")
+    followed.fall_due()
+    followed.until(lambda: followed.made.values()["evaluation/lost"] == 1)
+    assert "killed by signal 9" in caplog.text
+    assert "the evaluation at 200 agent steps is lost; the next one starts another" in caplog.text
+    followed.trouble("")
+    followed.fall_due()
+    followed.until(lambda: followed.played() == [1, 3])
+    assert followed.made.rows()[0].life == 1
+
+
+@pytest.mark.process
+def test_one_that_was_killed_while_it_rests_is_replaced(follow, caplog):
+    followed = follow()
+    followed.fall_due()
+    followed.until(lambda: followed.played() == [1])
+    os.kill(followed.made.rows()[0].pid, signal.SIGKILL)
+    followed.fall_due()  # at once: it may be asked before its death was seen
+    followed.until(lambda: "killed by signal 9" in caplog.text)
+    followed.fall_due()
+    followed.until(lambda: 3 in followed.played())
+
+
+@pytest.mark.process
+def test_one_that_hangs_is_ended(follow, caplog):
+    followed = follow(worker_timeout=1.0)
+    followed.trouble("hangs")
+    followed.fall_due()
+    pid = followed.made.rows()[0].pid
+    followed.until(lambda: "gave no sign of life" in caplog.text)
+    followed.until(lambda: followed.made.rows()[0].pid is None)
+    assert not psutil.pid_exists(pid)
+
+
+@pytest.mark.process
+def test_after_failures_in_a_row_it_is_switched_off_and_training_goes_on(follow, caplog):
+    followed = follow()
+    followed.trouble("fails")
+    for number in range(1, MAX_FAILURES + 1):
+        followed.fall_due()
+        followed.until(lambda n=number: followed.made.values()["evaluation/lost"] == n)
+    assert followed.made.is_off
+    assert caplog.text.count("a mistake in step()") == MAX_FAILURES
+    assert caplog.text.count("there are no more evaluations in this session") == 1
+    followed.trouble("")
+    followed.fall_due()
+    followed.until(lambda: followed.made.rows()[0].pid is None)
+    assert followed.made.values()["evaluation/left_out"] == 0
+
+
+@pytest.mark.process
+def test_one_that_cannot_be_started_is_a_failure_and_no_end(follow, caplog, monkeypatch):
+    followed = follow()
+
+    def no_room(*arguments):
+        raise OSError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(followed.made._life, "launch", no_room)
+    for _ in range(MAX_FAILURES + 1):
+        followed.fall_due()
+    assert "could not be started" in caplog.text
+    assert followed.made.values()["evaluation/lost"] == MAX_FAILURES
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("trouble", ["", "is slow", "hangs"])
+def test_nothing_is_left_behind(follow, trouble):
+    followed = follow()
+    followed.trouble(trouble)
+    followed.fall_due()
+    followed.until(lambda: followed.made._life.present()[1] != "starting its interpreter")
+    pid = followed.made.rows()[0].pid
+    (followed.folder / NEW).mkdir()
+    (followed.folder / "films").mkdir()
+    (followed.folder / "films" / ".update_00000001.mp4").write_bytes(b"half")
+    followed.made.close()
+    assert not psutil.pid_exists(pid)
+    assert sorted(path.name for path in followed.folder.rglob("*")) == ["films", "trouble"]
+
+
+@pytest.mark.process
+@pytest.mark.slow
+def test_the_real_process_plays_the_games_that_this_thread_would(tmp_path):
+    (tmp_path / "process").mkdir()
+    (tmp_path / "thread").mkdir()
+    blueprint = make_blueprint(evaluate_every_steps=100, evaluation_games=2)
+    model, files = blueprint.learner().model, Files()
+    made = Following(blueprint, tmp_path / "process", files, 0, lambda: {"games": 1}, None)
+    deadline = time.monotonic() + HANGS_S
+    try:
+        while not made._news.get("evaluation/score"):
+            assert time.monotonic() < deadline
+            made.look(1, 100, model)
+            time.sleep(0.05)
+    finally:
+        made.close()
+    turn, same = in_turn(tmp_path / "thread")
+    turn.look(1, 100, same)
+    assert files.rows == turn._files.rows
+    kept = [load_model(tmp_path / name / BEST).state["learner"] for name in ("process", "thread")]
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(kept[0]["model"][name], tensor)
+        assert torch.equal(kept[1]["model"][name], tensor)
+    assert FlatWeights(model, torch.float32).nbytes == made._board.nbytes
