@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
-FAST := not slow and not learning and not chaos and not cluster
+FAST := not slow and not learning and not chaos and not cluster and not browser
 
 .DEFAULT_GOAL := help
 .PHONY: help setup train watch live test test-all mutants chaos check format format-check lint type smoke docs experiments bench docker clean

@@ -12,57 +12,28 @@ so to whoever has the old rows.
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from itertools import chain, islice
+from collections.abc import Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
 
-from live.places import METRICS, NotThereError, ResultsFolder, lines
-from metrics.record import MAX_COUNT
-from metrics.run_files import MAX_LINE_BYTES, TAIL_BYTES
-
-Floats = NDArray[np.float64]
+from live.places import METRICS, NotThereError, ResultsFolder
+from live.records import COUNTERS, record_in, sampled, table
+from live.rows import Floats, Rows, thinned
+from metrics.run_files import MAX_LINE_BYTES
 
 READ_BYTES = 4_000_000  # at once
 FINGERPRINT_BYTES = 256  # before the offset, by which a file is known again
 MAX_NAMES = 2000  # metrics of a run; a damaged or hostile file may name any number
 MAX_POINTS = 2000  # rows that a chart is given
 MAX_JOURNALS = 24  # that are kept in memory, the latest used
-COUNTERS = ("agent_steps", "updates", "episodes")
-SAMPLE_BYTES = 16_384  # around a record that is looked for: several records
 LARGE_BYTES = 8_000_000  # a file up to here is read within a fraction of a second
 PREVIEW_POINTS = 400
 PREVIEW = -1  # the generation of rows that are a sample
 BATCH = 500  # records that are put into the columns at once
-
-
-@dataclass
-class Rows:
-    """Some columns of a run, from some row on."""
-
-    generation: int  # rows of another generation are of another history
-    total: int  # rows of the run; what comes next has this number
-    steps: Floats  # [n]
-    minutes: Floats  # [n] running time, all sessions together
-    columns: dict[str, Floats] = field(default_factory=dict)  # each [n], NaN where not measured
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain types, numbers with six digits, None for what was not measured."""
-        return {
-            "generation": self.generation,
-            "total": self.total,
-            "steps": [int(step) for step in self.steps],
-            "minutes": _plain(self.minutes),
-            "columns": {name: _plain(values) for name, values in self.columns.items()},
-        }
 
 
 class Journal:
@@ -233,8 +204,8 @@ class Journal:
             return
         begin, end = self._count, self._count + len(batch)
         self._make_room(end)
-        for name, column in self._counters.items():
-            column[begin:end] = [record[name] for record in batch]
+        for name, counter in self._counters.items():
+            counter[begin:end] = [record[name] for record in batch]
         for row, record in enumerate(batch, begin):
             if record["wall_s"] < self._last_wall_s:  # the clock of a new session
                 self._clock_offset_s += self._last_wall_s
@@ -247,9 +218,9 @@ class Journal:
         for index, record in enumerate(batch):
             alike.setdefault(tuple(record["values"]), []).append(index)
         for names, indices in alike.items():
-            table = _table([list(batch[index]["values"].values()) for index in indices])
+            measured = table([list(batch[index]["values"].values()) for index in indices])
             at = begin + np.array(indices)
-            for name, values in zip(names, table.T, strict=True):
+            for name, values in zip(names, measured.T, strict=True):
                 self._column(name)[at] = values
         self._count = end
 
@@ -318,7 +289,7 @@ class Journals:
             np.array([record["agent_steps"] for record in kept], np.float64),
             np.array([record["wall_s"] / 60 for record in kept], np.float64),
             {
-                name: _table([[record["values"].get(name)] for record in kept])[:, 0]
+                name: table([[record["values"].get(name)] for record in kept])[:, 0]
                 for name in names
                 if any(name in record["values"] for record in kept)
             },
@@ -331,94 +302,3 @@ class Journals:
             while len(self._kept) > MAX_JOURNALS:
                 self._kept.popitem(last=False)
         return journal
-
-
-def sampled(file: BinaryIO, points: int) -> list[dict[str, Any]]:
-    """Return at most `points` records at even distances in the file, and its newest one."""
-    size = file.seek(0, os.SEEK_END)
-    found: list[dict[str, Any]] = []
-    if size <= 2 * SAMPLE_BYTES:
-        found = [record for line in lines(file, size) if (record := record_in(line))]
-        stride = -(-len(found) // points) or 1
-        return found[:-1][::stride] + found[-1:]
-    for number in range(points):
-        begin = number * (size - SAMPLE_BYTES) // points
-        around = os.pread(file.fileno(), SAMPLE_BYTES, begin).split(b"\n")
-        found += _first(map(record_in, around[1 if begin else 0 : -1]))
-    return found + _first(map(record_in, reversed([*lines(file, TAIL_BYTES)])))
-
-
-def thinned(rows: Rows, points: int) -> Rows:
-    """Return at most `points` rows that look the same: of each group its lowest and highest value.
-
-    Neighbouring rows are put into `points` / 2 groups. Each group becomes two rows, at its first
-    and its last moment, with the two extremes of each column in the order in which it moves.
-    """
-    count = len(rows.steps)
-    if count <= points:
-        return rows
-    groups = max(1, points // 2)
-    starts = np.linspace(0, count, groups + 1).astype(np.int64)[:-1]
-    ends = np.append(starts[1:], count) - 1
-    columns = {}
-    for name, values in rows.columns.items():
-        # fmin and fmax pass over NaN.
-        low, high = np.fmin.reduceat(values, starts), np.fmax.reduceat(values, starts)
-        falls = values[ends] < values[starts]
-        columns[name] = _paired(np.where(falls, high, low), np.where(falls, low, high))
-    return Rows(
-        rows.generation,
-        rows.total,
-        _paired(rows.steps[starts], rows.steps[ends]),
-        _paired(rows.minutes[starts], rows.minutes[ends]),
-        columns,
-    )
-
-
-def _paired(first: Floats, second: Floats) -> Floats:
-    return np.stack([first, second], axis=1).reshape(-1)
-
-
-def record_in(line: bytes) -> dict[str, Any] | None:
-    """Return the record in a line with counters that are numbers; None if it holds none.
-
-    It takes what `Record.from_json` takes, in a third of the time. Values are checked by column.
-    """
-    try:
-        data = json.loads(line)
-        for name in COUNTERS:
-            if type(data[name]) is not int or not 0 <= data[name] <= MAX_COUNT:
-                return None
-        data["wall_s"] = wall_s = float(data["wall_s"])
-        if not math.isfinite(wall_s) or not isinstance(data["values"], dict):
-            return None
-    except (ValueError, TypeError, LookupError, OverflowError, RecursionError):
-        return None
-    return dict(data)
-
-
-def _table(rows: list[list[Any]]) -> Floats:
-    """Return `[rows, columns]`, with NaN for what is no finite number."""
-    if set(map(type, chain.from_iterable(rows))) <= {float}:
-        table = np.array(rows, np.float64)
-    else:
-        table = np.array([[_number(value) for value in row] for row in rows], np.float64)
-    table = table.reshape(len(rows), -1)
-    table[~np.isfinite(table)] = np.nan
-    return table
-
-
-def _first(records: Iterable[dict[str, Any] | None]) -> list[dict[str, Any]]:
-    """Return the first record there is, and read no further."""
-    return [*islice(filter(None, records), 1)]
-
-
-def _number(value: Any) -> float:
-    try:
-        return float(value) if type(value) in (int, float) else math.nan
-    except OverflowError:
-        return math.nan
-
-
-def _plain(values: Floats) -> list[float | None]:
-    return [float(f"{value:.6g}") if value == value else None for value in values.tolist()]

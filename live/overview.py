@@ -18,8 +18,8 @@ import psutil
 from agent.run import control_file
 from agent.run.control_file import CONTROL
 from core.spec import game_name
-from live.journal import sampled
 from live.places import FLAGS, METRICS, NotThereError, ResultsFolder
+from live.records import sampled
 from metrics.curve import RETURN, SCORE
 
 STATUS, SUMMARY, LOCK, SESSIONS = "status.json", "summary.json", "lock", "run.json"

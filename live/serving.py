@@ -11,7 +11,7 @@ import uvicorn
 
 from core.errors import ConfigError
 from core.stop_signals import handled_by
-from live.guard import LOOPBACK, Keys
+from live.guard import LOOPBACK, App, Keys
 from live.places import ResultsFolder
 from live.server import Page, application_of
 
@@ -46,30 +46,36 @@ def serve(
     names = (*LOOPBACK, host, *allowed, *(() if is_local else (socket.gethostname(),)))
     app = application_of(page, names, any_address=not is_local)
     with _listening(host, port) as listener:
-        shown = "127.0.0.1" if host in ("0.0.0.0", "::") else host
-        shown = f"[{shown}]" if ":" in shown else shown
-        say(f"{ADDRESS}http://{shown}:{listener.getsockname()[1]}/?token={keys.token}")
-        if not is_local:
-            say(
-                f"It listens on {host}: everybody who can reach this machine can try to open it, "
-                "and what is sent is not encrypted. Forwarding a port with SSH needs neither."
-            )
-        config = uvicorn.Config(
-            app,
-            access_log=False,  # the first address holds the token
-            log_level="warning",
-            lifespan="off",
-            ws="none",
-            proxy_headers=False,
-            server_header=False,
-            limit_concurrency=MAX_REQUESTS,
-            timeout_graceful_shutdown=END_S,
-            backlog=BACKLOG,
-        )
-        # uvicorn raises the signal again after its end, but a stop that worked is no failure.
-        with handled_by(lambda number, frame: None):
-            _Server(config, page).run(sockets=[listener])
+        server = _Server(_config(app), page)
+        # From before anybody can know the address; and uvicorn raises the signal again after its
+        # end, but a stop that worked is no failure.
+        with handled_by(server.handle_exit):
+            shown = "127.0.0.1" if host in ("0.0.0.0", "::") else host
+            shown = f"[{shown}]" if ":" in shown else shown
+            say(f"{ADDRESS}http://{shown}:{listener.getsockname()[1]}/?token={keys.token}")
+            if not is_local:
+                say(
+                    f"It listens on {host}: everybody who can reach this machine can try to open "
+                    "it, and what is sent is not encrypted. Forwarding a port with SSH needs "
+                    "neither."
+                )
+            server.run(sockets=[listener])
     return 0
+
+
+def _config(app: App) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        access_log=False,  # the first address holds the token
+        log_level="warning",
+        lifespan="off",
+        ws="none",
+        proxy_headers=False,
+        server_header=False,
+        limit_concurrency=MAX_REQUESTS,
+        timeout_graceful_shutdown=END_S,
+        backlog=BACKLOG,
+    )
 
 
 class _Server(uvicorn.Server):
@@ -79,7 +85,7 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._page = page
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+    def handle_exit(self, sig: int, frame: FrameType | None = None) -> None:
         """Take SIGINT or SIGTERM: close the streams, which would be waited for."""
         self._page.streams.closing = True
         super().handle_exit(sig, frame)

@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from live import journal
-from live.journal import Journal, Journals, Rows, sampled, thinned
+from live.journal import Journal, Journals
 from live.places import ResultsFolder
+from live.records import sampled
+from live.rows import Rows, thinned
 from metrics.run_files import read_records
 from tests.live.builders import eventually, make_run, record, write_records
 
