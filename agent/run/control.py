@@ -21,7 +21,7 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -66,6 +66,8 @@ class Control:
         evaluate: Callable[[], str] | None = None,
         note: Callable[[dict[str, Any]], None] | None = None,
         counters: Callable[[], dict[str, Any]] = dict,
+        allowed: Collection[str] = tuple(COMMANDS),
+        listens: bool = True,
     ) -> None:
         """Refuse what lies in the folder from before.
 
@@ -77,6 +79,8 @@ class Control:
           evaluate: asks for test games and says what it did; None: nobody plays any.
           note: writes an answer down for good.
           counters: how far the run is, for the answers.
+          allowed: commands that this run takes.
+          listens: False: another process answers the files, and this one only keeps settings.
         """
         self._folder = folder / CONTROL
         self._reproducible = reproducible
@@ -85,6 +89,8 @@ class Control:
         self._evaluate = evaluate
         self._note = note
         self._counters = counters
+        self._allowed = allowed
+        self._listens = listens
         self._settings = dict.fromkeys(self._apply, 1.0)
         self._answers: list[dict[str, Any]] = []
         self._answered: set[str] = set()  # files that could not be taken away
@@ -100,13 +106,14 @@ class Control:
 
     def open(self) -> None:
         """Say that commands are taken from now on."""
-        if not self._reproducible:
+        if self._listens and not self._reproducible:
             self._say()
 
     def close(self) -> None:
         """Say that no command is taken any more."""
-        with contextlib.suppress(OSError):
-            disk().unlink(self._folder / STATE)
+        if self._listens:
+            with contextlib.suppress(OSError):
+                disk().unlink(self._folder / STATE)
 
     def look(self) -> None:
         """Answer the files that have come. Called often; it looks once a second."""
@@ -155,6 +162,8 @@ class Control:
 
     def _names(self) -> list[str]:
         """Return the names of control files, sorted; of a folder that is none, nothing."""
+        if not self._listens:
+            return []
         try:
             if not stat.S_ISDIR(self._folder.lstat().st_mode):
                 return []
@@ -242,7 +251,7 @@ class Control:
             "evaluate": self._evaluate is None,
             "set": not self._apply,
         }
-        return [name for name in COMMANDS if not missing.get(name)]
+        return [name for name in COMMANDS if name in self._allowed and not missing.get(name)]
 
     # --- commands --------------------------------------------------------------------------------
 
@@ -250,6 +259,8 @@ class Control:
         """Do what a command says; return what became of it, in words that begin with done."""
         if self._reproducible:
             return f"refused: {NO_CHANGE}"
+        if command.name not in self._allowed:
+            return f"refused: this run takes only {', '.join(self._allowed)}"
         if command.name == "set":
             return self._set_all(command.values)
         if command.name == "pause":

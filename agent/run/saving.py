@@ -77,6 +77,8 @@ class Saving:
         self._bad_updates = bad_updates
         self._experience = experience
         self._flush = flush
+        # What was changed while the run was going on (agent/run/control.py); {}: nothing.
+        self.settings: Callable[[], dict[str, Any]] = dict
         if checkpoint is not None:
             self._restore(checkpoint)
         flags = blueprint.flags
@@ -125,6 +127,17 @@ class Saving:
             self._try(self._save)
         if self._is_time_for_best(is_period):
             self._try(self._save_best)
+
+    def now(self) -> str:
+        """Save because somebody asks for it; return what became of it.
+
+        Raises:
+          CheckpointError: if it could not be written.
+        """
+        if self._tally.updates == self._restored_updates:
+            return "refused: nothing has been learned in this session yet"
+        self._save()
+        return f"done: update {self._tally.updates} is saved"
 
     def at_the_end(self, *, learner_failed: bool) -> None:
         """Save the last state of the session, if there is one that is worth it.
@@ -203,6 +216,7 @@ class Saving:
             "learner": self._learner.state_dict(),
             "tally": self._tally.state_dict(),
             "bad_updates": self._bad_updates.state_dict(),
+            **({"control": changed} if (changed := self.settings()) else {}),
             **self._experience.state_dict(),
         }
 

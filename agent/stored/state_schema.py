@@ -225,6 +225,7 @@ class RunState(Part):
     replay: dict[str, Any] | None = None  # agent/stored/replay_schema.py
     serial: SerialState | None = None
     bad_updates: BadUpdatesState | None = None
+    control: dict[str, Any] | None = None  # agent/run/control.py takes of it what it knows
     has_replay: bool = False
     replay_file: str | None = None
     score: Annotated[float, Field(allow_inf_nan=False)] | None = None
