@@ -41,7 +41,7 @@ function axisText(value, name) {
  * A panel with curves. series: [{label, values, index, thin?, band?: [low, high]}], all over the same x.
  */
 export class Panel {
-  constructor({ title, unit = "", about = "", height = 190, sync = null, onclose = null }) {
+  constructor({ title, unit = "", about = "", height = 190, sync = null, rank = 3, onclose = null }) {
     this.title = title;
     this.unit = unit;
     this.height = height;
@@ -53,7 +53,7 @@ export class Panel {
     this.legend = el("div.legend");
     const close = onclose && el("button.quiet.small", { type: "button", onclick: onclose, "aria-label": `Remove the chart ${title}` }, "×");
     this.node = el("section.panel", {},
-      el("div.panel-head", {}, el("h3", { title: about || null }, title), el("span.muted", {}, unit), close),
+      el("div.panel-head", {}, el(`h${rank}`, { title: about || null }, title), el("span.muted", {}, unit), close),
       this.place, this.legend);
     this.observer = new ResizeObserver(() => this.resize());
     this.observer.observe(this.place);

@@ -64,7 +64,7 @@ export function showComparison({ main, crumbs, query, go }) {
   function build() {
     const many = answer.games.some((game) => game.configurations.some((each) => each.seeds.length > 1));
     put(body, answer.games.map((game) => {
-      const panel = new Panel({ title: game.env, unit: "mean return of 100 games, not clipped", height: 320 });
+      const panel = new Panel({ title: game.env, unit: "mean return of 100 games, not clipped", height: 320, rank: 2 });
       panels.push(panel);
       return el("section.page-part", {}, el("div.big", {}, panel.node),
         table(`Scores in ${game.env}`, game.table.headings, game.table.rows.map((cells, row) => [swatched(cells[0], row), ...cells.slice(1)]),

@@ -43,6 +43,11 @@ def eventually(folder: Path, is_so: Callable[[dict[str, object]], bool]) -> None
         time.sleep(0.02)
 
 
+def stop_run(folder: Path) -> None:
+    """Let a run end; it may be gone before anybody reads its answer."""
+    write_command(folder, "stop")
+
+
 def tell(folder: Path, name: str, values: dict[str, float] | None = None) -> str:
     """Write a command as the page does, and wait for its answer."""
     identity = write_command(folder, name, values)
@@ -110,7 +115,7 @@ def test_a_pause_stops_learning_and_the_clock_of_the_run(folder: RunFolder) -> N
         assert len(list(folder.checkpoints.glob("update_*.pt"))) <= checkpoints + 1
         lengths.append(time.monotonic() - began)
         tell(run, "continue")
-        tell(run, "stop")
+        stop_run(run)
 
     began = time.monotonic()
     summary, sink = steered(folder, person)
@@ -158,7 +163,7 @@ def test_changed_settings_count_at_once_are_noted_and_go_on_after_a_resume(
     def person(run: Path) -> None:
         tell(run, "set", {"lr_factor": 0.5, "entropy_factor": 0.0})
         time.sleep(1.0)  # for some records
-        tell(run, "stop")
+        stop_run(run)
 
     _, sink = steered(folder, person)
     rates = [record.values["optimiser/lr"] for record in sink.records]
@@ -174,7 +179,7 @@ def test_changed_settings_count_at_once_are_noted_and_go_on_after_a_resume(
     assert session["control"][0]["updates"] > 0
 
     def stops(run: Path) -> None:
-        tell(run, "stop")
+        stop_run(run)
 
     _, sink = steered(folder, stops, checkpoint=checkpoint)
     assert sink.records[0].values["optimiser/lr"] == pytest.approx(rates[0] / 2)
@@ -187,7 +192,7 @@ def test_nothing_is_saved_before_something_is_learned(folder: RunFolder) -> None
 
     def person(run: Path) -> None:
         answers.append(tell(run, "save"))
-        tell(run, "stop")
+        stop_run(run)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(InTurn, "next_batch", lambda self: None)
@@ -217,7 +222,7 @@ def test_workers_that_wait_in_a_pause_are_not_taken_for_hung(folder: RunFolder) 
         while len(sink.records) < count + 2:
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        tell(run, "stop")
+        stop_run(run)
 
     doing = Person(folder.path, person, stop)
     doing.start()

@@ -190,13 +190,11 @@ def test_the_page_follows_a_run_that_grows_and_one_that_goes_back(tab: Tab) -> N
     tab.open("/run?run=growing", ".big canvas")
     folder = tab.site.results / "growing"
     write_records(folder, [record(51, score=1234.0)], append=True)
-    tab.page.wait_for_function(
-        "document.querySelector('.big .legend').textContent.includes('1234')"
-    )
+    tab.page.wait_for_selector(".big .legend:has-text('1234')")
     shorter = folder / "shorter"
     shorter.write_text("".join(record(n, score=77.0).to_json() + "\n" for n in range(1, 5)))
     shorter.replace(folder / "metrics.jsonl")
-    tab.page.wait_for_function("document.querySelector('.big .legend').textContent.includes('77')")
+    tab.page.wait_for_selector(".big .legend:has-text('77')")
     (folder / "metrics.jsonl").unlink()
     tab.page.wait_for_selector(".big .plot.empty")
     tab.check()
@@ -238,13 +236,9 @@ def test_everything_can_be_done_with_the_keyboard(tab: Tab) -> None:
     before = tab.text(".big .legend b")
     go_to(".big .plot")
     keyboard.press("Home")
-    page.wait_for_function(
-        f"document.querySelector('.big .legend b').textContent !== {json.dumps(before)}"
-    )
+    page.wait_for_selector(f".big .legend b:not(:text-is('{before}'))")
     keyboard.press("End")
-    page.wait_for_function(
-        f"document.querySelector('.big .legend b').textContent === {json.dumps(before)}"
-    )
+    page.wait_for_selector(f".big .legend b:text-is('{before}')")
     go_to("input[name=axis]")
     keyboard.press("ArrowRight")
     assert page.is_checked("input[value=minutes]")
