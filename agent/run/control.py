@@ -36,7 +36,7 @@ from agent.run.control_file import (
     Command,
     read_command,
 )
-from core.atomic_file import write_json
+from core.atomic_file import remove_temporaries, write_json
 from core.errors import ConfigError, PlatformError
 from core.files import disk
 from core.plain_data import shown_text
@@ -99,6 +99,10 @@ class Control:
         self.is_paused = False
         self.stop_asked = False
         self._says = True  # whether the last state could be written
+        self._is_open = False
+        if listens and not self._folder.is_symlink():
+            with contextlib.suppress(OSError):
+                remove_temporaries(self._folder)  # of a session that was killed
         for name in self._names():
             self._set_aside(name, "it was written before this session began")
 
@@ -107,11 +111,13 @@ class Control:
     def open(self) -> None:
         """Say that commands are taken from now on."""
         if self._listens and not self._reproducible:
+            self._is_open = True
             self._say()
 
     def close(self) -> None:
         """Say that no command is taken any more."""
-        if self._listens:
+        if self._is_open:
+            self._is_open = False
             with contextlib.suppress(OSError):
                 disk().unlink(self._folder / STATE)
 
@@ -224,6 +230,8 @@ class Control:
 
     def _say(self) -> None:
         """Write control/state.json; a full disk keeps nobody from training."""
+        if not self._is_open:
+            return
         state = {
             "format": 1,
             "pid": os.getpid(),

@@ -159,9 +159,8 @@ class Trainer:
             failures.append(error)
             lost = error.ranks if isinstance(error, LearnerLost) else ()
             self._is_heir = self._company.place.inherits(lost)
-        self._control.close()
         for name, step in (
-            ("quiesce", self._experience.quiesce),
+            ("quiesce", self._quiesce),
             ("record", self._last_record),
             ("save", self._save_at_the_end),
             ("close", self._experience.close),
@@ -310,6 +309,12 @@ class Trainer:
         self._status.record(record, len(self._findings), processes, self._experience)
 
     # --- the end ---------------------------------------------------------------------------------
+
+    def _quiesce(self) -> None:
+        try:
+            self._control.close()
+        finally:
+            self._experience.quiesce()
 
     def _last_record(self) -> None:
         self._book(self._experience.news())
