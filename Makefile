@@ -4,10 +4,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
-FAST := not slow and not learning and not chaos and not cluster
+FAST := not slow and not learning and not chaos and not cluster and not browser
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train watch test test-all mutants chaos check format format-check lint type smoke docs experiments bench docker clean
+.PHONY: help setup train watch live test test-all mutants chaos check format format-check lint type smoke docs experiments bench docker clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
@@ -26,6 +26,11 @@ $(VENV)/dev.stamp: requirements-dev.txt $(VENV)/run.stamp
 	$(BIN)/python -m pip install --disable-pip-version-check --requirement requirements-dev.txt
 	@touch $@
 
+$(VENV)/live.stamp: requirements-live.txt $(VENV)/run.stamp
+	@echo "Installing what the live page needs, once."
+	$(BIN)/python -m pip install --disable-pip-version-check --requirement requirements-live.txt
+	@touch $@
+
 setup: $(VENV)/dev.stamp  ## make .venv and install everything, also what developers need
 
 train: $(VENV)/run.stamp  ## train; flags in ARGS, e.g. make train ARGS="--env=CartPole-v1"
@@ -34,6 +39,9 @@ train: $(VENV)/run.stamp  ## train; flags in ARGS, e.g. make train ARGS="--env=C
 # The dummy driver makes a film where there is a display as well.
 watch: $(VENV)/run.stamp  ## record a video of the bundled Pong agent; flags in ARGS as above
 	SDL_VIDEODRIVER=dummy $(BIN)/python main.py --op_mode=test --load_model_url=models/pong --render=True --test_episode_count=1 $(ARGS)
+
+live: $(VENV)/live.stamp  ## a page in the browser that shows the runs in results/; options in ARGS
+	$(BIN)/python -m live $(ARGS)
 
 test: $(VENV)/dev.stamp  ## the fast tests, in parallel and in random order
 	$(BIN)/python -m pytest --numprocesses=auto -m "$(FAST)" $(ARGS)

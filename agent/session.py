@@ -6,6 +6,7 @@ process and makes no folder. `Session.run` then trains or tests, and returns the
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ from typing import Any
 from agent.assembly import Blueprint, build_model, env_config, fault_plan
 from agent.learners.place import ALONE_HERE, Place
 from agent.run.company import SINGLE, Company, join
+from agent.run.live_page import check_live_page, live_page
 from agent.run.memory_check import check_memory
 from agent.run.resume_checks import check_session
 from agent.run.several_checks import check_several, check_several_resume
@@ -167,6 +169,8 @@ def _with_actions_of(checkpoint: Checkpoint, flags: Flags) -> Flags:
 
 
 def _check_limits(flags: Flags, checkpoint: Checkpoint | None) -> None:
+    if flags.live:
+        check_live_page()
     if checkpoint is None:
         return  # a new run: it begins to count at zero
     done = int(checkpoint.state["tally"]["agent_steps"])
@@ -203,7 +207,10 @@ class Session:
         if self.blueprint.flags.op_mode == "test":
             with stop.answered_by(Answer.RAISE):
                 return self._test()
-        with stop.answered_by(Answer.NOTE):
+        flags = self.blueprint.flags
+        serves = flags.live and self.blueprint.place.speaks
+        page = live_page(flags.results_dir) if serves else contextlib.nullcontext()
+        with stop.answered_by(Answer.NOTE), page:
             folder = None if self.start else self._own_folder()
             try:
                 return train(

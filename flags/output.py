@@ -27,6 +27,11 @@ class OutputFlags(FlagGroup):
     )
     avg_buff_size: Count = flag(100, "games in the moving average of the return")
     basic_verbose: bool = flag(True, "show progress on the terminal", of_this_command=True)
+    live: bool = flag(
+        False,
+        "also serve the live page of --results_dir for as long as the run lasts, and print its address (docs/live.md). It needs requirements-live.txt",
+        of_this_command=True,
+    )
     sink: SinkName = flag(
         "",
         "<module>:<name> of an output of your own that also receives records and games (docs/your_own.md)",

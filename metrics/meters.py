@@ -75,6 +75,10 @@ class Rate:
         self._clock = clock
         self._at, self._count = clock(), count
 
+    def rest(self, seconds: float) -> None:
+        """Leave so long a time out, which has just passed."""
+        self._at += seconds
+
     def read(self, count: float) -> float | None:
         """Return the growth per second since the last read; None if no time has passed."""
         now = self._clock()

@@ -72,6 +72,7 @@ class Learner:
         self.version = 0  # updates done
         self.errors: Tensor | None = None  # of the last update, see `Loss.errors`
         self._schedule = schedule
+        self._lr_factor = 1.0
         self._gradients_due = gradients_due
         self._max_grad_norm = max_grad_norm or float("inf")
         self._parameters = list(model.parameters())
@@ -85,6 +86,10 @@ class Learner:
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if compile:
             model.torso_net.compile(dynamic=False)
+
+    def scale_lr(self, factor: float) -> None:
+        """Multiply the learning rate of the schedule by a factor from now on, instead of by 1."""
+        self._lr_factor = factor
 
     def minibatches(self, batch: Batch) -> Iterator[Batch]:
         """Yield the parts of a batch, one for each call of `step`; the algorithm decides them."""
@@ -127,7 +132,7 @@ class Learner:
             put_back()
             self.optimiser.zero_grad(set_to_none=True)
             raise
-        lr = self._schedule(progress)
+        lr = self._schedule(progress) * self._lr_factor
         for group in self.optimiser.param_groups:
             group["lr"] = lr
         self.optimiser.step()

@@ -45,6 +45,8 @@ Facts = Callable[[], dict[str, Any]]
 class NoEvaluating:
     """Evaluates nothing, and is what the others are: what the trainer knows of them."""
 
+    is_on = False  # whether it ever evaluates
+
     def look(self, updates: int, agent_steps: int, model: nn.Module) -> None:
         """Do what is due. Called after each update, and at other times as well, often.
 
@@ -54,8 +56,9 @@ class NoEvaluating:
           model: the learner's; it is only read.
         """
 
-    def request(self) -> None:
-        """Wish for an evaluation now, besides those that fall due."""
+    def request(self) -> str:
+        """Wish for an evaluation now, besides those that fall due; return what becomes of it."""
+        return "refused: this run plays no test games; --evaluate_every_steps lets it"
 
     def values(self) -> dict[str, float]:
         """Return the metrics that are new since the last call."""
@@ -75,6 +78,8 @@ class NoEvaluating:
 
 class Books(NoEvaluating):
     """When an evaluation is due, and what came of the last ones. Belongs to the main thread."""
+
+    is_on = True
 
     def __init__(
         self,
@@ -111,9 +116,10 @@ class Books(NoEvaluating):
         except OSError as error:
             log.warning("the best model of earlier evaluations cannot be looked at: %s", error)
 
-    def request(self) -> None:
-        """Wish for an evaluation now, besides those that fall due."""
+    def request(self) -> str:
+        """Wish for an evaluation now, besides those that fall due; return what becomes of it."""
         self._is_wanted = True
+        return "done: test games are played as soon as those under way are over"
 
     def values(self) -> dict[str, float]:
         """Return the metrics that are new since the last call."""

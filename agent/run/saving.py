@@ -128,6 +128,17 @@ class Saving:
         if self._is_time_for_best(is_period):
             self._try(self._save_best)
 
+    def now(self) -> str:
+        """Save because somebody asks for it; return what became of it.
+
+        Raises:
+          CheckpointError: if it could not be written.
+        """
+        if self._tally.updates == self._restored_updates:
+            return "refused: nothing has been learned in this session yet"
+        self._save()
+        return f"done: update {self._tally.updates} is saved"
+
     def at_the_end(self, *, learner_failed: bool) -> None:
         """Save the last state of the session, if there is one that is worth it.
 

@@ -149,6 +149,12 @@ class Tally:
         """Whether an update was booked since the last record."""
         return bool(self._metrics)
 
+    def rest(self, seconds: float) -> None:
+        """Let the clocks stand still for so long a time that has just passed: a pause."""
+        self._began += seconds
+        self._step_rate.rest(seconds)
+        self._update_rate.rest(seconds)
+
     def book_block(self, stats: WorkerStats) -> None:
         """Book one block of unrolls."""
         self.agent_steps += stats.steps

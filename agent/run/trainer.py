@@ -30,6 +30,7 @@ from agent.run.several_checks import kind_of
 from agent.run.sources import MakeExperience, MakePool, make_experience
 from agent.run.status import RunStatus
 from agent.run.status_files import StatusFiles
+from agent.run.steering import control_of
 from agent.run.tally import Tally, model_facts
 from agent.run.worker_table import WorkerTable, processes_of
 from agent.stored.checkpoint import Checkpoint
@@ -125,6 +126,19 @@ class Trainer:
             blueprint, folder, self._learner, self._tally, self._bad_updates, self._experience,
             flush=flush or sink.flush, checkpoint=checkpoint, writes=blueprint.place.speaks,
         )  # fmt: skip
+        self.evaluating = make_evaluating(
+            blueprint, folder.path, status,
+            agent_steps=self._tally.agent_steps,
+            facts=lambda: model_facts(folder, self._tally),
+            state=None if checkpoint is None else checkpoint.state.get("evaluation"),
+            stop_requested=lambda: self._stop.requested,
+        )  # fmt: skip
+        self._saving.more_state["evaluation"] = self.evaluating.state_dict
+        self._control = control_of(
+            folder, self._learner, self._saving, self._tally, self.evaluating,
+            reproducible=flags.reproducible, checkpoint=checkpoint, place=blueprint.place,
+        )  # fmt: skip
+        self._rested_s = 0.0  # in pauses of this session
         self._stop_reason = ""
         self._learner_failed = False
         self._is_heir = False  # of learner 0, which is lost: this one saves
@@ -136,14 +150,7 @@ class Trainer:
         self._workers = WorkerTable()
         self._session_start_steps = self._tally.agent_steps
         self._status = RunStatus(status, blueprint, self._tally.agent_steps)
-        self.evaluating = make_evaluating(
-            blueprint, folder.path, status,
-            agent_steps=self._tally.agent_steps,
-            facts=lambda: model_facts(folder, self._tally),
-            state=None if checkpoint is None else checkpoint.state.get("evaluation"),
-            stop_requested=lambda: self._stop.requested,
-        )  # fmt: skip
-        self._saving.more_state["evaluation"] = self.evaluating.state_dict
+        self._status.control = self._control.status
 
     def run(self) -> Summary:
         """Train until a limit, a wish to stop or a failure; save; stop everything."""
@@ -154,6 +161,7 @@ class Trainer:
             self._publish()
             self._experience.start()
             self._status.enter("filling")
+            self._control.open()
             self._loop(began)
         except BaseException as error:
             self._company.tell(error)
@@ -162,7 +170,7 @@ class Trainer:
             self._is_heir = self._company.place.inherits(lost)
         for name, step in (
             ("evaluation", self.evaluating.close),
-            ("quiesce", self._experience.quiesce),
+            ("quiesce", self._quiesce),
             ("record", self._last_record),
             ("save", self._save_at_the_end),
             ("close", self._experience.close),
@@ -176,7 +184,7 @@ class Trainer:
                 failures.append(error)
         if failures:
             raise failures[0]  # the others follow from it, or are in the log
-        return self._summarise(time.monotonic() - began)
+        return self._summarise(self._ran_s(began))
 
     # --- the loop --------------------------------------------------------------------------------
 
@@ -186,6 +194,12 @@ class Trainer:
         silent_since = time.monotonic()
         self._evaluate()  # one that the user has interrupted in a reproducible run is still due
         while not self._is_over(began):
+            self._control.look()
+            if self._control.is_paused:
+                self._rest()
+                self._evaluate()
+                silent_since = time.monotonic()
+                continue
             self._experience.advance(Moment(self._learner.version, self._progress()))
             batch = self._next_batch()
             has_learned = batch is not None and self._learn(batch)
@@ -213,6 +227,15 @@ class Trainer:
         self._book(met.news)
         self._batch = None if met.is_ready else batch
         return batch if met.is_ready else None
+
+    def _rest(self) -> None:
+        """Spend a moment of a pause: no batch is taken, so workers wait; the clocks stand still."""
+        self._status.enter("paused")
+        rested_s = self._control.rest()
+        self._tally.rest(rested_s)
+        self._rested_s += rested_s
+        if not self._control.is_paused:
+            self._status.enter("training")
 
     def _learn(self, batch: Batch) -> bool:
         """Make the updates of a batch; return False if not one of them was possible."""
@@ -245,8 +268,8 @@ class Trainer:
 
     def _is_over(self, began: float) -> bool:
         flags, tally, agreed = self._flags, self._tally, self._company.agreed
-        is_late = 0 < (flags.training_seconds or 0) <= time.monotonic() - began
-        if agreed("interrupted", self._stop.requested):
+        is_late = 0 < (flags.training_seconds or 0) <= self._ran_s(began)
+        if agreed("interrupted", self._stop.requested or self._control.stop_asked):
             log.warning("stopping: saving a checkpoint. Ctrl-C again leaves without saving")
             self._stop_reason = "interrupted"
         elif tally.agent_steps >= flags.environment_max_steps:
@@ -260,6 +283,10 @@ class Trainer:
         ):
             self._stop_reason = "return"
         return bool(self._stop_reason)
+
+    def _ran_s(self, began: float) -> float:
+        """Return the seconds of this session without its pauses."""
+        return time.monotonic() - began - self._rested_s
 
     def _progress(self) -> float:
         """Return the share of the schedule that is done, 0 to 1."""
@@ -300,6 +327,12 @@ class Trainer:
         self._status.record(record, len(self._findings), processes, self._experience)
 
     # --- the end ---------------------------------------------------------------------------------
+
+    def _quiesce(self) -> None:
+        try:
+            self._control.close()
+        finally:
+            self._experience.quiesce()
 
     def _last_record(self) -> None:
         self._book(self._experience.news())

@@ -44,6 +44,7 @@ from metrics.status_file import STATUS
 PROJECT_ROOT = Path(__file__).resolve().parents[2]
 RECORDED_PACKAGES = ("torch", "numpy", "gymnasium", "ale-py", "opencv-python-headless")
 MAX_FILE_BYTES = 50_000_000  # of run.json, in which a session takes 2 kB
+MAX_NOTES = 1000  # of a session
 MAX_GAMES_LENGTH = 60  # of several games in a folder's name; with the time it is 80 at most
 
 log = logging.getLogger(__name__)
@@ -145,6 +146,21 @@ class RunFolder:
         if earlier:
             first, *others = earlier
             info = {**first, "resumed": [*others, info]}
+        write_json(self.run_file, info)
+
+    def note(self, what: Mapping[str, Any]) -> None:
+        """Add to the newest session in run.json something that a person did to it.
+
+        Raises:
+          ValueError: if the file is not what `write_run_info` wrote.
+          OSError: if it cannot be written.
+        """
+        info = _read_object(self.run_file)
+        later = info.get("resumed")
+        session = later[-1] if isinstance(later, list) and later else info
+        if not isinstance(session, dict) or not isinstance(session.get("control", []), list):
+            raise ValueError(f"{self.run_file} is not what this program wrote.")
+        session["control"] = [*session.get("control", []), dict(what)][-MAX_NOTES:]
         write_json(self.run_file, info)
 
     def sessions(self) -> list[dict[str, Any]]:

@@ -234,6 +234,7 @@ class RunState(Part):
     serial: SerialState | None = None
     bad_updates: BadUpdatesState | None = None
     evaluation: EvaluatingState | None = None
+    control: dict[str, Any] | None = None  # agent/run/control.py takes of it what it knows
     has_replay: bool = False
     replay_file: str | None = None
     score: Annotated[float, Field(allow_inf_nan=False)] | None = None

@@ -1,0 +1,308 @@
+"""What a user wishes of a run under way: pause, continue, save, stop, evaluate, change a setting.
+
+    control/<uuid>.json ──look──► Control ──► trainer: pause, save, stop
+                                     │     ──► learner: lr_factor, entropy_factor
+                                     └─ answers ──► run.json, checkpoint, log, state.json
+
+`control/state.json` says that this run takes commands, which of them, whether it is paused, and the
+last answers; the live page shows it. Each command is answered once, and its file is gone then. A
+file that is no command is moved to `<name>.refused`, which nothing reads, and changes nothing. What
+lay there before the session began was meant for an earlier one, and is refused too. What a command
+may be is in agent/run/control_file.py.
+
+A reproducible run refuses every command: its numbers follow from its flags alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from agent.run.control_file import (
+    COMMANDS,
+    CONTROL,
+    MAX_BYTES,
+    NAME,
+    SETTINGS,
+    STATE,
+    Command,
+    read_command,
+)
+from core.atomic_file import remove_temporaries, write_json
+from core.errors import ConfigError, PlatformError
+from core.files import disk
+from core.plain_data import shown_text
+
+LOOK_S = 1.0  # between two looks into the folder
+REST_S = 0.2  # of a pause, between two looks of the trainer at everything else
+MAX_FILES = 64  # that are answered at one look; the others wait for the next
+MAX_LISTED = 2000  # names that are read at one look; a full folder must not hold the trainer up
+MAX_ANSWERS = 50  # that are shown
+NO_CHANGE = "a reproducible run takes no command: its numbers follow from its flags alone"
+
+log = logging.getLogger(__name__)
+
+Apply = Callable[[float], None]
+
+
+class Control:
+    """Answers the control files of one session. Belongs to the main thread."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        reproducible: bool = False,
+        settings: Mapping[str, Apply] | None = None,
+        save: Callable[[], str] | None = None,
+        evaluate: Callable[[], str] | None = None,
+        note: Callable[[dict[str, Any]], None] | None = None,
+        counters: Callable[[], dict[str, Any]] = dict,
+        allowed: Collection[str] = tuple(COMMANDS),
+        listens: bool = True,
+    ) -> None:
+        """Refuse what lies in the folder from before.
+
+        Args:
+          folder: folder of the run.
+          reproducible: whether every command is refused.
+          settings: what can be changed: a function for each name, which takes its new value.
+          save: saves a checkpoint and says what it did; None: nothing can be saved.
+          evaluate: asks for test games and says what it did; None: nobody plays any.
+          note: writes an answer down for good.
+          counters: how far the run is, for the answers.
+          allowed: commands that this run takes.
+          listens: False: another process answers the files, and this one only keeps settings.
+        """
+        self._folder = folder / CONTROL
+        self._reproducible = reproducible
+        self._apply = dict(settings or {})
+        self._save = save
+        self._evaluate = evaluate
+        self._note = note
+        self._counters = counters
+        self._allowed = allowed
+        self._listens = listens
+        self._settings = dict.fromkeys(self._apply, 1.0)
+        self._answers: list[dict[str, Any]] = []
+        self._answered: set[str] = set()  # files that could not be taken away
+        self._looked_at_s = -LOOK_S
+        self._never = threading.Event()
+        self.is_paused = False
+        self.stop_asked = False
+        self._says = True  # whether the last state could be written
+        self._is_open = False
+        if listens and not self._folder.is_symlink():
+            with contextlib.suppress(OSError):
+                remove_temporaries(self._folder)  # of a session that was killed
+        for name in self._names():
+            self._set_aside(name, "it was written before this session began")
+
+    # --- the trainer's side ----------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Say that commands are taken from now on."""
+        if self._listens and not self._reproducible:
+            self._is_open = True
+            self._say()
+
+    def close(self) -> None:
+        """Say that no command is taken any more."""
+        if self._is_open:
+            self._is_open = False
+            with contextlib.suppress(OSError):
+                disk().unlink(self._folder / STATE)
+
+    def look(self) -> None:
+        """Answer the files that have come. Called often; it looks once a second."""
+        now = time.monotonic()
+        if now - self._looked_at_s < LOOK_S:
+            return
+        self._looked_at_s = now
+        for name in self._names()[:MAX_FILES]:
+            self._answer_file(name)
+
+    def rest(self) -> float:
+        """Wait for a moment of a pause; return how long that was, in seconds."""
+        began = time.monotonic()
+        self._never.wait(REST_S)
+        self.look()
+        return time.monotonic() - began
+
+    def status(self) -> dict[str, Any]:
+        """Return what is shown: the settings, and the last answers."""
+        return {"settings": dict(self._settings), "acknowledged": list(self._answers)}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint holds: settings that were changed, as part of what follows."""
+        changed = {name: value for name, value in self._settings.items() if value != 1.0}
+        return {"settings": changed} if changed else {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on with the settings of a checkpoint, where they can be honoured.
+
+        Args:
+          state: of `state_dict`; it may be of another version, or damaged.
+        """
+        saved = state.get("settings") if isinstance(state, Mapping) else None
+        for name, value in saved.items() if isinstance(saved, Mapping) else ():
+            bounds = SETTINGS.get(name)
+            is_number = type(value) in (int, float)
+            if bounds is None or not is_number or not bounds.low <= value <= bounds.high:
+                log.warning(
+                    "%s of the checkpoint is no setting of this version", shown_text(str(name))
+                )
+            elif value != 1.0 and name in self._apply:
+                self._set(name, float(value))
+                log.info("%s is %g, as it was set while the run was going on", name, value)
+
+    # --- files -----------------------------------------------------------------------------------
+
+    def _names(self) -> list[str]:
+        """Return the names of control files, sorted; of a folder that is none, nothing."""
+        if not self._listens:
+            return []
+        try:
+            if not stat.S_ISDIR(self._folder.lstat().st_mode):
+                return []
+            with os.scandir(self._folder) as entries:
+                names = [entry.name for entry in islice(entries, MAX_LISTED)]
+        except OSError:
+            return []
+        return sorted(name for name in names if NAME.fullmatch(name) and name not in self._answered)
+
+    def _answer_file(self, name: str) -> None:
+        try:
+            command = read_command(name.removesuffix(".json"), self._content(name))
+        except (ConfigError, OSError) as error:
+            self._set_aside(name, shown_text(str(error)))
+            return
+        # It is taken away first: a command that ends the process must not meet the next one.
+        self._take_away(name)
+        result = self._obey(command)
+        log.info("%s, asked for by a control file: %s", _words(command), result)
+        answer = {
+            "id": command.id,
+            "command": command.name,
+            "values": dict(command.values),
+            "result": result,
+            "time": time.time(),
+            **self._counters(),
+        }
+        self._answers = [*self._answers, answer][-MAX_ANSWERS:]
+        self._say()
+        if self._note is not None:
+            self._note(answer)
+
+    def _content(self, name: str) -> bytes:
+        flags = os.O_RDONLY
+        for each in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"):  # no link, no waiting for a pipe
+            flags |= getattr(os, each, 0)
+        file = os.open(self._folder / name, flags)
+        try:
+            if not stat.S_ISREG(os.fstat(file).st_mode):
+                raise ConfigError(f"the control file {name} is no regular file.")
+            return os.read(file, MAX_BYTES + 1)
+        finally:
+            os.close(file)
+
+    def _set_aside(self, name: str, why: str) -> None:
+        log.warning("a control file is refused: %s", why)
+        try:
+            disk().replace(self._folder / name, self._folder / f"{name}.refused")
+        except OSError:
+            self._answered.add(name)
+
+    def _take_away(self, name: str) -> None:
+        try:
+            disk().unlink(self._folder / name)
+        except OSError as error:
+            self._answered.add(name)
+            log.warning("%s cannot be removed (%s): it is passed over", name, error.strerror)
+
+    def _say(self) -> None:
+        """Write control/state.json; a full disk keeps nobody from training."""
+        if not self._is_open:
+            return
+        state = {
+            "format": 1,
+            "pid": os.getpid(),
+            "paused": self.is_paused,
+            "commands": self._possible(),
+            **self.status(),
+        }
+        try:
+            self._folder.mkdir(exist_ok=True)
+            if not stat.S_ISDIR(self._folder.lstat().st_mode):
+                raise NotADirectoryError(20, "it is a link")
+            write_json(self._folder / STATE, state)
+        except OSError as error:
+            if self._says:
+                log.warning("%s cannot be written: %s", self._folder / STATE, error.strerror)
+            self._says = False
+        else:
+            self._says = True
+
+    def _possible(self) -> list[str]:
+        if self._reproducible:
+            return []
+        missing = {
+            "save": self._save is None,
+            "evaluate": self._evaluate is None,
+            "set": not self._apply,
+        }
+        return [name for name in COMMANDS if name in self._allowed and not missing.get(name)]
+
+    # --- commands --------------------------------------------------------------------------------
+
+    def _obey(self, command: Command) -> str:
+        """Do what a command says; return what became of it, in words that begin with done."""
+        if self._reproducible:
+            return f"refused: {NO_CHANGE}"
+        if command.name not in self._allowed:
+            return f"refused: this run takes only {', '.join(self._allowed)}"
+        if command.name == "set":
+            return self._set_all(command.values)
+        if command.name == "pause":
+            self.is_paused = True
+            return "done: learning rests until `continue`; clocks of the run stand still"
+        if command.name == "continue":
+            was_paused, self.is_paused = self.is_paused, False
+            return "done: learning goes on" if was_paused else "done: the run was not paused"
+        if command.name == "stop":
+            self.stop_asked = True
+            return "done: the run saves and ends"
+        return self._ask(self._save if command.name == "save" else self._evaluate, command.name)
+
+    def _ask(self, wish: Callable[[], str] | None, name: str) -> str:
+        if wish is None:
+            return f"refused: this run cannot {name}"
+        try:
+            return wish()
+        except PlatformError as error:  # such as a full disk: training goes on
+            return f"failed: {shown_text(str(error))}"
+
+    def _set_all(self, values: Mapping[str, float]) -> str:
+        unknown = [name for name in values if name not in self._apply]
+        if unknown:
+            return f"refused: {', '.join(unknown)} cannot be changed with this algorithm"
+        for name, value in values.items():
+            self._set(name, value)
+        return "done: " + ", ".join(f"{name} is {value:g}" for name, value in values.items())
+
+    def _set(self, name: str, value: float) -> None:
+        self._apply[name](value)
+        self._settings[name] = value
+
+
+def _words(command: Command) -> str:
+    values = ", ".join(f"{name}={value:g}" for name, value in command.values.items())
+    return f"{command.name} {values}".strip()

@@ -1,0 +1,127 @@
+"""A wish of the user to a run under way, as a small file in the run's `control/`.
+
+    control/<uuid>.json   {"command": "set", "values": {"lr_factor": 0.5}, "time": 1790000000.0}
+
+The live page writes such files, and so may any program, or a person with an editor. The trainer
+reads them (agent/run/control.py). They may hold anything, so all that a command can be is checked
+here, and what is not in these tables is refused. Imports nothing that takes long.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from core.atomic_file import write_text
+from core.errors import ConfigError
+from core.plain_data import parse_json, shown
+
+CONTROL = "control"  # folder of a run
+STATE = "state.json"  # in it: what the trainer says
+MAX_BYTES = 4000
+NAME = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.json")
+COMMANDS = {
+    "pause": "learn nothing until told to go on; workers wait",
+    "continue": "go on after a pause",
+    "save": "save a checkpoint now",
+    "stop": "save and end the run, as Ctrl-C does",
+    "evaluate": "play test games with the present weights now",
+    "set": "change a setting, within its bounds",
+}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A number that may be changed while a run is going on."""
+
+    low: float
+    high: float
+    about: str
+
+
+# Factors rather than values: a schedule goes on falling as it was planned.
+SETTINGS = {
+    "lr_factor": Setting(0.01, 100.0, "multiplies the learning rate of the schedule"),
+    "entropy_factor": Setting(0.0, 100.0, "multiplies the weight of the entropy bonus"),
+}
+
+
+@dataclass(frozen=True)
+class Command:
+    """One wish."""
+
+    id: str
+    name: str
+    values: Mapping[str, float]
+    time: float  # when it was written, by the clock of the writer
+
+
+def read_command(identity: str, content: bytes) -> Command:
+    """Return what a control file says.
+
+    Args:
+      identity: name of the file without its ending.
+      content: all of it.
+
+    Raises:
+      ConfigError: if it is anything but a command of the tables above.
+    """
+    where = f"the control file {identity}"
+    if len(content) > MAX_BYTES:
+        raise ConfigError(f"{where} is longer than {MAX_BYTES} bytes.")
+    try:
+        data = parse_json(content.decode("utf-8"), where)
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{where} is not text in UTF-8.") from error
+    if not isinstance(data, dict) or not data.keys() <= {"command", "values", "time"}:
+        raise ConfigError(f"{where} holds {shown(data)}, expected command, values and time.")
+    name, values, at = data.get("command"), data.get("values", {}), data.get("time", 0)
+    if not isinstance(name, str) or name not in COMMANDS:
+        raise ConfigError(f"{where}: command is {shown(name)}, expected {', '.join(COMMANDS)}.")
+    if type(at) not in (int, float) or not math.isfinite(at):
+        raise ConfigError(f"{where}: time is {shown(at)}, expected seconds since 1970.")
+    if not isinstance(values, dict):
+        raise ConfigError(f"{where}: values are {shown(values)}, expected names and numbers.")
+    if bool(values) != (name == "set"):
+        raise ConfigError(f"{where}: `set` has values, and no other command has.")
+    return Command(identity, name, _checked(values, where), float(at))
+
+
+def write_command(folder: Path, name: str, values: Mapping[str, float] | None = None) -> str:
+    """Put a command into the `control/` of a run; return its id.
+
+    Raises:
+      ConfigError: if it is no command, or one that is out of bounds.
+      OSError: if it cannot be written.
+    """
+    identity = str(uuid.uuid4())
+    data: dict[str, Any] = {"command": name, "values": dict(values or {}), "time": time.time()}
+    text = json.dumps(data) + "\n"
+    read_command(identity, text.encode())
+    control = folder / CONTROL
+    control.mkdir(exist_ok=True)
+    if control.is_symlink():
+        raise ConfigError(f"{control} is a link: expected a folder of the run itself.")
+    write_text(control / f"{identity}.json", text)
+    return identity
+
+
+def _checked(values: Mapping[str, Any], where: str) -> dict[str, float]:
+    for name, value in values.items():
+        setting = SETTINGS.get(name)
+        if setting is None:
+            raise ConfigError(
+                f"{where}: there is no setting {shown(name)}, expected {', '.join(SETTINGS)}."
+            )
+        if type(value) not in (int, float) or not setting.low <= value <= setting.high:
+            raise ConfigError(
+                f"{where}: {name} is {shown(value)}, expected {setting.low:g} to {setting.high:g}."
+            )
+    return {name: float(value) for name, value in values.items()}

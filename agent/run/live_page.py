@@ -1,0 +1,94 @@
+"""`--live=True`: the live page as a program beside the training, for as long as that lasts.
+
+The training never serves anything itself. It starts `python -m live` (docs/live.md) for its results
+folder, tells the address, and goes on; if the page cannot start, or dies, nothing else happens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from core.errors import ConfigError
+from core.process_death import environment_for_child
+from core.standard_error import say
+
+PROJECT_ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("starlette", "uvicorn")
+START_S = 60.0  # a busy machine takes seconds; the training waits no longer for its address
+END_S = 5.0
+# Not `-m`: whatever lies in the present folder must not be taken for this program's own.
+PROGRAM = """
+import runpy, sys
+sys.path[0] = sys.argv.pop(1)
+runpy.run_module("live", run_name="__main__")
+"""
+
+
+def check_live_page() -> None:
+    """Raise ConfigError if the page lacks a package, before anything is started."""
+    missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigError(
+            f"--live=True needs packages that are not installed: {', '.join(missing)}. Install "
+            "them with pip install -r requirements-live.txt, or leave the flag out."
+        )
+
+
+@contextlib.contextmanager
+def live_page(results: Path | str) -> Iterator[None]:
+    """Serve the page of a results folder within the block.
+
+    Args:
+      results: folder in which the run will lie; made if it is missing.
+    """
+    try:
+        Path(results).mkdir(parents=True, exist_ok=True)
+        page = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, str(PROJECT_ROOT), str(results)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            env=environment_for_child(),
+            start_new_session=True,  # Ctrl-C is for the training, which then ends the page
+        )
+    except OSError as error:
+        say(f"the live page could not be started: {error.strerror}")
+        yield
+        return
+    try:
+        say(_address(page) or "the live page did not start; the training goes on without it")
+        yield
+    finally:
+        _end(page)
+
+
+def _address(page: subprocess.Popen[bytes]) -> str:
+    """Return the line with the address, empty if none comes in time."""
+    lines: list[bytes] = []
+
+    def read() -> None:
+        with contextlib.suppress(OSError, ValueError):
+            if page.stdout is not None:
+                lines.append(page.stdout.readline())
+
+    reader = threading.Thread(target=read, name="live-page", daemon=True)
+    reader.start()
+    reader.join(START_S)
+    return lines[0].decode("utf-8", "replace").strip() if lines else ""
+
+
+def _end(page: subprocess.Popen[bytes]) -> None:
+    page.terminate()
+    try:
+        page.wait(END_S)
+    except subprocess.TimeoutExpired:
+        page.kill()
+        page.wait(END_S)
+    if page.stdout is not None:
+        with contextlib.suppress(OSError, ValueError):
+            page.stdout.close()

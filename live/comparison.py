@@ -1,0 +1,212 @@
+"""Several runs compared for the page, by the statistics of `python -m analysis compare`.
+
+What is computed is kept until one of the runs changes: the bootstrap takes tenths of a second.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import shlex
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from glob import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from core.errors import ConfigError
+from live.places import METRICS, NotThereError, ResultsFolder
+
+MAX_RUNS = 60
+GRID_POINTS = 80  # of a mean and its interval
+CURVE_POINTS = 200  # of a single run
+MAX_KEPT = 8
+
+
+@dataclass(frozen=True)
+class Question:
+    """Which runs, and how they are grouped."""
+
+    runs: tuple[str, ...]
+    at_steps: float | None = None  # agent steps of the scores; None: where the shortest ended
+    apart: bool = False  # each run for itself, instead of the seeds of a configuration together
+
+
+class Comparisons:
+    """Answers of late. Thread-safe: one is computed at a time."""
+
+    def __init__(self, results: ResultsFolder) -> None:
+        """Know nothing yet."""
+        self._results = results
+        self._lock = threading.Lock()
+        self._kept: dict[Question, tuple[Any, dict[str, Any]]] = {}
+
+    def answer(self, question: Question) -> dict[str, Any]:
+        """Return tables and curves as plain types.
+
+        Raises:
+          ConfigError: if the runs cannot be compared; the message says why.
+        """
+        signature = tuple(self._results.facts(run, METRICS) for run in question.runs)
+        with self._lock:
+            kept = self._kept.get(question)
+            if kept is None or kept[0] != signature:
+                kept = (signature, self._computed(question))
+                self._kept.pop(question, None)
+                self._kept[question] = kept
+                while len(self._kept) > MAX_KEPT:
+                    del self._kept[next(iter(self._kept))]
+            return kept[1]
+
+    def picture(self, question: Question) -> bytes:
+        """Return the figure of `python -m analysis compare` as PNG.
+
+        Raises:
+          ConfigError: if the runs cannot be compared.
+        """
+        from analysis.figure import learning_curves
+
+        games, _ = self._compared(question)
+        curves = {
+            game.env: {row.label: [run.curve for run in row.runs] for row in game.rows}
+            for game in games
+        }
+        with self._lock:  # matplotlib is not for several threads
+            output = io.BytesIO()
+            learning_curves(curves).savefig(output, format="png")
+        return output.getvalue()
+
+    def table(self, question: Question) -> str:
+        """Return the curves as CSV: a line for each point of each run.
+
+        Raises:
+          ConfigError: if the runs cannot be compared.
+        """
+        games, _ = self._compared(question)
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(
+            ("configuration", "env", "seed", "run", "agent_steps", "wall_s", "return_mean")
+        )
+        for game in games:
+            for row in game.rows:
+                for run in row.runs:
+                    curve = run.curve
+                    about = [_safe_cell(x) for x in (row.label, game.env)]
+                    for steps, wall_s, mean in zip(
+                        curve.agent_steps, curve.wall_s, curve.mean_return, strict=True
+                    ):
+                        name = _safe_cell(self._name(run.source))
+                        writer.writerow((*about, run.about.seed, name, int(steps), wall_s, mean))
+        return text.getvalue()
+
+    def command(self, question: Question) -> str:
+        """Return the command that makes the same tables and the same figure."""
+        places = [str(self._shown(run)) for run in question.runs]
+        if question.apart:
+            places = [f"{run}={place}" for run, place in zip(question.runs, places, strict=True)]
+        command = ["python", "-m", "analysis", "compare", f"--runs={','.join(places)}"]
+        if question.at_steps is not None:
+            command.append(f"--at_steps={question.at_steps:.0f}")
+        return shlex.join([*command, "--output=comparison"])
+
+    def _shown(self, run: str) -> Path:
+        """Return the folder of a run as it is named from where this program was started."""
+        folder = self._results.root / run
+        here = Path(os.path.relpath(folder))
+        return folder if here.parts[:1] == ("..",) else here
+
+    def _name(self, source: Path) -> str:
+        return source.relative_to(self._results.root).as_posix()
+
+    def _compared(self, question: Question) -> tuple[list[Any], list[str]]:
+        # Imported here: SciPy takes a second, and whoever only looks at one run needs none of it.
+        from analysis.comparison import compare
+        from analysis.runs import find_runs
+
+        if not 0 < len(question.runs) <= MAX_RUNS:
+            raise ConfigError(
+                f"Choose 1 to {MAX_RUNS} runs to compare; these are {len(question.runs)}."
+            )
+        places = []
+        for run in question.runs:
+            try:
+                folder = escape(str(self._results.folder(run)))
+                self._results.open(run, METRICS).close()
+            except NotThereError as error:
+                raise ConfigError(f"{error}, or it has no records yet.") from error
+            places.append(f"{run.replace('=', '-')}={folder}" if question.apart else folder)
+        runs, notes = find_runs(places)
+        return compare(runs, question.at_steps), notes
+
+    def _computed(self, question: Question) -> dict[str, Any]:
+        from analysis.comparison import game_table
+
+        games, notes = self._compared(question)
+        return {
+            "games": [
+                {
+                    "env": game.env,
+                    "at_steps": game.at_steps,
+                    "at_minutes": game.at_seconds / 60,
+                    "table": dict(zip(("headings", "rows"), game_table(game), strict=True)),
+                    "configurations": [self._configuration(row) for row in game.rows],
+                }
+                for game in games
+            ],
+            "notes": [*notes, *(note for game in games for note in game.left_out)],
+            "command": self.command(question),
+        }
+
+    def _configuration(self, row: Any) -> dict[str, Any]:
+        """Return the curves of one configuration: of each seed, and over the seeds."""
+        curves = [run.curve for run in row.runs]
+        return {
+            "label": row.label,
+            "seeds": [
+                {
+                    "run": self._name(run.source),
+                    "seed": run.about.seed,
+                    "score": score,
+                    "steps": run.curve.agent_steps.tolist(),
+                    "minutes": _plain(run.curve.wall_s / 60),
+                    "mean": _plain(run.curve.mean_return),
+                }
+                for run, score in zip(row.runs, row.by_steps, strict=True)
+            ],
+            "by_steps": _over_seeds([(c.agent_steps, c.mean_return) for c in curves]),
+            "by_minutes": _over_seeds([(c.wall_s / 60, c.mean_return) for c in curves]),
+        }
+
+
+def _over_seeds(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> dict[str, Any] | None:
+    """Return interquartile mean and 95 % interval over the seeds, as far as all of them got."""
+    from analysis.statistics import interquartile_mean, interval
+
+    begin = max(float(x[0]) for x, _ in curves)
+    end = min(float(x[-1]) for x, _ in curves)
+    if len(curves) < 2 or begin >= end:
+        return None
+    grid = np.linspace(begin, end, GRID_POINTS)
+    every = np.stack([np.interp(grid, x, y) for x, y in curves])
+    bounds = interval([every], interquartile_mean)
+    assert bounds is not None  # there are two rows at least
+    return {
+        "x": _plain(grid),
+        "mean": _plain(interquartile_mean(every)),
+        "low": _plain(np.asarray(bounds[0])),
+        "high": _plain(np.asarray(bounds[1])),
+    }
+
+
+def _plain(values: np.ndarray) -> list[float]:
+    return [float(f"{value:.6g}") for value in values.tolist()]
+
+
+def _safe_cell(text: str) -> str:
+    """Return text that a spreadsheet does not take for a formula."""
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text

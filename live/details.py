@@ -1,0 +1,153 @@
+"""What the page of one run shows beside its curves: flags, findings, evaluations, films, log.
+
+Every file may be missing, half written or damaged; then its part of the page is empty.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from contextlib import suppress
+from typing import Any
+
+from agent.run.control_file import CONTROL, NAME
+from live.journal import Journal
+from live.overview import SESSIONS, STATE, STATUS, SUMMARY
+from live.places import FLAGS, NotThereError, ResultsFolder, lines
+
+FINDINGS, EVALUATIONS, LOG = "findings.jsonl", "evaluations.csv", "train.log"
+FILMS, CHARTS = "films", "charts"
+TAIL_BYTES = 200_000  # of findings and evaluations: some thousand lines
+MAX_ROWS = 200
+LOG_BYTES = 20_000
+MAX_CELL = 500  # characters
+# What a browser may be given of a run's folder, and as what. Nothing of it can hold code.
+KINDS = {
+    ".mp4": "video/mp4",
+    ".webm": "video/webm",
+    ".gif": "image/gif",
+    ".png": "image/png",
+}
+PARTS = (STATUS, FINDINGS, EVALUATIONS, LOG, SUMMARY, SESSIONS, FLAGS)
+
+
+def details(results: ResultsFolder, run: str, journal: Journal | None) -> dict[str, Any]:
+    """Return what is known of one run, as plain types.
+
+    Args:
+      results: where the run is.
+      run: its name.
+      journal: its records; None while they are still read.
+    """
+    status, summary = results.json(run, STATUS), results.json(run, SUMMARY)
+    sessions = results.json(run, SESSIONS, 50_000_000)
+    return {
+        "flags": results.json(run, FLAGS),
+        "status": status,
+        "summary": {name: summary[name] for name in summary if name != "findings"},
+        "findings": findings(results, run, summary),
+        "evaluations": evaluations(results, run),
+        "films": media(results, run, FILMS),
+        "charts": media(results, run, CHARTS),
+        "session": _last_session(sessions),
+        "names": [] if journal is None else journal.names(),
+        "newest": {} if journal is None else journal.newest(),
+        "log": log_tail(results, run),
+        "control": results.json(run, STATE),
+        "waiting": _waiting(results, run),
+    }
+
+
+def findings(results: ResultsFolder, run: str, summary: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what the health metrics said, the newest first: name, message, advice, agent_steps."""
+    found: list[dict[str, Any]] = []
+    for line in _tail(results, run, FINDINGS):
+        with suppress(ValueError, RecursionError):
+            data = json.loads(line)
+            if isinstance(data, dict):
+                found.append(data)
+    if not found and isinstance(said := summary.get("findings"), list):
+        found = [
+            {
+                "name": each.get("metric"),
+                "agent_steps": each.get("agent_steps"),
+                "message": f"is {each.get('value')} (healthy: {each.get('healthy')})",
+                "advice": each.get("cause"),
+            }
+            for each in said
+            if isinstance(each, dict)
+        ]
+    names = ("time", "agent_steps", "updates", "name", "message", "advice")
+    return [{name: _cell(each.get(name)) for name in names} for each in found[: -MAX_ROWS - 1 : -1]]
+
+
+def evaluations(results: ResultsFolder, run: str) -> list[dict[str, Any]]:
+    """Return the rows of evaluations.csv, the newest first."""
+    try:
+        with results.open(run, EVALUATIONS) as file:
+            heading = file.readline(10_000).decode("utf-8", "replace")
+    except (NotThereError, OSError):
+        return []
+    text = "".join(
+        line + "\n" for line in _tail(results, run, EVALUATIONS) if line + "\n" != heading
+    )
+    rows: list[dict[str, Any]] = []
+    with suppress(csv.Error):
+        names = next(csv.reader([heading]), [])
+        rows = [
+            {n: _cell(v) for n, v in zip(names, row, strict=True)}
+            for row in csv.reader(io.StringIO(text))
+            if len(row) == len(names)
+        ]
+    return rows[: -MAX_ROWS - 1 : -1]
+
+
+def media(results: ResultsFolder, run: str, folder: str) -> list[dict[str, Any]]:
+    """Return films or pictures of a run, the newest first."""
+    return [
+        {"name": f"{folder}/{name}", "time": facts.st_mtime, "bytes": facts.st_size}
+        for name, facts in results.listing(run, folder)
+        if os.path.splitext(name)[1].lower() in KINDS and name.isprintable()
+    ][: -MAX_ROWS - 1 : -1]
+
+
+def log_tail(results: ResultsFolder, run: str, limit: int = LOG_BYTES) -> list[str]:
+    """Return the last whole lines of train.log, without those for debugging."""
+    return [line for line in _tail(results, run, LOG, limit * 10) if " DEBUG " not in line][-200:]
+
+
+def _waiting(results: ResultsFolder, run: str) -> int:
+    """Return how many commands the run has not answered yet."""
+    return sum(bool(NAME.fullmatch(name)) for name, _ in results.listing(run, CONTROL))
+
+
+def _tail(results: ResultsFolder, run: str, name: str, limit: int = TAIL_BYTES) -> list[str]:
+    try:
+        with results.open(run, name) as file:
+            return [line.decode("utf-8", "replace")[:5000] for line in lines(file, limit)]
+    except (NotThereError, OSError):
+        return []
+
+
+def _last_session(sessions: dict[str, Any]) -> dict[str, Any]:
+    """Return what run.json says of the newest session, and how many there were."""
+    resumed = sessions.get("resumed")
+    later = (
+        [each for each in resumed if isinstance(each, dict)] if isinstance(resumed, list) else []
+    )
+    newest = later[-1] if later else sessions
+    names = ("started", "command_line", "version", "source", "machine", "control")
+    return {
+        "count": (1 + len(later)) if sessions else 0,
+        **{name: newest[name] for name in names if name in newest},
+    }
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, str):
+        return value[:MAX_CELL]
+    if value is None or type(value) in (bool, int) or (type(value) is float and value == value):
+        return value
+    return str(value)[:MAX_CELL]

@@ -1,0 +1,179 @@
+"""One line about each run, from the edges of its files: 300 runs are looked at within a second.
+
+Of metrics.jsonl the last records are read, and a record here and there for a small curve. What was
+found is kept until one of the files changes.
+"""
+
+from __future__ import annotations
+
+import math
+import socket
+import threading
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+
+import psutil
+
+from agent.run import control_file
+from agent.run.control_file import CONTROL
+from core.spec import game_name
+from live.places import FLAGS, METRICS, NotThereError, ResultsFolder
+from live.records import sampled
+from metrics.curve import RETURN, SCORE
+
+STATUS, SUMMARY, LOCK, SESSIONS = "status.json", "summary.json", "lock", "run.json"
+STATE = f"{CONTROL}/{control_file.STATE}"
+SPARK_POINTS = 32
+SILENT_S = 60.0  # a run that gave no sign for so long is shown as silent
+# What status.json may say, and what it means that the process is gone without having said the last.
+RUNNING = ("starting", "filling", "training", "paused", "saving")
+ENDED = ("ended", "failed")
+_SHOWN_FLAGS = ("env", "seed", "algorithm", "model", "preset", "lr", "worker_count", "op_mode")
+
+
+class Overview:
+    """What is known of all runs. Thread-safe."""
+
+    def __init__(self, results: ResultsFolder) -> None:
+        """Look at nothing yet."""
+        self._results = results
+        self._lock = threading.Lock()
+        self._kept: dict[str, tuple[Any, dict[str, Any]]] = {}
+
+    def runs(self) -> list[dict[str, Any]]:
+        """Return what is known of every run, the latest changed first."""
+        names = self._results.runs()
+        found = [self.of(name) for name in names]
+        with self._lock:
+            for gone in self._kept.keys() - set(names):
+                del self._kept[gone]
+        return sorted(found, key=lambda each: -each["changed"])
+
+    def of(self, run: str) -> dict[str, Any]:
+        """Return what is known of one run; the state is as of now."""
+        files = (METRICS, FLAGS, STATUS, SUMMARY, LOCK, STATE)
+        signature = tuple(self._results.facts(run, name) for name in files)
+        with self._lock:
+            kept = self._kept.get(run)
+        if kept is None or kept[0] != signature:
+            kept = (signature, self._look(run, signature))
+            with self._lock:
+                self._kept[run] = kept
+        about = dict(kept[1])
+        holder, status, control = (about.pop(name) for name in ("holder", "status", "control"))
+        state = state_of(status, holder, has_summary=bool(signature[3][2]))
+        # It says so at once, while status.json is written with the next record.
+        is_paused = state in RUNNING and control.get("paused") is True
+        return {**about, "state": "paused" if is_paused else state}
+
+    def _look(self, run: str, signature: tuple[tuple[int, int, int], ...]) -> dict[str, Any]:
+        flags = self._results.json(run, FLAGS)
+        status = self._results.json(run, STATUS)
+        curve, newest = self._curve(run)
+        values = newest.get("values", {})
+        env = str(flags.get("env", ""))
+        seen_s = _number(status.get("time"))
+        changed_s = max(signature[0][0], signature[1][0], signature[3][0]) / 1e9
+        return {
+            "run": run,
+            "name": run.rpartition("/")[2],
+            "group": run.rpartition("/")[0],
+            "games": ", ".join(game_name(each) for each in env.split(",")) if env else "",
+            "flags": {name: flags[name] for name in _SHOWN_FLAGS if name in flags},
+            "agent_steps": _count(status, newest, "agent_steps"),
+            "target_steps": _number(status.get("target_steps", flags.get("environment_max_steps"))),
+            "updates": _count(status, newest, "updates"),
+            "episodes": newest.get("episodes"),
+            "minutes": newest["wall_s"] / 60 if newest else None,
+            "score": score_of(values),
+            "best": _number(values.get("episode/return_best")),
+            "steps_per_second": _number(
+                status.get("steps_per_second", values.get("throughput/agent_steps_per_s"))
+            ),
+            "seconds_left": _number(status.get("seconds_left")),
+            "findings": _number(status.get("findings")),
+            "changed": max(seen_s or 0.0, changed_s),
+            "curve": curve,
+            "status": status,
+            "control": self._results.json(run, STATE),
+            "holder": self._results.json(run, LOCK, 1000),
+        }
+
+    def _curve(self, run: str) -> tuple[list[list[float]], dict[str, Any]]:
+        """Return [agent steps, score] at some records, and the newest record; empty without."""
+        found: list[dict[str, Any]] = []
+        with suppress(NotThereError, OSError), self._results.open(run, METRICS) as file:
+            found = sampled(file, SPARK_POINTS)
+        points = [
+            [record["agent_steps"], score]
+            for record in found
+            if (score := score_of(record["values"])) is not None
+        ]
+        return points, found[-1] if found else {}
+
+
+def score_of(values: dict[str, Any]) -> float | None:
+    """Return the mean return in the values of a record, or the score of a run of several games."""
+    return _number(values.get(SCORE, values.get(RETURN)))
+
+
+def state_of(status: dict[str, Any], holder: dict[str, Any], *, has_summary: bool) -> str:
+    """Return in which state a run is.
+
+    Args:
+      status: of status.json; empty without.
+      holder: what the file of the run's lock says; empty without.
+      has_summary: whether the run says that it came to its end.
+
+    Returns:
+      What status.json says, as long as it can be true: "starting", "filling", "training",
+      "paused", "saving", "ended" or "failed". "stopped" if the process is gone without a word.
+    """
+    said = status.get("state")
+    if said in ENDED:
+        return str(said)
+    is_alive = _is_alive(holder)
+    if said in RUNNING and is_alive:
+        return str(said)
+    if has_summary:
+        return "ended"
+    return "training" if is_alive and not said else "stopped"
+
+
+def is_running(state: str) -> bool:
+    """Whether a run in this state has a process that reads its control files."""
+    return state in RUNNING
+
+
+def _is_alive(holder: dict[str, Any]) -> bool:
+    """Whether the process that took the run's lock is there still; one elsewhere is believed."""
+    pid, since = holder.get("pid"), holder.get("since")
+    if type(pid) is not int or not 0 < pid < 2**31 or not isinstance(since, str):
+        return False
+    if holder.get("host") != socket.gethostname():
+        return True  # nothing more is known here; the page shows how long it has been silent
+    try:
+        began_s = psutil.Process(pid).create_time()
+        # A later process may have been given the same number.
+        return began_s <= datetime.fromisoformat(since).timestamp() + 2.0
+    except psutil.AccessDenied:
+        return True
+    except (psutil.Error, ValueError, OverflowError, OSError):
+        return False
+
+
+def _count(status: dict[str, Any], newest: dict[str, Any], name: str) -> float | None:
+    """Return a counter of status.json, else of the newest record."""
+    known = _number(status.get(name))
+    return _number(newest.get(name)) if known is None else known
+
+
+def _number(value: Any) -> float | None:
+    """Return a finite number that a file holds, None for anything else."""
+    if type(value) not in (int, float):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None

@@ -1,0 +1,79 @@
+"""Lines of metrics.jsonl as records, all of them or a few from here and there in a file.
+
+It takes what `Record.from_json` takes, in a third of the time, and numbers as whole tables.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable
+from itertools import chain, islice
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from live.places import lines
+from live.rows import Floats
+from metrics.record import MAX_COUNT
+from metrics.run_files import TAIL_BYTES
+
+SAMPLE_BYTES = 16_384  # around a record that is looked for: several records
+COUNTERS = ("agent_steps", "updates", "episodes")
+
+
+def record_in(line: bytes) -> dict[str, Any] | None:
+    """Return the record in a line with counters that are numbers; None if it holds none.
+
+    Values are not checked yet; `table` does it for many at once.
+    """
+    try:
+        data = json.loads(line)
+        for name in COUNTERS:
+            if type(data[name]) is not int or not 0 <= data[name] <= MAX_COUNT:
+                return None
+        data["wall_s"] = wall_s = float(data["wall_s"])
+        if not math.isfinite(wall_s) or not isinstance(data["values"], dict):
+            return None
+    except (ValueError, TypeError, LookupError, OverflowError, RecursionError):
+        return None
+    return dict(data)
+
+
+def table(rows: list[list[Any]]) -> Floats:
+    """Return `[rows, columns]`, with NaN for what is no finite number."""
+    if set(map(type, chain.from_iterable(rows))) <= {float}:
+        table = np.array(rows, np.float64)
+    else:
+        table = np.array([[_number(value) for value in row] for row in rows], np.float64)
+    table = table.reshape(len(rows), -1)
+    table[~np.isfinite(table)] = np.nan
+    return table
+
+
+def _first(records: Iterable[dict[str, Any] | None]) -> list[dict[str, Any]]:
+    """Return the first record there is, and read no further."""
+    return [*islice(filter(None, records), 1)]
+
+
+def _number(value: Any) -> float:
+    try:
+        return float(value) if type(value) in (int, float) else math.nan
+    except OverflowError:
+        return math.nan
+
+
+def sampled(file: BinaryIO, points: int) -> list[dict[str, Any]]:
+    """Return at most `points` records at even distances in the file, and its newest one."""
+    size = file.seek(0, os.SEEK_END)
+    found: list[dict[str, Any]] = []
+    if size <= 2 * SAMPLE_BYTES:
+        found = [record for line in lines(file, size) if (record := record_in(line))]
+        stride = -(-len(found) // points) or 1
+        return found[:-1][::stride] + found[-1:]
+    for number in range(points):
+        begin = number * (size - SAMPLE_BYTES) // points
+        around = os.pread(file.fileno(), SAMPLE_BYTES, begin).split(b"\n")
+        found += _first(map(record_in, around[1 if begin else 0 : -1]))
+    return found + _first(map(record_in, reversed([*lines(file, TAIL_BYTES)])))

@@ -1,0 +1,117 @@
+"""The server process: a socket, an address that is printed, and an end without delay."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Callable
+from types import FrameType
+
+import uvicorn
+
+from core.errors import ConfigError
+from core.stop_signals import handled_by
+from live.guard import LOOPBACK, App, Keys
+from live.places import ResultsFolder
+from live.server import Page, application_of
+
+ADDRESS = "live page: "  # before the address in the line that is printed
+BACKLOG = 64
+MAX_REQUESTS = 64  # at the same time; streams of events are among them
+END_S = 1  # for requests that are being answered, once the page is stopped
+
+
+def serve(
+    results: ResultsFolder,
+    host: str,
+    port: int,
+    allowed: tuple[str, ...],
+    say: Callable[[str], None],
+) -> int:
+    """Serve until SIGINT or SIGTERM; return the exit status.
+
+    Args:
+      results: the runs that are shown.
+      host: address to listen on.
+      port: port to listen on; 0: any.
+      allowed: further names of this machine.
+      say: called with the lines that the user reads, the address being one.
+
+    Raises:
+      ConfigError: if nothing can listen there.
+    """
+    keys = Keys()
+    page = Page(results, keys)
+    is_local = _is_loopback(host)
+    names = (*LOOPBACK, host, *allowed, *(() if is_local else (socket.gethostname(),)))
+    app = application_of(page, names, any_address=not is_local)
+    with _listening(host, port) as listener:
+        server = _Server(_config(app), page)
+        # From before anybody can know the address; and uvicorn raises the signal again after its
+        # end, but a stop that worked is no failure.
+        with handled_by(server.handle_exit):
+            shown = "127.0.0.1" if host in ("0.0.0.0", "::") else host
+            shown = f"[{shown}]" if ":" in shown else shown
+            say(f"{ADDRESS}http://{shown}:{listener.getsockname()[1]}/?token={keys.token}")
+            if not is_local:
+                say(
+                    f"It listens on {host}: everybody who can reach this machine can try to open "
+                    "it, and what is sent is not encrypted. Forwarding a port with SSH needs "
+                    "neither."
+                )
+            server.run(sockets=[listener])
+    return 0
+
+
+def _config(app: App) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        access_log=False,  # the first address holds the token
+        log_level="warning",
+        lifespan="off",
+        ws="none",
+        proxy_headers=False,
+        server_header=False,
+        limit_concurrency=MAX_REQUESTS,
+        timeout_graceful_shutdown=END_S,
+        backlog=BACKLOG,
+    )
+
+
+class _Server(uvicorn.Server):
+    """A server whose streams of events end when it is told to stop."""
+
+    def __init__(self, config: uvicorn.Config, page: Page) -> None:
+        super().__init__(config)
+        self._page = page
+
+    def handle_exit(self, sig: int, frame: FrameType | None = None) -> None:
+        """Take SIGINT or SIGTERM: close the streams, which would be waited for."""
+        self._page.streams.closing = True
+        super().handle_exit(sig, frame)
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((host, port))
+            listener.listen(BACKLOG)
+        except BaseException:
+            listener.close()
+            raise
+        return listener
+    except OSError as error:
+        raise ConfigError(
+            f"cannot listen on {host}, port {port}: {error.strerror or error}. Give another --port "
+            "(0: any that is free), or a --host that this machine has."
+        ) from error
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

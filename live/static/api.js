@@ -1,0 +1,84 @@
+// Questions to the server, and the stream in which it says what has changed.
+
+export class Problem extends Error {}
+
+/** Ask for JSON; the answer's own words if it says no. */
+export async function ask(path, query = {}) {
+  return answer(await fetch(address(path, query), { credentials: "same-origin" }));
+}
+
+let token = "";
+
+/** Keep what a command must have besides the cookie, so that no other page can send one. */
+export function mayPost(post) {
+  token = post;
+}
+
+export async function send(path, query, data) {
+  return answer(await fetch(address(path, query), {
+    method: "POST", credentials: "same-origin", body: JSON.stringify(data),
+    headers: { "content-type": "application/json", "x-live-token": token },
+  }));
+}
+
+export function address(path, query = {}) {
+  const pairs = Object.entries(query).flatMap(([name, value]) => [].concat(value).map((one) => [name, one]));
+  const text = new URLSearchParams(pairs.filter(([, value]) => value !== null && value !== undefined)).toString();
+  return text ? `${path}?${text}` : path;
+}
+
+async function answer(response) {
+  const text = await response.text();
+  let data = null;
+  try { data = JSON.parse(text); } catch { /* not JSON: it is a message */ }
+  if (!response.ok) throw new Problem((data && data.error) || text || `the server said ${response.status}`);
+  return data;
+}
+
+const shown = document.getElementById("connection");
+
+function say(text, state) {
+  if (shown.textContent !== text) shown.textContent = text;
+  shown.dataset.state = state;
+}
+
+/** Say that this view is not followed: it shows a moment. */
+export function resting() {
+  say("", "resting");
+}
+
+/**
+ * Follow a stream of events. A browser allows six connections to a server in all tabs together, so a
+ * tab that nobody sees gives its own back, and asks again when it is seen.
+ */
+export function follow(query, onnews) {
+  let source = null, ended = false;
+  const open = () => {
+    if (ended || source || document.hidden) return;
+    source = new EventSource(address("/api/events", query));
+    source.onopen = () => say("live", "live");
+    source.onmessage = (event) => onnews(JSON.parse(event.data));
+    source.onerror = () => {
+      say("connection lost, trying again", "lost");
+      if (source && source.readyState === EventSource.CLOSED) {
+        source = null;
+        setTimeout(open, 3000);
+      }
+    };
+  };
+  const close = () => {
+    if (source) source.close();
+    source = null;
+  };
+  const look = () => {
+    if (document.hidden) { close(); say("asleep while hidden", "asleep"); } else open();
+  };
+  document.addEventListener("visibilitychange", look);
+  addEventListener("pagehide", close);
+  open();
+  return () => {
+    ended = true;
+    close();
+    document.removeEventListener("visibilitychange", look);
+  };
+}

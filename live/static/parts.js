@@ -1,0 +1,124 @@
+// The parts of a run's page beside its curves. Each returns elements, or null where nothing is known.
+
+import { address } from "./api.js";
+import { ago, bar, clock, command, duration, el, percent, short, svg, table } from "./dom.js";
+
+export function findingsOf(about) {
+  return [el("ul.findings", {}, about.findings.slice(0, 20).map((found) => el("li", {},
+    el("p", {}, el("strong", {}, found.name ?? "finding"), " ", found.message ?? "",
+      el("span.muted", {}, found.agent_steps !== null ? ` at ${short(found.agent_steps)} agent steps` : "")),
+    found.advice ? el("p.advice", {}, flagsMarked(String(found.advice))) : null)))];
+}
+
+/** Set the flags in a sentence in the letters of code. */
+function flagsMarked(text) {
+  return text.split(/(--[a-z_A-Z]+(?:=\S*[^\s.,;:)])?)/).map((part) => (part.startsWith("--") ? el("code", {}, part) : part));
+}
+
+export function filmsOf(about, run) {
+  const newest = about.films[0];
+  if (!newest) return null;
+  const source = address("/api/file", { run, name: newest.name });
+  const player = newest.name.endsWith(".mp4") || newest.name.endsWith(".webm")
+    ? el("video", { src: source, controls: true, muted: true, loop: true, playsinline: true, preload: "metadata", "aria-label": `Film ${newest.name}` })
+    : el("img", { src: source, alt: `Film ${newest.name}` });
+  const others = about.films.slice(1, 12);
+  return [player, el("p.muted", { title: clock(newest.time) }, newest.name),
+    others.length ? el("details", {}, el("summary", {}, `${about.films.length - 1} earlier`),
+      el("ul.files", {}, others.map((film) => el("li", {}, el("a", { href: address("/api/file", { run, name: film.name }) }, film.name))))) : null];
+}
+
+export function evaluationsOf(about) {
+  const shown = about.evaluations.slice(0, 12);
+  if (!shown.length) return null;
+  const number = (text) => (text !== "" && Number.isFinite(Number(text)) ? short(Number(text)) : text);
+  const headings = ["agent steps", "game", "policy", "games", "mean", "± error", "min", "max"];
+  const error = (row) => row.standard_error ?? row["standard error"] ?? "";
+  return [table("Evaluations, the newest first", headings, shown.map((row) => [
+    number(row.agent_steps), row.game, row.policy, number(row.games), el("strong", {}, number(row.mean ?? "")),
+    number(error(row)), number(row.min ?? ""), number(row.max ?? "")]), [0, 3, 4, 5, 6, 7])];
+}
+
+export function buffersOf(about) {
+  const said = Array.isArray(about.status.buffers) ? about.status.buffers : [];
+  const measured = Object.keys(about.newest).map((name) => /^replay\/(.+)\/fill$/.exec(name)).filter(Boolean).map((match) => match[1]);
+  const names = said.length ? said : measured.map((name) => ({ name }));
+  if (!names.length) return null;
+  return [el("ul.buffers", {}, names.filter((each) => each && typeof each === "object").map((buffer) => {
+    const of = (metric) => about.newest[`replay/${buffer.name}/${metric}`];
+    const fill = Number.isFinite(buffer.items / buffer.capacity) ? buffer.items / buffer.capacity : of("fill");
+    const facts = [
+      Number.isFinite(buffer.items) ? `${short(buffer.items)} of ${short(buffer.capacity)} unrolls` : percent(fill) + " full",
+      of("mean_age_updates") !== undefined ? `mean age ${short(of("mean_age_updates"))} updates` : "",
+      of("kl_behaviour_target") !== undefined ? `distance from the policy ${short(of("kl_behaviour_target"))} nats` : "",
+    ].filter(Boolean).join(" · ");
+    return el("li", {}, el("p", {}, el("strong", {}, String(buffer.name)), el("span.muted", {}, buffer.kind ? ` ${buffer.kind}` : "")),
+      bar(fill, `${buffer.name} is ${percent(fill)} full`), el("p.muted.small", {}, facts), ages(buffer));
+  }))];
+}
+
+/** How old the unrolls in a buffer are, as bars. */
+function ages(buffer) {
+  const counts = buffer.ages && Array.isArray(buffer.ages.counts) ? buffer.ages.counts : [];
+  const edges = buffer.ages && Array.isArray(buffer.ages.edges) ? buffer.ages.edges : [];
+  const most = Math.max(0, ...counts);
+  if (!most || counts.length < 2 || !counts.every(Number.isFinite)) return null;
+  const width = 240, height = 44, step = width / counts.length;
+  const text = `Ages of the unrolls in ${buffer.name}: ${short(edges[0])} to ${short(edges[edges.length - 1])} updates`;
+  return el("figure.ages", {},
+    svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": text, preserveAspectRatio: "none" }, counts.map((count, index) =>
+      svg("rect", { x: (index * step).toFixed(1), y: (height * (1 - count / most)).toFixed(1), width: Math.max(1, step - 1.5).toFixed(1), height: (height * count / most).toFixed(1) }))),
+    el("figcaption", {}, el("span", {}, short(edges[0])), el("span", {}, "age in updates"), el("span", {}, short(edges[edges.length - 1]))));
+}
+
+export function workersOf(about) {
+  const workers = Array.isArray(about.status.workers) ? about.status.workers.filter((each) => each && typeof each === "object") : [];
+  if (!workers.length) {
+    const alive = about.newest["workers/alive"];
+    if (alive === undefined) return null;
+    const restarts = about.newest["workers/restarts"] || 0;
+    return [el("p", {}, `${short(alive)} running, ${short(restarts)} restarted since the start`)];
+  }
+  const facts = [...workers, ...(about.status.server ? [{ ...about.status.server, number: "server" }] : [])];
+  return [table("Workers", ["worker", "does", "silent", "steps", "lag", "life", "process"], facts.map((worker) => [
+    String(worker.number), worker.doing === undefined ? "–" : String(worker.doing),
+    Number.isFinite(worker.silent_s) ? duration(worker.silent_s) : "–", short(worker.agent_steps), short(worker.lag), short(worker.life),
+    worker.pid === undefined ? "–" : String(worker.pid)]), [2, 3, 4, 5, 6])];
+}
+
+export function hardwareOf(about) {
+  const said = about.status.hardware && typeof about.status.hardware === "object" ? about.status.hardware : {};
+  const measured = Object.fromEntries(Object.entries(about.newest).filter(([name]) => name.startsWith("system/") || name.startsWith("hardware/")));
+  const all = Object.entries({ ...measured, ...said }).filter(([, value]) => Number.isFinite(value));
+  if (!all.length) return null;
+  return [el("dl.facts", {}, all.slice(0, 40).map(([name, value]) =>
+    el("div", {}, el("dt", {}, name.slice(name.indexOf("/") + 1).replaceAll("_", " ")), el("dd", {}, short(value)))))];
+}
+
+export function sessionOf(about) {
+  const { session } = about;
+  const source = session.source || {}, machine = session.machine || {};
+  const facts = [
+    ["started", session.started ? new Date(session.started).toLocaleString() : ""],
+    ["sessions", session.count > 1 ? String(session.count) : ""],
+    ["commit", source.commit ? String(source.commit).slice(0, 12) + (source.dirty ? " with changes" : "") : ""],
+    ["processor", machine.cpu ? `${machine.cpu}, ${machine.cores_usable} cores` : ""],
+    ["GPU", Array.isArray(machine.gpus) ? machine.gpus.join(", ") : ""],
+    ["why it ended", about.summary.reason ?? ""],
+    ["last change", ago(about.changed)],
+  ].filter(([, text]) => text);
+  const typed = Array.isArray(session.command_line) ? session.command_line.map(String) : [];
+  return [el("dl.facts", {}, facts.map(([name, text]) => el("div", {}, el("dt", {}, name), el("dd", {}, String(text))))),
+    typed.length ? command(["python", ...typed].map(quoted).join(" ")) : null];
+}
+
+function quoted(text) {
+  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\"'\"'")}'`;
+}
+
+export function flagsOf(about) {
+  const flags = Object.entries(about.flags).sort(([a], [b]) => a.localeCompare(b));
+  if (!flags.length) return null;
+  return [el("details", {}, el("summary", {}, `all ${flags.length} flags of this run`),
+    el("dl.facts.wide", {}, flags.map(([name, value]) => el("div", {}, el("dt", {}, `--${name}`), el("dd", {}, typeof value === "string" ? value : JSON.stringify(value))))))];
+}

@@ -1,0 +1,281 @@
+"""Control files: what they may be, what each does, and that nothing else does anything."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.run import control as control_module
+from agent.run.control import Control
+from agent.run.control_file import COMMANDS, MAX_BYTES, SETTINGS, read_command, write_command
+from core.errors import CheckpointError, ConfigError
+
+ID = str(uuid.UUID(int=7))
+SETTING_VALUES = (
+    "{}", "[2]", "null", "3", '{"lr": 1}', '{"lr_factor": "2"}', '{"lr_factor": 0}',
+    '{"lr_factor": -1}',
+    '{"lr_factor": 1e9}', '{"lr_factor": NaN}', '{"lr_factor": Infinity}', '{"lr_factor": true}',
+    '{"lr_factor": 2, "seed": 3}', '{"lr_factor": [1]}',
+)  # fmt: skip
+HOSTILE = (
+    b"", b"{", b"[]", b"null", b'"pause"', b"\xff\xfe\0", b"{" * 3000, b"x" * (MAX_BYTES + 1),
+    b'{"command": "pause"', b'{"command": ["pause"]}', b'{"command": "Pause"}', b'{"command": 1}',
+    b'{"command": "pause", "values": {"lr_factor": 2}}', b'{"command": "pause", "more": 1}',
+    b'{"command": "set"}', b'{"command": "pause", "time": "now"}',
+    b'{"command": "pause", "time": 1e999}', b'{"command": "__init__"}', b'{"command": "save; ls"}',
+    *(f'{{"command": "set", "values": {values}}}'.encode() for values in SETTING_VALUES),
+)  # fmt: skip
+OTHER_NAMES = (
+    "pause.json", f"{ID}", f"{ID}.json.tmp", f".{ID}.json.1.tmp", f"{ID}X.json", "state.json",
+    "..json", f"{ID}.JSON", f"{ID}\n.json", f"x{ID}.json", f"{ID}xjson",
+)  # fmt: skip
+
+
+class Steered:
+    """A control with everything it steers, written down."""
+
+    def __init__(self, folder: Path, **more: Any) -> None:
+        self.folder = folder
+        self.set: dict[str, float] = {}
+        self.notes: list[dict[str, Any]] = []
+        self.saves = 0
+        settings: dict[str, Callable[[float], None]] = {
+            name: lambda value, name=name: self.set.update({name: value}) for name in SETTINGS
+        }
+        self.control = Control(
+            folder, **{"settings": settings, "save": self.save, "note": self.notes.append, **more}
+        )
+        self.control.open()
+
+    def save(self) -> str:
+        self.saves += 1
+        return "done: saved"
+
+    def look(self) -> None:
+        self.control._looked_at_s = -100.0
+        self.control.look()
+
+    def tell(self, name: str, values: dict[str, float] | None = None) -> str:
+        write_command(self.folder, name, values)
+        self.look()
+        return str(self.notes[-1]["result"]).partition(":")[0]
+
+    def put(self, content: bytes, name: str = f"{ID}.json") -> None:
+        (self.folder / "control" / name).write_bytes(content)
+
+    def state(self) -> dict[str, Any]:
+        return json.loads((self.folder / "control/state.json").read_text("utf-8"))  # type: ignore[no-any-return]
+
+    def untouched(self) -> bool:
+        control = self.control
+        is_still = not (control.is_paused or control.stop_asked or self.saves or self.set)
+        return is_still and not self.notes
+
+
+@pytest.fixture
+def steered(tmp_path: Path) -> Steered:
+    return Steered(tmp_path)
+
+
+def test_each_command_does_what_it_says_and_is_answered_once(steered: Steered) -> None:
+    control = steered.control
+    assert steered.tell("pause") == "done"
+    assert control.is_paused
+    assert steered.state()["paused"]
+    assert steered.tell("continue") == "done"
+    assert not control.is_paused
+    assert steered.tell("save") == "done"
+    assert steered.saves == 1
+    assert steered.tell("set", {"lr_factor": 0.5}) == "done"
+    assert steered.set == {"lr_factor": 0.5}
+    assert steered.tell("evaluate") == "refused"
+    assert steered.tell("stop") == "done"
+    assert control.stop_asked
+    steered.look()
+    names = ["pause", "continue", "save", "set", "evaluate", "stop"]
+    assert [note["command"] for note in steered.notes] == names
+    assert [each["command"] for each in steered.state()["acknowledged"]] == names
+    assert [path.name for path in (steered.folder / "control").iterdir()] == ["state.json"]
+    control.close()
+    assert not list((steered.folder / "control").iterdir())
+
+
+def test_the_state_says_what_this_run_can_do(tmp_path: Path) -> None:
+    assert set(Steered(tmp_path).state()["commands"]) == set(COMMANDS) - {"evaluate"}
+    able = Steered(tmp_path, evaluate=lambda: "done", settings={}, save=None)
+    assert set(able.state()["commands"]) == set(COMMANDS) - {"set", "save"}
+
+
+@pytest.mark.parametrize("content", HOSTILE)
+def test_what_is_no_command_changes_nothing_and_is_moved_aside_once(
+    steered: Steered, content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    steered.put(content)
+    with caplog.at_level(logging.WARNING):
+        steered.look()
+        steered.look()
+    assert steered.untouched()
+    assert len(caplog.messages) == 1
+    assert caplog.messages[0].isprintable()
+    assert len(caplog.messages[0]) < 500
+    assert (steered.folder / "control" / f"{ID}.json.refused").read_bytes() == content
+    with pytest.raises(ConfigError):
+        read_command(ID, content)
+
+
+keys = st.sampled_from(["command", "values", "time", *SETTINGS]) | st.text(max_size=4)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=8)
+    | st.sampled_from([*COMMANDS, *SETTINGS]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=4),
+    max_leaves=8,
+)  # fmt: skip
+
+
+@given(st.binary(max_size=300) | json_values.map(lambda value: json.dumps(value).encode()))
+def test_any_content_is_a_command_within_bounds_or_refused(content: bytes) -> None:
+    try:
+        command = read_command(ID, content)
+    except ConfigError:
+        return
+    assert command.name in COMMANDS
+    assert bool(command.values) == (command.name == "set")
+    for name, value in command.values.items():
+        assert SETTINGS[name].low <= value <= SETTINGS[name].high
+
+
+@pytest.mark.parametrize("name", OTHER_NAMES)
+def test_a_file_of_another_name_is_nobodys_business(steered: Steered, name: str) -> None:
+    before = steered.state()
+    if name != "state.json":
+        steered.put(b'{"command": "stop"}', name)
+    steered.look()
+    assert steered.untouched()
+    assert steered.state() == before
+
+
+def test_links_pipes_and_folders_are_refused(steered: Steered, tmp_path: Path) -> None:
+    control = steered.folder / "control"
+    elsewhere = tmp_path / "elsewhere.json"
+    elsewhere.write_text('{"command": "stop"}', encoding="utf-8")
+    names = [f"{uuid.UUID(int=n)}.json" for n in range(3)]
+    (control / names[0]).symlink_to(elsewhere)
+    os.mkfifo(control / names[1])
+    (control / names[2]).mkdir()
+    steered.look()
+    assert steered.untouched()
+    assert {path.name for path in control.iterdir()} == {
+        "state.json",
+        *(f"{n}.refused" for n in names),
+    }
+    assert elsewhere.read_text(encoding="utf-8") == '{"command": "stop"}'
+
+
+def test_a_control_folder_that_is_a_link_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/control").symlink_to(tmp_path / "elsewhere")
+    steered = Steered(tmp_path / "run")
+    (tmp_path / "elsewhere" / f"{ID}.json").write_text('{"command": "stop"}', encoding="utf-8")
+    steered.look()
+    assert steered.untouched()
+    assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == [f"{ID}.json"]
+    with pytest.raises(ConfigError, match="is a link"):
+        write_command(tmp_path / "run", "stop")
+
+
+def test_a_folder_full_of_files_is_answered_in_turns(
+    steered: Steered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control_module, "MAX_FILES", 5)
+    for _ in range(12):
+        write_command(steered.folder, "pause")
+    steered.look()
+    assert len(steered.notes) == 5
+    steered.look()
+    steered.look()
+    assert len(steered.notes) == 12
+
+
+def test_what_was_meant_for_an_earlier_session_is_refused(tmp_path: Path) -> None:
+    write_command(tmp_path, "stop")
+    steered = Steered(tmp_path)
+    steered.look()
+    assert steered.untouched()
+    assert len(list((tmp_path / "control").glob("*.refused"))) == 1
+
+
+def test_a_reproducible_run_refuses_every_command(tmp_path: Path) -> None:
+    steered = Steered(tmp_path, reproducible=True)
+    assert not (tmp_path / "control").exists()
+    for name in COMMANDS:
+        assert steered.tell(name, {"lr_factor": 2.0} if name == "set" else None) == "refused"
+    assert (steered.saves, steered.set) == (0, {})
+    assert (steered.control.is_paused, steered.control.stop_asked) == (False, False)
+    assert steered.control.state_dict() == {}
+
+
+def test_a_save_that_fails_is_an_answer_and_no_end(tmp_path: Path) -> None:
+    def full() -> str:
+        raise CheckpointError("the disk is full")
+
+    assert Steered(tmp_path, save=full).tell("save") == "failed"
+
+
+def test_a_changed_setting_goes_on_after_a_resume(tmp_path: Path) -> None:
+    before = Steered(tmp_path)
+    assert before.control.state_dict() == {}
+    before.tell("set", {"lr_factor": 0.5, "entropy_factor": 1.0})
+    after = Steered(tmp_path)
+    after.control.load_state_dict(before.control.state_dict())
+    assert after.set == {"lr_factor": 0.5}
+    assert after.control.state_dict() == before.control.state_dict()
+
+
+@given(json_values)
+def test_no_saved_settings_of_any_kind_do_harm(
+    tmp_path_factory: pytest.TempPathFactory, saved: Any
+) -> None:
+    steered = Steered(tmp_path_factory.mktemp("run"))
+    for state in (saved, {"settings": saved}, {"settings": {"lr_factor": saved}}):
+        steered.control.load_state_dict(state)
+    for name, value in steered.set.items():
+        assert SETTINGS[name].low <= value <= SETTINGS[name].high
+
+
+def test_a_file_that_cannot_be_taken_away_is_answered_once(
+    steered: Steered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("core.files.Disk.unlink", refuse)
+    write_command(steered.folder, "save")
+    monkeypatch.setattr("core.files.Disk.replace", refuse)
+    steered.put(b"no command")
+    for _ in range(3):
+        steered.look()
+    assert steered.saves == 1
+
+
+def test_a_full_disk_keeps_no_command_from_its_answer(
+    steered: Steered, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    for _ in range(2):
+        write_command(steered.folder, "pause")
+    monkeypatch.setattr("agent.run.control.write_json", full)
+    steered.look()
+    assert steered.control.is_paused
+    assert sum("cannot be written" in message for message in caplog.messages) == 1

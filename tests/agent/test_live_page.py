@@ -1,0 +1,89 @@
+"""The page that a training starts beside itself: told, ended with it, and never in its way."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import psutil
+import pytest
+
+from agent.run import live_page as module
+from agent.run.live_page import check_live_page, live_page
+from core.errors import ConfigError
+from tests.live.builders import eventually, make_run
+
+
+def pages_of(pid: int) -> list[psutil.Process]:
+    return psutil.Process(pid).children()
+
+
+@pytest.mark.process
+def test_the_page_is_served_within_the_block_and_is_gone_after_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_run(tmp_path / "results", "run", 3)
+    (tmp_path / "live.py").write_text("raise SystemExit('this is not the page')")
+    monkeypatch.chdir(tmp_path)  # what lies there is not taken for the program
+    with live_page("results"):
+        line = capsys.readouterr().err.strip()
+        address = line.removeprefix("live page: ")
+        assert address.startswith("http://127.0.0.1:")
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(address.partition("?")[0] + "api/runs", timeout=60)
+        (page,) = [each for each in pages_of(psutil.Process().pid) if "results" in each.cmdline()]
+    assert not page.is_running()
+
+
+@pytest.mark.process
+def test_a_page_that_cannot_start_is_told_and_the_training_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PROGRAM", "raise SystemExit(3)")
+    went_on = False
+    with live_page(tmp_path):
+        went_on = True
+    assert went_on
+    assert "the training goes on without it" in capsys.readouterr().err
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    with live_page(tmp_path / "file"):
+        pass
+    assert "could not be started" in capsys.readouterr().err
+
+
+@pytest.mark.process
+def test_the_page_ends_when_the_training_is_killed(tmp_path: Path) -> None:
+    program = (
+        "import sys, time\n"
+        "from agent.run.live_page import live_page\n"
+        "with live_page(sys.argv[1]):\n"
+        "    print('up', flush=True); sys.stdin.read()\n"
+    )
+    training = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert training.stdin is not None
+    assert training.stdout is not None
+    try:
+        assert training.stdout.readline() == b"up\n"
+        (page,) = pages_of(training.pid)
+        training.kill()
+        eventually(lambda: not page.is_running() or page.status() == psutil.STATUS_ZOMBIE)
+    finally:
+        training.kill()
+        training.wait(60)
+        training.stdin.close()
+        training.stdout.close()
+
+
+def test_a_missing_package_is_one_message_before_anything_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    check_live_page()
+    monkeypatch.setattr(module, "PACKAGES", ("uvicorn", "no_such_package"))
+    with pytest.raises(ConfigError, match="no_such_package.*requirements-live.txt"):
+        check_live_page()

@@ -1,0 +1,233 @@
+"""A run that is steered while it goes on: paused, saved, changed, stopped."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from agent.run.control_file import write_command
+from agent.run.trainer import Summary, Trainer
+from agent.stored.checkpoint import load
+from agent.stored.run_folder import RunFolder
+from core.stop_signals import Answer, StopSignals
+from metrics.sinks import Tee
+from tests.agent.runs import make_blueprint
+from tests.agent.test_trainer import InTurn, Noted, in_turn
+from tests.deadlines import HANGS_S
+
+ENDLESS = 10**9  # agent steps: what ends the run is what the test is about
+PAUSE_S = 1.5
+PLAYED = {
+    "environment_max_steps": ENDLESS,
+    "log_interval_s": 0.2,
+    "lr_schedule": "constant",
+}
+
+
+def state_of(folder: Path) -> dict[str, object]:
+    try:
+        return json.loads((folder / "control/state.json").read_text("utf-8"))  # type: ignore[no-any-return]
+    except FileNotFoundError:
+        return {}
+
+
+def eventually(folder: Path, is_so: Callable[[dict[str, object]], bool]) -> None:
+    deadline = time.monotonic() + HANGS_S
+    while not is_so(state_of(folder)):
+        assert time.monotonic() < deadline, state_of(folder)
+        time.sleep(0.02)
+
+
+def stop_run(folder: Path) -> None:
+    """Let a run end; it may be gone before anybody reads its answer."""
+    write_command(folder, "stop")
+
+
+def tell(folder: Path, name: str, values: dict[str, float] | None = None) -> str:
+    """Write a command as the page does, and wait for its answer."""
+    identity = write_command(folder, name, values)
+    answers: list[dict[str, str]] = []
+
+    def is_answered(state: dict[str, object]) -> bool:
+        said = state.get("acknowledged", [])
+        answers[:] = [each for each in said if each["id"] == identity]  # type: ignore[attr-defined]
+        return bool(answers)
+
+    eventually(folder, is_answered)
+    return answers[0]["result"]
+
+
+class Person(threading.Thread):
+    """Does something to a run while it goes on, and stops it at the end whatever happens."""
+
+    def __init__(self, folder: Path, does: Callable[[Path], None], stop: StopSignals) -> None:
+        super().__init__(daemon=True)
+        self.folder, self.does, self.stop = folder, does, stop
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            eventually(self.folder, bool)
+            self.does(self.folder)
+        except BaseException as error:
+            self.error = error
+            self.stop.count = 1
+
+
+def steered(
+    folder: RunFolder, does: Callable[[Path], None], *, checkpoint: object = None, **flags: object
+) -> tuple[Summary, Noted]:
+    stop, sink = StopSignals(), Noted()
+    stop.answer = Answer.NOTE
+    folder.write_run_info(["main.py"])
+    blueprint = make_blueprint(**{**PLAYED, **flags})
+    trainer = Trainer(blueprint, folder, sink, checkpoint, stop=stop, experience=in_turn)
+    person = Person(folder.path, does, stop)
+    person.start()
+    summary = trainer.run()
+    person.join(HANGS_S)
+    if person.error is not None:
+        raise person.error
+    return summary, sink
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return RunFolder.create(tmp_path, "Test-v0")
+
+
+def test_a_pause_stops_learning_and_the_clock_of_the_run(folder: RunFolder) -> None:
+    lengths: list[float] = []
+
+    def person(run: Path) -> None:
+        tell(run, "pause")
+        began = time.monotonic()
+        checkpoints = len(list(folder.checkpoints.glob("update_*.pt")))
+        first = tell(run, "save")
+        time.sleep(PAUSE_S)
+        assert state_of(run)["paused"]
+        assert tell(run, "save") == first  # the same update: nothing was learned
+        assert len(list(folder.checkpoints.glob("update_*.pt"))) <= checkpoints + 1
+        lengths.append(time.monotonic() - began)
+        tell(run, "continue")
+        stop_run(run)
+
+    began = time.monotonic()
+    summary, sink = steered(folder, person)
+    assert summary.reason == "interrupted"
+    assert lengths[0] >= PAUSE_S
+    assert summary.wall_s <= time.monotonic() - began - lengths[0]
+    assert sink.records[-1].wall_s == pytest.approx(summary.wall_s, abs=5.0)
+    assert not state_of(folder.path)  # nobody takes commands any more
+
+
+def test_the_time_of_a_session_stands_still_in_a_pause(folder: RunFolder) -> None:
+    def person(run: Path) -> None:
+        tell(run, "pause")
+        time.sleep(3 * PAUSE_S)
+        assert state_of(run)["paused"]  # more than --training_seconds have passed
+        tell(run, "continue")
+
+    summary, _ = steered(folder, person, training_seconds=2 * PAUSE_S)
+    assert summary.reason == "seconds"
+
+
+def test_ctrl_c_ends_a_paused_run_with_a_save(folder: RunFolder) -> None:
+    stop_signals: list[StopSignals] = []
+
+    def person(run: Path) -> None:
+        tell(run, "pause")
+        stop_signals[0].handle(2)
+
+    made = StopSignals.__init__
+
+    def noted(self: StopSignals) -> None:
+        made(self)
+        stop_signals.append(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StopSignals, "__init__", noted)
+        summary, _ = steered(folder, person)
+    assert summary.reason == "interrupted"
+    assert folder.has_checkpoint()
+
+
+def test_changed_settings_count_at_once_are_noted_and_go_on_after_a_resume(
+    folder: RunFolder,
+) -> None:
+    def person(run: Path) -> None:
+        tell(run, "set", {"lr_factor": 0.5, "entropy_factor": 0.0})
+        time.sleep(1.0)  # for some records
+        stop_run(run)
+
+    _, sink = steered(folder, person)
+    rates = [record.values["optimiser/lr"] for record in sink.records]
+    assert rates[-1] == pytest.approx(rates[0] / 2)
+    assert sink.records[0].values["loss/entropy"] != 0
+    assert sink.records[-1].values["loss/entropy"] == 0
+    checkpoint = load(folder.path)
+    saved = {"settings": {"lr_factor": 0.5, "entropy_factor": 0.0}}
+    assert checkpoint.state["control"] == saved
+    (session,) = folder.sessions()
+    assert [note["command"] for note in session["control"]] == ["set", "stop"]
+    assert session["control"][0]["values"] == saved["settings"]
+    assert session["control"][0]["updates"] > 0
+
+    def stops(run: Path) -> None:
+        stop_run(run)
+
+    _, sink = steered(folder, stops, checkpoint=checkpoint)
+    assert sink.records[0].values["optimiser/lr"] == pytest.approx(rates[0] / 2)
+    assert sink.records[0].values["loss/entropy"] == 0
+    assert [len(each["control"]) for each in folder.sessions()] == [2, 1]
+
+
+def test_nothing_is_saved_before_something_is_learned(folder: RunFolder) -> None:
+    answers: list[str] = []
+
+    def person(run: Path) -> None:
+        answers.append(tell(run, "save"))
+        stop_run(run)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(InTurn, "next_batch", lambda self: None)
+        summary, _ = steered(folder, person)
+    assert summary.updates == 0
+    assert answers[0].startswith("refused: nothing has been learned")
+    assert not folder.has_checkpoint()
+
+
+@pytest.mark.process
+@pytest.mark.slow
+def test_workers_that_wait_in_a_pause_are_not_taken_for_hung(folder: RunFolder) -> None:
+    stop, sink = StopSignals(), Noted()
+    stop.answer = Answer.NOTE
+    folder.write_run_info(["main.py"])
+    blueprint = make_blueprint(**{**PLAYED, "worker_timeout": 3.0})
+
+    def person(run: Path) -> None:
+        deadline = time.monotonic() + HANGS_S
+        while not sink.records:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        tell(run, "pause")
+        time.sleep(10.0)  # three times --worker_timeout
+        tell(run, "continue")
+        count = len(sink.records)
+        while len(sink.records) < count + 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        stop_run(run)
+
+    doing = Person(folder.path, person, stop)
+    doing.start()
+    Trainer(blueprint, folder, Tee([sink]), stop=stop).run()
+    doing.join(HANGS_S)
+    assert doing.error is None
+    assert sink.records[-1].values["workers/hung"] == 0
+    assert sink.records[-1].values["workers/restarts"] == 0

@@ -1,0 +1,88 @@
+"""Run folders as a trainer leaves them, made of nothing, in the size that a test asks for."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from metrics.record import Record
+from tests.deadlines import HANGS_S
+
+NAMES = ("loss/policy", "loss/value", "policy/entropy", "replay/queue/fill", "lag/mean_updates")
+
+
+def record(number: int, *, step: int = 100, score: float | None = None, more: int = 0) -> Record:
+    """Return the n-th record of a run, five seconds after the one before."""
+    values = {name: number / 7 + k for k, name in enumerate(NAMES)}
+    values["episode/return_mean"] = float(number % 50) if score is None else score
+    values["episode/return_best"] = 50.0
+    values["throughput/agent_steps_per_s"] = 20.0
+    values |= {f"gradient/layer_{k}/norm": number + k / 3 for k in range(more)}
+    return Record(
+        agent_steps=number * step,
+        frames=number * step * 4,
+        updates=number,
+        episodes=number,
+        wall_s=5.0 * number,
+        values=values,
+    )
+
+
+def write_records(folder: Path, records: Iterable[Record], *, append: bool = False) -> None:
+    """Write metrics.jsonl."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "metrics.jsonl").open("a" if append else "w", encoding="utf-8") as file:
+        file.writelines(each.to_json() + "\n" for each in records)
+
+
+def make_run(results: Path, name: str, records: Iterable[Record] | int = 20, **flags: Any) -> Path:
+    """Make a run that was stopped: its flags, what run.json says, records, no checkpoint."""
+    folder = results / name
+    some = [record(n) for n in range(1, records + 1)] if isinstance(records, int) else records
+    write_records(folder, some)
+    (folder / "checkpoints").mkdir()
+    all_flags = {"env": "PongNoFrameskip-v4", "seed": 1, "environment_max_steps": 10_000, **flags}
+    all_flags.setdefault("replay_parameters", [])
+    (folder / "flags.json").write_text(json.dumps(all_flags), encoding="utf-8")
+    session = {
+        "started": "2026-11-22T12:00:00+00:00",
+        "command_line": ["main.py", "--env=Pong"],
+        "source": {"commit": "0" * 40, "dirty": False},
+        "machine": {"cpu": "a processor", "cores_usable": 2, "gpus": []},
+    }
+    (folder / "run.json").write_text(json.dumps(session), encoding="utf-8")
+    return folder
+
+
+def hold(folder: Path, pid: int | None = None) -> None:
+    """Let the lock file name a process that runs: this one."""
+    about = {
+        "pid": pid or os.getpid(),
+        "host": socket.gethostname(),
+        "since": datetime.fromtimestamp(psutil.Process().create_time() + 1)
+        .astimezone()
+        .isoformat(),
+    }
+    (folder / "lock").write_text(json.dumps(about), encoding="utf-8")
+
+
+def write_status(folder: Path, **said: Any) -> None:
+    """Write status.json as a trainer does."""
+    status = {"format": 1, "time": 1_790_000_000.0, "state": "training", "pid": os.getpid(), **said}
+    (folder / "status.json").write_text(json.dumps(status), encoding="utf-8")
+
+
+def eventually(is_so: Callable[[], bool]) -> None:
+    """Wait until something is so; fail if that takes as long as what hangs."""
+    deadline = time.monotonic() + HANGS_S
+    while not is_so():
+        assert time.monotonic() < deadline, "it never came to be"
+        time.sleep(0.02)

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from live.guard import POST_HEADER
+from tests.live.builders import make_run
+from tests.live.client import HOST, Browser
+
+ADDRESSES = (
+    "/", "/run", "/compare", "/static/app.js", "/api/session", "/api/runs", "/api/run?run=run",
+    "/api/rows?run=run", "/api/events", "/api/file?run=run&name=films/a.mp4", "/no/such",
+)  # fmt: skip
+FOREIGN_HOSTS = (
+    "evil.example", "evil.example:8321", "127.0.0.1.evil.example", "localhost.evil.example", "",
+    "[::1", "10.0.0.7", "evil@127.0.0.1", "127.0.0.1@evil.example", "0.0.0.0", "127.0.0.1/..",
+    "169.254.169.254",
+)  # fmt: skip
+OF_ANOTHER_PAGE: tuple[dict[str, str | None], ...] = (
+    {POST_HEADER: None}, {POST_HEADER: "wrong"}, {POST_HEADER: ""}, {"origin": "null"},
+    {"origin": "http://evil.example"}, {"origin": ""}, {"origin": "http://127.0.0.1:1"},
+    {"sec-fetch-site": "cross-site"}, {"sec-fetch-site": "same-site"}, {"sec-fetch-site": "none"},
+)  # fmt: skip
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Browser:
+    make_run(tmp_path, "run")
+    return Browser(tmp_path)
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+@pytest.mark.parametrize("token", ["", "wrong", "x" * 4000, "é", "\0"])
+def test_nothing_is_shown_without_the_token(browser: Browser, address: str, token: str) -> None:
+    answer = browser.get(address, params={"token": token})
+    assert answer.status_code == 403
+    assert "printed" in answer.text
+    assert "set-cookie" not in answer.headers
+    browser.cookies.set(
+        f"live_{browser.keys.cookie_name}", token.encode("ascii", "ignore").decode()
+    )
+    assert browser.get(address).status_code == 403
+
+
+def test_the_address_with_the_token_gives_a_cookie_and_leads_to_one_without(
+    browser: Browser,
+) -> None:
+    answer = browser.get("/", params={"token": browser.keys.token})
+    assert (answer.status_code, answer.headers["location"]) == (303, "/")
+    cookie = answer.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=Strict" in cookie
+    assert browser.keys.token not in cookie
+    assert browser.get("/").status_code == 200
+
+
+def test_the_cookie_of_another_start_opens_nothing(browser: Browser, tmp_path: Path) -> None:
+    other = Browser(tmp_path).enter()
+    for name, value in other.cookies.items():
+        browser.cookies.set(name, value)
+        browser.cookies.set(browser.keys.cookie_name, value)
+    assert browser.get("/api/runs").status_code == 403
+
+
+@pytest.mark.parametrize("host", FOREIGN_HOSTS)
+def test_a_foreign_host_is_refused_with_every_secret(browser: Browser, host: str) -> None:
+    browser.enter()
+    assert browser.get("/api/runs", headers={"host": host}).status_code == 400
+    assert (
+        browser.get("/", params={"token": browser.keys.token}, headers={"host": host}).status_code
+        == 400
+    )
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1:1", "localhost:9999", "LOCALHOST", "[::1]:8321", "127.0.0.1"]
+)
+def test_this_machine_is_known_at_any_port_for_forwarded_ones(browser: Browser, host: str) -> None:
+    cookie = f"{browser.keys.cookie_name}={browser.keys.cookie}"
+    assert browser.get("/api/runs", headers={"host": host, "cookie": cookie}).status_code == 200
+
+
+def test_a_number_is_a_host_only_where_it_was_asked_for(tmp_path: Path) -> None:
+    open_one = Browser(tmp_path, any_address=True)
+    cookie = f"{open_one.keys.cookie_name}={open_one.keys.cookie}"
+    for host, status in (("10.0.0.7:80", 200), ("evil.example", 400)):
+        assert (
+            open_one.get("/api/runs", headers={"host": host, "cookie": cookie}).status_code
+            == status
+        )
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"])
+def test_other_methods_are_refused(browser: Browser, method: str) -> None:
+    assert browser.enter().request(method, "/api/runs").status_code == 405
+
+
+def allowed(browser: Browser) -> dict[str, str]:
+    return {POST_HEADER: browser.keys.post, "origin": HOST, "sec-fetch-site": "same-origin"}
+
+
+@pytest.mark.parametrize("change", OF_ANOTHER_PAGE)
+def test_a_post_of_another_page_is_refused(browser: Browser, change: dict[str, str | None]) -> None:
+    browser.enter()
+    headers = {n: v for n, v in {**allowed(browser), **change}.items() if v is not None}
+    answer = browser.post("/api/runs", json={}, headers=headers)
+    assert answer.status_code == 403
+    assert (
+        browser.post("/api/runs", json={}, headers=allowed(browser)).status_code == 405
+    )  # no such route
+
+
+def test_a_post_without_the_cookie_or_of_another_kind_is_refused(browser: Browser) -> None:
+    assert browser.post("/api/runs", json={}, headers=allowed(browser)).status_code == 403
+    browser.enter()
+    form = {**allowed(browser), "content-type": "application/x-www-form-urlencoded"}
+    assert browser.post("/api/runs", content=b"a=1", headers=form).status_code == 415
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_every_answer_has_the_content_policy(browser: Browser, address: str) -> None:
+    if address == "/api/events":
+        pytest.skip("it does not end; the browser tests read it")
+    for answer in (browser.get(address), browser.enter().get(address)):
+        assert answer.headers["content-security-policy"].startswith("default-src 'self';")
+        assert "unsafe" not in answer.headers["content-security-policy"]
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["referrer-policy"] == "no-referrer"
+        assert answer.headers["x-frame-options"] == "DENY"
+        assert "access-control-allow-origin" not in answer.headers
+
+
+@given(st.binary(max_size=200))
+def test_no_cookie_of_any_content_opens_the_page(
+    tmp_path_factory: pytest.TempPathFactory, text: bytes
+) -> None:
+    browser = Browser(tmp_path_factory.getbasetemp())
+    answer = browser.get("/", headers=[(b"cookie", text.replace(b"\r", b"").replace(b"\n", b""))])  # type: ignore[arg-type]
+    assert answer.status_code == 403

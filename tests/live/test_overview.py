@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from live.overview import SPARK_POINTS, Overview
+from live.places import ResultsFolder
+from tests.live.builders import hold, make_run, record, write_records, write_status
+
+
+def only(results: Path) -> dict[str, object]:
+    (found,) = Overview(ResultsFolder(results)).runs()
+    return found
+
+
+@pytest.mark.parametrize("count", [1, 5, 32, 33, 100, 2000])
+def test_a_run_is_told_by_its_last_record_and_a_small_curve(tmp_path: Path, count: int) -> None:
+    make_run(
+        tmp_path, "seq/001_a_seed1/run", [record(n, score=float(n)) for n in range(1, count + 1)]
+    )
+    about = only(tmp_path)
+    assert (about["name"], about["group"]) == ("run", "seq/001_a_seed1")
+    assert (about["agent_steps"], about["score"], about["games"]) == (count * 100, count, "Pong")
+    assert about["target_steps"] == 10_000
+    curve = about["curve"]
+    assert isinstance(curve, list)
+    assert min(count, SPARK_POINTS) / 2 <= len(curve) <= SPARK_POINTS + 1
+    assert curve[-1] == [count * 100, count]
+    assert all(step == 100 * score for step, score in curve)
+
+
+def test_the_state_is_what_the_files_and_the_process_say(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, "run")
+    assert only(tmp_path)["state"] == "stopped"
+    hold(folder)
+    assert only(tmp_path)["state"] == "training"
+    write_status(folder, state="paused", agent_steps=777, seconds_left=5)
+    assert {k: only(tmp_path)[k] for k in ("state", "agent_steps", "seconds_left")} == {
+        "state": "paused", "agent_steps": 777, "seconds_left": 5,
+    }  # fmt: skip
+    write_status(folder, state="failed")
+    assert only(tmp_path)["state"] == "failed"
+    (folder / "status.json").unlink()
+    (folder / "summary.json").write_text("{}", encoding="utf-8")
+    (folder / "lock").unlink()
+    assert only(tmp_path)["state"] == "ended"
+
+
+def test_a_process_that_is_gone_is_not_believed_to_train(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, "run")
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait(60)
+    hold(folder, gone.pid)
+    write_status(folder, state="training")
+    assert only(tmp_path)["state"] == "stopped"
+    lock = json.loads((folder / "lock").read_text())
+    # The number was given to a later process: this one began after the lock was taken.
+    lock |= {"pid": os.getpid(), "since": "2020-01-01T00:00:00+00:00"}
+    (folder / "lock").write_text(json.dumps(lock))
+    assert only(tmp_path)["state"] == "stopped"
+    lock["host"] = "elsewhere"  # where nothing can be asked
+    (folder / "lock").write_text(json.dumps(lock))
+    assert only(tmp_path)["state"] == "training"
+
+
+def test_what_is_known_is_looked_at_again_only_when_a_file_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_run(tmp_path, "run", 3)
+    overview = Overview(ResultsFolder(tmp_path))
+    assert overview.of("run")["agent_steps"] == 300
+    looked = []
+    look = Overview._look
+    monkeypatch.setattr(Overview, "_look", lambda *a: looked.append(1) or look(*a))
+    assert overview.of("run")["agent_steps"] == 300
+    assert not looked
+    write_records(folder, [record(4)], append=True)
+    assert overview.of("run")["agent_steps"] == 400
+    assert looked
+
+
+HOSTILE = (
+    "", "[]", "\0", '{"state": ["training"]}', '{"agent_steps": "x"}', '{"env": [1]}',
+    '{"time": 1e999, "findings": {}}', '{"pid": 10e99, "since": 3}', '{"env": {"a": 1}}',
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+@pytest.mark.parametrize("name", ["status.json", "flags.json", "lock", "summary.json"])
+def test_no_content_of_a_file_stops_the_list(tmp_path: Path, name: str, text: str) -> None:
+    folder = make_run(tmp_path, "run", 3)
+    hold(folder)
+    (folder / name).write_text(text, encoding="utf-8")
+    json.dumps(only(tmp_path), allow_nan=False)
+
+
+def test_a_run_without_records_is_there_with_nothing_known(tmp_path: Path) -> None:
+    make_run(tmp_path, "run", 0)
+    about = only(tmp_path)
+    assert about["score"] is None
+    assert about["curve"] == []

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from core.errors import ConfigError
+from live.places import NotThereError, ResultsFolder
+from tests.live.builders import make_run
+
+HOSTILE = (
+    "", ".", "..", "../outside", "run/..", "run/../run", "/etc", "//run", "run//x", "run\0", "\0",
+    "./run", "run/", "link", "link/run", "no_such_run", "x" * 5000, "run/films/../../run", "~",
+    "run\n", "%2e%2e", "..\\outside", "notes",
+)  # fmt: skip
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> ResultsFolder:
+    make_run(tmp_path / "outside_of_it", "secret")
+    root = tmp_path / "results"
+    make_run(root, "run")
+    make_run(root, "sequence/001_a_seed1/Pong_1")
+    (root / "notes").mkdir()
+    (root / "link").symlink_to(tmp_path / "outside_of_it", target_is_directory=True)
+    (root / "linked_run").symlink_to(tmp_path / "outside_of_it" / "secret")
+    (tmp_path / "outside").write_text("secret", encoding="utf-8")
+    return ResultsFolder(root)
+
+
+def test_runs_are_found_at_any_depth_and_never_through_a_link(results: ResultsFolder) -> None:
+    assert results.runs() == ["run", "sequence/001_a_seed1/Pong_1"]
+    assert results.folder("sequence/001_a_seed1/Pong_1").is_dir()
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_no_name_leads_out_of_the_folder(results: ResultsFolder, name: str) -> None:
+    with pytest.raises(NotThereError):
+        results.folder(name)
+    with pytest.raises(NotThereError):
+        results.open("run", name)
+    assert results.json("run", name) == {}
+    assert results.listing(name, "films") == []
+
+
+def test_a_link_in_a_run_is_not_followed_and_a_pipe_not_waited_for(results: ResultsFolder) -> None:
+    run = results.folder("run")
+    (run / "summary.json").symlink_to(run / "flags.json")
+    (run / "films").symlink_to(results.root.parent, target_is_directory=True)
+    os.mkfifo(run / "train.log")
+    for name in ("summary.json", "films/outside", "train.log", "checkpoints"):
+        with pytest.raises(NotThereError):
+            results.open("run", name)
+    assert results.listing("run", "films") == []
+    with results.open("run", "flags.json") as file:
+        assert file.read(1) == b"{"
+
+
+def test_the_folder_of_one_run_shows_that_run_alone(results: ResultsFolder) -> None:
+    make_run(results.root, "other")
+    alone = ResultsFolder(results.root / "run")
+    assert alone.runs() == ["run"]
+    alone.folder("run")
+    with pytest.raises(NotThereError):
+        alone.folder("other")
+
+
+def test_a_folder_that_is_not_there_is_one_message(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot read the folder .*Expected the folder in which"):
+        ResultsFolder(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("content", [b"", b"[1]", b"{", b"\xff", b'{"a": ' * 5000, b"9" * 5000])
+def test_a_damaged_json_file_is_as_if_it_were_not_there(
+    results: ResultsFolder, content: bytes
+) -> None:
+    (results.folder("run") / "status.json").write_bytes(content)
+    assert results.json("run", "status.json") == {}
+
+
+def test_a_json_file_that_is_too_long_is_not_read(results: ResultsFolder) -> None:
+    assert results.json("run", "flags.json", limit=10) == {}
+    assert results.json("run", "flags.json")["seed"] == 1

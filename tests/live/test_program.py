@@ -1,0 +1,61 @@
+"""`python -m live` as a program: what it says, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from live.__main__ import main
+from tests.deadlines import HANGS_S
+from tests.house import ROOT
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_tells_its_address_and_ends_at_a_signal_with_success(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    program = subprocess.Popen(
+        [sys.executable, "-m", "live", str(tmp_path)],
+        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )  # fmt: skip
+    assert program.stdout is not None
+    assert program.stdout.readline().startswith("live page: http://127.0.0.1:")
+    program.send_signal(number)
+    output, errors = program.communicate(timeout=HANGS_S)
+    assert (program.returncode, output, errors) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["no/such/folder"], ["--host=203.0.113.1"], ["--host=no host"]]
+)
+def test_what_cannot_be_served_is_one_message(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = arguments if len(arguments) > 1 or "/" in arguments[0] else [str(tmp_path), *arguments]
+    assert main(given) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("python -m live: cannot ")
+    assert "Traceback" not in error
+
+
+@pytest.mark.parametrize("port", ["-1", "65536", "x", "1e3", "٣"])
+def test_a_port_that_is_none_is_refused(port: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["--port", port])
+    assert left.value.code == 2
+    assert "is not a port" in capsys.readouterr().err or port == "-1"
+
+
+def test_a_missing_package_is_one_message_with_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    assert main([str(tmp_path)]) == 2
+    assert "pip install -r requirements-live.txt" in capsys.readouterr().err

@@ -1,0 +1,248 @@
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+from live.places import ResultsFolder
+from live.server import STATIC
+from metrics.run_files import read_records
+from tests.live.builders import hold, make_run, record, write_records, write_status
+from tests.live.client import Browser
+from tests.live.test_places import HOSTILE
+
+DAMAGED = (
+    b"", b"\xff\n\0\n", b"[" * 9000, b'{"resumed": 3, "findings": [3, {}]}', b"\n\n,,,\n",
+    b'{"a": NaN, "time": Infinity}\n', b'"' * 200_000, b'{"resumed": [1]}\n',
+)  # fmt: skip
+REPLAY = [{"type": "queue", "capacity": 32, "sample_ratio": 1}]
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    root = tmp_path / "results"
+    make_run(root, "run", 30)
+    for seed in (1, 2, 3):
+        scores = [record(n, score=float(10 * seed + n)) for n in range(1, 40)]
+        folder = make_run(
+            root, f"sequence/{seed}/Pong", scores, seed=seed, replay_parameters=REPLAY
+        )
+        (folder / "summary.json").write_text("{}", encoding="utf-8")
+    return root
+
+
+@pytest.fixture
+def browser(results: Path) -> Browser:
+    return Browser(results).enter()
+
+
+def test_all_runs_are_listed(browser: Browser) -> None:
+    found = browser.get("/api/runs").json()["runs"]
+    assert {each["run"] for each in found} == {"run", *(f"sequence/{s}/Pong" for s in (1, 2, 3))}
+
+
+def test_the_rows_of_a_run_come_whole_and_then_only_what_is_new(
+    browser: Browser, results: Path
+) -> None:
+    ask = {"run": "run", "names": "loss/policy,loss/value,no/such"}
+    first = browser.get("/api/rows", params=ask).json()
+    expected = read_records(results / "run")
+    assert first["steps"] == [each.agent_steps for each in expected]
+    assert first["columns"]["loss/value"] == pytest.approx(
+        [r.values["loss/value"] for r in expected], rel=1e-5
+    )
+    write_records(results / "run", [record(31)], append=True)
+    ask |= {"after": first["total"], "generation": first["generation"]}
+    assert browser.get("/api/rows", params=ask).json()["steps"] == [3100]
+    for odd in ("-1", "x", "9" * 50, "٣", "1e3", ""):
+        assert len(browser.get("/api/rows", params={**ask, "after": odd}).json()["steps"]) == 31
+
+
+@pytest.mark.parametrize("route", ["run", "rows", "run.csv", "file", "events"])
+@pytest.mark.parametrize("name", HOSTILE)
+def test_no_route_leads_out_of_the_folder(
+    browser: Browser, results: Path, route: str, name: str
+) -> None:
+    (results / "link").symlink_to(results / "sequence")
+    (results / "run/films").mkdir()
+    assert browser.get(f"/api/{route}", params={"run": name, "name": "x.mp4"}).status_code == 404
+    if route == "file":
+        for odd in (name, f"{name}.mp4", f"films/{name}.mp4", "flags.json", "../outside.mp4"):
+            assert browser.get("/api/file", params={"run": "run", "name": odd}).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "path", ["../guard.py", "..%2fguard.py", "%2e%2e/guard.py", "/etc/passwd", "README.md", ""]
+)
+def test_only_the_files_of_the_page_are_static(browser: Browser, path: str) -> None:
+    assert browser.get(f"/static/{path}").status_code == 404
+
+
+def test_a_film_is_served_whole_and_in_parts_and_nothing_else_of_a_run(
+    browser: Browser, results: Path
+) -> None:
+    films = results / "run/films"
+    films.mkdir()
+    content = bytes(range(256)) * 10
+    (films / "a.mp4").write_bytes(content)
+    (films / "a.html").write_text("<script>", encoding="utf-8")
+    (films / "b.mp4").symlink_to(results / "run/flags.json")
+    ask = {"run": "run", "name": "films/a.mp4"}
+    whole = browser.get("/api/file", params=ask)
+    assert (whole.status_code, whole.content) == (200, content)
+    assert whole.headers["content-type"] == "video/mp4"
+    for wanted, part in (("0-9", content[:10]), ("2550-", content[2550:]), ("-5", content[-5:])):
+        answer = browser.get("/api/file", params=ask, headers={"range": f"bytes={wanted}"})
+        assert (answer.status_code, answer.content) == (206, part), wanted
+    for odd in (
+        "bytes=9999-",
+        "bytes=5-1",
+        "bytes=-",
+        "lines=1-2",
+        f"bytes=0-{'9' * 40}",
+        "bytes=٣-٤",
+    ):
+        headers = [(b"range", odd.encode())]
+        answer = browser.get("/api/file", params=ask, headers=headers)  # type: ignore[arg-type]
+        assert (answer.status_code, answer.content) == (200, content), odd
+    for name in ("films/a.html", "films/b.mp4", "flags.json", "films", "films/.."):
+        assert browser.get("/api/file", params={"run": "run", "name": name}).status_code == 404
+    assert [
+        film["name"] for film in browser.get("/api/run", params={"run": "run"}).json()["films"]
+    ] == ["films/a.mp4"]
+
+
+def test_a_run_is_told_with_all_that_its_files_say(browser: Browser, results: Path) -> None:
+    folder = results / "run"
+    hold(folder)
+    write_status(folder, state="training", workers=[{"number": 0}], control={"settings": {}})
+    (folder / "findings.jsonl").write_text(
+        '{"name": "a", "advice": "--lr"}\nbroken\n[1]\n{"name": "b"}\n'
+    )
+    (folder / "evaluations.csv").write_text(
+        "time,game,mean,standard error\n1,Pong,2.5,0.1\n2,Pong,3.5,0.1\nhalf,"
+    )
+    (folder / "train.log").write_text(
+        "12:00 INFO one\n12:00 DEBUG two\n12:01 WARNING three\n", encoding="utf-8"
+    )
+    said = browser.get("/api/run", params={"run": "run"}).json()
+    assert said["state"] == "training"
+    assert [each["name"] for each in said["findings"]] == ["b", "a"]
+    assert [each["mean"] for each in said["evaluations"]] == ["3.5", "2.5"]
+    assert said["log"] == ["12:00 INFO one", "12:01 WARNING three"]
+    assert said["session"]["count"] == 1
+    assert said["newest"]["loss/policy"] == record(30).values["loss/policy"]
+    assert said["flags"]["env"] == "PongNoFrameskip-v4"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["findings.jsonl", "evaluations.csv", "train.log", "run.json", "status.json", "summary.json"],
+)
+@pytest.mark.parametrize("content", DAMAGED)
+def test_no_content_of_a_file_stops_the_page_of_a_run(
+    browser: Browser, results: Path, name: str, content: bytes
+) -> None:
+    (results / "run" / name).write_bytes(content)
+    assert browser.get("/api/run", params={"run": "run"}).status_code == 200
+
+
+def test_the_csv_holds_every_record(browser: Browser, results: Path) -> None:
+    answer = browser.get("/api/run.csv", params={"run": "run"})
+    rows = list(csv.DictReader(io.StringIO(answer.text)))
+    expected = read_records(results / "run")
+    assert [int(row["agent_steps"]) for row in rows] == [each.agent_steps for each in expected]
+    for row, each in zip(rows, expected, strict=True):
+        assert {n: float(row[n]) for n in each.values} == pytest.approx(each.values)
+
+
+@pytest.mark.slow
+def test_runs_are_compared_as_the_analysis_does_it(browser: Browser, results: Path) -> None:
+    from analysis.comparison import compare, game_table
+    from analysis.runs import find_runs
+
+    runs = [f"sequence/{seed}/Pong" for seed in (1, 2, 3)]
+    said = browser.get("/api/compare", params={"run": runs}).json()
+    (game,) = compare(find_runs([str(results / run) for run in runs])[0])
+    headings, rows = game_table(game)
+    assert said["games"][0]["table"] == {"headings": headings, "rows": rows}
+    (configuration,) = said["games"][0]["configurations"]
+    assert [seed["seed"] for seed in configuration["seeds"]] == [1, 2, 3]
+    over = configuration["by_steps"]
+    assert over["mean"][-1] == pytest.approx(59.0, abs=0.01)  # of 49, 59 and 69
+    assert over["low"][-1] <= over["mean"][-1] <= over["high"][-1]
+    apart = browser.get("/api/compare", params={"run": runs, "apart": "1"}).json()
+    assert [len(each["seeds"]) for each in apart["games"][0]["configurations"]] == [1, 1, 1]
+
+    picture = browser.get("/api/compare.png", params={"run": runs})
+    assert picture.content.startswith(b"\x89PNG")
+    table = list(
+        csv.DictReader(io.StringIO(browser.get("/api/compare.csv", params={"run": runs}).text))
+    )
+    assert {row["seed"] for row in table} == {"1", "2", "3"}
+
+
+@pytest.mark.slow
+def test_the_command_makes_the_same_comparison(
+    browser: Browser, results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import shlex
+
+    from analysis.__main__ import main
+
+    runs = [f"sequence/{seed}/Pong" for seed in (1, 2, 3)]
+    said = browser.get("/api/compare", params={"run": runs, "at_steps": "2000"}).json()
+    monkeypatch.chdir(tmp_path)
+    command = shlex.split(said["command"])
+    assert command[:3] == ["python", "-m", "analysis"]
+    assert main(command[3:]) == 0
+    page = (tmp_path / "comparison/table.md").read_text(encoding="utf-8")
+    for cell in said["games"][0]["table"]["rows"][0]:
+        assert cell in page
+
+
+@pytest.mark.parametrize(
+    "runs", [[], ["no_such"], ["../results"], ["run"] * 3 + ["no"], [f"r{n}" for n in range(100)]]
+)
+def test_what_cannot_be_compared_is_one_message(browser: Browser, runs: list[str]) -> None:
+    for route in ("compare", "compare.png", "compare.csv"):
+        answer = browser.get(f"/api/{route}", params={"run": runs})
+        assert answer.status_code == 422
+        assert answer.json()["error"]
+
+
+def test_the_vendored_files_are_those_that_the_page_names() -> None:
+    page = (STATIC / "README.md").read_text(encoding="utf-8")
+    sums = dict(re.findall(r"^\| `(uPlot[^`]+)` \|.*`([0-9a-f]{64})` \|$", page, re.MULTILINE))
+    assert len(sums) == 3
+    for name, expected in sums.items():
+        assert hashlib.sha256((STATIC / name).read_bytes()).hexdigest() == expected, name
+
+
+def test_nothing_of_the_page_is_from_elsewhere_or_makes_code_of_text() -> None:
+    for path in STATIC.iterdir():
+        if path.suffix not in (".html", ".js", ".css") or path.name.startswith("uPlot"):
+            continue
+        text = path.read_text(encoding="utf-8")
+        links = set(re.findall(r"https?://[^\s\"'`]+", text))
+        assert links <= {"http://www.w3.org/2000/svg"}, path.name
+        for word in (
+            "innerHTML",
+            "insertAdjacentHTML",
+            "document.write",
+            "eval(",
+            "new Function",
+            " style=",
+        ):
+            assert word not in text, f"{path.name}: {word}"
+
+
+def test_a_single_run_is_a_results_folder_too(results: Path) -> None:
+    browser = Browser(results / "run").enter()
+    assert [each["run"] for each in browser.get("/api/runs").json()["runs"]] == ["run"]
+    assert ResultsFolder(results / "run").root == results
+    assert browser.get("/api/run", params={"run": "sequence/1/Pong"}).status_code == 404
