@@ -2,8 +2,9 @@
 
 All parts hand their measurements to the trainer as plain numbers. Every `--log_interval_s` seconds
 the trainer makes a Record of them and gives it to the sinks (metrics/sinks.py, metrics/console.py).
-The name of a metric has the form `group/quantity_unit`. It is declared here with its meaning, and
-docs/metrics.md is generated from this list (`python -m metrics`).
+The name of a metric has the form `group/quantity_unit`. It is declared here with its meaning (those
+of the machine, `system/...`, in metrics/machine_metrics.py), and docs/metrics.md is generated from
+this list (`python -m metrics`).
 """
 
 from __future__ import annotations
@@ -16,20 +17,8 @@ from fnmatch import fnmatchcase
 
 from core.errors import PlatformError
 from core.nearest_names import did_you_mean
-
-
-@dataclass(frozen=True)
-class MetricInfo:
-    """What a metric means."""
-
-    unit: str
-    doc: str  # one sentence
-    healthy: str = ""  # what one hopes to see, where that can be said
-
-
-def _info(unit: str, doc: str, healthy: str = "") -> MetricInfo:
-    return MetricInfo(unit, doc, healthy)
-
+from metrics.machine_metrics import MACHINE_METRICS, MetricInfo
+from metrics.machine_metrics import metric as _info
 
 # Means are over the time since the previous record, unless the sentence says otherwise. A `*`
 # stands for a name that is not known here: a replay buffer or the number of a game.
@@ -268,66 +257,7 @@ METRICS: dict[str, MetricInfo] = {
         "Share of one core that the gateway's process takes.",
         "near 1 it is the bottleneck",
     ),
-    "system/own_cpu_share": _info(
-        "fraction",
-        "Processor time of the learner's process and its workers, as a share of all time of the "
-        "cores that they may use.",
-        "near system/cpu_percent / 100: otherwise something else uses the machine",
-    ),
-    "system/cpu_percent": _info("%", "Use of these cores by all processes; 100 = all busy."),
-    "system/core_percent_*": _info(
-        "%", "Use of one core by all processes; on machines with more than 64 cores it is left out."
-    ),
-    "system/cores_*": _info(
-        "cores",
-        "Processor time per second of one part of the run: learner, workers, server, evaluation, "
-        "and others (what environments start).",
-    ),
-    "system/memory_mb": _info(
-        "MB",
-        "Resident memory of the learner's process and its workers; what they share is counted in "
-        "each of them.",
-    ),
-    "system/pss_mb": _info(
-        "MB",
-        "Memory of the same processes, with what they share counted once; measured every 15 "
-        "seconds, on Linux.",
-    ),
-    "system/memory_available_mb": _info(
-        "MB", "Memory of the machine that programs may still take.", "far from 0"
-    ),
-    "system/swap_mb": _info(
-        "MB", "Use of the swap space by all processes.", "does not grow: swapping is slow"
-    ),
-    "system/disk_free_mb": _info("MB", "Room that is left on the disk of the run folder."),
-    "system/cpu_temperature_c": _info(
-        "°C", "Highest temperature that a sensor in the processor shows.", "below about 90"
-    ),
-    "system/cpu_power_w": _info(
-        "W",
-        "Mean power of the processor (and of memory that has a counter), for all programs and for "
-        "idling, by the kernel's energy counters.",
-    ),
-    "system/energy_j": _info(
-        "J",
-        "Energy since the previous record: the processor's as above, and the GPU's if one is used. "
-        "It is missing if one of them cannot be read.",
-    ),
-    "system/joules_per_million_steps": _info(
-        "J",
-        "Energy per million agent steps since the start, over the time in which it was measured.",
-    ),
-    "system/gpu_memory_mb": _info(
-        "MB", "Memory that the learner holds on the GPU, if there is one."
-    ),
-    "system/gpu_percent": _info(
-        "%",
-        "Share of the time in which the GPU computed anything, for anybody (requirements-gpu.txt).",
-    ),
-    "system/gpu_used_mb": _info("MB", "Memory of the GPU that is taken by all programs."),
-    "system/gpu_power_w": _info("W", "Present power of the GPU."),
-    "system/gpu_temperature_c": _info("°C", "Temperature of the GPU."),
-    "system/gpu_clock_mhz": _info("MHz", "Clock of the GPU; it falls when the GPU is too hot."),
+    **MACHINE_METRICS,
 }
 
 

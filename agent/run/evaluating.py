@@ -28,7 +28,6 @@ from agent.run.status_files import StatusFiles
 from agent.stored.best_evaluated import mend
 from agent.testing.evaluation import (
     Done,
-    EndlessGameError,
     Evaluation,
     Order,
     Row,
@@ -184,20 +183,25 @@ class InTurn(Books):
         """Play an evaluation if one is due; see `NoEvaluating.look`."""
         if self._is_off or not self._is_due(agent_steps):
             return
-        if self._evaluation is None:
-            self._evaluation = Evaluation(evaluation_blueprint(self._blueprint), self._folder)
-            self._layout = snapshot_layout(self._blueprint)
-        self._layout.pack(model, self._evaluation.block)
         rows: list[Row] = []
         try:
+            if self._evaluation is None:
+                self._evaluation = Evaluation(evaluation_blueprint(self._blueprint), self._folder)
+                self._layout = snapshot_layout(self._blueprint)
+            self._layout.pack(model, self._evaluation.block)
             done = self._evaluation.play(
                 self._order(updates, agent_steps), rows.append, self._raise_if_stopped
             )
         except _StoppedError:
             return  # it is still due: the next session plays it first
-        except EndlessGameError as error:
-            log.warning("%s Evaluations are switched off.", error)
+        except (Exception, SystemExit) as error:  # SystemExit: of an environment
             self._is_off = True
+            log.warning(
+                "the evaluation at %s agent steps failed: %r. Training goes on; there are no more "
+                "evaluations in this session",
+                f"{agent_steps:,}", error,
+            )  # fmt: skip
+            log.debug("traceback", exc_info=True)
             return
         self._looked_at, self._is_wanted = agent_steps, False
         self._book(rows, done)

@@ -215,12 +215,18 @@ class BadUpdatesState(Part):
     first: str
 
 
+EvaluationMetric = Annotated[
+    str,
+    Field(pattern=r"^evaluation/(return_(sampled|greedy)(_\d{1,5})?|score(_best)?|agent_steps)$"),
+]
+
+
 class EvaluatingState(Part):
     """`agent.run.evaluating.InTurn`."""
 
     looked_at: Count
     count: Count
-    news: dict[str, Annotated[float, Field(allow_inf_nan=False)]]
+    news: dict[EvaluationMetric, Annotated[float, Field(allow_inf_nan=False)]]
 
 
 class RunState(Part):

@@ -30,7 +30,6 @@ from agent.testing.evaluator import film_game, play_games
 from agent.testing.score_table import Game, Report, mean_human_normalised, policy_name, summarise
 from core.errors import ConfigError, PlatformError
 from core.rng import child_seed
-from flags.environment import EnvironmentFlags
 from presets import preset_flags
 
 # What a preset may change for evaluations. All else decides what the agent sees and can do, which
@@ -106,7 +105,6 @@ def evaluation_blueprint(blueprint: Blueprint) -> Blueprint:
             f"--evaluation_preset={name} says nothing of how games are played; expected a preset "
             f"that sets one of {', '.join(RULES)}, e.g. sticky."
         )
-    assert set(RULES) <= set(EnvironmentFlags.model_fields)
     return replace(blueprint, flags=flags.model_copy(update=rules), choices=choices)
 
 
@@ -198,6 +196,8 @@ class Evaluation:
         hidden = folder / f".{name}"  # until it is whole
         try:
             folder.mkdir(exist_ok=True)
+            if folder.is_symlink():
+                raise OSError(f"{folder} is a link; expected a folder of the run")
             remove_half_films(self._folder)
             blueprint = self._rules(order, "sampled")
             film_game(

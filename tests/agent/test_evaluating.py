@@ -20,6 +20,7 @@ from agent.run.following import MAX_FAILURES, Following, make_evaluating
 from agent.stored import best_evaluated
 from agent.stored.best_evaluated import BEST, NEW, OLD, mend, set_later_aside
 from agent.stored.model_file import load_model
+from agent.stored.state_schema import EvaluatingState, check_part
 from agent.testing import evaluation
 from agent.testing.evaluation import (
     Evaluation,
@@ -29,6 +30,7 @@ from agent.testing.evaluation import (
     snapshot_layout,
 )
 from core.errors import ConfigError
+from flags.environment import EnvironmentFlags
 from metrics.record import check_declared
 from tests.agent.light_followers import light_follower
 from tests.agent.runs import BOTH_GAMES, COUNTING, make_blueprint
@@ -102,6 +104,7 @@ def test_the_best_model_is_kept_with_the_very_weights_that_played(tmp_path):
 
 
 def test_rules_come_from_the_preset_and_what_the_network_needs_does_not():
+    assert set(evaluation.RULES) < set(EnvironmentFlags.model_fields)
     blueprint = make_blueprint(env=PONG, evaluation_preset="sticky", noop_threshold=7)
     rules = evaluation_blueprint(blueprint).flags
     assert rules.repeat_action_probability == 0.25
@@ -158,6 +161,16 @@ def test_where_the_best_model_cannot_be_written_the_evaluation_counts(tmp_path, 
 
 
 # --- the folder of the best model ----------------------------------------------------------------
+
+
+def test_a_link_in_the_place_of_the_films_is_not_followed(tmp_path):
+    run, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
+    run.mkdir()
+    elsewhere.mkdir()
+    (run / "films").symlink_to(elsewhere)
+    _, done, _ = evaluated(run, order(is_filmed=True), env="CartPole-v1")
+    assert "is a link" in done.problem
+    assert list(elsewhere.iterdir()) == []
 
 
 @pytest.mark.parametrize("left", [{NEW}, {OLD}, {NEW, OLD}, {BEST, NEW, OLD}, {BEST, OLD}])
@@ -256,6 +269,33 @@ def test_what_a_user_interrupts_is_played_after_the_resume(tmp_path):
     straight.look(2, 200, model)
     assert resumed._files.rows == straight._files.rows
     assert len(resumed._files.rows) == 2
+
+
+def test_an_environment_that_fails_or_leaves_ends_no_run(tmp_path, monkeypatch, caplog):
+    for error in (ValueError("a mistake in step()"), SystemExit(0)):
+
+        def fail(*arguments, error=error):
+            raise error
+
+        monkeypatch.setattr(evaluation, "play_games", fail)
+        made, model = in_turn(tmp_path)
+        for updates in (1, 2):
+            made.look(updates, 100 * updates, model)
+        assert made._files.rows == []
+    assert sum("there are no more evaluations in this session" in m for m in caplog.messages) == 2
+
+
+def test_what_a_checkpoint_holds_of_it_is_checked(tmp_path):
+    made, model = in_turn(tmp_path)
+    made.look(1, 100, model)
+    state = made.state_dict()
+    check_part(EvaluatingState, state)
+    for change in (
+        {"looked_at": -1}, {"count": 1.5}, {"news": {"loss/total": 1.0}},
+        {"news": {"evaluation/score": float("nan")}},
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="state"):
+            check_part(EvaluatingState, state | change)
 
 
 def test_games_that_never_end_switch_evaluations_off(tmp_path, monkeypatch, caplog):
