@@ -1,7 +1,7 @@
 """IMPALA: the loss of V-trace actor-critic, with the options of its successors.
 
 One class holds the flow of an update. Its settings are in impala_config.py, the formulas in
-vtrace.py, losses.py and rewards.py; the parts that other algorithms share are in rows.py,
+vtrace.py, losses.py, cloning.py and rewards.py; what other algorithms share is in rows.py,
 passes.py, units.py and health.py. The flow is:
 
     torso over T+1 rows, once -> hidden units, row after row if the model has a memory -> values ->
@@ -24,10 +24,11 @@ from torch import Tensor
 from agent.algorithms import losses
 from agent.algorithms.base import Algorithm, Loss, register_algorithm
 from agent.algorithms.batch import Batch
+from agent.algorithms.cloning import cloning_terms
 from agent.algorithms.health import policy_health, value_health
 from agent.algorithms.impala_config import ImpalaConfig
 from agent.algorithms.non_finite import Stage, given_stages
-from agent.algorithms.passes import Pass, look_at
+from agent.algorithms.passes import look_at
 from agent.algorithms.rewards import REWARD_TRANSFORMS
 from agent.algorithms.rows import learnable_rows
 from agent.algorithms.units import (
@@ -81,7 +82,7 @@ class Impala(Algorithm):
         entropy = losses.entropy(seen.log_pi)
         counted = learned & batch.is_online if config.entropy_online_only else learned
         per_step["entropy"] = -config.entropy_cost_at(progress) * entropy * counted
-        per_step |= self._cloning(model, batch, seen, values, valid)
+        per_step |= cloning_terms(model, batch, seen, values, valid, config)
 
         total, metrics = losses.reduced(
             per_step, valid, config.loss_reduction, batch.weight, across
@@ -153,23 +154,3 @@ class Impala(Algorithm):
         else:
             distance = losses.kl_divergence(log_mu, log_pi)
         return distance < self.config.trust_threshold
-
-    def _cloning(
-        self, model: ActorCritic, batch: Batch, seen: Pass, values: Tensor, valid: Tensor
-    ) -> dict[str, Tensor]:
-        """Return CLEAR's terms per step of replayed data, or none if their costs are 0.
-
-        They are not for trusted states only: cloning is for just those that LASER drops.
-        """
-        config = self.config
-        terms: dict[str, Tensor] = {}
-        mask = valid & ~batch.is_online
-        if config.policy_cloning_cost:
-            cloning = losses.policy_cloning(seen.log_mu, seen.log_pi)
-            terms["policy_cloning"] = config.policy_cloning_cost * cloning * mask
-        if config.value_cloning_cost:
-            # Stored in reward units, because the statistics have moved since; compared in today's.
-            behaviour_values = model.value_head.normalise(batch.behaviour_value, batch.task_id)
-            cloning = losses.value_cloning(values, behaviour_values)
-            terms["value_cloning"] = config.value_cloning_cost * cloning * mask
-        return terms

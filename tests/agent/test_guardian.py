@@ -41,7 +41,7 @@ for step in json.loads((here / "plan").read_text())[number]:
         report_run_folder(run)
     elif isinstance(step, str) and step.startswith("save"):
         (run / "checkpoints" / f"update_{{int(step.split()[1]):09d}}.pt").touch()
-    elif step == "save slowly":
+    elif step == "linger":
         ends = []
         signal.signal(signal.SIGTERM, lambda *_: ends.append(1))
         (here / "waits").touch()
@@ -195,7 +195,7 @@ def test_a_signal_to_the_guardian_ends_the_learner_and_then_the_guardian(tmp_pat
 
 
 def test_the_guardian_waits_for_a_learner_that_saves_slowly(tmp_path):
-    command = guarded(tmp_path, [["save slowly"]])
+    command = guarded(tmp_path, [["linger"]])
     # As main.py does, and with a listener that loses its patience sooner.
     command[-1] = command[-1].replace(
         "sys.exit(guardian.Guardian([], 3).run())",

@@ -102,7 +102,7 @@ SAVING_MUTANTS = (
     ),
     _wiring(
         "failed-learner-saved", "saves the state from which the learner could not go on",
-        "saving.py", "if learner_failed or self._tally", "if self._tally",
+        "saving.py", "if learner_failed or nothing_new", "if nothing_new",
         "test_saving.py::test_nothing_is_saved_once_the_learner_has_failed",
     ),
     _wiring(
