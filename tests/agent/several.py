@@ -13,6 +13,7 @@ import torch.distributed as dist
 from agent.algorithms.batch import OF_COLUMNS, Batch
 from agent.algorithms.impala_config import ImpalaConfig
 from agent.learners.group import Group
+from agent.learning.optim import OptimiserConfig, make_optimiser
 from tests.agent.builders import make_batch, make_small_model, make_spec
 from tests.agent.learners import make_learner
 from tests.deadlines import HANGS_S
@@ -99,11 +100,16 @@ def learner_of(case, across=None):
         advantage_normalisation=case.normalisation,
         loss_reduction=case.reduction,
     )
+    model = make_small_model(
+        spec, popart=case.games > 0, tasks=max(1, case.games), popart_step_size=0.05, **model
+    )
+    # Adam divides by the size of the gradient: with its small epsilon a weight whose gradient is
+    # nothing but rounding would make a whole step, in any direction.
+    optimiser = make_optimiser(OptimiserConfig(lr=1e-3, lr_end=0.0, epsilon=1e-3), model)
     return make_learner(
-        make_small_model(
-            spec, popart=case.games > 0, tasks=max(1, case.games), popart_step_size=0.05, **model
-        ),
+        model,
         config=config,
+        optimiser=optimiser,
         max_grad_norm=0.5,
         **({} if across is None else {"across": across}),
     )
