@@ -86,7 +86,6 @@ class OfOneLearner(Algorithm):
         ({"save_replay": True}, TWO, "--save_replay=True with 2 learners"),
         ({"multiprocessing_backend": "ray"}, TWO, "--multiprocessing_backend=ray with 2 learners"),
         ({"algorithm": f"{__name__}:of_one_learner"}, TWO, "sums_over_learners = True"),
-        ({"multiprocessing_backend": "ray"}, TWO, "--multiprocessing_backend=ray with 2 learners"),
         ({"learner_count": 3}, TWO, "--learner_count=3, but 2 learners were started"),
         ({"learner_count": 2}, Place(), "--learner_count=2, but one learner was started"),
         ({"op_mode": "test", "load_model_url": "x"}, TWO, "--op_mode=test was started in 2"),
