@@ -65,12 +65,6 @@ def check_several(flags: Flags, place: Place) -> None:
             f"--save_replay=True with {count} learners: expected False, because each learner has "
             "a replay of its own, and a checkpoint holds that of one."
         )
-    if flags.multiprocessing_backend != "python_native":
-        raise ConfigError(
-            f"--multiprocessing_backend={flags.multiprocessing_backend} with {count} learners: "
-            "expected python_native, because each learner has the workers of its own machine. "
-            "One learner may have workers on other machines."
-        )
     if not getattr(ALGORITHMS.find(flags.algorithm), "sums_over_learners", False):
         raise ConfigError(
             f"--algorithm={flags.algorithm} with {count} learners: expected one that has "
