@@ -46,6 +46,7 @@ NOT_CONFIGURATION = {
     *("test_episode_count", "test_all_checkpoints", "render", "greedy", "background"),
     *("auto_restart", "debug_faults", "flags_file", "run_name", "sink", "live"),
     *("trust_env_module", "multiprocessing_backend", "ray_address", "ray_insecure"),
+    "learner_timeout",
 }
 
 

@@ -54,6 +54,12 @@ def check_several(flags: Flags, place: Place) -> None:
             f"--reproducible=True with {count} learners: expected one, because the order in which "
             "learners become ready depends on time."
         )
+    if flags.multiprocessing_backend != "python_native":
+        raise ConfigError(
+            f"--multiprocessing_backend={flags.multiprocessing_backend} with {count} learners: "
+            "expected python_native, because each learner has the workers of its own machine. "
+            "One learner may have workers on other machines."
+        )
     if flags.save_replay:
         raise ConfigError(
             f"--save_replay=True with {count} learners: expected False, because each learner has "

@@ -43,7 +43,14 @@ def test_seeds_of_one_configuration_are_one_whatever_their_folders_are_called(tm
 
 def test_flags_of_one_command_make_no_configuration():
     of_this_command = {n for n, field in Flags.model_fields.items() if is_of_this_command(field)}
-    assert of_this_command <= NOT_CONFIGURATION <= set(Flags.model_fields)
+    assert of_this_command - {"learner_count"} <= NOT_CONFIGURATION <= set(Flags.model_fields)
+
+
+def test_the_number_of_learners_is_part_of_the_configuration(tmp_path):
+    write_run(tmp_path / "one", seed=1, learner_count=1)  # several learn from as many batches
+    write_run(tmp_path / "two", seed=1, learner_count=2)
+    runs, _ = find_runs([str(tmp_path)])
+    assert len(set(labels(runs))) == 2
 
 
 def test_a_label_may_be_given_and_else_says_what_differs(tmp_path):

@@ -44,7 +44,7 @@ def test_a_killed_learner_is_resumed_in_its_folder_and_reaches_the_end(tmp_path)
     finally:
         process.kill()
     assert process.returncode == 0, output
-    assert "guardian: the learner was killed by signal 9 (SIGKILL); resuming" in output
+    assert "the learner was killed by signal 9 (SIGKILL); resuming" in output
     assert only_run(tmp_path) == folder
     assert records(folder)[-1]["agent_steps"] >= 6000
     for counter in ("updates", "agent_steps", "wall_s"):
