@@ -34,7 +34,7 @@ from types import FrameType
 from agent.stored.checkpoint_folder import CHECKPOINTS
 from core.process_death import environment_for_child
 from core.standard_error import say
-from core.stop_signals import SIGNALS, StopSignals
+from core.stop_signals import SIGNALS, StopSignals, signals_to
 from flags.former_names import ALIASES
 
 FLAG = "auto_restart"
@@ -198,13 +198,8 @@ class Guardian:
             if self._learner is not None:
                 self._learner.send_signal(number)
 
-        numbers = [each for each in SIGNALS if signal.getsignal(each) != signal.SIG_IGN]
-        previous = {number: signal.signal(number, pass_on) for number in numbers}
-        try:
+        with signals_to(pass_on):
             yield
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
 
 
 def flag_pairs(argv: Sequence[str]) -> Iterator[tuple[str, str]]:

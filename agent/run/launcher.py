@@ -35,7 +35,7 @@ from agent.learners.place import SOCKET
 from agent.run.guardian import flag_pairs, report_descriptor
 from core.process_death import environment_for_child
 from core.standard_error import say
-from core.stop_signals import INTERRUPTED, SIGNALS, StopSignals
+from core.stop_signals import INTERRUPTED, StopSignals, signals_to
 
 FLAG = "learner_count"
 MAIN_PROGRAM = Path(__file__).resolve().parents[2] / "main.py"
@@ -169,13 +169,8 @@ class Launcher:
             for learner in self._learners:
                 learner.send_signal(number)
 
-        numbers = [each for each in SIGNALS if signal.getsignal(each) != signal.SIG_IGN]
-        previous = {number: signal.signal(number, pass_on) for number in numbers}
-        try:
+        with signals_to(pass_on):
             yield
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
 
 
 def _is_stopped(pid: int) -> bool:
