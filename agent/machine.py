@@ -85,12 +85,13 @@ def cpu_count() -> int:
 
 
 def bf16_is_faster() -> bool:
-    """Whether this processor multiplies matrices faster in bf16 than in fp32.
+    """Whether this processor is taken to multiply matrices faster in bf16 than in fp32.
 
-    AMX units do, and AMD's AVX-512 BF16 (twice as fast). Intel's AVX-512 BF16 without AMX, as a
-    virtual machine may show it, is slower than fp32: 78 against 120 GFLOP/s on a core of Sapphire
-    Rapids. docs/performance.md has what this makes of each network; `benchmarks/precision.py`
-    measures it.
+    Measured is Intel's AVX-512 BF16 without AMX, as a virtual machine may show it: it is slower
+    than fp32, 74 against 119 GFLOP/s on a core of Sapphire Rapids. Of AMX units, and of AMD's
+    AVX-512 BF16, it is assumed that they are faster; `benchmarks/precision.py` tells for the
+    machine at hand, and `--precision` overrules. docs/performance.md has what this makes of each
+    network.
     """
     capabilities: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
     if capabilities.get("amx_bf16"):

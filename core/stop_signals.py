@@ -210,15 +210,3 @@ def let_through() -> None:
     """Let the signals come that the program's first lines hold back."""
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-
-
-@contextlib.contextmanager
-def signals_to(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Let `handler` take the signals that ask to end, but for those that nohup ignores."""
-    numbers = [each for each in SIGNALS if signal.getsignal(each) != signal.SIG_IGN]
-    previous = {number: signal.signal(number, handler) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, before in previous.items():
-            signal.signal(number, before)

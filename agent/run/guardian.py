@@ -34,7 +34,7 @@ from types import FrameType
 from agent.stored.checkpoint_folder import CHECKPOINTS
 from core.process_death import environment_for_child
 from core.standard_error import say
-from core.stop_signals import SIGNALS, StopSignals, signals_to
+from core.stop_signals import SIGNALS, StopSignals, handled_by
 from flags.former_names import ALIASES
 
 FLAG = "auto_restart"
@@ -189,7 +189,7 @@ class Guardian:
 
     @contextlib.contextmanager
     def _signals_passed_on(self) -> Iterator[None]:
-        """Give the learner every signal that asks to end, but for those that nohup ignores."""
+        """Give the learner every signal that asks to end, but for the one that nohup ignores."""
 
         def pass_on(number: int, frame: FrameType | None) -> None:
             self._asked_to_stop.set()
@@ -198,7 +198,7 @@ class Guardian:
             if self._learner is not None:
                 self._learner.send_signal(number)
 
-        with signals_to(pass_on):
+        with handled_by(pass_on):
             yield
 
 

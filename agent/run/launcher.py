@@ -35,7 +35,7 @@ from agent.learners.place import SOCKET
 from agent.run.guardian import flag_pairs, report_descriptor
 from core.process_death import environment_for_child
 from core.standard_error import say
-from core.stop_signals import INTERRUPTED, StopSignals, signals_to
+from core.stop_signals import INTERRUPTED, StopSignals, handled_by
 
 FLAG = "learner_count"
 MAIN_PROGRAM = Path(__file__).resolve().parents[2] / "main.py"
@@ -161,7 +161,7 @@ class Launcher:
 
     @contextlib.contextmanager
     def _signals_passed_on(self) -> Iterator[None]:
-        """Give each learner every signal that asks to end, but for those that nohup ignores."""
+        """Give each learner every signal that asks to end, but for the one that nohup ignores."""
 
         def pass_on(number: int, frame: FrameType | None) -> None:
             self._signals.append(number)
@@ -169,7 +169,7 @@ class Launcher:
             for learner in self._learners:
                 learner.send_signal(number)
 
-        with signals_to(pass_on):
+        with handled_by(pass_on):
             yield
 
 

@@ -1,19 +1,20 @@
-"""One training session of one run: learner, schedule and records, and nothing else.
+"""One training session of one run: learner and schedule, and nothing else.
 
     Experience ──batch──► Learner.step ──► WeightBoard ──► workers
         ▲                     │
-        └──── moment ─────────┴──► Tally ──► Record ──► Sink, then Saving
+        └──── moment ─────────┴──► Tally ──► Recorder ──► Sink, then Saving
 
-agent/run/experience.py makes the batches, agent/run/saving.py decides when a checkpoint is written,
-core/stop_signals.py handles signals, and agent/run/reporting.py receives records. All of this runs
-in the main thread. `Experience.next_batch` raises here an exception of any other thread.
+agent/run/experience.py makes the batches, agent/run/recorder.py the records; agent/run/saving.py
+decides when a checkpoint is written, core/stop_signals.py handles signals, and
+agent/run/reporting.py receives records. All of this runs in the main thread, and an exception of
+any other thread is raised here by `Experience.next_batch`.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -23,8 +24,9 @@ from agent.assembly import Blueprint
 from agent.learners.group import LearnerLost
 from agent.learning.bad_updates import BadUpdates
 from agent.run.company import SINGLE, Company
-from agent.run.experience import Moment, News
+from agent.run.experience import Moment
 from agent.run.following import make_evaluating
+from agent.run.recorder import Recorder
 from agent.run.saving import Saving
 from agent.run.several_checks import kind_of
 from agent.run.sources import MakeExperience, MakePool, make_experience
@@ -32,13 +34,11 @@ from agent.run.status import RunStatus
 from agent.run.status_files import StatusFiles
 from agent.run.steering import control_of
 from agent.run.tally import Tally, model_facts
-from agent.run.worker_table import WorkerTable, processes_of
 from agent.stored.checkpoint import Checkpoint
 from agent.stored.run_folder import RunFolder
 from core import faults
 from core.stop_signals import StopSignals
-from metrics.hardware import Hardware
-from metrics.health import Diagnosis, Finding
+from metrics.health import Finding
 from metrics.machine_share import load
 from metrics.run_files import read_records
 from metrics.sinks import Sink
@@ -106,7 +106,6 @@ class Trainer:
         flags = blueprint.flags
         self._flags = flags
         self._blueprint = blueprint
-        self._sink = sink
         self._stop = stop or StopSignals()
         self._company = company or SINGLE
         self._learner = blueprint.learner(self._company.across)
@@ -142,15 +141,13 @@ class Trainer:
         self._stop_reason = ""
         self._learner_failed = False
         self._is_heir = False  # of learner 0, which is lost: this one saves
-        self._diagnosis = Diagnosis()
-        # What a resumed run was told before is known, and not said again.
-        records = read_records(folder.path)
-        self._findings = [f for r in records for f in self._diagnosis.add(r)]
-        self._hardware = Hardware(records)
-        self._workers = WorkerTable()
         self._session_start_steps = self._tally.agent_steps
         self._status = RunStatus(status, blueprint, self._tally.agent_steps)
         self._status.control = self._control.status
+        self._recorder = Recorder(
+            sink, self._tally, self._status, self._experience, self.evaluating,
+            read_records(folder.path),
+        )  # fmt: skip
 
     def run(self) -> Summary:
         """Train until a limit, a wish to stop or a failure; save; stop everything."""
@@ -224,7 +221,7 @@ class Trainer:
         experience = self._experience
         batch = self._batch if self._batch is not None else experience.next_batch()
         met = self._company.meet(experience.news(), batch is not None, experience.missing)
-        self._book(met.news)
+        self._recorder.book(met.news)
         self._batch = None if met.is_ready else batch
         return batch if met.is_ready else None
 
@@ -296,35 +293,9 @@ class Trainer:
         with self._board.write(self._learner.version) as block:
             self._blueprint.acting_weights.pack(self._learner.model, block)
 
-    # --- records ---------------------------------------------------------------------------------
-
-    def _book(self, reports: Sequence[News]) -> None:
-        for news in reports:
-            self._tally.book_block(news.stats)
-            self._workers.book(news)
-            for episode in news.episodes:
-                self._sink.episode(episode, self._tally.book_game(episode))
-
     def _write_record(self) -> None:
         self._stop.take_back()  # an environment that plays in this process may be to blame
-        more = self._experience.stats()
-        rows = [*processes_of(self._experience), *self.evaluating.rows()]
-        more.update(self._hardware.read(self._tally.agent_steps, self._workers.parts(rows)))
-        more.update(self._status.disk_free_mb)
-        more.update(self.evaluating.values())
-        for note in self._hardware.new_notes():
-            log.info("%s", note)
-        more["learner/bad_updates"] = float(self._bad_updates.count)
-        record = self._tally.record(more)
-        faults.at("record.write")
-        self._experience.adapt(record.values)
-        self._sink.write(record)
-        for finding in self._diagnosis.add(record):
-            log.warning("health: %s", finding)
-            self._findings.append(finding)
-            self._status.finding(finding, record)
-        processes = self._workers.show(rows, self._learner.version, self._hardware.processes)
-        self._status.record(record, len(self._findings), processes, self._experience)
+        self._recorder.write(self._learner.version, self._bad_updates.count)
 
     # --- the end ---------------------------------------------------------------------------------
 
@@ -335,7 +306,7 @@ class Trainer:
             self._experience.quiesce()
 
     def _last_record(self) -> None:
-        self._book(self._experience.news())
+        self._recorder.book(self._experience.news())
         if self._tally.has_news:
             self._write_record()
 
@@ -346,7 +317,7 @@ class Trainer:
         self._saving.at_the_end(learner_failed=self._learner_failed)
 
     def _summarise(self, session_s: float) -> Summary:
-        tally, energy = self._tally, self._hardware.energy
+        tally, energy = self._tally, self._recorder.energy
         steps = tally.agent_steps - self._session_start_steps
         return Summary(
             reason=self._stop_reason,
@@ -359,7 +330,7 @@ class Trainer:
             best_mean_return=tally.games.best_mean,
             best_return=tally.games.best,
             agent_steps_per_s=steps / max(session_s, 1e-9),
-            findings=tuple(self._findings),
+            findings=tuple(self._recorder.findings),
             energy_j=energy.joules if energy.steps else None,
             joules_per_million_steps=energy.joules_per_million_steps,
         )

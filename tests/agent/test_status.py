@@ -16,7 +16,7 @@ from types import SimpleNamespace
 
 import pytest
 
-import agent.run.trainer
+import agent.run.recorder
 from agent.run import status, status_files
 from agent.run.status_files import EVALUATION_COLUMNS, StatusFiles
 from agent.run.trainer import Trainer
@@ -113,7 +113,7 @@ def test_of_several_games_each_has_its_mean_and_its_parts_of_the_buffers(tmp_pat
 
 
 def test_findings_are_a_line_each_and_counted(tmp_path, thread, monkeypatch):
-    monkeypatch.setattr(agent.run.trainer, "Diagnosis", EveryRecord)
+    monkeypatch.setattr(agent.run.recorder, "Diagnosis", EveryRecord)
     folder = RunFolder.create(tmp_path, "Test-v0")
     summary, _, records = trained(folder, thread)
     lines = [json.loads(line) for line in (folder.path / "findings.jsonl").read_text().splitlines()]

@@ -5,6 +5,7 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
+import agent.run.recorder
 import agent.run.trainer
 from agent.learning.feed import Feed
 from agent.pools.pool import SerialPool
@@ -35,7 +36,7 @@ def trained(folder, steps, checkpoint=None):
 def test_findings_are_logged_and_end_up_in_the_summary_also_after_a_resume(
     tmp_path, monkeypatch, caplog
 ):
-    monkeypatch.setattr(agent.run.trainer, "Diagnosis", EveryRecord)
+    monkeypatch.setattr(agent.run.recorder, "Diagnosis", EveryRecord)
     folder = RunFolder.create(tmp_path, "Test-v0")
     summary = trained(folder, 300)
     records = len(folder.metrics_file.read_text("utf-8").splitlines())
