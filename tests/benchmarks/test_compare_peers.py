@@ -376,6 +376,13 @@ def test_an_installation_that_fails_is_reported_and_made_anew_next_time(tmp_path
 def test_our_own_drivers_learn(tmp_path, name):
     system = BY_NAME[name]
     command = driver_command(system, sys.executable, "PongNoFrameskip-v4", 2)
-    result = run_driver(command, tmp_path, seconds=6.0)
+    for seconds in (6.0, 30.0, 150.0):  # on a busy machine an update takes seconds
+        try:
+            result = run_driver(command, tmp_path, seconds=seconds)
+        except RunFailed as error:
+            if "give more --seconds" not in str(error):
+                raise
+        else:
+            break
     assert result.steps_per_s > 0
     assert "PongNoFrameskip-v4" in result.flags
