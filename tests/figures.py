@@ -186,7 +186,7 @@ def screen_rows() -> list[Claim]:
         arm: f"screen_a/{arm}_BreakoutNoFrameskip-v4_seed1"
         for arm in ("replay-1-to-3", "replay-1-to-3-mask", "control")
     }
-    for arm in ("control", "replay-1-to-3"):
+    for arm in ("control", "replay-1-to-3", "replay-1-to-3-mask"):
         shown = f"{arm}` in SpaceInvaders"
         names[shown] = f"screen_a/{arm}_SpaceInvadersNoFrameskip-v4_seed1"
     return [
