@@ -164,7 +164,7 @@ class Simulation:
                 _quiet(),
                 mock.patch("time.monotonic", self._world.monotonic),
                 mock.patch("core.stop_signals.leave_at_once", self._die),
-                mock.patch("agent.run.trainer.Hardware", _NoMachine),
+                mock.patch("agent.run.recorder.Hardware", _NoMachine),
             ):
                 self._sessions(root)
         finally:
