@@ -48,8 +48,10 @@ from agent.stored.checkpoint_folder import (
     REPLAY_NAME,
     UPDATE_NAME,
     candidates,
+    inode_of,
     numbered,
     resolve,
+    unused_replay_path,
     update_name,
 )
 from agent.stored.checkpoint_tree import encode, first_not_finite
@@ -163,7 +165,7 @@ class CheckpointWriter:
                 f"{self._resumed_updates}: expected a save of a later one."
             )
         contents = None if replay is None else encode(replay)
-        replay_path = None if contents is None else self._unused_replay_path(path)
+        replay_path = None if contents is None else unused_replay_path(path)
         tree = encode(
             {
                 **state,
@@ -173,13 +175,16 @@ class CheckpointWriter:
         )
         _refuse_not_finite(tree)
         check_space(self.folder, tree, contents)
+        before = inode_of(path)
         try:
             if replay_path is not None and contents is not None:
                 write_tree(replay_path, contents)
             faults.at("save.after_replay")
             write_tree(path, tree, verify=True)
         except BaseException:
-            if replay_path is not None:
+            # The checkpoint may be in its place already, though the disk does not vouch for its
+            # name: then it needs its contents.
+            if replay_path is not None and inode_of(path) == before:
                 with contextlib.suppress(OSError):  # the first failure is what matters
                     disk().unlink(replay_path)
             raise
@@ -231,14 +236,6 @@ class CheckpointWriter:
         if not other.exists():
             _link(path, other)
         self._resumed_path = other.resolve()
-
-    def _unused_replay_path(self, path: Path) -> Path:
-        """Return a name beside a checkpoint for its replay contents that no file has."""
-        unused, number = path.with_suffix(".replay"), 1
-        while unused.exists():
-            number += 1
-            unused = path.with_name(f"{path.stem}_{number}.replay")
-        return unused
 
     def _drop_old(self, updates: int, replay_path: Path | None) -> None:
         """Drop regular checkpoints beyond K, the newest being `updates`, and stray replay contents.

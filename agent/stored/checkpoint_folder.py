@@ -26,6 +26,23 @@ def update_name(updates: int) -> str:
     return f"update_{updates:09d}.pt"
 
 
+def unused_replay_path(path: Path) -> Path:
+    """Return a name beside a checkpoint for its replay contents that no file has."""
+    unused, number = path.with_suffix(".replay"), 1
+    while unused.exists():
+        number += 1
+        unused = path.with_name(f"{path.stem}_{number}.replay")
+    return unused
+
+
+def inode_of(path: Path) -> int | None:
+    """Return what tells a file from the one that took its place; None if there is none."""
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return None
+
+
 def run_of(file: Path) -> Path | None:
     """Return the run folder that a checkpoint file lies in; None if it lies elsewhere."""
     return file.parent.parent if file.parent.name == CHECKPOINTS else None

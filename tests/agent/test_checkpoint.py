@@ -373,6 +373,26 @@ def test_replay_contents_come_back_and_absence_is_none(tmp_path: Path) -> None:
     assert load(without).load_replay() is None
 
 
+@pytest.mark.parametrize("nth", [1, 2, 3])
+def test_a_folder_that_cannot_be_synced_leaves_each_checkpoint_its_replay_contents(
+    tmp_path: Path, nth: int
+) -> None:
+    """The second save of an update: the new file is in its place when the folder is synced."""
+    writer = CheckpointWriter(tmp_path)
+    for value in (1, 2):
+        contents = replay_with(records=np.full(100, value, np.uint8))
+        fault = Fault(("file.sync_folder",), "eio", nth=nth)
+        with faults.loaded(Plan([fault] if value == 2 else [])) as plan:
+            try:
+                writer.save(state_at(1), updates=1, agent_steps=1, replay=contents)
+            except CheckpointError:
+                assert plan.fired
+    assert plan.fired
+    replay = load(tmp_path).load_replay()
+    assert replay is not None
+    assert replay["records"][0] in (1, 2)
+
+
 def test_damaged_replay_is_an_error_and_removed_replay_is_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
