@@ -43,6 +43,7 @@ from core.standard_error import say
 from core.stop_signals import INTERRUPTED, Answer, StopSignals
 from core.warden import Warden
 from flag_parsing import parse
+from metrics.trackers import TRACKERS, check_installed
 from option_flags import Flags
 from wrappers.env_ids import check_env_id, is_atari
 from wrappers.registry import gym_spec, make_env_spec
@@ -171,6 +172,8 @@ def _with_actions_of(checkpoint: Checkpoint, flags: Flags) -> Flags:
 def _check_limits(flags: Flags, checkpoint: Checkpoint | None) -> None:
     if flags.live:
         check_live_page()
+    for name in TRACKERS.keys() & flags.sink.split(","):
+        check_installed(name, name)
     if checkpoint is None:
         return  # a new run: it begins to count at zero
     done = int(checkpoint.state["tally"]["agent_steps"])
