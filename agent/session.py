@@ -25,6 +25,7 @@ from agent.run.training import train
 from agent.run.warm_start import WarmStart, keep_actions, warm_start
 from agent.stored.checkpoint import Checkpoint, load
 from agent.stored.checkpoint_folder import run_of
+from agent.stored.hub import Repository, fetch, is_on_hub
 from agent.stored.model_file import (
     ShippedModel,
     check_weights,
@@ -124,7 +125,10 @@ def _resolve(
 
 
 def _load(url: str) -> Checkpoint:
-    """Load what `--load_model_url` names: a run, a checkpoint or a model folder."""
+    """Load what `--load_model_url` names: a run, a checkpoint, a model folder, one on the hub."""
+    if is_on_hub(url):
+        repository = Repository.parse(url)
+        return load_model(fetch(repository), repository.label)
     folder = find_model_folder(url)
     try:
         return load(url) if folder is None else load_model(folder)
