@@ -6,6 +6,7 @@
   python multi_train.py --sequence=smoke --dry_run      only print the runs it would do
   python multi_train.py --sequence=smoke --lr=0.001     flags of main.py go to every run; so does
                                                         all that follows --
+  python multi_train.py --tune=search.yaml              search for good flags (docs/tuning.md)
   python multi_train.py --resume=results/smoke_<time>   go on with what is not done
   python multi_train.py --report=results/smoke_<time>   draw the tables and the figure again
 
@@ -55,7 +56,7 @@ from core.durations import duration
 from core.errors import ConfigError
 from core.leaving import leave
 from core.plain_data import shown, shown_text
-from core.stop_signals import answer_by, leave_at_once, let_through
+from core.stop_signals import INTERRUPTED, answer_by, leave_at_once, let_through
 from flag_parsing import check_values
 from flags.former_names import answer
 from metrics.curve import RETURN
@@ -66,6 +67,17 @@ from sequences.foreign import check_plan, check_saved, check_typed
 from sequences.plan import Plan, check_flags, load_plan, shipped_plans, source_of
 from sequences.runner import Interrupts, RunState, SequenceFolder, run_sequence
 from sequences.scores import SCORES_PAGE
+from sequences.study import OptunaStudy, StudyError, check_optuna
+from sequences.tuner import (
+    BEST_FILE,
+    TRIALS_PAGE,
+    StopAtOnce,
+    Tuner,
+    TuningFailed,
+    TuningFolder,
+    is_tuning,
+)
+from sequences.tuning import load_tuning
 
 LivingLine = Callable[[str], object]  # shows a text in the place of the one before
 
@@ -123,10 +135,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     ours, rest = _split(list(sys.argv[1:] if argv is None else argv))
     parser = _parser()
     arguments = parser.parse_args(ours)
-    wishes = (arguments.list, arguments.report, arguments.resume, arguments.sequence)
+    wishes = (
+        *(arguments.list, arguments.report, arguments.resume, arguments.sequence, arguments.tune),
+    )
     if sum(map(bool, wishes)) != 1:
         if any(wishes):
-            print("multi_train.py: give one of --list, --sequence, --resume and --report.")
+            print("multi_train.py: give one of --list, --sequence, --tune, --resume and --report.")
         parser.print_help()
         return 2
     try:
@@ -152,6 +166,8 @@ def _do(terminal: Terminal, arguments: argparse.Namespace, rest: Sequence[str]) 
     if arguments.report:
         _report(terminal, SequenceFolder.open(arguments.report))
         return 0
+    if arguments.tune or (arguments.resume and is_tuning(arguments.resume)):
+        return _tune(terminal, arguments, rest)
     folder = _folder(terminal, arguments, rest)
     if folder is None:
         return 0
@@ -182,6 +198,38 @@ def _folder(
         folder = SequenceFolder.create(Path(arguments.results_dir), plan, rest)
     folder.claim()
     return folder
+
+
+def _tune(terminal: Terminal, arguments: argparse.Namespace, rest: Sequence[str]) -> int:
+    """Work on a search, new or resumed; return 0 if it is done, 1 if not, 130 if interrupted."""
+    if arguments.resume:
+        folder = TuningFolder.open(Path(arguments.resume), rest)
+    else:
+        tuning = load_tuning(arguments.tune)
+        check_flags(tuning.extremes(), Flags.model_fields, check_values)
+        check_plan(tuning.extremes().runs, check_typed(rest), shown_text(arguments.tune))
+        check_optuna()
+        if arguments.dry_run:
+            _print_plan(terminal, tuning.extremes(), rest)
+            return 0
+        folder = TuningFolder.create(Path(arguments.results_dir), tuning, rest)
+    folder.claim()
+    path = shown_text(str(folder.path))
+    try:
+        with terminal.in_background(), StopAtOnce().installed() as interrupts:
+            terminal.plainly(f"{path}: {folder.tuning.trials} trials")
+            study = OptunaStudy(folder.path, folder.tuning)
+            done = Tuner(folder, study, interrupts, terminal.plainly).work()
+            if done:
+                terminal.plainly(f"done: {path}/{TRIALS_PAGE}; the best flags: {path}/{BEST_FILE}")
+            else:
+                terminal.plainly(f"saved; go on with --resume={path}")
+            return 0 if done else INTERRUPTED
+    except (StudyError, TuningFailed) as error:
+        print(f"multi_train.py: {error}", file=sys.stderr)
+        return 1
+    finally:
+        folder.lock.release()
 
 
 def _run(terminal: Terminal, folder: SequenceFolder) -> int:
@@ -310,7 +358,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--sequence", help="name of a shipped sequence, or path of a .yaml file, to run"
     )
-    parser.add_argument("--resume", metavar="FOLDER", help="go on with the sequence in this folder")
+    parser.add_argument(
+        "--tune", metavar="FILE", help="search for good flags as this .yaml file says"
+    )
+    parser.add_argument("--resume", metavar="FOLDER", help="go on with what was begun in it")
     parser.add_argument("--report", metavar="FOLDER", help="only compare what is in this folder")
     parser.add_argument(
         "--results_dir", default="results", help="where folders are made (default: %(default)s)"

@@ -3,24 +3,36 @@
     python -m agent.export --load_model_url=results/<run> --output=models/pong
 
 The training facts come from the checkpoint and from the run folder that it lies in; a score is
-among them if the checkpoint was tested before (--op_mode=test).
+among them if the checkpoint was tested before (--op_mode=test). `--card` writes a card for people
+beside them (agent/testing/model_card.py), `--push` sends all to a model hub (agent/stored/hub.py).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from agent.stored.checkpoint import Checkpoint, load
 from agent.stored.checkpoint_folder import run_of
-from agent.stored.model_file import WEIGHTS, save_model
+from agent.stored.hub import Repository, push
+from agent.stored.model_file import FACTS, FLAGS, WEIGHTS, save_model
 from agent.stored.run_folder import RunFolder
+from agent.testing.evaluation import FILMS
+from agent.testing.model_card import CARD, FILM, model_card, read_scores
 from agent.testing.score_table import report_stem
-from core.errors import PlatformError
+from core.atomic_file import atomic_path, write_text
+from core.command_line import add_switch
+from core.errors import ConfigError, PlatformError
+from flag_parsing import named_values
+from metrics.run_files import is_regular
+
+# Flags that say where things are, and what one session does; a card is for other machines.
+PLACES = ("results_dir", "run_name", "load_model_url", "flags_file", "live", "console", "sink")
 
 TEST_FACTS = (
     "policy", "episodes", "distinct_games", "mean", "median", "std", "min", "max",
@@ -75,6 +87,50 @@ def training_facts(checkpoint: Checkpoint) -> dict[str, Any]:
     }
 
 
+def write_card(url: str, output: Path, facts: Mapping[str, Any], repository: str = "") -> list[str]:
+    """Write the card of an exported model, and its film; return the names of what was written.
+
+    Args:
+      url: as for `export`.
+      output: the model folder.
+      facts: result of `export`.
+      repository: `<owner>/<name>` on the hub, if it is to be there.
+
+    Raises:
+      CheckpointError: if there is no sound checkpoint.
+      ConfigError: if the folder cannot be written.
+    """
+    checkpoint = load(url)
+    folder = run_of(checkpoint.path) or checkpoint.path.parent
+    stem, env_id = checkpoint.path.stem, checkpoint.state["env_spec"]["env_id"]
+    stems = [report_stem(stem, [env_id], policy) for policy in ("sampled", "greedy")]
+    tested = [
+        folder / f"{name}.json"
+        for name in stems
+        if _read_if_there(folder / f"{name}.json").get("agent_steps") == facts["agent_steps"]
+    ]
+    film, film_of = _film(folder, [path.with_suffix(".mp4") for path in tested])
+    text = model_card(
+        output.resolve().name,
+        facts,
+        _read_if_there(output / FLAGS),
+        scores=[score for path in tested for score in read_scores(path)],
+        command=_command(folder),
+        film_of=film_of,
+        repository=repository,
+    )
+    try:
+        write_text(output / CARD, text)
+        if film is not None:
+            with atomic_path(output / FILM) as temporary:
+                shutil.copyfile(film, temporary)
+        elif (output / FILM).exists():
+            (output / FILM).unlink()  # of an earlier export
+    except OSError as error:
+        raise ConfigError(f"Cannot write the card into {output}: {error}.") from error
+    return [CARD, FILM] if film is not None else [CARD]
+
+
 def summary_lines(facts: dict[str, Any], output: Path) -> list[str]:
     """Return what the terminal shows after an export."""
     spec, test = facts["env_spec"], facts["test"]
@@ -115,13 +171,28 @@ def main(argv: Sequence[str], show: Callable[[str], None] = print) -> None:
         type=Path,
         help="the model folder, e.g. models/pong; made, or written anew",
     )
-    options = parser.parse_args(argv)
+    add_switch(parser, "--card", f"also write {CARD}: score, film, flags, command")
+    parser.add_argument(
+        "--push",
+        type=Repository.parse,
+        metavar="OWNER/NAME",
+        help="also send the model, and the card, to the Hugging Face Hub (requirements-hub.txt)",
+    )
+    add_switch(parser, "--private", "with --push: a new repository is visible to its owner only")
     try:
+        options = parser.parse_args(argv)
         facts = export(options.load_model_url, options.output)
+        names = [WEIGHTS, FLAGS, FACTS]
+        target: Repository | None = options.push
+        if options.card or target:
+            name = target.name if target else ""
+            names += write_card(options.load_model_url, options.output, facts, name)
+        for line in summary_lines(facts, options.output):
+            show(line)
+        if target:
+            show(f"pushed: {push(options.output, names, target, private=options.private)}")
     except PlatformError as error:
         parser.exit(2, f"error: {error}\n")
-    for line in summary_lines(facts, options.output):
-        show(line)
 
 
 def _test_report(folder: Path, checkpoint: str, env_id: str) -> dict[str, Any]:
@@ -131,6 +202,27 @@ def _test_report(folder: Path, checkpoint: str, env_id: str) -> dict[str, Any]:
         if report:
             return report
     return _read_if_there(folder / f"test_{checkpoint}.json")  # as it was called before
+
+
+def _film(folder: Path, tested: Sequence[Path]) -> tuple[Path | None, str]:
+    """Return a film of the agent and whose it is: of a test of these weights, or the newest one."""
+    for path in tested:
+        if is_regular(path):
+            return path, "A game of the test"
+    for path in sorted((folder / FILMS).glob("*.mp4"), reverse=True):
+        if is_regular(path):
+            return path, "A game of an evaluation during the training"
+    return None, ""
+
+
+def _command(folder: Path) -> list[str]:
+    """Return the arguments of the first session of a run, without places on this machine."""
+    try:
+        typed = [str(item) for item in RunFolder(folder).sessions()[0]["command_line"][1:]]
+        values = named_values(typed)
+    except (OSError, ValueError, LookupError, TypeError, PlatformError):
+        return []
+    return [f"--{name}={value}" for name, value in values.items() if name not in PLACES]
 
 
 def _last_session(folder: Path) -> dict[str, Any]:

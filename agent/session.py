@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,11 @@ from agent.run.live_page import check_live_page, live_page
 from agent.run.memory_check import check_memory
 from agent.run.resume_checks import check_session
 from agent.run.several_checks import check_several, check_several_resume
-from agent.run.training import train
+from agent.run.training import Ending, train
 from agent.run.warm_start import WarmStart, keep_actions, warm_start
 from agent.stored.checkpoint import Checkpoint, load
 from agent.stored.checkpoint_folder import run_of
+from agent.stored.hub import Repository, fetch, is_on_hub
 from agent.stored.model_file import (
     ShippedModel,
     check_weights,
@@ -35,14 +36,17 @@ from agent.stored.model_file import (
 from agent.stored.run_folder import RunFolder
 from agent.testing.evaluation import evaluation_blueprint
 from agent.testing.evaluator import check_can_be_shown, evaluate, evaluate_all
+from agent.testing.score_table import Report
 from agent.torchbeast import is_saved_by_torchbeast
 from core import faults
+from core.command_line import tell
 from core.errors import CheckpointError, ConfigError, EnvironmentFault
 from core.spec import EnvSpec
 from core.standard_error import say
 from core.stop_signals import INTERRUPTED, Answer, StopSignals
 from core.warden import Warden
 from flag_parsing import parse
+from metrics.trackers import TRACKERS, check_installed
 from option_flags import Flags
 from wrappers.env_ids import check_env_id, is_atari
 from wrappers.registry import gym_spec, make_env_spec
@@ -123,7 +127,10 @@ def _resolve(
 
 
 def _load(url: str) -> Checkpoint:
-    """Load what `--load_model_url` names: a run, a checkpoint or a model folder."""
+    """Load what `--load_model_url` names: a run, a checkpoint, a model folder, one on the hub."""
+    if is_on_hub(url):
+        repository = Repository.parse(url)
+        return load_model(fetch(repository), repository.label)
     folder = find_model_folder(url)
     try:
         return load(url) if folder is None else load_model(folder)
@@ -171,6 +178,8 @@ def _with_actions_of(checkpoint: Checkpoint, flags: Flags) -> Flags:
 def _check_limits(flags: Flags, checkpoint: Checkpoint | None) -> None:
     if flags.live:
         check_live_page()
+    for name in TRACKERS.keys() & flags.sink.split(","):
+        check_installed(name, name)
     if checkpoint is None:
         return  # a new run: it begins to count at zero
     done = int(checkpoint.state["tally"]["agent_steps"])
@@ -202,11 +211,23 @@ class Session:
         Raises:
           ConfigError: if the run cannot be begun where it should be; nothing was started then.
         """
-        faults.load_for(faults.LEARNER, fault_plan(self.blueprint.flags))
         stop = stop or StopSignals()
         if self.blueprint.flags.op_mode == "test":
+            faults.load_for(faults.LEARNER, fault_plan(self.blueprint.flags))
             with stop.answered_by(Answer.RAISE):
                 return self._test()
+        return self.train(stop).status
+
+    def train(self, stop: StopSignals) -> Ending:
+        """Train; return how it ended. Failures of the run are in there, and in its log.
+
+        Args:
+          stop: what the user asks for meanwhile.
+
+        Raises:
+          ConfigError: if the run cannot be begun where it should be; nothing was started then.
+        """
+        faults.load_for(faults.LEARNER, fault_plan(self.blueprint.flags))
         flags = self.blueprint.flags
         serves = flags.live and self.blueprint.place.speaks
         page = live_page(flags.results_dir) if serves else contextlib.nullcontext()
@@ -228,19 +249,34 @@ class Session:
         run = run_of(self.checkpoint.path)
         return None if run is None else RunFolder(run)
 
-    def _test(self) -> int:
+    def test(self, show: Callable[[str], None] = tell) -> list[Report]:
+        """Play whole games with the loaded agent; return a report for each of the games played.
+
+        Args:
+          show: function that is called with each line of progress.
+
+        Raises:
+          EnvironmentFault: if an environment fails.
+          KeyboardInterrupt: if the user interrupted before the first game was over.
+        """
         assert self.checkpoint is not None
         output = folder_of(self.checkpoint, self.blueprint.flags.results_dir)
-        play = evaluate_all if self.blueprint.flags.test_all_checkpoints else evaluate
         warden = Warden()
         warden.keep_own_children()  # environments may own processes
         try:
-            play(self.blueprint, self.checkpoint, output, envs=self.envs)
+            if self.blueprint.flags.test_all_checkpoints:
+                evaluate_all(self.blueprint, self.checkpoint, output, envs=self.envs, show=show)
+                return []
+            return evaluate(self.blueprint, self.checkpoint, output, envs=self.envs, show=show)
+        finally:
+            warden.close()
+
+    def _test(self) -> int:
+        try:
+            self.test(tell if self.blueprint.flags.console else lambda text: None)
         except KeyboardInterrupt:
             return INTERRUPTED
         except EnvironmentFault as fault:
             say(f"error: {fault}")
             return 1
-        finally:
-            warden.close()
         return 0

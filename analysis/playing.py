@@ -90,13 +90,14 @@ def load_agent(url: str, overrides: Sequence[str] = ()) -> LoadedAgent:
         )
     path = checkpoint.path.resolve()
     run = run_of(path)
+    output = folder_of(checkpoint, blueprint.flags.results_dir)
     return LoadedAgent(
         model.eval(),
         blueprint,
         url,
         int(checkpoint.state["tally"]["agent_steps"]),
-        path.parent.name if run is None else f"{run.name}-{path.stem}",
-        folder_of(checkpoint, blueprint.flags.results_dir) / "analysis",
+        output.name if run is None else f"{run.name}-{path.stem}",
+        output / "analysis",
         min(foreign, default=None),
     )
 

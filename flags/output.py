@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flags.group import FlagGroup, flag
-from flags.kinds import Count, CountOrAuto, Positive, SinkName
+from flags.kinds import Count, CountOrAuto, Positive, SinkName, Text
 
 
 class OutputFlags(FlagGroup):
@@ -27,6 +27,11 @@ class OutputFlags(FlagGroup):
     )
     avg_buff_size: Count = flag(100, "games in the moving average of the return")
     basic_verbose: bool = flag(True, "show progress on the terminal", of_this_command=True)
+    console: bool = flag(
+        True,
+        "write to the terminal at all. False: a run, or a test, shows nothing there, neither progress nor warnings nor why it failed; train.log has all of it",
+        of_this_command=True,
+    )
     live: bool = flag(
         False,
         "also serve the live page of --results_dir for as long as the run lasts, and print its address (docs/live.md). It needs requirements-live.txt",
@@ -34,7 +39,12 @@ class OutputFlags(FlagGroup):
     )
     sink: SinkName = flag(
         "",
-        "<module>:<name> of an output of your own that also receives records and games (docs/your_own.md)",
+        "outputs that also receive records: wandb, mlflow, trackio (docs/library.md; requirements-trackers.txt), or <module>:<name> of your own (docs/your_own.md); several with commas",
+        of_this_command=True,
+    )
+    tracker_project: Text = flag(
+        "actor-critic",
+        "name of the project, or experiment, in which --sink=wandb, mlflow or trackio collects runs",
         of_this_command=True,
     )
     tensorboard: bool = flag(True, "write TensorBoard event files")

@@ -174,7 +174,10 @@ ALGORITHMS: Registry[Any] = Registry(
 )
 
 # Functions that make a metrics.sinks.Sink of the path of the run folder.
-SINKS: Registry[Any] = Registry("sink", "sink", {})
+_TRACKERS = "agent.run.tracker_sinks"
+SINKS: Registry[Any] = Registry(
+    "sink", "sink", {"wandb": _TRACKERS, "mlflow": _TRACKERS, "trackio": _TRACKERS}
+)
 
 
 def find_replay_kinds(parameters: Any) -> None:
@@ -217,13 +220,14 @@ def check_trusted_kinds(parameters: Any, source: str) -> None:
             check_trusted(kind, source, flag=REPLAY)
 
 
-def checked_sink(name: str) -> str:
-    """Return the full name of a sink, for the flag; "" for none.
+def checked_sink(names: str) -> str:
+    """Return the full names of some sinks, joined with commas, for the flag; "" for none.
 
     Raises:
-      ConfigError: if it can be none.
+      ConfigError: if one of them can be none.
     """
-    return name and SINKS.full_name(name)
+    wanted = [name.strip() for name in names.split(",")] if names else []
+    return ",".join(dict.fromkeys(SINKS.full_name(name) for name in wanted))
 
 
 def checked_model(name: str) -> str:

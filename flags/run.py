@@ -27,7 +27,7 @@ class RunFlags(FlagGroup):
     )
     load_model_url: PathText | None = flag(
         None,
-        "run folder, checkpoint file or model folder (models/<name>) to resume or to test. A run folder means its latest checkpoint. With --op_mode=train a new run starts from the weights, in the same games or in others",
+        "run folder, checkpoint file, model folder (models/<name>) or model on the hub (hf:<owner>/<name>) to resume or to test. A run folder means its latest checkpoint. With --op_mode=train a new run starts from the weights, in the same games or in others",
         of_this_command=True,
     )
     load_replay: bool = flag(

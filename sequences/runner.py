@@ -110,6 +110,29 @@ def run_sequence(
         progress(run, run.seconds)
 
 
+def run_one(
+    folder: SequenceFolder, run: RunState, interrupts: Interrupts, tick: Callable[[], None]
+) -> int | None:
+    """Run, or resume, a run that is in no list; return its exit status.
+
+    Args:
+      folder: folder in which it has a folder of its own.
+      run: its name and flags.
+      interrupts: `skip` has it saved and ended.
+      tick: called twice a second.
+
+    Returns:
+      None if an earlier process of this run lives on, and the user does not want to wait for it.
+    """
+    lock = _claim_run(folder, run, interrupts, lambda run, seconds: tick())
+    if lock is None:
+        return None
+    try:
+        return _run_child(folder, run, lock, interrupts, tick)
+    finally:
+        lock.release()
+
+
 def _unfinished(interrupts: Interrupts) -> str:
     """Return the status of a run that the user ended, "" if it may go on."""
     if not interrupts.skip:

@@ -17,7 +17,7 @@ LAYER = {
     **{"agent": 5},
     **{"sequences": 6},
     **{"analysis": 7},
-    **{"main": 8, "multi_train": 8, "experiments": 8, "live": 8},
+    **{"main": 8, "multi_train": 8, "experiments": 8, "live": 8, "actor_critic": 8},
 }
 # The rooms of agent/ and the files beside them, each of which imports only those before it.
 ROOMS = (

@@ -155,7 +155,7 @@ def command_lines() -> list[tuple[Path, str]]:
 
 
 def test_commands_in_documents_use_flags_that_exist() -> None:
-    ours = {"sequence", "resume", "report", "results_dir", "dry_run", "list", "help"}
+    ours = {"sequence", "tune", "resume", "report", "results_dir", "dry_run", "list", "help"}
     for path, line in command_lines():
         for program, rest in re.findall(r"(main|multi_train)\.py([^|;&]*)", line):
             before, _, after = rest.partition(" -- ")

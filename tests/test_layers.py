@@ -27,8 +27,9 @@ IMPORTED_AS = {
     "pyyaml": {"yaml"},
     "imageio, av": {"imageio"},
 }
-# Everywhere; by their names, twice; by Gymnasium.
+# Everywhere; by their names; by Gymnasium.
 NOT_IMPORTED = {"numpy", "tensorboard", "nvidia-ml-py", "pygame-ce"}
+NOT_IMPORTED |= {"wandb", "mlflow-skinny", "trackio", "huggingface-hub", "optuna"}
 # Flags are read where a run is put together; all below takes plain arguments.
 READERS_OF_FLAGS = {
     "main.py",

@@ -16,6 +16,9 @@ checked (agent/acting/worker.py).
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 from core.errors import ConfigError
 from wrappers.env_kwargs import holds_text
 
@@ -37,6 +40,18 @@ def trust_modules_of(names: str) -> None:
 def trust_every_module() -> None:
     """Allow every module, as the user has asked for."""
     _trusted.add(_EVERYTHING)
+
+
+@contextlib.contextmanager
+def trust_forgotten() -> Iterator[None]:
+    """Forget, after the block, what the user has typed in it: another call may mean otherwise."""
+    kept = [(names, set(names)) for names in (_trusted, _trusted_kwargs)]
+    try:
+        yield
+    finally:
+        for names, before in kept:
+            names.clear()
+            names.update(before)
 
 
 def check_trusted(names: str, source: str = "a file", *, flag: str = "env") -> None:

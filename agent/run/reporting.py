@@ -20,11 +20,14 @@ from flags.parts import SINKS
 from metrics.console import ConsoleSink, Goal
 from metrics.output_thread import BackgroundSink, OutputThread
 from metrics.sinks import JsonLinesSink, Sink, Tee, TensorBoardSink, TextFilesSink
+from metrics.trackers import TrackerSink
 from option_flags import Flags
 
 SILENT = logging.CRITICAL + 1  # above every message
 TERMINAL_CAPACITY = 1000  # messages and panels that wait for a terminal that is not read
 FILES_PATIENCE_S = 60.0  # a reproducible run waits so long for its files before it drops a record
+OWN_CAPACITY = 1000  # records and games that wait for a sink of --sink: a service, a network
+OWN_GRACE_S = 20.0  # at the end, for what waits to be sent
 FLUSH_S = 10.0  # a disk that takes longer than this to take a few lines does not answer
 FILES_GRACE_S = 10.0  # at the end, for the files
 TERMINAL_GRACE_S = 2.0  # and for the terminal
@@ -51,13 +54,14 @@ class Reporting:
         self._files = OutputThread("the files of the run")
         self._terminal = OutputThread("the terminal", TERMINAL_CAPACITY)
         self._console = ConsoleSink(_goal(flags, folder))
+        self._own: list[OutputThread] = []  # of the sinks that --sink names
         self._sink: Sink = Tee([])
         self.status: StatusFiles | None = None  # from `open_sinks` on
         self._is_closed = False
         level = logging.INFO if flags.basic_verbose else logging.WARNING
         self._log = RunLog(
             folder.path / f"train-rank{rank}.log" if rank else folder.log_file,
-            SILENT if rank else level,
+            SILENT if rank or not flags.console else level,
             _console_handler(self._console),
             file_thread=self._files,
             console_thread=self._terminal,
@@ -95,17 +99,23 @@ class Reporting:
             BackgroundSink(sink, self._files, gives_up=False, patience_s=patience_s)
             for sink in files
         ]
-        if flags.sink:
-            own = SINKS.find(flags.sink)(path)
-            sinks.append(BackgroundSink(own, self._files, gives_up=True))
+        sinks += [self._own_sink(name) for name in flags.sink.split(",") if name]
         if flags.tensorboard:
             events = TensorBoardSink(path)
             sinks.append(BackgroundSink(events, self._files, gives_up=True))
-        if flags.basic_verbose:
+        if flags.basic_verbose and flags.console:
             sinks.append(BackgroundSink(self._console, self._terminal, gives_up=True))
         self._sink = Tee(sinks)
         self.status = StatusFiles(path, self._files, self._folder.session_number())
         return self._sink
+
+    def _own_sink(self, name: str) -> Sink:
+        """Return a sink that a flag names, on a thread of its own: what hangs there waits alone."""
+        sink: Sink = SINKS.find(name)(self._folder.path)
+        title = sink.title if isinstance(sink, TrackerSink) else f"the sink {name}"
+        thread = OutputThread(title, OWN_CAPACITY)
+        self._own.append(thread)
+        return BackgroundSink(sink, thread, gives_up=not isinstance(sink, TrackerSink))
 
     def flush(self) -> bool:
         """Bring all that was reported to the disk; return whether it is there, within seconds."""
@@ -137,12 +147,15 @@ class Reporting:
             if self.status is not None:
                 self.status.close()
             for thread, grace_s in (
+                *((own, OWN_GRACE_S) for own in self._own),
                 (self._terminal, TERMINAL_GRACE_S), (self._files, FILES_GRACE_S),
             ):  # fmt: skip
                 thread.flush(grace_s)
                 if thread.undone:
                     log.warning(UNDONE, thread.name, thread.undone)
         self._log.close()
+        for thread in self._own:
+            thread.close(0.0)  # it has had its time
         self._files.close(FILES_GRACE_S)
         self._terminal.close(TERMINAL_GRACE_S)
 

@@ -8,11 +8,10 @@ failure is one message in it and the exit status 1; before it, nothing has been 
 from __future__ import annotations
 
 import logging
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
@@ -46,7 +45,19 @@ REASONS = {
     "interrupted": "interrupted",
 }
 
+PROGRAM = "main.py"  # whose flags `argv` are
+
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a session ended; what went wrong has been logged."""
+
+    status: int  # exit status
+    folder: Path
+    summary: Summary | None = None  # None: it failed
+    failure: Exception | None = None
 
 
 def train(
@@ -57,8 +68,8 @@ def train(
     own_folder: RunFolder | None = None,
     start: WarmStart | None = None,
     company: Company | None = None,
-) -> int:
-    """Train until a limit, a wish to stop or a failure; return the exit status.
+) -> Ending:
+    """Train until a limit, a wish to stop or a failure; return how it ended.
 
     Args:
       blueprint: flags and shapes.
@@ -88,7 +99,7 @@ def train(
                     log.info("%s", note)
             company.from_first(str(folder.path.resolve()))  # its journals are cut by now
             folder.write_flags(flags.to_json())
-            folder.write_run_info([sys.argv[0], *argv])
+            folder.write_run_info([PROGRAM, *argv])
             _set_up_torch(flags)
             _log_start(argv, blueprint, folder, checkpoint, start)
             if start is not None:
@@ -100,20 +111,20 @@ def train(
             summary = trainer.run()
             reporting.close_sinks()
             reporting.say("ended", reason=summary.reason)
-            return _finish(summary, folder, flags, stop)
+            return Ending(_finish(summary, folder, flags, stop), folder.path, summary)
         except (PlatformError, OSError) as error:
             company.tell(error)
             reporting.say("failed", reason=str(error))
             reporting.close_sinks()
             log.error("the run failed: %s", error)
             log.debug("traceback", exc_info=True)
-            return 1
+            return Ending(1, folder.path, failure=error)
         except Exception as error:
             company.tell(error)
             reporting.say("failed", reason=repr(error))
             reporting.close_sinks()
             log.exception("the run failed")
-            return 1
+            return Ending(1, folder.path, failure=error)
 
 
 def follow(
@@ -122,8 +133,8 @@ def follow(
     company: Company,
     checkpoint: Checkpoint | None = None,
     start: WarmStart | None = None,
-) -> int:
-    """Train as another learner than the first, which decides and writes; return the exit status.
+) -> Ending:
+    """Train as another learner than the first, which decides and writes; return how it ended.
 
     Args:
       blueprint: flags and shapes.
@@ -147,7 +158,8 @@ def follow(
             )  # fmt: skip
             summary = trainer.run()
             log.info("this learner has ended: %s", REASONS[summary.reason])
-            return INTERRUPTED if summary.reason == "interrupted" else 0
+            status = INTERRUPTED if summary.reason == "interrupted" else 0
+            return Ending(status, path, summary)
         except Exception as error:
             company.tell(error)
             log.error("the run failed: %s", error)
@@ -155,7 +167,7 @@ def follow(
             is_first = isinstance(error, LearnerLost) and 0 in error.ranks  # it cannot say it
             if is_first and not blueprint.place.is_launched:  # or the launcher does
                 say(f"learner {rank}: the run failed: {error}")
-            return 1
+            return Ending(1, path, failure=error)
 
 
 def _finish(summary: Summary, folder: RunFolder, flags: Flags, stop: StopSignals) -> int:

@@ -62,6 +62,8 @@ class ShippedModel(Checkpoint):
     in it to resume. `path` is the file of the weights.
     """
 
+    label: str = ""  # name for what is made with it; "": that of its folder
+
 
 def folder_of(checkpoint: Checkpoint, results: Path | str) -> Path:
     """Return where to write what is made with a checkpoint, such as the scores of a test.
@@ -75,7 +77,9 @@ def folder_of(checkpoint: Checkpoint, results: Path | str) -> Path:
       `results`.
     """
     home = run_of(checkpoint.path) or checkpoint.path.parent
-    return Path(results) / home.resolve().name if isinstance(checkpoint, ShippedModel) else home
+    if isinstance(checkpoint, ShippedModel):
+        return Path(results) / (checkpoint.label or home.resolve().name)
+    return home
 
 
 def find_model_folder(url: Path | str) -> Path | None:
@@ -130,8 +134,12 @@ def save_model(
         raise ConfigError(f"Cannot write the model folder {folder}: {error}.") from error
 
 
-def load_model(folder: Path) -> ShippedModel:
+def load_model(folder: Path, label: str = "") -> ShippedModel:
     """Read and verify a model folder.
+
+    Args:
+      folder: where its three files are.
+      label: plain name for what is made with it; "": that of the folder.
 
     Raises:
       CheckpointError: if a file is missing or damaged, or they do not belong together; the message
@@ -167,6 +175,7 @@ def load_model(folder: Path) -> ShippedModel:
             "learner": {"model": _read_weights(folder / WEIGHTS, facts["sha256"])},
             "tally": tally,
         },
+        label=label,
     )
 
 

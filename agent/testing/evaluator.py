@@ -99,7 +99,10 @@ def evaluate(
         show(f"interrupted after {sum(map(len, played.values()))} games")
     played = {env: games for env, games in played.items() if games}
     reports = [
-        summarise(games, env, str(checkpoint.path), steps, flags.greedy)
+        replace(
+            summarise(games, env, str(checkpoint.path), steps, flags.greedy),
+            rules=describe(game_config(blueprint, env)),
+        )
         for env, games in played.items()
     ]
     _write(output, stem, played, reports)

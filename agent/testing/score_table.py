@@ -84,6 +84,7 @@ class Report:
     lives: int  # in all games together
     mean_per_life: float
     human_normalised: float | None  # (mean - random) / (human - random), where known
+    rules: str = ""  # by which the games were played, in words
 
     def lines(self) -> list[str]:
         """Return what the terminal shows."""

@@ -1,6 +1,7 @@
 """What is lost on its way to a terminal or a disk is said where it can be read."""
 
 import logging
+import sys
 import threading
 from contextlib import closing
 
@@ -8,7 +9,10 @@ import pytest
 
 from agent.run import reporting
 from agent.run.reporting import Reporting
+from agent.session import prepare
 from agent.stored.run_folder import RunFolder
+from core.errors import ConfigError
+from flags.parts import SINKS
 from metrics.record import Record
 from tests.agent.runs import make_blueprint
 from tests.deadlines import HANGS_S
@@ -55,3 +59,51 @@ def test_nothing_is_said_where_nothing_was_lost(folder):
         reports.open_sinks().write(Record(updates=1))
         logging.getLogger("tests").info("a message")
     assert "did not take" not in folder.log_file.read_text("utf-8")
+
+
+def test_a_sink_that_hangs_holds_up_no_file_and_its_loss_is_said_once(folder, monkeypatch):
+    go = threading.Event()
+
+    class Hanging:
+        def write(self, record):
+            go.wait(HANGS_S)
+
+        def episode(self, end, at):
+            """Games are of no interest."""
+
+        def flush(self):
+            """Nothing waits."""
+
+        def close(self):
+            """Nothing is open."""
+
+    monkeypatch.setattr(reporting, "OWN_CAPACITY", 3)
+    monkeypatch.setattr(reporting, "OWN_GRACE_S", 0.1)
+    SINKS.add("hanging", lambda path: Hanging(), __name__)
+    flags = make_blueprint(sink=f"{__name__}:hanging", basic_verbose=False).flags
+    with closing(Reporting(folder, flags)) as reports:
+        sink = reports.open_sinks()
+        for number in range(9):
+            sink.write(Record(updates=number))
+        assert reports.flush(), "the files of the run waited for the sink"
+        assert folder.metrics_file.read_text("utf-8").count("updates") == 9
+    go.set()
+    (said,) = [x for x in folder.log_file.read_text("utf-8").splitlines() if "did not take" in x]
+    assert f"the sink {__name__}:hanging did not take all that was written: 10" in said
+
+
+@pytest.mark.parametrize("console", [True, False])
+def test_nothing_is_shown_where_the_console_is_off(folder, capfd, console):
+    flags = make_blueprint(console=console).flags
+    with closing(Reporting(folder, flags)) as reports:
+        reports.open_sinks().write(Record(updates=1))
+        logging.getLogger("tests").error("all is lost")
+    assert ("all is lost" in capfd.readouterr().out) == console
+    assert "all is lost" in folder.log_file.read_text("utf-8")
+
+
+def test_a_tracker_that_is_not_installed_is_told_before_anything_is_made(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "trackio", None)
+    with pytest.raises(ConfigError, match=r"requirements-trackers\.txt"):
+        prepare(["--env=CartPole-v1", "--sink=trackio", f"--results_dir={tmp_path / 'results'}"])
+    assert not list(tmp_path.iterdir())

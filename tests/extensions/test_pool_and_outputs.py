@@ -123,7 +123,7 @@ def test_a_sink_of_ones_own_gets_what_is_reported(tmp_path):
 def test_a_sink_is_of_one_command_and_its_module_is_typed():
     stored = {"sink": "stranger:sends", "env": "CartPole-v1"}
     assert parse(["--op_mode=test", "--load_model_url=x"], lambda url: stored).sink == ""
-    with pytest.raises(ConfigError, match="--sink=.*expected <module>:<name> for a sink"):
+    with pytest.raises(ConfigError, match="--sink=.*wandb.*or <module>:<name> for a sink"):
         parse(["--sink=nowhere"])
     with pytest.raises(ConfigError, match="sink is 'stranger:sends', from"):
         SINKS.find("stranger:sends")

@@ -1,0 +1,51 @@
+"""From Python values to a command line, so that a call and a command mean exactly the same."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from core.errors import ConfigError
+from core.plain_data import shown
+
+
+def command_line(flags: Mapping[str, Any]) -> list[str]:
+    """Return `--name=value` for each flag; one that is None is left out, and has its default.
+
+    Args:
+      flags: name -> text, number, bool, path, list or tuple of these; lists of mappings and
+        mappings (`replay_parameters`, `env_kwargs`) become JSON.
+
+    Raises:
+      ConfigError: if a value is of another type.
+    """
+    return [f"--{name}={_text(name, value)}" for name, value in flags.items() if value is not None]
+
+
+def _text(name: str, value: Any) -> str:
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool | int | float):
+        return repr(value)
+    plain = isinstance(value, list | tuple)
+    if plain and all(isinstance(part, str | int | float) for part in value):
+        return ",".join(map(str, value))
+    if plain or isinstance(value, Mapping):
+        try:
+            return json.dumps(value)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ConfigError(
+                f"{name} is {shown(value)}, expected values that JSON has: {error}."
+            ) from error
+    raise ConfigError(
+        f"{name} is {shown(value)}, expected text, a number, True or False, a path, or a list or "
+        "mapping of these."
+    )

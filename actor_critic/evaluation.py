@@ -1,0 +1,57 @@
+"""`evaluate`: whole games with a trained agent as one call."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from actor_critic.command import command_line
+from actor_critic.interpreter import alone
+from actor_critic.interrupts import Interrupts
+from agent.session import prepare
+from agent.testing.score_table import Report
+from core.command_line import tell
+from core.errors import ConfigError
+from core.stop_signals import Answer
+
+
+def evaluate(path: Path | str, **flags: Any) -> dict[str, Report]:
+    """Play whole games as `--op_mode=test` does, and report them.
+
+    The games are written into the run folder (those of a model folder, into `results_dir`). Ctrl-C
+    ends the playing; if games were finished, they are written and reported, and `Interrupted` is
+    raised, whose `result` has the reports.
+
+    Args:
+      path: run folder, checkpoint file, model folder, or "hf:owner/name".
+      **flags: the flags of main.py, such as `test_episode_count=20`, `greedy=True`, `env="..."`,
+        `console=False`. A value of None means the default.
+
+    Returns:
+      Id of a game -> its report: mean, median, std, episodes, human_normalised and more.
+
+    Raises:
+      ConfigError: if the flags cannot be honoured.
+      CheckpointError: if there is no such agent, or it is damaged.
+      EnvironmentFault: if an environment fails.
+      Interrupted: if Ctrl-C was pressed after a game was over; KeyboardInterrupt before.
+    """
+    for name in ("op_mode", "load_model_url", "test_all_checkpoints"):
+        if name in flags:
+            raise ConfigError(
+                f"{name} cannot be given to evaluate, which tests the agent at its first argument: "
+                "leave it out, or start python main.py."
+            )
+    given = {"op_mode": "test", "load_model_url": os.fspath(path), **flags}
+    with alone("evaluate"), Interrupts() as interrupts:
+        session = prepare(command_line(given))
+        with interrupts.answered_by(Answer.RAISE):
+            reports = session.test(tell if session.blueprint.flags.console else _nothing)
+    found = {report.env: report for report in reports}
+    interrupts.pass_on(f"{sum(r.episodes for r in reports)} games were finished", found)
+    return found
+
+
+def _nothing(text: str) -> None:
+    """Show nothing."""

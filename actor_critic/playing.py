@@ -1,0 +1,257 @@
+"""`load_agent`: a trained agent that acts on observations, wherever these come from.
+
+    agent = load_agent("models/pong")
+    env = agent.make_env()
+    observation, _ = env.reset(seed=1)
+    agent.reset()
+    over = False
+    while not over:
+        action = agent.act(observation)
+        observation, reward, terminated, truncated, _ = env.step(action)
+        over = terminated or truncated
+
+The agent stacks frames, keeps the memory of a recurrent network and remembers its last action.
+E is the number of environments that it acts in at once.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+
+from actor_critic.command import command_line
+from actor_critic.interpreter import trusting_for_now
+from agent.acting.acting import Actor, Observation
+from agent.assembly import model_config
+from analysis import playing
+from analysis.playing import LoadedAgent
+from core.errors import ConfigError, ShapeError
+from core.plain_data import shown
+from core.rng import child_seed
+from core.spec import EnvSpec
+from wrappers.single import make_single_env
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What the agent chose, and what it made of the observations. Without E for a single one."""
+
+    action: Any  # int, or [E] int64
+    params: np.ndarray  # [E, A] float32, logits of the policy
+    value: Any  # float, or [E] float32: the discounted return that it expects, as it was trained
+
+
+class Agent:
+    """A trained agent. Not thread-safe: it has a memory of its game, and a random stream.
+
+    It acts in one environment (observations `[*frame_shape]`) or in E at once
+    (`[E, *frame_shape]`); `reset` is between the two, and before each new game of a single one.
+    """
+
+    def __init__(self, loaded: LoadedAgent, *, greedy: bool = False, seed: int = 0) -> None:
+        """Start at the beginning of a game.
+
+        Args:
+          loaded: model and flags.
+          greedy: take the most probable action instead of a draw.
+          seed: of the draws.
+        """
+        self._loaded = loaded
+        flags = loaded.blueprint.flags
+        self._needs_reward = model_config(flags).use_last_reward
+        self._actor = Actor(
+            loaded.model, child_seed(seed, "test actor"), with_features=False, greedy=greedy
+        )
+        self._task = 0
+        self.reset()
+
+    def __repr__(self) -> str:
+        return f"<Agent {self._loaded.label}: {self.spec.env_id}, {self.agent_steps:,} agent steps>"
+
+    @property
+    def spec(self) -> EnvSpec:
+        """What its games show and accept; `frame_shape` is the shape of an observation."""
+        return self._loaded.env_spec
+
+    @property
+    def agent_steps(self) -> int:
+        """Of its training."""
+        return self._loaded.agent_steps
+
+    @property
+    def flags(self) -> dict[str, Any]:
+        """The flags with which it was trained, as JSON types."""
+        return self._loaded.blueprint.flags.to_json()
+
+    @property
+    def model(self) -> torch.nn.Module:
+        """The network, fp32, on the CPU."""
+        return self._loaded.model
+
+    def reset(self, game: str | None = None) -> None:
+        """Forget the past: what comes next is the first observation of a game.
+
+        Args:
+          game: id of the game that is played from now on, of those that it knows; None: the same
+            as before, which is its first one.
+
+        Raises:
+          ConfigError: if it does not know the game.
+        """
+        if game is not None:
+            self._task = self._loaded.task_of(game)
+        self._stacks: np.ndarray | None = None  # [E, S, *frame_shape], from the first decision on
+        self._state: torch.Tensor | None = None  # [E, state_count]
+        self._last_action: np.ndarray | None = None  # [E] int64
+
+    def act(
+        self,
+        observation: Any,
+        *,
+        reward: Any = None,
+        first: Any = None,
+        last_action: Any = None,
+    ) -> Any:
+        """Return the action for an observation, an int; or [E] int64 for E of them.
+
+        Args: those of `decide`.
+        """
+        return self.decide(observation, reward=reward, first=first, last_action=last_action).action
+
+    def decide(
+        self,
+        observation: Any,
+        *,
+        reward: Any = None,
+        first: Any = None,
+        last_action: Any = None,
+    ) -> Decision:
+        """Decide, and say more than the action.
+
+        Args:
+          observation: the newest frame, as the environment of `make_env` shows it: an array of
+            `spec.frame_shape`, or `[E, *frame_shape]`. A gray image may lack its channel.
+          reward: number or [E], raw, what the action before it earned. Only agents that look at it
+            (--use_last_reward) need it, and not at the start of a game.
+          first: bool or [E] bool, whether it is the first one of a game; None: only after `reset`.
+          last_action: int or [E], what was done instead of the action that it chose last.
+
+        Raises:
+          ShapeError: if the observation has another shape or dtype than the agent's games show.
+          ConfigError: if E has changed without `reset`, or the reward is missing.
+        """
+        frames, is_single = self._frames(observation)
+        count = len(frames)
+        begins = self._stacks is None
+        if self._stacks is None:
+            shape = (count, self.spec.frames_stacked, *self.spec.frame_shape)
+            self._stacks = np.zeros(shape, self.spec.frame_dtype)
+            self._state = self._loaded.model.initial_state(count)
+            self._last_action = np.zeros(count, np.int64)
+        assert self._state is not None
+        assert self._last_action is not None
+        if len(self._stacks) != count:
+            raise ConfigError(
+                f"got {count} observations after {len(self._stacks)} of them: expected the same "
+                "number of environments until reset() is called."
+            )
+        starts = np.ones(count, bool) if begins else _column("first", first, count, np.bool_, False)
+        if self._needs_reward and reward is None and not starts.all():
+            raise ConfigError(
+                "this agent looks at the last reward (--use_last_reward), and none was given: "
+                "call act(observation, reward=...)."
+            )
+        if last_action is not None:
+            self._last_action = _column("last_action", last_action, count, np.int64, 0)
+        self._stacks[starts] = 0
+        self._stacks[:, :-1] = self._stacks[:, 1:]
+        self._stacks[:, -1] = frames
+        shown_now = Observation(
+            self._stacks,
+            starts,
+            self._last_action,
+            _column("reward", reward, count, np.float32, 0.0),
+            np.full(count, self._task, np.int64),
+        )
+        decided, self._state = self._actor.decide(shown_now, self._state)
+        self._last_action = decided.action.copy()
+        if is_single:
+            return Decision(decided.action[0].item(), decided.params[0], decided.value[0].item())
+        return Decision(decided.action, decided.params, decided.value)
+
+    def make_env(self, render_mode: str | None = None) -> gymnasium.Env:
+        """Make an environment that shows what the agent was trained on: one game, all lives.
+
+        It resets nothing by itself, as all environments of Gymnasium.
+
+        Args:
+          render_mode: "human" or "rgb_array"; None: it is not shown.
+
+        Raises:
+          ConfigError: if it cannot be made.
+        """
+        return make_single_env(self._loaded.game_config(self._task), render_mode=render_mode)
+
+    def _frames(self, observation: Any) -> tuple[np.ndarray, bool]:
+        """Return `[E, *frame_shape]`, and whether a single observation was given."""
+        array = np.asarray(observation)
+        shape, dtype = self.spec.frame_shape, np.dtype(self.spec.frame_dtype)
+        gray = self.spec.is_image and shape[0] == 1
+        if array.shape == shape or (gray and array.shape == shape[1:]):
+            frames, is_single = array.reshape(1, *shape), True
+        elif array.shape[1:] == shape or (gray and array.shape[1:] == shape[1:]):
+            frames, is_single = array.reshape(len(array), *shape), False
+        else:
+            raise self._refused(array)
+        if not len(frames) or (dtype == np.uint8 and frames.dtype != np.uint8):
+            raise self._refused(array)
+        if dtype.kind == "f" and frames.dtype.kind not in "fiub":
+            raise self._refused(array)
+        return frames.astype(dtype, copy=False), is_single
+
+    def _refused(self, array: np.ndarray) -> ShapeError:
+        return ShapeError(
+            f"an observation has shape {array.shape} and dtype {array.dtype}, expected "
+            f"{self.spec.frame_shape} or (E, {', '.join(map(str, self.spec.frame_shape))}) of "
+            f"{self.spec.frame_dtype}, as environments of agent.make_env() show."
+        )
+
+
+def load_agent(
+    path: Path | str, *, greedy: bool = False, seed: int | None = None, **flags: Any
+) -> Agent:
+    """Load a trained agent.
+
+    Args:
+      path: run folder (its latest checkpoint), checkpoint file, model folder, or "hf:owner/name".
+      greedy: take the most probable action instead of a draw.
+      seed: of the draws; None: another one each time.
+      **flags: flags of main.py that shall be others than in the training. `env="module:Id"` allows
+        the module of an environment of your own, as on the command line.
+
+    Raises:
+      ConfigError: if a flag cannot be honoured.
+      CheckpointError: if there is no such agent, or it is damaged.
+    """
+    given: Sequence[str] = command_line(flags)
+    with trusting_for_now():
+        loaded = playing.load_agent(os.fspath(path), given)
+    if seed is None:
+        seed = secrets.randbits(31)
+    return Agent(loaded, greedy=greedy, seed=seed)
+
+
+def _column(name: str, value: Any, count: int, dtype: Any, default: Any) -> np.ndarray:
+    """Return `[count]` of a number, an array or None."""
+    array = np.asarray(default if value is None else value)
+    if array.shape not in ((), (1,), (count,)) or array.dtype.kind not in "biuf":
+        raise ShapeError(f"{name} is {shown(value)}, expected a number, or {count} of them.")
+    return np.array(np.broadcast_to(array, count), dtype)

@@ -1,0 +1,88 @@
+"""`train`: a training as one call, in the process of the caller."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from actor_critic.command import command_line
+from actor_critic.interpreter import alone, check_script
+from actor_critic.interrupts import Interrupts
+from agent.run import trainer
+from agent.run.training import Ending
+from agent.session import prepare
+from core.errors import ConfigError
+from core.plain_data import shown
+
+# What main.py does in processes of its own around a training, or to the whole process.
+# The value that asks for nothing, and the reason.
+ONLY_BY_PROGRAM = {
+    "learner_count": ("1", "several learners are processes that main.py starts"),
+    "auto_restart": ("0", "a process that main.py starts watches the training"),
+    "background": ("False", "it lowers the priority of this interpreter for ever"),
+}
+
+
+@dataclass(frozen=True)
+class Summary(trainer.Summary):
+    """How a training ended, and where it is."""
+
+    folder: Path = Path()  # the run folder
+
+
+def train(*, stop: threading.Event | None = None, **flags: Any) -> Summary:
+    """Train, or resume a run; return when it has ended and is saved.
+
+    Workers are processes of their own; learning happens in this one. Ctrl-C saves, and then raises
+    `Interrupted`, whose `result` is the Summary. In another thread than the main one no signal
+    arrives: there `stop` is the way, after which the call returns with reason "interrupted".
+
+    Args:
+      stop: set it, in another thread, to have the training saved and ended.
+      **flags: the flags of main.py, such as `env="CartPole-v1"`, `lr=1e-3`, `console=False`. A
+        value of None means the default. `op_mode="train_w_load"` with `load_model_url` resumes.
+
+    Returns:
+      Counters, returns, why it ended, and the run folder.
+
+    Raises:
+      ConfigError: if the flags cannot be honoured; nothing was started.
+      CheckpointError: if the checkpoint is missing, damaged or does not fit.
+      PlatformError: if the run failed; what was saved before is in its folder.
+      Interrupted: if Ctrl-C was pressed; the run is saved.
+    """
+    _check_flags(flags)
+    check_script()
+    with alone("train"), Interrupts(stop) as interrupts:
+        summary = _summary_of(prepare(command_line(flags)).train(interrupts))
+    gc.collect()  # the learner's threads end with it, and it is in a circle of references
+    interrupts.pass_on(
+        f"the training is saved in {summary.folder}; "
+        f'train(op_mode="train_w_load", load_model_url="{summary.folder}") resumes it',
+        summary,
+    )
+    return summary
+
+
+def _check_flags(flags: Mapping[str, Any]) -> None:
+    if flags.get("op_mode") == "test":
+        raise ConfigError('op_mode is "test": call actor_critic.evaluate(path, ...) for that.')
+    for name, (neutral, reason) in ONLY_BY_PROGRAM.items():
+        value = flags.get(name)
+        if value is not None and str(value) != neutral:
+            raise ConfigError(
+                f"{name} is {shown(value)}, but {reason}, so a library cannot do it: leave it "
+                "out, or start python main.py."
+            )
+
+
+def _summary_of(ending: Ending) -> Summary:
+    if ending.failure is not None:
+        raise ending.failure
+    assert ending.summary is not None, "a session that has not failed has a summary"
+    own = {field.name: getattr(ending.summary, field.name) for field in fields(trainer.Summary)}
+    return Summary(**own, folder=ending.folder)

@@ -1,0 +1,198 @@
+"""Model folders on the Hugging Face Hub: fetched for `hf:<owner>/<name>`, and pushed.
+
+A stranger's repository may hold anything. Three files are asked for by name, all of one commit; no
+other file is looked at, and none is written by us: the client keeps them in its cache. They are
+read as every model folder is (agent/stored/model_file.py), which runs no code. The client is
+optional (requirements-hub.txt) and imported only here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agent.stored.model_file import FACTS, FLAGS, WEIGHTS
+from core.errors import CheckpointError, ConfigError
+from core.plain_data import shown, shown_text
+
+PREFIX = "hf:"
+_PART = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?"
+NAME = re.compile(rf"(?P<repository>{_PART}/{_PART})(?:@(?P<revision>{_PART}))?")
+COMMIT = re.compile(r"[0-9a-f]{40}")
+TIMEOUT_S = 30.0  # for what the hub says about a repository
+MAX_BYTES = {WEIGHTS: 2_000_000_000, FLAGS: 10_000_000, FACTS: 10_000_000}
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A model on the hub, and which version of it."""
+
+    name: str  # <owner>/<name>
+    revision: str | None = None  # branch, tag or commit; None: the newest
+
+    @property
+    def label(self) -> str:
+        """Its name as the name of a folder."""
+        return self.name.replace("/", "--")
+
+    @classmethod
+    def parse(cls, text: str) -> Repository:
+        """Read `<owner>/<name>`, with or without `hf:`, perhaps with `@<revision>`.
+
+        Raises:
+          ConfigError: if it is not of that form.
+        """
+        match = NAME.fullmatch(text.removeprefix(PREFIX))
+        if match is None or ".." in text or "--" in text:
+            raise ConfigError(
+                f"{shown_text(text)} names no model on the hub: expected hf:<owner>/<name> or "
+                "hf:<owner>/<name>@<revision>, of letters, digits and . _ -"
+            )
+        return cls(match["repository"], match["revision"])
+
+
+def is_on_hub(url: str) -> bool:
+    """Whether `--load_model_url` names a model on the hub."""
+    return url.startswith(PREFIX)
+
+
+def fetch(repository: Repository) -> Path:
+    """Return the folder, in the client's cache, with the three files of a model.
+
+    Raises:
+      ConfigError: if the client is not installed.
+      CheckpointError: if there is no such model, it is too large, or neither the hub nor the cache
+        has it.
+    """
+    hub = _client()
+    try:
+        commit = _commit_of(hub, repository)
+    except CheckpointError:
+        raise
+    except Exception as error:  # of the client, of the network below it, of the system
+        log.warning("the hub cannot be asked (%s): using what was fetched before", _first(error))
+        return _folder(hub, repository, repository.revision, is_local=True)
+    return _folder(hub, repository, commit, is_local=False)
+
+
+def push(folder: Path, names: Sequence[str], repository: Repository, *, private: bool) -> str:
+    """Send files of a folder to the hub in one commit; return the address of the model.
+
+    What else is in the repository stays as it is. The client knows who is logged in.
+
+    Args:
+      folder: the model folder.
+      names: names of the files in it.
+      repository: made if there is none.
+      private: whether a new one is visible to its owner only.
+
+    Raises:
+      ConfigError: if the client is not installed, nobody is logged in, or it is refused.
+    """
+    hub = _client()
+    operations = [hub.CommitOperationAdd(name, str(folder / name)) for name in names]
+    try:
+        api = hub.HfApi()
+        # None leaves it to the hub, and to who owns it, whether others can see it.
+        api.create_repo(repository.name, private=private or None, exist_ok=True)
+        made = api.create_commit(
+            repository.name,
+            operations,
+            commit_message="Export an agent",
+            revision=repository.revision,
+        )
+    except Exception as error:  # of the client, of the network below it, of the system
+        raise ConfigError(
+            f"{repository.name} was not pushed: {_first(error)}. Expected a hub that answers, and "
+            "somebody logged in who may write there: hf auth login. The model folder "
+            f"{folder} is complete; the same command tries again."
+        ) from error
+    return shown_text(str(getattr(made, "repo_url", "") or repository.name), 300)
+
+
+def _commit_of(hub: Any, repository: Repository) -> str:
+    """Return the commit that a revision means, when its files are there and not too large."""
+    errors = hub.errors
+    try:
+        info = hub.HfApi().model_info(
+            repository.name, revision=repository.revision, timeout=TIMEOUT_S, files_metadata=True
+        )
+    except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
+        version = f" of version {repository.revision}" if repository.revision else ""
+        raise CheckpointError(
+            f"the hub has no model {repository.name}{version}, or not for whom is logged in "
+            "(hf auth login)."
+        ) from error
+    sizes = {str(file.rfilename): file.size for file in info.siblings or ()}
+    missing = [name for name in MAX_BYTES if name not in sizes]
+    if missing:
+        raise CheckpointError(
+            f"{repository.name} on the hub has no {' and no '.join(missing)}: expected a model "
+            "folder that python -m agent.export has made."
+        )
+    for name, limit in MAX_BYTES.items():
+        size = sizes[name]
+        if not isinstance(size, int) or size > limit:
+            raise CheckpointError(
+                f"{name} of {repository.name} has {shown(size)} bytes, expected at most {limit:,}."
+            )
+    commit = str(info.sha)
+    if not COMMIT.fullmatch(commit):
+        raise CheckpointError(f"the hub names {shown(commit, 60)} as the commit of a model.")
+    return commit
+
+
+def _folder(hub: Any, repository: Repository, revision: str | None, *, is_local: bool) -> Path:
+    folders = set()
+    for name, limit in MAX_BYTES.items():
+        try:
+            path = Path(
+                hub.hf_hub_download(
+                    repository.name, name, revision=revision, local_files_only=is_local
+                )
+            )
+            size = path.stat().st_size
+        except Exception as error:  # of the client, of the network below it, of the system
+            tried = "is not in the cache of the hub's client" if is_local else "was not fetched"
+            raise CheckpointError(
+                f"{name} of {repository.name} {tried}: {_first(error)}. Try again when the hub "
+                "can be reached."
+            ) from error
+        if size > limit:
+            raise CheckpointError(
+                f"{name} of {repository.name} has {size:,} bytes, expected at most {limit:,}."
+            )
+        if path.name != name:
+            raise CheckpointError(f"the client of the hub gave {path} for {name}.")
+        folders.add(path.parent)
+    if len(folders) != 1:
+        raise CheckpointError(
+            f"the files of {repository.name} are of several versions: expected all of one. Try "
+            "again when the hub can be reached."
+        )
+    return folders.pop()
+
+
+def _client() -> Any:
+    try:
+        hub = importlib.import_module("huggingface_hub")
+        importlib.import_module("huggingface_hub.errors")
+    except ImportError as error:
+        raise ConfigError(
+            "models on the hub need a package that is not installed: "
+            "pip install -r requirements-hub.txt"
+        ) from error
+    return hub
+
+
+def _first(error: BaseException) -> str:
+    """Return the first line of what went wrong."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return shown_text(lines[0], 300)

@@ -1,0 +1,274 @@
+"""Sinks for services that collect runs: Weights & Biases, MLflow and Trackio.
+
+Each is optional: its package is imported by the first record, on the sink's own output thread
+(metrics/output_thread.py), where everything else happens as well: logging in, sending, waiting for
+a network that does not answer. What is sent is the flags of the run (flags.json), the name of its
+folder and its records. Environment variables, the host's name and the source code are not.
+
+A resumed run goes on in the same run of the service: `trackers.json` in the run folder has the
+names under which the services know it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from core.atomic_file import write_json
+from core.episode import EpisodeEnd
+from core.errors import ConfigError, PlatformError
+from core.plain_data import parse_json, read_text
+from metrics.record import Record
+
+PROJECT = "actor-critic"  # unless --tracker_project says otherwise
+IDS = "trackers.json"
+MAX_BATCH = 100  # parameters that MLflow takes at once
+MAX_PARAM = 500  # characters of a parameter, in every version of MLflow
+MAX_ID = 200  # characters of a run's name in a service
+
+log = logging.getLogger(__name__)
+
+
+class TrackerError(PlatformError):
+    """A service cannot be used as things are."""
+
+
+class TrackerSink(ABC):
+    """Sends records to one service, from the first one on. Its methods may block, and may raise.
+
+    What fails is tried again with the next record; the caller counts what is lost.
+    """
+
+    package: ClassVar[str]  # what is imported
+    title: ClassVar[str]
+
+    def __init__(self, folder: Path) -> None:
+        """Send nothing and import nothing yet.
+
+        Args:
+          folder: run folder, which has flags.json by the first record.
+
+        Raises:
+          ConfigError: if the package is not installed.
+        """
+        check_installed(self.package, self.title)
+        self._folder = folder
+        self._run: Any = None  # of the service, from the first record on
+
+    def write(self, record: Record) -> None:
+        """Send a record; before the first one, announce the run."""
+        if self._run is None:
+            flags = _read_object(self._folder / "flags.json")
+            project = flags.get("tracker_project")
+            self._run = self._begin(
+                project if isinstance(project, str) and project else PROJECT, flags
+            )
+        self._send(record)
+
+    def episode(self, end: EpisodeEnd, at: Record) -> None:  # noqa: B027
+        """Games appear as means, with the records."""
+
+    def flush(self) -> None:  # noqa: B027
+        """Nothing to do: what a service has is not what a run is resumed from."""
+
+    def close(self) -> None:
+        """Say that the run has ended. May be called twice."""
+        run, self._run = self._run, None
+        if run is not None:
+            self._end(run)
+
+    @abstractmethod
+    def _begin(self, project: str, flags: Mapping[str, Any]) -> Any:
+        """Announce the run; return what stands for it."""
+
+    @abstractmethod
+    def _send(self, record: Record) -> None:
+        """Send a record."""
+
+    @abstractmethod
+    def _end(self, run: Any) -> None:
+        """Say that the run has ended."""
+
+    def _known_as(self) -> str | None:
+        """Return the name under which the service knows this run; None for a new one."""
+        try:
+            known = _read_object(self._folder / IDS).get(self.package)
+        except (ConfigError, TrackerError):
+            return None
+        is_plain = isinstance(known, str) and known.isprintable() and 0 < len(known) <= MAX_ID
+        return known if is_plain else None
+
+    def _remember(self, name: str) -> None:
+        path = self._folder / IDS
+        try:
+            known = _read_object(path)
+        except (ConfigError, TrackerError):
+            known = {}
+        write_json(path, {**known, self.package: name})
+
+
+class WandbSink(TrackerSink):
+    """Weights & Biases. Nobody is asked for a key: `wandb login` comes before the training."""
+
+    package, title = "wandb", "Weights & Biases"
+
+    def _begin(self, project: str, flags: Mapping[str, Any]) -> Any:
+        wandb = importlib.import_module("wandb")
+        settings = wandb.Settings(
+            silent=True,  # it would print into the live panel
+            console="off",  # and take over stdout
+            disable_git=True,
+            disable_code=True,
+            save_code=False,
+            disable_job_creation=True,
+            x_disable_meta=True,  # host, user, command, environment
+            x_disable_machine_info=True,
+            x_disable_stats=True,  # the records have what the machine does
+            x_save_requirements=False,
+            host="-",
+        )
+        offline = wandb.setup().settings.mode in ("offline", "disabled", "dryrun")
+        if not offline and not wandb.login(prompt=False):
+            raise TrackerError(
+                "there is no key for Weights & Biases: run `wandb login` before the training, or "
+                "set WANDB_MODE=offline and send the runs later with `wandb sync`"
+            )
+        known = self._known_as()
+        run = wandb.init(
+            project=project,
+            name=self._folder.resolve().name,
+            id=known,
+            resume="allow" if known else None,
+            dir=str(self._folder),
+            config=dict(flags),
+            settings=settings,
+        )
+        # A resumed run counts on from its checkpoint, so the horizontal axis is a metric.
+        run.define_metric("*", step_metric="agent_steps")
+        self._remember(str(run.id))
+        if not offline and run.url:
+            log.info("Weights & Biases: %s", run.url)
+        return run
+
+    def _send(self, record: Record) -> None:
+        self._run.log(_values(record))
+
+    def _end(self, run: Any) -> None:
+        run.finish()
+
+
+class MlflowSink(TrackerSink):
+    """MLflow: the server of MLFLOW_TRACKING_URI, or what MLflow takes without that."""
+
+    package, title = "mlflow", "MLflow"
+
+    def _begin(self, project: str, flags: Mapping[str, Any]) -> Any:
+        # The client only: MLflow's other interface notes the user, the host and the source.
+        client = importlib.import_module("mlflow.tracking").MlflowClient()
+        self._entities = importlib.import_module("mlflow.entities")
+        self._client = client
+        known = self._known_as()
+        if known is not None:
+            client.update_run(known, status="RUNNING")  # raises if it is not there any more
+            return known
+        experiment = client.get_experiment_by_name(project)
+        number = client.create_experiment(project) if experiment is None else None
+        run = client.create_run(
+            experiment.experiment_id if number is None else number,
+            run_name=self._folder.resolve().name,
+        )
+        name = str(run.info.run_id)
+        self._remember(name)
+        params = [
+            self._entities.Param(key, _text(value)[:MAX_PARAM]) for key, value in flags.items()
+        ]
+        for start in range(0, len(params), MAX_BATCH):
+            client.log_batch(name, params=params[start : start + MAX_BATCH])
+        return name
+
+    def _send(self, record: Record) -> None:
+        now = int(time.time() * 1000)
+        metrics = [
+            self._entities.Metric(_mlflow_name(name), value, now, record.agent_steps)
+            for name, value in _values(record).items()
+        ]
+        self._client.log_batch(self._run, metrics=metrics)
+
+    def _end(self, run: Any) -> None:
+        self._client.set_terminated(run)
+
+
+class TrackioSink(TrackerSink):
+    """Trackio: a local database that `trackio show` draws, or the Space of TRACKIO_SPACE_ID."""
+
+    package, title = "trackio", "Trackio"
+
+    def _begin(self, project: str, flags: Mapping[str, Any]) -> Any:
+        trackio = importlib.import_module("trackio")
+        known = self._known_as()
+        name = known or f"{self._folder.resolve().name}-{int(time.time())}"
+        run = trackio.init(
+            project=project,
+            name=name,
+            config=dict(flags),
+            resume="allow",
+            embed=False,
+            auto_log_gpu=False,
+            auto_log_cpu=False,
+        )
+        self._remember(name)
+        return run
+
+    def _send(self, record: Record) -> None:
+        self._run.log(_values(record), step=record.agent_steps)
+
+    def _end(self, run: Any) -> None:
+        run.finish()
+
+
+TRACKERS: Mapping[str, type[TrackerSink]] = {
+    "wandb": WandbSink,
+    "mlflow": MlflowSink,
+    "trackio": TrackioSink,
+}
+
+
+def check_installed(package: str, title: str) -> None:
+    """Raise ConfigError, with what to install, unless there is a package."""
+    try:
+        found = importlib.util.find_spec(package) is not None
+    except (ImportError, ValueError):
+        found = False
+    if not found:
+        raise ConfigError(
+            f"--sink={package} sends records to {title}, but the package {package} is not "
+            "installed: pip install -r requirements-trackers.txt, or leave it out."
+        )
+
+
+def _values(record: Record) -> dict[str, float]:
+    counters = ("agent_steps", "frames", "updates", "episodes", "wall_s")
+    return {**{name: getattr(record, name) for name in counters}, **record.values}
+
+
+def _mlflow_name(name: str) -> str:
+    """Return a metric's name without what MLflow refuses: it is the name of a file there."""
+    return "".join(x if x.isalnum() or x in "_-. /" else "_" for x in name)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    data = parse_json(read_text(path, path.name), str(path))
+    if not isinstance(data, dict):
+        raise TrackerError(f"{path} holds no JSON object, expected the one that the run wrote")
+    return data

@@ -1,0 +1,197 @@
+"""Models from a hub, by a false client: what is asked for, what is refused, what is pushed."""
+
+from __future__ import annotations
+
+import json
+import sys
+import types
+
+import pytest
+
+from agent.session import prepare
+from agent.stored import hub
+from agent.stored.hub import Repository, fetch, push
+from agent.stored.model_file import FACTS, FLAGS, WEIGHTS
+from core.errors import CheckpointError, ConfigError
+from tests.analysis.agents import write_agent
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+class NotThere(OSError):
+    """What the client raises for a repository that does not exist."""
+
+
+class FalseHub(types.ModuleType):
+    """One repository, `ann/pole`, with a cache as the client has it."""
+
+    def __init__(self, cache, content):
+        super().__init__("huggingface_hub")
+        self.cache, self.content = cache, dict(content)
+        self.sizes = {name: len(data) for name, data in self.content.items()}
+        self.sha = COMMIT
+        self.is_reachable = True
+        self.asked, self.pushed = [], []
+        self.errors = types.SimpleNamespace(
+            RepositoryNotFoundError=NotThere, RevisionNotFoundError=NotThere
+        )
+
+    def HfApi(self):
+        return self
+
+    def model_info(self, name, *, revision, timeout, files_metadata):
+        assert timeout > 0
+        assert files_metadata
+        if not self.is_reachable:
+            raise ConnectionError("no route to host\nand more")
+        if name != "ann/pole" or revision not in (None, "v1", COMMIT):
+            raise NotThere("404")
+        files = [types.SimpleNamespace(rfilename=n, size=s) for n, s in self.sizes.items()]
+        return types.SimpleNamespace(sha=self.sha, siblings=files)
+
+    def hf_hub_download(self, name, file, *, revision, local_files_only):
+        self.asked.append((file, revision, local_files_only))
+        path = self.cache / (revision or COMMIT) / file
+        if local_files_only:
+            if not path.exists():
+                raise FileNotFoundError("not cached")
+            return str(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(self.content[file])
+        return str(path)
+
+    def CommitOperationAdd(self, path_in_repo, path):
+        return path_in_repo, path
+
+    def create_repo(self, name, *, private, exist_ok):
+        if not self.is_reachable:
+            raise ConnectionError("no route to host")
+        self.pushed.append(("made", name, private, exist_ok))
+
+    def create_commit(self, name, operations, *, commit_message, revision):
+        self.pushed.append(("commit", name, dict(operations), revision))
+        return types.SimpleNamespace(repo_url=f"https://hub/{name}")
+
+
+@pytest.fixture
+def model(tmp_path):
+    return write_agent(tmp_path / "made" / "pole")
+
+
+@pytest.fixture
+def false_hub(tmp_path, model, monkeypatch):
+    content = {name: (model / name).read_bytes() for name in (WEIGHTS, FLAGS, FACTS)}
+    false = FalseHub(tmp_path / "cache", {**content, "evil.py": b"import os"})
+    monkeypatch.setitem(sys.modules, "huggingface_hub", false)
+    monkeypatch.setitem(sys.modules, "huggingface_hub.errors", false.errors)
+    return false
+
+
+def test_three_files_of_one_commit_are_fetched_and_no_other(false_hub):
+    folder = fetch(Repository.parse("hf:ann/pole@v1"))
+    assert [file for file, *_ in false_hub.asked] == [WEIGHTS, FLAGS, FACTS]
+    assert {revision for _, revision, _ in false_hub.asked} == {COMMIT}
+    assert {path.name for path in folder.iterdir()} == {WEIGHTS, FLAGS, FACTS}
+
+
+def test_a_model_of_the_hub_is_tested_and_its_games_lie_under_its_name(
+    false_hub, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    session = prepare(
+        ["--op_mode=test", "--load_model_url=hf:ann/pole", "--test_episode_count=1", "--seed=1"]
+    )
+    session.test(lambda line: None)
+    (written,) = tmp_path.glob("results/ann--pole/test_*.json")
+    assert json.loads(written.read_text())["episodes"] == 1
+
+
+def test_what_was_fetched_before_is_used_where_the_hub_is_silent(false_hub, caplog):
+    folder = fetch(Repository.parse("ann/pole"))
+    false_hub.is_reachable = False
+    assert fetch(Repository.parse("ann/pole")) == folder
+    assert "no route to host" in caplog.text
+    assert "and more" not in caplog.text
+    with pytest.raises(CheckpointError, match="not in the cache"):
+        fetch(Repository.parse("ann/pole@v2"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "hf:pole", "hf:../x", "hf:ann/..", "hf:ann/po/le", "hf:/etc/passwd", "hf:ann/pole@", "hf:",
+        "hf:ann/pole@../..", "hf:a b/c", "hf:ann/-x", "hf:ann/x\n", "hf:ann//x", "hf:ann/x@a/b",
+        f"hf:{'a' * 97}/b", "hf:ann/a..b",
+    ],
+)  # fmt: skip
+def test_what_is_no_name_of_a_model_is_refused_before_anybody_is_asked(false_hub, text):
+    with pytest.raises(ConfigError, match="names no model on the hub"):
+        prepare(["--op_mode=test", f"--load_model_url={text}"][:2]) if text.isprintable() else (
+            Repository.parse(text)
+        )
+    assert false_hub.asked == []
+
+
+def test_a_model_that_is_not_there_or_not_whole_is_refused(false_hub):
+    with pytest.raises(CheckpointError, match="no model ann/other"):
+        fetch(Repository.parse("ann/other"))
+    with pytest.raises(CheckpointError, match="of version v9"):
+        fetch(Repository.parse("ann/pole@v9"))
+    del false_hub.sizes[FACTS]
+    with pytest.raises(CheckpointError, match=r"has no model\.json"):
+        fetch(Repository.parse("ann/pole"))
+    assert false_hub.asked == []
+
+
+@pytest.mark.parametrize("size", [3_000_000_000, None, "12"])
+def test_a_file_that_is_too_large_is_not_fetched(false_hub, size):
+    false_hub.sizes[WEIGHTS] = size
+    with pytest.raises(CheckpointError, match="at most 2,000,000,000"):
+        fetch(Repository.parse("ann/pole"))
+    assert false_hub.asked == []
+
+
+def test_a_file_that_is_larger_than_was_said_is_not_read(false_hub, monkeypatch):
+    monkeypatch.setitem(hub.MAX_BYTES, FLAGS, 10)
+    false_hub.sizes[FLAGS] = 9
+    with pytest.raises(CheckpointError, match=r"flags\.json of ann/pole has [\d,]+ bytes"):
+        fetch(Repository.parse("ann/pole"))
+
+
+def test_a_commit_that_is_none_is_not_used_as_a_folder(false_hub):
+    false_hub.sha = "../../etc"
+    with pytest.raises(CheckpointError, match="as the commit of a model"):
+        fetch(Repository.parse("ann/pole"))
+    assert false_hub.asked == []
+
+
+def test_a_strangers_flags_name_no_module_and_no_damaged_weights_are_taken(false_hub):
+    flags = json.loads(false_hub.content[FLAGS])
+    false_hub.content[FLAGS] = json.dumps({**flags, "env": "evil:Env-v0"}).encode()
+    with pytest.raises(ConfigError, match="load_model_url=hf:ann/pole"):
+        prepare(["--op_mode=test", "--load_model_url=hf:ann/pole"])
+    false_hub.content[WEIGHTS] = b"\x80\x04" + false_hub.content[WEIGHTS]
+    with pytest.raises(CheckpointError, match="sha256"):
+        prepare(["--op_mode=test", "--load_model_url=hf:ann/pole"])
+
+
+def test_named_files_are_pushed_in_one_commit(false_hub, model):
+    (model / "secrets.txt").write_text("hunter2")
+    address = push(model, [WEIGHTS, FLAGS], Repository.parse("ann/pole"), private=True)
+    assert address == "https://hub/ann/pole"
+    assert false_hub.pushed == [
+        ("made", "ann/pole", True, True),
+        ("commit", "ann/pole", {n: str(model / n) for n in (WEIGHTS, FLAGS)}, None),
+    ]
+
+
+def test_a_push_that_fails_says_what_to_do(false_hub, model):
+    false_hub.is_reachable = False
+    with pytest.raises(ConfigError, match="hf auth login"):
+        push(model, [WEIGHTS], Repository.parse("ann/pole"), private=False)
+
+
+def test_without_the_client_it_is_told_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(ConfigError, match=r"requirements-hub\.txt"):
+        fetch(Repository.parse("ann/pole"))

@@ -1,0 +1,143 @@
+"""The card of an exported agent says what was measured, and nothing that was not."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+import yaml
+
+from agent import export as program
+from agent.testing.evaluator import evaluate
+from agent.testing.model_card import CARD, FILM, Score, model_card, read_scores
+from agent.stored.checkpoint import load
+from agent.stored.run_folder import RunFolder
+from agent.testing.score_table import report_stem
+from tests.agent.test_export import blueprint, run  # noqa: F401  (fixtures)
+
+FACTS = {
+    "env_spec": {"env_id": "ALE/Pong-v5"},
+    "agent_steps": 2_500_000,
+    "updates": 1000,
+    "mean_return": 19.5,
+    "mean_return_games": 100,
+    "games": 900,
+    "versions": {"torch": "2.13.0"},
+}
+
+
+def header(card):
+    return yaml.safe_load(card.split("---\n")[1])
+
+
+def silent(line):
+    """Show nothing."""
+
+
+def test_an_interval_is_that_of_the_mean_and_always_the_same():
+    returns = tuple(float(x) for x in np.random.default_rng(3).normal(10, 2, 400))
+    score = Score("x", "sampled", returns, 400)
+    low, high = score.interval()
+    standard_error = np.std(returns) / 20
+    assert low == pytest.approx(score.mean - 1.96 * standard_error, abs=0.04)
+    assert high == pytest.approx(score.mean + 1.96 * standard_error, abs=0.04)
+    assert score.interval() == (low, high)
+    assert Score("x", "greedy", (5.0,), 1).interval() == (5.0, 5.0)
+
+
+def test_a_card_without_a_test_claims_no_score():
+    card = model_card("pong", FACTS, {"lr": 0.1})
+    assert "It was not tested" in card
+    assert "19.50" in card
+    assert header(card)["model-index"] == [{"name": "pong", "results": []}]
+    assert "Film" not in card
+    assert "It was not measured." in model_card("pong", {**FACTS, "mean_return": None}, {})
+
+
+def test_a_card_has_score_film_command_and_flags():
+    card = model_card(
+        "pong",
+        FACTS,
+        {"lr": 0.1},
+        scores=[Score("ALE/Pong-v5", "greedy", (20.0, 21.0), 2, 1.18, "sticky actions 0.25")],
+        command=["--env=ALE/Pong-v5", "--lr=0.1"],
+        film_of="A game of the test",
+        repository="ann/pong",
+    )
+    assert "| ALE/Pong-v5 | greedy | 2 | 2 | 20.50 | 20.00 to 21.00 | 118.0 % |" in card
+    assert "* sticky actions 0.25" in card
+    assert f"[A game of the test]({FILM})" in card
+    assert "python main.py --env=ALE/Pong-v5 --lr=0.1" in card
+    assert "--load_model_url=hf:ann/pong" in card
+    assert '"lr": 0.1' in card
+    (result,) = header(card)["model-index"][0]["results"]
+    assert result["metrics"][0]["value"] == "20.50 +/- 0.50"
+    assert result["metrics"][0]["verified"] is False
+
+
+def test_texts_of_a_stranger_stay_texts():
+    evil = "a\n---\nb\x1b[2J```\n</details><script>|"
+    facts = {**FACTS, "env_spec": {"env_id": evil}, "commit": evil, "versions": {evil: evil}}
+    score = Score(evil, evil, (1.0,), 1, None, evil)
+    card = model_card(evil, facts, {"env": evil}, scores=[score], command=[evil], film_of="x")
+    assert "\x1b" not in card
+    assert len(re.findall(r"^---$", card, re.MULTILINE)) == 2
+    assert len(re.findall(r"^</details>$", card, re.MULTILINE)) == 1
+    assert len(re.findall(r"^```", card, re.MULTILINE)) == 6
+    assert header(card)["tags"][-1] == evil
+
+
+def test_an_export_with_a_card_has_the_test_of_these_weights(run, blueprint, tmp_path, capsys):  # noqa: F811
+    output = tmp_path / "models" / "counting"
+    checkpoint = load(str(run))
+    (report,) = evaluate(blueprint, checkpoint, run, show=silent)
+    stem = report_stem(checkpoint.path.stem, [blueprint.env_spec.env_id], "sampled")
+    (run / f"{stem}.mp4").write_bytes(b"film")
+    folder = RunFolder(run)
+    folder.run_file.unlink()
+    folder.write_run_info(["main.py", "--lr", "0.5", "--results_dir=/home/ann", "--debug=True"])
+    program.main([f"--load_model_url={run}", f"--output={output}", "--card"])
+    card = (output / CARD).read_text("utf-8")
+    low, high = read_scores(run / f"{stem}.json")[0].interval()
+    assert f"| {report.mean:.2f} | {low:.2f} to {high:.2f} |" in card
+    assert "| 4 |" in card
+    assert "Atari rules do not apply" in card
+    assert "python main.py --lr=0.5 --debug=True" in card
+    assert "/home/ann" not in card
+    assert (output / FILM).read_bytes() == b"film"
+    assert "pushed" not in capsys.readouterr().out
+
+    data = json.loads((run / f"{stem}.json").read_text())
+    (run / f"{stem}.json").write_text(json.dumps({**data, "agent_steps": 1}))
+    program.main([f"--load_model_url={run}", f"--output={output}", "--card"])
+    assert "It was not tested" in (output / CARD).read_text("utf-8")
+    assert not (output / FILM).exists()
+
+
+def test_a_push_sends_the_model_the_card_and_nothing_else(run, tmp_path, monkeypatch, capsys):  # noqa: F811
+    sent = []
+
+    def push(folder, names, repository, *, private):
+        assert all((folder / name).is_file() for name in names)
+        sent.append((names, repository.name, private))
+        return "https://hub/ann/x"
+
+    monkeypatch.setattr(program, "push", push)
+    output = tmp_path / "models" / "counting"
+    program.main([f"--load_model_url={run}", f"--output={output}", "--push=ann/x", "--private"])
+    names = ["model.safetensors", "flags.json", "model.json", CARD]
+    assert sent == [(names, "ann/x", True)]
+    assert "hf:ann/x" in (output / CARD).read_text("utf-8")
+    assert "pushed: https://hub/ann/x" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="2"):
+        program.main([f"--load_model_url={run}", f"--output={output}", "--push=../x"])
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"env": 1}', '{"env": "x", "policy": "y"}', "null"])
+def test_a_report_that_is_not_sound_gives_no_score(tmp_path, text):
+    path = tmp_path / "test_x.json"
+    path.write_text(text)
+    path.with_suffix(".csv").write_text("env,return_raw\nx,1.0\nx,nan\n")
+    assert read_scores(path) == []

@@ -1,0 +1,30 @@
+"""Small runs in this process, for the tests of the library."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+COUNTING = "tests.fakes:tests/Counting-v0"
+TINY: dict[str, Any] = {
+    "env": COUNTING,
+    "reproducible": True,
+    "seed": 3,
+    "r_f_steps": 5,
+    "batch_size": 4,
+    "envs_per_worker": 2,
+    "feature_out_layer_size": 8,
+    "environment_max_steps": 120,
+    "replay_parameters": [
+        {"type": "queue", "capacity": 4, "sample_ratio": 0.5},
+        {"type": "standard", "capacity": 40, "sample_ratio": 0.5},
+    ],
+    "tensorboard": False,
+    "charts": False,
+    "console": False,
+}
+
+
+def fault(*faults: dict[str, Any]) -> dict[str, Any]:
+    """Return the flags that let something go wrong at a point of core/faults.py."""
+    return {"debug": True, "debug_faults": json.dumps(list(faults))}

@@ -1,0 +1,140 @@
+"""An agent that acts on observations plays as test mode does, whoever owns the environments."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from actor_critic import CheckpointError, ConfigError, load_agent, train
+from agent.testing.player import Player, env_seeds, game_config
+from core.errors import ShapeError
+from tests.house import ROOT
+from tests.library.runs import COUNTING, TINY
+from wrappers import trusted_modules
+from wrappers.registry import make_env_vector
+
+PONG = ROOT / "models" / "pong"
+
+
+@pytest.fixture(scope="module")
+def recurrent(tmp_path_factory):
+    """The run folder of an agent that looks at all there is to look at."""
+    return train(
+        **TINY,
+        results_dir=tmp_path_factory.mktemp("results"),
+        use_lstm=True,
+        lstm_size=8,
+        use_last_action=True,
+        use_last_reward=True,
+    ).folder
+
+
+def played(loaded, count, steps):
+    """Yield (stacks before, first, last reward, action, last action, value) of a Player."""
+    vector = make_env_vector(game_config(loaded.blueprint, COUNTING), count, env_seeds(5, count))
+    player = Player(loaded.model, vector, [0] * count, greedy=True)
+    for _ in range(steps):
+        shown = [array.copy() for array in player.observation]
+        step = player.step()
+        yield shown, step
+
+
+def test_batches_and_single_observations_give_what_a_player_does(recurrent):
+    agent = load_agent(recurrent, greedy=True, env=COUNTING)
+    alone = [load_agent(recurrent, greedy=True, env=COUNTING) for _ in range(3)]
+    starts = 0
+    for (stacks, first, last_action, reward, _), step in played(agent._loaded, 3, 40):
+        frames = stacks[:, -1]
+        starts += int(first.sum())
+        decision = agent.decide(frames, reward=reward, first=first, last_action=last_action)
+        assert decision.action.tolist() == step.action.tolist()
+        np.testing.assert_allclose(decision.params, step.heads.params.numpy(), rtol=1e-5)
+        for index, single in enumerate(alone):
+            if first[index]:
+                single.reset()
+            each = single.decide(
+                frames[index], reward=reward[index], last_action=int(last_action[index])
+            )
+            assert isinstance(each.action, int)
+            assert each.action == step.action[index]
+            assert each.value == pytest.approx(step.heads.value[index].item(), rel=1e-4)
+    assert starts > 6, "no game ended, so memory was never cleared"
+
+
+def test_memory_makes_a_difference(recurrent):
+    agent = load_agent(recurrent, greedy=True, env=COUNTING)
+    frame = np.array([3, 1, 2, 0], np.float32)
+    first = agent.decide(frame).params
+    again = agent.decide(frame, reward=2.0).params
+    assert not np.allclose(first, again, rtol=1e-6)
+    agent.reset()
+    assert np.array_equal(agent.decide(frame).params, first)
+
+
+def test_what_cannot_be_acted_on_is_told(recurrent):
+    agent = load_agent(recurrent, env=COUNTING)
+    frame = np.zeros(4, np.float32)
+    for wrong in (frame[:3], np.zeros((2, 3)), np.zeros((0, 4)), np.array(["a"] * 4), 7):
+        with pytest.raises(ShapeError, match="an observation has shape"):
+            agent.act(wrong)
+    agent.act(frame)
+    with pytest.raises(ConfigError, match="looks at the last reward"):
+        agent.act(frame)
+    with pytest.raises(ConfigError, match="2 observations after 1"):
+        agent.act([frame, frame], reward=0)
+    with pytest.raises(ShapeError, match="reward is"):
+        agent.act(frame, reward=[1, 2])
+    agent.reset()
+    assert agent.act([frame, frame]).shape == (2,)
+    with pytest.raises(ConfigError, match="not Other"):
+        agent.reset("Other")
+
+
+def test_a_loaded_module_is_trusted_by_one_call_only(recurrent, monkeypatch):
+    monkeypatch.setattr(trusted_modules, "_trusted", set())
+    with pytest.raises(ConfigError, match="may not ask for that"):
+        load_agent(recurrent)
+    load_agent(recurrent, env=COUNTING)
+    with pytest.raises(ConfigError, match="may not ask for that"):
+        load_agent(recurrent)
+
+
+def test_draws_follow_the_seed(recurrent):
+    frames = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)
+
+    def draws(seed):
+        agent = load_agent(recurrent, seed=seed, env=COUNTING)
+        return [agent.act(frame, reward=0.0) for frame in frames]
+
+    assert draws(1) == draws(1) != draws(2)
+    assert len(set(draws(1))) > 1
+
+
+def test_the_shipped_agent_plays_pong_in_the_environment_it_makes():
+    agent = load_agent(PONG, greedy=True, seed=1)
+    env = agent.make_env()
+    observation, _ = env.reset(seed=4)
+    assert observation.shape == agent.spec.frame_shape == (1, 84, 84)
+    actions = set()
+    for _ in range(60):
+        action = agent.act(observation)
+        observation, *_ = env.step(action)
+        actions.add(action)
+    assert len(actions) > 1
+    env.close()
+    agent.reset()
+    assert agent.act(observation[0]) == load_agent(PONG, greedy=True).act(observation)
+    with pytest.raises(ShapeError, match="uint8"):
+        agent.act(observation / 255)
+
+
+def test_acting_changes_no_setting_of_torch():
+    before = torch.get_num_threads(), torch.is_grad_enabled()
+    load_agent(PONG).act(np.zeros((1, 84, 84), np.uint8))
+    assert (torch.get_num_threads(), torch.is_grad_enabled()) == before
+
+
+def test_no_agent_is_a_message(tmp_path):
+    with pytest.raises(CheckpointError, match="nothing"):
+        load_agent(tmp_path / "nothing")

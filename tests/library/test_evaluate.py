@@ -1,0 +1,123 @@
+"""Whole games as a call, and the table of a run."""
+
+from __future__ import annotations
+
+import sys
+import types
+
+import numpy as np
+import pytest
+
+from actor_critic import ConfigError, Interrupted, evaluate, read_run, train
+from agent.testing import evaluator
+from metrics.record import Record
+from tests.library.runs import COUNTING, TINY
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return train(**TINY, results_dir=tmp_path_factory.mktemp("results"))
+
+
+def test_an_evaluation_returns_its_reports_and_says_nothing(run, capfd):
+    reports = evaluate(run.folder, env=COUNTING, test_episode_count=7, seed=1, console=False)
+    (report,) = reports.values()
+    assert set(reports) == {COUNTING}
+    assert (report.episodes, report.policy) == (7, "sampled")
+    assert report.min <= report.mean <= report.max
+    assert len(list(run.folder.glob("test_*.json"))) == 1
+    assert capfd.readouterr() == ("", "")
+    evaluate(run.folder, env=COUNTING, test_episode_count=2, greedy=True)
+    assert "2 games of" in capfd.readouterr().out
+
+
+def test_an_interrupted_evaluation_raises_with_the_games_that_were_over(run, monkeypatch):
+    finished = []
+    lives = evaluator.Lives.take
+
+    def interrupt_at_the_third(self, index):
+        finished.append(index)
+        if len(finished) == 3:
+            raise KeyboardInterrupt
+        return lives(self, index)
+
+    monkeypatch.setattr(evaluator.Lives, "take", interrupt_at_the_third)
+    reports = evaluate(run.folder, env=COUNTING, test_episode_count=9, console=False)
+    (report,) = reports.values()
+    assert report.episodes == 2
+
+
+def test_ctrl_c_in_an_evaluation_comes_back_with_the_reports(run, monkeypatch):
+    import signal
+
+    finished = []
+    lives = evaluator.Lives.take
+
+    def interrupt_at_the_third(self, index):
+        finished.append(index)
+        if len(finished) == 3:
+            signal.raise_signal(signal.SIGINT)
+        return lives(self, index)
+
+    monkeypatch.setattr(evaluator.Lives, "take", interrupt_at_the_third)
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(Interrupted, match="2 games") as caught:
+        evaluate(run.folder, env=COUNTING, test_episode_count=9, console=False)
+    (report,) = caught.value.result.values()
+    assert report.episodes == 2
+    assert signal.getsignal(signal.SIGINT) == before
+
+
+@pytest.mark.parametrize("name", ["op_mode", "load_model_url", "test_all_checkpoints"])
+def test_what_an_evaluation_decides_itself_cannot_be_given(run, name):
+    with pytest.raises(ConfigError, match=name):
+        evaluate(run.folder, **{name: "x"})
+
+
+def test_a_table_has_a_column_per_metric_and_nan_where_there_is_no_value(run):
+    table = read_run(run.folder)
+    counts = {len(column) for column in table.values()}
+    assert counts == {run.updates}
+    assert table["updates"].tolist() == list(range(1, run.updates + 1))
+    rows = table.rows()
+    assert len(rows) == run.updates
+    assert all(np.isfinite(list(row.values())).all() for row in rows)
+    assert rows[-1]["loss/total"] == table["loss/total"][-1]
+    assert len(table.games.returns) == run.episodes
+    assert table.flags["env"] == COUNTING
+    assert table.summary is not None
+    assert table.summary["reason"] == "steps"
+    assert table.evaluations == []
+    assert set(dict(table)) == set(table.columns)
+
+
+def test_a_value_that_a_record_lacks_is_nan_in_its_column_and_absent_in_its_row(tmp_path):
+    records = [Record(updates=1), Record(updates=2, values={"loss/total": 0.5}), Record(updates=3)]
+    lines = [f"{record.to_json()}\n" for record in records]
+    (tmp_path / "metrics.jsonl").write_text("".join([lines[0], "half a li\n", *lines[1:]]))
+    table = read_run(tmp_path)
+    assert table["updates"].tolist() == [1, 2, 3]
+    assert np.isnan(table["loss/total"]).tolist() == [True, False, True]
+    assert ["loss/total" in row for row in table.rows()] == [False, True, False]
+
+
+def test_pandas_is_used_only_where_it_is(run, monkeypatch):
+    table = read_run(run.folder)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ConfigError, match="pip install pandas"):
+        table.to_pandas()
+    false = types.SimpleNamespace(DataFrame=lambda columns: ("frame", list(columns)))
+    monkeypatch.setitem(sys.modules, "pandas", false)
+    assert table.to_pandas() == ("frame", list(table))
+
+
+def test_a_folder_without_a_run_is_told(tmp_path):
+    with pytest.raises(ConfigError, match="expected a run folder"):
+        read_run(tmp_path)
+
+
+def test_a_run_that_is_not_over_has_no_summary(tmp_path, run):
+    (tmp_path / "metrics.jsonl").write_bytes((run.folder / "metrics.jsonl").read_bytes()[:-40])
+    table = read_run(tmp_path)
+    assert len(table["updates"]) == run.updates - 1
+    assert table.summary is None

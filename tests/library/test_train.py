@@ -1,0 +1,217 @@
+"""A training as a call: it ends as it says, and leaves the interpreter as it was."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import warnings
+
+import pytest
+import torch
+
+from actor_critic import ConfigError, Interrupted, read_run, train
+from actor_critic.interpreter import alone
+from core import faults
+from core.faults import InjectedFault
+from tests.deadlines import HANGS_S
+from tests.house import ROOT
+from tests.library.runs import COUNTING, TINY, fault
+from wrappers import trusted_modules
+
+SIGINT_AT_A_RECORD = {"at": "record.write", "nth": 2, "do": "sigint"}
+
+
+def surroundings():
+    """All that a training changes in a process which is its own."""
+    root = logging.getLogger()
+    return {
+        "signals": [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)],
+        "wakeup": signal.set_wakeup_fd(-1),
+        "handlers": list(root.handlers),
+        "level": root.level,
+        "chatty": logging.getLogger("matplotlib").level,
+        "warnings": warnings.showwarning,
+        "threads": torch.get_num_threads(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "anomaly": torch.is_anomaly_enabled(),
+        "benchmark": torch.backends.cudnn.benchmark,
+        "random": torch.random.get_rng_state().tolist(),
+        "environment": {n: v for n, v in os.environ.items() if n != "PYTEST_CURRENT_TEST"},
+        "trusted": set(trusted_modules._trusted),
+        "faults": faults._plan,
+        "running": {t.name for t in threading.enumerate()},
+        "folder": os.getcwd(),
+    }
+
+
+@pytest.fixture
+def surrounded():
+    """Look at the surroundings before and after a test, and compare."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    torch.backends.cudnn.benchmark = True
+    seen = surroundings()
+    yield
+    after = surroundings()
+    torch.set_num_threads(before)
+    torch.backends.cudnn.benchmark = False
+    assert after == seen
+
+
+@pytest.mark.usefixtures("surrounded")
+def test_two_trainings_in_one_interpreter_leave_nothing_behind(tmp_path, capfd):
+    trusted_modules._trusted.discard("tests.fakes")  # the call itself types it
+    one, two = (train(**TINY, results_dir=tmp_path) for _ in range(2))
+    trusted_modules._trusted.add("tests.fakes")
+    assert one.folder != two.folder
+    assert (one.reason, one.updates) == ("steps", two.updates)
+    assert one.agent_steps == two.agent_steps >= TINY["environment_max_steps"]
+    first, second = read_run(one.folder), read_run(two.folder)
+    assert len(first["updates"]) == one.updates
+    assert first["loss/total"].tolist() == second["loss/total"].tolist()
+    said = [(run.folder / "train.log").read_text("utf-8") for run in (one, two)]
+    assert all(text.count("all agent steps are done") == 1 for text in said)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_what_is_shown_without_the_switch(tmp_path, capfd):
+    train(**{**TINY, "console": True}, results_dir=tmp_path)
+    out, _ = capfd.readouterr()
+    assert "all agent steps are done" in out
+
+
+@pytest.mark.usefixtures("surrounded")
+def test_ctrl_c_saves_and_raises_with_the_summary(tmp_path):
+    with pytest.raises(Interrupted, match="resumes it") as caught:
+        train(**TINY, results_dir=tmp_path, **fault(SIGINT_AT_A_RECORD))
+    summary = caught.value.result
+    assert isinstance(caught.value, KeyboardInterrupt)
+    assert summary.reason == "interrupted"
+    assert 0 < summary.agent_steps < TINY["environment_max_steps"]
+    done = train(
+        op_mode="train_w_load", load_model_url=summary.folder, results_dir=tmp_path,
+        env=COUNTING, console=False,
+    )  # fmt: skip
+    straight = train(**TINY, results_dir=tmp_path)
+    assert done.folder == summary.folder
+    assert (done.reason, done.updates) == ("steps", straight.updates)
+    assert done.best_return == straight.best_return
+
+
+@pytest.mark.usefixtures("surrounded")
+def test_a_second_ctrl_c_ends_the_saving_and_not_the_interpreter(tmp_path):
+    again = {"at": "save.begin", "nth": 1, "do": "sigint"}
+    with pytest.raises(KeyboardInterrupt) as caught:
+        train(**TINY, results_dir=tmp_path, **fault(SIGINT_AT_A_RECORD, again))
+    assert not isinstance(caught.value, Interrupted)
+    (folder,) = tmp_path.iterdir()
+    assert not list((folder / "checkpoints").glob("*.pt"))
+    assert "stopping: saving a checkpoint" in (folder / "train.log").read_text("utf-8")
+
+
+@pytest.mark.usefixtures("surrounded")
+def test_another_signal_is_answered_after_the_saving_as_it_was_before(tmp_path):
+    came = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: came.append(number))
+    try:
+        plan = fault({"at": "record.write", "nth": 2, "do": "sigterm"})
+        summary = train(**TINY, results_dir=tmp_path, **plan)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert came == [signal.SIGTERM]
+    assert summary.reason == "interrupted"
+    assert list((summary.folder / "checkpoints").glob("*.pt"))
+
+
+@pytest.mark.usefixtures("surrounded")
+def test_a_run_that_fails_raises_what_went_wrong(tmp_path):
+    with pytest.raises(InjectedFault, match=r"record\.write"):
+        train(
+            **TINY,
+            results_dir=tmp_path,
+            **fault({"at": "record.write", "nth": 2, "do": "raise"}),
+        )
+    (folder,) = tmp_path.iterdir()
+    assert "the run failed" in (folder / "train.log").read_text("utf-8")
+
+
+@pytest.mark.usefixtures("surrounded")
+def test_another_thread_trains_and_is_asked_to_stop(tmp_path):
+    stop, results = threading.Event(), []
+    flags = {**TINY, "environment_max_steps": 10**9}
+    thread = threading.Thread(
+        target=lambda: results.append(train(**flags, results_dir=tmp_path, stop=stop))
+    )
+    thread.start()
+    deadline = threading.Event()
+    for _ in range(int(HANGS_S * 20)):
+        if any(path.stat().st_size for path in tmp_path.glob("*/metrics.jsonl")):
+            break
+        deadline.wait(0.05)
+    with pytest.raises(ConfigError, match="another train or evaluate is going on"):
+        train(**TINY, results_dir=tmp_path)
+    stop.set()
+    thread.join(HANGS_S)
+    (summary,) = results
+    assert summary.reason == "interrupted"
+    assert list((summary.folder / "checkpoints").glob("*.pt"))
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"op_mode": "test"}, "evaluate"),
+        ({"learner_count": 2}, "several learners are processes that main.py starts"),
+        ({"auto_restart": 3}, "main.py starts watches"),
+        ({"background": True}, "priority of this interpreter"),
+        ({"lr": -1}, "--lr=-1"),
+        ({"larning_rate": 1}, "unknown option"),
+        ({"lr": object()}, "expected text, a number"),
+        ({"env_kwargs": {"a": {1, 2}}}, "JSON"),
+    ],
+)
+@pytest.mark.usefixtures("surrounded")
+def test_flags_that_cannot_be_are_refused_before_anything_is_made(tmp_path, flags, message):
+    with pytest.raises(ConfigError, match=message):
+        train(**{**TINY, **flags}, results_dir=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_only_one_training_at_a_time():
+    with alone("this"), pytest.raises(ConfigError, match="that was called"), alone("that"):
+        pass
+    with alone("again"):
+        pass
+
+
+SCRIPT = """
+import sys
+from actor_critic.interpreter import check_script
+def begin():
+    check_script()
+{guard}
+    begin()
+print("went on")
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("guard", "status"), [("if True:", 1), ('if __name__ == "__main__":', 0)])
+def test_a_script_that_its_workers_would_run_again_is_told_so(tmp_path, guard, status):
+    path = tmp_path / "script.py"
+    path.write_text(SCRIPT.format(guard=guard), encoding="utf-8")
+    ended = subprocess.run(
+        [sys.executable, str(path)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=HANGS_S,
+        check=False,
+    )
+    assert ended.returncode == status, ended.stderr
+    assert ("went on" in ended.stdout) == (status == 0)
+    assert ('if __name__ == "__main__"' in ended.stderr) == (status == 1)
