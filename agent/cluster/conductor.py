@@ -146,7 +146,7 @@ class Conductor:
         lines = {entry.launch.epoch: entry for entry in self.ledger.see_nodes(nodes, now)}
         for epoch, entry in lines.items():
             self._give_up(self._lines[epoch], f"{entry.launch.node.name} has left the cluster")
-        if nodes and self._refusals and not self.ledger.node_count:
+        if nodes and self._refusals and not self.ledger.can_have_workers:
             raise WorkerDied(
                 "no machine of the cluster can take part: " + "; ".join(self._refusals[-3:])
             )
