@@ -31,10 +31,10 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from agent.cluster.conductor import MAX_BLOCKS  # noqa: E402
+from agent.cluster.conductor import MAX_BLOCKS, WEIGHTS_SHARE  # noqa: E402
 
 Line = dict[str, Any]
-TERMS = ("at_rest", "block", "message", "version")
+POINTS = 4  # of the transport with Ray: as fast as it goes, slowly, at rest, with weights
 SENT = ("consumer", "gateway", "hosts", "daemons")  # who handles what workers send
 LINK_SHARE = 1448 / 1514  # of a link's bits are ours: Ethernet, IP and TCP take the rest
 
@@ -115,10 +115,14 @@ class Model:
         costs = self.costs["gateway"]
         return 1000 / (costs.block + costs.message / MAX_BLOCKS)
 
-    def link_blocks(self, mbit: float) -> float:
-        """Return the blocks per second that fill a link, or fill a gateway if that comes first."""
+    def link_blocks(self, mbit: float, versions: float) -> float:
+        """Return the blocks per second that fill a link to one host, or a gateway if that is first.
+
+        While weights are on their way, the requests for blocks wait behind them.
+        """
         kb_per_s = mbit * 1000 / 8 * LINK_SHARE
-        return min(kb_per_s / self.wire_kb, self.gateway_blocks())
+        weights = min(WEIGHTS_SHARE, versions * self.weights_mb * 1000 / kb_per_s)
+        return min((1 - weights) * kb_per_s / self.wire_kb, self.gateway_blocks())
 
 
 def fit(lines: list[Line]) -> Model:
@@ -131,16 +135,20 @@ def fit(lines: list[Line]) -> Model:
     transport = [x for x in lines if x["kind"] == "transport"]
     native = [x for x in transport if x["backend"] == "native"]
     through_ray = [x for x in transport if x["backend"] == "ray"]
-    if not parts or not native or len(through_ray) < len(TERMS):
+    if not parts or not native or len(through_ray) < POINTS:
         raise SystemExit("the model needs --kinds=parts,transport --backends=native,ray")
-    fastest = max(through_ray, key=lambda x: float(x["blocks_per_s"]))
 
     def middle(name: str) -> float:
         return float(statistics.median(part[name] for part in parts))
 
+    # What is done to a block itself is known; delivered blocks and messages are too alike to tell.
+    known = {"hosts": middle("seal_ms"), "gateway": middle("open_ms"), "daemons": 0.0}
+    native_block_ms = statistics.median(x["cpu_ms_per_block"]["consumer"] for x in native)
+    fastest = max(through_ray, key=lambda x: float(x["blocks_per_s"]))
+
     return Model(
-        costs={name: solve(through_ray, name) for name in SENT},
-        native_block_ms=statistics.median(x["cpu_ms_per_block"]["consumer"] for x in native),
+        costs={name: solve(through_ray, name, known.get(name, native_block_ms)) for name in SENT},
+        native_block_ms=native_block_ms,
         acting_us=middle("acting_us_per_step"),
         learning_us=middle("learning_us_per_step"),
         turn_ms=1000 / fastest["cluster/messages_per_s"],
@@ -153,35 +161,37 @@ def fit(lines: list[Line]) -> Model:
     )
 
 
-def solve(points: list[Line], name: str) -> Costs:
+def solve(points: list[Line], name: str, block_ms: float) -> Costs:
     """Return the costs, none below 0, that come nearest to the cores that were busy.
 
     Args:
       points: of `transport`, with Ray.
       name: of the kind of process.
+      block_ms: what a block costs it.
     """
     rows = np.array(
         [
             [
                 point["hosts"],
-                point["blocks_per_s"],
                 point["cluster/messages_per_s"],
                 point["hosts"] * point["versions_per_s"],
             ]
             for point in points
         ]
     )
-    busy = np.array([1000 * point["cores"][name] for point in points])
-    weight = 1 / np.maximum(busy, 1.0)  # a point at rest counts as much as a busy one
-    used = list(range(len(TERMS)))
+    total = np.array([1000 * point["cores"][name] for point in points])
+    rest = total - block_ms * np.array([point["blocks_per_s"] for point in points])
+    weight = 1 / np.maximum(total, 1.0)  # a point at rest counts as much as a busy one
+    used = list(range(rows.shape[1]))
     while True:
-        found, *_ = np.linalg.lstsq(rows[:, used] * weight[:, None], busy * weight, rcond=None)
+        found, *_ = np.linalg.lstsq(rows[:, used] * weight[:, None], rest * weight, rcond=None)
         if (found >= 0).all() or len(used) == 1:
             break
         used.pop(int(np.argmin(found)))
-    values = np.zeros(len(TERMS))
+    values = np.zeros(rows.shape[1])
     values[used] = np.maximum(found, 0.0)
-    return Costs(*map(float, values))
+    at_rest, message, version = map(float, values)
+    return Costs(at_rest, block_ms, message, version)
 
 
 def check(model: Model, lines: list[Line]) -> list[Line]:
@@ -212,7 +222,7 @@ def _predictions(model: Model, point: Line) -> list[tuple[str, float, float]]:
         return []
     hosts, versions = point["hosts"], point["versions_per_s"]
     if kind == "link":
-        speed = model.link_blocks(point["link_mbit"])
+        speed = model.link_blocks(point["link_mbit"], versions)
         return [("blocks/s", speed, point["blocks_per_s"])]
     if kind == "rollout":
         speed = model.played(backend, point["workers"], hosts, versions)

@@ -12,13 +12,15 @@ from benchmarks.scaling.projection import learners, project
 from tests.integration.commands import HANGS_S, ROOT
 
 COSTS = {
-    "consumer": Costs(at_rest=2.0, block=0.5, message=0.0, version=0.1),
-    "gateway": Costs(at_rest=6.0, block=1.0, message=0.8, version=1.5),
-    "hosts": Costs(at_rest=10.0, block=0.9, message=0.4, version=2.0),
-    "daemons": Costs(at_rest=25.0, block=0.05, message=0.2, version=3.0),
+    "consumer": Costs(at_rest=2.0, block=0.25, message=0.0, version=0.1),
+    "gateway": Costs(at_rest=6.0, block=0.9, message=0.8, version=1.5),
+    "hosts": Costs(at_rest=10.0, block=0.35, message=0.4, version=2.0),
+    "daemons": Costs(at_rest=25.0, block=0.0, message=0.2, version=3.0),
 }
 PARTS = {
     "kind": "parts",
+    "seal_ms": 0.35,
+    "open_ms": 0.9,
     "wire_kb": 25.0,
     "block_kb": 1367.0,
     "weights_mb": 1.5,
@@ -108,9 +110,12 @@ def test_messages_bring_one_block_at_least_and_eight_at_most():
 
 def test_a_link_is_filled_by_bytes_and_a_gateway_by_blocks():
     model = fit(LINES)
-    assert model.link_blocks(8.0) == pytest.approx(1000 * LINK_SHARE / 25.0)
-    assert model.gateway_blocks() == pytest.approx(1000 / (1.0 + 0.8 / 8))
-    assert model.link_blocks(1e6) == model.gateway_blocks()
+    assert model.link_blocks(8.0, 0.0) == pytest.approx(1000 * LINK_SHARE / 25.0)
+    assert model.link_blocks(8.0, 5.0) == pytest.approx(0.8 * 1000 * LINK_SHARE / 25.0)
+    beside_weights = 1000 * LINK_SHARE - 0.05 * 1500  # a version of 1.5 MB every 20 s
+    assert model.link_blocks(8.0, 0.05) == pytest.approx(beside_weights / 25.0)
+    assert model.gateway_blocks() == pytest.approx(1000 / (0.9 + 0.8 / 8))
+    assert model.link_blocks(1e6, 0.0) == model.gateway_blocks()
 
 
 def test_errors_are_those_of_points_that_the_model_was_not_made_from():
@@ -129,7 +134,7 @@ def test_the_projection_names_what_is_full_first():
     thousand = rows[1_000, "this game"]
     assert thousand["steps_per_s"] == 2_000_000
     assert thousand["learner machines like this"] == 400
-    assert thousand["gateways"] == 14  # 12,500 blocks of 1.1 ms
+    assert thousand["gateways"] == 13  # 12,500 blocks of 1.0 ms
     assert thousand["limits_first"] == "learner machines like this"
     two, four, *_ = learners(model)
     assert two["sum_ms"] == pytest.approx(7e6 / 1.175e9 * 1e3 + 0.1, abs=0.01)
@@ -163,4 +168,4 @@ def test_the_program_prints_tables_and_a_line(tmp_path):
     )  # fmt: skip
     assert "What it means for more workers" in done.stdout
     line = json.loads(done.stdout.splitlines()[-1])
-    assert line["gateway_blocks_per_s"] == pytest.approx(909.1)
+    assert line["gateway_blocks_per_s"] == pytest.approx(1000.0)
