@@ -178,11 +178,6 @@ class Flags(  # the last group first: pydantic lists the fields of the last base
                 "--inference=server has one server beside the learner, which workers on other "
                 "machines cannot ask: use --inference=worker with --multiprocessing_backend=ray"
             )
-        if uses_ray and self.ray_address and not self.worker_count:
-            problems.append(
-                "--ray_address needs --worker_count: the number of workers on all machines "
-                "together. Places that no machine has room for are filled when one joins"
-            )
         return problems
 
     @property

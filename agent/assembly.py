@@ -215,8 +215,16 @@ class Blueprint:
     place: Place = ALONE_HERE  # which of several learners this is
 
     @classmethod
-    def draw(cls, flags: Flags, place: Place = ALONE_HERE) -> Blueprint:
+    def draw(
+        cls, flags: Flags, place: Place = ALONE_HERE, worker_count: int | None = None
+    ) -> Blueprint:
         """Resolve flags against the environment and the machine. Starts nothing.
+
+        Args:
+          flags: of the session.
+          place: which of several learners this is.
+          worker_count: of a cluster, where the flag leaves it to the program; None: as the flag
+            says.
 
         Raises:
           ConfigError: if they cannot be honoured here.
@@ -231,7 +239,7 @@ class Blueprint:
             device=flags.device,
             precision=flags.precision,
             inference=flags.inference,
-            worker_count=flags.worker_count,
+            worker_count=flags.worker_count if worker_count is None else worker_count,
             envs_per_worker=flags.envs_per_worker,
             learner_threads=flags.learner_thread_count,
             is_image=spec.is_image,

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from agent.assembly import Blueprint, build_model, env_config, fault_plan
+from agent.cluster.ray_engine import check_ray
+from agent.cluster.room import workers_that_fit
 from agent.learners.place import ALONE_HERE, Place
 from agent.run.company import SINGLE, Company, join
 from agent.run.live_page import check_live_page, live_page
@@ -107,7 +109,7 @@ def _resolve(
                 "the same games in the same order to resume it. To start a new run in other games "
                 f"from its weights: --op_mode=train --load_model_url={flags.load_model_url}"
             )
-    blueprint = Blueprint.draw(flags, company.place)
+    blueprint = Blueprint.draw(flags, company.place, _room_on_cluster(flags))
     start = None
     if checkpoint is not None and begins:
         start = warm_start(checkpoint, blueprint)
@@ -124,6 +126,18 @@ def _resolve(
         blueprint.workers()  # raises ConfigError if a game would get no environment
         evaluation_blueprint(blueprint)  # and if there are no such rules
     return Session(blueprint, checkpoint, list(argv), start, envs, company)
+
+
+def _room_on_cluster(flags: Flags) -> int | None:
+    """Return how many workers fit on the cluster, if the flags leave their number to it.
+
+    Raises:
+      ConfigError: if the cluster does not say.
+    """
+    if flags.op_mode == "test" or not flags.ray_address or flags.worker_count:
+        return None
+    check_ray()
+    return workers_that_fit(flags.ray_address, is_insecure=flags.ray_insecure)
 
 
 def _load(url: str) -> Checkpoint:

@@ -14,7 +14,9 @@ class WorkersFlags(FlagGroup):
     """The processes that play, and what they hand to the learner at once."""
 
     worker_count: CountOrAuto = flag(
-        0, "number of worker processes; 0: chosen by the number of CPU cores", le=1_024
+        0,
+        "number of worker processes; 0: chosen by the number of CPU cores, with --ray_address as many as all machines have room for",
+        le=1_024,
     )
     envs_per_worker: CountOrAuto = flag(
         0,

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import logging
 import re
+import statistics
 import time
 from collections import deque
 from collections.abc import Callable
@@ -45,6 +46,7 @@ REPORT_S = 2.0  # between two questions to a host whose blocks nobody can take
 RETRY_S = 1.0  # before a host that did not answer is asked again
 MIN_WEIGHTS_S = 0.05
 WEIGHTS_SHARE = 0.2  # of the time may be spent with sending weights
+MAX_WEIGHTS_S = 10.0  # ... but a machine that was frozen gets new ones after so long
 MAX_ZOMBIE_CALLS = 1000  # of hosts that were given up, which may still be answered
 
 
@@ -87,8 +89,7 @@ class Conductor:
         self._version = NO_VERSION
         self._version_at = 0.0  # when the newest weights were first seen here
         self._shared: Any = None
-        self._weights_at = 0.0  # when weights were put last
-        self._weights_s = 0.0  # how long it took until all hosts had them
+        self._weights_at = -MAX_WEIGHTS_S  # when weights were put last
 
     def step(self, timeout_s: float) -> None:
         """Do what is due, then wait for an answer of any host at most `timeout_s`.
@@ -145,7 +146,7 @@ class Conductor:
         lines = {entry.launch.epoch: entry for entry in self.ledger.see_nodes(nodes, now)}
         for epoch, entry in lines.items():
             self._give_up(self._lines[epoch], f"{entry.launch.node.name} has left the cluster")
-        if nodes and self._refusals and not self.ledger.node_count:
+        if nodes and self._refusals and not self.ledger.can_have_workers:
             raise WorkerDied(
                 "no machine of the cluster can take part: " + "; ".join(self._refusals[-3:])
             )
@@ -204,8 +205,8 @@ class Conductor:
     def _ask(self, line: HostLine, now: float) -> None:
         if not line.has_begun or now < line.retry_at:
             return
-        if line.weights is None and line.sent_version < self._version:
-            line.sent_version = self._version
+        if line.sent_version < self._version and _takes_weights(line, now):
+            line.sent_version, line.weights_at = self._version, now
             line.weights = self._engine.call(line.host, "set_weights", self._version, self._shared)
             self.totals.weights_sent += 1
             self.totals.weights_bytes += self._board.nbytes
@@ -220,16 +221,21 @@ class Conductor:
         line.asked_at = now
 
     def _read_weights(self, now: float) -> None:
-        """Put the newest weights where hosts can fetch them, unless that was done just now."""
-        pause_s = max(MIN_WEIGHTS_S, self._weights_s / WEIGHTS_SHARE)
-        if self._version != NO_VERSION and now - self._weights_at < pause_s:
+        """Put the newest weights where hosts can fetch them, if one is to have them now."""
+        newest, lines = self._board.version, self._lines.values()
+        for line in lines:
+            if line.seen_version < newest and line.stale_since is None:
+                line.stale_since = now
+        # Hosts behind one slow link are sent weights together, or they would fill it in turns.
+        took_s = statistics.median_low([line.weights_s for line in lines] or [0.0])
+        if now - self._weights_at < max(MIN_WEIGHTS_S, _pause_s(took_s)):
+            return
+        if not any(_takes_weights(line, now) for line in lines):
             return
         version = self._board.read_if_newer(self._version, self._weights)
         if version is not None:
             self._version, self._weights_at = version, now
             self._shared = self._engine.share(self._weights)
-            for line in self._lines.values():
-                line.stale_since = now if line.stale_since is None else line.stale_since
 
     # --- hearing ---------------------------------------------------------------------------------
 
@@ -265,10 +271,9 @@ class Conductor:
             self._begin(line, answer)
         elif was_weights:
             line.seen_version = int(answer)
-            is_stale = line.seen_version < self._version
-            line.stale_since = self._weights_at if is_stale else None
-            if all(other.seen_version >= self._version for other in self._lines.values()):
-                self._weights_s = self._clock() - self._weights_at
+            line.weights_s = self._clock() - line.weights_at
+            is_stale = line.seen_version < self._board.version
+            line.stale_since = line.weights_at if is_stale else None
         else:
             self._take_in(line, answer)
 
@@ -345,3 +350,14 @@ class Conductor:
                 f"heard of {heard_s:.0f} s ago"
             )
         return lines
+
+
+def _takes_weights(line: HostLine, now: float) -> bool:
+    """Whether a host may be sent weights: it runs, has the last ones, and has had a pause."""
+    had_pause = now >= line.weights_at + _pause_s(line.weights_s)
+    return line.has_begun and line.weights is None and now >= line.retry_at and had_pause
+
+
+def _pause_s(took_s: float) -> float:
+    """Return how long after weights were sent the next ones may follow."""
+    return min(MAX_WEIGHTS_S, took_s / WEIGHTS_SHARE)

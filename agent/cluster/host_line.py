@@ -24,6 +24,8 @@ class HostLine:
     weights: Any = None
     sent_version: int = NO_VERSION  # of the weights that were sent last
     seen_version: int = NO_VERSION  # ... and that it has acknowledged
+    weights_at: float = 0.0  # when weights were sent last
+    weights_s: float = 0.0  # how long it took until it had them
     stale_since: float | None = None  # since when there are newer weights than it has
     asked_at: float = 0.0
     retry_at: float = 0.0

@@ -115,6 +115,12 @@ class HostLedger:
         return sum(not place.refused for place in self._places.values())
 
     @property
+    def can_have_workers(self) -> bool:
+        """Whether any machine that is not refused has room for workers, taken or not."""
+        places = self._places.values()
+        return any(not place.refused and place.node.worker_limit > 0 for place in places)
+
+    @property
     def free_seats(self) -> int:
         """Number of workers that no host has."""
         return len(self._free)

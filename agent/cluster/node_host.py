@@ -64,16 +64,19 @@ class HostTask:
     fingerprint: Fingerprint | None  # of the learner; None: it cannot be another one
     abandoned_s: float = ABANDONED_S  # it ends if nobody has taken anything for so long
 
+    def make_pool(self, board: WeightBoard) -> WorkerPool:
+        """Return the pool that the host runs, not started.
 
-def process_pool(task: HostTask, board: WeightBoard) -> WorkerPool:
-    """Return the pool that a host runs, not started."""
-    return ProcessPool(
-        list(task.workers),
-        board,
-        slots=task.slots,
-        max_restarts=task.max_restarts,
-        worker_timeout_s=task.worker_timeout_s,
-    )
+        Args:
+          board: where its workers find weights.
+        """
+        return ProcessPool(
+            list(self.workers),
+            board,
+            slots=self.slots,
+            max_restarts=self.max_restarts,
+            worker_timeout_s=self.worker_timeout_s,
+        )
 
 
 class NodeHost:
@@ -87,16 +90,16 @@ class NodeHost:
     def __init__(
         self,
         task: HostTask,
-        make_pool: Callable[[HostTask, WeightBoard], WorkerPool] = process_pool,
+        make_pool: Callable[[HostTask, WeightBoard], WorkerPool] | None = None,
     ) -> None:
         """Allocate the board; nothing runs before `start`.
 
         Args:
           task: what to do.
-          make_pool: makes the pool that is run.
+          make_pool: makes the pool that is run; None: the task does.
         """
         self._task = task
-        self._make_pool = make_pool
+        self._make_pool = make_pool or type(task).make_pool
         self._board = WeightBoard(task.weights_nbytes)
         self._limit = QUEUE_BLOCKS * len(task.workers)
         self._blocks: deque[WireBlock] = deque()  # not yet acknowledged, numbers without gap

@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 
 from agent.cluster.engine import EngineLost, HostError, HostGone, HostUnavailable, Node
 from agent.cluster.node_host import HostTask
+from agent.cluster.token_check import lets_in_without_token
 from agent.cluster.wire import ROOT
 from core.errors import ConfigError
 
@@ -274,13 +275,19 @@ def _set_up_to_join(settings: RaySettings) -> None:
     """Let Ray identify itself to the cluster, unless the user has said that it need not.
 
     Raises:
-      EngineLost: nobody is there.
+      EngineLost: nobody is there, or everybody is let in.
     """
     host, _, port = settings.address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), KNOCK_S).close()
     except (OSError, ValueError) as error:
         raise EngineLost(_refusal(settings.address, error)) from error
+    if not settings.is_insecure and lets_in_without_token(settings.address):
+        raise EngineLost(
+            f"the Ray cluster{_at(settings.address)} asks for no token: everybody who reaches its "
+            "ports can run programs on its machines. Start it with RAY_AUTH_MODE=token "
+            "(docs/cluster.md), or give --ray_insecure=True."
+        )
     os.environ["RAY_AUTH_MODE"] = "disabled" if settings.is_insecure else "token"
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 
@@ -311,7 +318,10 @@ def _host_class(ray: Any) -> Any:
             sys.path[:0] = [path for path in (root, *paths) if path not in sys.path]
             try:
                 from agent.cluster.node_host import NodeHost
+                from core.process_settings import environment_to_restart_with
 
+                # `ray start` knows nothing of them, and workers are to have them from their start.
+                os.environ.update(environment_to_restart_with() or {})
                 self._host = NodeHost(pickle.loads(task))
             except Exception as error:
                 self._refusal = (

@@ -22,7 +22,7 @@ def members(pid):
 
 def main(folder):
     os.environ.update(
-        RAY_AUTH_MODE="token",
+        RAY_AUTH_MODE=os.environ.get("RAY_AUTH_MODE", "token"),
         RAY_USAGE_STATS_ENABLED="0",
         RAY_worker_niceness="0",
         RAY_TMPDIR=folder,

@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from agent.cluster.conductor import MAX_BLOCKS, Conductor
+from agent.cluster.conductor import MAX_BLOCKS, MAX_WEIGHTS_S, Conductor
 from agent.cluster.engine import EngineLost, HostUnavailable, Node
 from agent.cluster.gateway import LIVES_PER_EPOCH
 from agent.cluster.hosts import GONE_S, SILENT_S
@@ -249,8 +249,46 @@ def test_a_slow_machine_gets_the_newest_weights_and_holds_up_nobody(stage):
     assert one.conductor._lines[1].seen_version == 8
     assert one.conductor.weights_age_s() >= 7.0  # not only since the last of them
     one.engine.thaw("n0")
+    one.until(lambda: one.conductor._lines[0].weights is None)
+    one.clock.now += MAX_WEIGHTS_S
     one.until(lambda: one.conductor._lines[0].seen_version == 8)
     assert one.conductor.totals.weights_sent <= 9 + 1 + 3  # those in between were left out
+
+
+@pytest.fixture
+def gate():
+    """The network is slow: weights arrive when this is released."""
+    return threading.Semaphore(0)
+
+
+def test_weights_do_not_fill_a_slow_network_although_newer_ones_never_stop_coming(stage, gate):
+    class Slow(NodeHost):
+        def set_weights(self, version, block):
+            assert gate.acquire(timeout=HANGS_S)
+            return super().set_weights(version, block)
+
+    one = stage(1, workers=1, make_host=lambda task: Slow(task, PlayerPool))
+    conductor, versions = one.conductor, iter(range(1, 1000))
+
+    def let_pass(seconds):
+        for _ in range(round(seconds / 0.1)):
+            one.publish(next(versions))
+            one.clock.now += 0.1
+            conductor.step(0.0)
+
+    try:
+        one.until(lambda: conductor.totals.weights_sent == 1)
+        let_pass(1.0)
+        gate.release()
+        one.until(lambda: conductor._lines[0].weights is None)  # it took a second
+        assert conductor.weights_age_s() >= 0.9
+        let_pass(5.0 - 1.0 - 0.2)
+        assert conductor.totals.weights_sent == 1  # a fifth of the time, and no more
+        let_pass(0.4)
+        assert conductor.totals.weights_sent == 2
+        assert conductor._lines[0].sent_version >= 40  # the newest, not the next
+    finally:
+        gate.release(100)
 
 
 # --- the consumer stands still -------------------------------------------------------------------
@@ -372,7 +410,7 @@ def test_a_block_that_cannot_be_opened_is_refused_with_all_that_came_with_it(sta
     one.conductor.refuse_block("its checksum does not fit")
     assert one.conductor.totals.blocks_refused == count >= 1
     assert not one.conductor.ledger.hosts
-    one.clock.now += 10.0
+    one.clock.now += MAX_WEIGHTS_S
     one.progress(0, 1, 2, 3)
 
 
@@ -424,11 +462,11 @@ def test_machines_with_another_program_are_left_out_and_if_all_have_one_it_is_sa
             PlayerPool,
         )
 
-    mixed = stage(1, 3, make_host=make_host)
+    mixed = stage(1, 3, 0, make_host=make_host)  # the head has no room, as is usual
     mixed.progress(1, 2, 3)
     assert "machine 0 is not used" in caplog.text or "is not used: it has Python" in caplog.text
     assert mixed.made(0) == 0
-    assert mixed.conductor.ledger.node_count == 1
+    assert mixed.conductor.ledger.node_count == 2
     mixed.engine.kill("n1")
     mixed.clock.now += 3.0
     with pytest.raises(WorkerDied, match="no machine of the cluster can take part.*Python"):

@@ -1,182 +1,23 @@
-"""Real Ray: a private one, and a cluster whose machines are raylets of this machine.
-
-Each test takes half a minute and half a gigabyte, so they run one at a time.
-"""
+"""Real Ray: a private one, and a cluster whose machines are raylets of this machine."""
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import os
-import secrets
-import signal
-import subprocess
 import sys
-import tempfile
 import time
-from collections import defaultdict
-from functools import partial
-from importlib import util
 from pathlib import Path
 
 import psutil
 import pytest
 
-from agent.cluster.gateway import GatewayConfig
-from agent.cluster.gateway_pool import GatewayPool
-from agent.cluster.ray_engine import RaySettings, connect, python_paths
 from agent.pools.pool import SerialPool
 from core.errors import WorkerDied
 from tests.agent.cluster.players import digest
+from tests.agent.cluster.ray_helpers import WITH_RAY, Streams, hosts_of_ray, processes_of_ray
 from tests.agent.runs import make_blueprint
 from tests.agent.test_rollout import make_board
 from tests.deadlines import HANGS_S
-from tests.house import ROOT
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.process,
-    pytest.mark.timeout(1_800),  # it waits for the others first
-    pytest.mark.skipif(
-        util.find_spec("ray") is None, reason="Ray is not installed: requirements-ray.txt"
-    ),
-]
-
-
-@pytest.fixture(autouse=True)
-def _one_at_a_time():
-    with open(Path(tempfile.gettempdir()) / "vtrace-cluster-tests.lock", "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-@pytest.fixture
-def folder():
-    """Short, because Ray has sockets in it."""
-    with tempfile.TemporaryDirectory(prefix="vt", ignore_cleanup_errors=True) as path:
-        yield path
-
-
-@pytest.fixture(autouse=True)
-def token(monkeypatch):
-    monkeypatch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
-
-
-class RayCluster:
-    def __init__(self, folder):
-        self.process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("ray_cluster.py")), folder],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            start_new_session=True,
-        )
-        self.address = self.read().removeprefix("address ")
-
-    def read(self):
-        while True:
-            line = self.process.stdout.readline()
-            assert line, "the cluster did not come up"
-            if line.startswith(("address ", "node ", "done")):
-                return line.strip()
-
-    def __call__(self, command):
-        print(command, file=self.process.stdin, flush=True)
-        return self.read()
-
-    def close(self):
-        children = psutil.Process(self.process.pid).children(recursive=True)
-        for child in children:  # also those that are frozen
-            with contextlib.suppress(psutil.Error):
-                child.kill()
-        self.process.kill()
-        self.process.wait(HANGS_S)
-        self.process.stdin.close()
-        self.process.stdout.close()
-
-
-@pytest.fixture
-def cluster(folder):
-    started = RayCluster(folder)
-    yield started
-    started.close()
-
-
-@pytest.fixture
-def make_pool():
-    pools = []
-
-    def make(blueprint, address=""):
-        settings = RaySettings(
-            address, blueprint.choices.worker_count, blueprint.acting_weights.nbytes,
-            paths=python_paths(),
-        )  # fmt: skip
-        config = GatewayConfig(
-            workers=tuple(blueprint.workers()),
-            make_engine=partial(connect, settings),
-            slots=2,
-            max_restarts=3,
-            worker_timeout_s=3600.0,
-            weights_nbytes=blueprint.acting_weights.nbytes,
-        )
-        pools.append(GatewayPool(config, make_board(blueprint)))
-        pools[-1].start()
-        return pools[-1]
-
-    yield make
-    for pool in pools:
-        pool.stop(3.0)
-
-
-class Streams:
-    """seq of the blocks of each worker, cut where a new life begins."""
-
-    def __init__(self, pool, schema):
-        self.pool, self.schema = pool, schema
-        self.lives = defaultdict(list)
-
-    def take(self):
-        for block in self.pool.poll(0.5):
-            seqs = self.schema.view(block.records, "seq")
-            seq = int(seqs[0])
-            lives = self.lives[block.worker_id]
-            if seq == 0:
-                lives.append([])
-            lives[-1].append(seq)
-            assert lives[-1] == list(range(seq + 1)), f"worker {block.worker_id}"
-            block.release()
-
-    def until(self, condition):
-        deadline = time.monotonic() + HANGS_S
-        while not condition():
-            assert time.monotonic() < deadline, self.pool.describe()
-            self.take()
-
-    def progress(self, *workers, blocks=5):
-        goals = {worker: self.made(worker) + blocks for worker in workers}
-        self.until(lambda: all(self.made(worker) >= goal for worker, goal in goals.items()))
-
-    def made(self, worker):
-        return sum(map(len, self.lives[worker]))
-
-
-def processes_of_ray():
-    found = []
-    for process in psutil.process_iter(["cmdline", "status"]):
-        line = " ".join(process.info["cmdline"] or ())
-        if "vtray-" in line and process.info["status"] != psutil.STATUS_ZOMBIE:
-            found.append((process.pid, line[:80]))
-    return found
-
-
-def hosts_of_ray():
-    """Actors, also of clusters that fell apart."""
-    return {
-        process.pid
-        for process in psutil.process_iter(["cmdline"])
-        if (process.info["cmdline"] or [""])[0].startswith("ray::Host")
-    }
+pytestmark = WITH_RAY
 
 
 def test_a_private_ray_plays_the_games_of_the_serial_pool_and_leaves_nothing(make_pool):
@@ -277,53 +118,3 @@ def test_the_end_of_the_head_of_a_cluster_ends_the_run_with_a_sentence(cluster, 
     while hosts := hosts_of_ray() - before:
         assert time.monotonic() < deadline, hosts
         time.sleep(0.5)
-
-
-def test_a_cluster_with_another_token_lets_nobody_in(cluster, make_pool, monkeypatch):
-    monkeypatch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
-    blueprint = make_blueprint("CartPole-v1", worker_count=1)
-    pool = make_pool(blueprint, cluster.address)
-    deadline = time.monotonic() + HANGS_S
-
-    def until_it_gives_up():
-        while time.monotonic() < deadline:
-            pool.poll(0.5)
-
-    with pytest.raises(WorkerDied, match="(?s)cannot be joined.*token"):
-        until_it_gives_up()
-
-
-def has_learned(metrics):
-    return metrics.exists() and any(
-        '"updates": 0,' not in line for line in metrics.read_text().splitlines()
-    )
-
-
-def test_a_run_with_a_private_ray_learns_and_saves_when_it_is_told_to_stop(tmp_path):
-    run = subprocess.Popen(
-        [
-            *(sys.executable, "main.py", "--env=CartPole-v1", "--multiprocessing_backend=ray"),
-            *("--worker_count=2", "--envs_per_worker=2", f"--results_dir={tmp_path}"),
-            *("--run_name=with_ray", "--log_interval_s=0.5", "--charts=False"),
-        ],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    metrics = tmp_path / "with_ray" / "metrics.jsonl"
-    deadline = time.monotonic() + HANGS_S
-    try:
-        while not has_learned(metrics):
-            assert time.monotonic() < deadline
-            assert run.poll() is None, run.stdout.read()
-            time.sleep(0.5)
-        os.kill(run.pid, signal.SIGTERM)
-        output, _ = run.communicate(timeout=HANGS_S)
-    finally:
-        run.kill()
-    assert run.returncode == 130, output
-    assert list((tmp_path / "with_ray").glob("*.pt")) or list(
-        (tmp_path / "with_ray").rglob("checkpoint*")
-    ), output
-    assert "cluster/hosts" in metrics.read_text()

@@ -1,0 +1,69 @@
+"""Fixtures of the tests with real Ray."""
+
+from __future__ import annotations
+
+import fcntl
+import secrets
+import tempfile
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from agent.cluster.gateway import GatewayConfig
+from agent.cluster.gateway_pool import GatewayPool
+from agent.cluster.ray_engine import RaySettings, connect, python_paths
+from tests.agent.cluster.ray_helpers import RayCluster
+from tests.agent.test_rollout import make_board
+
+
+@pytest.fixture
+def _one_at_a_time():
+    with open(Path(tempfile.gettempdir()) / "vtrace-cluster-tests.lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@pytest.fixture
+def folder():
+    """Short, because Ray has sockets in it."""
+    with tempfile.TemporaryDirectory(prefix="vt", ignore_cleanup_errors=True) as path:
+        yield path
+
+
+@pytest.fixture
+def _own_token(monkeypatch):
+    monkeypatch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
+
+
+@pytest.fixture
+def cluster(_one_at_a_time, _own_token, folder):
+    started = RayCluster(folder)
+    yield started
+    started.close()
+
+
+@pytest.fixture
+def make_pool():
+    pools = []
+
+    def make(blueprint, address="", *, kind=GatewayConfig, is_insecure=False):
+        settings = RaySettings(
+            address, blueprint.choices.worker_count, blueprint.acting_weights.nbytes,
+            is_insecure, python_paths(),
+        )  # fmt: skip
+        config = kind(
+            workers=tuple(blueprint.workers()),
+            make_engine=partial(connect, settings),
+            slots=2,
+            max_restarts=3,
+            worker_timeout_s=3600.0,
+            weights_nbytes=blueprint.acting_weights.nbytes,
+        )
+        pools.append(GatewayPool(config, make_board(blueprint)))
+        pools[-1].start()
+        return pools[-1]
+
+    yield make
+    for pool in pools:
+        pool.stop(3.0)
