@@ -201,7 +201,7 @@ def test_configurations_are_compared_two_by_two_as_the_analysis_does_it(
         make_run(
             results,
             f"other/{seed}",
-            [record(n, score=55.0) for n in range(1, 21)],
+            [record(n, score=55.0) for n in range(1, 40)],
             seed=seed,
             lr=0.5,
         )
