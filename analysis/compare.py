@@ -11,13 +11,16 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from math import isfinite
 from pathlib import Path
 
 from analysis.area import areas_by_game, areas_markdown
 from analysis.compare_scores import draw_scores, read_tables, scores_markdown
 from analysis.comparison import compare, draw_games, page
 from analysis.options import command_parser
+from analysis.profiles import Scored, at_equal_steps, draw_profiles, of_areas, profiles_markdown
 from analysis.runs import Run, find_runs, write_csv
+from analysis.to_score import arrivals, arrivals_markdown
 from core.atomic_file import write_text
 from core.errors import ConfigError
 from sequences.runner import STATE_FILE
@@ -41,31 +44,29 @@ brackets the least of a configuration's runs), and the same machine.
 
 --area_to scores a run by the area under its curve instead: its mean return over 0 to N agent steps,
 which varies less from seed to seed than the return at N (see analysis/area.py).
+
+--to_score asks how many agent steps and minutes it takes to get to a raw score, or with a % to this
+share of human play. Runs that never get there count as what they are (see analysis/to_score.py).
+--profiles shows the whole distribution of the scores, and how often one configuration beats another
+(see analysis/profiles.py); with --area_to of areas.
 """
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return its exit status."""
     options = _parser().parse_args(arguments)
-    places = [place for place in options.runs.split(",") if place]
+    places = _places(options)
     if options.scores:
-        if places or options.sequence_folder:
-            raise ConfigError("--scores are of test mode, other runs of training: give one kind.")
         return _compare_scores(options)
-    if options.sequence_folder:
-        if not (Path(options.sequence_folder) / STATE_FILE).exists():
-            raise ConfigError(
-                f"--sequence_folder={options.sequence_folder}: there is no {STATE_FILE} in it. "
-                "Give a folder that multi_train.py made, or use --runs."
-            )
-        places.append(options.sequence_folder)
-    if options.area_to is None and (options.against or options.pool_games):
-        raise ConfigError("--against and --pool_games are of areas: give --area_to=<steps> too.")
-    if not places:
-        raise ConfigError("nothing to compare: give --runs or --sequence_folder, or --scores.")
     runs, notes = find_runs(places, options.by)
+    if options.to_score:
+        return _compare_times(options, runs, notes)
     if options.area_to:
         return _compare_areas(options, runs, notes)
+    if options.profiles:
+        compared = compare(runs, options.at_steps)
+        left_out = [note for game in compared for note in game.left_out]
+        return _compare_profiles(options, at_equal_steps(compared), [*notes, *left_out])
     games = compare(runs, options.at_steps)
     text = page(games, notes)
     sys.stdout.write(text)
@@ -82,17 +83,72 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
+def _places(options: argparse.Namespace) -> list[str]:
+    """Return where runs are looked for; refuse options that do not go together."""
+    places = [place for place in options.runs.split(",") if place]
+    if options.scores and (places or options.sequence_folder):
+        raise ConfigError("--scores are of test mode, other runs of training: give one kind.")
+    if options.sequence_folder:
+        if not (Path(options.sequence_folder) / STATE_FILE).exists():
+            raise ConfigError(
+                f"--sequence_folder={options.sequence_folder}: there is no {STATE_FILE} in it. "
+                "Give a folder that multi_train.py made, or use --runs."
+            )
+        places.append(options.sequence_folder)
+    of_areas_only = options.against or options.pool_games
+    if of_areas_only and (options.area_to is None or options.profiles):
+        raise ConfigError(
+            "--against and --pool_games are of areas: give --area_to=<steps> too, no --profiles."
+        )
+    if options.to_score and (options.area_to or options.profiles or options.at_steps):
+        raise ConfigError("--to_score stands alone: leave --area_to, --profiles, --at_steps out.")
+    if options.scores and (options.area_to or options.profiles or options.to_score):
+        raise ConfigError(
+            "--area_to, --to_score and --profiles are of trainings: give --runs, not --scores."
+        )
+    if not places and not options.scores:
+        raise ConfigError("nothing to compare: give --runs or --sequence_folder, or --scores.")
+    return places
+
+
 def _compare_areas(options: argparse.Namespace, runs: Sequence[Run], notes: Sequence[str]) -> int:
     """Compare the areas under the curves, and write them beside the table of an `--output`."""
     games = areas_by_game(runs, options.area_to)
+    if options.profiles:
+        left_out = [note for game in games for note in game.left_out]
+        return _compare_profiles(options, of_areas(games), [*notes, *left_out])
     text = areas_markdown(games, notes, options.against, options.pool_games)
+    _say(options, "areas.md", text)
+    return 0
+
+
+def _compare_times(options: argparse.Namespace, runs: Sequence[Run], notes: Sequence[str]) -> int:
+    """Compare how long it takes to get to a score."""
+    score, human = options.to_score
+    games, without = arrivals(runs, score, human)
+    if not games:
+        raise ConfigError(f"--to_score={100 * score:g}%: no game here has a score of human play.")
+    _say(options, "to_score.md", arrivals_markdown(games, [*notes, *without], human))
+    return 0
+
+
+def _compare_profiles(options: argparse.Namespace, scored: Scored, notes: Sequence[str]) -> int:
+    """Compare the distributions of the scores."""
+    _say(options, "profiles.md", profiles_markdown(scored, notes))
+    if options.output and scored.scaled:
+        draw_profiles(scored, Path(options.output) / "profiles.png")
+        sys.stdout.write(f"written to {options.output}: profiles.png\n")
+    return 0
+
+
+def _say(options: argparse.Namespace, name: str, text: str) -> None:
+    """Print a page, and write it into the folder of `--output`."""
     sys.stdout.write(text)
     if options.output:
         folder = Path(options.output)
         folder.mkdir(parents=True, exist_ok=True)
-        write_text(folder / "areas.md", text)
-        sys.stdout.write(f"written to {folder}: areas.md\n")
-    return 0
+        write_text(folder / name, text)
+        sys.stdout.write(f"written to {folder}: {name}\n")
 
 
 def _compare_scores(options: argparse.Namespace) -> int:
@@ -150,6 +206,20 @@ def _parser() -> argparse.ArgumentParser:
         "game by game (writes areas.md with --output)",
     )
     parser.add_argument(
+        "--to_score",
+        type=_score,
+        metavar="SCORE|SHARE%",
+        help="show how many agent steps and minutes it takes until the mean return first reaches "
+        "this raw score, or such a share of human play, e.g. 50%% (writes to_score.md with "
+        "--output)",
+    )
+    parser.add_argument(
+        "--profiles",
+        action="store_true",
+        help="show performance profiles over runs and games, and the probability of improvement "
+        "(writes profiles.md and profiles.png with --output)",
+    )
+    parser.add_argument(
         "--against",
         default="",
         metavar="LABEL",
@@ -177,3 +247,17 @@ def _steps(text: str) -> float:
     if not 0 < steps < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of agent steps above 0")
     return steps
+
+
+def _score(text: str) -> tuple[float, bool]:
+    """Return (score, False), or (share of human play, True) for a text that ends with %."""
+    is_share = text.endswith("%")
+    try:
+        score = float(text.removesuffix("%").replace("_", ""))
+    except ValueError:
+        score = float("nan")
+    if not isfinite(score):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no score such as 18.5, and no share of human play such as 50%"
+        )
+    return (score / 100, True) if is_share else (score, False)

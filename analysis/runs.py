@@ -188,6 +188,8 @@ def _read_csv(path: Path) -> Iterator[Run]:
             data.setdefault(name, None)  # older files do not say
         about = About(**{field.name: data[field.name] for field in fields(About)})
         points = np.array([list(map(float, row)) for row in csv.reader(lines[2:])], np.float64)
+        if not np.isfinite(points).all():
+            raise ValueError("a number in it is not finite")
         yield Run(about, _curve(points.reshape(-1, len(COLUMNS)), about.best), path, {})
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(

@@ -1,7 +1,12 @@
 """What a few runs or games can say: means, and bootstrap intervals that respect games.
 
 The recommendations are those of Agarwal et al., "Deep Reinforcement Learning at the Edge of the
-Statistical Precipice" (2021), https://arxiv.org/abs/2108.13264.
+Statistical Precipice" (2021), https://arxiv.org/abs/2108.13264. `tests/reference/` has the formulas
+as plain loops.
+
+An interval says what other seeds of the same configuration might have given. Where a game has one
+run only there is none. Of two runs it can reach no further than from one to the other, so it is
+too narrow: take five or more. A score that is no number is refused rather than left out.
 """
 
 from __future__ import annotations
@@ -14,6 +19,7 @@ import numpy as np
 from scipy import stats
 
 RESAMPLES = 5000
+AT_ONCE = 20_000_000  # numbers that are drawn again at once at most: 160 MB
 
 # (*strata, axis=...) -> numbers: each stratum is an array with what is drawn again along `axis`.
 Statistic = Callable[..., Any]
@@ -40,6 +46,16 @@ class Estimate:
         return f"{Estimate(100 * self.value, low, high)} %"
 
 
+@dataclass(frozen=True)
+class Profile:
+    """Which share of runs scores above each level; `[L]` float64 each."""
+
+    levels: np.ndarray
+    share: np.ndarray  # 0 to 1, falling
+    low: np.ndarray | None  # 95 % bounds of each level by itself; None: a game has one run only
+    high: np.ndarray | None
+
+
 def interquartile_mean(values: np.ndarray, axis: int = 0) -> np.ndarray:
     """Return the mean without the lowest and highest quarter along `axis`."""
     return np.asarray(stats.trim_mean(values, 0.25, axis=axis))
@@ -57,15 +73,21 @@ def interval(strata: Sequence[np.ndarray], statistic: Statistic) -> tuple[Any, A
 
     Returns:
       (low, high), each of the shape of the statistic.
+
+    Raises:
+      ValueError: if a number is not finite.
     """
     if min(map(len, strata)) < 2:
         return None
+    if not all(np.isfinite(rows).all() for rows in strata):
+        raise ValueError("expected finite numbers to draw from, got NaN or infinity among them.")
     bounds = stats.bootstrap(
         strata,
         statistic,
         axis=0,
         vectorized=True,
         n_resamples=RESAMPLES,
+        batch=max(1, min(RESAMPLES, AT_ONCE // max(1, sum(map(np.size, strata))))),
         method="percentile",
         rng=np.random.default_rng(0),
     ).confidence_interval
@@ -92,8 +114,54 @@ def mean_estimate(strata: Sequence[Sequence[float]]) -> Estimate:
     return _estimate(strata, _mean_of_means)
 
 
-def _estimate(strata: Sequence[Sequence[float]], statistic: Statistic) -> Estimate:
+def probability_of_improvement(
+    first: Sequence[Sequence[float]], second: Sequence[Sequence[float]]
+) -> Estimate:
+    """Return how likely a run of `first` scores higher than one of `second`, with its interval.
+
+    The mean over games of the share of pairs (x, y) of runs with x > y, where a tie counts half
+    (Mann and Whitney's U over its largest value; Agarwal et al. 2021, section 4.3). It says how
+    often, not by how much. Runs of both sides are drawn again, game by game.
+
+    Args:
+      first: one list of scores per game, one score per run; raw scores serve as well as normalised.
+      second: the same of the other configuration, in the same order of games.
+    """
+    if len(first) != len(second) or not first or not all([*map(len, first), *map(len, second)]):
+        raise ValueError(
+            f"expected scores of the same games, at least one in each, got {len(first)} and "
+            f"{len(second)} lists, some of them perhaps empty."
+        )
+    return _estimate([*first, *second], _share_of_pairs)
+
+
+def profile(strata: Sequence[Sequence[float]], levels: np.ndarray) -> Profile:
+    """Return the performance profile: the share of runs that score higher than each level.
+
+    The mean over games of the share of a game's runs (Agarwal et al. 2021, equation 1), so that
+    each game counts the same however many runs it has. The interval is of each level by itself.
+
+    Args:
+      strata: one list of scores per game, on one scale; at least one score in each.
+      levels: `[L]` float64, scores.
+    """
+    rows = [(scores[:, None] > levels).astype(np.float64) for scores in _checked(strata)]
+    share = _mean_of_means(*rows, axis=0)
+    bounds = interval(rows, _mean_of_means)
+    low, high = (None, None) if bounds is None else map(np.asarray, bounds)
+    return Profile(levels, share, low, high)
+
+
+def _checked(strata: Sequence[Sequence[float]]) -> list[np.ndarray]:
+    """Return the scores as arrays; a score that is no number would make every answer none."""
     arrays = [np.asarray(numbers, np.float64) for numbers in strata]
+    if not all(np.isfinite(numbers).all() for numbers in arrays):
+        raise ValueError("expected finite scores, got NaN or infinity among them.")
+    return arrays
+
+
+def _estimate(strata: Sequence[Sequence[float]], statistic: Statistic) -> Estimate:
+    arrays = _checked(strata)
     value = float(statistic(*arrays, axis=0))
     bounds = interval(arrays, statistic)
     return Estimate(value) if bounds is None else Estimate(value, *map(float, bounds))
@@ -106,3 +174,14 @@ def _pooled_interquartile_mean(*games: np.ndarray, axis: int) -> Any:
 
 def _mean_of_means(*strata: np.ndarray, axis: int) -> Any:
     return np.mean([numbers.mean(axis=axis) for numbers in strata], axis=0)
+
+
+def _share_of_pairs(*runs: np.ndarray, axis: int) -> Any:
+    """Compare the first half of the strata with the second, game by game."""
+    games = len(runs) // 2
+    shares = []
+    for ours, theirs in zip(runs[:games], runs[games:], strict=True):
+        x, y = np.moveaxis(ours, axis, -1), np.moveaxis(theirs, axis, -1)
+        wins = np.sign(x[..., :, None] - y[..., None, :])  # -1, 0 or 1 for each pair
+        shares.append((wins.mean(axis=(-2, -1)) + 1.0) / 2.0)
+    return np.mean(shares, axis=0)

@@ -154,6 +154,7 @@ class Comparisons:
                     "at_steps": game.at_steps,
                     "at_minutes": game.at_seconds / 60,
                     "table": dict(zip(("headings", "rows"), game_table(game), strict=True)),
+                    "improvement": _improvement(game),
                     "configurations": [self._configuration(row) for row in game.rows],
                 }
                 for game in games
@@ -181,6 +182,16 @@ class Comparisons:
             "by_steps": _over_seeds([(c.agent_steps, c.mean_return) for c in curves]),
             "by_minutes": _over_seeds([(c.wall_s / 60, c.mean_return) for c in curves]),
         }
+
+
+def _improvement(game: Any) -> dict[str, Any] | None:
+    """Return how often runs of one configuration beat those of another; None for single runs."""
+    from analysis.profiles import improvement_table
+
+    if len(game.rows) < 2 or max(len(row.runs) for row in game.rows) < 2:
+        return None
+    table = improvement_table({row.label: [row.by_steps] for row in game.rows})
+    return dict(zip(("headings", "rows"), table, strict=True))
 
 
 def _over_seeds(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> dict[str, Any] | None:

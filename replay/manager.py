@@ -231,6 +231,23 @@ class ReplayManager:
             names = [buffer.name for buffer in self.buffers]
             return dict(zip(names, self._mixer.wanted, strict=True))
 
+    @property
+    def own_share(self) -> Fraction | None:
+        """Share of replay in each batch as the run was begun; None: it cannot be changed."""
+        return self._mixer.own_share
+
+    def set_replay_share(self, share: Fraction) -> None:
+        """Give replay another share of each batch; what is drawn already keeps the old one.
+
+        Args:
+          share: of all buffers that are no queue together, between 0 and 1.
+
+        Raises:
+          ConfigError: if the run has no queue, or nothing but queues, or a side would be empty.
+        """
+        with self._lock:
+            self._mixer.set_replay_share(share)
+
     def stats(self) -> dict[str, float]:
         """Return metrics by name; metrics without a value yet are absent."""
         with self._lock:

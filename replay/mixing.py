@@ -26,7 +26,7 @@ from replay.item import Item
 from replay.newest import NewestUnrolls, Origin
 from replay.pace import Pace
 from replay.proposal import Proposal
-from replay.quotas import Quotas
+from replay.quotas import Quotas, replay_share, with_replay_share
 from replay.scoring import Claim
 from replay.snapshot import pack_items, unpack_items
 
@@ -78,6 +78,9 @@ class Mixer:
         self.buffers = tuple(buffers)
         self._discarding = Discarding(discarding_strategy)
         self._rng = rng
+        self._ratios = tuple(ratios)
+        self._batch_size = batch_size
+        self._share: Fraction | None = None  # of replay, where somebody has changed it
         self._quotas = Quotas(ratios, batch_size)
         self._pace = (
             None if max_draws_per_unroll is None else Pace(max_draws_per_unroll, batch_size)
@@ -139,6 +142,26 @@ class Mixer:
         if not self.buffers[source].consumes:
             return 0
         return max(0, self.wanted[source] - len(self._collected[source]))
+
+    # --- another share ----------------------------------------------------------------------------
+
+    @property
+    def own_share(self) -> Fraction | None:
+        """Share of replay in each batch by the ratios of the start; None: it cannot be changed."""
+        return replay_share(self._ratios, [buffer.consumes for buffer in self.buffers])
+
+    def set_replay_share(self, share: Fraction) -> None:
+        """Give replay another share of each batch after the one that is being collected.
+
+        Raises:
+          ConfigError: if the run has no queue, or nothing but queues, or a side would be empty.
+        """
+        if share == (self._share or self.own_share):
+            return  # what is carried from batch to batch stays as well
+        consumes = [buffer.consumes for buffer in self.buffers]
+        changed = with_replay_share(self._ratios, consumes, share)
+        self._quotas = Quotas(changed, self._batch_size)
+        self._share = None if share == self.own_share else share
 
     # --- in ---------------------------------------------------------------------------------------
 
@@ -231,12 +254,16 @@ class Mixer:
             "quotas": self._quotas.state_dict(),
             "wanted": list(self.wanted),
             "drop_newest_next": self._discarding.drop_newest_next,
+            "share": None if self._share is None else [*self._share.as_integer_ratio()],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over a state from `state_dict`."""
         restore_generator(self._rng, state["rng"])
         self._discarding.drop_newest_next = bool(state["drop_newest_next"])
+        share = state.get("share")
+        if share is not None and self.own_share is not None:
+            self.set_replay_share(Fraction(*map(int, share)))
         # With another batch size or other ratios there is nothing sensible to carry over.
         if self._quotas.load_state_dict(state["quotas"]):
             self.wanted = [int(count) for count in state["wanted"]]

@@ -10,6 +10,42 @@ from typing import Any
 from core.errors import ConfigError
 
 
+def with_replay_share(
+    ratios: Sequence[Fraction], consumes: Sequence[bool], share: Fraction
+) -> list[Fraction]:
+    """Return ratios of which replay has another part; within each side they keep their proportions.
+
+    Args:
+      ratios: share of each buffer in a batch; the sum is 1.
+      consumes: which buffers are queues; at least one is, and at least one is not.
+      share: of all buffers together that are no queue, between 0 and 1.
+
+    Raises:
+      ConfigError: if one of the sides would be empty.
+    """
+    own = replay_share(ratios, consumes)
+    if own is None or not 0 < share < 1:
+        raise ConfigError(
+            f"the share of replay is {float(share):g}, expected more than 0 and less than 1 in a "
+            "run that has a queue and another buffer."
+        )
+    return [
+        ratio * ((1 - share) / (1 - own) if is_queue else share / own)
+        for ratio, is_queue in zip(ratios, consumes, strict=True)
+    ]
+
+
+def replay_share(ratios: Sequence[Fraction], consumes: Sequence[bool]) -> Fraction | None:
+    """Return which part of a batch comes from buffers that are no queue; None for all or nothing.
+
+    Args:
+      ratios: share of each buffer in a batch; the sum is 1.
+      consumes: which buffers are queues.
+    """
+    share = sum((r for r, q in zip(ratios, consumes, strict=True) if not q), Fraction(0))
+    return share if 0 < share < 1 else None
+
+
 class Quotas:
     """Whole numbers per batch that keep exact ratios in the long run.
 

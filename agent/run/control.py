@@ -1,7 +1,7 @@
 """What a user wishes of a run under way: pause, continue, save, stop, evaluate, change a setting.
 
     control/<uuid>.json ──look──► Control ──► trainer: pause, save, stop
-                                     │     ──► learner: lr_factor, entropy_factor
+                                     │     ──► learner: lr_factor, entropy_factor; replay_share
                                      └─ answers ──► run.json, checkpoint, log, state.json
 
 `control/state.json` says that this run takes commands, which of them, whether it is paused, and the
@@ -62,6 +62,7 @@ class Control:
         *,
         reproducible: bool = False,
         settings: Mapping[str, Apply] | None = None,
+        own: Mapping[str, float] | None = None,
         save: Callable[[], str] | None = None,
         evaluate: Callable[[], str] | None = None,
         note: Callable[[dict[str, Any]], None] | None = None,
@@ -75,6 +76,7 @@ class Control:
           folder: folder of the run.
           reproducible: whether every command is refused.
           settings: what can be changed: a function for each name, which takes its new value.
+          own: the values of settings as the flags give them, 1 where none is named: of factors.
           save: saves a checkpoint and says what it did; None: nothing can be saved.
           evaluate: asks for test games and says what it did; None: nobody plays any.
           note: writes an answer down for good.
@@ -91,7 +93,8 @@ class Control:
         self._counters = counters
         self._allowed = allowed
         self._listens = listens
-        self._settings = dict.fromkeys(self._apply, 1.0)
+        self._own = {name: (own or {}).get(name, 1.0) for name in self._apply}
+        self._settings = dict(self._own)
         self._answers: list[dict[str, Any]] = []
         self._answered: set[str] = set()  # files that could not be taken away
         self._looked_at_s = -LOOK_S
@@ -143,7 +146,7 @@ class Control:
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint holds: settings that were changed, as part of what follows."""
-        changed = {name: value for name, value in self._settings.items() if value != 1.0}
+        changed = {n: value for n, value in self._settings.items() if value != self._own[n]}
         return {"settings": changed} if changed else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -160,7 +163,7 @@ class Control:
                 log.warning(
                     "%s of the checkpoint is no setting of this version", shown_text(str(name))
                 )
-            elif value != 1.0 and name in self._apply:
+            elif name in self._apply and value != self._own[name]:
                 self._set(name, float(value))
                 log.info("%s is %g, as it was set while the run was going on", name, value)
 
@@ -293,7 +296,7 @@ class Control:
     def _set_all(self, values: Mapping[str, float]) -> str:
         unknown = [name for name in values if name not in self._apply]
         if unknown:
-            return f"refused: {', '.join(unknown)} cannot be changed with this algorithm"
+            return f"refused: {', '.join(unknown)} cannot be changed in this run"
         for name, value in values.items():
             self._set(name, value)
         return "done: " + ", ".join(f"{name} is {value:g}" for name, value in values.items())

@@ -46,10 +46,12 @@ class Setting:
     about: str
 
 
-# Factors rather than values: a schedule goes on falling as it was planned.
+# Factors rather than values where there is a schedule, which goes on as it was planned. A share of
+# all or nothing would stop the run: without new unrolls nothing sets the pace of learning.
 SETTINGS = {
     "lr_factor": Setting(0.01, 100.0, "multiplies the learning rate of the schedule"),
     "entropy_factor": Setting(0.0, 100.0, "multiplies the weight of the entropy bonus"),
+    "replay_share": Setting(0.05, 0.95, "the share of each batch that is drawn from replay"),
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 from agent.algorithms.base import Algorithm
@@ -13,6 +14,7 @@ from agent.learning.learner import Learner
 from agent.run.control import Apply, Control
 from agent.run.control_file import COMMANDS
 from agent.run.evaluating import NoEvaluating
+from agent.run.experience import Experience, ReplaySide
 from agent.run.saving import Saving
 from agent.run.tally import Tally
 from agent.stored.checkpoint import Checkpoint
@@ -21,6 +23,7 @@ from agent.stored.run_folder import RunFolder
 # Several learners do the same in each turn. A wish to stop they tell each other, and one of them
 # saves; a pause or another learning rate would be that of one learner.
 OF_SEVERAL = ("save", "stop")
+FINEST_SHARE = 1000  # a share of replay is a multiple of one over some number up to this
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +34,7 @@ def control_of(
     saving: Saving,
     tally: Tally,
     evaluating: NoEvaluating,
+    experience: Experience,
     *,
     reproducible: bool,
     checkpoint: Checkpoint | None,
@@ -44,6 +48,8 @@ def control_of(
       saving: saves when asked, and puts the settings into every checkpoint.
       tally: how far the run is.
       evaluating: plays test games when asked, if this run plays any.
+      experience: whose share of replay can be changed, if it has a queue and another buffer. It
+        has the state of the checkpoint already.
       reproducible: whether every command is refused.
       checkpoint: from which the run continues; None: it begins.
       place: which learner this is; the first of several alone listens, and to few commands.
@@ -52,10 +58,16 @@ def control_of(
     entropy = _entropy(learner.algorithm)
     if entropy is not None:
         settings["entropy_factor"] = entropy
+    own = {}
+    share = _own_share(experience)
+    if share is not None:
+        own["replay_share"] = float(share)
+        settings["replay_share"] = _replay_share(experience)
     control = Control(
         folder.path,
         reproducible=reproducible,
         settings=settings,
+        own=own,
         save=saving.now,
         evaluate=evaluating.request if evaluating.is_on else None,
         note=_noting(folder),
@@ -81,6 +93,20 @@ def _entropy(algorithm: Algorithm) -> Apply | None:
     def apply(factor: float) -> None:
         # A frozen dataclass, as `Algorithm` says.
         algorithm.config = replace(config, **{name: cost * factor for name, cost in known.items()})
+
+    return apply
+
+
+def _own_share(experience: Experience) -> Fraction | None:
+    """Return the share of replay by the flags; None if this run cannot have another one."""
+    return experience.replay.own_share if isinstance(experience, ReplaySide) else None
+
+
+def _replay_share(experience: Experience) -> Apply:
+    def apply(share: float) -> None:
+        assert isinstance(experience, ReplaySide)  # or it would have no share
+        # As a fraction of small numbers, in which quotas are exact.
+        experience.replay.set_replay_share(Fraction(share).limit_denominator(FINEST_SHARE))
 
     return apply
 

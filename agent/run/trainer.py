@@ -134,7 +134,7 @@ class Trainer:
         )  # fmt: skip
         self._saving.more_state["evaluation"] = self.evaluating.state_dict
         self._control = control_of(
-            folder, self._learner, self._saving, self._tally, self.evaluating,
+            folder, self._learner, self._saving, self._tally, self.evaluating, self._experience,
             reproducible=flags.reproducible, checkpoint=checkpoint, place=blueprint.place,
         )  # fmt: skip
         self._rested_s = 0.0  # in pauses of this session

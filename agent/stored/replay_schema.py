@@ -65,9 +65,12 @@ class MixerState(Part):
     quotas: QuotasState
     wanted: list[Count]
     drop_newest_next: bool
+    share: Annotated[list[Units], Field(min_length=2, max_length=2)] | None = None  # of replay
 
     @model_validator(mode="after")
     def _check(self) -> MixerState:
+        if self.share is not None and not 0 < self.share[0] < self.share[1]:
+            raise ValueError("expected a share of replay between 0 and 1")
         unit, *claims = self.quotas.claims
         if len(self.wanted) != len(claims) or sum(self.wanted) * unit != sum(claims):
             raise ValueError("expected what is wanted of each buffer to make a batch")

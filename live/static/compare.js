@@ -68,7 +68,8 @@ export function showComparison({ main, crumbs, query, go }) {
       panels.push(panel);
       return el("section.page-part", {}, el("div.big", {}, panel.node),
         table(`Scores in ${game.env}`, game.table.headings, game.table.rows.map((cells, row) => [swatched(cells[0], row), ...cells.slice(1)]),
-          game.table.headings.map((_, index) => index).slice(1)));
+          game.table.headings.map((_, index) => index).slice(1)),
+        game.improvement ? improvement(game) : null);
     }),
     el("p.muted", {}, "Score: mean raw return of the last 100 games of training. ",
       many ? "Over the seeds of a configuration: interquartile mean, and its 95 % interval by stratified bootstrap (the band). Thin lines: each seed. " : "",
@@ -93,6 +94,13 @@ export function showComparison({ main, crumbs, query, go }) {
       same ? el("button", { type: "button", onclick: () => go(address("/compare", wish({ apart: "1" }))) }, "Show each run for itself") : null);
   });
   return () => { ended = true; };
+}
+
+/** How often each configuration beats each other one. */
+function improvement(game) {
+  const { headings, rows } = game.improvement;
+  return [el("p.muted", {}, "Probability of improvement: how often a run of the row scores higher than one of the column."),
+    table(`Probability of improvement in ${game.env}`, headings, rows, headings.map((_, index) => index).slice(1))];
 }
 
 /** The name of a configuration beside the colour of its curve. */

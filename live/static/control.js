@@ -3,7 +3,7 @@
 import { send } from "./api.js";
 import { ago, el, put, short } from "./dom.js";
 
-const NAMES = { lr_factor: "Learning rate ×", entropy_factor: "Entropy bonus ×" };
+const NAMES = { lr_factor: "Learning rate ×", entropy_factor: "Entropy bonus ×", replay_share: "Share of replay" };
 
 /** A panel of buttons for one run. `update` takes what the server said of the run. */
 export class ControlPanel {

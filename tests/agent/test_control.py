@@ -25,6 +25,7 @@ SETTING_VALUES = (
     '{"lr_factor": -1}',
     '{"lr_factor": 1e9}', '{"lr_factor": NaN}', '{"lr_factor": Infinity}', '{"lr_factor": true}',
     '{"lr_factor": 2, "seed": 3}', '{"lr_factor": [1]}',
+    '{"replay_share": 0}', '{"replay_share": 1}', '{"replay_share": 0.96}',
 )  # fmt: skip
 HOSTILE = (
     b"", b"{", b"[]", b"null", b'"pause"', b"\xff\xfe\0", b"{" * 3000, b"x" * (MAX_BYTES + 1),
@@ -239,6 +240,26 @@ def test_a_changed_setting_goes_on_after_a_resume(tmp_path: Path) -> None:
     after.control.load_state_dict(before.control.state_dict())
     assert after.set == {"lr_factor": 0.5}
     assert after.control.state_dict() == before.control.state_dict()
+
+
+def test_a_setting_that_is_no_factor_is_taken_back_by_its_own_value(tmp_path: Path) -> None:
+    own = {"replay_share": 0.5}
+    before = Steered(tmp_path, own=own)
+    assert before.state()["settings"] == {"lr_factor": 1.0, "entropy_factor": 1.0, **own}
+    before.tell("set", {"replay_share": 0.75})
+    assert before.control.state_dict() == {"settings": {"replay_share": 0.75}}
+    after = Steered(tmp_path, own=own)
+    after.control.load_state_dict(before.control.state_dict())
+    assert after.set == {"replay_share": 0.75}
+    after.tell("set", {"replay_share": 0.5})
+    assert after.set == own
+    assert after.control.state_dict() == {}
+
+
+def test_what_this_run_cannot_change_is_refused(tmp_path: Path) -> None:
+    steered = Steered(tmp_path, settings={"lr_factor": lambda value: None})
+    assert steered.tell("set", {"replay_share": 0.5}) == "refused"
+    assert steered.notes[-1]["result"] == "refused: replay_share cannot be changed in this run"
 
 
 @given(json_values)

@@ -264,6 +264,7 @@ def test_a_changed_state_is_gone_on_from_or_refused_with_a_message(
         (("serial", "pool", "rollouts", 0, "first"), np.zeros(9, np.uint8), "for 2 environments"),
         (("serial", "pool", "rollouts", 1, "last_action"), np.full(2, 99), "none of the"),
         (("replay", "mixer", "rng", "bit_generator"), "MT19937", r"\['rng'\]\['bit_generator'\]"),
+        (("replay", "mixer", "share"), [3, 2], "share of replay between 0 and 1"),
         (("replay", "mixer", "quotas", "carry"), [10**9, 0, 0, -(10**9)] * 2, "less than a batch"),
         (("flags", "optimizer"), np.zeros(3), r"\['flags'\]\['optimizer'\]"),
         (("env_spec", "action_meanings"), [], r"\['action_meanings'\]"),

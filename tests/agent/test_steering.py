@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ from agent.stored.checkpoint import load
 from agent.stored.run_folder import RunFolder
 from core.stop_signals import Answer, StopSignals
 from metrics.sinks import Tee
+from replay.item import Draw
+from replay.manager import ReplayManager
 from tests.agent.runs import make_blueprint
 from tests.agent.test_trainer import InTurn, Noted, in_turn
 from tests.deadlines import HANGS_S
@@ -80,9 +83,14 @@ class Person(threading.Thread):
 
 
 def steered(
-    folder: RunFolder, does: Callable[[Path], None], *, checkpoint: object = None, **flags: object
+    folder: RunFolder,
+    does: Callable[[Path], None],
+    *,
+    checkpoint: object = None,
+    sink: Noted | None = None,
+    **flags: object,
 ) -> tuple[Summary, Noted]:
-    stop, sink = StopSignals(), Noted()
+    stop, sink = StopSignals(), sink or Noted()
     stop.answer = Answer.NOTE
     folder.write_run_info(["main.py"])
     blueprint = make_blueprint(**{**PLAYED, **flags})
@@ -94,6 +102,13 @@ def steered(
     if person.error is not None:
         raise person.error
     return summary, sink
+
+
+def wait_for_records(sink: Noted, more: int) -> None:
+    count, deadline = len(sink.records) + more, time.monotonic() + HANGS_S
+    while len(sink.records) < count:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -160,12 +175,15 @@ def test_ctrl_c_ends_a_paused_run_with_a_save(folder: RunFolder) -> None:
 def test_changed_settings_count_at_once_are_noted_and_go_on_after_a_resume(
     folder: RunFolder,
 ) -> None:
+    sink = Noted()
+
     def person(run: Path) -> None:
+        wait_for_records(sink, 1)
         tell(run, "set", {"lr_factor": 0.5, "entropy_factor": 0.0})
-        time.sleep(1.0)  # for some records
+        wait_for_records(sink, 3)  # the first of them may be of updates before
         stop_run(run)
 
-    _, sink = steered(folder, person)
+    steered(folder, person, sink=sink)
     rates = [record.values["optimiser/lr"] for record in sink.records]
     assert rates[-1] == pytest.approx(rates[0] / 2)
     assert sink.records[0].values["loss/entropy"] != 0
@@ -185,6 +203,60 @@ def test_changed_settings_count_at_once_are_noted_and_go_on_after_a_resume(
     assert sink.records[0].values["optimiser/lr"] == pytest.approx(rates[0] / 2)
     assert sink.records[0].values["loss/entropy"] == 0
     assert [len(each["control"]) for each in folder.sessions()] == [2, 1]
+
+
+def test_another_share_of_replay_counts_is_noted_and_goes_on_after_a_resume(
+    folder: RunFolder,
+) -> None:
+    shares: list[Fraction] = []
+    took = ReplayManager.sample
+
+    def sample(manager: ReplayManager, *arguments: object) -> list[Draw] | None:
+        draws = took(manager, *arguments)  # type: ignore[arg-type]
+        if draws is not None:
+            shares.append(Fraction(sum(not draw.is_online for draw in draws), len(draws)))
+        return draws
+
+    def person(run: Path) -> None:
+        assert state_of(run)["settings"]["replay_share"] == 0.5  # type: ignore[index]
+        assert tell(run, "set", {"replay_share": 0.75}) == "done: replay_share is 0.75"
+        count = len(shares)
+        deadline = time.monotonic() + HANGS_S
+        while len(shares) < count + 20:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        stop_run(run)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ReplayManager, "sample", sample)
+        steered(folder, person)
+        assert shares[0] == Fraction(1, 2)
+        assert shares[-1] == Fraction(3, 4)
+        checkpoint = load(folder.path)
+        assert checkpoint.state["control"] == {"settings": {"replay_share": 0.75}}
+        assert checkpoint.state["replay"]["mixer"]["share"] == [3, 4]
+        (session,) = folder.sessions()
+        assert session["control"][0]["values"] == {"replay_share": 0.75}
+        shares.clear()
+
+        def comes_back(run: Path) -> None:
+            assert state_of(run)["settings"]["replay_share"] == 0.75  # type: ignore[index]
+            assert tell(run, "set", {"replay_share": 0.5}).startswith("done")
+            stop_run(run)
+
+        steered(folder, comes_back, checkpoint=checkpoint)
+    assert shares[:1] == [Fraction(3, 4)]
+    assert "control" not in load(folder.path).state
+    assert load(folder.path).state["replay"]["mixer"]["share"] is None
+
+
+def test_a_run_without_replay_has_no_share_to_change(folder: RunFolder) -> None:
+    def person(run: Path) -> None:
+        assert "replay_share" not in state_of(run)["settings"]  # type: ignore[operator]
+        assert tell(run, "set", {"replay_share": 0.5}).startswith("refused: replay_share cannot")
+        stop_run(run)
+
+    steered(folder, person, replay_parameters=[{"type": "queue", "capacity": 8, "sample_ratio": 1}])
 
 
 def test_nothing_is_saved_before_something_is_learned(folder: RunFolder) -> None:

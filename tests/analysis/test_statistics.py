@@ -2,8 +2,28 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from analysis.statistics import Estimate, estimate, interquartile_mean, interval, mean_estimate
+from analysis import statistics
+from analysis.statistics import (
+    Estimate,
+    estimate,
+    interquartile_mean,
+    interval,
+    mean_estimate,
+    probability_of_improvement,
+    profile,
+)
+from tests.reference.statistics_loops import (
+    improvement_loops,
+    interquartile_mean_loops,
+    profile_loops,
+)
+
+# Few different values, so that ties are common.
+scores = st.lists(st.integers(-4, 4).map(float), min_size=1, max_size=6)
+several_games = st.lists(scores, min_size=1, max_size=4)
 
 
 def test_the_middle_half_counts_over_all_games_together() -> None:
@@ -84,3 +104,102 @@ def test_estimates_are_written_as_tables_show_them() -> None:
     assert str(Estimate(1234.56)) == "1,234.6"
     assert str(Estimate(21.5, 21.0, 22.0)) == "21.5 [21.0, 22.0]"
     assert Estimate(1.195, 1.181, 1.21).percent() == "119.5 [118.1, 121.0] %"
+
+
+@pytest.fixture
+def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statistics, "RESAMPLES", 20)
+
+
+@pytest.mark.usefixtures("few_resamples")
+@settings(deadline=None, suppress_health_check=list(HealthCheck))
+@given(several_games, st.data())
+def test_the_fast_statistics_are_those_of_the_papers(
+    games: list[list[float]], data: st.DataObject
+) -> None:
+    others = [data.draw(scores) for _ in games]
+    assert estimate(games).value == pytest.approx(interquartile_mean_loops(games))
+    assert probability_of_improvement(games, others).value == pytest.approx(
+        improvement_loops(games, others)
+    )
+    levels = np.array([-5.0, -1.0, 0.5, 2.0, 4.0])
+    found = profile(games, levels)
+    assert found.share == pytest.approx([profile_loops(games, level) for level in levels])
+    assert (found.low is None) == (min(map(len, games)) < 2)
+
+
+def test_improvement_is_of_pairs_within_games() -> None:
+    # Of the 6 pairs of the first game 3 are won and 1 is a tie; of the second game's all 2.
+    found = probability_of_improvement([[1.0, 5.0], [2.0]], [[0.0, 1.0, 7.0], [1.0, 0.0]])
+    assert found == Estimate((3.5 / 6 + 1.0) / 2)  # one run of a game: no interval
+    back = probability_of_improvement([[0.0, 1.0, 7.0], [1.0, 0.0]], [[1.0, 5.0], [2.0]])
+    assert back.value == pytest.approx(1 - found.value)
+    certain = probability_of_improvement([[2.0, 3.0]], [[0.0, 1.0]])
+    assert (certain.value, certain.low, certain.high) == (1.0, 1.0, 1.0)
+    same = probability_of_improvement([[1.0, 1.0]], [[1.0, 1.0]])
+    assert (same.value, same.low, same.high) == (0.5, 0.5, 0.5)
+
+
+def test_both_sides_of_an_improvement_are_drawn_again() -> None:
+    # Each side by itself never changes the answer much; the interval holds what both do.
+    found = probability_of_improvement([[0.0, 2.0]], [[1.0, 1.0]])
+    assert (found.value, found.low, found.high) == (0.5, 0.0, 1.0)
+    back = probability_of_improvement([[1.0, 1.0]], [[0.0, 2.0]])
+    assert (back.value, back.low, back.high) == (0.5, 0.0, 1.0)
+
+
+def test_the_interval_of_an_improvement_covers_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(3)
+    truth = 0.7602  # of N(1, 1) above N(0, 1): the normal distribution at 1 / sqrt 2
+    hits = 0
+    for _ in range(60):
+        found = probability_of_improvement(
+            [rng.normal(1.0, 1.0, 15).tolist()], [rng.normal(0.0, 1.0, 15).tolist()]
+        )
+        assert found.low is not None
+        assert found.high is not None
+        hits += found.low <= truth <= found.high
+    assert 50 <= hits <= 60
+
+
+def test_in_a_profile_each_game_counts_the_same() -> None:
+    found = profile([[1.0], [0.0, 0.0, 0.0]], np.array([-1.0, 0.0, 0.5, 1.0]))
+    # At 0 and at 1 nothing is above that is not more than it.
+    assert found.share.tolist() == [1.0, 0.5, 0.5, 0.0]
+    found = profile([[1.0, 1.0], [0.0, 2.0]], np.array([0.5, 1.5]))
+    assert found.share.tolist() == [0.75, 0.25]
+    assert found.low is not None
+    assert found.high is not None
+    # The first game does not vary; of the second none or both runs may be drawn.
+    assert found.low.tolist() == [0.5, 0.0]
+    assert found.high.tolist() == [1.0, 0.5]
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_score_that_is_no_number_is_refused_and_not_left_out(bad: float) -> None:
+    games = [[1.0, bad, 2.0]]
+    for statistic in (estimate, mean_estimate):
+        with pytest.raises(ValueError, match="expected finite scores"):
+            statistic(games)
+    with pytest.raises(ValueError, match="expected finite scores"):
+        probability_of_improvement(games, [[1.0, 2.0]])
+    with pytest.raises(ValueError, match="expected finite scores"):
+        profile(games, np.array([0.0]))
+    with pytest.raises(ValueError, match="finite numbers to draw from"):
+        interval([np.array(games[0])], np.mean)
+
+
+def test_an_improvement_needs_the_same_games() -> None:
+    for first, second in (([[1.0]], [[1.0], [2.0]]), ([], []), ([[1.0], []], [[1.0], [2.0]])):
+        with pytest.raises(ValueError, match="scores of the same games"):
+            probability_of_improvement(first, second)
+
+
+def test_many_numbers_are_drawn_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = np.random.default_rng(0).normal(size=(12, 3))
+    whole = interval([rows], np.mean)
+    monkeypatch.setattr(statistics, "AT_ONCE", rows.size * 100)
+    parts = interval([rows], np.mean)
+    assert whole is not None
+    assert parts is not None
+    np.testing.assert_array_equal(whole, parts)

@@ -9,7 +9,9 @@ import time
 import psutil
 import pytest
 
+from agent.run.control_file import write_command
 from agent.stored.checkpoint import load
+from tests.agent.test_steering import state_of, tell
 from tests.integration.commands import (
     HANGS_S,
     QUIET,
@@ -89,6 +91,27 @@ def test_a_signal_ends_all_learners_after_one_save(tmp_path):
     assert status == 130, output
     assert output.count("stopping: saving a checkpoint") == 1
     assert updates_saved(folder) == records(folder)[-1]["updates"]
+
+
+def test_two_learners_take_the_commands_that_all_of_them_can_follow(tmp_path):
+    """A pause or another learning rate would be that of one learner alone."""
+    process = start(tmp_path, *SMALL, TWO, ENDLESS)
+    try:
+        folder = wait_for_records(tmp_path, 2)
+        assert state_of(folder)["commands"] == ["save", "stop"]
+        for command in (("pause",), ("set", {"lr_factor": 0.5}), ("evaluate",)):
+            assert tell(folder, *command) == "refused: this run takes only save, stop"
+        assert tell(folder, "save").startswith("done: update ")
+        write_command(folder, "stop")
+        status, output = finish(process, descendants(process.pid))
+    finally:
+        process.kill()
+    assert status == 130, output
+    assert output.count("stopping: saving a checkpoint") == 1
+    assert updates_saved(folder) == records(folder)[-1]["updates"]
+    noted = json.loads((folder / "run.json").read_text("utf-8"))["control"]
+    assert [each["command"] for each in noted] == ["pause", "set", "evaluate", "save", "stop"]
+    assert not list((folder / "control").iterdir())
 
 
 ENDINGS = [

@@ -55,6 +55,9 @@ def check_products(place: Path) -> None:
     assert (place / "returns.pdf").read_bytes().startswith(b"%PDF")
     assert "| default | 2 |" in (place / "comparison" / "table.md").read_text()
     assert (place / "comparison" / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert "| default | 2 of 2 |" in (place / "comparison" / "to_score.md").read_text()
+    assert "| default | 2 |" in (place / "comparison" / "profiles.md").read_text()
+    assert (place / "comparison" / "profiles.png").read_bytes().startswith(b"\x89PNG")
     assert len(list((place / "comparison").glob("default_CartPole-v1_seed*.csv"))) == 2
 
 

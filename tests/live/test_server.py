@@ -178,12 +178,41 @@ def test_runs_are_compared_as_the_analysis_does_it(browser: Browser, results: Pa
     apart = browser.get("/api/compare", params={"run": runs, "apart": "1"}).json()
     assert [len(each["seeds"]) for each in apart["games"][0]["configurations"]] == [1, 1, 1]
 
+    assert said["games"][0]["improvement"] is None  # one configuration
+    assert apart["games"][0]["improvement"] is None  # of single runs it says nothing
+
     picture = browser.get("/api/compare.png", params={"run": runs})
     assert picture.content.startswith(b"\x89PNG")
     table = list(
         csv.DictReader(io.StringIO(browser.get("/api/compare.csv", params={"run": runs}).text))
     )
     assert {row["seed"] for row in table} == {"1", "2", "3"}
+
+
+@pytest.mark.slow
+def test_configurations_are_compared_two_by_two_as_the_analysis_does_it(
+    browser: Browser, results: Path
+) -> None:
+    from analysis.comparison import compare
+    from analysis.profiles import improvement_table
+    from analysis.runs import find_runs
+
+    for seed in (1, 2):
+        make_run(
+            results,
+            f"other/{seed}",
+            [record(n, score=55.0) for n in range(1, 40)],
+            seed=seed,
+            lr=0.5,
+        )
+    runs = [*(f"sequence/{seed}/Pong" for seed in (1, 2, 3)), "other/1", "other/2"]
+    (said,) = browser.get("/api/compare", params={"run": runs}).json()["games"]
+    (game,) = compare(find_runs([str(results / run) for run in runs])[0])
+    headings, rows = improvement_table({row.label: [row.by_steps] for row in game.rows})
+    assert said["improvement"] == {"headings": headings, "rows": rows}
+    assert len(rows) == 2
+    # Of 49, 59 and 69 two are above 55.
+    assert {cell.split(" ")[0] for row in rows for cell in row[1:] if cell} == {"66.7", "33.3"}
 
 
 @pytest.mark.slow

@@ -1,3 +1,5 @@
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
@@ -138,6 +140,66 @@ def test_quotas_carry_their_fraction_and_sum_to_the_batch():
         sizes.append(sum(draw.is_online for draw in draws))
         assert len(draws) == 8
     assert sizes == [2, 1, 2, 1, 2]
+
+
+def online(manager, batches):
+    sizes = []
+    for _ in range(batches):
+        draws = manager.sample(context(), 0)
+        assert len(draws) == manager.batch_size
+        sizes.append(sum(draw.is_online for draw in draws))
+    return sizes
+
+
+def test_another_share_of_replay_counts_from_the_next_batch_and_can_be_taken_back():
+    manager = make_manager([queue(60, 0.5), standard(60, 0.5)], 8)
+    insert(manager, *range(60))
+    assert manager.own_share == Fraction(1, 2)
+    assert online(manager, 2) == [4, 4]
+    manager.set_replay_share(Fraction(3, 4))
+    assert online(manager, 4) == [4, 2, 2, 2]  # the first of them was being collected
+    assert manager.own_share == Fraction(1, 2)
+    manager.set_replay_share(Fraction(1, 2))
+    assert online(manager, 2) == [2, 4]
+
+
+def test_the_same_share_again_changes_nothing():
+    manager = make_manager([queue(50, 0.2), standard(50, 0.8)], 8)
+    insert(manager, *range(40))
+    sizes = []
+    for _ in range(5):
+        manager.set_replay_share(Fraction(4, 5))
+        sizes += online(manager, 1)
+    assert sizes == [2, 1, 2, 1, 2]
+
+
+def test_a_run_goes_on_with_the_changed_share_draw_by_draw():
+    def make():
+        return make_manager([queue(80, 0.5), standard(80, 0.5)], 7)
+
+    straight = make()
+    insert(straight, *range(80))
+    straight.set_replay_share(Fraction(2, 3))
+    online(straight, 4)
+    state = straight.state_dict(contents=True)
+    after = [sample_seqs(straight) for _ in range(8)]
+    resumed = make()
+    resumed.load_state_dict(state)
+    resumed.set_replay_share(Fraction(2, 3))  # as the settings of the checkpoint say it again
+    assert [sample_seqs(resumed) for _ in range(8)] == after
+    untouched = make()
+    untouched.load_state_dict({**state, "mixer": {**state["mixer"], "share": None}})
+    assert [sample_seqs(untouched) for _ in range(8)] != after, "the wrong way, for contrast"
+
+
+def test_a_share_is_passed_over_where_no_replay_can_take_it():
+    state = make_manager([queue(8)], 4).state_dict(contents=False)
+    manager = make_manager([queue(8)], 4)
+    manager.load_state_dict({**state, "mixer": {**state["mixer"], "share": [1, 2]}})
+    assert manager.quotas() == {"queue": 4}
+    assert manager.own_share is None
+    with pytest.raises(ConfigError, match="a queue and another buffer"):
+        manager.set_replay_share(Fraction(1, 2))
 
 
 def test_two_queues_of_different_need_do_not_stop_each_other():

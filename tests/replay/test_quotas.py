@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import ConfigError
-from replay.quotas import Quotas
+from replay.quotas import Quotas, replay_share, with_replay_share
 
 
 def ratios_of(parts):
@@ -35,6 +35,31 @@ def test_quotas_are_exact_in_the_long_run_and_fill_every_batch(parts, batch_size
         totals = [total + n for total, n in zip(totals, got, strict=True)]
         wanted = [ratio * batch_size * k for ratio in ratios]
         assert all(abs(t - w) < len(parts) for t, w in zip(totals, wanted, strict=True))
+
+
+@given(PARTS, PARTS, st.fractions(0, 1).filter(lambda share: 0 < share < 1))
+def test_another_share_of_replay_keeps_the_proportions_of_each_side(queues, others, share):
+    ratios, consumes = ratios_of([*queues, *others]), [True] * len(queues) + [False] * len(others)
+    changed = with_replay_share(ratios, consumes, share)
+    assert sum(changed) == 1
+    assert replay_share(changed, consumes) == share
+    for parts, side in ((queues, changed[: len(queues)]), (others, changed[len(queues) :])):
+        assert [ratio / sum(side) for ratio in side] == ratios_of(parts)
+    back = with_replay_share(changed, consumes, replay_share(ratios, consumes))
+    assert back == ratios
+
+
+@pytest.mark.parametrize("consumes", [[True, True], [False, False]])
+def test_a_run_of_one_side_has_no_share_to_change(consumes):
+    assert replay_share(ratios_of([1, 1]), consumes) is None
+    with pytest.raises(ConfigError, match="a queue and another buffer"):
+        with_replay_share(ratios_of([1, 1]), consumes, Fraction(1, 2))
+
+
+@pytest.mark.parametrize("share", [Fraction(0), Fraction(1), Fraction(-1, 2), Fraction(3, 2)])
+def test_no_side_is_left_without_a_share(share):
+    with pytest.raises(ConfigError, match="more than 0 and less than 1"):
+        with_replay_share(ratios_of([1, 1]), [True, False], share)
 
 
 def test_the_fraction_is_carried_to_the_next_batch():

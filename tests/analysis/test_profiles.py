@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from analysis.compare import main
+from analysis.profiles import (
+    MAX_PAIRED,
+    improvement_table,
+    profiles_markdown,
+    profiles_of,
+    scored_of,
+)
+from analysis.runs import find_runs
+from core.errors import ConfigError
+from tests.analysis.builders import write_run
+
+PONG, BREAKOUT, POLE = "PongNoFrameskip-v4", "BreakoutNoFrameskip-v4", "CartPole-v1"
+SCORES = {
+    PONG: {"low": [-20.7, -20.7], "high": [14.6, 14.6]},
+    BREAKOUT: {"low": [1.7, 1.7], "high": [30.5, 30.5]},
+}
+
+
+def test_games_are_put_on_one_scale_and_the_best_comes_first() -> None:
+    scored = scored_of(SCORES, "return")
+    assert scored.unit == "human-normalised score"
+    assert list(scored.raw) == ["high", "low"]
+    assert scored.scaled["high"] == [[pytest.approx(1.0)] * 2] * 2
+    found = profiles_of(scored)
+    for label, score in (("low", 0.0), ("high", 1.0)):
+        levels, share = found[label].levels, found[label].share
+        assert levels[0] < 0.0
+        assert levels[-1] > 1.0
+        np.testing.assert_array_equal(share, (levels < score).astype(float))
+
+
+def test_one_game_keeps_its_own_scale() -> None:
+    scored = scored_of({POLE: {"a": [100.0, 200.0, 300.0], "b": [50.0, 60.0]}}, "return")
+    assert scored.unit == "raw return"
+    text = profiles_markdown(scored)
+    assert "Over 1 game (CartPole-v1), as raw return." in text
+    assert "| a | 3 | 200.0 [" in text
+    assert "| a |  | 100.0 [100.0, 100.0] % |" in text
+    assert "| b | 0.0 [0.0, 0.0] % |  |" in text
+
+
+def test_what_cannot_be_compared_is_said() -> None:
+    scores = {**SCORES, POLE: {"low": [1.0], "high": [0.5], "third": [9.0]}}
+    scored = scored_of(scores, "return")
+    assert list(scored.raw) == ["high", "low"]
+    text = profiles_markdown(scored, ["a run that is damaged"])
+    for note in (
+        "a run that is damaged",
+        "third: it has no run in one",
+        f"{POLE}: it has no human",
+    ):
+        assert f"* {note}" in text
+    # Pairs of all three games: won in two, lost in one; one run of a game, so no interval.
+    assert "| high |  | 66.7 % |" in text
+    assert "| high | 4 | 100.0 [100.0, 100.0] % |" in text
+    unknown = scored_of({POLE: {"a": [1.0]}, "Acrobot-v1": {"a": [2.0]}}, "return")
+    assert unknown.scaled == {}
+    assert profiles_of(unknown) == {}
+    with pytest.raises(ConfigError, match="no configuration has runs in all games"):
+        scored_of({POLE: {"a": [1.0]}, PONG: {"b": [2.0]}}, "return")
+
+
+def test_equal_scores_have_a_profile_too() -> None:
+    scored = scored_of({POLE: {"a": [5.0, 5.0]}}, "return")
+    (found,) = profiles_of(scored).values()
+    assert (found.share[0], found.share[-1]) == (1.0, 0.0)
+
+
+def test_pairs_are_the_complement_of_each_other_and_their_number_is_bounded() -> None:
+    rng = np.random.default_rng(0)
+    raw = {f"c{n}": [rng.normal(n / 4, 1.0, 4).tolist()] for n in range(3)}
+    headings, rows = improvement_table(raw)
+    assert headings == ["better than", "c0", "c1", "c2"]
+    shown = [[float(cell.split(" ")[0]) if cell else 50.0 for cell in row[1:]] for row in rows]
+    np.testing.assert_allclose(np.array(shown) + np.array(shown).T, 100.0, atol=0.11)
+    low, high = (float(x.strip("[],")) for x in rows[0][2].split(" ")[1:3])
+    back = [float(x.strip("[],")) for x in rows[1][1].split(" ")[1:3]]
+    assert back == pytest.approx([100 - high, 100 - low], abs=0.11)
+    many = {f"c{n}": [[float(n)]] for n in range(MAX_PAIRED + 5)}
+    assert len(improvement_table(many)[1]) == MAX_PAIRED
+
+
+def test_the_command_writes_the_page_and_the_figure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for env in (PONG, BREAKOUT):
+        for seed in (1, 2):
+            write_run(tmp_path / f"a{env}{seed}", seed=seed, env=env, slope=0.02)
+            write_run(tmp_path / f"b{env}{seed}", seed=seed, env=env, slope=0.01)
+    write_run(tmp_path / "short", seed=3, env=PONG, slope=0.02, end=400, finished=False)
+    out = tmp_path / "out"
+    places = ",".join([f"a={tmp_path}/a*", f"b={tmp_path}/b*", f"a={tmp_path}/short"])
+    assert main([f"--runs={places}", "--profiles", f"--output={out}"]) == 0
+    text = (out / "profiles.md").read_text()
+    assert text in capsys.readouterr().out
+    assert "| a |  | 100.0 [100.0, 100.0] % |" in text
+    assert "short: a, seed 3 has games from 40 to 400" in text
+    assert (out / "profiles.png").read_bytes().startswith(b"\x89PNG")
+    assert main([f"--runs={places}", "--profiles", "--area_to=400"]) == 0
+    assert "mean return over 0 to 400 agent steps" in capsys.readouterr().out
+    with pytest.raises(ConfigError, match="no --profiles"):
+        main([f"--runs={places}", "--profiles", "--area_to=400", "--pool_games"])
+
+
+def test_a_curve_with_a_number_that_is_none_is_refused(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", seed=1)
+    assert main([f"--runs=x={tmp_path}/a", f"--output={tmp_path}/out"]) == 0
+    (path,) = (tmp_path / "out").glob("*.csv")
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([*lines[:-1], lines[-1].rsplit(",", 1)[0] + ",nan"]))
+    with pytest.raises(ConfigError, match="is damaged .*not finite"):
+        find_runs([str(path)])

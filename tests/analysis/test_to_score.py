@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.compare import main
+from analysis.runs import find_runs
+from analysis.to_score import (
+    Arrival,
+    Time,
+    arrival,
+    arrivals,
+    arrivals_markdown,
+    half_time,
+    half_time_estimate,
+)
+from core.errors import ConfigError
+from metrics.curve import Curve
+from tests.analysis.builders import write_run
+from tests.reference.statistics_loops import median_time_loops
+
+PONG, BREAKOUT, POLE = "PongNoFrameskip-v4", "BreakoutNoFrameskip-v4", "CartPole-v1"
+
+# Few different moments, so that runs arrive and end together.
+observed = st.lists(
+    st.tuples(st.integers(1, 5).map(float), st.booleans(), st.sampled_from([0.25, 0.5, 1.0])),
+    min_size=1,
+    max_size=7,
+)
+
+
+def curve_of(points: Sequence[tuple[float, float]]) -> Curve:
+    steps, returns = (np.array(column, np.float64) for column in zip(*points, strict=True))
+    return Curve(steps, steps / 10, returns, None)
+
+
+@given(observed)
+def test_half_the_runs_arrive_when_kaplan_and_meier_say(
+    runs: list[tuple[float, bool, float]],
+) -> None:
+    times, reached, weights = (np.array(column) for column in zip(*runs, strict=True))
+    expected = median_time_loops(times.tolist(), reached.tolist(), weights.tolist())
+    assert float(half_time(times, reached, weights)) == pytest.approx(expected)
+
+
+def test_many_sets_of_runs_are_found_at_once() -> None:
+    rng = np.random.default_rng(0)
+    times, reached = rng.integers(1, 6, (30, 5)).astype(float), rng.random((30, 5)) < 0.7
+    weights = np.ones((30, 5))
+    one_by_one = [half_time(*row) for row in zip(times, reached, weights, strict=True)]
+    assert half_time(times, reached, weights).tolist() == [float(x) for x in one_by_one]
+
+
+def test_without_runs_that_ended_early_it_is_the_median() -> None:
+    assert half_time_estimate([[(3.0, True), (1.0, True), (9.0, True)]]).value == 3.0
+    assert half_time_estimate([[(3.0, True), (1.0, True)]]).value == 2.0
+    assert half_time_estimate([[(7.0, True)]]) == Time(7.0)  # one run: no interval
+
+
+def test_runs_that_never_arrive_are_neither_left_out_nor_counted_as_arrived() -> None:
+    # The two that arrived did so at 1 and 2. Left out, the others would make this 1.5.
+    late = half_time_estimate([[(1.0, True), (2.0, True), (5.0, False), (5.0, False)]])
+    assert late.value == inf
+    assert late.text() == "not reached [1, not reached]"
+    # One that was stopped at 0.5 says nothing about what came later.
+    stopped = half_time_estimate([[(1.0, True), (2.0, True), (3.0, True), (0.5, False)]])
+    assert stopped.value == 2.0
+    assert half_time_estimate([[(5.0, False), (5.0, False)]]).text() == (
+        "not reached [not reached, not reached]"
+    )
+
+
+def test_every_game_weighs_the_same_however_many_runs_it_has() -> None:
+    slow, fast = [(9.0, True)] * 6, [(1.0, True), (2.0, True)]
+    # Half of the weight has arrived when both fast ones have, and stays so until the slow come.
+    assert half_time_estimate([slow, fast]).value == (2.0 + 9.0) / 2
+
+
+def test_the_interval_respects_games_and_is_the_same_again() -> None:
+    runs = [[(float(t), True) for t in range(1, 12)], [(float(t), True) for t in range(50, 61)]]
+    first = half_time_estimate(runs)
+    assert first == half_time_estimate(runs)
+    assert first.low is not None
+    assert first.high is not None
+    assert first.low <= first.value <= first.high
+    # A resample always has as many runs of each game, so half of all lies between the games.
+    assert first.low >= 11
+    assert first.high <= 60
+    for bad in ([], [[]], [[(float("nan"), True)]]):
+        with pytest.raises(ValueError, match="finite times"):
+            half_time_estimate(bad)
+
+
+def test_the_interval_covers_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(4)
+    hits = 0
+    for _ in range(60):
+        times = rng.exponential(10.0, 15)
+        ends = rng.uniform(5.0, 40.0, 15)  # some are stopped before
+        runs = [(float(min(t, end)), bool(t <= end)) for t, end in zip(times, ends, strict=True)]
+        found = half_time_estimate([runs])
+        assert found.low is not None
+        assert found.high is not None
+        hits += found.low <= 10.0 * np.log(2.0) <= found.high
+    assert 50 <= hits <= 60
+
+
+def test_a_score_is_reached_between_two_records_and_for_the_first_time() -> None:
+    curve = curve_of([(100, 0.0), (200, 10.0), (300, 4.0), (400, 20.0)])
+    assert arrival(curve, 5.0, 3) == Arrival(3, True, 150.0, 15.0)
+    assert arrival(curve, 10.0) == Arrival(0, True, 200.0, 20.0)
+    assert arrival(curve, -1.0) == Arrival(0, True, 100.0, 10.0)  # at its first record, or before
+    assert arrival(curve, 21.0) == Arrival(0, False, 400.0, 40.0)
+    assert arrival(curve, 21.0).text == "> 400 (> 0.7 min)"
+    assert arrival(curve, 5.0).text == "150 (0.2 min)"
+
+
+def test_runs_of_all_lengths_are_compared(tmp_path: Path) -> None:
+    write_run(tmp_path / "a1", seed=0, slope=0.1)
+    write_run(tmp_path / "a2", seed=2, slope=0.1, end=300, finished=False)
+    write_run(tmp_path / "b1", seed=0, slope=0.2)
+    write_run(tmp_path / "b2", seed=4, slope=0.2)
+    runs, _ = find_runs([f"{x}={tmp_path}/{x}?" for x in "ab"])
+    (game,), notes = arrivals(runs, 50.0)
+    assert notes == []
+    assert [label for label, _ in game.rows] == ["b", "a"], "the fastest first"
+    text = arrivals_markdown([game])
+    assert "## PongNoFrameskip-v4, score 50.0" in text
+    assert "| b | 2 of 2 | 240 [230, 250] | 0.4 [0.4, 0.4] | 0: 250 (0.4 min), 4: 230" in text
+    assert "| a | 1 of 2 | 500 [500, not reached] |" in text
+    assert "2: > 300 (> 0.5 min) |" in text
+
+
+def test_shares_of_human_play_are_taken_over_games(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for env, slope in ((PONG, 0.05), (BREAKOUT, 0.05), (POLE, 0.05)):
+        for seed in (1, 2):
+            write_run(tmp_path / f"{env}{seed}", seed=seed, slope=slope, env=env)
+    out = tmp_path / "out"
+    options = [f"--runs=mine={tmp_path}/*v?[12]", f"--output={out}"]
+    assert main([*options, "--to_score=100%"]) == 0
+    text = (out / "to_score.md").read_text()
+    assert text in capsys.readouterr().out
+    # Human play scores 14.6 in Pong and 30.5 in Breakout.
+    assert "## PongNoFrameskip-v4, score 14.6" in text
+    assert "| mine | 2 of 2 | 262 [252, 272] |" in text
+    assert "## BreakoutNoFrameskip-v4, score 30.5" in text
+    assert "| mine | 2 of 2 | 580 [570, 590] |" in text
+    # Half of the runs are those of Pong, then for a while no other arrives: (272 + 570) / 2.
+    assert "| mine | 4 of 4 | 421 [" in text
+    assert f"* {POLE}: the table of" in text
+    assert main([*options, "--to_score=18.5"]) == 0
+    assert "Over games" not in (out / "to_score.md").read_text(), "raw scores are no common scale"
+
+
+def test_scores_that_make_no_sense_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = write_run(tmp_path / "a", seed=1, env=POLE)
+    for text in ("many", "nan", "%", "inf"):
+        with pytest.raises(SystemExit):
+            main([f"--runs={run}", f"--to_score={text}"])
+        assert "no share of human play" in capsys.readouterr().err
+    with pytest.raises(ConfigError, match="no game here has a score of human play"):
+        main([f"--runs={run}", "--to_score=50%"])
+    for other in ("--area_to=500", "--profiles", "--at_steps=5"):
+        with pytest.raises(ConfigError, match="--to_score stands alone"):
+            main([f"--runs={run}", "--to_score=5", other])
+    with pytest.raises(ConfigError, match="are of trainings"):
+        main([f"--scores={run}", "--to_score=5"])

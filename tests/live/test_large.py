@@ -1,0 +1,136 @@
+"""Large results folders and long runs: how much is read, which no busy machine changes.
+
+How long it takes is measured by hand (docs/live.md); here the work is counted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import psutil
+import pytest
+
+from live import journal
+from live.journal import Journal, Journals
+from live.overview import SPARK_POINTS, Overview
+from live.places import ResultsFolder
+from live.records import SAMPLE_BYTES
+from metrics.run_files import TAIL_BYTES
+from tests.live.builders import NAMES, eventually, make_run, record, write_records
+
+RUNS = 300
+DAY = 24 * 3600 // 5  # records of a run of a day, one every five seconds
+LARGE = 8_500_000  # bytes: more than a journal reads at once
+FILES_OF_A_RUN = 8  # metrics, flags, status, summary, lock, state of control, and some room
+SMALL_FILES = 100_000  # bytes of them, in the tests of this file
+PEAK, PEAK_AT = 1e6, 12_345
+
+only_linux = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="only Linux counts the bytes that are read"
+)
+
+
+def bytes_read(work: Callable[[], Any]) -> int:
+    """Return how many bytes this process reads from files while it does something."""
+    before = psutil.Process().io_counters().read_chars
+    work()
+    return int(psutil.Process().io_counters().read_chars - before)
+
+
+@pytest.fixture(scope="module")
+def day(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of a run of 24 hours, with one peak that a chart must not lose."""
+    folder = tmp_path_factory.mktemp("day")
+    text = record(1, more=12).to_json()
+    data = json.loads(text)
+    with (folder / "metrics.jsonl").open("w", encoding="utf-8") as file:
+        for number in range(1, DAY + 1):
+            data |= {"agent_steps": 100 * number, "updates": number, "wall_s": 5.0 * number}
+            data["values"][NAMES[0]] = PEAK if number == PEAK_AT else number % 10
+            file.write(json.dumps(data) + "\n")
+    assert (folder / "metrics.jsonl").stat().st_size > LARGE
+    return folder / "metrics.jsonl"
+
+
+@pytest.fixture
+def many(tmp_path: Path, day: Path) -> Path:
+    results = tmp_path / "results"
+    for number in range(RUNS):
+        folder = make_run(results, f"group{number % 7}/run{number:03d}", 1, seed=number)
+        (folder / "metrics.jsonl").unlink()
+        os.link(day, folder / "metrics.jsonl")  # 300 days of training in the room of one
+    return results
+
+
+@only_linux
+def test_of_300_long_runs_only_the_edges_are_read(
+    many: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[tuple[str, str]] = []
+    opens = ResultsFolder.open
+
+    def noted(self: ResultsFolder, run: str, name: str) -> BinaryIO:
+        opened.append((run, name))
+        return opens(self, run, name)
+
+    monkeypatch.setattr(ResultsFolder, "open", noted)
+    overview = Overview(ResultsFolder(many))
+    found: list[dict[str, Any]] = []
+    read = bytes_read(lambda: found.extend(overview.runs()))
+    assert len(found) == RUNS
+    assert all(run["agent_steps"] == 100 * DAY for run in found)
+    assert len(opened) <= RUNS * FILES_OF_A_RUN
+    allowed = RUNS * ((SPARK_POINTS + 1) * SAMPLE_BYTES + TAIL_BYTES + SMALL_FILES)
+    assert read <= allowed < RUNS * LARGE / 10, "a tenth of the files"
+
+    opened.clear()
+    assert len(overview.runs()) == RUNS
+    assert opened == [], "nothing has changed, so nothing is read"
+    flags = many / "group0" / "run007" / "flags.json"
+    flags.write_text(json.dumps({**json.loads(flags.read_text()), "seed": 99}), encoding="utf-8")
+    (changed,) = [run for run in overview.runs() if run["name"] == "run007"]
+    assert changed["flags"]["seed"] == 99
+    assert {run for run, _ in opened} == {"group0/run007"}
+
+
+@only_linux
+def test_a_run_of_a_day_is_thinned_and_then_only_what_is_new_is_read(
+    tmp_path: Path, day: Path
+) -> None:
+    folder = make_run(tmp_path, "run", 1)
+    (folder / "metrics.jsonl").write_bytes(day.read_bytes())
+    journals = Journals(ResultsFolder(tmp_path))
+    shown: list[Any] = []
+    read = bytes_read(lambda: shown.append(journals.preview("run", NAMES)))
+    assert 300 < len(shown[0].steps) <= journal.PREVIEW_POINTS + 1
+    assert read < LARGE
+    assert journals.at_once("run") is None, "the first look does not wait for all of it"
+    eventually(lambda: journals.at_once("run") is not None)
+    whole = journals.at_once("run")
+    assert whole is not None
+    assert whole.read()[1] == DAY
+    rows = whole.rows(NAMES)
+    assert len(rows.steps) <= journal.MAX_POINTS
+    assert rows.steps[-1] == 100 * DAY
+    assert np.nanmax(rows.columns[NAMES[0]]) == PEAK
+    assert len(json.dumps(rows.to_json())) < 200_000, "bytes for the browser"
+
+    write_records(folder, [record(DAY + 1)], append=True)
+    read = bytes_read(whole.read)
+    assert read < 3 * SAMPLE_BYTES
+    new = whole.rows(NAMES, after=DAY, generation=rows.generation)
+    assert new.steps.tolist() == [100 * (DAY + 1)]
+
+
+@only_linux
+def test_counting_what_is_read_notices_a_whole_file(tmp_path: Path, day: Path) -> None:
+    folder = make_run(tmp_path, "run", 1)
+    (folder / "metrics.jsonl").write_bytes(day.read_bytes())
+    read = bytes_read(Journal(ResultsFolder(tmp_path), "run").read)
+    assert read >= LARGE, "the wrong way, for contrast"
