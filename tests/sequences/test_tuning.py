@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
 from core.errors import ConfigError
+from core.plain_yaml import parse_yaml
+from flag_parsing import check_values
 from metrics.curve import Curve
-from sequences.tuning import load_tuning, parse_tuning
+from option_flags import Flags
+from sequences.plan import check_flags
+from sequences.tuning import KEYS, load_tuning, parse_tuning
+from tests.house import ROOT
 
 GOOD = {
     "base": {"env": "CartPole-v1", "environment_max_steps": 1000},
@@ -97,3 +104,13 @@ def test_a_file_that_is_not_there_or_no_mapping_is_a_message(tmp_path):
     (tmp_path / "list.yaml").write_text("[1]")
     with pytest.raises(ConfigError, match="expected a mapping"):
         load_tuning(str(tmp_path / "list.yaml"))
+
+
+def test_the_search_on_the_page_can_be_searched():
+    page = (ROOT / "docs" / "tuning.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    tuning = parse_tuning(parse_yaml(text, "the page"), "the page")
+    check_flags(tuning.extremes(), Flags.model_fields, check_values)
+    assert set(tuning.search) == {"lr", "r_f_steps", "batch_size"}
+    rows = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
+    assert {key for key in KEYS if key not in ("name", "about")} <= rows
