@@ -13,6 +13,7 @@ from agent.learning.feed import Feed
 from agent.learning.scorer import Scorer
 from agent.pools.pool import ProcessPool, SerialPool, WorkerPool
 from agent.run.experience import Experience, Serial
+from agent.run.sharing import make_exchange
 from agent.run.threaded import Threaded
 from transport.weights import WeightBoard
 
@@ -48,6 +49,7 @@ def make_experience(
         pool, replay, feed, evaluate,
         cache_depth=0 if not flags.caching else None if depth == "auto" else int(depth),
         cache_threads=flags.caching_threads,
+        exchange=make_exchange(blueprint),
     )  # fmt: skip
 
 
