@@ -1,4 +1,4 @@
-"""Train a whole sequence of runs, one after the other, and compare them.
+"""Train a whole sequence of runs, one after the other or several at once, and compare them.
 
   python multi_train.py                                 this text
   python multi_train.py --list                          the sequences that come with the program
@@ -6,6 +6,7 @@
   python multi_train.py --sequence=smoke --dry_run      only print the runs it would do
   python multi_train.py --sequence=smoke --lr=0.001     flags of main.py go to every run; so does
                                                         all that follows --
+  python multi_train.py --sequence=smoke --at_once=2    two runs at the same time
   python multi_train.py --tune=search.yaml              search for good flags (docs/tuning.md)
   python multi_train.py --resume=results/smoke_<time>   go on with what is not done
   python multi_train.py --report=results/smoke_<time>   draw the tables and the figure again
@@ -13,7 +14,8 @@
 Each run is a process of its own. If a run fails, that is recorded, and the sequence goes on with
 the next run; runs that would start from its weights are left out. Ctrl-C ends the present run,
 which saves, and goes on with the next one. Ctrl-C twice within 5 seconds stops the sequence.
---resume then continues it from the last checkpoints. The results are in
+--resume then continues it from the last checkpoints. Where several run at once, Ctrl-C is for all
+of them. Agents that share their replay always run at once (docs/populations.md). The results are in
 results/<sequence>_<time>/. The exit status is 0 if every run is done, 1 if some are not, 2 if the
 command cannot be honoured or says nothing to do, and 130 if it was interrupted while it started or
 compared.
@@ -42,8 +44,8 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -51,20 +53,20 @@ from rich.console import Console
 from rich.markup import escape
 
 from analysis.compare_sequence import CSV_TABLE, FIGURE, TABLE, rich_tables, write_report
+from analysis.population import PAGE as POPULATION_PAGE
 from core.command_line import WrappedHelp, add_switch
-from core.durations import duration
 from core.errors import ConfigError
 from core.leaving import leave
 from core.plain_data import shown, shown_text
 from core.stop_signals import INTERRUPTED, answer_by, leave_at_once, let_through
 from flag_parsing import check_values
 from flags.former_names import answer
-from metrics.curve import RETURN
 from metrics.output_thread import OutputThread
-from metrics.run_files import last_record
 from option_flags import Flags
 from sequences.foreign import check_plan, check_saved, check_typed
 from sequences.plan import Plan, check_flags, load_plan, shipped_plans, source_of
+from sequences.populations import chosen_at_once
+from sequences.progress import line_on
 from sequences.runner import Interrupts, RunState, SequenceFolder, run_sequence
 from sequences.scores import SCORES_PAGE
 from sequences.study import OptunaStudy, StudyError, check_optuna
@@ -188,10 +190,12 @@ def _folder(
         trusted = arguments.trust_files
         check_saved(folder.path, folder.runs, folder.arguments, typed, trust_files=trusted)
         folder.arguments += rest
+        folder.at_once = chosen_at_once(arguments.at_once, folder.at_once, folder.runs)
     else:
         plan = load_plan(arguments.sequence)
         check_flags(plan, Flags.model_fields, check_values)
         check_plan(plan.runs, typed, shown_text(arguments.sequence))
+        plan = replace(plan, at_once=chosen_at_once(arguments.at_once, plan.at_once, plan.runs))
         if arguments.dry_run:
             _print_plan(terminal, plan, rest)
             return None
@@ -255,6 +259,8 @@ def _report(terminal: Terminal, folder: SequenceFolder) -> None:
     terminal.plainly(f"Tables and figure: {path}/{TABLE}, {CSV_TABLE}, {FIGURE}")
     if (folder.path / SCORES_PAGE).exists():
         terminal.plainly(f"Tests of every game: {path}/{SCORES_PAGE}")
+    if (folder.path / POPULATION_PAGE).exists():
+        terminal.plainly(f"The agents of each population: {path}/{POPULATION_PAGE}")
 
 
 class _Progress:
@@ -267,53 +273,22 @@ class _Progress:
         self._terminal = terminal
         self._living_line = living_line
         self._folder = folder
-        self._next_line_at = time.monotonic() + LINE_INTERVAL_S
+        self._began_at = time.monotonic()
+        self._next_line_at: dict[str, float] = {}  # by the name of the run
+        self._living: dict[str, str] = {}  # the lines of the runs that are under way
 
     def __call__(self, run: RunState, seconds: float) -> None:
         is_running = run.status == "running"
+        next_line_at = self._next_line_at.get(run.name, self._began_at + LINE_INTERVAL_S)
+        self._living.pop(run.name, None)
         if self._terminal.console.is_terminal and is_running:
-            line = _where(self._folder, run, seconds)
-            self._living_line(escape(f"{line}  (Ctrl-C skips, twice stops)"))
-        elif not is_running or time.monotonic() >= self._next_line_at:
-            self._next_line_at = time.monotonic() + LINE_INTERVAL_S
-            line = f"{run.status:8}{_where(self._folder, run, seconds)}"
+            self._living[run.name] = escape(line_on(self._folder, run, seconds))
+            lines = "\n".join(self._living.values())
+            self._living_line(f"{lines}  (Ctrl-C skips, twice stops)")
+        elif not is_running or time.monotonic() >= next_line_at:
+            self._next_line_at[run.name] = time.monotonic() + LINE_INTERVAL_S
+            line = f"{run.status:8}{line_on(self._folder, run, seconds)}"
             self._terminal.print(line, highlight=False, soft_wrap=True, markup=False)
-
-
-def _where(folder: SequenceFolder, run: RunState, seconds: float) -> str:
-    """Return a line on a run that has taken so long, and on how long those ahead will take."""
-    number = next(n for n, each in enumerate(folder.runs, start=1) if each.name == run.name)
-    made = folder.run_folders(run)
-    record = last_record(made[-1].path) if made else None
-    group = shown_text(run.group)
-    line = f"{number}/{len(folder.runs)} {group}, seed {run.seed}: {duration(seconds)}"
-    if record is not None:
-        line += f", {record.agent_steps:,} agent steps"
-        if RETURN in record.values:
-            line += f", mean return {record.values[RETURN]:.1f}"
-    is_running = run.status == "running"
-    ahead = folder.runs[number - 1 if is_running else number :]
-    to_go = _seconds_to_go(folder, ahead)
-    if to_go is not None:
-        to_go -= seconds if is_running else 0.0
-        line += f"; about {duration(max(0.0, to_go))} to go"
-    return line
-
-
-def _seconds_to_go(folder: SequenceFolder, ahead: Sequence[RunState]) -> float | None:
-    """Return how long those of the runs `ahead` will take that are not done; None: who knows.
-
-    Each as long as those of its group that are done, or else as long as all that are done.
-    """
-    done = [run for run in folder.runs if run.status == "done"]
-    if not done:
-        return None
-
-    def expected(run: RunState) -> float:
-        of_group = [each.seconds for each in done if each.group == run.group]
-        return fmean(of_group or [each.seconds for each in done])
-
-    return sum(expected(run) for run in ahead if run.status != "done")
 
 
 def _print_plan(terminal: Terminal, plan: Plan, arguments: Sequence[str]) -> None:
@@ -323,7 +298,8 @@ def _print_plan(terminal: Terminal, plan: Plan, arguments: Sequence[str]) -> Non
         if source_of(run.flags) is not None:
             given["load_model_url"] = f"<run folder of {source_of(run.flags)}>"
         flags = " ".join(f"--{name}={_typed(value)}" for name, value in given.items())
-        plainly(f"{number:3}  {shown_text(run.group)}, seed {run.seed}")
+        agent = "" if run.agent is None else f", agent {run.agent} of a population"
+        plainly(f"{number:3}  {shown_text(run.group)}, seed {run.seed}{agent}")
         plainly(f"     {flags} {shown_text(shlex.join(arguments), 2000)}")
 
 
@@ -363,6 +339,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--resume", metavar="FOLDER", help="go on with what was begun in it")
     parser.add_argument("--report", metavar="FOLDER", help="only compare what is in this folder")
+    parser.add_argument(
+        "--at_once",
+        type=int,
+        metavar="N",
+        help="number of runs at the same time (default: what the sequence says, or 1)",
+    )
     parser.add_argument(
         "--results_dir", default="results", help="where folders are made (default: %(default)s)"
     )

@@ -26,6 +26,7 @@ from flags.model import ModelFlags
 from flags.optimiser import OptimiserFlags
 from flags.output import OutputFlags
 from flags.parts import AUTO, NETWORKS
+from flags.population import PopulationFlags
 from flags.replay import ReplayFlags
 from flags.run import RunFlags
 from flags.test_mode import TestModeFlags
@@ -37,6 +38,7 @@ GROUPS: dict[str, type[FlagGroup]] = {
     "environment": EnvironmentFlags,
     "workers": WorkersFlags,
     "replay": ReplayFlags,
+    "population": PopulationFlags,
     "model": ModelFlags,
     "algorithm": AlgorithmFlags,
     "optimiser": OptimiserFlags,
@@ -58,6 +60,7 @@ class Flags(  # the last group first: pydantic lists the fields of the last base
     OptimiserFlags,
     AlgorithmFlags,
     ModelFlags,
+    PopulationFlags,
     ReplayFlags,
     WorkersFlags,
     EnvironmentFlags,

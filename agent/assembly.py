@@ -28,6 +28,7 @@ from agent.machine import Choices, choose
 from agent.models.base import ActorCritic
 from agent.models.factory import ModelConfig, make_model
 from agent.reduction import ALONE, Reduction
+from agent.sharing.exchange import agent_name
 from core.errors import ConfigError
 from core.faults import Fault, parse_plan
 from core.plain_data import shown
@@ -37,6 +38,7 @@ from core.unroll import UnrollSchema
 from flags.parts import ALGORITHMS, AUTO, NETWORKS
 from option_flags import Flags
 from replay.codec import make_codec
+from replay.item import OWN
 from replay.kinds import (
     BufferConfig,
     buffer_names,
@@ -127,7 +129,12 @@ def make_algorithm(flags: Flags, buffers: Sequence[str] = ()) -> Algorithm:
         "reward_transform": flags.reward_clipping_method if flags.clip_rewards else "none",
     }
     arguments = kwargs_of(flags.algorithm_kwargs)
-    return kind(make_config(kind, flags.algorithm, values, arguments), buffers)
+    algorithm = kind(make_config(kind, flags.algorithm, values, arguments), buffers)
+    if flags.share_replay_in is not None:
+        names = {number: agent_name(number) for number in range(flags.agent_count)}
+        own = names.pop(flags.agent_number, agent_name(flags.agent_number))
+        algorithm.agents = {OWN: own, **names}
+    return algorithm
 
 
 def optimiser_config(flags: Flags) -> OptimiserConfig:
@@ -203,6 +210,11 @@ def task_shares(flags: Flags, spec: EnvSpec) -> tuple[float, ...]:
     return flags.env_shares or (1.0,) * spec.task_count
 
 
+def _seat(flags: Flags, place: Place) -> int:
+    """Return the number of a learner among all of this machine's, of all agents."""
+    return flags.agent_number * place.local_world_size + place.local_rank
+
+
 @dataclass(frozen=True)
 class Blueprint:
     """The shapes and configs that all parts of a run share, resolved once at start."""
@@ -245,8 +257,8 @@ class Blueprint:
             is_image=spec.is_image,
             reproducible=flags.reproducible,
             task_count=spec.task_count,
-            learners_here=place.local_world_size,
-            local_rank=place.local_rank,
+            learners_here=place.local_world_size * flags.agent_count,
+            local_rank=_seat(flags, place),
         )
         model = build_model(flags, spec)
         buffers = make_buffers(buffer_configs(flags, spec), flags.training_fill_in_factor)
@@ -298,7 +310,7 @@ class Blueprint:
             self.choices.worker_count,
             self.choices.envs_per_worker,
         )
-        first_core = self.place.local_rank * self.choices.worker_count
+        first_core = _seat(self.flags, self.place) * self.choices.worker_count
         return [
             WorkerConfig(
                 worker_id=worker,

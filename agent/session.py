@@ -23,6 +23,7 @@ from agent.run.live_page import check_live_page, live_page
 from agent.run.memory_check import check_memory
 from agent.run.resume_checks import check_session
 from agent.run.several_checks import check_several, check_several_resume
+from agent.run.sharing import check_sharing
 from agent.run.training import Ending, train
 from agent.run.warm_start import WarmStart, keep_actions, warm_start
 from agent.stored.checkpoint import Checkpoint, load
@@ -121,6 +122,7 @@ def _resolve(
     if flags.op_mode == "test" and flags.render:
         check_can_be_shown(blueprint, envs[0])
     if flags.op_mode != "test":
+        check_sharing(blueprint)
         check_memory(blueprint, build_model(flags, blueprint.env_spec))
         _check_limits(flags, None if begins else checkpoint)
         blueprint.workers()  # raises ConfigError if a game would get no environment

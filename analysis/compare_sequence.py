@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.comparison import GameComparison, compare, draw_games, game_table, page
+from analysis.population import write_population
 from analysis.runs import Run, of_sequence
 from core import markdown
 from core.atomic_file import write_text
@@ -81,7 +82,8 @@ def compare_sequence(folder: SequenceFolder) -> SequenceComparison:
 def write_report(folder: SequenceFolder) -> SequenceComparison:
     """Write table.md, table.csv and comparison.png into the folder; return what they say.
 
-    If the sequence tests its runs, scores.md too (sequences/scores.py).
+    If the sequence tests its runs, scores.md too (sequences/scores.py); if its agents share their
+    replay, population.md and population.png (analysis/population.py).
     """
     comparison = compare_sequence(folder)
     progress = markdown.table(PROGRESS_HEADINGS, comparison.progress())
@@ -92,6 +94,7 @@ def write_report(folder: SequenceFolder) -> SequenceComparison:
     if comparison.games:
         draw_games(comparison.games, folder.path / FIGURE)
     write_scores(folder)
+    write_population(folder)
     return comparison
 
 

@@ -26,8 +26,9 @@ from core.errors import ConfigError
 from core.stop_signals import INTERRUPTED
 from experiments import index
 from experiments.overview import queue_lines
-from experiments.plan import SHIPPED_QUEUE, load_queue, planned_runs
+from experiments.plan import SHIPPED_QUEUE, load_queue, planned_runs, planned_sequences
 from experiments.queue_loop import Places, QueueLoop, StopRequests
+from experiments.sequence_runs import sequence_lines
 from experiments.store import VARIABLE, Store, default_store
 from experiments.trainer_process import GRACE_S
 
@@ -74,7 +75,8 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _forget_failures(places: Places, store: Store) -> None:
-    for run in planned_runs(load_queue(places.queue_file)):
+    sequences = planned_sequences(places.queue_file)
+    for run in (*planned_runs(load_queue(places.queue_file)), *sequences):
         state = store.state(run)
         if state is not None and state.failures:
             store.write_state(run, replace(state, failures=0, message=""))
@@ -90,6 +92,8 @@ def _list(options: argparse.Namespace) -> int:
         rows, planned_runs(experiments), store, running[-1] if running and is_live else ""
     )
     print("\n".join(queue_lines(experiments, store, rows)))
+    for line in sequence_lines(planned_sequences(Path(options.queue)), store):
+        print(line)
     print(f"run folders: {store.path}" + (" (a queue works on it)" if is_live else ""))
     return 0
 

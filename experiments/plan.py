@@ -12,6 +12,15 @@
         control: {}
         nature: {model: nature}
 
+A whole sequence of multi_train.py may be an entry, too. It is run once for each game:
+
+    - name: population
+      question: ...
+      what_counts: ...
+      priority: 80
+      sequence: population_claim                     one of those that come with the program
+      games: [BreakoutNoFrameskip-v4]
+
 Each arm is run once per seed and game. Seeds are the outermost loop, games the next: an experiment
 that is stopped half-way still has arms to compare. Next to read: queue_loop.py.
 """
@@ -37,6 +46,7 @@ from pydantic import (
 from agent.stored.run_folder import safe_name
 from core.errors import ConfigError
 from flag_parsing import parse
+from sequences.plan import shipped_plans
 
 SHIPPED_QUEUE = Path(__file__).resolve().parent / "queue.yaml"
 # What the queue itself decides about each run.
@@ -97,6 +107,50 @@ class Experiment(BaseModel):
         return self
 
 
+class SequenceEntry(BaseModel):
+    """One entry of the queue that is a whole sequence."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: ExperimentName
+    question: Text
+    what_counts: Text
+    priority: Annotated[int, Field(strict=True)]
+    sequence: ExperimentName
+    games: Annotated[tuple[Game, ...], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _check(self) -> SequenceEntry:
+        if len(set(self.games)) < len(self.games):
+            raise ValueError(f"games names one twice: {list(self.games)}")
+        if self.sequence not in shipped_plans():
+            raise ValueError(
+                f"there is no sequence {self.sequence}; expected one of "
+                f"{', '.join(sorted(shipped_plans()))}"
+            )
+        return self
+
+
+@dataclass(frozen=True)
+class PlannedSequence:
+    """One sequence in one game."""
+
+    experiment: str
+    sequence: str
+    env: str
+    priority: int
+
+    @property
+    def name(self) -> str:
+        """What tells it from all others; the path of its folder in the store."""
+        return f"{self.experiment}/{safe_name(self.env)}"
+
+    @property
+    def flags(self) -> dict[str, Any]:
+        """What it was begun with, for `RunState`."""
+        return {"sequence": self.sequence, "env": self.env}
+
+
 @dataclass(frozen=True)
 class PlannedRun:
     """One run: an arm of an experiment, in a game, with a seed."""
@@ -134,12 +188,33 @@ def planned_runs(experiments: tuple[Experiment, ...]) -> list[PlannedRun]:
     ]
 
 
+def planned_sequences(path: Path) -> list[PlannedSequence]:
+    """Return all whole sequences of a queue.yaml in the order in which they are taken.
+
+    Raises:
+      ConfigError: as `load_queue` does.
+    """
+    _, entries = _load(path)
+    return [
+        PlannedSequence(entry.name, entry.sequence, game, entry.priority)
+        for entry in sorted(entries, key=lambda each: each.priority)  # stable
+        for game in entry.games
+    ]
+
+
 def load_queue(path: Path) -> tuple[Experiment, ...]:
     """Read and check a queue.yaml: its keys, its names, and the flags of every run.
+
+    Returns:
+      The experiments, without the whole sequences.
 
     Raises:
       ConfigError: one message with every mistake that was found, and where.
     """
+    return _load(path)[0]
+
+
+def _load(path: Path) -> tuple[tuple[Experiment, ...], tuple[SequenceEntry, ...]]:
     try:
         data = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except (OSError, UnicodeDecodeError) as error:
@@ -152,22 +227,27 @@ def load_queue(path: Path) -> tuple[Experiment, ...]:
         raise ConfigError(
             f"{path}: expected a list of experiments (- name: ...), got {type(data).__name__}."
         )
-    experiments, problems = [], []
+    experiments: list[Experiment] = []
+    sequences: list[SequenceEntry] = []
+    problems: list[str] = []
     for number, entry in enumerate(data, start=1):
         name = entry.get("name") if isinstance(entry, Mapping) else None
         where = f"  {name if isinstance(name, str) else f'entry {number}'}"
         try:
-            experiments.append(Experiment.model_validate(entry))
+            if isinstance(entry, Mapping) and "sequence" in entry:
+                sequences.append(SequenceEntry.model_validate(entry))
+            else:
+                experiments.append(Experiment.model_validate(entry))
         except ValidationError as error:
             problems += [f"{where}: {line}" for line in _lines(error)]
-    names = [experiment.name.lower() for experiment in experiments]
+    names = [entry.name.lower() for entry in (*experiments, *sequences)]
     problems += [
         f"  {name}: two experiments have this name" for name in names if names.count(name) > 1
     ]
     problems += _flag_problems(planned_runs(tuple(experiments)))
     if problems:
         raise ConfigError(f"{path}:\n" + "\n".join(dict.fromkeys(problems)))
-    return tuple(experiments)
+    return tuple(experiments), tuple(sequences)
 
 
 def _flag_problems(runs: list[PlannedRun]) -> Iterator[str]:

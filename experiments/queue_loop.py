@@ -20,9 +20,16 @@ from core.errors import ConfigError
 from core.stop_signals import INTERRUPTED, handled_by
 from experiments import index
 from experiments.curve_file import export_curve
-from experiments.plan import PlannedRun, load_queue, planned_runs
+from experiments.plan import PlannedRun, load_queue, planned_runs, planned_sequences
+from experiments.sequence_runs import SequenceRuns
 from experiments.store import OUTPUT_FILE, RunState, Store
-from experiments.trainer_process import GRACE_S, MAIN_PROGRAM, Ending, run_trainer
+from experiments.trainer_process import (
+    GRACE_S,
+    MAIN_PROGRAM,
+    SEQUENCE_PROGRAM,
+    Ending,
+    run_trainer,
+)
 from experiments.watch import SILENCE_S, Watch
 from metrics.curve import RETURN
 from metrics.run_files import last_record
@@ -41,6 +48,7 @@ class Places:
     store: Path
     results: Path  # docs/results: index.csv, and a folder with curves for each experiment
     main_program: Path = MAIN_PROGRAM
+    sequence_program: Path = SEQUENCE_PROGRAM
     background: bool = True  # runs give way to everything else on the machine
 
 
@@ -80,10 +88,9 @@ class QueueLoop:
         self._store = store
         self._deadline_s = None if seconds is None else time.monotonic() + seconds
         self._index_file = places.results / index.INDEX_FILE
-        self._runs = planned_runs(load_queue(places.queue_file))
-        check_unchanged(self._runs, store)
+        self._read_queue()
         index.read_index(self._index_file)
-        self.failed = 0  # runs that failed in this session
+        self.failed = 0  # runs and sequences that failed in this session
 
     def run(self, requests: StopRequests) -> None:
         """Train one run after the other; returns when told to, at the time limit, or at the end."""
@@ -91,10 +98,21 @@ class QueueLoop:
         while not self._is_over(requests):
             self._reread()
             run = next_run(self._runs, self._store, self._rows())
-            if run is None:
+            sequence = self._sequences.next()
+            if run is None and sequence is None:
                 log.info("nothing is left to do")
                 break
-            self._train(run, requests)
+            if run is None or (
+                sequence is not None and sequence.priority < self._priorities[run.experiment]
+            ):
+                assert sequence is not None
+                self.failed += not self._sequences.train(
+                    sequence,
+                    wants_stop=lambda: self._is_over(requests),
+                    wants_kill=lambda: requests.count > 1,
+                )
+            else:
+                self._train(run, requests)
             self._book()
 
     def _is_over(self, requests: StopRequests) -> bool:
@@ -173,11 +191,24 @@ class QueueLoop:
         except (ConfigError, OSError) as error:
             log.warning("index.csv was not written: %s", error)
 
+    def _read_queue(self) -> None:
+        places = self._places
+        experiments = load_queue(places.queue_file)
+        runs, sequences = planned_runs(experiments), planned_sequences(places.queue_file)
+        check_unchanged(runs, self._store)
+        self._runs = runs
+        self._priorities = {each.name: each.priority for each in experiments}
+        self._sequences = SequenceRuns(
+            sequences,
+            self._store,
+            places.results,
+            program=places.sequence_program,
+            background=places.background,
+        )
+
     def _reread(self) -> None:
         try:
-            runs = planned_runs(load_queue(self._places.queue_file))
-            check_unchanged(runs, self._store)
-            self._runs = runs
+            self._read_queue()
         except ConfigError as error:
             log.warning("going on with the queue as it was: %s", error)
 

@@ -31,7 +31,7 @@ import psutil
 from agent.stored.run_folder import RunFolder
 from core.atomic_file import write_json
 from core.errors import ConfigError
-from experiments.plan import PlannedRun
+from experiments.plan import PlannedRun, PlannedSequence
 from metrics.run_files import last_record
 
 VARIABLE = "ACTOR_CRITIC_EXPERIMENTS"
@@ -73,11 +73,11 @@ class Store:
 
     # --- runs ------------------------------------------------------------------------------------
 
-    def folder(self, run: PlannedRun) -> Path:
+    def folder(self, run: PlannedRun | PlannedSequence) -> Path:
         """Return the folder of a run, which may not exist yet."""
         return self.path / run.name
 
-    def state(self, run: PlannedRun) -> RunState | None:
+    def state(self, run: PlannedRun | PlannedSequence) -> RunState | None:
         """Return what is remembered of a run; None if it was never started.
 
         Raises:
@@ -95,7 +95,7 @@ class Store:
                 "its last checkpoint, with no failure remembered."
             ) from error
 
-    def write_state(self, run: PlannedRun, state: RunState) -> None:
+    def write_state(self, run: PlannedRun | PlannedSequence, state: RunState) -> None:
         """Remember the state of a run, atomically; makes its folder."""
         folder = self.folder(run)
         folder.mkdir(parents=True, exist_ok=True)

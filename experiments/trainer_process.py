@@ -23,6 +23,7 @@ from agent.stored.run_folder import PROJECT_ROOT
 from core.leaving import wait_for_killed
 
 MAIN_PROGRAM = PROJECT_ROOT / "main.py"
+SEQUENCE_PROGRAM = PROJECT_ROOT / "multi_train.py"
 GRACE_S = 120.0  # for a run to save its checkpoint after SIGINT, before it is killed
 POLL_S = 0.5
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -47,6 +48,7 @@ def run_trainer(
     wants_kill: Callable[[], bool],
     main_program: Path = MAIN_PROGRAM,
     grace_s: float = GRACE_S,
+    stop_signal: int = signal.SIGINT,
 ) -> Ending:
     """Run main.py until it ends by itself or is told to, and return how it ended.
 
@@ -59,6 +61,7 @@ def run_trainer(
       wants_kill: function that is asked after that; True: do not wait for the checkpoint.
       main_program: path of main.py.
       grace_s: seconds for which a child that was told to stop is waited for.
+      stop_signal: what tells it to save and stop; multi_train.py takes one SIGINT for less.
     """
     command = [sys.executable, str(main_program), *arguments]
     with open(output_file, "ab+") as output:
@@ -77,7 +80,7 @@ def run_trainer(
         )
         try:
             started(child.pid)
-            asked = _wait(child, wants_stop, wants_kill, grace_s)
+            asked = _wait(child, wants_stop, wants_kill, grace_s, stop_signal)
         finally:
             # All of its group: workers that a killed trainer left behind, and itself if it hangs.
             with suppress(ProcessLookupError, PermissionError):  # macOS: none but zombies
@@ -91,6 +94,7 @@ def _wait(
     wants_stop: Callable[[], bool],
     wants_kill: Callable[[], bool],
     grace_s: float,
+    stop_signal: int,
 ) -> bool:
     """Wait for the end, or until waiting makes no sense; return whether the child was told to."""
     kill_at_s: float | None = None
@@ -99,7 +103,7 @@ def _wait(
             child.wait(timeout=POLL_S)
             break
         if kill_at_s is None and wants_stop():
-            child.send_signal(signal.SIGINT)
+            child.send_signal(stop_signal)
             kill_at_s = time.monotonic() + grace_s
         elif kill_at_s is not None and (wants_kill() or time.monotonic() >= kill_at_s):
             break

@@ -170,6 +170,7 @@ METRICS: dict[str, MetricInfo] = {
         "", "Replayed draws per new draw since the start.", "what --replay_parameters asks for"
     ),
     "replay/draws_per_unroll": _info("", "Mean number of times that an unroll is learned from."),
+    "replay/unrolls": _info("unrolls", "Unrolls in all buffers, each counted once."),
     "replay/memory_mb": _info("MB", "Size of the items in all buffers, each counted once."),
     "replay/*/fill": _info("fraction", "Unrolls in the buffer over its capacity."),
     "replay/*/mean_age_updates": _info(
@@ -224,6 +225,37 @@ METRICS: dict[str, MetricInfo] = {
     ),
     "workers/env_fraction": _info("fraction", "Share of the workers' time in environments."),
     "workers/act_fraction": _info("fraction", "Share of the workers' time choosing actions."),
+    "share/agents_heard": _info(
+        "agents", "Other agents that sent unrolls within the last minute.", "all others"
+    ),
+    "share/sent": _info("unrolls", "Unrolls sent to the other agents in this session."),
+    "share/unsent": _info(
+        "unrolls", "Unrolls that could not be sent, because the disk refused them.", "0"
+    ),
+    "share/foreign_drawn_fraction": _info(
+        "fraction",
+        "Share of replayed draws that were of other agents, since the start.",
+        "--foreign_share, once replay has filled up",
+    ),
+    "share/*/taken": _info("unrolls", "Unrolls of an agent that went into replay."),
+    "share/*/passed_over": _info(
+        "unrolls", "Unrolls of an agent that were too many for --foreign_share."
+    ),
+    "share/*/lost": _info(
+        "unrolls", "Unrolls that an agent had sent and removed before they were read.", "few"
+    ),
+    "share/*/refused": _info(
+        "unrolls", "Unrolls of an agent, or files of it, that were damaged or impossible.", "0"
+    ),
+    "share/*/drawn_fraction": _info("fraction", "Share of replayed draws that an agent played."),
+    "share/*/trusted_fraction": _info(
+        "fraction",
+        "LASER: share of the replayed steps of an agent that the trust region keeps.",
+        "high for this agent's own; lower for agents that play differently",
+    ),
+    "share/*/kl_behaviour_target": _info(
+        "nats", "Mean KL(behaviour || policy) of the replayed unrolls of an agent."
+    ),
     "cluster/nodes": _info("machines", "Machines of the cluster that are alive and can be used."),
     "cluster/hosts": _info("hosts", "Groups of workers on these machines, one on each as a rule."),
     "cluster/hosts_silent": _info(

@@ -24,8 +24,8 @@ from core import faults
 from core.errors import CheckpointError, Closed, ConfigError
 from core.unroll import Record, UnrollSchema
 from replay.buffer import Buffer
-from replay.codec import Codec
-from replay.item import Draw, Item
+from replay.codec import Codec, Payload
+from replay.item import OWN, Draw, Item
 from replay.mixing import Mixer
 from replay.priorities import Outcome
 from replay.scoring import Claim, Evaluation, RecordReader, SampleContext, choose, common_stride
@@ -33,7 +33,7 @@ from replay.scoring import Claim, Evaluation, RecordReader, SampleContext, choos
 __all__ = ["Evaluation", "ReplayManager", "SampleContext"]
 
 STATE_FORMAT = 1
-COUNTERS = ("next_id", "update", "draws", "online_draws")
+COUNTERS = ("next_id", "update", "draws", "online_draws", "foreign", "foreign_draws")
 
 
 class ReplayManager:
@@ -97,6 +97,8 @@ class ReplayManager:
         self._update = 0
         self._draws = 0
         self._online_draws = 0
+        self._foreign = 0  # unrolls of other agents so far
+        self._foreign_draws = 0
 
     def insert(self, record: Record, update: int, timeout_s: float) -> bool:
         """Copy an unroll into every buffer that takes its game.
@@ -133,6 +135,46 @@ class ReplayManager:
             self._inserted.notify_all()
             return True
 
+    def insert_foreign(
+        self, record: Record, agent: int, update: int, payload: Payload | None = None
+    ) -> bool:
+        """Copy an unroll that another agent has sent into every buffer but the queues.
+
+        It never waits, and it is never online: neither the pace nor a queue knows of it.
+
+        Args:
+          record: [nbytes] uint8, in the manager's schema. It is only read and not kept.
+          agent: number of the agent that made it, from 0.
+          update: number of updates that the learner has done.
+          payload: what the codec would make of the record, if that is at hand already.
+
+        Returns:
+          False if no buffer takes it; then nothing has changed.
+
+        Raises:
+          Closed: if the manager is closed.
+        """
+        version, task = (int(self._schema.view(record, name)) for name in ("version", "task_id"))
+        if payload is None:
+            payload = self._codec.encode(record)
+        faults.at("replay.insert")
+        with self._lock:
+            self._raise_if_closed()
+            if not self._mixer.takes_foreign(task):
+                return False
+            self._update = max(self._update, update)
+            item = Item(self._next_id, payload, self._codec, version, update, agent)
+            self._next_id += 1
+            self._foreign += 1
+            self._mixer.put_foreign(item, task)
+            self._inserted.notify_all()
+            return True
+
+    @property
+    def codec(self) -> Codec:
+        """The encoding in which records are kept."""
+        return self._codec
+
     def discard(self, ids: Iterable[int]) -> None:
         """Drop unrolls from which nothing can be learned, so that they are not drawn again.
 
@@ -168,6 +210,9 @@ class ReplayManager:
                 buffer.commit(chosen.items)
             for source, drifts in choice.drifts.items():
                 self.buffers[source].remember(claim.examinations[source], drifts)
+            self._foreign_draws += sum(
+                item.agent != OWN for chosen in choice.chosen for item in chosen.items
+            )
         return [
             Draw(item, source, read(item), self.buffers[source].consumes, weight)
             for source, chosen in enumerate(choice.chosen)
@@ -260,7 +305,11 @@ class ReplayManager:
                 figures["replay/draws_per_unroll"] = self._draws / self._next_id
             if self._online_draws:
                 figures["replay/ratio"] = (self._draws - self._online_draws) / self._online_draws
+            if self._foreign:
+                replayed = max(1, self._draws - self._online_draws)
+                figures["share/foreign_drawn_fraction"] = self._foreign_draws / replayed
             held = self._mixer.items()
+        figures["replay/unrolls"] = float(len(held))
         figures["replay/memory_mb"] = sum(item.payload.nbytes for item in held.values()) / 1e6
         return figures
 
@@ -313,7 +362,7 @@ class ReplayManager:
                 self._mixer.load_contents(state["contents"], self._schema)
             self._mixer.load_state_dict(state["mixer"])
             for name in COUNTERS:
-                setattr(self, f"_{name}", int(state["counters"][name]))
+                setattr(self, f"_{name}", int(state["counters"].get(name, 0)))
             self._inserted.notify_all()
             self._taken.notify_all()
 

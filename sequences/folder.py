@@ -8,7 +8,9 @@
         output.log                what main.py printed
         run.lock                  held while main.py runs, also without its multi_train.py
         PongNoFrameskip-v4_<time>/    the run folder
+      exchange_seed1/             what agents that share their replay tell each other
       table.md table.csv comparison.png   (analysis/compare_sequence.py)
+      population.md population.png        (analysis/population.py)
 
 What sequence.json may hold is in saved.py. Next to read: runner.py.
 """
@@ -42,6 +44,7 @@ class RunState:
     group: str
     seed: int
     flags: dict[str, Any]
+    agent: int | None = None  # its number in the population of its seed; None: it shares nothing
     status: str = "waiting"
     exit_code: int | None = None
     seconds: float = 0.0  # wall-clock, all attempts together
@@ -50,8 +53,11 @@ class RunState:
 class SequenceFolder:
     """The folder of a sequence and its state. One process writes it."""
 
-    def __init__(self, path: Path, name: str, runs: list[RunState], arguments: list[str]) -> None:
+    def __init__(
+        self, path: Path, name: str, runs: list[RunState], arguments: list[str], at_once: int = 1
+    ) -> None:
         """Describe a sequence in memory; `create` and `open` connect it to its folder."""
+        self.at_once = at_once  # number of runs that are under way at the same time
         self.path = path
         self.name = name
         self.runs = runs
@@ -68,11 +74,15 @@ class SequenceFolder:
         path = create_exclusively(results, f"{safe_name(plan.name)}_{datetime.now():%Y%m%d-%H%M%S}")
         runs = [
             RunState(
-                f"{n:03d}_{safe_name(run.group)}_seed{run.seed}", run.group, run.seed, run.flags
+                f"{n:03d}_{safe_name(run.group)}_seed{run.seed}",
+                run.group,
+                run.seed,
+                run.flags,
+                run.agent,
             )
             for n, run in enumerate(plan.runs, start=1)
         ]
-        folder = cls(path, plan.name, runs, list(arguments))
+        folder = cls(path, plan.name, runs, list(arguments), plan.at_once)
         try:
             folder.save()
         except OSError as error:
@@ -105,13 +115,14 @@ class SequenceFolder:
         """
         saved = read_saved(Path(path) / STATE_FILE)
         runs = [RunState(**run.model_dump()) for run in saved.runs]
-        return cls(Path(path), saved.name, runs, saved.arguments)
+        return cls(Path(path), saved.name, runs, saved.arguments, saved.at_once)
 
     def save(self) -> None:
         """Write sequence.json, atomically."""
         data = {
             "format_version": FORMAT_VERSION,
             "name": self.name,
+            "at_once": self.at_once,
             "arguments": keepable(self.arguments),
             "runs": [asdict(run) for run in self.runs],
         }
@@ -130,6 +141,21 @@ class SequenceFolder:
         """
         found = (self.path / run.name).glob("*/checkpoints")
         return [RunFolder(path.parent) for path in sorted(found)]  # names end in the time
+
+    def agent_count(self, run: RunState) -> int:
+        """Return among how many a run divides the machine: its population, or all at once."""
+        agents = [each.agent for each in self.population(run) if each.agent is not None]
+        return 1 + max(agents) if agents else self.at_once
+
+    def population(self, run: RunState) -> list[RunState]:
+        """Return the agents with which a run shares its replay, itself among them."""
+        if run.agent is None:
+            return []
+        return [each for each in self.runs if each.agent is not None and each.seed == run.seed]
+
+    def exchange(self, run: RunState) -> Path:
+        """Return the folder through which the agents of a run's population tell each other."""
+        return self.path / f"exchange_seed{run.seed}"
 
     def source(self, run: RunState) -> RunState | None:
         """Return the earlier run of the same seed that this one starts from or tests, if any."""

@@ -30,6 +30,9 @@ DECIDED_HERE = {
     "op_mode": "a run is trained, resumed or tested as the sequence says",
     "results_dir": "runs are written into the sequence's folder (multi_train.py --results_dir)",
     "run_name": "runs are named after their group in the sequence",
+    "agent_count": "give multi_train.py --at_once, or the sequence at_once",
+    "agent_number": "agents are numbered in the order of the sequence",
+    "share_replay_in": "write share_replay: true into the sequence",
     "flags_file": "write those flags under `base` of the sequence",
     "multi_train_overrides": "it is how the flags of the sequence reach a run",
 }
@@ -104,6 +107,8 @@ def check_saved(
     for run in runs:
         _check_flags(run.flags, typed, f"{where}: {run.name}")
         _check_place(folder, run.name)
+        if run.agent is not None:
+            _check_place(folder, f"exchange_seed{run.seed}")
     if trust_files:
         return
     for url, name in [

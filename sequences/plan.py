@@ -12,6 +12,10 @@
       lr: [0.0005, 0.001]
     test:                      after each run, all its checkpoints are tested with these flags
       test_episode_count: 20
+    at_once: 3                 so many runs at the same time; left out: 1
+    share_replay: true         the groups are the agents of a population, one for each seed, that
+                               send each other what they play (docs/populations.md); a list of names
+                               of `runs` makes a population of those and lets the others run alone
 
 Flags have the names that `python main.py --help=all` lists. A run may start from the weights of an
 earlier one, that of the same seed: `load_model_url: {run: queue}`. Next to read: runner.py.
@@ -30,9 +34,10 @@ from core.errors import ConfigError
 from core.nearest_names import did_you_mean
 from core.plain_data import read_text, shown, shown_text
 from core.plain_yaml import parse_yaml
+from sequences.populations import AGENT_SEEDS, runs_at_once, sharing_runs
 
 SHIPPED = Path(__file__).resolve().parent
-KEYS = ("name", "about", "base", "seeds", "runs", "grid", "test")
+KEYS = ("name", "about", "base", "seeds", "runs", "grid", "test", "at_once", "share_replay")
 MAX_RUNS = 10_000
 MAX_PLAN_BYTES = 200_000  # PyYAML reads about as many in a second
 MAX_PROBLEMS_SHOWN = 10
@@ -47,6 +52,7 @@ class PlannedRun:
     group: str
     seed: int
     flags: dict[str, Any]  # load_model_url may be {"run": group}, see `source_of`
+    agent: int | None = None  # its number in the population of its seed; None: it shares nothing
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,7 @@ class Plan:
     name: str
     about: str
     runs: tuple[PlannedRun, ...]
+    at_once: int = 1
 
 
 def load_plan(name_or_path: str) -> Plan:
@@ -103,7 +110,9 @@ def parse_plan(data: Any, *, default_name: str, where: str) -> Plan:
     named_runs = _named_runs(data.get("runs"), where)
     grid = _mapping(data.get("grid"), f"{where}: grid")
     _check_count(grid, named_runs, seeds, where)
+    sharing = sharing_runs(data.get("share_replay", False), [name for name, _ in named_runs], where)
     groups: dict[str, dict[str, Any]] = {}
+    agents: dict[str, dict[str, Any]] = {}  # those of the groups that share their replay
     for point in _grid_points(grid):
         for run_name, run_flags in named_runs:
             varied = [run_name, *(f"{key}={_short(value)}" for key, value in point.items())]
@@ -112,6 +121,8 @@ def parse_plan(data: Any, *, default_name: str, where: str) -> Plan:
                 raise ConfigError(f"{where}: there are two groups named {shown(group)}.")
             groups[group] = {**base, **run_flags, **point}
             _resolve_source(groups, group, varied[1:], where)
+            if run_name in sharing:
+                agents[group] = groups[group]
             if test is not None:
                 groups[f"test {group}"] = {**TEST_FLAGS, **test, "load_model_url": {"run": group}}
     for group, flags in groups.items():
@@ -125,12 +136,20 @@ def parse_plan(data: Any, *, default_name: str, where: str) -> Plan:
                 f"{where}: the name {shown(text)} is too long, expected {MAX_GROUP_LENGTH} "
                 "characters at most."
             )
+    at_once = runs_at_once(data.get("at_once"), agents, where)
+    numbers = {group: number for number, group in enumerate(agents)}
     runs = [
-        PlannedRun(group, seed, {**flags, "seed": seed})
+        PlannedRun(
+            group,
+            seed,
+            # Agents with one seed would begin with the same weights in the same games.
+            {**flags, "seed": seed + AGENT_SEEDS * numbers.get(group, 0)},
+            numbers.get(group),
+        )
         for seed in dict.fromkeys(seeds)
         for group, flags in groups.items()
     ]
-    return Plan(name, about, tuple(runs))
+    return Plan(name, about, tuple(runs), at_once)
 
 
 def source_of(flags: Mapping[str, Any]) -> str | None:

@@ -1,8 +1,8 @@
-"""Runs a plan: one child process after the other; folder.py says how far it came.
+"""Runs a plan: child processes, one after the other or several at once; folder.py has its state.
 
 Each run is a process of its own, so that one that fails, leaks or is killed cannot touch the next.
 A run holds the lock of its folder together with this process. If this process is killed, its run
-may live on a while; whoever resumes the sequence waits until that one is gone (`_claim_run`).
+may live on a while; whoever resumes the sequence waits until that one is gone (`_Attempt`).
 """
 
 from __future__ import annotations
@@ -10,13 +10,16 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from types import FrameType
+from typing import Any
 
 from agent.stored.run_folder import PROJECT_ROOT
 from core.atomic_file import write_json
@@ -76,38 +79,71 @@ def run_sequence(
       interrupts: what the user asks for meanwhile.
       progress: called with (run, seconds so far) at each change and twice a second in between.
     """
-    for index, run in enumerate(folder.runs):
-        if run.status == "done":
-            continue
-        interrupts.skip = False
-        if interrupts.stop:
-            return
-        source = folder.source(run)
-        if source is not None and (source.status != "done" or not folder.run_folders(source)):
-            # Not a failure of its own: when the sequence is resumed, the other is tried first.
-            run = folder.update(index, status="waiting")
-            progress(run, run.seconds)
-            continue
-        started_s = time.monotonic()
-        lock = _claim_run(folder, run, interrupts, progress)
-        if lock is None:
-            run = folder.update(index, status=_unfinished(interrupts) or "waiting")
-            progress(run, run.seconds)
-            continue
-        run = folder.update(index, status="running", exit_code=None)
+    waiting = [index for index, run in enumerate(folder.runs) if run.status != "done"]
+    active: list[_Attempt] = []
+    try:
+        while waiting or active:
+            if not active:
+                interrupts.skip = False
+            if interrupts.stop:
+                waiting = []
+            elif not interrupts.skip:
+                for index in _due(folder, waiting, [attempt.index for attempt in active]):
+                    waiting.remove(index)
+                    if _can_begin(folder, folder.runs[index]):
+                        slot = _free_slot(folder.runs[index], active)
+                        active.append(_Attempt(folder, index, slot, progress))
+                    else:
+                        # Not a failure of its own: on a resume, the other is tried first.
+                        run = folder.update(index, status="waiting")
+                        progress(run, run.seconds)
+            active = [attempt for attempt in active if attempt.step(interrupts)]
+            if active:
+                active[0].child.wait(POLL_S)
+        _clear_exchanges(folder)
+    finally:
+        # Only if something failed here, such as the disk: what is under way saves and ends.
+        _end_all(active)
 
-        def tick(run: RunState = run, started_s: float = started_s) -> None:
-            progress(run, run.seconds + time.monotonic() - started_s)
 
-        tick()
-        try:
-            exit_code = _run_child(folder, run, lock, interrupts, tick)
-        finally:
-            lock.release()
-        seconds = run.seconds + time.monotonic() - started_s
-        status = _unfinished(interrupts) or ("done" if exit_code == 0 else "failed")
-        run = folder.update(index, status=status, exit_code=exit_code, seconds=round(seconds, 1))
-        progress(run, run.seconds)
+def _due(folder: SequenceFolder, waiting: Sequence[int], active: Sequence[int]) -> list[int]:
+    """Return which of the waiting runs are begun now, or given up; none of them too early.
+
+    Runs begin in their order. The agents of a population begin together, so what is behind them
+    waits until there is room for all.
+    """
+    due: list[int] = []
+    for index in waiting:
+        if index in due:
+            continue
+        together = [index]
+        if folder.runs[index].agent is not None:
+            seed = folder.runs[index].seed
+            agents = [n for n in waiting if folder.runs[n].agent is not None]
+            together = [n for n in agents if folder.runs[n].seed == seed]
+        under_way = [*active, *due]
+        if under_way and len(under_way) + len(together) > folder.at_once:
+            break
+        sources = [folder.source(folder.runs[n]) for n in together]
+        pending = [folder.runs[n] for n in (*under_way, *waiting)]
+        if any(source in pending for source in sources):
+            continue  # it may be done by and by
+        due += together
+    return due
+
+
+def _can_begin(folder: SequenceFolder, run: RunState) -> bool:
+    """Whether the run that this one starts from, if any, has left something to start from."""
+    source = folder.source(run)
+    return source is None or (source.status == "done" and bool(folder.run_folders(source)))
+
+
+def _free_slot(run: RunState, active: Sequence[_Attempt]) -> int:
+    """Return the number of a run among those at once: an agent's own, or the first free one."""
+    if run.agent is not None:
+        return run.agent
+    taken = {attempt.slot for attempt in active}
+    return next(slot for slot in range(len(active) + 1) if slot not in taken)
 
 
 def run_one(
@@ -124,13 +160,20 @@ def run_one(
     Returns:
       None if an earlier process of this run lives on, and the user does not want to wait for it.
     """
-    lock = _claim_run(folder, run, interrupts, lambda run, seconds: tick())
-    if lock is None:
-        return None
+    child = _Child(folder, run)
     try:
-        return _run_child(folder, run, lock, interrupts, tick)
+        while not child.claim():
+            if interrupts.skip or child.has_waited_enough():
+                return None
+            tick()
+            child.wait(POLL_S)
+        child.start()
+        while (code := child.look(interrupts)) is None:
+            tick()
+            child.wait(POLL_S)
+        return code
     finally:
-        lock.release()
+        child.end()
 
 
 def _unfinished(interrupts: Interrupts) -> str:
@@ -140,45 +183,174 @@ def _unfinished(interrupts: Interrupts) -> str:
     return "stopped" if interrupts.stop else "skipped"
 
 
-def _run_child(
-    folder: SequenceFolder,
-    run: RunState,
-    lock: FileLock,
-    interrupts: Interrupts,
-    tick: Callable[[], None],
-) -> int:
-    """Run main.py to its end, or until it has stopped cleanly after an interrupt."""
-    path = folder.path / run.name
-    line = command(folder, run)
-    write_json(path / "overrides.json", folder.resolved_flags(run))
-    with open(path / "output.log", "ab", opener=_open_no_link) as log:
-        log.write(f"$ {shlex.join(line)}\n".encode())
-        log.flush()
-        # A session of its own: the terminal sends Ctrl-C to every process in its group, and a run
-        # must get exactly one, from us. It holds the lock as well, for when we are killed.
-        child = subprocess.Popen(
-            line,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            cwd=PROJECT_ROOT,
-            start_new_session=True,
-            pass_fds=(lock.descriptor,),
-            env=environment_for_child(),
-        )
-    lock.name_holder(child.pid)
-    kill_at_s: float | None = None
-    try:
-        while kill_at_s is None or time.monotonic() < kill_at_s:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                return child.wait(timeout=POLL_S)
-            tick()
-            if interrupts.skip and kill_at_s is None:
-                child.send_signal(signal.SIGINT)
-                kill_at_s = time.monotonic() + GRACE_S
-    finally:
-        if child.poll() is None:
-            os.killpg(child.pid, signal.SIGKILL)  # its workers too
-    return wait_for_killed(child)
+class _Child:
+    """The process of a run; before it, the wait for an earlier process of the same run."""
+
+    def __init__(self, folder: SequenceFolder, run: RunState, slot: int = 0) -> None:
+        """Start nothing.
+
+        Args:
+          folder: the sequence.
+          run: the run; it gets a folder of its own.
+          slot: its number among the runs at once.
+        """
+        self._folder = folder
+        self._run = run
+        self._slot = slot
+        self._began_s = time.monotonic()
+        path = folder.path / run.name
+        path.mkdir(exist_ok=True)
+        self._lock = FileLock(path / RUN_LOCK_FILE)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._kill_at_s: float | None = None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether there was a process."""
+        return self._process is not None
+
+    @property
+    def seconds(self) -> float:
+        """How long it has been, waiting included."""
+        return time.monotonic() - self._began_s
+
+    def claim(self) -> bool:
+        """Take the run's folder, unless an earlier process still has it."""
+        return self._lock.acquire()
+
+    def holder(self) -> str:
+        """Return which process has the folder, in words."""
+        return self._lock.holder()
+
+    def has_waited_enough(self) -> bool:
+        """Whether the earlier process should have ended by now."""
+        return self.seconds >= ORPHAN_WAIT_S
+
+    def start(self) -> None:
+        """Start main.py; the folder is ours."""
+        path = self._folder.path / self._run.name
+        line = command(self._folder, self._run, self._slot)
+        write_json(path / "overrides.json", self._folder.resolved_flags(self._run))
+        with open(path / "output.log", "ab", opener=_open_no_link) as log:
+            log.write(f"$ {shlex.join(line)}\n".encode())
+            log.flush()
+            # A session of its own: the terminal sends Ctrl-C to every process in its group, and a
+            # run must get exactly one, from us. It holds the lock too, for when we are killed.
+            self._process = subprocess.Popen(
+                line,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=PROJECT_ROOT,
+                start_new_session=True,
+                pass_fds=(self._lock.descriptor,),
+                env=environment_for_child(),
+            )
+        self._lock.name_holder(self._process.pid)
+
+    def look(self, interrupts: Interrupts) -> int | None:
+        """Return the exit status, None while the process goes on; pass on what the user asks."""
+        assert self._process is not None
+        code = self._process.poll()
+        if code is None and interrupts.skip:
+            self.interrupt()
+        return self._kill() if code is None and self._is_overdue() else code
+
+    def wait(self, seconds: float) -> None:
+        """Return when the process ends, or after so many seconds."""
+        if self._process is None:
+            threading.Event().wait(seconds)
+            return
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=seconds)
+
+    def interrupt(self) -> None:
+        """Ask the process to save and end, once; it has GRACE_S for it."""
+        if self._process is not None and self._kill_at_s is None:
+            self._process.send_signal(signal.SIGINT)
+            self._kill_at_s = time.monotonic() + GRACE_S
+
+    def end(self) -> None:
+        """Let the process save and end, or kill it; give the folder back. Idempotent."""
+        if self._process is not None and self._process.poll() is None:
+            self.interrupt()
+            while self._process.poll() is None and not self._is_overdue():
+                self.wait(POLL_S)
+            self._kill()
+        self._lock.release()
+
+    def _kill(self) -> int:
+        """Kill the process and its workers, if it has not ended; return its exit status."""
+        assert self._process is not None
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        return wait_for_killed(self._process)
+
+    def _is_overdue(self) -> bool:
+        return self._kill_at_s is not None and time.monotonic() >= self._kill_at_s
+
+
+class _Attempt:
+    """One run of the list under way, with its state kept up to date."""
+
+    def __init__(
+        self,
+        folder: SequenceFolder,
+        index: int,
+        slot: int,
+        progress: Callable[[RunState, float], None],
+    ) -> None:
+        """Start nothing; `step` does."""
+        self.index = index
+        self.slot = slot
+        self.child = _Child(folder, folder.runs[index], slot)
+        self._folder = folder
+        self._progress = progress
+        self._before_s = folder.runs[index].seconds  # of earlier attempts
+
+    def step(self, interrupts: Interrupts) -> bool:
+        """Do what is due; return whether the attempt goes on. Never waits for the run."""
+        run, child = self._folder.runs[self.index], self.child
+        if not child.has_begun:
+            if child.claim():
+                run = self._folder.update(self.index, status="running", exit_code=None)
+                child.start()
+            elif interrupts.skip or child.has_waited_enough():
+                return self._finish(status=_unfinished(interrupts) or "waiting")
+            else:
+                state = f"waiting: {child.holder()} of an earlier multi_train.py is at"
+                run = replace(run, status=state)
+            return self._goes_on(run)
+        code = child.look(interrupts)
+        if code is None:
+            return self._goes_on(run)
+        status = _unfinished(interrupts) or ("done" if code == 0 else "failed")
+        seconds = round(self._before_s + child.seconds, 1)
+        return self._finish(status=status, exit_code=code, seconds=seconds)
+
+    def _goes_on(self, run: RunState) -> bool:
+        self._progress(run, self._before_s + self.child.seconds)
+        return True
+
+    def _finish(self, **changes: Any) -> bool:
+        self.child.end()
+        run = self._folder.update(self.index, **changes)
+        self._progress(run, run.seconds)
+        return False
+
+
+def _clear_exchanges(folder: SequenceFolder) -> None:
+    """Remove what the agents of populations that are done have told each other."""
+    for run in folder.runs:
+        if all(each.status == "done" for each in folder.population(run)):
+            shutil.rmtree(folder.exchange(run), ignore_errors=True)
+
+
+def _end_all(active: Sequence[_Attempt]) -> None:
+    for attempt in active:
+        with contextlib.suppress(OSError):
+            attempt.child.interrupt()
+    for attempt in active:
+        attempt.child.end()
 
 
 def _open_no_link(path: str, flags: int) -> int:
@@ -186,32 +358,14 @@ def _open_no_link(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o644)
 
 
-def _claim_run(
-    folder: SequenceFolder,
-    run: RunState,
-    interrupts: Interrupts,
-    progress: Callable[[RunState, float], None],
-) -> FileLock | None:
-    """Take a run's folder; wait if its last process has outlived the multi_train.py of then.
+def command(folder: SequenceFolder, run: RunState, slot: int = 0) -> list[str]:
+    """Return the command line of a run: a new one, or the resume of its last checkpoint.
 
-    Returns:
-      The lock, or None if the other did not end in time, or the user does not want to wait.
+    Args:
+      folder: the sequence.
+      run: the run.
+      slot: its number among the runs at once.
     """
-    path = folder.path / run.name
-    path.mkdir(exist_ok=True)
-    lock = FileLock(path / RUN_LOCK_FILE)
-    began_s = time.monotonic()
-
-    def waiting() -> bool:
-        shown = replace(run, status=f"waiting: {lock.holder()} of an earlier multi_train.py is at")
-        progress(shown, run.seconds + time.monotonic() - began_s)
-        return not interrupts.skip
-
-    return lock if lock.wait(ORPHAN_WAIT_S, waiting) else None
-
-
-def command(folder: SequenceFolder, run: RunState) -> list[str]:
-    """Return the command line of a run: a new one, or the resume of its last checkpoint."""
     path = folder.path / run.name
     # What was typed comes first: of a flag that is given twice, the last one counts.
     line = [sys.executable, str(MAIN_PROGRAM), *folder.arguments]
@@ -222,6 +376,10 @@ def command(folder: SequenceFolder, run: RunState) -> list[str]:
         line += ["--op_mode=train_w_load", f"--load_model_url={resumable[-1].path}"]
     else:
         line += ["--op_mode=train"]
+    if folder.at_once > 1 and not is_test(run.flags):
+        line += [f"--agent_count={folder.agent_count(run)}", f"--agent_number={slot}"]
+    if run.agent is not None:
+        line += [f"--share_replay_in={folder.exchange(run)}"]
     return [
         *line,
         f"--results_dir={path}",

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from core.errors import ConfigError
 from core.plain_data import cut, parse_json, read_text, shown, shown_text
+from flags.population import MAX_AGENTS
 from sequences.plan import MAX_GROUP_LENGTH, MAX_RUNS, source_of
 
 FORMAT_VERSION = 1
@@ -34,6 +35,7 @@ class SavedRun(BaseModel):
     group: Name
     seed: int = Field(ge=0)
     flags: dict[str, Any]
+    agent: int | None = Field(default=None, ge=0, lt=MAX_AGENTS)
     status: Literal["waiting", "running", "done", "failed", "skipped", "stopped"] = "waiting"
     exit_code: int | None = None
     seconds: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
@@ -46,6 +48,7 @@ class SavedSequence(BaseModel):
 
     format_version: Literal[1]
     name: Name
+    at_once: int = Field(default=1, ge=1, le=MAX_AGENTS)
     arguments: list[str] = Field(max_length=1000)
     runs: list[SavedRun] = Field(min_length=1, max_length=MAX_RUNS)
 
@@ -53,9 +56,14 @@ class SavedSequence(BaseModel):
     def _check_together(self) -> SavedSequence:
         names: set[str] = set()
         earlier: set[tuple[str, int]] = set()
+        agents: set[tuple[int, int]] = set()
         for run in self.runs:
             if run.name in names:
                 raise ValueError(f"two runs are named {run.name}")
+            if run.agent is not None:
+                if (run.seed, run.agent) in agents:
+                    raise ValueError(f"two runs of seed {run.seed} are agent {run.agent}")
+                agents.add((run.seed, run.agent))
             source = source_of(run.flags)
             if source is not None and (source, run.seed) not in earlier:
                 raise ValueError(
@@ -64,6 +72,10 @@ class SavedSequence(BaseModel):
                 )
             names.add(run.name)
             earlier.add((run.group, run.seed))
+        for seed in {seed for seed, _ in agents}:
+            count = sum(each == seed for each, _ in agents)
+            if count > self.at_once:
+                raise ValueError(f"seed {seed} has {count} agents, but at_once is {self.at_once}")
         return self
 
 

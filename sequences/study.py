@@ -188,9 +188,7 @@ def _suggest(trial: Any, name: str, range_: Range) -> Any:
     if range_.is_whole:
         step = 1 if range_.step is None else int(range_.step)
         return trial.suggest_int(name, range_.low, range_.high, step=step, log=range_.is_log)
-    return trial.suggest_float(
-        name, range_.low, range_.high, step=range_.step, log=range_.is_log
-    )
+    return trial.suggest_float(name, range_.low, range_.high, step=range_.step, log=range_.is_log)
 
 
 def _import_optuna() -> Any:

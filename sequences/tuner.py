@@ -260,9 +260,7 @@ class Tuner:
         if curve is not None and self._report(trial, curve, before, curve.agent_steps[-1]):
             self._hopeless = self._interrupts.skip = True
 
-    def _report(
-        self, trial: Trial, curve: Curve, before: Sequence[float], reached: float
-    ) -> bool:
+    def _report(self, trial: Trial, curve: Curve, before: Sequence[float], reached: float) -> bool:
         """Note the worth of a run at each step up to `reached`; return whether it is hopeless."""
         tuning = self._folder.tuning
         if tuning.pruning is None:

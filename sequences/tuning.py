@@ -184,7 +184,10 @@ def parse_tuning(data: Any, where: str) -> Tuning:
         name,
         str(data.get("about", "")),
         dict(base),
-        {flag: _range(range_, f"{where}: search: {shown(flag)}") for flag, range_ in search.items()},
+        {
+            flag: _range(range_, f"{where}: search: {shown(flag)}")
+            for flag, range_ in search.items()
+        },
         objective,
         steps,
         _count(data.get("trials", 20), f"{where}: trials", MAX_TRIALS),

@@ -38,6 +38,7 @@ READERS_OF_FLAGS = {
     "flag_help.py",
     "agent/run/guardian.py",
     "agent/run/several_checks.py",
+    "agent/run/sharing.py",
     "agent/session.py",
     "agent/assembly.py",
     "agent/run/sources.py",

@@ -23,6 +23,7 @@ from metrics.run_files import read_records
 from option_flags import Flags
 from sequences import runner
 from sequences.plan import check_flags, load_plan, parse_plan, shipped_plans, source_of
+from sequences.progress import seconds_to_go
 from sequences.runner import Interrupts, SequenceFolder, run_sequence
 from tests.integration.commands import HANGS_S, ROOT
 from tests.integration.test_endings import has_begun, wait_until
@@ -498,14 +499,14 @@ def test_the_time_to_go_is_that_of_runs_of_the_group_or_else_of_all(tmp_path: Pa
         where="here",
     )
     folder = SequenceFolder.create(tmp_path, plan, [])
-    assert multi_train._seconds_to_go(folder, folder.runs) is None
+    assert seconds_to_go(folder, folder.runs) is None
     folder.update(0, status="done", seconds=100.0)
     folder.update(1, status="done", seconds=300.0)
-    assert multi_train._seconds_to_go(folder, folder.runs) == 200 + 100 + 300 + 200
+    assert seconds_to_go(folder, folder.runs) == 200 + 100 + 300 + 200
     folder.update(2, status="failed", seconds=5.0)
-    assert multi_train._seconds_to_go(folder, folder.runs[3:]) == 100 + 300 + 200
+    assert seconds_to_go(folder, folder.runs[3:]) == 100 + 300 + 200
     folder.update(3, status="done", seconds=200.0)
-    assert multi_train._seconds_to_go(folder, folder.runs[3:]) == 300 + 200
+    assert seconds_to_go(folder, folder.runs[3:]) == 300 + 200
 
 
 @pytest.mark.parametrize("interval_s", [0.0, 60.0])

@@ -175,6 +175,12 @@ def container_free_bytes() -> int | None:
     return min(free, default=None)
 
 
+def container_limit_bytes() -> int | None:
+    """Return how much memory this container, or service, may take in all; None: any amount."""
+    limits = ["".join(_lines(str(folder / names[0]))) for folder, names in _cgroup_folders()]
+    return min((int(limit) for limit in limits if limit.isdigit()), default=None)
+
+
 def _cgroup_folders() -> list[tuple[Path, tuple[str, str, str]]]:
     """Return the folders of this process's groups and of those around them, with file names."""
     own = {

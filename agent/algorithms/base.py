@@ -18,6 +18,7 @@ import typing
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
@@ -124,6 +125,8 @@ class Algorithm(ABC):
     # Sums over the batches of all learners of a run; the learner sets it. What the loss divides by
     # and what statistics are moved by has to be summed with it, if it is a sum over the batch.
     across: Reduction = ALONE
+    # Of agents that share their replay: number in `Batch.agent` -> name; assembly sets it.
+    agents: Mapping[int, str] = MappingProxyType({})
     # Whether it does so; an algorithm that does not say it is refused where there are several.
     sums_over_learners: ClassVar[bool] = False
 

@@ -17,7 +17,10 @@ from agent.models.base import Inputs
 from core.errors import ShapeError
 
 # Fields of shape [B, ...], without rows.
-OF_COLUMNS = ("state", "task_id", "version", "age", "item", "source", "is_online", "weight")
+OF_COLUMNS = (
+    *("state", "task_id", "version", "age", "item", "source", "is_online", "weight"),
+    "agent",
+)
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,7 @@ class Batch:
     source: Tensor  # [B] int64, index of the buffer it was drawn from
     is_online: Tensor  # [B] bool, drawn from a queue: seen for the first time
     weight: Tensor  # [B] float32, importance weight of the loss; 1 unless drawn by priority
+    agent: Tensor  # [B] int64, number of the agent that played; replay.item.OWN: this one
 
     def __post_init__(self) -> None:
         """Raise ShapeError, naming the field, unless all fields agree on T and B."""

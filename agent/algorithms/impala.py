@@ -89,7 +89,7 @@ class Impala(Algorithm):
         )
         metrics |= policy_health(
             batch, seen, valid, log_rhos, config.rho_bar,
-            entropy=entropy, trust=trust, buffers=self.buffers,
+            entropy=entropy, trust=trust, buffers=self.buffers, agents=self.agents,
         )  # fmt: skip
         metrics |= value_health(valid, seen.heads.value[:-1], corrected.targets)
         metrics |= popart_figures(model)

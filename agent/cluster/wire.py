@@ -125,7 +125,7 @@ def open_block(block: WireBlock, schema: UnrollSchema, into: Record, newest: int
     if _checksum(block.epoch, block.number, block.worker_id, block.payloads) != block.crc32:
         raise TransportError(f"{where} was changed on its way: its checksum does not fit.")
     for record, payload in zip(into, block.payloads, strict=True):
-        record[...] = np.frombuffer(_restore(payload, schema.nbytes, where), np.uint8)
+        record[...] = np.frombuffer(restore(payload, schema.nbytes, where), np.uint8)
     expected = {"worker_id": np.full(len(into), block.worker_id), "env_id": np.arange(len(into))}
     for name, value in expected.items():
         got = schema.view(into, name)
@@ -151,7 +151,7 @@ def _checksum(epoch: int, number: int, worker_id: int, payloads: Sequence[bytes]
     return checksum
 
 
-def _restore(payload: bytes, nbytes: int, where: str) -> bytes:
+def restore(payload: bytes, nbytes: int, where: str) -> bytes:
     """Return the `nbytes` of a record, without ever taking more memory than that."""
     try:
         stated = lz4.frame.get_frame_info(payload)["content_size"]

@@ -18,6 +18,7 @@ from torch import Tensor
 from agent.algorithms.batch import Batch
 from agent.learning.feed import Feed
 from agent.pools.pool import SerialPool, UnrollBlock, WorkerPool
+from agent.run.capacity import CapacityWatch
 from agent.stored.state_schema import restoring
 from core.episode import EpisodeEnd
 from core.errors import CheckpointError, ConfigError
@@ -118,6 +119,7 @@ class ReplaySide:
         self.replay = replay
         self._feed = feed
         self._evaluate = evaluate
+        self.capacity: CapacityWatch | None = None  # asked at each record; None: nobody is
         self.moment = Moment()  # written by the main thread, read by all
 
     def advance(self, moment: Moment) -> None:
@@ -159,11 +161,15 @@ class ReplaySide:
         return [self.replay.missing(), *self.pool.describe()]
 
     def stats(self) -> dict[str, float]:
-        """Return metrics of replay and workers by name."""
-        return {
-            **self.replay.stats(),
-            **self.pool.stats(),
-        }
+        """Return metrics of replay and workers by name.
+
+        Raises:
+          ConfigError: if replay will not fit into memory when it is full (`CapacityWatch`).
+        """
+        figures = self.replay.stats()
+        if self.capacity is not None:
+            self.capacity.look(figures)
+        return {**figures, **self.pool.stats()}
 
     def replay_contents(self) -> dict[str, Any]:
         """Return the counters and the unrolls of the buffers, for a file of their own."""

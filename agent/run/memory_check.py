@@ -23,7 +23,11 @@ from agent.run.threaded import MAX_CACHE_DEPTH
 from core.errors import ConfigError
 from replay.kinds import most_unrolls_held
 from transport.ring import UnrollRing
-from transport.shared import check_shared_memory, container_free_bytes
+from transport.shared import (
+    check_shared_memory,
+    container_free_bytes,
+    container_limit_bytes,
+)
 from transport.weights import WeightBoard
 
 # Memory that no other process shares, of CartPole: a worker has torch and its environments' code.
@@ -65,9 +69,7 @@ def memory_needs(blueprint: Blueprint, model: ActorCritic) -> list[Need]:
     has_gateway = flags.multiprocessing_backend == "ray"
     workers = 0 if flags.reproducible or flags.ray_address else choices.worker_count
     envs = choices.envs_per_worker
-    unrolls = most_unrolls_held(
-        buffer_configs(flags, blueprint.env_spec), flags.discarding_strategy, flags.batch_size
-    )
+    unrolls = unrolls_when_full(blueprint)
     kept_bytes = unrolls * schema.nbytes
     if flags.use_replay_compression:
         kept_bytes //= BEST_COMPRESSION
@@ -132,6 +134,17 @@ def memory_needs(blueprint: Blueprint, model: ActorCritic) -> list[Need]:
     return needs
 
 
+def unrolls_when_full(blueprint: Blueprint) -> int:
+    """Return how many different unrolls all replay buffers of a run hold when they are full."""
+    flags = blueprint.flags
+    configs = buffer_configs(flags, blueprint.env_spec)
+    unrolls = most_unrolls_held(configs, flags.discarding_strategy, flags.batch_size)
+    if flags.share_replay_in is not None:
+        # Unrolls of others push own ones out of the other buffers while queues still hold them.
+        unrolls += sum(config.capacity for config in configs if config.is_queue)
+    return unrolls
+
+
 def check_memory(blueprint: Blueprint, model: ActorCritic) -> None:
     """Raise ConfigError if a training cannot fit into the memory that is free here.
 
@@ -143,12 +156,19 @@ def check_memory(blueprint: Blueprint, model: ActorCritic) -> None:
     learners = blueprint.place.local_world_size  # each of which finds the same memory free
     check_shared_memory(learners * sum(need.nbytes for need in needs if need.is_shared))
     needed, free = learners * sum(need.nbytes for need in needs), free_memory_bytes()
-    if needed <= free:
+    agents, whole = blueprint.flags.agent_count, whole_memory_bytes()
+    if needed <= free and agents * needed <= whole:
         return
     largest = sorted(needs, key=lambda need: need.nbytes, reverse=True)
     advice = "lower the largest of them"
     if not blueprint.flags.use_replay_compression and largest[0] is needs[0]:
         advice += ", or give --use_replay_compression=True"
+    if needed <= free:
+        raise ConfigError(
+            f"this agent takes {needed / 1e9:.2f} GB of memory, and {agents} like it "
+            f"{agents * needed / 1e9:.2f} GB, of {whole / 1e9:.2f} GB in all{_limit()}: "
+            f"{', '.join(map(str, largest))}; {advice}, or let fewer run at once."
+        )
     raise ConfigError(
         f"this run takes {needed / 1e9:.2f} GB of memory, and {free / 1e9:.2f} GB are free"
         f"{_limit()}: {', '.join(map(str, largest))}; {advice}."
@@ -160,6 +180,13 @@ def free_memory_bytes() -> int:
     free = int(psutil.virtual_memory().available)
     container = container_free_bytes()
     return free if container is None else min(free, container)
+
+
+def whole_memory_bytes() -> int:
+    """Return how much memory there is for all programs, within the limit of this container."""
+    whole = int(psutil.virtual_memory().total)
+    container = container_limit_bytes()
+    return whole if container is None else min(whole, container)
 
 
 def _batches(blueprint: Blueprint) -> int:

@@ -12,7 +12,10 @@ from agent.cluster.gateway_pool import GatewayPool
 from agent.learning.feed import Feed
 from agent.learning.scorer import Scorer
 from agent.pools.pool import ProcessPool, SerialPool, WorkerPool
+from agent.run.capacity import CapacityWatch
 from agent.run.experience import Experience, Serial
+from agent.run.memory_check import free_memory_bytes, unrolls_when_full
+from agent.run.sharing import make_exchange
 from agent.run.threaded import Threaded
 from transport.weights import WeightBoard
 
@@ -39,16 +42,28 @@ def make_experience(
         model, _ = blueprint.acting_model()
         scorer = Scorer(model, blueprint.acting_weights, board, blueprint.schema, device)
         evaluate = scorer.evaluate
+    capacity = CapacityWatch(
+        unrolls_when_full(blueprint),
+        blueprint.schema.nbytes,
+        free_memory_bytes,
+        is_compressed=flags.use_replay_compression,
+        agents=flags.agent_count,
+    )
     if flags.reproducible and make_pool is None:
-        return Serial(SerialPool(blueprint.workers(), board), replay, feed, evaluate)
+        serial = Serial(SerialPool(blueprint.workers(), board), replay, feed, evaluate)
+        serial.capacity = capacity
+        return serial
     own = _gateway_pool if flags.multiprocessing_backend == "ray" else _process_pool
     pool = (make_pool or own)(blueprint, board, life)
     depth = flags.cache_output_buffer_size
-    return Threaded(
+    threaded = Threaded(
         pool, replay, feed, evaluate,
         cache_depth=0 if not flags.caching else None if depth == "auto" else int(depth),
         cache_threads=flags.caching_threads,
+        exchange=make_exchange(blueprint),
     )  # fmt: skip
+    threaded.capacity = capacity
+    return threaded
 
 
 def _process_pool(blueprint: Blueprint, board: WeightBoard, life: int) -> WorkerPool:

@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from agent.stored.state_schema import Bytes, Count, Integers, Part, array_of
+from replay.item import OWN
 from replay.priorities import LARGEST
 
 Floats64 = Annotated[np.ndarray, array_of("float64")]
@@ -84,6 +85,8 @@ class CountersState(Part):
     update: Count
     draws: Count
     online_draws: Count
+    foreign: Count = 0
+    foreign_draws: Count = 0
 
 
 class ItemsState(Part):
@@ -95,12 +98,17 @@ class ItemsState(Part):
     inserted_at_update: Integers
     codecs: list[Literal["none", "lz4"]]
     payloads: list[Bytes]
+    agents: Integers | None = None  # of older checkpoints: all are the run's own
 
     @model_validator(mode="after")
     def _check(self) -> ItemsState:
         columns = (self.ids, self.versions, self.inserted_at_update, self.codecs, self.payloads)
         if len({len(column) for column in columns}) != 1:
             raise ValueError("expected as many ids as versions, insertions, codecs and payloads")
+        if self.agents is not None and (
+            len(self.agents) != len(self.ids) or (self.agents < OWN).any()
+        ):
+            raise ValueError("expected the number of an agent for each id")
         if len(np.unique(self.ids)) != len(self.ids) or (self.ids < 0).any():
             raise ValueError("expected each item once")
         if (self.versions < 0).any() or (self.inserted_at_update < 0).any():

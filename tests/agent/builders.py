@@ -9,7 +9,7 @@ from agent.learning.feed import Feed
 from agent.models.factory import ModelConfig, make_model
 from core.spec import EnvSpec
 from replay.codec import Plain
-from replay.item import Draw, Item
+from replay.item import OWN, Draw, Item
 
 
 def make_spec(obs_shape=(6,), actions=3, stacked=1):
@@ -72,6 +72,7 @@ def make_batch(spec=None, *, steps=5, size=4, tasks=1, seed=0, state_count=0, **
         source=torch.zeros(size, dtype=torch.int64),
         is_online=torch.arange(size) < (size + 1) // 2,
         weight=torch.ones(size),
+        agent=torch.full((size,), OWN),
     )
     return replace(batch, **overrides)
 

@@ -1,0 +1,1 @@
+"""Agents on one machine that send each other what they play."""

@@ -1,0 +1,193 @@
+"""Whole sequences in the queue: multi_train.py runs them, and is stopped and resumed like a run.
+
+What a sequence has reached is read from its sequence.json, in `<store>/<experiment>/<game>/`. At
+each end, its tables and figures are copied to `docs/results/<experiment>/<game>/`.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import signal
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from core.errors import ConfigError
+from experiments.plan import PlannedSequence
+from experiments.store import OUTPUT_FILE, RunState, Store
+from experiments.trainer_process import SEQUENCE_PROGRAM, Ending, run_trainer
+from experiments.watch import SILENCE_S
+from sequences.runner import GRACE_S, STATE_FILE, SequenceFolder
+
+log = logging.getLogger(__name__)
+
+# What multi_train.py writes at the end of a sequence, small enough for git.
+REPORTS = ("table.md", "table.csv", "comparison.png", "population.md", "population.png")
+# All its agents save at once, and it waits for them.
+SEQUENCE_GRACE_S = GRACE_S + 30.0
+
+
+class SequenceRuns:
+    """The whole sequences of a queue. Used by the loop, in its thread."""
+
+    def __init__(
+        self,
+        sequences: Sequence[PlannedSequence],
+        store: Store,
+        results: Path,
+        *,
+        program: Path = SEQUENCE_PROGRAM,
+        background: bool = True,
+    ) -> None:
+        """Start nothing.
+
+        Args:
+          sequences: what is planned, in the order in which it is taken.
+          store: the store of run folders.
+          results: docs/results, where reports are copied to.
+          program: path of multi_train.py.
+          background: runs give way to everything else on the machine.
+        """
+        self._sequences = sequences
+        self._store = store
+        self._results = results
+        self._program = program
+        self._background = background
+
+    def next(self) -> PlannedSequence | None:
+        """Return the first sequence that is not done and has not failed for good."""
+        for sequence in self._sequences:
+            state = self._store.state(sequence)
+            if not (state is not None and state.has_failed) and not is_done(sequence, self._store):
+                return sequence
+        return None
+
+    def train(
+        self,
+        sequence: PlannedSequence,
+        *,
+        wants_stop: Callable[[], bool],
+        wants_kill: Callable[[], bool],
+    ) -> bool:
+        """Run a sequence until it ends or is told to; return False if it failed."""
+        store = self._store
+        before = store.state(sequence) or RunState(sequence.flags)
+        store.write_state(sequence, before)
+        done_before = runs_done(sequence, store)
+        log.info("%s: sequence %s, %s", sequence.name, sequence.sequence, _progress(done_before))
+        assert store.trainer_lock is not None
+        watch = _Watch(store.folder(sequence))
+        ending = run_trainer(
+            [*command(sequence, store), "--", f"--background={self._background}"],
+            store.folder(sequence) / OUTPUT_FILE,
+            lock=store.trainer_lock,
+            started=store.book_trainer,
+            wants_stop=lambda: watch.is_silent() or wants_stop(),
+            wants_kill=wants_kill,
+            main_program=self._program,
+            grace_s=SEQUENCE_GRACE_S,
+            stop_signal=signal.SIGTERM,
+        )
+        store.book_trainer(None)
+        self._copy_reports(sequence)
+        done = runs_done(sequence, store)
+        log.info("%s: %s", sequence.name, _progress(done))
+        asked = ending.asked and not watch.is_silent()
+        if asked or is_done(sequence, store) or done[0] > done_before[0]:
+            return True
+        self._note_failure(sequence, before, ending)
+        return False
+
+    def _note_failure(self, sequence: PlannedSequence, before: RunState, ending: Ending) -> None:
+        message = ending.message or f"ended with status {ending.status} and no message"
+        state = replace(before, failures=before.failures + 1, message=message)
+        self._store.write_state(sequence, state)
+        last = ": it is passed over from now on" if state.has_failed else ""
+        log.warning("%s failed (%s)%s", sequence.name, message, last)
+
+    def _copy_reports(self, sequence: PlannedSequence) -> None:
+        folder = sequence_folder(sequence, self._store)
+        if folder is None:
+            return
+        target = self._results / sequence.name
+        try:
+            target.mkdir(parents=True, exist_ok=True)
+            for name in REPORTS:
+                if (folder / name).is_file():
+                    shutil.copyfile(folder / name, target / name)
+        except OSError as error:
+            log.warning("the reports of %s were not copied: %s", sequence.name, error)
+
+
+def sequence_folder(sequence: PlannedSequence, store: Store) -> Path | None:
+    """Return the folder that multi_train.py made, the newest; None if there is none."""
+    found = sorted(store.folder(sequence).glob(f"*/{STATE_FILE}"))  # names end in the time
+    return found[-1].parent if found else None
+
+
+def command(sequence: PlannedSequence, store: Store) -> list[str]:
+    """Return the arguments of multi_train.py: a new sequence, or the rest of it."""
+    folder = sequence_folder(sequence, store)
+    if folder is not None:
+        return [f"--resume={folder}"]
+    where = f"--results_dir={store.folder(sequence)}"
+    return [f"--sequence={sequence.sequence}", where, f"--env={sequence.env}"]
+
+
+def runs_done(sequence: PlannedSequence, store: Store) -> tuple[int, int]:
+    """Return how many of how many runs are done; (0, 0) before the beginning."""
+    folder = sequence_folder(sequence, store)
+    try:
+        runs = [] if folder is None else SequenceFolder.open(folder).runs
+    except ConfigError as error:
+        log.warning("%s", error)
+        return 0, 0
+    return sum(run.status == "done" for run in runs), len(runs)
+
+
+def is_done(sequence: PlannedSequence, store: Store) -> bool:
+    """Whether every run of a sequence is done."""
+    done, planned = runs_done(sequence, store)
+    return planned > 0 and done == planned
+
+
+def sequence_lines(sequences: Sequence[PlannedSequence], store: Store) -> list[str]:
+    """Return a line on each sequence: how far it is."""
+    lines = []
+    for sequence in sequences:
+        state = store.state(sequence)
+        text = _progress(runs_done(sequence, store))
+        if state is not None and state.has_failed:
+            text += f", failed: {state.message}"
+        lines.append(f"{sequence.name}  sequence {sequence.sequence}: {text}")
+    return lines
+
+
+def _progress(done: tuple[int, int]) -> str:
+    return f"{done[0]} of {done[1]} runs done" if done[1] else "not begun"
+
+
+class _Watch:
+    """Looks whether any run of a sequence writes records."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._seen = self._look()
+        self._since_s = time.monotonic()
+
+    def is_silent(self) -> bool:
+        """Whether nothing has been written for so long that all of it hangs."""
+        seen = self._look()
+        if seen != self._seen:
+            self._seen, self._since_s = seen, time.monotonic()
+        return time.monotonic() - self._since_s >= SILENCE_S
+
+    def _look(self) -> int:
+        newest = 0
+        for path in self._folder.glob("*/*/*/metrics.jsonl"):
+            with suppress(OSError):
+                newest = max(newest, path.stat().st_mtime_ns)
+        return newest

@@ -1,0 +1,42 @@
+"""Stands in for multi_train.py: a sequence of two runs, of which it does one in each session.
+
+What else it does is told by the game: Wait-v0 waits for SIGTERM in its first session, as all agents
+of a population save then; Fail-v0 fails always.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import signal
+import sys
+
+TEXT = sys.argv[1:]
+OURS = dict(a[2:].partition("=")[::2] for a in TEXT[: TEXT.index("--")])
+sys.stdout.write(f"arguments: {json.dumps(TEXT)}\n")
+sys.stdout.flush()
+if "resume" in OURS:
+    folder = pathlib.Path(OURS["resume"])
+    data = json.loads((folder / "sequence.json").read_text())
+else:
+    folder = pathlib.Path(OURS["results_dir"]) / "population_20240101-000000"
+    folder.mkdir(parents=True)
+    runs = [
+        {"name": f"00{n}_r_seed1", "group": f"r{n}", "seed": 1, "flags": {"env": OURS["env"]}}
+        for n in (1, 2)
+    ]
+    data = {"format_version": 1, "name": "population", "arguments": [], "runs": runs}
+if "Fail-v0" in str(data):
+    sys.exit("no agent can be made")
+waits = "Wait-v0" in str(data) and "resume" not in OURS
+if waits:
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    (folder / "ready").write_text("")
+    signal.sigwait([signal.SIGTERM])
+for run in data["runs"]:
+    if run.get("status") != "done":
+        run["status"] = "done"
+        break
+(folder / "sequence.json").write_text(json.dumps(data))
+(folder / "population.md").write_text(f"{sum(r.get('status') == 'done' for r in data['runs'])}")
+sys.exit(1 if any(run.get("status") != "done" for run in data["runs"]) else 0)

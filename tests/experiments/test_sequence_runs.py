@@ -1,0 +1,167 @@
+"""Whole sequences in the queue: run, stopped, resumed and reported like runs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.errors import ConfigError
+from experiments.plan import SHIPPED_QUEUE, load_queue, planned_sequences
+from experiments.queue_loop import QueueLoop, StopRequests
+from experiments.sequence_runs import is_done, sequence_folder, sequence_lines
+from sequences.plan import load_plan
+from tests.experiments.conftest import Bench, entry
+
+FAKE_MULTI_TRAIN = Path(__file__).with_name("fake_multi_train.py")
+
+
+def sequence(name: str = "population", **changes: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "question": "Does it pay?",
+        "what_counts": "The area.",
+        "priority": 1,
+        "sequence": "population_claim",
+        "games": ["CartPole-v1"],
+        **changes,
+    }
+
+
+def work(bench: Bench, requests: StopRequests | None = None) -> QueueLoop:
+    store = bench.store
+    store.lock(1.0, print)
+    try:
+        loop = QueueLoop(replace(bench.places, sequence_program=FAKE_MULTI_TRAIN), store, None)
+        loop.run(requests or StopRequests())
+    finally:
+        store.close()
+    return loop
+
+
+def sessions(bench: Bench, number: int = 0) -> list[list[str]]:
+    planned = planned_sequences(bench.places.queue_file)[number]
+    text = (bench.store.folder(planned) / "output.log").read_text()
+    lines = [line for line in text.splitlines() if line.startswith("arguments: ")]
+    return [json.loads(line.partition(": ")[2]) for line in lines]
+
+
+@pytest.mark.process
+def test_a_sequence_is_begun_resumed_until_it_is_done_and_reported(bench: Bench) -> None:
+    bench.write(sequence(), entry(priority=2))
+    assert work(bench).failed == 0
+    (planned,) = planned_sequences(bench.places.queue_file)
+    assert is_done(planned, bench.store)
+    first, second = sessions(bench)
+    folder = sequence_folder(planned, bench.store)
+    assert first[:3] == [
+        "--sequence=population_claim",
+        f"--results_dir={bench.store.folder(planned)}",
+        "--env=CartPole-v1",
+    ]
+    assert second[0] == f"--resume={folder}"
+    assert first[3:] == second[1:] == ["--", "--background=True"]
+    report = bench.places.results / "population" / "CartPole-v1" / "population.md"
+    assert report.read_text() == "2"
+    assert bench.statuses() == {run.name: "done" for run in bench.runs()}
+    assert sequence_lines([planned], bench.store) == [
+        "population/CartPole-v1  sequence population_claim: 2 of 2 runs done"
+    ]
+    work(bench)  # once more: nothing is left
+    assert len(sessions(bench)) == 2
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("first", "runs_before"), [(1, 0), (3, 1)])
+def test_what_has_the_lower_number_comes_first(bench: Bench, first: int, runs_before: int) -> None:
+    bench.write(sequence(priority=first, games=["Fail-v0"]), entry(priority=2))
+    requests = StopRequests()  # noted when it is the sequence's turn
+    store = bench.store
+    store.lock(1.0, print)
+    try:
+        queue = QueueLoop(replace(bench.places, sequence_program=FAKE_MULTI_TRAIN), store, None)
+        train = queue._sequences.train
+
+        def train_and_stop(*arguments: Any, **more: Any) -> bool:
+            requests.note(2)
+            return train(*arguments, **more)
+
+        queue._read_queue = lambda: None  # type: ignore[method-assign]
+        queue._sequences.train = train_and_stop  # type: ignore[method-assign]
+        queue.run(requests)
+    finally:
+        store.close()
+    assert len(bench.statuses()) == runs_before
+
+
+@pytest.mark.process
+def test_a_sequence_that_fails_twice_is_passed_over(bench: Bench) -> None:
+    bench.write(sequence(games=["Fail-v0", "CartPole-v1"]))
+    assert work(bench).failed == 2
+    bad, good = planned_sequences(bench.places.queue_file)
+    state = bench.store.state(bad)
+    assert state is not None
+    assert (state.failures, state.message) == (2, "no agent can be made")
+    assert is_done(good, bench.store)
+    assert "failed: no agent" in sequence_lines([bad], bench.store)[0]
+
+
+@pytest.mark.process
+def test_the_end_of_the_queue_lets_all_agents_save_and_is_no_failure(bench: Bench) -> None:
+    bench.write(sequence(games=["Wait-v0"]))
+    (planned,) = planned_sequences(bench.places.queue_file)
+
+    class Count:
+        """Counts one request as soon as the sequence waits for its signal."""
+
+        def __bool__(self) -> bool:
+            return bool(list(bench.store.folder(planned).glob("*/ready")))
+
+        def __gt__(self, other: int) -> bool:
+            return False
+
+    requests = StopRequests()
+    requests.count = Count()  # type: ignore[assignment]
+    assert work(bench, requests).failed == 0
+    assert len(sessions(bench)) == 1
+    assert not is_done(planned, bench.store)
+    state = bench.store.state(planned)
+    assert state is not None
+    assert state.failures == 0
+    work(bench)
+    assert is_done(planned, bench.store)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"sequence": "populatoin"}, "there is no sequence populatoin; expected one of"),
+        ({"games": ["A-v0", "A-v0"]}, "games names one twice"),
+        ({"seeds": [1]}, "seeds: Extra inputs"),
+        ({"what_counts": ""}, "what_counts"),
+    ],
+)
+def test_a_wrong_entry_is_refused(bench: Bench, change: dict[str, Any], message: str) -> None:
+    bench.write(sequence(**change))
+    with pytest.raises(ConfigError, match=message):
+        load_queue(bench.places.queue_file)
+
+
+def test_a_sequence_and_a_run_cannot_have_the_same_name(bench: Bench) -> None:
+    bench.write(sequence("first"), entry("first"))
+    with pytest.raises(ConfigError, match="two experiments have this name"):
+        load_queue(bench.places.queue_file)
+
+
+def test_the_population_stands_in_the_queue_and_its_arms_differ_in_sharing_alone() -> None:
+    (planned, _) = [p for p in planned_sequences(SHIPPED_QUEUE) if p.experiment == "population"]
+    plan = load_plan(planned.sequence)
+    flags = {run.group: run.flags for run in plan.runs if run.seed == 1}
+    shared = [run for run in plan.runs if run.agent is not None and run.seed == 1]
+    assert len(shared) == 3
+    for run in shared:
+        alone = flags[run.group.replace("shared", "alone")]
+        assert {**run.flags, "seed": 1} == alone
