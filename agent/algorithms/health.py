@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 import torch
 from torch import Tensor
 
-from agent.algorithms import losses
 from agent.algorithms.batch import Batch
 from agent.algorithms.passes import Pass
 
@@ -45,7 +43,7 @@ def policy_health(
     """
     ratios = log_rhos.clamp(max=MAX_LOG_RATIO).exp()
     rows = {
-        "policy/kl_behaviour_target": losses.kl_divergence(seen.log_mu, seen.log_pi),
+        "policy/kl_behaviour_target": seen.mu.kl(seen.pi),
         "policy/entropy": entropy,
         "vtrace/rho_mean": ratios,
         "vtrace/rho_clipped_fraction": (ratios > rho_bar).float(),
@@ -61,9 +59,8 @@ def policy_health(
     # Effective sample size as a share of the steps: (mean rho)^2 / mean rho^2, 1 on-policy.
     mean_square = metrics["vtrace/ess"].clamp(min=1e-12)
     metrics["vtrace/ess"] = metrics["vtrace/rho_mean"].square() / mean_square
-    # An environment with one action has no entropy to speak of; 2 keeps the share finite.
-    highest_entropy = math.log(max(2, seen.log_pi.shape[-1]))
-    metrics["policy/entropy_fraction"] = metrics["policy/entropy"] / highest_entropy
+    if seen.pi.highest_entropy is not None:
+        metrics["policy/entropy_fraction"] = metrics["policy/entropy"] / seen.pi.highest_entropy
     metrics["vtrace/reset_fraction"] = batch.reset_row.float().mean()
     if buffers:
         metrics |= _buffer_health(batch, buffers, steps, sum_of)

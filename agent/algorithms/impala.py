@@ -2,7 +2,7 @@
 
 One class holds the flow of an update. Its settings are in impala_config.py, the formulas in
 vtrace.py, losses.py, cloning.py and rewards.py; what other algorithms share is in rows.py,
-passes.py, units.py and health.py. The flow is:
+passes.py, trust.py, units.py and health.py. The flow is:
 
     torso over T+1 rows, once -> hidden units, row after row if the model has a memory -> values ->
     V-trace -> PopArt moves its statistics and rewrites the value head -> value head again -> losses
@@ -10,7 +10,7 @@ passes.py, units.py and health.py. The flow is:
 
 The options are LASER's trust region (ignore states in which the policy has changed too much),
 CLEAR's cloning of replayed behaviour, and PopArt, which is a property of the model. Sizes: T steps,
-B unrolls, A actions. Next to read: agent/learning/learner.py, which takes the step.
+B unrolls. Next to read: agent/learning/learner.py, which takes the step.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from agent.algorithms.non_finite import Stage, given_stages
 from agent.algorithms.passes import look_at
 from agent.algorithms.rewards import REWARD_TRANSFORMS
 from agent.algorithms.rows import learnable_rows
+from agent.algorithms.trust import check_trust, trusted
 from agent.algorithms.units import (
     move_units,
     popart_figures,
@@ -48,6 +49,12 @@ class Impala(Algorithm):
     Config = ImpalaConfig
     config: ImpalaConfig
     sums_over_learners = True
+    takes_any_action = True
+
+    def check(self, model: ActorCritic) -> None:
+        """Raise ConfigError if it cannot train this model."""
+        super().check(model)
+        check_trust(model, self.config)
 
     def loss(
         self,
@@ -64,8 +71,8 @@ class Impala(Algorithm):
         with torch.no_grad():
             # A ratio of 0 makes V-trace cut there: nothing is learned from a reset row, and
             # nothing flows back over it.
-            log_rhos = (seen.log_pi_action - seen.log_mu_action).masked_fill(~valid, -math.inf)
-            trust = self._trust(seen.log_pi, seen.log_mu)
+            log_rhos = seen.log_ratio.masked_fill(~valid, -math.inf)
+            trust = trusted(seen, self.config)
             corrected = self._vtrace(batch, log_rhos, seen.heads.value, trust)
             learned = valid if trust is None else valid & trust
             targets = move_units(model, batch, corrected.targets, learned, optimiser, across)
@@ -79,7 +86,7 @@ class Impala(Algorithm):
             "value": config.value_cost * losses.value_error(values, targets),
         }
         per_step = {name: term * learned for name, term in per_step.items()}
-        entropy = losses.entropy(seen.log_pi)
+        entropy = seen.pi.entropy()
         counted = learned & batch.is_online if config.entropy_online_only else learned
         per_step["entropy"] = -config.entropy_cost_at(progress) * entropy * counted
         per_step |= cloning_terms(model, batch, seen, values, valid, config)
@@ -106,11 +113,10 @@ class Impala(Algorithm):
         values = batch.behaviour_value if config.value_cloning_cost else None
         yield from given_stages(model, batch, reward, params, values)
         seen = look_at(model, batch)
-        yield Stage("ratio", "log_pi", seen.log_pi, both)
+        yield Stage("ratio", "log_pi", seen.pi.params, both)
         yield Stage("value", "value", seen.heads.value, both)
-        log_rhos = seen.log_pi_action - seen.log_mu_action
-        log_rhos = log_rhos.masked_fill(batch.reset_row, -math.inf)
-        trust = self._trust(seen.log_pi, seen.log_mu)
+        log_rhos = seen.log_ratio.masked_fill(batch.reset_row, -math.inf)
+        trust = trusted(seen, self.config)
         corrected = self._vtrace(batch, log_rhos, seen.heads.value, trust)
         yield Stage("value", "value target", corrected.targets, both)
 
@@ -141,16 +147,3 @@ class Impala(Algorithm):
         if config.advantage_lambda is None:
             return corrected
         return corrected._replace(advantages=with_lambda(config.advantage_lambda).advantages)
-
-    def _trust(self, log_pi: Tensor, log_mu: Tensor) -> Tensor | None:
-        """Return [T, B] bool, states whose policy is still near the one that acted."""
-        kind = self.config.trust_region
-        if kind == "none":
-            return None
-        if kind == "implied":
-            distance = losses.implied_kl(log_pi, log_mu, self.config.rho_bar)
-        elif kind == "kl_pi_mu":
-            distance = losses.kl_divergence(log_pi, log_mu)
-        else:
-            distance = losses.kl_divergence(log_mu, log_pi)
-        return distance < self.config.trust_threshold
