@@ -21,6 +21,7 @@ from flags.algorithm import AlgorithmFlags
 from flags.environment import EnvironmentFlags
 from flags.evaluation import EvaluationFlags
 from flags.group import FlagGroup
+from flags.impact import ImpactFlags
 from flags.machine import MachineFlags
 from flags.model import ModelFlags
 from flags.optimiser import OptimiserFlags
@@ -40,6 +41,7 @@ GROUPS: dict[str, type[FlagGroup]] = {
     "replay": ReplayFlags,
     "model": ModelFlags,
     "algorithm": AlgorithmFlags,
+    "impact": ImpactFlags,
     "optimiser": OptimiserFlags,
     "machine": MachineFlags,
     "output": OutputFlags,
@@ -57,6 +59,7 @@ class Flags(  # the last group first: pydantic lists the fields of the last base
     OutputFlags,
     MachineFlags,
     OptimiserFlags,
+    ImpactFlags,
     AlgorithmFlags,
     ModelFlags,
     ReplayFlags,

@@ -156,6 +156,16 @@ PRESETS: dict[str, Preset] = {
         "half replay of the least drawn unrolls, ties at random: elite without its distance",
         {"replay_parameters": _half_queue_half(type="least_drawn", lambda_batch_multiplier=6.0)},
     ),
+    "impact": Preset(
+        "IMPACT: clipped steps against a target network, each of 4 batches used twice (Luo et al. "
+        "2020): docs/impact.md",
+        {
+            "algorithm": "impact",
+            "replay_parameters": [
+                {"type": "circular", "capacity": 32, "sample_ratio": 1.0, "uses": 2}
+            ],
+        },
+    ),
     "attention": Preset(
         "an agent that shows where it looks (Mott et al. 2019, with smaller maps); "
         "--preset=attention,rgb_last gives it one RGB frame, as in the paper",

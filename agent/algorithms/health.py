@@ -12,8 +12,6 @@ from agent.algorithms import losses
 from agent.algorithms.batch import Batch
 from agent.algorithms.passes import Pass
 
-MAX_LOG_RATIO = 20.0  # keeps the square of a ratio finite
-
 
 @torch.no_grad()
 def policy_health(
@@ -39,7 +37,7 @@ def policy_health(
       trust: [T, B] bool, states inside of the trust region; None: there is none.
       buffers: names of the replay buffers, in the order of `Batch.source`.
     """
-    ratios = log_rhos.clamp(max=MAX_LOG_RATIO).exp()
+    ratios = log_rhos.clamp(max=losses.MAX_LOG_RATIO).exp()
     rows = {
         "policy/kl_behaviour_target": losses.kl_divergence(seen.log_mu, seen.log_pi),
         "policy/entropy": entropy,
