@@ -5,6 +5,7 @@ The rooms, each of which imports only those above it (tests/test_layers.py):
 | room | what is there |
 |---|---|
 | `reduction.py` | sums over the batches of several learners |
+| `distributions.py` | what the parameters of a policy mean: draws, log-probabilities, divergences |
 | `models/` | networks, PopArt, memory, pixel statistics |
 | `stored/` | run folders, checkpoints, shipped models, schemas of what is read |
 | `machine.py` | what this machine offers, and what follows from it |

@@ -8,7 +8,87 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
+
+from core.errors import ConfigError
+
+CHOICE, NUMBERS = "choice", "numbers"  # kinds of parts of an action
+
+
+@dataclass(frozen=True)
+class ActionPart:
+    """One of the things that an environment takes at each step."""
+
+    kind: str  # CHOICE: one of `count`, from 0. NUMBERS: a vector of `count` real numbers
+    count: int
+
+    @property
+    def width(self) -> int:
+        """Numbers that it takes in a stored action."""
+        return 1 if self.kind == CHOICE else self.count
+
+    @property
+    def param_count(self) -> int:
+        """Parameters of its distribution: logits, or means and then log standard deviations."""
+        return self.count if self.kind == CHOICE else 2 * self.count
+
+
+@dataclass(frozen=True)
+class ActionSpec:
+    """What an action is, and how it is stored.
+
+    Most environments take a single choice, which is stored as one integer. Everything else is
+    stored as one row, the parts of an action one after another: integers if all parts are choices,
+    and float32 otherwise, which holds each integer below 2^24 exactly. The distribution from which
+    actions are drawn is agent/distributions.py's, and what an environment is given wrappers/'s.
+    """
+
+    parts: tuple[ActionPart, ...]
+
+    @property
+    def is_single_choice(self) -> bool:
+        """Whether an action is one integer."""
+        return len(self.parts) == 1 and self.parts[0].kind == CHOICE
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one stored action: () for a single choice, else (W,)."""
+        return () if self.is_single_choice else (sum(part.width for part in self.parts),)
+
+    @property
+    def dtype(self) -> str:
+        """Dtype of stored actions."""
+        is_whole = all(part.kind == CHOICE for part in self.parts)
+        return "int64" if is_whole else "float32"
+
+    @property
+    def param_count(self) -> int:
+        """P, the number of parameters of the distribution of actions."""
+        return sum(part.param_count for part in self.parts)
+
+    def describe(self) -> str:
+        """Return what an action is, for people: "2 choices of 3, 4 and 2 numbers"."""
+        choices = [str(part.count) for part in self.parts if part.kind == CHOICE]
+        numbers = sum(part.count for part in self.parts if part.kind == NUMBERS)
+        said = []
+        if len(choices) == 1:
+            said.append(f"1 of {choices[0]} actions")
+        elif choices:
+            alike = f"{choices[0]} each" if len(set(choices)) == 1 else ", ".join(choices)
+            said.append(f"{len(choices)} choices of {alike}")
+        if numbers:
+            said.append(f"{numbers} real number{'s' if numbers > 1 else ''}")
+        return " and ".join(said)
+
+    def meanings(self) -> tuple[str, ...]:
+        """Return a name for each number of a stored action."""
+        names: list[str] = []
+        for part in self.parts:
+            for _ in range(part.width):
+                what = f"choice of {part.count}" if part.kind == CHOICE else "number"
+                names.append(f"{len(names)}: {what}")
+        return tuple(names)
 
 
 @dataclass(frozen=True)
@@ -30,6 +110,14 @@ class EnvSpec:
     frames_stacked: int
     action_meanings: tuple[str, ...]
     action_repeat: int  # simulator frames per agent step
+    # What an action consists of where it is more than one of `action_meanings`, which are then
+    # names of its parts; (): one of `action_meanings`, as in all files of the first versions.
+    action_parts: tuple[ActionPart, ...] = ()
+
+    @cached_property
+    def actions(self) -> ActionSpec:
+        """What an action is."""
+        return ActionSpec(self.action_parts or (ActionPart(CHOICE, len(self.action_meanings)),))
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -43,7 +131,16 @@ class EnvSpec:
 
     @property
     def action_count(self) -> int:
-        """A, the number of discrete actions."""
+        """A, the number of actions of which one is chosen.
+
+        Raises:
+          ConfigError: if an action is something else.
+        """
+        if self.action_parts:
+            raise ConfigError(
+                f"{self.env_id} takes {self.actions.describe()} at each step, which is not "
+                "supported here: expected one of so many actions."
+            )
         return len(self.action_meanings)
 
     @property
@@ -58,7 +155,10 @@ class EnvSpec:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types only, for JSON and checkpoints."""
-        return asdict(self)
+        data = asdict(self)
+        if not self.action_parts:
+            del data["action_parts"]  # as in the files of programs that knew nothing else
+        return data
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> EnvSpec:
@@ -70,6 +170,10 @@ class EnvSpec:
             frames_stacked=int(data["frames_stacked"]),
             action_meanings=tuple(str(a) for a in data["action_meanings"]),
             action_repeat=int(data["action_repeat"]),
+            action_parts=tuple(
+                ActionPart(str(part["kind"]), int(part["count"]))
+                for part in data.get("action_parts") or ()
+            ),
         )
 
 

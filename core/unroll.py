@@ -32,7 +32,7 @@ Next to read: agent/acting/rollout.py, which writes unrolls.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 from core.checks import check_array, check_finite
 from core.errors import ShapeError
 from core.layout import lay_out
-from core.spec import EnvSpec
+from core.spec import CHOICE, ActionSpec, EnvSpec
 
 POISON_BYTE = 0xCD  # makes an unwritten integer field obvious; floats are NaN
 
@@ -58,10 +58,10 @@ class Unroll:
 
     frames: np.ndarray  # [..., T+S, *frame_shape] uint8 or float32
     first: np.ndarray  # [..., T+1] bool, x_t is the first observation after a reset
-    action: np.ndarray  # [..., T] int64
+    action: np.ndarray  # [..., T, *action_shape] int64 or float32 (core/spec.py)
     reward: np.ndarray  # [..., T] float32, raw
     terminated: np.ndarray  # [..., T] bool; ended by the task (or a lost life), not by time
-    behaviour_params: np.ndarray  # [..., T, A] float32, logits of mu(.|x_t)
+    behaviour_params: np.ndarray  # [..., T, P] float32, parameters of mu(.|x_t): mostly logits
     behaviour_value: np.ndarray  # [..., T] float32, V_mu(x_t), unnormalised
     features: np.ndarray | None  # [..., T, F] float16, torso output under mu
     worker_id: np.ndarray  # [...] int64
@@ -69,7 +69,7 @@ class Unroll:
     seq: np.ndarray  # [...] int64, n-th unroll of this environment since its worker started
     version: np.ndarray  # [...] int64, learner updates in the weights that chose the actions
     task_id: np.ndarray  # [...] int64, index of the game in a multi-task run
-    last_action: np.ndarray  # [...] int64, a_{-1}
+    last_action: np.ndarray  # [..., *action_shape], a_{-1}
     last_reward: np.ndarray  # [...] float32, r_{-1}, raw
     state: np.ndarray | None  # [..., state_count] float32, the model's memory before x_0
 
@@ -78,6 +78,23 @@ class Unroll:
         return (
             f"unroll of worker {int(self.worker_id)}, env {int(self.env_id)}, seq {int(self.seq)}"
         )
+
+
+def choices_of(action: np.ndarray, actions: ActionSpec) -> Iterator[tuple[np.ndarray, int]]:
+    """Yield for each choice in actions what was chosen, and among how many.
+
+    Args:
+      action: [..., *action_shape], stored actions.
+      actions: what they are.
+    """
+    if actions.is_single_choice:
+        yield action, actions.parts[0].count
+        return
+    column = 0
+    for part in actions.parts:
+        if part.kind == CHOICE:
+            yield action[..., column], part.count
+        column += part.width
 
 
 class UnrollSchema:
@@ -93,7 +110,7 @@ class UnrollSchema:
         """Lay out a record.
 
         Args:
-          env_spec: the environment's frame shape, stack depth and number of actions.
+          env_spec: the environment's frame shape and stack depth, and what its actions are.
           unroll_length: T, number of agent steps per unroll.
           feature_count: F, number of features per row; 0 if unrolls carry none.
           state_count: number of values in the model's memory; 0 if it has none.
@@ -105,22 +122,23 @@ class UnrollSchema:
         self.feature_count = feature_count
         self.state_count = state_count
         steps, stack = unroll_length, env_spec.frames_stacked
+        actions = env_spec.actions
         table: list[tuple[str, tuple[int, ...], str]] = [
             ("frames", (steps + stack, *env_spec.frame_shape), env_spec.frame_dtype),
             ("first", (steps + 1,), "bool"),
-            ("action", (steps,), "int64"),
+            ("action", (steps, *actions.shape), actions.dtype),
             ("reward", (steps,), "float32"),
             ("terminated", (steps,), "bool"),
-            ("behaviour_params", (steps, env_spec.action_count), "float32"),
+            ("behaviour_params", (steps, actions.param_count), "float32"),
             ("behaviour_value", (steps,), "float32"),
         ]
         if feature_count:
             table.append(("features", (steps, feature_count), "float16"))
         self._with_time_axis = {name for name, _, _ in table}
         table += [
-            (name, (), "int64")
-            for name in ("worker_id", "env_id", "seq", "version", "task_id", "last_action")
+            (name, (), "int64") for name in ("worker_id", "env_id", "seq", "version", "task_id")
         ]
+        table.append(("last_action", actions.shape, actions.dtype))
         table.append(("last_reward", (), "float32"))
         if state_count:
             table.append(("state", (state_count,), "float32"))
@@ -162,12 +180,12 @@ class UnrollSchema:
             check_array(field.name, array, field.shape, field.dtype, where)
             check_finite(field.name, array, where)
         for name in ("action", "last_action"):
-            action = getattr(unroll, name)
-            if action.min() < 0 or action.max() >= self.env_spec.action_count:
-                raise ShapeError(
-                    f"{name} is in [{action.min()}, {action.max()}], expected "
-                    f"[0, {self.env_spec.action_count - 1}]: {where}."
-                )
+            for chosen, count in choices_of(getattr(unroll, name), self.env_spec.actions):
+                if chosen.min() < 0 or chosen.max() >= count:
+                    raise ShapeError(
+                        f"{name} is in [{chosen.min()}, {chosen.max()}], expected "
+                        f"[0, {count - 1}]: {where}."
+                    )
 
     def stack(self, records: Sequence[Record]) -> dict[str, np.ndarray]:
         """Stack B single records into a batch, time-major.

@@ -21,8 +21,9 @@ LAYER = {
 }
 # The rooms of agent/ and the files beside them, each of which imports only those before it.
 ROOMS = (
-    *("reduction", "models", "stored", "machine", "algorithms", "acting", "learning", "pools"),
-    *("cluster", "learners", "assembly", "testing", "run", "export", "torchbeast", "session"),
+    *("reduction", "distributions", "models", "stored", "machine", "algorithms", "acting"),
+    *("learning", "pools", "cluster", "learners", "assembly", "testing", "run", "export"),
+    *("torchbeast", "session"),
 )
 PROGRAMS = (
     *("main.py", "multi_train.py"),

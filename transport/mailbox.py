@@ -105,12 +105,12 @@ class Letter:
     # The question, as `Observation` of agent/acting/acting.py.
     stacks: np.ndarray  # [n, S, *frame_shape] uint8 or float32
     first: np.ndarray  # [n] bool
-    last_action: np.ndarray  # [n] int64
+    last_action: np.ndarray  # [n, *action_shape] int64 or float32
     last_reward: np.ndarray  # [n] float32
     task_id: np.ndarray  # [n] int64
     # The answer.
-    action: np.ndarray  # [n] int64
-    params: np.ndarray  # [n, A] float32, logits
+    action: np.ndarray  # [n, *action_shape] int64 or float32
+    params: np.ndarray  # [n, P] float32
     value: np.ndarray  # [n] float32, unnormalised
     version: np.ndarray  # [1] int64, learner updates in the weights that acted
     features: np.ndarray | None  # [n, F] float16, if unrolls carry features
@@ -135,7 +135,7 @@ class Mailbox:
         """Allocate the memory; every group is the worker's turn.
 
         Args:
-          env_spec: gives the shape of observations and the number of actions.
+          env_spec: gives the shapes of observations and actions.
           group_sizes: number of environments of each group.
           feature_count: F, or 0 to leave features out.
           doorbell: of the server; all workers ring the same one.
@@ -160,15 +160,15 @@ class Mailbox:
 
     def _layout(self, count: int) -> tuple[dict[str, Field], int]:
         """Return the fields and the bytes of the letter of `count` environments."""
-        spec = self._env_spec
+        spec, actions = self._env_spec, self._env_spec.actions
         table: list[tuple[str, tuple[int, ...], str]] = [
             ("stacks", (count, spec.frames_stacked, *spec.frame_shape), spec.frame_dtype),
             ("first", (count,), "bool"),
-            ("last_action", (count,), "int64"),
+            ("last_action", (count, *actions.shape), actions.dtype),
             ("last_reward", (count,), "float32"),
             ("task_id", (count,), "int64"),
-            ("action", (count,), "int64"),
-            ("params", (count, spec.action_count), "float32"),
+            ("action", (count, *actions.shape), actions.dtype),
+            ("params", (count, actions.param_count), "float32"),
             ("value", (count,), "float32"),
             ("version", (1,), "int64"),
         ]
@@ -214,7 +214,7 @@ class Mailbox:
           group: index into `group_sizes`; n environments.
           stacks: [n, S, *frame_shape]; the caller may reuse this array and the others at once.
           first: [n] bool.
-          last_action: [n] int64.
+          last_action: [n, *action_shape].
           last_reward: [n] float32.
           task_id: [n] int64.
         """

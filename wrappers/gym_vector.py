@@ -25,7 +25,7 @@ from core.rng import child_seed
 from core.spec import EnvSpec
 from wrappers.gym_checks import ObservationCheck, first_frame_of, flag_of, parts_of, reward_of
 from wrappers.user_code import RAISED, describe
-from wrappers.vector import StepResult, check_actions
+from wrappers.vector import StepResult, check_action_rows, check_actions
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,8 @@ class _Game:
     over: bool = False  # the next step is the reset row
     return_raw: float = 0.0
     length_steps: int = 0
-    actions: list[int] = field(default_factory=list)  # since its start, if restorable
+    # Since its start, if restorable; rows of numbers where an action is more than one choice.
+    actions: list[int | list[float]] = field(default_factory=list)
 
 
 class GymVector:
@@ -100,8 +101,11 @@ class GymVector:
         return self._stacks
 
     def step(self, actions: np.ndarray) -> StepResult:
-        """Do `actions` ([E] int64), one in each environment."""
-        check_actions(actions, self.num_envs, self.spec.action_count)
+        """Do `actions` ([E, *action_shape]), one in each environment."""
+        if self.spec.action_parts:
+            check_action_rows(actions, self.num_envs, self.spec.actions)
+        else:
+            check_actions(actions, self.num_envs, self.spec.action_count)
         reward = np.zeros(self.num_envs, np.float32)
         terminated = np.zeros(self.num_envs, bool)
         first = np.zeros(self.num_envs, bool)
@@ -199,7 +203,9 @@ class GymVector:
         self._stacks[index] = 0
         self._stacks[index, -1] = frame
 
-    def _advance(self, index: int, action: int) -> tuple[float, bool, EpisodeEnd | None]:
+    def _advance(
+        self, index: int, action: int | list[float]
+    ) -> tuple[float, bool, EpisodeEnd | None]:
         """Do one action; return (reward, terminated, the end of the game if it ended)."""
         game = self._games[index]
         game.length_steps += 1

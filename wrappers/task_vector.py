@@ -15,7 +15,13 @@ import numpy as np
 from core.episode import EpisodeEnd
 from core.errors import CheckpointError
 from core.spec import EnvSpec
-from wrappers.vector import EnvVector, RestorableEnvVector, StepResult, check_actions
+from wrappers.vector import (
+    EnvVector,
+    RestorableEnvVector,
+    StepResult,
+    check_action_rows,
+    check_actions,
+)
 
 
 class TaskVector:
@@ -43,8 +49,11 @@ class TaskVector:
         return self._stacks
 
     def step(self, actions: np.ndarray) -> StepResult:
-        """Do `actions` ([E] int64), one in each environment."""
-        check_actions(actions, self.num_envs, self.spec.action_count)
+        """Do `actions` ([E, *action_shape]), one in each environment."""
+        if self.spec.action_parts:
+            check_action_rows(actions, self.num_envs, self.spec.actions)
+        else:
+            check_actions(actions, self.num_envs, self.spec.action_count)
         reward = np.empty(self.num_envs, np.float32)
         terminated = np.empty(self.num_envs, bool)
         first = np.empty(self.num_envs, bool)

@@ -22,7 +22,8 @@ import numpy as np
 
 from core.episode import EpisodeEnd
 from core.errors import ShapeError
-from core.spec import EnvSpec
+from core.spec import ActionSpec, EnvSpec
+from core.unroll import choices_of
 
 
 @dataclass
@@ -50,7 +51,7 @@ class EnvVector(Protocol):
         """
 
     def step(self, actions: np.ndarray) -> StepResult:
-        """Do `actions` ([E] int64), one in each environment."""
+        """Do `actions` ([E, *action_shape], as the spec stores them), one in each environment."""
 
     def close(self) -> None:
         """Free the emulators. Closing twice is allowed."""
@@ -80,3 +81,23 @@ def check_actions(actions: np.ndarray, num_envs: int, action_count: int) -> None
         raise ShapeError(
             f"actions is in [{actions.min()}, {actions.max()}], expected [0, {action_count - 1}]."
         )
+
+
+def check_action_rows(actions: np.ndarray, num_envs: int, spec: ActionSpec) -> None:
+    """Raise ShapeError unless `actions` is `[num_envs, W]` of such actions, all finite."""
+    if actions.shape != (num_envs, *spec.shape) or actions.dtype != spec.dtype:
+        raise ShapeError(
+            f"actions has shape {actions.shape} and dtype {actions.dtype}, expected "
+            f"{(num_envs, *spec.shape)} of {spec.dtype}: {spec.describe()} per environment."
+        )
+    if not np.isfinite(actions).all():
+        raise ShapeError(
+            "actions holds numbers that are not finite: the policy that drew them has diverged. "
+            "Resume the last checkpoint with a lower --lr."
+        )
+    for chosen, count in choices_of(actions, spec):
+        if chosen.min() < 0 or chosen.max() >= count:
+            raise ShapeError(
+                f"actions has a choice in [{chosen.min()}, {chosen.max()}], expected "
+                f"[0, {count - 1}]."
+            )

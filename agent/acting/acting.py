@@ -17,6 +17,8 @@ The acting process keeps the memory of a recurrent model from step to step and c
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -26,8 +28,11 @@ from torch import nn
 
 from agent.models.base import TORSO_PREFIX, ActorCritic, Core, Heads, Inputs
 from core.layout import aligned
+from core.spec import CHOICE, ActionPart, ActionSpec
 from transport.weights import NO_VERSION, WeightBoard
 from wrappers.vector import StepResult
+
+ONE_CHOICE = ActionSpec((ActionPart(CHOICE, 1),))  # stored as any other choice
 
 
 class FlatWeights:
@@ -127,29 +132,35 @@ class Observation(NamedTuple):
 
     stacks: np.ndarray  # [E, S, *frame_shape] uint8 or float32
     first: np.ndarray  # [E] bool, the first observation after a reset
-    last_action: np.ndarray  # [E] int64, the action before it; means nothing where `first`
+    last_action: np.ndarray  # [E, *action_shape], the action before; means nothing where `first`
     last_reward: np.ndarray  # [E] float32, the raw reward before it; likewise
     task_id: np.ndarray  # [E] int64, which game each environment plays
 
     @classmethod
-    def at_start(cls, stacks: np.ndarray, task_id: np.ndarray | None = None) -> Observation:
+    def at_start(
+        cls,
+        stacks: np.ndarray,
+        task_id: np.ndarray | None = None,
+        actions: ActionSpec = ONE_CHOICE,
+    ) -> Observation:
         """Return what environments show that have just been reset.
 
         Args:
           stacks: [E, S, *frame_shape], from `EnvVector.reset`.
           task_id: [E] int64; None: all play game 0.
+          actions: what an action is.
         """
         count = len(stacks)
         return cls(
             stacks,
             np.ones(count, np.bool_),
-            np.zeros(count, np.int64),
+            np.zeros((count, *actions.shape), actions.dtype),
             np.zeros(count, np.float32),
             np.zeros(count, np.int64) if task_id is None else task_id,
         )
 
     def after(self, action: np.ndarray, result: StepResult) -> Observation:
-        """Return what they show after a step in which `action` ([E] int64) gave `result`."""
+        """Return what they show after a step in which `action` gave `result`."""
         return Observation(result.stacks, result.first, action, result.reward, self.task_id)
 
 
@@ -157,8 +168,8 @@ class Observation(NamedTuple):
 class Action:
     """What an actor decided for its E environments, and what must be recorded of it."""
 
-    action: np.ndarray  # [E] int64
-    params: np.ndarray  # [E, A] float32, logits
+    action: np.ndarray  # [E, *action_shape], as the spec stores it
+    params: np.ndarray  # [E, P] float32, of the distribution from which it was drawn
     value: np.ndarray  # [E] float32, unnormalised
     features: np.ndarray | None  # [E, F] float16
     state: np.ndarray | None = None  # [E, state_count] float32, memory before this decision
@@ -201,7 +212,13 @@ class Actor:
         self._device = torch.device(device)
         self._generator = torch.Generator(self._device).manual_seed(seed)
         self._with_features = with_features
-        self._greedy = greedy
+        # Parameters [E, P] -> actions [E, *action_shape], on their device. Bound once: it is asked
+        # at every step.
+        self.choose: Callable[[torch.Tensor], torch.Tensor] = (
+            model.distribution.mode
+            if greedy
+            else functools.partial(model.distribution.sample, generator=self._generator)
+        )
         # Most models look at nothing but pixels; small copies to a GPU would be for nothing then.
         self._is_plain = type(model.core) is Core and model.value_head.task_count == 1
         self._state: torch.Tensor | None = None  # [E, state_count], known at the first decision
@@ -240,14 +257,6 @@ class Actor:
         features = self._model.torso(inputs.obs, inputs.task_id)
         hidden, after = self._model.hidden(features[None], inputs.as_row(), state)
         return Thought(inputs, features, self._model.heads(hidden[0], inputs.task_id), after)
-
-    def choose(self, params: torch.Tensor) -> torch.Tensor:
-        """Return the actions [E] int64 for the logits [E, A], on their device."""
-        if self._greedy:
-            return params.argmax(-1)
-        # Exponential race: argmax(p / Exp(1)) is a draw from p; one pass, no cumulative sums.
-        noise = torch.empty_like(params).exponential_(generator=self._generator)
-        return (params - noise.log()).argmax(-1)
 
     def _inputs(self, observation: Observation) -> Inputs:
         """Return what the model may look at; on the device if it does."""

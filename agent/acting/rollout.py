@@ -57,7 +57,7 @@ class Rollout:
         for group in groups:
             beat(Phase.BUILDING)
             rows = slice(start, start + group.env.num_envs)
-            now = Observation.at_start(group.env.reset(), group.task_id)
+            now = Observation.at_start(group.env.reset(), group.task_id, schema.env_spec.actions)
             group.actor.ask(now)
             self._lanes.append(Lane(group, rows, now))
             start = rows.stop

@@ -27,6 +27,7 @@ from torch import Tensor
 from agent.algorithms.batch import Batch
 from agent.algorithms.non_finite import Stage, given_stages
 from agent.algorithms.rewards import REWARD_TRANSFORMS
+from agent.distributions import Categorical
 from agent.models.base import ActorCritic
 from agent.reduction import ALONE, Reduction
 from core.errors import ConfigError
@@ -130,6 +131,9 @@ class Algorithm(ABC):
     across: Reduction = ALONE
     # Whether it does so; an algorithm that does not say it is refused where there are several.
     sums_over_learners: ClassVar[bool] = False
+    # Whether the loss asks the policies of a pass (`Pass.pi`, `Pass.mu`) for all that depends on
+    # what actions are; one that does not say so is refused where more than one of A is chosen.
+    takes_any_action: ClassVar[bool] = False
 
     def __init__(self, config: Any, buffers: Sequence[str] = ()) -> None:
         """Keep the config.
@@ -144,6 +148,12 @@ class Algorithm(ABC):
 
     def check(self, model: ActorCritic) -> None:
         """Raise ConfigError if the algorithm cannot train this model."""
+        if not self.takes_any_action and not isinstance(model.distribution, Categorical):
+            raise ConfigError(
+                f"algorithm {type(self).__name__} learns which one of several actions to take, and "
+                "here an action is something else: expected an algorithm with "
+                "takes_any_action = True (docs/your_own.md)."
+            )
         burn_in = getattr(self.config, "burn_in_steps", 0)
         if burn_in and not model.state_count:
             raise ConfigError(
@@ -191,7 +201,8 @@ class Algorithm(ABC):
         features = model.torso(batch.obs, batch.task_id)
         hidden, _ = model.hidden(features, batch.inputs(), batch.state)
         heads = model.heads(hidden, batch.task_id)
-        yield Stage("ratio", "log_pi", heads.params[:-1].log_softmax(-1), "row, unroll")
+        pi = model.distribution.policy(heads.params[:-1])
+        yield Stage("ratio", "log_pi", pi.params, "row, unroll")
         yield Stage("value", "value", heads.value, "row, unroll")
 
     def state_dict(self) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """The batch of one update: B unrolls side by side, as torch tensors.
 
 `agent/learning/feed.py` makes batches from replay draws, and `agent/algorithms/impala.py` reads
-them. core/unroll.py defines the names and the meaning of rows. Sizes: T steps, B unrolls, A
-actions.
+them. core/unroll.py defines the names and the meaning of rows. Sizes: T steps, B unrolls, P
+parameters of a policy.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class Batch:
 
     obs: Tensor  # [T+1, B, *obs_shape] uint8 pixels or float32; row T bootstraps
     first: Tensor  # [T+1, B] bool, x_t is the first observation after a reset
-    action: Tensor  # [T, B] int64
+    action: Tensor  # [T, B, *action_shape] int64 or float32
     reward: Tensor  # [T, B] float32, raw
-    last_action: Tensor  # [T+1, B] int64, the action before x_t; ignore it where `first`
+    last_action: Tensor  # [T+1, B, *action_shape], the action before x_t; ignore it where `first`
     last_reward: Tensor  # [T+1, B] float32, the raw reward before x_t; ignore it where `first`
     terminated: Tensor  # [T, B] bool; ended by the task or a lost life, not by time
-    behaviour_params: Tensor  # [T, B, A] float32, logits of mu(.|x_t)
+    behaviour_params: Tensor  # [T, B, P] float32, parameters of mu(.|x_t)
     behaviour_value: Tensor  # [T, B] float32, V_mu(x_t), unnormalised
     state: Tensor  # [B, state_count] float32, memory before x_0; 0 columns if there is none
     task_id: Tensor  # [B] int64, index of the game
@@ -47,12 +47,16 @@ class Batch:
 
     def __post_init__(self) -> None:
         """Raise ShapeError, naming the field, unless all fields agree on T and B."""
-        if self.action.ndim != 2:
-            raise ShapeError(f"action has shape {tuple(self.action.shape)}, expected [T, B].")
-        steps, size = self.action.shape
+        if self.action.ndim not in (2, 3):
+            raise ShapeError(
+                f"action has shape {tuple(self.action.shape)}, expected [T, B], or [T, B, W] where "
+                "an action is more than one choice."
+            )
+        steps, size, *width = self.action.shape
         rows_by_name: dict[str, tuple[int, ...]] = {}
-        for name in ("obs", "first", "last_action", "last_reward"):
+        for name in ("obs", "first", "last_reward"):
             rows_by_name[name] = (steps + 1, size)
+        rows_by_name["last_action"] = (steps + 1, size, *width)
         for name in ("reward", "terminated", "behaviour_params", "behaviour_value"):
             rows_by_name[name] = (steps, size)
         for name in OF_COLUMNS:

@@ -37,7 +37,7 @@ def cloning_terms(
     terms: dict[str, Tensor] = {}
     mask = valid & ~batch.is_online
     if config.policy_cloning_cost:
-        cloning = losses.policy_cloning(seen.log_mu, seen.log_pi)
+        cloning = losses.policy_cloning(seen.mu, seen.pi)
         terms["policy_cloning"] = config.policy_cloning_cost * cloning * mask
     if config.value_cloning_cost:
         # Stored in reward units, because the statistics have moved since; compared in today's.

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from agent.algorithms import losses
 from agent.algorithms.batch import Batch
 from agent.algorithms.passes import Pass
+from agent.distributions import MAX_LOG_RATIO
 
 
 @torch.no_grad()
@@ -37,9 +36,9 @@ def policy_health(
       trust: [T, B] bool, states inside of the trust region; None: there is none.
       buffers: names of the replay buffers, in the order of `Batch.source`.
     """
-    ratios = log_rhos.clamp(max=losses.MAX_LOG_RATIO).exp()
+    ratios = log_rhos.clamp(max=MAX_LOG_RATIO).exp()
     rows = {
-        "policy/kl_behaviour_target": losses.kl_divergence(seen.log_mu, seen.log_pi),
+        "policy/kl_behaviour_target": seen.mu.kl(seen.pi),
         "policy/entropy": entropy,
         "vtrace/rho_mean": ratios,
         "vtrace/rho_clipped_fraction": (ratios > rho_bar).float(),
@@ -55,9 +54,8 @@ def policy_health(
     # Effective sample size as a share of the steps: (mean rho)^2 / mean rho^2, 1 on-policy.
     mean_square = metrics["vtrace/ess"].clamp(min=1e-12)
     metrics["vtrace/ess"] = metrics["vtrace/rho_mean"].square() / mean_square
-    # An environment with one action has no entropy to speak of; 2 keeps the share finite.
-    highest_entropy = math.log(max(2, seen.log_pi.shape[-1]))
-    metrics["policy/entropy_fraction"] = metrics["policy/entropy"] / highest_entropy
+    if seen.pi.highest_entropy is not None:
+        metrics["policy/entropy_fraction"] = metrics["policy/entropy"] / seen.pi.highest_entropy
     metrics["vtrace/reset_fraction"] = batch.reset_row.float().mean()
     if buffers:
         metrics |= _buffer_health(batch, buffers, steps, sum_of)

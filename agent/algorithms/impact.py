@@ -69,6 +69,7 @@ class Impact(Algorithm):
     State = TargetState
     config: ImpactConfig
     sums_over_learners = True
+    takes_any_action = True
 
     def __init__(self, config: ImpactConfig, buffers: Sequence[str] = ()) -> None:
         """Keep the config; the target is made when the model is known."""
@@ -119,7 +120,7 @@ class Impact(Algorithm):
             seen.log_pi_action, judged.target.log_pi_action, seen.log_mu_action, config.ratio_bar
         )
         policy = losses.clipped_surrogate(log_ratios, advantages, config.surrogate_clip)
-        entropy = losses.entropy(seen.log_pi)
+        entropy = seen.pi.entropy()
         counted = valid & batch.is_online if config.entropy_online_only else valid
         per_step = {
             "policy": config.policy_cost * policy * valid,
@@ -147,10 +148,10 @@ class Impact(Algorithm):
         params = batch.behaviour_params.masked_fill(batch.reset_row.unsqueeze(-1), 0)
         yield from given_stages(model, batch, reward, params, None)
         seen = look_at(model, batch)
-        yield Stage("ratio", "log_pi", seen.log_pi, both)
+        yield Stage("ratio", "log_pi", seen.pi.params, both)
         yield Stage("value", "value", seen.heads.value, both)
         judged = self._judge(batch, seen, ~batch.reset_row)
-        yield Stage("ratio", "log_pi of the target", judged.target.log_pi, both)
+        yield Stage("ratio", "log_pi of the target", judged.target.pi.params, both)
         yield Stage("value", "value target", judged.corrected.targets, both)
 
     def state_dict(self) -> dict[str, Any]:
@@ -174,8 +175,7 @@ class Impact(Algorithm):
             target = look_at(self.target.network, batch)
         # A ratio of 0 makes V-trace cut there: nothing is learned from a reset row, and nothing
         # flows back over it.
-        log_rhos = target.log_pi_action - target.log_mu_action
-        log_rhos = log_rhos.masked_fill(~valid, -math.inf)
+        log_rhos = target.log_ratio.masked_fill(~valid, -math.inf)
         by = target if self.config.value_source == "target" else seen
         return _Judged(target, log_rhos, correct(self.config, batch, log_rhos, by.heads.value))
 
@@ -193,7 +193,7 @@ class Impact(Algorithm):
         rows = {
             "impact/ratio_mean": ratios,
             "impact/ratio_clipped_fraction": is_clipped.float(),
-            "impact/kl_target_policy": losses.kl_divergence(target.log_pi, seen.log_pi),
+            "impact/kl_target_policy": target.pi.kl(seen.pi),
         }
         sums = torch.stack(list(rows.values())).masked_fill(~valid, 0).sum((1, 2))
         return dict(zip(rows, (sums / valid.sum().clamp(min=1)).unbind(), strict=True))

@@ -10,7 +10,7 @@ passes.py, correction.py, units.py and health.py. The flow is:
 
 The options are LASER's trust region (ignore states in which the policy has changed too much),
 CLEAR's cloning of replayed behaviour, and PopArt, which is a property of the model. Sizes: T steps,
-B unrolls, A actions. Next to read: agent/learning/learner.py, which takes the step.
+B unrolls. Next to read: agent/learning/learner.py, which takes the step.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ from agent.algorithms.units import (
     scaled_advantages,
     values_to_learn,
 )
+from agent.distributions import NO_IMPLIED_KL, Policy
 from agent.models.base import ActorCritic
+from core.errors import ConfigError
 
 
 @register_algorithm("impala")
@@ -48,6 +50,13 @@ class Impala(Algorithm):
     Config = ImpalaConfig
     config: ImpalaConfig
     sums_over_learners = True
+    takes_any_action = True
+
+    def check(self, model: ActorCritic) -> None:
+        """Raise ConfigError if it cannot train this model."""
+        super().check(model)
+        if self.config.trust_region == "implied" and not model.distribution.has_implied_kl:
+            raise ConfigError(NO_IMPLIED_KL)
 
     def loss(
         self,
@@ -64,8 +73,8 @@ class Impala(Algorithm):
         with torch.no_grad():
             # A ratio of 0 makes V-trace cut there: nothing is learned from a reset row, and
             # nothing flows back over it.
-            log_rhos = (seen.log_pi_action - seen.log_mu_action).masked_fill(~valid, -math.inf)
-            trust = self._trust(seen.log_pi, seen.log_mu)
+            log_rhos = seen.log_ratio.masked_fill(~valid, -math.inf)
+            trust = self._trust(seen.pi, seen.mu)
             corrected = correct(config, batch, log_rhos, seen.heads.value, trust)
             learned = valid if trust is None else valid & trust
             targets = move_units(model, batch, corrected.targets, learned, optimiser, across)
@@ -79,7 +88,7 @@ class Impala(Algorithm):
             "value": config.value_cost * losses.value_error(values, targets),
         }
         per_step = {name: term * learned for name, term in per_step.items()}
-        entropy = losses.entropy(seen.log_pi)
+        entropy = seen.pi.entropy()
         counted = learned & batch.is_online if config.entropy_online_only else learned
         per_step["entropy"] = -config.entropy_cost_at(progress) * entropy * counted
         per_step |= cloning_terms(model, batch, seen, values, valid, config)
@@ -106,23 +115,22 @@ class Impala(Algorithm):
         values = batch.behaviour_value if config.value_cloning_cost else None
         yield from given_stages(model, batch, reward, params, values)
         seen = look_at(model, batch)
-        yield Stage("ratio", "log_pi", seen.log_pi, both)
+        yield Stage("ratio", "log_pi", seen.pi.params, both)
         yield Stage("value", "value", seen.heads.value, both)
-        log_rhos = seen.log_pi_action - seen.log_mu_action
-        log_rhos = log_rhos.masked_fill(batch.reset_row, -math.inf)
-        trust = self._trust(seen.log_pi, seen.log_mu)
+        log_rhos = seen.log_ratio.masked_fill(batch.reset_row, -math.inf)
+        trust = self._trust(seen.pi, seen.mu)
         corrected = correct(config, batch, log_rhos, seen.heads.value, trust)
         yield Stage("value", "value target", corrected.targets, both)
 
-    def _trust(self, log_pi: Tensor, log_mu: Tensor) -> Tensor | None:
+    def _trust(self, pi: Policy, mu: Policy) -> Tensor | None:
         """Return [T, B] bool, states whose policy is still near the one that acted."""
         kind = self.config.trust_region
         if kind == "none":
             return None
         if kind == "implied":
-            distance = losses.implied_kl(log_pi, log_mu, self.config.rho_bar)
+            distance = pi.implied_kl(mu, self.config.rho_bar)
         elif kind == "kl_pi_mu":
-            distance = losses.kl_divergence(log_pi, log_mu)
+            distance = pi.kl(mu)
         else:
-            distance = losses.kl_divergence(log_mu, log_pi)
+            distance = mu.kl(pi)
         return distance < self.config.trust_threshold

@@ -1,21 +1,22 @@
-"""The terms of a loss, per step, and the distances between policies they are made of.
+"""The terms of a loss, per step. Distances between policies are agent/distributions.py's.
 
-All functions are pure, take float32 and, but for `reduced`, return one number per step:
-`[..., A]` -> `[...]`. Masking and weighting is the algorithm's business (impala.py). Policies come
-as log-probabilities over A discrete actions; pi is the policy being trained, mu the one that acted.
+All functions are pure, take float32 and, but for `reduced`, return one number per step. Masking and
+weighting is the algorithm's business (impala.py). pi is the policy being trained, mu the one that
+acted.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
+from agent.distributions import MAX_LOG_RATIO, Policy
+from agent.distributions import entropy as entropy
+from agent.distributions import implied_kl as implied_kl
+from agent.distributions import kl_divergence as kl_divergence
 from agent.reduction import ALONE, Reduction
-
-MAX_LOG_RATIO = 20.0  # keeps the square of a ratio finite
 
 
 def policy_gradient(log_pi_action: Tensor, advantages: Tensor) -> Tensor:
@@ -62,40 +63,12 @@ def value_error(values: Tensor, targets: Tensor) -> Tensor:
     return 0.5 * (values - targets.detach()).square()
 
 
-def entropy(log_pi: Tensor) -> Tensor:
-    """Return H(pi) >= 0 in nats."""
-    return -(log_pi.exp() * log_pi).sum(-1)
-
-
-def kl_divergence(log_p: Tensor, log_q: Tensor) -> Tensor:
-    """Return KL(p || q) >= 0 in nats."""
-    return (log_p.exp() * (log_p - log_q)).sum(-1)
-
-
-def implied_kl(log_pi: Tensor, log_mu: Tensor, rho_bar: float = 1.0) -> Tensor:
-    """Return KL(pi || pi_mu), LASER's behaviour relevance of a state.
-
-    pi_mu = min(rho_bar mu, pi) / Z is the policy whose value V-trace really learns. In closed form
-
-        log Z + sum_a pi(a) max(0, log pi(a) - log mu(a) - log rho_bar)
-        Z = sum_a min(rho_bar mu(a), pi(a))
-
-    From the definition in Schmitt et al. 2019, section 4, https://arxiv.org/abs/1909.11583. With
-    rho_bar = 1 it is at most KL(pi || mu), so thresholds of the two are not interchangeable.
-    """
-    pi = log_pi.exp()
-    excess = (log_pi - log_mu - math.log(rho_bar)).clamp(min=0)
-    # min(rho_bar mu, pi) = pi exp(-excess)
-    overlap = (pi * (-excess).exp()).sum(-1)
-    return overlap.log() + (pi * excess).sum(-1)
-
-
-def policy_cloning(log_mu: Tensor, log_pi: Tensor) -> Tensor:
+def policy_cloning(mu: Policy, pi: Policy) -> Tensor:
     """Return CLEAR's KL(mu || pi): behaviour first, so that pi keeps all that mu did.
 
     Rolnick et al. 2019, https://arxiv.org/abs/1811.11682. Gradient flows through pi only.
     """
-    return kl_divergence(log_mu.detach(), log_pi)
+    return mu.detach().kl(pi)
 
 
 def value_cloning(values: Tensor, behaviour_values: Tensor) -> Tensor:

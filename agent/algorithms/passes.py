@@ -7,18 +7,30 @@ from typing import NamedTuple
 from torch import Tensor
 
 from agent.algorithms.batch import Batch
+from agent.distributions import Policy
 from agent.models.base import ActorCritic, Heads
 
 
 class Pass(NamedTuple):
-    """What the model says of T steps of B unrolls, with a gradient; A actions, H hidden units."""
+    """What the model says of T steps of B unrolls, with a gradient; H hidden units."""
 
     hidden: Tensor  # [T+1, B, H]
     heads: Heads  # of [T+1, B]; the last row bootstraps
-    log_pi: Tensor  # [T, B, A], log-probabilities of the policy that is trained
-    log_mu: Tensor  # [T, B, A], of the policy that acted; without a gradient
+    pi: Policy  # of [T, B], the policy that is trained
+    mu: Policy  # of [T, B], the policy that acted; without a gradient
     log_pi_action: Tensor  # [T, B], log pi of the action that was done
     log_mu_action: Tensor  # [T, B], log mu of it
+    log_ratio: Tensor  # [T, B], log pi - log mu of it; bounded where actions are numbers
+
+    @property
+    def log_pi(self) -> Tensor:
+        """[T, B, A], log-probabilities of the policy that is trained, where one of A is chosen."""
+        return self.pi.params
+
+    @property
+    def log_mu(self) -> Tensor:
+        """[T, B, A], those of the policy that acted."""
+        return self.mu.params
 
 
 def look_at(model: ActorCritic, batch: Batch, keep_gradient: Tensor | None = None) -> Pass:
@@ -32,14 +44,8 @@ def look_at(model: ActorCritic, batch: Batch, keep_gradient: Tensor | None = Non
     features = model.torso(batch.obs, batch.task_id)  # [T+1, B, F], its one pass
     hidden, _ = model.hidden(features, batch.inputs(), batch.state, keep_gradient)
     heads = model.heads(hidden, batch.task_id)
-    log_pi = heads.params[:-1].log_softmax(-1)
-    log_mu = batch.behaviour_params.log_softmax(-1)
-    action = batch.action.unsqueeze(-1)
-    return Pass(
-        hidden,
-        heads,
-        log_pi,
-        log_mu,
-        log_pi.gather(-1, action).squeeze(-1),
-        log_mu.gather(-1, action).squeeze(-1),
-    )
+    pi = model.distribution.policy(heads.params[:-1])
+    mu = model.distribution.policy(batch.behaviour_params)
+    log_pi_action, log_mu_action = pi.log_prob(batch.action), mu.log_prob(batch.action)
+    log_ratio = model.distribution.bounded(log_pi_action - log_mu_action)
+    return Pass(hidden, heads, pi, mu, log_pi_action, log_mu_action, log_ratio)

@@ -10,9 +10,9 @@ PopArt rewrites the value head between computing targets and computing losses, w
 a second pass through the rest. Torsos are in torsos.py, cores in recurrent.py and attention.py, the
 value head in popart.py, and factory.py builds the whole from a config.
 
-Sizes: T rows, B columns (unrolls or environments), E environments, F features, H hidden units, A
-actions. A recurrent state is one flat float32 vector per column, so that nobody outside the core
-knows what is in it.
+Sizes: T rows, B columns (unrolls or environments), E environments, F features, H hidden units, P
+parameters of the distribution of actions (agent/distributions.py). A recurrent state is one flat
+float32 vector per column, so that nobody outside the core knows what is in it.
 """
 
 from __future__ import annotations
@@ -24,12 +24,15 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
+from agent.distributions import distribution_of
 from agent.models.parallel import Parallel
 from agent.models.pixels import PixelStatistics
+from agent.models.policy_head import policy_head
 from agent.models.popart import PopArt
 from agent.models.precision import PRECISIONS, compute_dtype
 from agent.reduction import ALONE, Reduction
 from core.errors import ConfigError, ShapeError
+from core.spec import ActionSpec
 
 TORSO_PREFIX = "torso_net."  # of the torso's tensors in the state dict
 
@@ -39,7 +42,7 @@ class Inputs(NamedTuple):
 
     obs: Tensor  # [..., *obs_shape] uint8 or float32
     first: Tensor  # [...] bool, x_t is the first observation after a reset
-    last_action: Tensor  # [...] int64, a_{t-1}; ignored where `first`
+    last_action: Tensor  # [..., *action_shape], a_{t-1}; ignored where `first`
     last_reward: Tensor  # [...] float32, r_{t-1}, raw; ignored where `first`
     task_id: Tensor | None  # int64, broadcasts against the leading dims from the right; None: 0
 
@@ -60,7 +63,7 @@ class Inputs(NamedTuple):
 class Heads(NamedTuple):
     """What the model says about states; leading dims are those of the hidden units."""
 
-    params: Tensor  # [..., A] float32, logits of pi(.|x)
+    params: Tensor  # [..., P] float32, parameters of pi(.|x): logits, if one action is chosen
     value: Tensor  # [...] float32, V(x) in reward units
     value_normalised: Tensor  # [...] float32, V(x) in the units of the value loss
 
@@ -107,7 +110,7 @@ class ActorCritic(nn.Module):
         torso_net: nn.Module,
         obs_shape: tuple[int, ...],
         feature_count: int,
-        action_count: int,
+        actions: ActionSpec,
         value_head: PopArt,
         core: Core | None = None,
         game_pixels: Sequence[PixelStatistics] = (),
@@ -118,7 +121,7 @@ class ActorCritic(nn.Module):
           torso_net: [N, *obs_shape] -> [N, F]; accepts uint8 pixels or float32 vectors.
           obs_shape: shape of one stacked observation.
           feature_count: F, number of features.
-          action_count: A, number of actions.
+          actions: what an action is.
           value_head: layer from H hidden units to values.
           core: F -> H; None: features go straight to the heads, and H is F.
           game_pixels: for several games, what the pixels of each look like: the background of one
@@ -130,8 +133,8 @@ class ActorCritic(nn.Module):
         self.core = core if core is not None else Core(feature_count)
         self.obs_shape = tuple(obs_shape)
         self.feature_count = feature_count
-        self.action_count = action_count
-        self.policy_head = nn.Linear(self.core.hidden_count, action_count)
+        self.distribution = distribution_of(actions)
+        self.policy_head = policy_head(self.core.hidden_count, actions)
         self.value_head = value_head
         self.precision = "fp32"
         self._parallel_torso: Parallel | None = None

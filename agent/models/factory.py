@@ -97,7 +97,7 @@ def make_model(
     _check_sight(name, network, env_spec)
     of_pixels = config.normalise_pixels and env_spec.frame_dtype == "uint8"
     extras = ExtraInputs(
-        action_count=env_spec.action_count * config.use_last_action,
+        actions=env_spec.actions.parts if config.use_last_action else (),
         reward=config.use_last_reward,
         task_count=env_spec.task_count * config.use_task_id,
         clamp_reward=config.clamp_last_reward,
@@ -136,7 +136,7 @@ def make_model(
         torso,
         env_spec.obs_shape,
         feature_count,
-        env_spec.action_count,
+        env_spec.actions,
         value_head,
         core,
         game_pixels=[PixelStatistics(env_spec.obs_shape) for _ in range(games)],

@@ -123,7 +123,7 @@ def memory_needs(blueprint: Blueprint, model: ActorCritic) -> list[Need]:
         ]
     if workers and choices.inference == "server":
         letter_bytes = stack_bytes + 4 * (
-            blueprint.env_spec.action_count + schema.feature_count + schema.state_count + 32
+            blueprint.env_spec.actions.param_count + schema.feature_count + schema.state_count + 32
         )
         needs += [
             Need(f"{workers} mailboxes", workers * envs * letter_bytes, is_shared=True),

@@ -64,7 +64,7 @@ class Step:
     state: torch.Tensor  # [E, state_count], its memory before the decision
     features: torch.Tensor  # [E, F] float32
     heads: Heads  # [E, ...]
-    action: np.ndarray  # [E] int64
+    action: np.ndarray  # [E, *action_shape]
     reward: np.ndarray  # [E] float32, raw, what the action earned
     result: StepResult  # all that it led to; its arrays are valid until the next step
 
@@ -105,14 +105,16 @@ class Player:
         self._env = env
         self._keep_inputs = keep_inputs
         self._state = model.initial_state(env.num_envs)
-        self.observation = Observation.at_start(env.reset(), np.array(tasks, np.int64))
+        self.observation = Observation.at_start(
+            env.reset(), np.array(tasks, np.int64), env.spec.actions
+        )
 
     @torch.inference_mode()
     def step(self, action: np.ndarray | None = None) -> Step:
         """Decide and act once in each environment.
 
         Args:
-          action: [E] int64 to do instead of what the model would; it is still asked.
+          action: [E, *action_shape] to do instead of what the model would; it is still asked.
         """
         shown = self.observation
         if self._keep_inputs:

@@ -7,8 +7,11 @@ from agent.assembly import build_model, model_config
 from agent.models.base import Inputs
 from agent.models.recurrent import ExtraInputs, RecurrentCore, changed_rows
 from core.errors import ConfigError
+from core.spec import CHOICE, ActionPart
 from flag_parsing import parse
 from tests.agent.builders import make_small_model, make_spec
+
+THREE_ACTIONS = (ActionPart(CHOICE, 3),)
 
 ROWS, COLUMNS, FEATURES, HIDDEN = 7, 4, 5, 6
 
@@ -30,7 +33,7 @@ def random_features(seed=1):
 
 
 def make_core(layers=2, extras=None, seed=0):
-    core = RecurrentCore(FEATURES, extras or ExtraInputs(3, True, 2), HIDDEN, layers)
+    core = RecurrentCore(FEATURES, extras or ExtraInputs(THREE_ACTIONS, True, 2), HIDDEN, layers)
     core.initialise(torch.Generator().manual_seed(seed))
     return core
 
@@ -44,7 +47,7 @@ def random_state(core, seed=2):
 
 
 def test_extra_inputs_are_action_reward_and_task_in_this_order():
-    extras = ExtraInputs(action_count=3, reward=True, task_count=2)
+    extras = ExtraInputs(actions=THREE_ACTIONS, reward=True, task_count=2)
     inputs = Inputs(
         obs=torch.empty(2, 2, 0),
         first=torch.tensor([[True, False], [False, False]]),

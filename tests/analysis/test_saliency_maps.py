@@ -15,9 +15,11 @@ from agent.models.torsos import PixelConv2d
 from analysis.playing import load_agent, play
 from analysis.saliency_maps import Grid, Perturbation
 from core.errors import ConfigError
-from core.spec import EnvSpec
+from core.spec import CHOICE, ActionPart, ActionSpec, EnvSpec
 from tests.house import ROOT
 from tests.reference.saliency_loops import saliency_loops
+
+TWO_ACTIONS = ActionSpec((ActionPart(CHOICE, 2),))
 
 SIZE = 40
 SPEC = EnvSpec("Test-v0", (1, SIZE, SIZE), "uint8", 3, ("NOOP", "UP", "DOWN"), 4)
@@ -211,7 +213,7 @@ class CellsTorso(nn.Module):
 def cells_model(threshold: float) -> ActorCritic:
     torso = CellsTorso(SIZE, threshold)
     count = torso.feature_count
-    model = ActorCritic(torso, (1, SIZE, SIZE), count, 2, PopArt(count, 1, enabled=False))
+    model = ActorCritic(torso, (1, SIZE, SIZE), count, TWO_ACTIONS, PopArt(count, 1, enabled=False))
     for parameter in (*model.policy_head.parameters(), *model.value_head.parameters()):
         nn.init.zeros_(parameter)
     return model.requires_grad_(False)

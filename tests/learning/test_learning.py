@@ -7,7 +7,7 @@ learner with one mistake, or without the part that the environment asks for, whi
 import numpy as np
 import pytest
 
-from agent.algorithms import losses
+from agent import distributions
 from agent.run.trainer import Trainer
 from core.unroll import UnrollSchema
 from replay.registry import KINDS
@@ -236,8 +236,8 @@ def test_so_they_are_for_impact(tmp_path):
 
 
 def test_a_bonus_of_the_wrong_sign_leads_to_other_odds(tmp_path, monkeypatch):
-    entropy = losses.entropy
-    monkeypatch.setattr(losses, "entropy", lambda log_pi: -entropy(log_pi))
+    entropy = distributions.entropy
+    monkeypatch.setattr(distributions, "entropy", lambda log_pi: -entropy(log_pi))
     wrong = train(tmp_path, "Bandit", kind="standard", **{**BANDIT, "steps": 4_000})
     assert complaints_about_the_odds(wrong)
     assert look(wrong, np.ones((1, 1, 1)))[0].max() > 0.95, "certainty is what it was paid for"

@@ -37,8 +37,7 @@ LOSS_MUTANTS = (
     ),
     _loss(
         "present-corrected", "runs V-trace for the trained policy, not for the target",
-        "impact.py", "log_rhos = target.log_pi_action - target.log_mu_action",
-        "log_rhos = seen.log_pi_action - target.log_mu_action",
+        "impact.py", "log_rhos = target.log_ratio.masked_fill", "log_rhos = seen.log_ratio.masked_fill",
     ),
     _loss(
         "values-of-the-policy", "takes targets and advantages from the values of the trained network",

@@ -68,7 +68,7 @@ VTRACE_MUTANTS = (
 FORMULA_MUTANTS = (
     Mutant(
         "entropy-sign", "rewards certainty",
-        Place("losses.py", "return -(log_pi.exp() * log_pi).sum(-1)",
+        Place("distributions.py", "return -(log_pi.exp() * log_pi).sum(-1)",
               "return (log_pi.exp() * log_pi).sum(-1)"),
         ("test_losses.py",),
     ),
@@ -89,8 +89,7 @@ FORMULA_MUTANTS = (
     ),
     Mutant(
         "cloning-direction", "clones by the other divergence, policy first",
-        Place("losses.py", "return kl_divergence(log_mu.detach(), log_pi)",
-              "return kl_divergence(log_pi, log_mu.detach())"),
+        Place("losses.py", "return mu.detach().kl(pi)", "return pi.kl(mu.detach())"),
         ("test_losses.py",),
     ),
     Mutant(
@@ -127,7 +126,7 @@ LOSS_MUTANTS = (
     ),
     Mutant(
         "behaviour-policy-ignored", "takes all data for that of the present policy",
-        Place(LOSS, "log_rhos = (seen.log_pi_action - seen.log_mu_action).masked_fill(~valid",
+        Place(LOSS, "log_rhos = seen.log_ratio.masked_fill(~valid",
               "log_rhos = torch.zeros_like(seen.log_pi_action).masked_fill(~valid"),
         PLAIN_LOOPS,
     ),

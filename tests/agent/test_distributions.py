@@ -1,0 +1,181 @@
+"""Distributions of actions against plain loops, against torch's own, and against what is drawn."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import distributions as torchs
+
+from agent.distributions import MAX_LOG_RATIO, Categorical, DiagGaussian, distribution_of
+from core.errors import ConfigError
+from core.spec import CHOICE, NUMBERS, ActionPart, ActionSpec
+from tests.reference import distribution_loops as loops
+
+SPECS = {
+    "one choice": ActionSpec((ActionPart(CHOICE, 3),)),
+    "several choices": ActionSpec((ActionPart(CHOICE, 3), ActionPart(CHOICE, 2))),
+    "numbers": ActionSpec((ActionPart(NUMBERS, 2),)),
+    "a tuple": ActionSpec((ActionPart(NUMBERS, 2), ActionPart(CHOICE, 4), ActionPart(NUMBERS, 1))),
+}
+EVERY = pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
+SMALL = st.floats(-2, 2)
+
+
+def tensor(*numbers):
+    return torch.tensor(numbers, dtype=torch.float64)
+
+
+@st.composite
+def cases(draw):
+    """A spec, the parameters of two policies, and an action: as tensors and for the loops."""
+    spec = SPECS[draw(st.sampled_from(sorted(SPECS)))]
+
+    def policy():
+        flat, parts = [], []
+        for part in spec.parts:
+            params = draw(st.lists(SMALL, min_size=part.param_count, max_size=part.param_count))
+            flat += params
+            count = part.count
+            is_choice = part.kind == CHOICE
+            parts.append(
+                ("choice", params) if is_choice else ("numbers", params[:count], params[count:])
+            )
+        return tensor(*flat), parts
+
+    flat_action, action = [], []
+    for part in spec.parts:
+        if part.kind == CHOICE:
+            action.append(draw(st.integers(0, part.count - 1)))
+            flat_action.append(action[-1])
+        else:
+            action.append(draw(st.lists(SMALL, min_size=part.count, max_size=part.count)))
+            flat_action += action[-1]
+    stored = torch.tensor(flat_action, dtype=torch.float64)
+    stored = stored.long() if spec.dtype == "int64" else stored
+    return spec, policy(), policy(), stored.reshape(spec.shape), action
+
+
+@given(cases())
+def test_every_formula_equals_its_plain_loops(case):
+    spec, (params, parts), (others_params, others_parts), stored, action = case
+    distribution = distribution_of(spec)
+    pi, mu = distribution.policy(params), distribution.policy(others_params)
+    assert pi.log_prob(stored).item() == pytest.approx(loops.log_prob(parts, action), abs=1e-9)
+    assert pi.entropy().item() == pytest.approx(loops.entropy(parts), abs=1e-9)
+    assert pi.kl(mu).item() == pytest.approx(loops.kl(parts, others_parts), abs=1e-9)
+
+
+def test_they_equal_those_of_torch():
+    draw = torch.Generator().manual_seed(1)
+    params, others = (torch.randn(5, 4, 6, generator=draw) for _ in range(2))
+    action = torch.randn(5, 4, 3, generator=draw)
+    for ours, params_of in (
+        (DiagGaussian(3), lambda p: torchs.Normal(p[..., :3], p[..., 3:].exp())),
+        (Categorical(6), lambda p: torchs.Categorical(logits=p)),
+    ):
+        is_normal = isinstance(ours, DiagGaussian)
+        done = action if is_normal else torch.randint(0, 6, (5, 4), generator=draw)
+
+        def added(terms, is_normal=is_normal):
+            return terms.sum(-1) if is_normal else terms
+
+        pi, mu = ours.policy(params), ours.policy(others)
+        p, q = params_of(params), params_of(others)
+        torch.testing.assert_close(pi.log_prob(done), added(p.log_prob(done)))
+        torch.testing.assert_close(pi.entropy(), added(p.entropy()))
+        torch.testing.assert_close(pi.kl(mu), added(torchs.kl_divergence(p, q)))
+
+
+def test_a_density_has_the_number_computed_by_hand():
+    # Mean 1, deviation e^0 = 1, at 2: exp(-1/2) / sqrt(2 pi) = 0.24197; twice for two such numbers.
+    pi = DiagGaussian(2).policy(tensor(1, 1, 0, 0))
+    assert pi.log_prob(tensor(2, 0)).item() == pytest.approx(2 * math.log(0.24197), abs=1e-4)
+    # The entropy of a standard normal is log sqrt(2 pi e) = 1.41894.
+    assert pi.entropy().item() == pytest.approx(2 * 1.41894, abs=1e-5)
+
+
+@EVERY
+def test_draws_are_spread_as_the_parameters_say(spec):
+    distribution = distribution_of(spec)
+    generator = torch.Generator().manual_seed(3)
+    params = torch.linspace(-1, 1, distribution.param_count)
+    many = params.expand(40_000, -1)
+    drawn = distribution.sample(many, generator)
+    assert drawn.shape == (40_000, *spec.shape)
+    assert drawn.dtype == getattr(torch, spec.dtype)
+    pi = distribution.policy(many)
+    # The mean of -log pi(a) over draws of pi is its entropy.
+    assert -pi.log_prob(drawn).mean().item() == pytest.approx(pi.entropy()[0].item(), abs=0.02)
+    columns = drawn.reshape(40_000, -1).double()
+    start = column = 0
+    for part in spec.parts:
+        own = params[start : start + part.param_count].double()
+        if part.kind == CHOICE:
+            shares = torch.bincount(columns[:, column].long(), minlength=part.count) / 40_000
+            torch.testing.assert_close(shares.double(), own.softmax(-1), atol=0.01, rtol=0)
+        else:
+            numbers = columns[:, column : column + part.count]
+            torch.testing.assert_close(numbers.mean(0), own[: part.count], atol=0.05, rtol=0)
+            deviations = own[part.count :].exp()
+            torch.testing.assert_close(numbers.std(0), deviations, atol=0.05, rtol=0)
+        start, column = start + part.param_count, column + part.width
+
+
+@EVERY
+def test_equal_generators_draw_alike_and_no_action_is_more_probable_than_the_mode(spec):
+    distribution = distribution_of(spec)
+    params = torch.randn(50, distribution.param_count, generator=torch.Generator().manual_seed(2))
+    one, two = (distribution.sample(params, torch.Generator().manual_seed(seed)) for seed in (5, 5))
+    assert torch.equal(one, two)
+    other = distribution.sample(params, torch.Generator().manual_seed(6))
+    assert not torch.equal(one, other)
+    mode, pi = distribution.mode(params), distribution.policy(params)
+    assert mode.shape == one.shape
+    assert mode.dtype == one.dtype
+    assert (pi.log_prob(mode) >= pi.log_prob(one)).all()
+
+
+@EVERY
+def test_gradients_flow_to_the_parameters_but_not_through_a_draw(spec):
+    distribution = distribution_of(spec)
+    params = torch.linspace(-1, 1, distribution.param_count).requires_grad_()
+    drawn = distribution.sample(params.expand(7, -1), torch.Generator().manual_seed(1))
+    assert not drawn.requires_grad
+    pi = distribution.policy(params)
+    (gradient,) = torch.autograd.grad(pi.log_prob(drawn[0]) + pi.entropy(), params)
+    assert (gradient != 0).all()
+    assert not pi.detach().entropy().requires_grad
+
+
+def test_the_log_ratio_of_densities_is_bounded_and_that_of_choices_is_as_it_is():
+    numbers = DiagGaussian(1)
+    narrow, wide = numbers.policy(tensor(0, -30)), numbers.policy(tensor(0, 0))
+    ratio = narrow.log_prob(tensor(0)) - wide.log_prob(tensor(0))
+    assert ratio.item() == pytest.approx(30)
+    assert numbers.bounded(ratio).item() == MAX_LOG_RATIO
+    assert numbers.bounded(-ratio).item() == pytest.approx(-30)
+    assert Categorical(2).bounded(ratio) is ratio
+
+
+@EVERY
+def test_the_implied_kl_is_refused_where_it_has_no_closed_form(spec):
+    distribution = distribution_of(spec)
+    pi, mu = (distribution.policy(torch.randn(distribution.param_count)) for _ in range(2))
+    if distribution.has_implied_kl:
+        assert spec.is_single_choice
+        assert pi.implied_kl(mu, 1.0) >= 0
+        return
+    with pytest.raises(ConfigError, match="kl_mask_kind=kl_pi_mu"):
+        pi.implied_kl(mu, 1.0)
+
+
+def test_the_highest_entropy_is_that_of_equal_odds_where_there_is_one():
+    for spec in (SPECS["one choice"], SPECS["several choices"]):
+        distribution = distribution_of(spec)
+        even = distribution.policy(torch.zeros(distribution.param_count))
+        assert even.entropy().item() == pytest.approx(even.highest_entropy)
+    for spec in (SPECS["numbers"], SPECS["a tuple"]):
+        distribution = distribution_of(spec)
+        assert distribution.policy(torch.zeros(distribution.param_count)).highest_entropy is None
