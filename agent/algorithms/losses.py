@@ -7,6 +7,7 @@ acted.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import torch
