@@ -31,6 +31,7 @@ from wrappers.atari import RenumberActions, action_meanings, make_atari_env
 from wrappers.config import EnvConfig
 from wrappers.env_ids import check_env_id, is_atari, rom_name, with_sticky_actions
 from wrappers.env_kwargs import kwargs_of
+from wrappers.extra_worlds import as_shown
 from wrappers.gym_spaces import shown_images, spec_of_spaces
 from wrappers.gym_vector import GymVector
 from wrappers.images import ChannelsFirst, shows_images
@@ -389,6 +390,7 @@ def _env_maker(
 
     def make_env() -> gymnasium.Env:
         env = gymnasium.make(config.env_id, disable_env_checker=True, **options, **arguments)
+        env = as_shown(config.env_id.rpartition(":")[2], env)
         return ChannelsFirst(env) if shows_images(env) else env
 
     return make_env
