@@ -161,6 +161,7 @@ def play(
       actions: actions to do instead of the agent's; stop after the last of them. The agent is asked
         all the same.
     """
+    _ = agent.env_spec.action_count  # ConfigError of actions that films cannot show
     with_pictures = make_filmed_env(agent.game_config(task), env_seeds(seed, 1))
     try:
         player = Player(

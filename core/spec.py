@@ -6,14 +6,24 @@ shapes from it, so that `--env` alone changes every shape in the program.
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from core.errors import ConfigError
 
 CHOICE, NUMBERS = "choice", "numbers"  # kinds of parts of an action
+# What decides the shapes and the meaning of a model's inputs and outputs. The game itself may
+# differ: going on with a model in another game is an experiment, not a mistake.
+MODEL_DECIDING_FIELDS = (
+    *("frame_shape", "frame_dtype", "frames_stacked", "observation_parts"),
+    *("action_meanings", "action_parts"),
+)
 
 
 @dataclass(frozen=True)
@@ -67,6 +77,17 @@ class ActionSpec:
         """P, the number of parameters of the distribution of actions."""
         return sum(part.param_count for part in self.parts)
 
+    def choices_in(self, action: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
+        """Yield for each choice in stored actions `[..., *shape]` what was chosen, of how many."""
+        if self.is_single_choice:
+            yield action, self.parts[0].count
+            return
+        column = 0
+        for part in self.parts:
+            if part.kind == CHOICE:
+                yield action[..., column], part.count
+            column += part.width
+
     def describe(self) -> str:
         """Return what an action is, for people: "2 choices of 3, 4 and 2 numbers"."""
         choices = [str(part.count) for part in self.parts if part.kind == CHOICE]
@@ -92,6 +113,25 @@ class ActionSpec:
 
 
 @dataclass(frozen=True)
+class ObservationPart:
+    """One of several things that an environment shows at once: an image or a vector."""
+
+    name: str
+    shape: tuple[int, ...]  # (C, H, W) or (D,)
+    dtype: str  # uint8 or float32
+
+    @property
+    def is_image(self) -> bool:
+        """Whether it goes through a convolutional torso."""
+        return len(self.shape) == 3
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in a frame."""
+        return math.prod(self.shape) * (1 if self.dtype == "uint8" else 4)
+
+
+@dataclass(frozen=True)
 class EnvSpec:
     """What an environment, or each of several games, shows and accepts.
 
@@ -113,6 +153,11 @@ class EnvSpec:
     # What an action consists of where it is more than one of `action_meanings`, which are then
     # names of its parts; (): one of `action_meanings`, as in all files of the first versions.
     action_parts: tuple[ActionPart, ...] = ()
+
+    # What a frame consists of where it is an image with a vector beside it, or several images: a
+    # frame is then a block of bytes (N,) uint8 with the parts in it, one after another, what is
+    # float32 first. (): a frame is one array.
+    observation_parts: tuple[ObservationPart, ...] = ()
 
     @cached_property
     def actions(self) -> ActionSpec:
@@ -149,6 +194,11 @@ class EnvSpec:
         return len(self.frame_shape) == 3
 
     @property
+    def shows_images(self) -> bool:
+        """Whether some part of an observation is an image."""
+        return self.is_image or any(part.is_image for part in self.observation_parts)
+
+    @property
     def obs_shape(self) -> tuple[int, ...]:
         """Shape of one stacked observation: (S*C, H, W) for images, (S*D,) for vectors."""
         return (self.frames_stacked * self.frame_shape[0], *self.frame_shape[1:])
@@ -156,8 +206,9 @@ class EnvSpec:
     def to_dict(self) -> dict[str, Any]:
         """Return plain types only, for JSON and checkpoints."""
         data = asdict(self)
-        if not self.action_parts:
-            del data["action_parts"]  # as in the files of programs that knew nothing else
+        for name in ("action_parts", "observation_parts"):
+            if not data[name]:
+                del data[name]  # as in the files of programs that knew nothing else
         return data
 
     @classmethod
@@ -173,6 +224,12 @@ class EnvSpec:
             action_parts=tuple(
                 ActionPart(str(part["kind"]), int(part["count"]))
                 for part in data.get("action_parts") or ()
+            ),
+            observation_parts=tuple(
+                ObservationPart(
+                    str(part["name"]), tuple(int(n) for n in part["shape"]), str(part["dtype"])
+                )
+                for part in data.get("observation_parts") or ()
             ),
         )
 

@@ -32,7 +32,7 @@ Next to read: agent/acting/rollout.py, which writes unrolls.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 from core.checks import check_array, check_finite
 from core.errors import ShapeError
 from core.layout import lay_out
-from core.spec import CHOICE, ActionSpec, EnvSpec
+from core.spec import EnvSpec
 
 POISON_BYTE = 0xCD  # makes an unwritten integer field obvious; floats are NaN
 
@@ -78,23 +78,6 @@ class Unroll:
         return (
             f"unroll of worker {int(self.worker_id)}, env {int(self.env_id)}, seq {int(self.seq)}"
         )
-
-
-def choices_of(action: np.ndarray, actions: ActionSpec) -> Iterator[tuple[np.ndarray, int]]:
-    """Yield for each choice in actions what was chosen, and among how many.
-
-    Args:
-      action: [..., *action_shape], stored actions.
-      actions: what they are.
-    """
-    if actions.is_single_choice:
-        yield action, actions.parts[0].count
-        return
-    column = 0
-    for part in actions.parts:
-        if part.kind == CHOICE:
-            yield action[..., column], part.count
-        column += part.width
 
 
 class UnrollSchema:
@@ -180,7 +163,7 @@ class UnrollSchema:
             check_array(field.name, array, field.shape, field.dtype, where)
             check_finite(field.name, array, where)
         for name in ("action", "last_action"):
-            for chosen, count in choices_of(getattr(unroll, name), self.env_spec.actions):
+            for chosen, count in self.env_spec.actions.choices_in(getattr(unroll, name)):
                 if chosen.min() < 0 or chosen.max() >= count:
                     raise ShapeError(
                         f"{name} is in [{chosen.min()}, {chosen.max()}], expected "

@@ -45,6 +45,10 @@ class ModelFlags(FlagGroup):
         True,
         "subtract the mean image from each frame and divide by the standard deviation, both from the first 200 batches of each game, so that the network sees the moving parts",
     )
+    normalise_vectors: bool = flag(
+        False,
+        "show vector observations to the network in deviations from their mean, both running over all that is learned from; they are saved and shipped with the weights",
+    )
     use_popart: bool = flag(
         True,
         "PopArt: normalise value targets adaptively, without a change to the values that the network predicts",

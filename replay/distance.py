@@ -2,7 +2,7 @@
 
 Smaller always means closer, and identical arguments are at distance 0 (cosine is therefore
 1 - similarity). C is the number of candidates, R of scored rows, Q of queries, F of features,
-A of actions.
+P of parameters of a policy.
 
 Next to read: replay/samplers.py, which ranks candidates by these numbers.
 """
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.errors import ConfigError, ShapeError
+from core.spec import CHOICE, ActionSpec
 
 Floats = NDArray[Any]  # float32 or float64
 
@@ -27,10 +28,11 @@ class Evidence:
     """What is known of C candidates at their R scored rows, now (under pi) and then (under mu)."""
 
     features_now: Floats  # [C, R, F] float32
-    params_now: Floats  # [C, R, A] float32, logits of pi
+    params_now: Floats  # [C, R, P] float32, parameters of pi: logits, where one of A is chosen
     features_then: Floats | None  # [C, R, F] as stored; None if the schema leaves features out
-    params_then: Floats  # [C, R, A] float32, logits of mu
+    params_then: Floats  # [C, R, P] float32, parameters of mu
     queries: Floats | None  # [Q, F] float32, features of the present states; None if not needed
+    actions: ActionSpec | None = None  # what the parameters are of; None: of one choice
 
 
 def ln_norm(new: Floats, old: Floats, p: int = 2) -> Floats:
@@ -70,9 +72,40 @@ def kl_div(new: Floats, old: Floats) -> Floats:
     return np.asarray(np.maximum((np.exp(log_new) * (log_new - log_old)).sum(axis=(1, 2)), 0))
 
 
-def policy_kl(behaviour_params: Floats, target_params: Floats) -> Floats:
-    """Return the sum over rows of KL(mu || pi) of the action distributions: [C, R, A] -> [C]."""
-    return kl_div(behaviour_params, target_params)
+def policy_kl(
+    behaviour_params: Floats, target_params: Floats, actions: ActionSpec | None = None
+) -> Floats:
+    """Return the sum over rows of KL(mu || pi) of the action distributions: [C, R, P] -> [C].
+
+    Args:
+      behaviour_params: parameters of mu.
+      target_params: parameters of pi.
+      actions: what an action is; None: one choice, so that parameters are logits.
+    """
+    if actions is None or actions.is_single_choice:
+        return kl_div(behaviour_params, target_params)
+    _check_same_shape(behaviour_params, target_params)
+    total = np.zeros(len(behaviour_params))
+    start = 0
+    for part in actions.parts:
+        own = slice(start, start + part.param_count)
+        divergence = kl_div if part.kind == CHOICE else _normal_kl
+        total += divergence(behaviour_params[..., own], target_params[..., own])
+        start = own.stop
+    return total
+
+
+def _normal_kl(mu: Floats, pi: Floats) -> Floats:
+    """Return the sum over rows of KL(mu || pi) of normal distributions: [C, R, 2D] -> [C].
+
+    Parameters are D means, and then D logarithms of standard deviations.
+    """
+    mean_then, log_std_then = np.split(mu.astype(np.float64), 2, axis=-1)
+    mean_now, log_std_now = np.split(pi.astype(np.float64), 2, axis=-1)
+    difference = log_std_then - log_std_now
+    standard = (mean_then - mean_now) * np.exp(-log_std_now)
+    terms = 0.5 * (np.exp(2 * difference) + standard**2 - 1) - difference
+    return np.asarray(np.maximum(terms.sum(axis=(1, 2)), 0))
 
 
 @dataclass(frozen=True)
@@ -97,7 +130,7 @@ class Distance:
     def drift(self, evidence: Evidence) -> Floats:
         """Return how far each candidate's rows have moved since it was made: [C]."""
         if self.name == "policy_kl":
-            return policy_kl(evidence.params_then, evidence.params_now)
+            return policy_kl(evidence.params_then, evidence.params_now, evidence.actions)
         if evidence.features_then is None:
             raise ConfigError(
                 f"dist_function {self.name} compares stored features; there are none."

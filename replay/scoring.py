@@ -24,7 +24,7 @@ class Evaluation:
     """What the present model pi says of n records at R rows each."""
 
     features: Floats  # [n, R, F] float32
-    params: Floats  # [n, R, A] float32, logits
+    params: Floats  # [n, R, P] float32, parameters of the policy
     queries: Floats | None = None  # [Q, F] float32, features of the queries, if there were any
 
 
@@ -200,6 +200,7 @@ def gather_evidence(
             features_then=None if features_then is None else features_then[of_job],
             params_then=params_then[of_job],
             queries=np.stack([present[i.id] for i in job.newest]) if job.newest else None,
+            actions=schema.env_spec.actions,
         )
 
     return [about(job) if job.items else None for job in jobs]

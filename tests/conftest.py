@@ -25,7 +25,9 @@ for _name in ("SIGINT", "SIGQUIT", "SIGHUP"):
 @pytest.fixture(autouse=True)
 def _typed_environments(monkeypatch: pytest.MonkeyPatch) -> None:
     """The environments of the tests may be imported in each test, as if they had been typed."""
-    monkeypatch.setattr(trusted_modules, "_trusted", {"tests.fakes", "tests.troubled"})
+    monkeypatch.setattr(
+        trusted_modules, "_trusted", {"tests.fakes", "tests.troubled", "tests.worlds"}
+    )
 
 
 # A shared machine may stall for a second; pytest-timeout guards against hangs instead.

@@ -21,22 +21,25 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box
 
 from core.command_line import tell
 from core.errors import ConfigError, PlatformError
 from core.plain_data import shown, shown_text
+from core.spec import ObservationPart
 from wrappers.check_play import Findings, Stop, close, play
 from wrappers.env_ids import check_env_id, find_gym_spec, is_atari
 from wrappers.env_kwargs import kwargs_of, kwargs_text
+from wrappers.gym_actions import RowActions, boxes_of, why_not
+from wrappers.gym_observations import VECTOR, PartsObservation, why_not_shown
 from wrappers.images import ChannelsFirst, channels_are_first, is_image_space
 from wrappers.trusted_modules import trust_kwargs, trust_modules_of
 from wrappers.user_code import RAISED, describe
 
 Make = Callable[..., gymnasium.Env]
 
-FLATTEN = "wrap it, e.g. in gymnasium.wrappers.FlattenObservation"
 LARGE_BOUND = 100.0  # networks learn from numbers of about 1; tens still work
+SMALL_REACH, LARGE_REACH = 0.1, 20.0  # a bound nearer to 0, or a range wider, is far from 1
 
 
 def check(env_id: str, kwargs: str = "") -> Findings:
@@ -88,41 +91,64 @@ def _check_spaces(env: gymnasium.Env, findings: Findings) -> None:
             getattr(env, name)
         except RAISED as error:
             findings.stop(name, f"is missing: set self.{name} in __init__ ({describe(error)})")
-    _check_actions(env.action_space, findings)
+    _check_actions(env, findings)
     seen = env.observation_space
-    if not isinstance(seen, Box):
+    reason = why_not_shown(env)
+    if reason:
         findings.stop(
             "observation_space",
-            f"is {shown_text(str(seen))}, expected a Box: one array of numbers, a vector or an "
-            f"image; {FLATTEN}",
+            f"is {shown_text(str(seen))}, which is not supported: {reason}. Wrap it in a "
+            "gymnasium.ObservationWrapper that leaves it out, or makes numbers of it",
         )
     if is_image_space(seen):
+        assert isinstance(seen, Box)
         _check_images(env, seen, findings)
-    elif len(seen.shape) == 1:
-        findings.ok("observation_space", f"vectors of {seen.shape[0]} numbers")
-        _check_bounds(seen, findings)
-    else:
-        findings.stop(
-            "observation_space",
-            f"has the shape {seen.shape}, expected (D,) for a vector, (H, W, C) or (C, H, W) for "
-            f"an image, or (H, W) of uint8 for a gray one; {FLATTEN}",
-        )
+        return
+    shown_as = PartsObservation(env)
+    parts = shown_as.parts or (
+        ObservationPart(VECTOR, shown_as.observation_space.shape or (0,), "float32"),
+    )
+    for part in parts:
+        size = "x".join(str(n) for n in part.shape)
+        numbers = f"{size} numbers" if shown_as.parts else f"vectors of {size} numbers"
+        what = f"an image {size} (channels, height, width)" if part.is_image else numbers
+        findings.ok("observation_space", f"{what}{f', {part.name}' if part.is_image else ''}")
+    for box in boxes_of(seen):
+        if not is_image_space(box):
+            _check_bounds(box, findings)
 
 
-def _check_actions(acted: gymnasium.Space, findings: Findings) -> None:
-    if not isinstance(acted, Discrete):
+def _check_actions(env: gymnasium.Env, findings: Findings) -> None:
+    acted = env.action_space
+    reason = why_not(acted)
+    if reason:
         findings.stop(
             "action_space",
-            f"is {shown_text(str(acted))}, expected Discrete: one of n actions. Wrap it in a "
-            "gymnasium.ActionWrapper that makes its actions from a number",
+            f"is {shown_text(str(acted))}, which is not supported: {reason}. Wrap it in a "
+            "gymnasium.ActionWrapper that makes its actions from another space",
         )
-    if acted.start != 0:
-        findings.stop(
-            "action_space", f"begins at {acted.start}, expected 0: use Discrete({acted.n})"
-        )
-    findings.ok("action_space", f"{acted.n} actions")
-    if acted.n == 1:
+    actions = RowActions(env).actions
+    findings.ok("action_space", actions.describe())
+    if actions.is_single_choice and actions.parts[0].count == 1:
         findings.note("action_space", "has one action only: there is nothing to choose")
+    for box in boxes_of(acted):
+        _check_reach(box, findings)
+
+
+def _check_reach(box: Box, findings: Findings) -> None:
+    """Say whether the first actions, of mean 0 and deviation 1, are of the size of a Box."""
+    low, high = np.broadcast_arrays(box.low, box.high)
+    is_odd = (low > -SMALL_REACH) | (high < SMALL_REACH) | ((high - low) > LARGE_REACH)
+    is_odd &= np.isfinite(low) & np.isfinite(high)
+    if is_odd.any():
+        place = np.argwhere(is_odd)[0]
+        index = tuple(place.tolist())
+        findings.note(
+            "action_space",
+            f"has numbers from {low[index]:g} to {high[index]:g} at {place.tolist()}, and the "
+            "first actions have mean 0 and deviation 1: wrap it in "
+            "gymnasium.wrappers.RescaleAction(env, -1, 1)",
+        )
 
 
 def _check_images(env: gymnasium.Env, seen: Box, findings: Findings) -> None:

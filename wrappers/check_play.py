@@ -7,13 +7,13 @@ turned its images.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Dict, Discrete, Tuple
 
 from core.errors import EnvironmentFault
 from core.plain_data import shown
@@ -135,17 +135,14 @@ def _reset(env: gymnasium.Env, seed: int, findings: Findings) -> Any:
 
 def _check_steps(env: gymnasium.Env, findings: Findings) -> None:
     """Play STEPS with random actions, each action at least once."""
-    assert isinstance(env.action_space, Discrete)
     before = findings.wrongs
-    actions = np.random.default_rng(SEED)
-    count = int(env.action_space.n)
+    actions = _Actions(env.action_space)
     _reset(env, SEED, findings)
     lengths: list[int] = []
     terminated_lengths: list[int] = []
     length = games = 0
     for number in range(STEPS):
-        action = number if number < count else int(actions.integers(count))
-        terminated, truncated = _check_step(env, action, findings)
+        terminated, truncated = _check_step(env, actions.take(number), findings)
         length += 1
         if terminated or truncated:
             games += 1
@@ -169,13 +166,32 @@ def _check_steps(env: gymnasium.Env, findings: Findings) -> None:
         )
 
 
-def _check_step(env: gymnasium.Env, action: int, findings: Findings) -> tuple[bool, bool]:
+class _Actions:
+    """Random actions of a space, the same ones each time."""
+
+    def __init__(self, space: gymnasium.Space) -> None:
+        self._space = space
+        self._random = np.random.default_rng(SEED)
+        if not isinstance(space, Discrete):
+            space.seed(SEED)
+
+    def take(self, number: int | None = None) -> Any:
+        """Return an action: of one choice the one of this number, if there is one; else a draw."""
+        if not isinstance(self._space, Discrete):
+            return self._space.sample()
+        count = int(self._space.n)
+        is_there = number is not None and number < count
+        chosen = number if is_there else int(self._random.integers(count))
+        return chosen + int(self._space.start)
+
+
+def _check_step(env: gymnasium.Env, action: Any, findings: Findings) -> tuple[bool, bool]:
     try:
         observation, reward, terminated, truncated, info = parts_of(env.step(action))
     except EnvironmentFault as fault:
         findings.stop("step", str(fault).rstrip("."))
     except RAISED as error:
-        findings.stop("step", f"raises {describe(error)} for action {action}")
+        findings.stop("step", f"raises {describe(error)} for action {shown(action)}")
     _check_observation("step", observation, env.observation_space, findings)
     try:
         number = reward_of(reward)
@@ -201,7 +217,9 @@ def _check_observation(
     where: str, observation: Any, space: gymnasium.Space, findings: Findings
 ) -> None:
     """Say how an observation differs from its space; stop if it cannot be taken."""
-    assert isinstance(space, Box)
+    if not isinstance(space, Box):
+        _check_parts(where, observation, space, findings)
+        return
     try:
         array = np.asarray(observation)
     except (ValueError, TypeError):
@@ -235,6 +253,26 @@ def _check_observation(
             where,
             f"shows numbers outside of observation_space at {index} (there it is from "
             f"{space.low[place]:g} to {space.high[place]:g}): widen the space, or mend the number",
+        )
+
+
+def _check_parts(where: str, observation: Any, space: gymnasium.Space, findings: Findings) -> None:
+    """Do so for an observation that is no array: each of its parts by itself."""
+    if isinstance(space, (Dict, Tuple)):
+        is_dict = isinstance(space, Dict)
+        names = set(space.spaces) if is_dict else set(range(len(space.spaces)))
+        kind = dict if is_dict else tuple
+        found = observation if isinstance(observation, kind) else {}
+        if (set(found) if is_dict else set(range(len(found)))) != names:
+            findings.stop(
+                where, f"returns the observation {shown(observation)}, expected one of {space}"
+            )
+        pairs = space.spaces.items() if is_dict else enumerate(space.spaces)
+        for name, one in pairs:
+            _check_observation(f"{where}[{name!r}]", found[name], one, findings)
+    elif not space.contains(observation):
+        findings.stop(
+            where, f"returns the observation {shown(observation)}, expected one of {space}"
         )
 
 
@@ -275,22 +313,27 @@ def _check_seeds(
 
 def _game(env: gymnasium.Env, seed: int, findings: Findings) -> Game:
     """Play TWIN_STEPS with actions that are always the same, over ends of games."""
-    assert isinstance(env.action_space, Discrete)
-    actions = np.random.default_rng(SEED)
-    game = Game([np.array(_reset(env, seed, findings))], [], [])
+    actions = _Actions(env.action_space)
+    game = Game([_flat(_reset(env, seed, findings))], [], [])
     for _ in range(TWIN_STEPS):
         try:
-            observation, reward, terminated, truncated, _ = env.step(
-                int(actions.integers(env.action_space.n))
-            )
+            observation, reward, terminated, truncated, _ = env.step(actions.take())
         except RAISED as error:
             findings.stop("step", f"raises {describe(error)}")
-        game.observations.append(np.array(observation))  # a copy: some change it in place
+        game.observations.append(_flat(observation))
         game.rewards.append(float(reward))
         game.ends.append((bool(terminated), bool(truncated)))
         if terminated or truncated:
-            game.observations.append(np.array(_reset(env, seed + 1, findings)))
+            game.observations.append(_flat(_reset(env, seed + 1, findings)))
     return game
+
+
+def _flat(observation: Any) -> np.ndarray:
+    """Return all numbers of an observation, a copy: some environments change it in place."""
+    if isinstance(observation, (Mapping, tuple)):
+        parts = observation.values() if isinstance(observation, Mapping) else observation
+        return np.concatenate([_flat(part) for part in parts])
+    return np.array(observation, np.float64).reshape(-1)
 
 
 def _difference(one: Game, two: Game) -> str | None:

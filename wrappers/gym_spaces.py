@@ -6,48 +6,80 @@ import gymnasium
 import numpy as np
 
 from core.errors import ConfigError
-from core.spec import EnvSpec
+from core.spec import ActionPart, EnvSpec, ObservationPart
+from wrappers.gym_actions import RowActions, why_not
+from wrappers.gym_observations import PartsObservation, why_not_shown
 
 
 def spec_of_spaces(env_id: str, env: gymnasium.Env) -> EnvSpec:
-    """Return the spec of an environment with vectors or images in and one of A actions out.
+    """Return the spec of an environment that shows vectors or images.
 
     Args:
       env_id: as the user typed it.
-      env: whose images, if it shows any, are [C, H, W] (wrappers/images.py).
+      env: whose images, if it shows any, are [C, H, W] (wrappers/images.py), and which takes
+        actions as they are stored (wrappers/gym_actions.py).
 
     Raises:
       ConfigError: if its spaces are others.
     """
     seen, acted = env.observation_space, env.action_space
-    if (
-        not isinstance(seen, gymnasium.spaces.Box)
-        or not isinstance(acted, gymnasium.spaces.Discrete)
-        or len(seen.shape) not in (1, 3)
-        or acted.start != 0
-    ):
+    is_seen = isinstance(seen, gymnasium.spaces.Box) and len(seen.shape) in (1, 3)
+    reason = (not is_seen and why_not_shown(env)) or why_not(acted)
+    if not is_seen or reason:
         raise ConfigError(
-            f"env {env_id} shows {seen} and takes {acted}, which is not supported. Supported are "
-            "Atari games (PongNoFrameskip-v4, ALE/Pong-v5), and environments that show a flat Box "
-            "such as Box(shape=(4,)) or images such as Box(0, 255, (64, 64, 3), uint8) and take "
-            "Discrete actions from 0, such as CartPole-v1. `python -m wrappers.check <id>` says "
-            "how to come there."
+            f"env {env_id} shows {seen} and takes {acted}, which is not supported"
+            f"{f' ({reason})' if reason else ''}. Supported are Atari games (PongNoFrameskip-v4, "
+            "ALE/Pong-v5), and environments that show a Box such as Box(shape=(4,)), images such "
+            "as Box(0, 255, (64, 64, 3), uint8), choices, or a Dict or Tuple of these, and take "
+            "Discrete, MultiDiscrete or MultiBinary actions, a Box of real numbers, or a Dict or "
+            "Tuple of these. `python -m wrappers.check <id>` says how to come there."
         )
-    is_bytes = len(seen.shape) == 3 and seen.dtype == np.uint8
+    meanings, parts = _actions(env)
+    is_bytes = seen.dtype == np.uint8 and (len(seen.shape) == 3 or bool(_shown_parts(env)))
     return EnvSpec(
         env_id=env_id,
         frame_shape=tuple(seen.shape),
         frame_dtype="uint8" if is_bytes else "float32",
         frames_stacked=1,
-        action_meanings=tuple(str(action) for action in range(int(acted.n))),
+        action_meanings=meanings,
         action_repeat=1,
+        action_parts=parts,
+        observation_parts=_shown_parts(env),
     )
+
+
+def _shown_parts(env: gymnasium.Env) -> tuple[ObservationPart, ...]:
+    """Return what a frame consists of, () if it is one array."""
+    while isinstance(env, gymnasium.Wrapper):
+        if isinstance(env, PartsObservation):
+            return env.parts
+        env = env.env
+    return ()
+
+
+def _actions(env: gymnasium.Env) -> tuple[tuple[str, ...], tuple[ActionPart, ...]]:
+    """Return the names of actions, and their parts where an action is more than one choice."""
+    acted = env.action_space
+    if isinstance(acted, gymnasium.spaces.Discrete):
+        start, count = int(acted.start), int(acted.n)
+        return tuple(str(action) for action in range(start, start + count)), ()
+    assert isinstance(env, RowActions), "see wrappers/registry.py"
+    if env.actions.is_single_choice:
+        return tuple(str(action) for action in range(env.actions.parts[0].count)), ()
+    return env.actions.meanings(), env.actions.parts
 
 
 def shown_images(spec: EnvSpec) -> str:
     """Return ", images of ..." for a line of the log; "" of what shows vectors."""
-    if not spec.is_image:
+    if not spec.shows_images:
         return ""
-    channels, height, width = spec.frame_shape
+    parts = spec.observation_parts or (ObservationPart("", spec.frame_shape, spec.frame_dtype),)
+    said = []
+    for part in parts:
+        if part.is_image:
+            channels, height, width = part.shape
+            said.append(f"images of {height}x{width} pixels and {channels} channels")
+        else:
+            said.append(f"{part.shape[0]} numbers")
     stacked = f", {spec.frames_stacked} stacked" if spec.frames_stacked > 1 else ""
-    return f", images of {height}x{width} pixels and {channels} channels{stacked}"
+    return f", {' and '.join(said)}{stacked}"

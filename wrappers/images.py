@@ -6,6 +6,7 @@ few `[C, H, W]`, and gray ones may show `[H, W]`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -19,7 +20,7 @@ MOST_CHANNELS = 4  # that an image has by itself: RGB and transparency
 ORDERS = ("first", "last")
 
 
-def is_image_space(space: gymnasium.Space) -> bool:
+def is_image_space(space: Any) -> bool:
     """Whether observations are images: of three axes, or gray ones of two."""
     if not isinstance(space, Box):
         return False
@@ -39,14 +40,36 @@ def channels_are_first(env: gymnasium.Env) -> bool:
     only the first axis is as short as channels are: (3, 64, 64), but not (64, 64, 3) or (7, 7, 30).
     """
     said = (getattr(env, "metadata", None) or {}).get("channels")
+    return _are_first(env.observation_space.shape or (), said)
+
+
+def _are_first(shape: tuple[int, ...], said: Any) -> bool:
     if said is not None and said not in ORDERS:
         raise ConfigError(
             f"metadata['channels'] of the environment is {shown(said)}, expected first or last."
         )
-    shape = env.observation_space.shape or ()
     if said is None:
         return shape[0] <= MOST_CHANNELS < shape[2]
     return bool(said == "first")
+
+
+def turned_space(space: Box, said: Any) -> tuple[Box, Callable[[np.ndarray], np.ndarray]]:
+    """Return a space of images with [C, H, W] images, and what turns an image to be one of it.
+
+    Args:
+      space: of images.
+      said: where the environment says that its channels are: first, last or None.
+    """
+    is_gray = len(space.shape) == 2
+    are_first = not is_gray and _are_first(space.shape, said)
+
+    def turned(image: np.ndarray) -> np.ndarray:
+        if is_gray:
+            return image[None]
+        return image if are_first else np.moveaxis(image, -1, 0)
+
+    low, high = turned(space.low), turned(space.high)
+    return Box(low, high, dtype=(space.dtype or np.dtype(np.uint8)).type), turned
 
 
 class ChannelsFirst(gymnasium.ObservationWrapper):
@@ -58,11 +81,8 @@ class ChannelsFirst(gymnasium.ObservationWrapper):
         space = env.observation_space
         assert isinstance(space, Box)
         self._shape = space.shape
-        self._is_gray = len(space.shape) == 2
-        self._are_first = not self._is_gray and channels_are_first(env)
-        self.observation_space = Box(
-            self._turned(space.low), self._turned(space.high), dtype=space.dtype.type
-        )
+        said = (getattr(env, "metadata", None) or {}).get("channels")
+        self.observation_space, self._turned = turned_space(space, said)
 
     def observation(self, observation: Any) -> np.ndarray:
         """Return one image as [C, H, W].
@@ -77,8 +97,3 @@ class ChannelsFirst(gymnasium.ObservationWrapper):
                 f"{shown(observation)}."
             )
         return self._turned(image)
-
-    def _turned(self, image: np.ndarray) -> np.ndarray:
-        if self._is_gray:
-            return image[None]
-        return image if self._are_first else np.moveaxis(image, -1, 0)

@@ -32,6 +32,8 @@ from wrappers.config import EnvConfig
 from wrappers.env_ids import check_env_id, is_atari, rom_name, with_sticky_actions
 from wrappers.env_kwargs import kwargs_of
 from wrappers.extra_worlds import as_shown
+from wrappers.gym_actions import with_stored_actions
+from wrappers.gym_observations import with_one_observation
 from wrappers.gym_spaces import shown_images, spec_of_spaces
 from wrappers.gym_vector import GymVector
 from wrappers.images import ChannelsFirst, shows_images
@@ -56,7 +58,10 @@ __all__ = [
 # Those of a game that is run with all of them, in the order of their numbers.
 ALL_ACTIONS: tuple[str, ...] = tuple(ale_py.Action.__members__)
 # What the games of one run must have in common.
-COMMON_FIELDS = ("frame_shape", "frame_dtype", "frames_stacked", "action_repeat")
+COMMON_FIELDS = (
+    *("frame_shape", "frame_dtype", "frames_stacked", "action_repeat"),
+    *("action_parts", "observation_parts"),
+)
 
 
 @dataclass(frozen=True)
@@ -119,7 +124,7 @@ def _own_spec(config: EnvConfig) -> EnvSpec:
     if is_atari(config.env_id):
         return _atari_spec(config)
     spec = gym_spec(config.env_id, config.kwargs)
-    return replace(spec, frames_stacked=config.frames_stacked) if spec.is_image else spec
+    return replace(spec, frames_stacked=config.frames_stacked) if spec.shows_images else spec
 
 
 @functools.cache
@@ -209,7 +214,7 @@ def _try_out(spec: EnvSpec, env: gymnasium.Env) -> None:
     try:
         vector = GymVector(spec, lambda: env, [0])
         vector.reset()
-        vector.step(np.zeros(1, np.int64))
+        vector.step(np.zeros((1, *spec.actions.shape), spec.actions.dtype))
     except EnvironmentFault as fault:
         raise ConfigError(str(fault)) from fault
 
@@ -391,6 +396,7 @@ def _env_maker(
     def make_env() -> gymnasium.Env:
         env = gymnasium.make(config.env_id, disable_env_checker=True, **options, **arguments)
         env = as_shown(config.env_id.rpartition(":")[2], env)
-        return ChannelsFirst(env) if shows_images(env) else env
+        seen = ChannelsFirst(env) if shows_images(env) else with_one_observation(env)
+        return with_stored_actions(seen)
 
     return make_env

@@ -23,7 +23,6 @@ import numpy as np
 from core.episode import EpisodeEnd
 from core.errors import ShapeError
 from core.spec import ActionSpec, EnvSpec
-from core.unroll import choices_of
 
 
 @dataclass
@@ -95,7 +94,7 @@ def check_action_rows(actions: np.ndarray, num_envs: int, spec: ActionSpec) -> N
             "actions holds numbers that are not finite: the policy that drew them has diverged. "
             "Resume the last checkpoint with a lower --lr."
         )
-    for chosen, count in choices_of(actions, spec):
+    for chosen, count in spec.choices_in(actions):
         if chosen.min() < 0 or chosen.max() >= count:
             raise ShapeError(
                 f"actions has a choice in [{chosen.min()}, {chosen.max()}], expected "

@@ -2,7 +2,7 @@
 
 One class holds the flow of an update. Its settings are in impala_config.py, the formulas in
 vtrace.py, losses.py, cloning.py and rewards.py; what other algorithms share is in rows.py,
-passes.py, correction.py, units.py and health.py. The flow is:
+passes.py, correction.py, trust.py, units.py and health.py. The flow is:
 
     torso over T+1 rows, once -> hidden units, row after row if the model has a memory -> values ->
     V-trace -> PopArt moves its statistics and rewrites the value head -> value head again -> losses
@@ -19,7 +19,6 @@ import math
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor
 
 from agent.algorithms import losses
 from agent.algorithms.base import Algorithm, Loss, register_algorithm
@@ -32,15 +31,14 @@ from agent.algorithms.non_finite import Stage, given_stages
 from agent.algorithms.passes import look_at
 from agent.algorithms.rewards import REWARD_TRANSFORMS
 from agent.algorithms.rows import learnable_rows
+from agent.algorithms.trust import check_trust, trusted
 from agent.algorithms.units import (
     move_units,
     popart_figures,
     scaled_advantages,
     values_to_learn,
 )
-from agent.distributions import NO_IMPLIED_KL, Policy
 from agent.models.base import ActorCritic
-from core.errors import ConfigError
 
 
 @register_algorithm("impala")
@@ -55,8 +53,7 @@ class Impala(Algorithm):
     def check(self, model: ActorCritic) -> None:
         """Raise ConfigError if it cannot train this model."""
         super().check(model)
-        if self.config.trust_region == "implied" and not model.distribution.has_implied_kl:
-            raise ConfigError(NO_IMPLIED_KL)
+        check_trust(model, self.config)
 
     def loss(
         self,
@@ -74,7 +71,7 @@ class Impala(Algorithm):
             # A ratio of 0 makes V-trace cut there: nothing is learned from a reset row, and
             # nothing flows back over it.
             log_rhos = seen.log_ratio.masked_fill(~valid, -math.inf)
-            trust = self._trust(seen.pi, seen.mu)
+            trust = trusted(seen, self.config)
             corrected = correct(config, batch, log_rhos, seen.heads.value, trust)
             learned = valid if trust is None else valid & trust
             targets = move_units(model, batch, corrected.targets, learned, optimiser, across)
@@ -118,19 +115,6 @@ class Impala(Algorithm):
         yield Stage("ratio", "log_pi", seen.pi.params, both)
         yield Stage("value", "value", seen.heads.value, both)
         log_rhos = seen.log_ratio.masked_fill(batch.reset_row, -math.inf)
-        trust = self._trust(seen.pi, seen.mu)
+        trust = trusted(seen, self.config)
         corrected = correct(config, batch, log_rhos, seen.heads.value, trust)
         yield Stage("value", "value target", corrected.targets, both)
-
-    def _trust(self, pi: Policy, mu: Policy) -> Tensor | None:
-        """Return [T, B] bool, states whose policy is still near the one that acted."""
-        kind = self.config.trust_region
-        if kind == "none":
-            return None
-        if kind == "implied":
-            distance = pi.implied_kl(mu, self.config.rho_bar)
-        elif kind == "kl_pi_mu":
-            distance = pi.kl(mu)
-        else:
-            distance = mu.kl(pi)
-        return distance < self.config.trust_threshold

@@ -79,7 +79,7 @@ class Learner:
         # PopArt scales the value head with the rewards, so its size says nothing.
         heads = {id(parameter) for parameter in model.value_head.parameters()}
         self._measured = [p for p in self._parameters if id(p) not in heads]
-        self._observes = True  # whether some game may have pixels that are not known well enough
+        self._observes = True  # whether the statistics of some observations may still move
         for network in (model, *algorithm.networks()):
             network.set_precision(precision)
             network.set_threads(threads)
@@ -157,7 +157,7 @@ class Learner:
         """Remember all that moves before the gradient is known; return a function to restore it."""
         parts = [self.model.value_head.keep(self.optimiser), self.algorithm.keep()]
         if self._observes:
-            unsettled = self.model.unsettled_pixels()
+            unsettled = self.model.unsettled()
             parts += [statistics.keep() for statistics in unsettled.values()]
             self._observes = bool(unsettled)
 

@@ -47,7 +47,7 @@ class Scorer:
     def evaluate(
         self, records: Sequence[Record], rows: np.ndarray, queries: Sequence[Record] = ()
     ) -> Evaluation:
-        """Return features and action logits of the given rows under the newest weights.
+        """Return features and parameters of policies of the given rows, of the newest weights.
 
         Args:
           records: n records of the schema.
@@ -55,7 +55,7 @@ class Scorer:
           queries: Q records of which only the features of the last of `rows` are wanted.
 
         Returns:
-          Evaluation(features [n, R, F] float32, params [n, R, A] float32, queries [Q, F] float32
+          Evaluation(features [n, R, F] float32, params [n, R, P] float32, queries [Q, F] float32
           or None).
         """
         with self._lock, torch.inference_mode():
@@ -85,7 +85,7 @@ class Scorer:
     def _evaluate(
         self, records: Sequence[Record], rows: np.ndarray
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return features [R, n, F] and logits [R, n, A] of n records."""
+        """Return features [R, n, F] and parameters of policies [R, n, P] of n records."""
         model, schema = self._acting.model, self._schema
         obs = self._observations(records, rows).to(self._device)
         features = model.torso(obs).float().unflatten(0, (len(records), len(rows))).transpose(0, 1)

@@ -26,10 +26,12 @@ from torch import Tensor, nn
 
 from agent.distributions import distribution_of
 from agent.models.parallel import Parallel
+from agent.models.parts import PartsTorso
 from agent.models.pixels import PixelStatistics
 from agent.models.policy_head import policy_head
 from agent.models.popart import PopArt
 from agent.models.precision import PRECISIONS, compute_dtype
+from agent.models.vectors import VectorStatistics
 from agent.reduction import ALONE, Reduction
 from core.errors import ConfigError, ShapeError
 from core.spec import ActionSpec
@@ -160,11 +162,18 @@ class ActorCritic(nn.Module):
         """Return what the pixels of a game look like, or None if they are not normalised."""
         if self.game_pixels:
             return cast("PixelStatistics", self.game_pixels[game])
+        if isinstance(self.torso_net, PartsTorso):
+            return None  # no picture has all that it sees
         found = (m for m in self.torso_net.modules() if isinstance(m, PixelStatistics))
         return next(found, None)
 
-    def unsettled_pixels(self) -> dict[int, PixelStatistics]:
-        """Return, by game, the pixel statistics that `observe` may still change."""
+    def unsettled(self) -> dict[int, PixelStatistics | VectorStatistics]:
+        """Return, by game, the statistics of observations that `observe` may still change."""
+        if isinstance(self.torso_net, PartsTorso):
+            return self.torso_net.unsettled()
+        vectors = [m for m in self.torso_net.modules() if isinstance(m, VectorStatistics)]
+        if vectors:
+            return {0: vectors[0]}
         by_game = {
             game: self.pixel_statistics(game) for game in range(max(1, len(self.game_pixels)))
         }
@@ -173,7 +182,7 @@ class ActorCritic(nn.Module):
     def observe(
         self, obs: Tensor, task_id: Tensor | None = None, across: Reduction = ALONE
     ) -> None:
-        """Learn what pixels look like, if they are normalised.
+        """Learn what observations look like, if they are normalised.
 
         Args:
           obs: as for `torso`.
@@ -181,7 +190,10 @@ class ActorCritic(nn.Module):
           across: sums over learners, which see different games perhaps.
         """
         rows, games = self._rows(obs, task_id)
-        for game, statistics in self.unsettled_pixels().items():
+        if isinstance(self.torso_net, PartsTorso):
+            self.torso_net.observe(rows, across)
+            return
+        for game, statistics in self.unsettled().items():
             statistics.observe(rows if games is None else rows[games == game], across)
 
     def torso(self, obs: Tensor, task_id: Tensor | None = None) -> Tensor:

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import nn
 
 from agent.models.attention import KEY_CHANNELS
-from agent.models.base import ActorCritic
+from agent.models.base import ActorCritic, Core
 from agent.models.initialisation import draw_layer
 from agent.models.networks import Network, NetworkRequest
+from agent.models.parts import PartsTorso
 from agent.models.pixels import PixelStatistics
 from agent.models.popart import PopArt
 from agent.models.recurrent import ExtraInputs, RecurrentCore
 from agent.models.torsos import FloatInput
+from agent.models.vectors import NormalisedVectors
 from core.errors import ConfigError
 from core.plain_data import shown
-from core.spec import EnvSpec
+from core.spec import EnvSpec, ObservationPart
 from flags.parts import AUTO, NETWORKS, checked_model
 from wrappers.user_code import describe
 
@@ -34,6 +37,7 @@ class ModelConfig:
     # F, width of the torso's last layer (attention: channels of the map); 0: the network's own
     feature_count: int = 0
     normalise_pixels: bool = True  # subtract the mean image, divide by the deviation
+    normalise_vectors: bool = False  # by their running mean and deviation
     popart_step_size: float = 3e-3  # beta, share of the statistics replaced per update
     popart_sigma_min: float = 1e-4
     popart_sigma_max: float = 1e6
@@ -92,34 +96,21 @@ def make_model(
       ConfigError: if the network is not for what the environment shows: one for images sees no
         vectors, and the one for vectors no images.
     """
-    name = network_name(config, env_spec)
-    network = NETWORKS.find(name)
-    _check_sight(name, network, env_spec)
-    of_pixels = config.normalise_pixels and env_spec.frame_dtype == "uint8"
     extras = ExtraInputs(
         actions=env_spec.actions.parts if config.use_last_action else (),
         reward=config.use_last_reward,
         task_count=env_spec.task_count * config.use_task_id,
         clamp_reward=config.clamp_last_reward,
     )
-    request = NetworkRequest(
-        obs_shape=env_spec.obs_shape,
-        feature_count=config.feature_count,
-        normalise_pixels=of_pixels and env_spec.task_count == 1 and env_spec.is_image,
-        extras=extras,
-        lstm_size=config.lstm_size,
-    )
+    _check_games(config, env_spec)
     # Layers of a user's own draw their weights from the global generator, so it is seeded here.
     with torch.random.fork_rng(devices=()):
         torch.default_generator.manual_seed(seed)
-        built = network.build(request)
-    torso, core = built if isinstance(built, tuple) else (built, None)
-    if not isinstance(torso, nn.Module):
-        raise ConfigError(f"network {name!r} returns {shown(torso)}, expected a torch module.")
-    if not network.takes_raw:
-        pixels = PixelStatistics(request.obs_shape) if request.normalise_pixels else None
-        torso = FloatInput(torso, pixels)
-    feature_count = _feature_count(name, torso, env_spec)
+        if env_spec.observation_parts:
+            built = _of_parts(config, env_spec, extras)
+        else:
+            built = _of_one_array(config, env_spec, extras)
+    core, feature_count = built.core, built.feature_count
     if core is None and (config.use_lstm or extras.count):
         lstm_size = config.lstm_size * config.use_lstm
         core = RecurrentCore(feature_count, extras, lstm_size, config.lstm_layers)
@@ -131,9 +122,10 @@ def make_model(
         sigma_min=config.popart_sigma_min,
         sigma_max=config.popart_sigma_max,
     )
+    of_pixels = config.normalise_pixels and env_spec.frame_dtype == "uint8"
     games = env_spec.task_count if of_pixels and env_spec.task_count > 1 else 0
     model = ActorCritic(
-        torso,
+        built.torso,
         env_spec.obs_shape,
         feature_count,
         env_spec.actions,
@@ -142,9 +134,98 @@ def make_model(
         game_pixels=[PixelStatistics(env_spec.obs_shape) for _ in range(games)],
     )
     _initialise(model, torch.Generator().manual_seed(seed))
-    if network.channels_last:
+    if built.channels_last:
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return model
+
+
+class _Built(NamedTuple):
+    """What a network is made of, before there are heads on it."""
+
+    torso: nn.Module
+    core: Core | None  # of its own
+    feature_count: int  # F
+    channels_last: bool
+
+
+def _of_one_array(config: ModelConfig, env_spec: EnvSpec, extras: ExtraInputs) -> _Built:
+    """Build the network for observations that are one image or one vector."""
+    name = network_name(config, env_spec)
+    network = NETWORKS.find(name)
+    _check_sight(name, network, env_spec)
+    of_pixels = config.normalise_pixels and env_spec.frame_dtype == "uint8"
+    request = NetworkRequest(
+        obs_shape=env_spec.obs_shape,
+        feature_count=config.feature_count,
+        normalise_pixels=of_pixels and env_spec.task_count == 1 and env_spec.is_image,
+        extras=extras,
+        lstm_size=config.lstm_size,
+    )
+    built = network.build(request)
+    torso, core = built if isinstance(built, tuple) else (built, None)
+    if not isinstance(torso, nn.Module):
+        raise ConfigError(f"network {name!r} returns {shown(torso)}, expected a torch module.")
+    if not network.takes_raw:
+        pixels = PixelStatistics(request.obs_shape) if request.normalise_pixels else None
+        torso = FloatInput(torso, pixels)
+    feature_count = _feature_count(name, torso, env_spec)
+    if config.normalise_vectors and not env_spec.is_image:
+        torso = NormalisedVectors(torso, env_spec.obs_shape[0])
+    return _Built(torso, core, feature_count, network.channels_last)
+
+
+def _of_parts(config: ModelConfig, env_spec: EnvSpec, extras: ExtraInputs) -> _Built:
+    """Build the network for images with a vector beside them: each image has a torso."""
+    torsos: list[_Built] = []
+
+    def make_torso(part: ObservationPart) -> tuple[nn.Module, int]:
+        alone = replace(
+            env_spec, frame_shape=part.shape, frame_dtype=part.dtype, observation_parts=()
+        )
+        built = _of_one_array(config, alone, extras)
+        if built.core is not None:
+            raise ConfigError(
+                f"model {config.name!r} brings a memory that looks at one image, but "
+                f"{env_spec.env_id} shows {len(env_spec.observation_parts)} things at once. Use "
+                "--model=auto, with --use_lstm=True for a memory."
+            )
+        torsos.append(built)
+        return built.torso, built.feature_count
+
+    torso = PartsTorso(
+        env_spec, make_torso, config.feature_count, normalise_vectors=config.normalise_vectors
+    )
+    channels_last = any(built.channels_last for built in torsos)
+    return _Built(torso, None, torso.feature_count, channels_last)
+
+
+def _check_games(config: ModelConfig, env_spec: EnvSpec) -> None:
+    """Raise ConfigError for what is known of one game only."""
+    if env_spec.task_count == 1:
+        return
+    if env_spec.observation_parts:
+        raise ConfigError(
+            f"env names {env_spec.task_count} games that show several things at once, expected one "
+            "of them in a run, or games that show one image or one vector."
+        )
+    if config.normalise_vectors and not env_spec.is_image:
+        raise ConfigError(
+            "normalise_vectors is True, expected False for several games: what is usual in one "
+            "says nothing of another. Scale observations in the environments."
+        )
+
+
+def describe_networks(config: ModelConfig, env_spec: EnvSpec) -> str:
+    """Return which network sees what, for the log of a run."""
+    if not env_spec.observation_parts:
+        return network_name(config, env_spec)
+    said = []
+    for part in env_spec.observation_parts:
+        alone = replace(env_spec, frame_shape=part.shape, observation_parts=())
+        what = "x".join(str(n) for n in part.shape)
+        name = network_name(config, alone) if part.is_image else "one layer"
+        said.append(f"{name} for {part.name} ({what})")
+    return ", ".join(said)
 
 
 def network_name(config: ModelConfig, env_spec: EnvSpec) -> str:

@@ -17,9 +17,10 @@ from pathlib import Path
 
 import torch
 
-from agent.assembly import Blueprint, env_config, replay_configs
+from agent.assembly import Blueprint, env_config, model_config, replay_configs
 from agent.learners.group import LearnerLost
 from agent.machine import go_to_background
+from agent.models.factory import describe_networks
 from agent.run.company import SINGLE, Company
 from agent.run.guardian import report_run_folder
 from agent.run.reporting import Reporting
@@ -202,6 +203,11 @@ def _log_start(
     for remark in remarks(argv, flags):
         log.info("note: %s", remark)
     log.info("%s", describe(env_config(flags), restorable=flags.reproducible))
+    log.info(
+        "model %s; an action is %s",
+        describe_networks(model_config(flags), blueprint.env_spec),
+        blueprint.env_spec.actions.describe(),
+    )
     log.info(
         "%d workers of %d environments, actions chosen by %s, torso in %s, learner on %s with %d "
         "threads",

@@ -59,7 +59,7 @@ from core import faults
 from core.atomic_file import atomic_path, remove_temporaries, write_text
 from core.errors import CheckpointError
 from core.files import disk
-from core.spec import EnvSpec
+from core.spec import MODEL_DECIDING_FIELDS, EnvSpec
 
 __all__ = [
     "Checkpoint",
@@ -75,10 +75,6 @@ __all__ = [
 # a threshold too. Such an update is not made (agent/learning/learner.py), so the weights stay
 # sound.
 MAY_BE_NOT_FINITE = ("flags", "env_spec", "replay", "serial", "tally")
-# What decides the shapes and the meaning of a model's inputs and outputs. The game itself may
-# differ: going on with a model in another game is an experiment, not a mistake.
-MODEL_DECIDING_FIELDS = ("frame_shape", "frame_dtype", "frames_stacked", "action_meanings")
-
 MAX_SHOWN = 3  # damaged files in one message
 
 logger = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ flags of the session (whether the state fits them) is in agent/run/resume_checks
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any, Literal
 
@@ -30,6 +30,7 @@ from pydantic_core import ErrorDetails
 
 from core.errors import CheckpointError, PlatformError
 from core.plain_data import shown
+from core.spec import ActionSpec, EnvSpec
 
 MAX_GAMES_LENGTH = 100_000  # characters of a list of ids: all of Gymnasium's, with commas
 
@@ -59,12 +60,38 @@ def array_of(dtype: str) -> AfterValidator:
     return AfterValidator(check)
 
 
+def _actions_of_environments(array: np.ndarray) -> np.ndarray:
+    """Check last actions: one integer per environment, or a row of numbers."""
+    if array.dtype not in (np.int64, np.float32) or array.ndim not in (1, 2):
+        raise ValueError(
+            f"expected int64 in one dimension, or rows of numbers, got {array.dtype} of "
+            f"{array.shape}"
+        )
+    return array
+
+
 Count = Annotated[int, Field(ge=0, le=2**62)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Flags01 = Annotated[np.ndarray, array_of("uint8")]
 Integers = Annotated[np.ndarray, array_of("int64")]
+Actions = Annotated[np.ndarray, AfterValidator(_actions_of_environments)]
 Floats32 = Annotated[np.ndarray, array_of("float32")]
 Bytes = Annotated[np.ndarray, array_of("uint8")]
+
+
+class ActionPartState(Part):
+    """`core.spec.ActionPart`."""
+
+    kind: Literal["choice", "numbers"]
+    count: Annotated[int, Field(ge=1, le=10**6)]
+
+
+class ObservationPartState(Part):
+    """`core.spec.ObservationPart`."""
+
+    name: Annotated[str, Field(max_length=10_000)]
+    shape: Annotated[list[Count] | tuple[Count, ...], Field(min_length=1, max_length=3)]
+    dtype: Literal["uint8", "float32"]
 
 
 class SpecState(Part):
@@ -76,6 +103,25 @@ class SpecState(Part):
     frames_stacked: Annotated[int, Field(ge=1, le=10_000)]
     action_meanings: Annotated[list[str] | tuple[str, ...], Field(min_length=1, max_length=10_000)]
     action_repeat: Annotated[int, Field(ge=1, le=10**6)]
+    # Where an action is more than one choice; not in files of the first versions.
+    action_parts: Annotated[
+        list[ActionPartState] | tuple[ActionPartState, ...], Field(max_length=10_000)
+    ] = ()
+
+    observation_parts: Annotated[
+        list[ObservationPartState] | tuple[ObservationPartState, ...], Field(max_length=1_000)
+    ] = ()
+
+    @model_validator(mode="after")
+    def _check(self) -> SpecState:
+        if self.action_parts and self.actions.shape != (len(self.action_meanings),):
+            raise ValueError("expected a name for each number of an action")
+        return self
+
+    @property
+    def actions(self) -> ActionSpec:
+        """What an action is."""
+        return EnvSpec.from_dict(self.model_dump()).actions
 
 
 class GroupState(Part):
@@ -136,7 +182,8 @@ class EnvState(Part):
     env_id: str = ""  # not in files of the first versions
     seeds: list[Annotated[int, Field(ge=0, lt=2**63)]] | None = None
     episodes: list[Annotated[int, Field(ge=-1, lt=2**62)]] | None = None
-    actions: list[list[Count]] | None = None
+    # One choice each, or rows of what the numbers of an action are.
+    actions: list[list[Count]] | list[list[list[float]]] | None = None
     parts: Annotated[list[EnvState], Field(min_length=1)] | None = None
 
     @property
@@ -174,7 +221,7 @@ class RolloutState(Part):
     actor: ActorState
     seq: Count
     first: Flags01
-    last_action: Integers | None = None  # not in files of the first versions
+    last_action: Actions | None = None  # not in files of the first versions
     last_reward: Floats32 | None = None
 
     @model_validator(mode="after")
@@ -247,15 +294,30 @@ class RunState(Part):
 
     @model_validator(mode="after")
     def _check(self) -> RunState:
-        actions = len(self.env_spec.action_meanings)
+        actions = self.env_spec.actions
         for rollout in self.serial.pool.rollouts if self.serial else ():
             done = [
                 a for vector in rollout.env.vectors for game in vector.actions or () for a in game
             ]
             asked = [] if rollout.last_action is None else rollout.last_action.tolist()
-            if any(not 0 <= action < actions for action in (*done, *asked)):
-                raise ValueError(f"an action is none of the {actions} that there are")
+            for taken in (done, asked):
+                _check_actions(taken, actions)
         return self
+
+
+def _check_actions(taken: Sequence[Any], actions: ActionSpec) -> None:
+    """Raise ValueError unless these are actions, as integers or as rows of numbers."""
+    if not taken:
+        return
+    try:
+        array = np.array(taken)
+    except ValueError as error:  # rows of unequal lengths
+        raise ValueError(f"an action is not of {actions.describe()}") from error
+    if array.shape[1:] != actions.shape or not np.isfinite(array).all():
+        raise ValueError(f"an action is not of {actions.describe()}")
+    for chosen, count in actions.choices_in(array):
+        if (chosen < 0).any() or (chosen >= count).any() or (chosen != chosen.astype(int)).any():
+            raise ValueError(f"an action is none of the {count} that there are")
 
 
 def check_part(kind: type[BaseModel], state: Any, where: str = "state") -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import torch
 
 from agent.algorithms.batch import Batch
+from agent.distributions import distribution_of
 from agent.learning.feed import Feed
 from agent.models.factory import ModelConfig, make_model
 from core.spec import EnvSpec
@@ -13,14 +14,19 @@ from replay.item import Draw, Item
 
 
 def make_spec(obs_shape=(6,), actions=3, stacked=1):
+    """A spec of so many actions, or of an `ActionSpec`."""
+    is_choice = isinstance(actions, int)
     frame_shape = (obs_shape[0] // stacked, *obs_shape[1:])
     return EnvSpec(
         env_id="Test-v0",
         frame_shape=frame_shape,
         frame_dtype="uint8" if len(obs_shape) == 3 else "float32",
         frames_stacked=stacked,
-        action_meanings=tuple(f"ACTION{i}" for i in range(actions)),
+        action_meanings=(
+            tuple(f"ACTION{i}" for i in range(actions)) if is_choice else actions.meanings()
+        ),
         action_repeat=1,
+        action_parts=() if is_choice else actions.parts,
     )
 
 
@@ -53,16 +59,22 @@ def make_batch(spec=None, *, steps=5, size=4, tasks=1, seed=0, state_count=0, **
         first[3, 1] = True
         terminated[3, 2] = True
     reward[first[1:]] = 0
-    action = torch.randint(0, spec.action_count, (steps, size), generator=draw)
+    if spec.action_parts:
+        rows = torch.randn(steps + 1, size, spec.actions.param_count, generator=draw)
+        drawn = distribution_of(spec.actions).sample(rows, draw)
+        last_action, action = drawn, drawn[1:]
+    else:
+        action = torch.randint(0, spec.action_count, (steps, size), generator=draw)
+        last_action = torch.cat([torch.arange(size)[None] % spec.action_count, action])
     batch = Batch(
         obs=obs,
         first=first,
         action=action,
         reward=reward,
-        last_action=torch.cat([torch.arange(size)[None] % spec.action_count, action]),
+        last_action=last_action,
         last_reward=torch.cat([torch.arange(size)[None] / 10 - 0.1, reward]),
         terminated=terminated,
-        behaviour_params=torch.randn(steps, size, spec.action_count, generator=draw),
+        behaviour_params=torch.randn(steps, size, spec.actions.param_count, generator=draw),
         behaviour_value=torch.randn(steps, size, generator=draw),
         state=torch.randn(size, state_count, generator=draw),
         task_id=torch.arange(size) % tasks,

@@ -14,13 +14,14 @@ from agent.algorithms.batch import OF_COLUMNS, Batch
 from agent.algorithms.impala_config import ImpalaConfig
 from agent.learners.group import Group
 from agent.learning.optim import OptimiserConfig, make_optimiser
+from core.spec import NUMBERS, ActionPart, ActionSpec
 from tests.agent.builders import make_batch, make_small_model, make_spec
 from tests.agent.learners import make_learner
 from tests.deadlines import HANGS_S
 
 UPDATES = 20
 RANKS = 2
-WHATS = ("gradient", "popart", "advantages", "count", "pixels")
+WHATS = ("gradient", "popart", "advantages", "count", "pixels", "vectors", "vector_squares")
 
 
 class Case(NamedTuple):
@@ -29,7 +30,7 @@ class Case(NamedTuple):
     reduction: str  # sum | mean
     normalisation: str  # none | rms
     games: int  # with PopArt; 0: one without
-    sees: str  # vector | pixels
+    sees: str  # vector | pixels | robot: normalised vectors, and actions of real numbers
 
     def __str__(self):
         return "-".join(map(str, self))
@@ -88,13 +89,19 @@ class Forgetful:
         return self._across.agree(numbers)
 
 
+ROBOT = Case("mean", "rms", 1, "robot")
+
+
 def spec_of(case):
+    if case.sees == "robot":
+        return make_spec(actions=ActionSpec((ActionPart(NUMBERS, 2),)))
     return make_spec((2, 44, 40)) if case.sees == "pixels" else make_spec()
 
 
 def learner_of(case, across=None):
     spec = spec_of(case)
     model = {"name": "impala_shallow"} if case.sees == "pixels" else {}
+    model |= {"normalise_vectors": case.sees == "robot"}
     config = ImpalaConfig(
         reward_transform="none",
         advantage_normalisation=case.normalisation,

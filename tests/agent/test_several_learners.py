@@ -11,6 +11,7 @@ from tests.agent.learners import fail_to_step, same, with_bad_reward
 from tests.agent.several import (
     CASES,
     RANKS,
+    ROBOT,
     WHATS,
     Case,
     Forgetful,
@@ -33,8 +34,10 @@ NEEDS = {
     "advantages": Case("sum", "rms", 1, "vector"),
     "count": Case("mean", "none", 0, "vector"),
     "pixels": Case("mean", "rms", 3, "pixels"),
+    "vectors": ROBOT,
+    "vector_squares": ROBOT,
 }
-QUICK = tuple(case for case in CASES if case.sees == "vector" or case == NEEDS["pixels"])
+QUICK = (*(case for case in CASES if case.sees == "vector" or case == NEEDS["pixels"]), ROBOT)
 
 
 @cache

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from core.errors import ShapeError
-from core.spec import EnvSpec
+from core.spec import CHOICE, NUMBERS, ActionPart, ActionSpec, EnvSpec
 from core.unroll import UnrollSchema
 
 SPEC = EnvSpec("x", (1, 4, 5), "uint8", 3, ("a", "b", "c"), 4)
@@ -86,3 +86,38 @@ def test_a_record_of_another_layout_is_refused():
     record = UnrollSchema(SPEC, 6, state_count=9).allocate()
     with pytest.raises(ShapeError, match="another schema"):
         UnrollSchema(SPEC, 6).view(record, "action")
+
+
+TUPLE = ActionSpec((ActionPart(NUMBERS, 2), ActionPart(CHOICE, 3)))
+OTHER = EnvSpec("x", (4,), "float32", 1, TUPLE.meanings(), 1, TUPLE.parts)
+
+
+def test_actions_of_several_numbers_are_stored_as_rows_and_checked_by_their_choices():
+    schema = UnrollSchema(OTHER, 6)
+    record = written(schema)
+    unroll = schema.unroll(record)
+    assert (unroll.action.shape, unroll.action.dtype) == ((6, 3), np.float32)
+    assert unroll.behaviour_params.shape == (6, 7)
+    assert unroll.last_action.shape == (3,)
+    unroll.action[:, 2] = unroll.last_action[2] = 2
+    schema.check(unroll)
+    assert schema.stack([record, record])["action"].shape == (6, 2, 3)
+    unroll.action[4, 2] = 3
+    with pytest.raises(ShapeError, match="^action is in .2.0, 3.0., expected .0, 2."):
+        schema.check(unroll)
+    unroll.action[4, 2] = 0
+    unroll.last_action[0] = np.nan
+    with pytest.raises(ShapeError, match="last_action"):
+        schema.check(unroll)
+
+
+def test_a_record_of_one_choice_has_the_bytes_that_it_always_had():
+    """Replay that was saved by the first versions is read by this one."""
+    schema = UnrollSchema(EnvSpec("x", (2,), "float32", 1, ("a", "b"), 1), 3, state_count=1)
+    assert {name: field.offset // 64 for name, field in schema.fields.items()} == {
+        "frames": 0, "first": 1, "action": 2, "reward": 3, "terminated": 4,
+        "behaviour_params": 5, "behaviour_value": 6, "worker_id": 7, "env_id": 8, "seq": 9,
+        "version": 10, "task_id": 11, "last_action": 12, "last_reward": 13, "state": 14,
+    }  # fmt: skip
+    assert schema.nbytes == 15 * 64
+    assert schema.fields["action"].dtype == np.int64

@@ -37,6 +37,7 @@ class Ppo(Algorithm):
 
     Config = PpoConfig
     State = PpoState
+    takes_any_action = True
 
     def __init__(self, config, buffers=()):
         super().__init__(config, buffers)
@@ -51,7 +52,7 @@ class Ppo(Algorithm):
         config = self.config
         valid, keep_gradient = learnable_rows(batch, config.burn_in_steps)
         seen = look_at(model, batch, keep_gradient)
-        log_ratios = seen.log_pi_action - seen.log_mu_action
+        log_ratios = seen.log_ratio
         with torch.no_grad():
             log_rhos = log_ratios.masked_fill(~valid, -math.inf)
             reward = REWARD_TRANSFORMS[config.reward_transform](batch.reward)
@@ -65,7 +66,7 @@ class Ppo(Algorithm):
         ratios = log_ratios.masked_fill(~valid, 0).exp()
         clipped = ratios.clamp(1 - config.clip, 1 + config.clip)
         gain = torch.minimum(ratios * advantages, clipped * advantages)
-        entropy = losses.entropy(seen.log_pi)
+        entropy = seen.pi.entropy()
         per_step = {
             "policy": -config.policy_cost * gain * valid,
             "value": config.value_cost * losses.value_error(values, targets) * valid,

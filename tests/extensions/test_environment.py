@@ -6,7 +6,7 @@ import json
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Text, Tuple
 
 from agent.session import family_of, prepare
 from core.errors import ConfigError, EnvironmentFault
@@ -235,19 +235,15 @@ class Raises(Silent):
 
 
 class WithDict(Silent):
-    observation_space = Dict({"a": Box(0, 1, (2,))})
+    observation_space = Dict({"a": Box(0, 1, (3,)), "b": Discrete(2)})
 
 
-class WithMatrix(Silent):
-    observation_space = Box(0, 1, (2, 2))
+class WithText(Silent):
+    observation_space = Dict({"a": Box(0, 1, (3,)), "mission": Text(5)})
 
 
-class WithJoystick(Silent):
-    action_space = MultiDiscrete([2, 2])
-
-
-class FromOne(Silent):
-    action_space = Discrete(2, start=1)
+class WithWholeNumbers(Silent):
+    action_space = Box(0, 9, (2,), np.int64)
 
 
 class Spaceless(gymnasium.Env):
@@ -357,10 +353,9 @@ class Unclosable(Silent):
     ("entry_point", "message"),
     [
         (Raises, "making it: raises ValueError: no map"),
-        (WithDict, "observation_space: is Dict.*expected a Box.*FlattenObservation"),
-        (WithMatrix, r"observation_space: has the shape \(2, 2\), expected"),
-        (WithJoystick, "action_space: is MultiDiscrete.*expected Discrete"),
-        (FromOne, "action_space: begins at 1, expected 0"),
+        (WithDict, "reset: returns the observation array.*expected one of Dict"),
+        (WithText, r"observation_space: is Dict.*not supported: \['mission'\]: Text is none of"),
+        (WithWholeNumbers, "action_space: is Box.*not supported.*make it MultiDiscrete"),
         (Spaceless, "observation_space: is missing"),
         (OldReset, r"reset: reset returned .*expected \(observation, info\)"),
         (Seedless, "reset: raises TypeError.*reset must take seed"),
@@ -429,9 +424,87 @@ class Wealthy(Silent):
         return self.shown(), 1e6, False, True, {}
 
 
+class Tiny(Silent):
+    action_space = Box(-0.01, 0.01, (2,), np.float32)
+
+    def step(self, action):
+        return self.shown(), 0.0, bool(self.np_random.random() < 0.1), False, {}
+
+
+class Wide(Tiny):
+    action_space = Tuple((Discrete(2), Box(0, 255, (1,), np.float32)))
+
+
+class Handy(Tiny):
+    action_space = Dict({"dials": MultiDiscrete([2, 3]), "pedal": Box(-1, 1, (2,), np.float32)})
+
+
+def test_actions_of_several_parts_are_looked_at_like_others():
+    findings = said_of(Handy)
+    assert not findings.wrongs
+    assert "ok     action_space: 2 choices of 2, 3 and 2 real numbers" in findings.lines
+    assert "ok     seed: the same seed and actions give the same game" in findings.lines
+    assert not any(line.startswith("note  action_space") for line in findings.lines)
+
+
+class Sighted(Handy):
+    observation_space = Dict(
+        {
+            "eye": Box(0, 255, (8, 9, 3), np.uint8),
+            "lamp": Discrete(2),
+            "speed": Tuple((Box(-1, 1, (2,), np.float32), MultiDiscrete([2, 3]))),
+        }
+    )
+
+    def shown(self):
+        draw = self.np_random
+        speed = (draw.uniform(-1, 1, 2).astype(np.float32), draw.integers([2, 3]))
+        eye = draw.integers(0, 256, (8, 9, 3), np.uint8)
+        return {"eye": eye, "lamp": int(draw.integers(2)), "speed": speed}
+
+
+class Dazzled(Sighted):
+    def shown(self):
+        return {**super().shown(), "lamp": 2}
+
+
+class Blinded(Sighted):
+    def shown(self):
+        return {"lamp": 1}
+
+
+class Stunned(Sighted):
+    def shown(self):
+        return {**super().shown(), "eye": np.zeros((8, 8, 3), np.uint8)}
+
+
+def test_observations_of_several_parts_are_looked_at_part_by_part():
+    findings = said_of(Sighted)
+    assert not findings.wrongs, findings.lines
+    assert "ok     observation_space: 9 numbers" in findings.lines
+    assert any("an image 3x8x9" in line and "['eye']" in line for line in findings.lines)
+    assert "ok     seed: the same seed and actions give the same game" in findings.lines
+
+
+@pytest.mark.parametrize(
+    ("entry_point", "told"),
+    [
+        (Dazzled, "reset['lamp']: returns the observation 2"),
+        (Blinded, "reset: returns the observation {'lamp': 1}"),
+        (Stunned, "reset['eye']: returns an observation of shape (8, 8, 3)"),
+    ],
+)
+def test_the_part_that_is_wrong_is_named(entry_point, told):
+    with env_of(entry_point) as env_id:
+        findings = check(env_id)
+    assert any(told in line for line in findings.lines), findings.lines
+
+
 @pytest.mark.parametrize(
     ("entry_point", "message"),
     [
+        (Tiny, "action_space: has numbers from -0.01 to 0.01 at [0]"),
+        (Wide, "RescaleAction(env, -1, 1)"),
         (Clock, "truncated: each of 100 games was terminated after 20 steps"),
         (Endless, "time limit: there is none, and no game came to its end"),
         (Large, "goes up to 10000"),

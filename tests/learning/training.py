@@ -35,14 +35,15 @@ def replay(kind, capacity=100):
     ]
 
 
-def train(results, *games, kind="queue", steps, **flags):
+def train(results, *games, kind="queue", steps, module="fakes", **flags):
     """Train on fakes by name; return the trainer, which is through.
 
     Args:
       results: a folder for the run.
-      games: names of environments of tests/fakes.py, without version.
+      games: names of environments, without version.
       kind: of replay.
       steps: of the agent.
+      module: of tests/ that registers them.
       flags: what differs from the recipe here.
     """
     recipe = {
@@ -52,7 +53,7 @@ def train(results, *games, kind="queue", steps, **flags):
         "feature_out_layer_size": 32, "save_model_period": 10**6, "lr_scheduler_steps": steps,
         "environment_max_steps": steps, "replay_parameters": replay(kind),
     }  # fmt: skip
-    env = ",".join(f"tests.fakes:tests/{game}-v0" for game in games)
+    env = ",".join(f"tests.{module}:tests/{game}-v0" for game in games)
     blueprint = make_blueprint(env, **{**recipe, **flags})
     with closing(Tee([])) as sink:
         trainer = Trainer(blueprint, RunFolder.create(results, games[0]), sink)

@@ -6,7 +6,10 @@ from tests.mutants.mutant import Mutant, Place
 
 VTRACE = ("test_vtrace.py",)
 # Where the loss is put together; a text is looked for in all of them.
-LOSS = "impala.py correction.py base.py rows.py passes.py units.py losses.py cloning.py health.py"
+LOSS = (
+    "impala.py correction.py base.py rows.py passes.py trust.py units.py losses.py cloning.py "
+    "health.py"
+)
 PLAIN_LOOPS = ("test_impala.py::test_the_loss_equals_the_plain_loops",)
 ERRORS = (
     "agent/test_feed_back.py::test_the_errors_equal_the_plain_loops_and_are_absent_where_nothing_is_learned",
@@ -71,6 +74,30 @@ FORMULA_MUTANTS = (
         Place("distributions.py", "return -(log_pi.exp() * log_pi).sum(-1)",
               "return (log_pi.exp() * log_pi).sum(-1)"),
         ("test_losses.py",),
+    ),
+    Mutant(
+        "density-without-deviation", "takes all normal distributions to be as wide",
+        Place("distributions.py", "0.5 * standard.square() + self.log_std +",
+              "0.5 * standard.square() +"),
+        ("test_distributions.py",),
+    ),
+    Mutant(
+        "normal-divergence-turned", "divides by the deviation of the wrong one of two policies",
+        Place("distributions.py", "(self.mean - other.mean) * (-other.log_std).exp()",
+              "(self.mean - other.mean) * (-self.log_std).exp()"),
+        ("test_distributions.py",),
+    ),
+    Mutant(
+        "joint-forgets", "leaves out the last part of an action",
+        Place("distributions.py", "return torch.stack(terms).sum(0)",
+              "return torch.stack(terms[:-1]).sum(0)"),
+        ("test_distributions.py",),
+    ),
+    Mutant(
+        "draws-with-a-gradient", "lets a gradient flow through what was drawn",
+        Place("distributions.py", "mean, log_std = params.detach().chunk(2, -1)",
+              "mean, log_std = params.chunk(2, -1)"),
+        ("test_distributions.py",),
     ),
     Mutant(
         "policy-gradient-sign", "makes good actions unlikely",
@@ -198,8 +225,8 @@ LOSS_MUTANTS = (
     ),
     Mutant(
         "trust-inverted", "learns from the states that are not to be trusted",
-        Place(LOSS, "distance < self.config.trust_threshold",
-              "distance > self.config.trust_threshold"),
+        Place(LOSS, "distance < config.trust_threshold",
+              "distance > config.trust_threshold"),
         PLAIN_LOOPS,
     ),
     Mutant(
@@ -367,6 +394,16 @@ SEVERAL_MUTANTS = (
     _several(
         "pixels", "averages the images of the own batch",
         "pixels.py", 'across.sum_(_sums(images), "pixels")', "_sums(images)",
+    ),
+    _several(
+        "vectors", "takes the mean of the vectors of the own batch",
+        "vectors.py", 'across.sum_(torch.cat([about.reshape(1), values.sum(0)]), "vectors")',
+        "torch.cat([about.reshape(1), values.sum(0)])",
+    ),
+    _several(
+        "vector-squares", "takes the variance of the vectors of the own batch",
+        "vectors.py", 'across.sum_((values - mean).square().sum(0), "vector_squares")',
+        "(values - mean).square().sum(0)",
     ),
     _several(
         "same-pixels", "shows the same steps of each learner's unrolls",

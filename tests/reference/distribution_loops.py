@@ -21,8 +21,9 @@ def log_prob(policy, action):
             continue
         for number, mean, log_std in zip(done, part[1], part[2], strict=True):
             std = math.exp(log_std)
-            density = math.exp(-((number - mean) ** 2) / (2 * std**2))
-            total += math.log(density / (std * math.sqrt(2 * math.pi)))
+            # The logarithm of exp(-(x - m)^2 / 2 s^2) / (s sqrt(2 pi)), which may be 0 in floats.
+            total += -((number - mean) ** 2) / (2 * std**2)
+            total -= math.log(std * math.sqrt(2 * math.pi))
     return total
 
 

@@ -6,8 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from core import spec as specs
 from core.errors import ConfigError, ShapeError
+from core.spec import CHOICE, ActionPart, ActionSpec
 from replay.distance import NAMES, Distance, Evidence, cos_dist, kl_div, ln_norm, policy_kl
+from tests.reference import distribution_loops
 from tests.reference.distance_loops import cos_dist_loops, kl_loops, ln_norm_loops
 
 FUNCTIONS = {"ln_norm": ln_norm, "cos_dist": cos_dist, "kl_div": kl_div, "policy_kl": policy_kl}
@@ -140,3 +143,31 @@ def test_what_cannot_be_compared_is_refused():
         Distance("policy_kl").pairwise(np.zeros((1, 1)), np.zeros((1, 1)))
     with pytest.raises(ConfigError, match="euclid"):
         Distance("euclid")
+
+
+TUPLE = ActionSpec((ActionPart(CHOICE, 3), ActionPart(specs.NUMBERS, 2), ActionPart(CHOICE, 2)))
+
+
+@given(hnp.arrays(np.float32, (2, 2, 3, 9), elements=st.floats(-2, 2, width=32)))
+def test_the_divergence_of_policies_over_other_actions_equals_the_loops(params):
+    then, now = params  # [C, R, P] each
+
+    def policy(row):
+        return [("choice", row[:3]), ("numbers", row[3:5], row[5:7]), ("choice", row[7:])]
+
+    expected = [
+        sum(
+            distribution_loops.kl(policy(one), policy(other))
+            for one, other in zip(rows_then, rows_now, strict=True)
+        )
+        for rows_then, rows_now in zip(then.tolist(), now.tolist(), strict=True)
+    ]
+    np.testing.assert_allclose(policy_kl(then, now, TUPLE), expected, rtol=1e-4, atol=1e-5)
+    nothing = np.zeros((2, 3, 1), np.float32)
+    drift = Distance("policy_kl").drift(Evidence(nothing, now, None, then, None, TUPLE))
+    np.testing.assert_allclose(drift, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_policies_of_unequal_sizes_are_not_compared():
+    with pytest.raises(ShapeError, match="expected equal"):
+        policy_kl(np.zeros((1, 1, 9)), np.zeros((1, 2, 9)), TUPLE)

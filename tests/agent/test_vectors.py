@@ -1,0 +1,160 @@
+"""Running statistics of vector observations: exact, the same at all learners, kept with weights."""
+
+import copy
+import threading
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.algorithms.non_finite import NonFiniteUpdate
+from agent.models.vectors import LARGEST, NormalisedVectors, VectorStatistics
+from core.errors import ConfigError
+from tests.agent.builders import make_batch, make_small_model, make_spec
+from tests.agent.runs import INFINITE, make_blueprint
+
+
+class Two:
+    """One of two learners in threads of one process."""
+
+    world_size = 2
+
+    def __init__(self, rank, shared):
+        self.rank, self.shared = rank, shared
+
+    def sum_(self, tensor, what):
+        self.shared["all"][self.rank] = tensor.clone()
+        self.shared["barrier"].wait(20)
+        total = self.shared["all"][0] + self.shared["all"][1]
+        self.shared["barrier"].wait(20)
+        return tensor.copy_(total)
+
+
+def vectors(seed, count, width=3):
+    """Numbers of other sizes, one of them far from 0 beside how much it moves."""
+    draw = np.random.default_rng(seed).standard_normal((count, width))
+    return torch.tensor(draw * [1.0, 100.0, 1e-2] + [0.0, -5.0, 1e3])
+
+
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=6), st.integers(0, 100))
+def test_the_statistics_are_those_of_all_vectors_together(sizes, seed):
+    statistics, seen = VectorStatistics(3), []
+    for number, size in enumerate(sizes):
+        seen.append(vectors(seed + number, size))
+        statistics.observe(seen[-1])
+    together = torch.cat(seen)
+    assert statistics.count.item() == len(together)
+    if not len(together):
+        return
+    torch.testing.assert_close(statistics.mean, together.mean(0))
+    variance = statistics.square / statistics.count
+    torch.testing.assert_close(variance, together.var(0, correction=0), rtol=1e-6, atol=1e-9)
+
+
+def test_vectors_are_shown_in_deviations_from_their_mean():
+    statistics, seen = VectorStatistics(3), vectors(1, 5000)
+    shown = statistics.normalised(seen.float())
+    torch.testing.assert_close(shown, seen.float())  # of which nothing is known yet
+    statistics.observe(seen)
+    shown = statistics.normalised(seen.float())
+    torch.testing.assert_close(shown.mean(0), torch.zeros(3), atol=0.01, rtol=0)
+    # 1000.01 has few digits of float32 left for its hundredths.
+    torch.testing.assert_close(shown.std(0), torch.ones(3), atol=0.01, rtol=0)
+    assert statistics.normalised(torch.full((1, 3), 1e30)).tolist() == [[LARGEST] * 3]
+
+
+def test_a_number_that_never_changes_is_shown_as_nothing():
+    statistics = VectorStatistics(1)
+    statistics.observe(torch.full((10, 1), 7.0))
+    assert statistics.normalised(torch.full((2, 1), 7.0)).tolist() == [[0.0], [0.0]]
+
+
+def test_several_learners_have_the_statistics_of_all_their_vectors():
+    shared = {"all": [None, None], "barrier": threading.Barrier(2)}
+    own = [[vectors(1, 4), vectors(2, 0)], [vectors(3, 9), vectors(4, 5)]]
+    learners = [VectorStatistics(3), VectorStatistics(3)]
+
+    def learn(rank):
+        for seen in own[rank]:
+            learners[rank].observe(seen, Two(rank, shared))
+
+    threads = [threading.Thread(target=learn, args=(rank,)) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    alone = VectorStatistics(3)
+    for pair in zip(*own, strict=True):
+        alone.observe(torch.cat(pair))
+    for name, buffer in alone.named_buffers():
+        one, other = (dict(learner.named_buffers())[name] for learner in learners)
+        assert torch.equal(one, other)
+        torch.testing.assert_close(one, buffer)
+
+
+def test_what_was_observed_can_be_taken_back_to_the_bit():
+    statistics = VectorStatistics(3)
+    statistics.observe(vectors(1, 20))
+    before = copy.deepcopy(statistics.state_dict())
+    put_back = statistics.keep()
+    statistics.observe(vectors(2, 20) * float("nan"))
+    assert statistics.mean.isnan().all()
+    put_back()
+    assert all(torch.equal(value, before[name]) for name, value in statistics.state_dict().items())
+
+
+def test_a_model_shows_its_torso_what_the_learner_has_observed_and_saves_it():
+    model = make_small_model(make_spec(), normalise_vectors=True)
+    assert isinstance(model.torso_net, NormalisedVectors)
+    batch = make_batch()
+    plain = make_small_model(make_spec())
+    torch.testing.assert_close(model.torso(batch.obs), plain.torso(batch.obs))
+    model.observe(batch.obs.flatten(0, 1) * 50 + 3)
+    shown = (batch.obs - model.torso_net.statistics.mean.float()) / (
+        model.torso_net.statistics.square / model.torso_net.statistics.count
+    ).sqrt().float()
+    torch.testing.assert_close(model.torso(batch.obs), plain.torso(shown), rtol=1e-4, atol=1e-5)
+    other = make_small_model(make_spec(), normalise_vectors=True)
+    other.load_state_dict(model.state_dict())
+    assert torch.equal(other.torso(batch.obs), model.torso(batch.obs))
+    assert make_small_model(make_spec((3, 40, 40)), normalise_vectors=True).unsettled()[0].mean.ndim
+
+
+def test_each_update_of_the_learner_moves_them_and_a_bad_one_does_not():
+    blueprint = make_blueprint(normalise_vectors=True)
+    learner = blueprint.learner()
+    spec = blueprint.env_spec
+    batch = make_batch(spec, steps=7, size=4)
+    learner.step(batch, 0.0)
+    statistics = learner.model.torso_net.statistics
+    seen = statistics.count.item()
+    assert 0 < seen <= 4 * 8
+    learner.step(batch, 0.0)
+    assert statistics.count.item() > seen
+    before = copy.deepcopy(learner.model.state_dict())
+    batch.reward[0, 3] = float("nan")
+    with pytest.raises(NonFiniteUpdate, match="reward"):
+        learner.step(batch, 0.0)
+    for name, tensor in learner.model.state_dict().items():
+        assert torch.equal(tensor, before[name]), name
+
+
+def test_workers_act_with_the_statistics_of_the_board():
+    blueprint = make_blueprint(INFINITE, normalise_vectors=True)
+    learner = blueprint.learner()
+    learner.model.torso_net.statistics.observe(torch.tensor([[5.0, -3.0], [9.0, 1.0]]))
+    weights = blueprint.acting_weights
+    block = np.zeros(weights.nbytes, np.uint8)
+    weights.pack(learner.model, block)
+    model, own = blueprint.acting_model()
+    own[...] = block
+    assert torch.equal(model.torso_net.statistics.mean, learner.model.torso_net.statistics.mean)
+    obs = torch.ones(1, 2)
+    torch.testing.assert_close(model.torso(obs), learner.model.torso(obs), atol=1e-2, rtol=0)
+
+
+def test_several_games_are_refused():
+    with pytest.raises(ConfigError, match="normalise_vectors is True, expected False for several"):
+        make_small_model(make_spec(), tasks=2, normalise_vectors=True)

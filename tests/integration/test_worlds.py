@@ -1,0 +1,81 @@
+"""Whole runs in worlds whose actions are not one choice: what holds elsewhere holds there."""
+
+import csv
+import json
+
+import pytest
+
+from agent.assembly import Blueprint
+from agent.export import export
+from agent.stored.checkpoint import load
+from agent.stored.model_file import load_model
+from agent.testing.evaluator import evaluate
+from option_flags import Flags
+from tests.integration.commands import comparable, only_run, records, run
+from tests.integration.test_reproducible import REPLAYS, assert_same_weights, evaluations, trained
+
+REACH, MIXED = "--env=tests.worlds:tests/Reach-v0", "--env=tests.worlds:tests/Mixed-v0"
+FLAGS = (
+    REACH, f"--replay_parameters={REPLAYS['elite']}", "--use_lstm=True", "--lstm_size=8",
+    "--save_model_period=20", "--evaluate_every_steps=500", "--evaluation_games=2",
+    "--policy_cloning_loss_weight=0.01",
+)  # fmt: skip
+
+
+@pytest.mark.process
+def test_a_run_of_real_numbers_is_resumed_to_the_bit_with_its_evaluations(tmp_path):
+    straight = trained(tmp_path / "a", 1200, *FLAGS)
+    halfway = trained(tmp_path / "b", 600, *FLAGS)
+    assert len(comparable(halfway)) < len(comparable(straight))
+    status, output = run(
+        tmp_path / "b", "--op_mode=train_w_load", f"--load_model_url={halfway}",
+        "--environment_max_steps=1200", "--trust_env_module=True",
+    )  # fmt: skip
+    assert status == 0, output
+    assert comparable(halfway) == comparable(straight)
+    assert evaluations(halfway) == evaluations(straight)
+    assert len(evaluations(straight)) == 1 + 2 * 2
+    assert_same_weights(straight, halfway)
+    assert "policy/entropy_fraction" not in records(straight)[-1]["values"]
+    check_that_it_is_tested_and_shipped(straight, tmp_path)
+
+
+def check_that_it_is_tested_and_shipped(folder, tmp_path):
+    """Test mode plays the same games with the checkpoint and with the model made of it."""
+    checkpoint = load(folder)
+    shipped = tmp_path / "model"
+    facts = export(str(folder), shipped)
+    assert facts["env_spec"]["action_parts"] == [{"kind": "numbers", "count": 2}]
+    played = []
+    for name, agent in (("checkpoint", checkpoint), ("model", load_model(shipped))):
+        flags = {**agent.state["flags"], "test_episode_count": 3, "load_model_url": None}
+        blueprint = Blueprint.draw(Flags(**{**flags, "op_mode": "train"}))
+        (report,) = evaluate(blueprint, agent, tmp_path / name, show=lambda line: None)
+        assert report.episodes == 3
+        (table,) = (tmp_path / name).glob("test_*.csv")
+        with table.open() as file:
+            played.append([row["fingerprint"] for row in csv.DictReader(file)])
+    assert len(set(played[0])) == 3
+    assert played[0] == played[1]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("env", "inference"), [(REACH, "server"), (MIXED, "worker")])
+def test_workers_and_servers_act_in_processes_of_their_own(tmp_path, env, inference):
+    status, output = run(
+        tmp_path, env, "--seed=3", "--worker_count=2", "--envs_per_worker=2", "--r_f_steps=5",
+        "--batch_size=4", "--feature_out_layer_size=16", "--training_fill_in_factor=0.01",
+        "--learner_thread_count=1", f"--inference={inference}", "--environment_max_steps=2000",
+        "--debug=True",
+    )  # fmt: skip
+    assert status == 0, output
+    summary = json.loads((only_run(tmp_path) / "summary.json").read_text("utf-8"))
+    assert summary["agent_steps"] >= 2000
+
+
+@pytest.mark.process
+def test_what_has_no_closed_form_is_refused_before_a_folder_is_made(tmp_path):
+    status, output = run(tmp_path, REACH, "--kl_mask_kind=implied")
+    assert status == 2, output
+    assert "--kl_mask_kind=kl_pi_mu" in output
+    assert not list(tmp_path.iterdir())

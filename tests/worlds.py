@@ -1,0 +1,211 @@
+"""Small environments with other actions and observations than one choice and one vector.
+
+Importing this module registers them, as tests/fakes.py does: "tests.worlds:tests/Reach-v0". Each is
+deterministic given the seed of its reset, and what the best policy earns is known.
+"""
+
+from __future__ import annotations
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
+
+
+class ReachEnv(gymnasium.Env):
+    """Move to a target in the plane: a step of at most `STEP` along each axis.
+
+    Observation: the way to the target. A step pays by how much it came nearer, so that a game pays
+    at most the distance at its start; it is over when the target is reached, or after 20 steps.
+    """
+
+    STEP, NEAR, TIME_LIMIT = 0.25, 0.15, 20
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+        self.observation_space = Box(-4, 4, (2,), np.float32)
+        self.action_space = Box(-1, 1, (2,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        angle = self.np_random.uniform(0, 2 * np.pi)
+        self.way = np.array([np.cos(angle), np.sin(angle)], np.float32)
+        self.t = 0
+        return self.way.copy(), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action), f"{action!r} was not cut at the bounds"
+        before = np.linalg.norm(self.way)
+        self.way = np.clip(self.way - self.STEP * action, -4, 4)
+        self.t += 1
+        distance = np.linalg.norm(self.way)
+        there = bool(distance < self.NEAR)
+        return self.way.copy(), float(before - distance), there, self.t >= self.TIME_LIMIT, {}
+
+    def render(self):
+        return np.zeros((32, 32, 3), np.uint8)
+
+
+class RemoteEnv(ReachEnv):
+    """The same, but the way is shown in another unit and from another place for each axis."""
+
+    UNIT, PLACE = np.array([1e-3, 1e3]), np.array([7.0, -2e4])
+
+    def __init__(self, render_mode=None):
+        super().__init__(render_mode)
+        self.observation_space = Box(-1e5, 1e5, (2,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        way, info = super().reset(seed=seed)
+        return (way * self.UNIT + self.PLACE).astype(np.float32), info
+
+    def step(self, action):
+        way, *others = super().step(action)
+        return (way * self.UNIT + self.PLACE).astype(np.float32), *others
+
+
+class DialsEnv(gymnasium.Env):
+    """Three dials are to be set as shown; each that is right pays a third. 4 steps, then over."""
+
+    DIALS = (3, 2, 4)
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+        self.observation_space = Box(0, 1, (sum(self.DIALS),), np.float32)
+        self.action_space = MultiDiscrete(self.DIALS)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return self._show(), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action), repr(action)
+        reward = float((action == self.wanted).mean())
+        self.t += 1
+        return self._show(), reward, self.t >= 4, False, {}
+
+    def _show(self):
+        self.wanted = self.np_random.integers(self.DIALS)
+        digits = zip(self.wanted, self.DIALS, strict=True)
+        return np.concatenate([np.eye(n, dtype=np.float32)[digit] for digit, n in digits])
+
+
+class MixedEnv(gymnasium.Env):
+    """A dict of everything: two switches, a lever among three from 1, and one number.
+
+    All that is right pays: a quarter for each switch and the lever as shown, and a quarter less the
+    distance of the number, at most. 4 steps, then over.
+    """
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+        self.observation_space = Box(-1, 1, (6,), np.float32)
+        self.action_space = Dict(
+            {
+                "number": Box(-1, 1, (1, 1), np.float64),
+                "others": Tuple((MultiBinary(2), Discrete(3, start=1))),
+            }
+        )
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return self._show(), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action), repr(action)
+        switches, lever = action["others"]
+        right = int((switches == self.switches).sum()) + int(lever == self.lever)
+        distance = abs(float(action["number"][0, 0]) - self.number)
+        self.t += 1
+        return self._show(), 0.25 * right + 0.25 * max(0.0, 1 - distance), self.t >= 4, False, {}
+
+    def _show(self):
+        self.switches = self.np_random.integers(2, size=2)
+        self.lever = int(self.np_random.integers(1, 4))
+        self.number = float(self.np_random.uniform(-1, 1))
+        lever = np.eye(3)[self.lever - 1]
+        return np.array([*self.switches, *lever, self.number], np.float32)
+
+
+class LampEnv(gymnasium.Env):
+    """An RGB image of 9 x 13 pixels in which one of three lamps is lit: choose it. 4 steps."""
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+        self.observation_space = Box(0, 255, (9, 13, 3), np.uint8)
+        self.action_space = Discrete(3)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return self._show(), {}
+
+    def step(self, action):
+        reward = float(action == self.lamp)
+        self.t += 1
+        return self._show(), reward, self.t >= 4, False, {}
+
+    def _show(self):
+        self.lamp = int(self.np_random.integers(3))
+        image = self.np_random.integers(0, 60, (9, 13, 3), np.uint8)
+        image[2:6, 1 + 4 * self.lamp : 4 + 4 * self.lamp, int(self.np_random.integers(3))] = 255
+        return image
+
+
+class SignEnv(gymnasium.Env):
+    """A dict: an image whose left or right half is bright, and beside it what that means.
+
+    The bright half is right if `honest`, the other one if not, so that neither tells anything by
+    itself. `noise` are a flag and two numbers that say nothing. 4 steps, then over.
+    """
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+        self.observation_space = Dict(
+            {
+                "image": Box(0, 255, (11, 16, 1), np.uint8),
+                "honest": Discrete(2),
+                "noise": Tuple((MultiBinary(1), Box(-1, 1, (2,), np.float32))),
+            }
+        )
+        self.action_space = Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return self._show(), {}
+
+    def step(self, action):
+        reward = float(action == (self.half if self.honest else 1 - self.half))
+        self.t += 1
+        return self._show(), reward, self.t >= 4, False, {}
+
+    def _show(self):
+        self.half, self.honest = (int(n) for n in self.np_random.integers(2, size=2))
+        image = np.zeros((11, 16, 1), np.uint8)
+        image[:, 8 * self.half : 8 * self.half + 8] = 200
+        noise = (
+            self.np_random.integers(2, size=1).astype(np.int8),
+            self.np_random.uniform(-1, 1, 2).astype(np.float32),
+        )
+        return {"image": image, "honest": self.honest, "noise": noise}
+
+
+def register_worlds():
+    """Make them known to Gymnasium as tests/Reach-v0 and so on."""
+    worlds = {
+        "Reach-v0": ReachEnv,
+        "Remote-v0": RemoteEnv,
+        "Dials-v0": DialsEnv,
+        "Mixed-v0": MixedEnv,
+        "Lamp-v0": LampEnv,
+        "Sign-v0": SignEnv,
+    }
+    for name, cls in worlds.items():
+        if f"tests/{name}" not in gymnasium.registry:
+            gymnasium.register(f"tests/{name}", entry_point=cls)
+
+
+# On import, because the part of "module:id" before the colon only gets imported.
+register_worlds()

@@ -1,0 +1,213 @@
+"""Actions of every kind of space: from rows of numbers to what environments take."""
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import (
+    Box,
+    Dict,
+    Discrete,
+    Graph,
+    MultiBinary,
+    MultiDiscrete,
+    Sequence,
+    Text,
+    Tuple,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.errors import ConfigError, ShapeError
+from core.spec import CHOICE, NUMBERS, ActionPart
+from wrappers.config import EnvConfig
+from wrappers.gym_actions import RowActions, is_plain_choice, why_not, with_stored_actions
+from wrappers.registry import make_env_spec, make_env_vector
+
+REACH = EnvConfig("tests.worlds:tests/Reach-v0")
+MIXED = EnvConfig("tests.worlds:tests/Mixed-v0")
+
+
+class Taker(gymnasium.Env):
+    """Keeps what it is told to do."""
+
+    observation_space = Box(0, 1, (1,), np.float32)
+
+    def __init__(self, space):
+        self.action_space = space
+
+    def step(self, action):
+        self.done = action
+        return np.zeros(1, np.float32), 0.0, False, False, {}
+
+
+def taken(space, row):
+    env = RowActions(Taker(space))
+    env.step(row)
+    return env.unwrapped.done, env.actions
+
+
+SPACES = st.recursive(
+    st.one_of(
+        st.builds(lambda n, start: Discrete(n, start=start), st.integers(1, 4), st.integers(-2, 2)),
+        st.builds(MultiDiscrete, st.lists(st.integers(1, 4), min_size=1, max_size=3)),
+        st.builds(MultiBinary, st.sampled_from([1, 3, [2, 2]])),
+        st.builds(lambda shape: Box(-1, 2, shape), st.sampled_from([(), (2,), (2, 1, 2)])),
+        st.just(Box(-np.inf, 3, (1,), np.float64)),
+    ),
+    lambda inner: st.one_of(
+        st.builds(Tuple, st.lists(inner, min_size=1, max_size=3)),
+        st.builds(lambda spaces: Dict(dict(enumerate_names(spaces))), st.lists(inner, min_size=1)),
+    ),
+    max_leaves=5,
+)
+
+
+def enumerate_names(spaces):
+    return ((f"part{number}", space) for number, space in enumerate(spaces))
+
+
+@given(SPACES, st.integers(0, 2**32 - 1))
+def test_whatever_row_is_drawn_the_environment_is_given_an_action_of_its_space(space, seed):
+    draw = np.random.default_rng(seed)
+    actions = RowActions(Taker(space)).actions
+    row = []
+    for part in actions.parts:
+        if part.kind == CHOICE:
+            row.append(int(draw.integers(part.count)))
+        else:
+            row += (draw.standard_normal(part.count) * 5).astype(np.float32).tolist()
+    action, _ = taken(space, row[0] if actions.is_single_choice else row)
+    assert space.contains(action), f"{action!r} is not in {space}"
+
+
+def test_choices_are_counted_from_where_their_space_begins():
+    action, actions = taken(MultiDiscrete([3, 5], start=[10, -2]), [2, 0])
+    np.testing.assert_array_equal(action, [12, -2])
+    assert actions.parts == (ActionPart(CHOICE, 3), ActionPart(CHOICE, 5))
+    assert taken(Discrete(3, start=-1), 2)[0] == 1
+
+
+def test_numbers_are_cut_at_their_bounds_and_not_otherwise():
+    space = Box(np.array([-1, 0], np.float32), np.array([1, 9], np.float32))
+    action, actions = taken(space, [-3.0, 4.5])
+    np.testing.assert_array_equal(action, np.array([-1, 4.5], np.float32))
+    assert action.dtype == np.float32
+    assert actions.parts == (ActionPart(NUMBERS, 2),)
+
+
+def test_the_columns_of_a_row_go_to_the_spaces_in_their_order():
+    space = Dict({"b": Box(-9, 9, (2,)), "a": Tuple((Discrete(4), MultiBinary(2)))})
+    names = list(space.spaces)  # Gymnasium sorts them, or does not: as it has them
+    row = {"b": [0.5, -0.5], "a": [3, 0, 1]}
+    action, actions = taken(space, [number for name in names for number in row[name]])
+    np.testing.assert_array_equal(action["b"], [0.5, -0.5])
+    assert action["a"][0] == 3
+    np.testing.assert_array_equal(action["a"][1], [0, 1])
+    assert (actions.shape, actions.dtype) == ((5,), "float32")
+
+
+@pytest.mark.parametrize(
+    ("space", "told"),
+    [
+        (Box(0, 9, (2,), np.int64), "make it MultiDiscrete"),
+        (Box(-1, 1, (0,)), "nothing to choose"),
+        (Text(3), "none of Discrete"),
+        (Graph(Discrete(2), None), "none of Discrete"),
+        (Tuple((Discrete(2), Sequence(Discrete(2)))), "none of Discrete"),
+        (Tuple(()), "an action has 0 numbers"),
+        (MultiBinary(20_000), "20000 numbers"),
+        (None, "none of Discrete"),
+    ],
+    ids=str,
+)
+def test_other_spaces_are_refused_with_the_reason(space, told):
+    assert told in why_not(space)
+    env = Taker(space)
+    assert with_stored_actions(env) is env
+
+    gymnasium.register("tests/Taker-v0", entry_point=lambda: Taker(space))
+    try:
+        with pytest.raises(ConfigError, match=f"not supported.*{told}"):
+            make_env_spec(EnvConfig("tests/Taker-v0"))
+    finally:
+        del gymnasium.registry["tests/Taker-v0"]
+
+
+def test_an_environment_of_one_choice_from_0_is_not_wrapped():
+    env = Taker(Discrete(3))
+    assert is_plain_choice(env.action_space)
+    assert with_stored_actions(env) is env
+    assert make_env_spec(EnvConfig("CartPole-v1")).action_parts == ()
+
+
+def test_one_choice_that_begins_elsewhere_is_stored_as_any_other_and_named_as_it_is():
+    class Late(gymnasium.Env):
+        observation_space = Box(0, 1, (1,), np.float32)
+        action_space = Discrete(2, start=5)
+
+        def reset(self, *, seed=None, options=None):
+            return np.zeros(1, np.float32), {}
+
+        def step(self, action):
+            return np.zeros(1, np.float32), float(action), False, False, {}
+
+    gymnasium.register("tests/Late-v0", entry_point=Late)
+    try:
+        config = EnvConfig("tests/Late-v0")
+        spec = make_env_spec(config)
+        assert (spec.action_meanings, spec.action_parts) == (("5", "6"), ())
+        vector = make_env_vector(config, 2, [0, 1])
+        vector.reset()
+        np.testing.assert_array_equal(vector.step(np.array([0, 1])).reward, [5, 6])
+    finally:
+        del gymnasium.registry["tests/Late-v0"]
+
+
+def drawn(spec, count, seed):
+    """Random actions as a policy stores them, many of them beyond the bounds."""
+    draw = np.random.default_rng(seed)
+    columns = []
+    for part in spec.actions.parts:
+        if part.kind == CHOICE:
+            columns.append(draw.integers(part.count, size=(count, 1)))
+        else:
+            columns.append(draw.standard_normal((count, part.count)) * 2)
+    return np.concatenate(columns, 1).astype(spec.actions.dtype)
+
+
+@pytest.mark.parametrize("config", [REACH, MIXED])
+def test_environments_are_put_back_to_where_they_were_to_the_bit(config):
+    spec = make_env_spec(config)
+    vector = make_env_vector(config, 3, [1, 2, 3], restorable=True)
+    vector.reset()
+    for step in range(17):
+        vector.step(drawn(spec, 3, step))
+    state = vector.state_dict()
+    other = make_env_vector(config, 3, [7, 8, 9], restorable=True)
+    other.reset()
+    other.load_state_dict(state)
+    for step in range(30):
+        actions = drawn(spec, 3, 100 + step)
+        one, two = vector.step(actions), other.step(actions)
+        assert one.stacks.tobytes() == two.stacks.tobytes()
+        assert one.reward.tobytes() == two.reward.tobytes()
+        assert one.first.tolist() == two.first.tolist()
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda rows: rows[:2], "has shape"),
+        (lambda rows: rows[:, :1], "has shape"),
+        (lambda rows: rows.astype(np.float64), "dtype float64"),
+        (lambda rows: rows * np.nan, "has diverged"),
+        (lambda rows: np.full_like(rows, 3), r"choice in .3.0, 3.0., expected .0, 1."),
+        (lambda rows: np.full_like(rows, -1), r"choice in .-1"),
+    ],
+)
+def test_rows_that_are_no_actions_are_refused(change, told):
+    spec = make_env_spec(MIXED)
+    vector = make_env_vector(MIXED, 3, [1, 2, 3])
+    vector.reset()
+    with pytest.raises(ShapeError, match=told):
+        vector.step(change(drawn(spec, 3, 0)))

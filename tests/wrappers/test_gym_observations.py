@@ -1,0 +1,189 @@
+"""Observations of several parts, and of other shapes than a vector or an image."""
+
+import json
+import re
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Dict, Discrete, Graph, MultiBinary, MultiDiscrete, Text, Tuple
+
+from agent.models.factory import ModelConfig, make_model
+from agent.models.parts import PartsTorso
+from core.errors import ConfigError, EnvironmentFault
+from core.spec import EnvSpec, ObservationPart
+from wrappers.config import EnvConfig
+from wrappers.gym_observations import PartsObservation, why_not_shown, with_one_observation
+from wrappers.registry import describe, make_env_spec, make_env_vector
+
+SIGN = EnvConfig("tests.worlds:tests/Sign-v0")
+PIXELS = Box(0, 255, (5, 7, 3), np.uint8)
+
+
+class Shower(gymnasium.Env):
+    """Shows what it is told to."""
+
+    action_space = Discrete(2)
+
+    def __init__(self, space, observation=None):
+        self.observation_space, self.observation = space, observation
+
+    def reset(self, *, seed=None, options=None):
+        return self.observation, {}
+
+    def step(self, action):
+        return self.observation, 0.0, False, False, {}
+
+
+def shown(space, observation):
+    return PartsObservation(Shower(space, observation)).reset()[0]
+
+
+@pytest.mark.parametrize(
+    ("space", "observation", "expected"),
+    [
+        (Discrete(3, start=5), 6, [0, 1, 0]),
+        (Discrete(3), np.array(2, np.int32), [0, 0, 1]),
+        (MultiDiscrete([2, 3], start=[0, -1]), np.array([1, 1]), [0, 1, 0, 0, 1]),
+        (MultiDiscrete([[2, 2]]), np.array([[0, 1]]), [1, 0, 0, 1]),
+        (MultiBinary([2, 2]), np.array([[1, 0], [0, 1]], np.int8), [1, 0, 0, 1]),
+        (Box(-1, 1, (2, 2)), np.array([[0.5, -1], [0, 1]], np.float32), [0.5, -1, 0, 1]),
+        (Box(0, 9, (), np.int64), np.array(7), [7]),
+        (
+            Dict({"b": Discrete(2), "a": Tuple((Box(-1, 1, (1,)), MultiBinary(1)))}),
+            {"a": (np.array([0.25], np.float32), np.array([1], np.int8)), "b": 1},
+            None,
+        ),
+    ],
+    ids=str,
+)
+def test_what_is_no_image_becomes_one_vector(space, observation, expected):
+    if expected is None:
+        parts = {"b": [0, 1], "a": [0.25, 1]}
+        expected = [number for name in space.spaces for number in parts[name]]
+    vector = shown(space, observation)
+    assert vector.dtype == np.float32
+    assert vector.tolist() == expected
+    env = PartsObservation(Shower(space, observation))
+    assert env.parts == ()
+    assert env.observation_space.shape == vector.shape
+
+
+def test_images_and_numbers_share_a_frame_from_which_the_model_has_both_again():
+    space = Dict({"eye": PIXELS, "gray": Box(0, 255, (4, 6), np.uint8), "speed": Box(-9, 9, (3,)),
+                  "depth": Box(0, 1, (2, 3, 3), np.float32)})  # fmt: skip
+    draw = np.random.default_rng(0)
+    given = {
+        "eye": draw.integers(0, 256, (5, 7, 3), np.uint8),
+        "gray": draw.integers(0, 256, (4, 6), np.uint8),
+        "speed": np.array([1.5, -2.25, 3.125], np.float32),
+        "depth": draw.uniform(size=(2, 3, 3)).astype(np.float32),
+    }
+    gymnasium.register("tests/Shower-v0", entry_point=lambda: Shower(space, given))
+    try:
+        config = EnvConfig("tests/Shower-v0", frames_stacked=2)
+        spec = make_env_spec(config)
+        vector = make_env_vector(config, 3, [1, 2, 3])
+        first = vector.reset().copy()
+        second = vector.step(np.zeros(3, np.int64)).stacks
+        said = describe(config)
+    finally:
+        del gymnasium.registry["tests/Shower-v0"]
+    assert spec.frame_dtype == "uint8"
+    assert spec.frame_shape[0] % 4 == 0
+    assert spec.shows_images
+    assert not spec.is_image
+    assert {part.shape for part in spec.observation_parts} == {
+        (3, 5, 7), (1, 4, 6), (3,), (3, 2, 3),
+    }  # fmt: skip
+    assert "images of 5x7 pixels and 3 channels" in said
+    assert "3 numbers" in said
+
+    torso = make_model(ModelConfig(), spec).torso_net
+    assert isinstance(torso, PartsTorso)
+    expected = {
+        (6, 5, 7): np.moveaxis(given["eye"], -1, 0), (2, 4, 6): given["gray"][None],
+        (6,): given["speed"], (6, 2, 3): np.moveaxis(given["depth"], -1, 0),
+    }  # fmt: skip
+    for stacks, has_two in ((first, False), (second, True)):
+        parts = torso.parts(torch.from_numpy(stacks).flatten(1))
+        assert {tuple(part.shape[1:]) for part in parts} == set(expected)
+        for part in parts:
+            one = expected[tuple(part.shape[1:])]
+            older = one if has_two else np.zeros_like(one)
+            np.testing.assert_array_equal(part[2].numpy(), np.concatenate([older, one]))
+
+
+def test_a_game_is_the_same_whenever_it_is_played_again():
+    rows = []
+    for _ in range(2):
+        vector = make_env_vector(SIGN, 2, [3, 4])
+        rows.append([vector.reset().tobytes()])
+        for action in (0, 1, 1, 0, 0, 1):
+            rows[-1].append(vector.step(np.full(2, action)).stacks.tobytes())
+    assert rows[0] == rows[1]
+    assert len(set(rows[0])) == 7
+
+
+@pytest.mark.parametrize(
+    ("observation", "told"),
+    [
+        ({"a": 1}, r"observation is .*expected a dict with 'b'"),
+        (7, "expected a dict with 'a'"),
+        ({"a": 5, "b": (np.zeros(2, np.float32),)}, r"observation\['a'\] is 5, expected one of"),
+        ({"a": 0.5, "b": (np.zeros(2, np.float32),)}, r"observation\['a'\] is 0.5"),
+        ({"a": 1, "b": ()}, r"observation\['b'\] is .*expected a tuple with 0"),
+        ({"a": 1, "b": (np.zeros(3, np.float32),)}, r"observation\['b'\]\[0\] has shape \(3,\)"),
+        ({"a": 1, "b": (np.array([0, np.nan]),)}, r"observation\['b'\]\[0\]\[1\] is nan"),
+        ({"a": 1, "b": (np.array([0, 1e9]),)}, r"observation\['b'\]\[0\]\[1\] is 1e\+09"),
+        ({"a": 1, "b": (np.zeros(2), 1)}, r"observation\['b'\] has 2 parts, expected 1"),
+        ({"a": 1, "b": (np.zeros(2),), "c": 0}, r"observation has 3 parts, expected 2"),
+        ({"a": 1, "b": ("xy",)}, r"observation\['b'\]\[0\] is 'xy'"),
+    ],
+)
+def test_what_is_not_in_its_space_is_told_with_its_place(observation, told):
+    space = Dict({"a": Discrete(2), "b": Tuple((Box(-1, 1, (2,)),))})
+    with pytest.raises(EnvironmentFault, match=told):
+        shown(space, observation)
+
+
+@pytest.mark.parametrize(
+    ("space", "told"),
+    [
+        (Text(4), "^Text is none of Box"),
+        (Dict({"mission": Text(4), "image": PIXELS}), r"^\['mission'\]: Text is none of Box"),
+        (Tuple((Discrete(2), Graph(Discrete(2), None))), r"^\[1\]: Graph is none of"),
+        (Tuple(()), "it shows nothing"),
+        (None, "^NoneType is none of"),
+    ],
+    ids=str,
+)
+def test_other_spaces_are_refused_with_the_place_and_the_reason(space, told):
+    env = Shower(space)
+    assert re.search(told, why_not_shown(env))
+    assert with_one_observation(env) is env
+    gymnasium.register("tests/Other-v0", entry_point=lambda: env)
+    try:
+        with pytest.raises(ConfigError, match=rf"not supported \(.*{told.removeprefix('^')}"):
+            make_env_spec(EnvConfig("tests/Other-v0"))
+    finally:
+        del gymnasium.registry["tests/Other-v0"]
+
+
+def test_vectors_and_images_are_not_wrapped():
+    for space in (Box(0, 1, (3,)), PIXELS, Box(0, 255, (5, 7), np.uint8)):
+        env = Shower(space)
+        assert with_one_observation(env) is env
+    assert make_env_spec(EnvConfig("CartPole-v1")).observation_parts == ()
+
+
+def test_the_frozen_lake_shows_its_fields_as_numbers():
+    spec = make_env_spec(EnvConfig("FrozenLake-v1"))
+    assert (spec.frame_shape, spec.frame_dtype) == ((16,), "float32")
+
+
+def test_a_spec_of_parts_survives_json():
+    spec = make_env_spec(SIGN)
+    assert spec.observation_parts[0] == ObservationPart("numbers", (5,), "float32")
+    assert EnvSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
