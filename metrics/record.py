@@ -123,7 +123,6 @@ METRICS: dict[str, MetricInfo] = {
         "fraction",
         "IMPACT: steps that teach the policy nothing, because their ratio has gone further than "
         "--impact_clip.",
-        "a few tenths at most",
     ),
     "impact/kl_target_policy": _info(
         "nats", "IMPACT: mean KL(target || policy): how far the policy has come from its target."

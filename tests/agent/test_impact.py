@@ -5,6 +5,7 @@ from dataclasses import fields, replace
 
 import pytest
 import torch
+from torch.distributions import Normal
 
 from agent.algorithms import losses
 from agent.algorithms.impact import Impact
@@ -15,6 +16,7 @@ from agent.assembly import make_algorithm
 from agent.learning.learner import Learner
 from agent.learning.optim import OptimiserConfig, make_optimiser
 from core.errors import ConfigError
+from core.spec import CHOICE, NUMBERS, ActionPart, ActionSpec
 from metrics.record import check_declared
 from option_flags import Flags
 from tests.agent.builders import heads_of, make_batch, make_small_model, make_spec
@@ -33,6 +35,8 @@ PLAIN = ImpactConfig(
 )
 
 
+# Two real numbers, and one of three beside them.
+NUMBERS_AND_CHOICE = ActionSpec((ActionPart(NUMBERS, 2), ActionPart(CHOICE, 3)))
 CASE = Case("mean", "rms", 3, "vector")  # of two learners, with games that only one plays
 
 
@@ -135,11 +139,15 @@ def test_if_the_worker_is_the_target_it_is_ppo_with_targets_of_v_trace():
     assert metrics["vtrace/rho_mean"].item() == pytest.approx(1, abs=1e-5)
 
 
+@pytest.mark.parametrize("actions", [3, NUMBERS_AND_CHOICE], ids=["choice", "numbers"])
 @pytest.mark.parametrize("popart", [False, True])
 @pytest.mark.parametrize("normalisation", ["none", "rms"])
-def test_if_worker_and_target_are_the_policy_its_gradient_is_that_of_v_trace(popart, normalisation):
-    model = sharpened(make_small_model(popart=popart, popart_step_size=0.3), 10)
-    batch = make_batch()
+def test_if_worker_and_target_are_the_policy_its_gradient_is_that_of_v_trace(
+    popart, normalisation, actions
+):
+    spec = make_spec(actions=actions)
+    model = make_small_model(spec, popart=popart, popart_step_size=0.3)
+    batch = make_batch(spec)
     with torch.no_grad():
         batch = replace(batch, behaviour_params=heads_of(model, batch).params[:-1])
     shared = {field.name for field in fields(VTraceConfig)}
@@ -163,6 +171,27 @@ def test_with_a_period_of_one_the_policy_is_its_own_target():
         assert metrics["impact/target_age_updates"].item() == 0
         assert metrics["impact/ratio_mean"].item() == pytest.approx(1, abs=1e-5)
         assert metrics["impact/kl_target_policy"].item() == pytest.approx(0, abs=1e-6)
+
+
+def test_of_numbers_the_ratio_is_that_of_densities():
+    """Against torch.distributions, with the paper's form of the ratio."""
+    spec = make_spec(actions=ActionSpec((ActionPart(NUMBERS, 2),)))
+    model, other = make_small_model(spec), make_small_model(spec, seed=1)
+    batch = make_batch(spec, steps=3, size=2)
+    batch = replace(batch, first=torch.zeros_like(batch.first))
+    algorithm = impact(model, other, ratio_bar=1.5)
+    metrics = algorithm.loss(model, batch).metrics
+
+    def density(params):
+        mean, log_std = params.chunk(2, -1)
+        return Normal(mean, log_std.exp()).log_prob(batch.action).sum(-1).exp()
+
+    with torch.no_grad():
+        pi, target = (density(heads_of(each, batch).params[:-1]) for each in (model, other))
+        mu = density(batch.behaviour_params)
+    ratio = torch.minimum(mu / target, torch.tensor(1.5)) * pi / mu
+    assert metrics["impact/ratio_mean"].item() == pytest.approx(ratio.mean().item(), rel=1e-4)
+    assert "policy/entropy_fraction" not in metrics
 
 
 @pytest.mark.parametrize(
