@@ -21,6 +21,7 @@ from flags.algorithm import AlgorithmFlags
 from flags.environment import EnvironmentFlags
 from flags.evaluation import EvaluationFlags
 from flags.group import FlagGroup
+from flags.impact import ImpactFlags
 from flags.machine import MachineFlags
 from flags.model import ModelFlags
 from flags.optimiser import OptimiserFlags
@@ -31,6 +32,7 @@ from flags.replay import ReplayFlags
 from flags.run import RunFlags
 from flags.test_mode import TestModeFlags
 from flags.workers import WorkersFlags
+from replay.registry import sets_the_pace
 
 # In the order in which they are shown; a user names one in `--help=<group>`.
 GROUPS: dict[str, type[FlagGroup]] = {
@@ -41,6 +43,7 @@ GROUPS: dict[str, type[FlagGroup]] = {
     "population": PopulationFlags,
     "model": ModelFlags,
     "algorithm": AlgorithmFlags,
+    "impact": ImpactFlags,
     "optimiser": OptimiserFlags,
     "machine": MachineFlags,
     "output": OutputFlags,
@@ -58,6 +61,7 @@ class Flags(  # the last group first: pydantic lists the fields of the last base
     OutputFlags,
     MachineFlags,
     OptimiserFlags,
+    ImpactFlags,
     AlgorithmFlags,
     ModelFlags,
     PopulationFlags,
@@ -99,11 +103,11 @@ class Flags(  # the last group first: pydantic lists the fields of the last base
     @model_validator(mode="after")
     def _check_together(self) -> Flags:
         problems = [*self._wrong_modes(), *self._wrong_backend()]
-        has_queue = any(buffer["type"] == "queue" for buffer in self.replay_parameters)
-        if not has_queue and self.max_draws_per_unroll is None:
+        sets_pace = any(sets_the_pace(buffer["type"]) for buffer in self.replay_parameters)
+        if not sets_pace and self.max_draws_per_unroll is None:
             problems.append(
-                "no buffer in --replay_parameters is a queue, so nothing sets the pace of "
-                "learning: add a queue or give --max_draws_per_unroll, e.g. 4"
+                "no buffer in --replay_parameters is a queue (or circular), so nothing sets the "
+                "pace of learning: add a queue or give --max_draws_per_unroll, e.g. 4"
             )
         size = self.cache_output_buffer_size
         if isinstance(size, int) and not 1 <= size <= MAX_CACHED_BATCHES:

@@ -59,6 +59,33 @@ _IMPALA: dict[str, Any] = {
     "reward_clipping_method": "abs_one_clamp",
 }
 
+# What published PPO and IMPACT agents of MuJoCo have in common (Luo et al. 2020, appendix; Engstrom
+# et al. 2020): normalised observations, two tanh layers of 64, no entropy bonus, and a learning
+# rate of 3e-4 that goes to 0 over a million steps. PopArt stands for their scaling of rewards.
+_MUJOCO: dict[str, Any] = {
+    "model": "mlp",
+    "feature_out_layer_size": 64,
+    "normalise_vectors": True,
+    "clip_rewards": False,
+    "use_popart": True,
+    "advantage_normalisation": "rms",
+    "entropy_loss_weight": 0.0,
+    "gamma": 0.99,
+    "vtrace_lambda": 0.95,
+    "optimizer": "adam",
+    "lr": 3e-4,
+    "lr_end_value": 0.0,
+    "gradient_clip_by_norm_threshold": 0.5,
+    "environment_max_steps": 1_000_000,
+    "lr_scheduler_steps": 1_000_000,
+    "worker_count": 1,
+    "envs_per_worker": 8,
+    "precision": "fp32",
+    "noop_threshold": 0,
+    "frames_stacked": 1,
+    "skipped_frames": 1,
+}
+
 PRESETS: dict[str, Preset] = {
     "atari": Preset("Atari on a small machine; the default for Atari games", {}),
     "vector": Preset(
@@ -155,6 +182,70 @@ PRESETS: dict[str, Preset] = {
     "least_drawn": Preset(
         "half replay of the least drawn unrolls, ties at random: elite without its distance",
         {"replay_parameters": _half_queue_half(type="least_drawn", lambda_batch_multiplier=6.0)},
+    ),
+    "impact": Preset(
+        "IMPACT: clipped steps against a target network, each of 4 batches used twice (Luo et al. "
+        "2020): docs/impact.md",
+        {
+            "algorithm": "impact",
+            "replay_parameters": [
+                {"type": "circular", "capacity": 32, "sample_ratio": 1.0, "uses": 2}
+            ],
+        },
+    ),
+    "mujoco": Preset(
+        "MuJoCo's robots by V-trace, each unroll used twice: docs/extra_worlds.md",
+        {
+            **_MUJOCO,
+            "r_f_steps": 32,
+            "batch_size": 8,
+            "replay_parameters": [
+                {"type": "circular", "capacity": 32, "sample_ratio": 1.0, "uses": 2}
+            ],
+        },
+    ),
+    "impact-mujoco": Preset(
+        "MuJoCo's robots by IMPACT, each of 16 batches used 20 times (Luo et al. 2020): "
+        "docs/extra_worlds.md",
+        {
+            **_MUJOCO,
+            "algorithm": "impact",
+            "impact_clip": 0.2,
+            "r_f_steps": 64,
+            "batch_size": 4,
+            "replay_parameters": [
+                {"type": "circular", "capacity": 64, "sample_ratio": 1.0, "uses": 20}
+            ],
+        },
+    ),
+    "minigrid": Preset(
+        "MiniGrid and BabyAI, whose observations become vectors: docs/extra_worlds.md",
+        {
+            "model": "mlp",
+            "feature_out_layer_size": 128,
+            "clip_rewards": False,
+            "entropy_loss_weight": 0.01,
+            "lr": 5e-4,
+            "r_f_steps": 32,
+            "environment_max_steps": 1_000_000,
+            "lr_scheduler_steps": 1_000_000,
+            "worker_count": 1,
+            "envs_per_worker": 8,
+            "precision": "fp32",
+            "noop_threshold": 0,
+            "frames_stacked": 1,
+            "skipped_frames": 1,
+        },
+    ),
+    "vizdoom": Preset(
+        "Doom's screen, each action repeated for 4 ticks: docs/extra_worlds.md",
+        {
+            "env_kwargs": '{"frame_skip": 4}',
+            "clip_rewards": False,
+            "frames_stacked": 4,
+            "skipped_frames": 4,
+            "noop_threshold": 0,
+        },
     ),
     "attention": Preset(
         "an agent that shows where it looks (Mott et al. 2019, with smaller maps); "

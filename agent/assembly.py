@@ -44,6 +44,7 @@ from replay.kinds import (
     buffer_names,
     make_buffers,
     parse_replay_parameters,
+    renewal_updates,
     split_by_task,
 )
 from replay.manager import ReplayManager
@@ -129,6 +130,8 @@ def make_algorithm(flags: Flags, buffers: Sequence[str] = ()) -> Algorithm:
         "trust_region": flags.kl_mask_kind if flags.use_kl_mask else "none",
         "reward_transform": flags.reward_clipping_method if flags.clip_rewards else "none",
     }
+    if flags.impact_target_period == "auto":
+        values["target_period"] = renewal_updates(replay_configs(flags), flags.batch_size)
     arguments = kwargs_of(flags.algorithm_kwargs)
     algorithm = kind(make_config(kind, flags.algorithm, values, arguments), buffers)
     if flags.share_replay_in is not None:

@@ -21,7 +21,7 @@ class AlgorithmFlags(FlagGroup):
 
     algorithm: AlgorithmName = flag(
         "impala",
-        "algorithm, which computes the loss of a batch: impala (V-trace actor-critic), or <module>:<name> for your own (docs/your_own.md)",
+        "algorithm, which computes the loss of a batch: impala (V-trace actor-critic), impact (clipped steps for data that is used several times; see the group impact), or <module>:<name> for your own (docs/your_own.md)",
     )
     algorithm_kwargs: AlgorithmKwargs = flag(
         "",

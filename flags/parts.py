@@ -170,7 +170,9 @@ NETWORKS: Registry[Any] = Registry(
     },
 )
 ALGORITHMS: Registry[Any] = Registry(
-    "algorithm", "algorithm", {"impala": "agent.algorithms.impala"}
+    "algorithm",
+    "algorithm",
+    {"impala": "agent.algorithms.impala", "impact": "agent.algorithms.impact"},
 )
 
 # Functions that make a metrics.sinks.Sink of the path of the run folder.

@@ -29,15 +29,15 @@ class ReplayFlags(FlagGroup):
     )
     training_fill_in_factor: Fraction01 = flag(
         0.05,
-        "share of the capacity of each replay buffer (queues excepted) that must be filled before training starts",
+        "share of the capacity of each replay buffer (queues and circular ones excepted) that must be filled before training starts",
     )
     discarding_strategy: DiscardingStrategy = flag(
         "block",
-        "what a full queue does with a new unroll; block: make the worker wait; keep_latest: drop the oldest unroll; keep_oldest: drop the new one; alternating: the last two in turn",
+        "what a full queue or circular buffer does with a new unroll; block: make the worker wait; keep_latest: drop the oldest unroll; keep_oldest: drop the new one; alternating: the last two in turn",
     )
     max_draws_per_unroll: Number | None = flag(
         None,
-        "upper limit of draws per new unroll; required if there is no queue to set the pace",
+        "upper limit of draws per new unroll; required if there is no queue and no circular buffer to set the pace",
         gt=0,
     )
     use_replay_compression: bool = flag(

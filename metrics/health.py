@@ -121,6 +121,13 @@ RANGES: tuple[Range, ...] = (
         "a lower --lr, or --use_kl_mask=True",
     ),
     Range(
+        "impact/ratio_clipped_fraction",
+        high=0.6,
+        too_high="the policy has left its target so far that most steps teach it nothing. Lower "
+        "--lr, or use each unroll less often (`uses` or the capacity of the circular buffer in "
+        "--replay_parameters), or raise --impact_clip",
+    ),
+    Range(
         "value/explained_variance",
         low=-0.5,
         too_low="the values predict far worse than a constant would, so advantages are noise. "

@@ -23,6 +23,7 @@ from replay.priorities import Outcome, checked_priorities
 from replay.proposal import Proposal
 from replay.removers import Remover
 from replay.sampler import Contents, Sampler
+from replay.samplers import Circular
 
 
 class Buffer:
@@ -83,6 +84,11 @@ class Buffer:
     def consumes(self) -> bool:
         """Whether an item is drawn once and then gone: a queue, the source of online data."""
         return self.sampler.consumes
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether each item is drawn in turn a number of times, and then gone."""
+        return self.sampler.takes_turns
 
     @property
     def needs_evaluation(self) -> bool:
@@ -161,9 +167,10 @@ class Buffer:
 
     def discard(self, ids: Iterable[int]) -> None:
         """Drop those of these items that are here, while enough are left to draw from."""
+        refills = self.consumes or self.takes_turns  # it waits for new items anyway
         for i in ids:
             position = self._table.position(i)
-            if position is not None and (self.consumes or len(self) > self.min_size):
+            if position is not None and (refills or len(self) > self.min_size):
                 self._evict(position)
 
     def skip(self, *, while_filling: bool = False) -> None:
@@ -174,8 +181,9 @@ class Buffer:
     def propose(self, count: int, progress: float, rng: np.random.Generator) -> Proposal:
         """Return candidates for `count` draws; this is cheap and uses no model.
 
-        If the sampler consumes, the items leave the buffer here. The proposals of other samplers
-        are checked, so that a mistake in a sampler is reported where it was made.
+        If the sampler consumes, the items leave the buffer here, and if it takes turns, those that
+        had their last one. The proposals of other samplers are checked, so that a mistake in a
+        sampler is reported where it was made.
         """
         size = len(self)
         if not count:
@@ -188,6 +196,8 @@ class Buffer:
             taken = [self._table.remove(self._table.oldest()).item for _ in range(count)]
             self._counts.drawn += count
             return Proposal(count, taken, np.zeros(count, np.int64))
+        if isinstance(self.sampler, Circular):
+            return self._take_turns(self.sampler, count)
         held, priorities = self._table.entries, self._table.priorities
         contents = Contents(held, None if priorities is None else priorities.tree)
         found = self.sampler.propose(contents, count, progress, rng)
@@ -223,12 +233,18 @@ class Buffer:
 
         Items that were evicted since they were proposed are ignored; their draws stay valid.
         """
-        if self.consumes:
+        if self.consumes or self.takes_turns:  # `propose` has counted them
             return
         for entry in self._table.still_held(drawn):
             self._counts.drawn += 1
             if entry is not None:
                 entry.draws += 1
+
+    def online(self, proposal: Proposal) -> list[bool]:
+        """Return for each draw of a proposal whether its item is handed out for the first time."""
+        if self.takes_turns:
+            return [draws == 0 for draws in proposal.draws.tolist()]
+        return [self.consumes] * len(proposal.items)
 
     def priorities(self, outcome: Outcome) -> Floats:
         """Return the priority of each unroll of an outcome. May run without the lock.
@@ -316,6 +332,27 @@ class Buffer:
         broken = [text for text, is_broken in problems.items() if is_broken]
         if broken:
             raise AssertionError(f"buffer {self.name}: {'; '.join(broken)}.")
+
+    def _take_turns(self, sampler: Circular, count: int) -> Proposal:
+        size = len(self)
+        if size < self.min_size:
+            raise ValueError(
+                f"{count} draws asked of buffer {self.name}, which holds {size} of {self.min_size}."
+            )
+        if not any(entry.draws for entry in self._table.entries):
+            for rank, entry in enumerate(self._table.next_in_turn(size)):
+                entry.draws = sampler.draws_at_start(rank, size, count)
+        due = self._table.next_in_turn(count)
+        draws = np.array([entry.draws for entry in due], np.int64)
+        for entry in due:
+            entry.draws += 1
+            self._table.to_the_end(entry.item)
+            if entry.draws >= sampler.uses:
+                position = self._table.position(entry.item.id)
+                assert position is not None
+                self._table.remove(position)
+        self._counts.drawn += count
+        return Proposal(count, [entry.item for entry in due], draws)
 
     def _evict(self, position: int, while_filling: bool = False) -> Item:
         entry = self._table.remove(position)

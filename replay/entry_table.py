@@ -31,7 +31,8 @@ class EntryTable:
         """
         self.entries: list[Entry] = []  # in no particular order; only this class changes the list
         self.priorities = Priorities() if with_priorities else None  # by position
-        self._positions: OrderedDict[int, int] = OrderedDict()  # id -> index, oldest first
+        # id -> index, oldest first; where items take turns, the one that waits longest first
+        self._positions: OrderedDict[int, int] = OrderedDict()
         self._sum_inserted_at = 0
 
     def __len__(self) -> int:
@@ -63,6 +64,15 @@ class EntryTable:
         for item in items:
             position = self._positions.get(item.id)
             yield None if position is None else self.entries[position]
+
+    def next_in_turn(self, count: int) -> list[Entry]:
+        """Return the entries that are due: those never drawn, then by when they were drawn last."""
+        waiting = [self.entries[position] for position in self._positions.values()]
+        return sorted(waiting, key=lambda entry: entry.draws > 0)[:count]  # sorting keeps the order
+
+    def to_the_end(self, item: Item) -> None:
+        """Let an item rank as the newest."""
+        self._positions.move_to_end(item.id)
 
     def append(self, item: Item) -> None:
         """Add an item that is not here yet; it becomes the newest, at the last position."""

@@ -35,7 +35,7 @@ class Entry:
     """An item's place in one buffer."""
 
     item: Item
-    draws: int = 0  # times drawn from this buffer
+    draws: int = 0  # times drawn from this buffer (`Circular.draws_at_start` counts as well)
     distance: float = 0.0  # drift when last examined (elite insertion)
 
 
@@ -46,5 +46,5 @@ class Draw:
     item: Item
     source: int  # index of the buffer it was drawn from
     record: Record  # decoded, read-only
-    is_online: bool  # drawn from a queue: new, used once
+    is_online: bool  # new: drawn from a queue, or for the first time from a circular buffer
     weight: float = 1.0  # importance weight of its loss; below 1 where it is drawn too often

@@ -61,9 +61,16 @@ class BufferConfig:
         return sampler_of(self.type).consumes
 
     @property
+    def takes_turns(self) -> bool:
+        """Whether it draws each unroll several times, in turn, and then drops it."""
+        return sampler_of(self.type).takes_turns
+
+    @property
     def drops_oldest(self) -> bool:
         """Whether a full one makes room by age, so that it holds the newest unrolls."""
-        return not (self.values.get("reservoir") or self.values.get("insert_strategy"))
+        return not self.takes_turns and not (
+            self.values.get("reservoir") or self.values.get("insert_strategy")
+        )
 
 
 def parse_replay_parameters(value: str | Sequence[Mapping[str, Any]]) -> tuple[BufferConfig, ...]:
@@ -124,12 +131,12 @@ def types_of_modules(value: Any) -> list[str]:
 def split_by_task(
     configs: Sequence[BufferConfig], task_shares: Sequence[float]
 ) -> tuple[BufferConfig, ...]:
-    """Give each game its own part of every buffer but the queues.
+    """Give each game its own part of every buffer but the queues and circular ones.
 
     So short or fast games can not push the others out of replay, each game has a fixed share of
     every batch's replayed part, and candidates are compared only with others of their game: one
     network sees different games with features of different size. A queue stays one: it decides
-    nothing, it hands on what was played.
+    nothing, it hands on what was played. So does a circular buffer.
 
     Capacity and sample_ratio are divided in proportion to the shares. The periods of elite
     insertion are stretched by the number of games, so that together the parts examine as many
@@ -157,7 +164,7 @@ def split_by_task(
     shares = [weight / sum(weights) for weight in weights]
     parts: list[BufferConfig] = []
     for config in configs:
-        if config.is_queue:
+        if config.is_queue or config.takes_turns:
             parts.append(config)
             continue
         if config.capacity < count:
@@ -205,6 +212,21 @@ def most_unrolls_held(
         else:
             others += config.capacity
     return sum(newest.values()) + others + 2 * batch_size
+
+
+def renewal_updates(configs: Sequence[BufferConfig], batch_size: int) -> int:
+    """Return N * K: updates until all unrolls of the circular buffer are new; 1 without one.
+
+    Args:
+      configs: result of `parse_replay_parameters`.
+      batch_size: B, number of draws per batch.
+    """
+    periods = [
+        Fraction(config.capacity * config.values["uses"]) / (config.sample_ratio * batch_size)
+        for config in configs
+        if config.takes_turns
+    ]
+    return max(1, ceil(max(periods, default=1)))
 
 
 def normal_form(configs: Sequence[BufferConfig]) -> list[dict[str, Any]]:
@@ -352,13 +374,15 @@ def _resolved(where: str, fields: dict[str, Any]) -> dict[str, Any]:
 def _named_values(kind: str) -> tuple[str, ...]:
     """Return the keys of a kind that a config has values of."""
     sampler = sampler_of(kind)
-    return () if sampler.consumes else (*sampler.keys, *OF_RINGS)
+    if sampler.consumes or sampler.takes_turns:
+        return tuple(sampler.keys)
+    return (*sampler.keys, *OF_RINGS)
 
 
 def _keys_in_force(kind: str, values: Mapping[str, Any]) -> list[str]:
     """Return the keys that matter, in the order of their table."""
-    if sampler_of(kind).consumes:
-        return []
+    if sampler_of(kind).consumes or sampler_of(kind).takes_turns:
+        return list(_named_values(kind))
     drops_farthest = values["insert_strategy"] is not None
     compares = sampler_of(kind).scores or drops_farthest
     matters = {
@@ -378,6 +402,10 @@ def _make_buffer(name: str, config: BufferConfig, fill_in_factor: float) -> Buff
     sampler = sampler_of(config.type).from_keys(values)
     if config.is_queue:
         return Buffer(name, config.capacity, sampler, Oldest(), overflow="refuse")
+    if config.takes_turns:
+        # Whatever `fill_in_factor`: only when it is full is anything drawn, also later on.
+        full = config.capacity
+        return Buffer(name, full, sampler, Oldest(), min_size=full, overflow="refuse")
     remover: Remover = Reservoir() if values["reservoir"] else Oldest()
     if values["insert_strategy"] == ELITE_INSERTION:
         distance = Distance(values["dist_function"], values["p"])

@@ -64,9 +64,9 @@ class ReplayManager:
           rng: the only source of random numbers; the manager owns it from now on.
           schema: layout of the records.
           codec: encoding in which records are kept.
-          discarding_strategy: what a full queue does with a new unroll: "block" makes `insert`
-            wait, "keep_latest" drops the oldest, "keep_oldest" drops the new one, "alternating"
-            does the last two in turn.
+          discarding_strategy: what a full queue or circular buffer does with a new unroll: "block"
+            makes `insert` wait, "keep_latest" drops the oldest, "keep_oldest" drops the new one,
+            "alternating" does the last two in turn.
           max_draws_per_unroll: draws per unroll; required without a queue (see `Pace`). With a
             queue it is only an upper limit.
 
@@ -214,9 +214,11 @@ class ReplayManager:
                 item.agent != OWN for chosen in choice.chosen for item in chosen.items
             )
         return [
-            Draw(item, source, read(item), self.buffers[source].consumes, weight)
+            Draw(item, source, read(item), is_online, weight)
             for source, chosen in enumerate(choice.chosen)
-            for item, weight in chosen.weighted()
+            for (item, weight), is_online in zip(
+                chosen.weighted(), self.buffers[source].online(chosen), strict=True
+            )
         ]
 
     def feed_back(self, ids: Sequence[int], outcome: Outcome) -> None:
@@ -252,9 +254,8 @@ class ReplayManager:
             claim = self._mixer.claim(context.progress)
             self._draws += self.batch_size
             self._online_draws += sum(
-                proposal.count
+                sum(buffer.online(proposal))
                 for buffer, proposal in zip(self.buffers, claim.proposals, strict=True)
-                if buffer.consumes
             )
             # Also where no queue was touched: the pace may have been what held inserts back.
             self._taken.notify_all()

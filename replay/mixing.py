@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence, Set
 from fractions import Fraction
 from itertools import chain
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,9 @@ class Mixer:
 
     A queue may be smaller than its quota. Its items are then collected as they arrive.
 
+    A circular buffer is drawn from only while it is full. So each draw that drops items is followed
+    by the inserts that replace them, and the workers wait between.
+
     With several games nothing is drawn until the part of every game has filled up. Until then no
     insert waits; only the learner waits for the games that fill slowly. After that a game that
     sends little or nothing delays no other game. A buffer never falls below its fill again, so it
@@ -69,12 +73,15 @@ class Mixer:
                 f"replay has buffers {names} and {len(ratios)} ratios, "
                 "expected different names and a ratio for each."
             )
-        self.has_queue = any(buffer.consumes for buffer in buffers)
-        if max_draws_per_unroll is None and not self.has_queue:
+        # Their capacity holds the workers back, and ties the number of updates to experience.
+        self._has_brake = any(buffer.consumes or buffer.takes_turns for buffer in buffers)
+        if max_draws_per_unroll is None and not self._has_brake:
             raise ConfigError(
-                f"no replay buffer of {names} is a queue, so nothing ties the number of updates to "
-                "the amount of new experience. Add a queue, or give max_draws_per_unroll."
+                f"no replay buffer of {names} is a queue or circular, so nothing ties the number "
+                "of updates to the amount of new experience. Add a queue, or give "
+                "max_draws_per_unroll."
             )
+        _check_turns(buffers, ratios, batch_size)
         self.buffers = tuple(buffers)
         self._discarding = Discarding(discarding_strategy)
         self._rng = rng
@@ -100,7 +107,7 @@ class Mixer:
             return True
         # Where there is a queue, its capacity holds the workers back, and the pace (if given) only
         # the learner.
-        return self._pace is not None and not self.has_queue and not self._pace.allows_unroll()
+        return self._pace is not None and not self._has_brake and not self._pace.allows_unroll()
 
     def awaits_insert(self) -> bool:
         """Whether only an insert can get the batch any further."""
@@ -110,7 +117,7 @@ class Mixer:
 
     def may_collect(self) -> bool:
         """Whether the buffers that must fill up have, and the learner is not too far ahead."""
-        return self._is_warm() and (self._pace is None or self._pace.allows_batch())
+        return self._is_filled() and (self._pace is None or self._pace.allows_batch())
 
     def can_complete(self) -> bool:
         """Whether a whole batch can be had now."""
@@ -136,15 +143,21 @@ class Mixer:
             parts.append(f"at most {self._pace.draws_per_unroll:g} draws per unroll are allowed")
         return ", ".join(parts)
 
+    def _is_filled(self) -> bool:
+        return all(buffer.consumes or self._is_ready(buffer) for buffer in self.buffers)
+
     def _is_warm(self) -> bool:
+        """Whether those buffers are full enough that never are less so again."""
         return all(
-            buffer.consumes or (buffer.can_sample() and self._has_queries(buffer))
+            buffer.consumes or buffer.takes_turns or self._is_ready(buffer)
             for buffer in self.buffers
         )
 
-    def _has_queries(self, buffer: Buffer) -> bool:
-        """Whether a buffer that compares with what is played now has anything to compare with."""
-        return not buffer.sampler.needs_queries or bool(self._newest.of(buffer.task))
+    def _is_ready(self, buffer: Buffer) -> bool:
+        """Whether a buffer has enough unrolls, and what to compare them with if it compares."""
+        return buffer.can_sample() and (
+            not buffer.sampler.needs_queries or bool(self._newest.of(buffer.task))
+        )
 
     def _need(self, source: int) -> int:
         """Return how many items the batch still needs from a queue (0 for other buffers)."""
@@ -190,9 +203,9 @@ class Mixer:
                 f"an unroll of game {task} came from worker {origin[0]}, env {origin[1]}; "
                 f"the replay buffers are for the games {sorted(self._tasks)}."
             )
-        is_warm = self._is_warm()
-        if self._pace is not None and is_warm:
+        if self._pace is not None and self._is_warm():
             self._pace.unrolls += 1
+        is_filled = self._is_filled()
         buffers = [buffer for buffer in self.buffers if buffer.task in (None, task)]
         full = {buffer.name for buffer in buffers if not buffer.can_insert()}
         # Asked once for all full queues: "every other one" means unrolls, not pairs of queue and
@@ -201,9 +214,9 @@ class Mixer:
         for buffer in buffers:
             if buffer.name in full:
                 if newcomer_goes:
-                    buffer.skip(while_filling=not is_warm)
+                    buffer.skip(while_filling=not is_filled)
                     continue
-                buffer.make_room(while_filling=not is_warm)
+                buffer.make_room(while_filling=not is_filled)
             buffer.insert(item, self._rng)
         self._newest.keep(item, origin, task)
 
@@ -326,3 +339,15 @@ class Mixer:
         self._newest.load_state(contents["newest"], items, schema)
         if self._pace is not None:
             self._pace.unrolls, self._pace.draws = (int(n) for n in contents["pace"])
+
+
+def _check_turns(buffers: Sequence[Buffer], ratios: Sequence[Fraction], batch_size: int) -> None:
+    """Raise ConfigError if a buffer that takes turns has not room for its share of one batch."""
+    for buffer, ratio in zip(buffers, ratios, strict=True):
+        share = ceil(ratio * batch_size)
+        if buffer.takes_turns and buffer.capacity < share:
+            raise ConfigError(
+                f"replay buffer {buffer.name} has capacity {buffer.capacity}, expected at least "
+                f"{share}, its share of a batch of {batch_size}: {share} times N for N batches "
+                "that take turns. Raise its capacity in --replay_parameters, or lower --batch_size."
+            )

@@ -23,7 +23,7 @@ from core.markdown import table
 from replay.keys import OF_RINGS, REQUIRED, Key, one_of
 from replay.prioritised import Prioritised
 from replay.sampler import Sampler
-from replay.samplers import Attentive, Elite, Fifo, LeastDrawn, Uniform
+from replay.samplers import Attentive, Circular, Elite, Fifo, LeastDrawn, Uniform
 
 QUEUE, STANDARD, ATTENTIVE, ELITE, CUSTOM = "queue", "standard", "attentive", "elite", "custom"
 
@@ -34,6 +34,7 @@ KINDS: dict[str, type[Sampler]] = {
     ELITE: Elite,
     "prioritised": Prioritised,
     "least_drawn": LeastDrawn,
+    "circular": Circular,
 }
 
 SHIPPED = frozenset(KINDS)
@@ -104,6 +105,11 @@ def sampler_of(kind: str) -> type[Sampler]:
     return KINDS[kind.rpartition(":")[2]]
 
 
+def sets_the_pace(kind: str) -> bool:
+    """Whether a buffer of this kind ties the number of draws to that of new unrolls."""
+    return sampler_of(kind).consumes or sampler_of(kind).takes_turns
+
+
 def is_own(kind: str) -> bool:
     """Whether a type `module:name` names a kind that this module has registered by now."""
     module, _, name = kind.rpartition(":")
@@ -123,8 +129,8 @@ def keys_of(kind: str) -> Mapping[str, Key]:
         alone = {"lambda_batch_multiplier": _with_default(multiplier, 1.0)}
         return REQUIRED | _SAMPLE_STRATEGY | {**Elite.keys, **alone} | OF_RINGS
     sampler = sampler_of(kind)
-    if sampler.consumes:
-        return REQUIRED
+    if sampler.consumes or sampler.takes_turns:
+        return {**REQUIRED, **sampler.keys}
     older = _SAMPLE_STRATEGY if kind in SAMPLE_STRATEGY_TYPES.values() else {}
     return {**REQUIRED, **older, **sampler.keys, **OF_RINGS}
 
@@ -140,6 +146,8 @@ def kind_table() -> str:
     rows = []
     for name, sampler in KINDS.items():
         rest = ("the oldest", "any number of times")
+        if sampler.takes_turns:
+            rest = ("nothing: the workers wait", "`uses` times, and is then dropped")
         if sampler.consumes:
             rest = ("nothing: the workers wait (see *Liveness*)", "once, as *online* data")
         rows.append((f"`{name}`", sampler.about, *rest))
@@ -153,7 +161,7 @@ def parameter_table() -> str:
     for name in all_keys():
         having = {kind: keys[name] for kind in kinds if name in (keys := keys_of(kind))}
         types = "all" if len(having) == len(kinds) else ", ".join(having)
-        types = "all but queue" if name in OF_RINGS else types
+        types = "all but queue, circular" if name in OF_RINGS else types
         first, *_ = having.values()
         values = ", ".join(kinds) if name == "type" else first.values
         rows.append((f"`{name}`", types, values, _defaults(having), first.meaning))

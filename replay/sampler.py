@@ -85,6 +85,8 @@ class Sampler:
     about: ClassVar[str] = ""  # who is drawn, in a few words, for the documentation
     keys: ClassVar[Mapping[str, Key]] = MappingProxyType({})  # in --replay_parameters
     consumes = False  # the oldest items are taken out for good: the queue alone
+    # Items are drawn in turn, each `uses` times, and then dropped: see `Circular`.
+    takes_turns = False
     scores = False  # proposes more than needed, and chooses by evidence
     needs_queries = False  # choose compares with the present states of the agent
     needs_stored_features = False

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from core.errors import ConfigError
 from replay.distance import Distance, Evidence, Floats
-from replay.keys import Key, at_least_one, positive
+from replay.keys import Key, at_least_one, positive, whole_number
 from replay.sampler import Candidates, Contents, Indices, Sampler
 
 STRATEGIES = (1, 2, 3, 4)
@@ -35,6 +35,56 @@ class Uniform(Sampler):
     """Every item equally likely."""
 
     about = "any, with equal probability"
+
+
+class Circular(Sampler):
+    """Every item in turn, each `uses` times; then it is dropped and a new one takes its place.
+
+    The circular buffer of Luo et al., "IMPACT" (ICLR 2020, https://arxiv.org/abs/1912.00167): with
+    room for N batches, of which each is used K times, it does for a stream of experience what
+    several passes over a batch do in PPO. The buffer itself hands the items out
+    (`Buffer.propose`), because what was drawn `uses` times has to be gone at once.
+
+    New items come first, while they are nearest to the policy that is learned; all others follow in
+    the order in which they have waited. Nothing is drawn unless the buffer is full: else a learner
+    that is faster than the workers would use each batch K times in a row, and what is learned would
+    depend on the speed of the machine.
+    """
+
+    about = "new ones first, then the one that has waited longest"
+    keys: ClassVar[Mapping[str, Key]] = {
+        "uses": Key(
+            "whole number >= 1",
+            2,
+            "K, how often each unroll is drawn before it is dropped. N, the number of batches that "
+            "take turns, is `capacity` over the draws per batch.",
+            whole_number,
+        )
+    }
+    takes_turns = True
+
+    def __init__(self, uses: int = 2) -> None:
+        """Build the sampler.
+
+        Args:
+          uses: K, number of draws after which an item is dropped, at least 1.
+        """
+        self.uses = uses
+
+    def draws_at_start(self, rank: int, size: int, count: int) -> int:
+        """Return how many of its draws an item of a buffer without any draws does without.
+
+        Otherwise all of its batches would have been used K times at almost the same moment, and N
+        new batches would have to come at once, each time. So of the first N batches, which nothing
+        is different about, the first is used K / N times, the next 2 K / N, and the last K times.
+
+        Args:
+          rank: place of the item by age, 0 for the oldest.
+          size: number of items in the buffer.
+          count: number of draws of a batch.
+        """
+        batches = -(-size // count)
+        return self.uses - -(-self.uses * (rank // count + 1) // batches)
 
 
 class Annealed(Sampler):

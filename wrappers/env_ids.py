@@ -12,6 +12,7 @@ from gymnasium.envs.registration import EnvSpec as GymSpec
 from core.errors import ConfigError
 from core.plain_data import shown
 from wrappers.config import EnvConfig
+from wrappers.extra_worlds import prepare_world
 from wrappers.trusted_modules import check_trusted
 from wrappers.user_code import import_module
 
@@ -29,6 +30,7 @@ def find_gym_spec(env_id: str) -> GymSpec:
     module_name, colon, name = env_id.rpartition(":")
     if colon:
         import_module(module_name, env_id)
+    prepare_world(name)
     try:
         return gymnasium.spec(name)
     except gymnasium.error.Error as error:

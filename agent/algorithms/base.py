@@ -57,6 +57,10 @@ FLAG_OF_FIELD: dict[str, str] = {
     "value_cloning_cost": "value_cloning_loss_weight",
     "trust_region": "kl_mask_kind",
     "trust_threshold": "kl_div_threshold",
+    "surrogate_clip": "impact_clip",
+    "ratio_bar": "impact_rho",
+    "target_period": "impact_target_period",
+    "value_source": "impact_values",
 }
 
 
@@ -159,6 +163,10 @@ class Algorithm(ABC):
                 f"burn_in_steps is {burn_in}, expected 0 for a model without "
                 "memory: there is nothing to warm up. Use --use_lstm=True, or leave it out."
             )
+
+    def networks(self) -> tuple[ActorCritic, ...]:
+        """Return the networks that it runs besides the model; they are prepared like the model."""
+        return ()
 
     @abstractmethod
     def loss(

@@ -45,7 +45,7 @@ class Batch:
     age: Tensor  # [B] int64, updates since the unroll entered the replay
     item: Tensor  # [B] int64, id of the unroll in the replay
     source: Tensor  # [B] int64, index of the buffer it was drawn from
-    is_online: Tensor  # [B] bool, drawn from a queue: seen for the first time
+    is_online: Tensor  # [B] bool, new: from a queue, or its first turn of several
     weight: Tensor  # [B] float32, importance weight of the loss; 1 unless drawn by priority
     agent: Tensor  # [B] int64, number of the agent that played; replay.item.OWN: this one
 

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from agent.algorithms.batch import Batch
 from agent.algorithms.passes import Pass
+from agent.distributions import MAX_LOG_RATIO
 
 NO_AGENTS: Mapping[int, str] = MappingProxyType({})
-MAX_LOG_RATIO = 20.0  # keeps the square of a ratio finite
 
 
 @torch.no_grad()

@@ -2,7 +2,7 @@
 
 One class holds the flow of an update. Its settings are in impala_config.py, the formulas in
 vtrace.py, losses.py, cloning.py and rewards.py; what other algorithms share is in rows.py,
-passes.py, trust.py, units.py and health.py. The flow is:
+passes.py, correction.py, trust.py, units.py and health.py. The flow is:
 
     torso over T+1 rows, once -> hidden units, row after row if the model has a memory -> values ->
     V-trace -> PopArt moves its statistics and rewrites the value head -> value head again -> losses
@@ -19,12 +19,12 @@ import math
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor
 
 from agent.algorithms import losses
 from agent.algorithms.base import Algorithm, Loss, register_algorithm
 from agent.algorithms.batch import Batch
 from agent.algorithms.cloning import cloning_terms
+from agent.algorithms.correction import correct
 from agent.algorithms.health import policy_health, value_health
 from agent.algorithms.impala_config import ImpalaConfig
 from agent.algorithms.non_finite import Stage, given_stages
@@ -38,7 +38,6 @@ from agent.algorithms.units import (
     scaled_advantages,
     values_to_learn,
 )
-from agent.algorithms.vtrace import VTrace, vtrace
 from agent.models.base import ActorCritic
 
 
@@ -73,7 +72,7 @@ class Impala(Algorithm):
             # nothing flows back over it.
             log_rhos = seen.log_ratio.masked_fill(~valid, -math.inf)
             trust = trusted(seen, self.config)
-            corrected = self._vtrace(batch, log_rhos, seen.heads.value, trust)
+            corrected = correct(config, batch, log_rhos, seen.heads.value, trust)
             learned = valid if trust is None else valid & trust
             targets = move_units(model, batch, corrected.targets, learned, optimiser, across)
             advantages = scaled_advantages(
@@ -117,33 +116,5 @@ class Impala(Algorithm):
         yield Stage("value", "value", seen.heads.value, both)
         log_rhos = seen.log_ratio.masked_fill(batch.reset_row, -math.inf)
         trust = trusted(seen, self.config)
-        corrected = self._vtrace(batch, log_rhos, seen.heads.value, trust)
+        corrected = correct(config, batch, log_rhos, seen.heads.value, trust)
         yield Stage("value", "value target", corrected.targets, both)
-
-    def _vtrace(
-        self, batch: Batch, log_rhos: Tensor, values: Tensor, trust: Tensor | None
-    ) -> VTrace:
-        """Run V-trace in reward units; twice if the advantages have a lambda of their own.
-
-        A policy gains from little noise and values from little bias, so that a smaller lambda may
-        suit the advantages (Aitchison & Sweetser, "DNA", 2022, https://arxiv.org/abs/2206.10027).
-        """
-        config = self.config
-
-        def with_lambda(lambda_: float) -> VTrace:
-            return vtrace(
-                log_rhos,
-                config.discount * ~batch.terminated,
-                REWARD_TRANSFORMS[config.reward_transform](batch.reward),
-                values,
-                rho_bar=config.rho_bar,
-                c_bar=config.c_bar,
-                rho_pg_bar=config.rho_pg_bar,
-                lambda_=lambda_,
-                trust=trust,
-            )
-
-        corrected = with_lambda(config.lambda_)
-        if config.advantage_lambda is None:
-            return corrected
-        return corrected._replace(advantages=with_lambda(config.advantage_lambda).advantages)

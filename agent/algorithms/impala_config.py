@@ -15,14 +15,39 @@ TRUST_REGIONS = ("none", *values_of(TrustRegion))
 
 
 @dataclass(frozen=True)
-class ImpalaConfig(ActorCriticConfig):
-    """Everything that decides the loss. Costs are per step; see `loss_reduction`."""
+class VTraceConfig(ActorCriticConfig):
+    """What V-trace depends on, for all algorithms that use it."""
 
     rho_bar: float = 1.0  # clip of importance ratios in the value targets
     c_bar: float = 1.0  # clip of importance ratios in the trace
     rho_pg_bar: float = 1.0  # clip of importance ratios in the policy gradient
     lambda_: float = 0.95  # 1: full V-trace, 0: one-step targets
     advantage_lambda: float | None = None  # of the advantages alone; None: lambda_ as well
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError on values out of range."""
+        super().__post_init__()
+        for name in ("lambda_", "advantage_lambda"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value <= 1:
+                raise ConfigError(f"{name} is {value}, expected in [0, 1].")
+        self._check_positive("rho_bar", "c_bar", "rho_pg_bar")
+        if self.c_bar > self.rho_bar:
+            raise ConfigError(
+                f"c_bar is {self.c_bar}, expected at most rho_bar ({self.rho_bar}), as V-trace "
+                "assumes. Lower c_bar or raise rho_bar."
+            )
+
+    def _check_positive(self, *names: str) -> None:
+        for name in names:
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"{name} is {getattr(self, name)}, expected above 0.")
+
+
+@dataclass(frozen=True)
+class ImpalaConfig(VTraceConfig):
+    """Everything that decides the loss. Costs are per step; see `loss_reduction`."""
+
     policy_cloning_cost: float = 0.0  # CLEAR: 0.01
     value_cloning_cost: float = 0.0  # CLEAR: 0.005
     trust_region: str = "none"  # one of TRUST_REGIONS; LASER: implied
@@ -32,15 +57,4 @@ class ImpalaConfig(ActorCriticConfig):
         """Raise ConfigError on values out of range."""
         super().__post_init__()
         self._check_choice("trust_region", TRUST_REGIONS)
-        for name in ("lambda_", "advantage_lambda"):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value <= 1:
-                raise ConfigError(f"{name} is {value}, expected in [0, 1].")
-        for name in ("rho_bar", "c_bar", "rho_pg_bar", "trust_threshold"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name} is {getattr(self, name)}, expected above 0.")
-        if self.c_bar > self.rho_bar:
-            raise ConfigError(
-                f"c_bar is {self.c_bar}, expected at most rho_bar ({self.rho_bar}), as V-trace "
-                "assumes. Lower c_bar or raise rho_bar."
-            )
+        self._check_positive("trust_threshold")

@@ -7,12 +7,13 @@ acted.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
-from agent.distributions import Policy
+from agent.distributions import MAX_LOG_RATIO, Policy
 from agent.distributions import entropy as entropy
 from agent.distributions import implied_kl as implied_kl
 from agent.distributions import kl_divergence as kl_divergence
@@ -22,6 +23,37 @@ from agent.reduction import ALONE, Reduction
 def policy_gradient(log_pi_action: Tensor, advantages: Tensor) -> Tensor:
     """Return -A_t log pi(a_t|x_t); advantages are constants."""
     return -advantages.detach() * log_pi_action
+
+
+def log_ratio_to_target(
+    log_pi_action: Tensor, log_target_action: Tensor, log_mu_action: Tensor, ratio_bar: float
+) -> Tensor:
+    """Return IMPACT's log R_t = log pi - max(log pi_target, log mu - log ratio_bar).
+
+    Luo et al. 2020, https://arxiv.org/abs/1912.00167: pi / pi_target, but at most `ratio_bar`
+    pi / mu, so that actions which the target hardly ever takes get no enormous ratio. Gradient
+    flows through pi only.
+
+    Args:
+      log_pi_action: [...], log-probability of the action that was done, by the trained policy.
+      log_target_action: [...], by the target policy.
+      log_mu_action: [...], by the policy that acted.
+      ratio_bar: rho, bound of mu / pi_target.
+    """
+    base = torch.maximum(log_target_action, log_mu_action - math.log(ratio_bar)).detach()
+    return (log_pi_action - base).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+
+
+def clipped_surrogate(log_ratios: Tensor, advantages: Tensor, clip: float) -> Tensor:
+    """Return -min(R A, clip(R, 1 - clip, 1 + clip) A); advantages are constants.
+
+    Schulman et al. 2017, "Proximal Policy Optimization", https://arxiv.org/abs/1707.06347: a step
+    that would carry the ratio further away than `clip` is not rewarded.
+    """
+    constant = advantages.detach()
+    ratios = log_ratios.exp()
+    clipped = ratios.clamp(1 - clip, 1 + clip)
+    return -torch.minimum(ratios * constant, clipped * constant)
 
 
 def value_error(values: Tensor, targets: Tensor) -> Tensor:

@@ -80,12 +80,13 @@ class Learner:
         heads = {id(parameter) for parameter in model.value_head.parameters()}
         self._measured = [p for p in self._parameters if id(p) not in heads]
         self._observes = True  # whether the statistics of some observations may still move
-        model.set_precision(precision)
-        model.set_threads(threads)
-        if channels_last:
-            model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        if compile:
-            model.torso_net.compile(dynamic=False)
+        for network in (model, *algorithm.networks()):
+            network.set_precision(precision)
+            network.set_threads(threads)
+            if channels_last:
+                network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            if compile:
+                network.torso_net.compile(dynamic=False)
 
     def scale_lr(self, factor: float) -> None:
         """Multiply the learning rate of the schedule by a factor from now on, instead of by 1."""

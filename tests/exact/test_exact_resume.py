@@ -56,6 +56,8 @@ PRIORITISED = {"type": "prioritised", "capacity": 9, "alpha": 0.9}
 LEAST_DRAWN = {"type": "least_drawn", "capacity": 7}
 RESERVOIR = {**STANDARD, "reservoir": True}
 ALL = buffers(STANDARD, ATTENTIVE, INSERTION, RESERVOIR)
+CIRCULAR = {"type": "circular", "capacity": 8, "sample_ratio": 1.0, "uses": 3}
+IMPACT = ("--algorithm=impact", f"--replay_parameters={json.dumps([CIRCULAR])}")
 MEMORY = ("--use_lstm=True", "--lstm_size=4", "--burn_in_steps=2")
 
 MIXES = {
@@ -64,6 +66,8 @@ MIXES = {
     "attentive": buffers(ATTENTIVE),
     "elite": buffers(ELITE),
     "prioritised, least drawn": buffers(PRIORITISED, LEAST_DRAWN),
+    "circular, with a target network": IMPACT,
+    "circular, with a target network and memory": (*IMPACT, *MEMORY),
     "all four, elite insertion, reservoir": ALL,
     "all four, with memory": (*ALL, *MEMORY),
     "all four, with memory, two games": (
@@ -72,7 +76,9 @@ MIXES = {
     ),
     "all four, Pong": (*ALL, "--env=PongNoFrameskip-v4", "--model=nature", "--r_f_steps=3"),
 }  # fmt: skip
-FAST = ("queue", "prioritised, least drawn", "all four, with memory")
+FAST = (
+    "queue", "prioritised, least drawn", "circular, with a target network", "all four, with memory",
+)  # fmt: skip
 
 
 def slow(names):

@@ -73,7 +73,7 @@ def test_its_keys_checks_and_tables_follow_from_the_class(recent):
         parse_replay_parameters(given(halflife=3))
     with pytest.raises(ConfigError, match="queue, which has no half_life"):
         parse_replay_parameters([{**queue(2), "half_life": 3}])
-    with pytest.raises(ConfigError, match="least_drawn, recent, custom"):
+    with pytest.raises(ConfigError, match="circular, recent, custom"):
         parse_replay_parameters([{**queue(2), "type": "ancient"}])
     assert "| `recent` | any, the younger the likelier |" in kind_table()
     assert "| `half_life` | recent | number > 0 | 100 | Unrolls after" in parameter_table()
@@ -239,8 +239,8 @@ def test_the_help_text_knows_the_kinds_that_are_registered_before_it():
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True,
         timeout=HANGS_S, check=True,
     )  # fmt: skip
-    assert "least_drawn|recent|custom" in "".join(done.stdout.split())  # wherever lines break
-    assert "least_drawn|custom" in "".join(help_text("replay").split())
+    assert "circular|recent|custom" in "".join(done.stdout.split())  # wherever lines break
+    assert "circular|custom" in "".join(help_text("replay").split())
 
 
 def test_the_documentation_shows_it():

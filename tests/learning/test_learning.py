@@ -84,6 +84,23 @@ def test_whoever_never_publishes_new_weights_acts_like_a_beginner(tmp_path, monk
     assert complaints_about_those_who_walked(train(tmp_path, "Chain", kind="standard", steps=4_000))
 
 
+IMPACT = {"algorithm": "impact", "kind": "circular"}
+# Four batches of 16 unrolls, each used twice.
+WIDE = {
+    "batch_size": 16,
+    "replay_parameters": [{"type": "circular", "capacity": 64, "sample_ratio": 1.0, "uses": 2}],
+}
+
+
+def test_the_way_through_a_corridor_is_learned_by_impact(tmp_path):
+    assert not complaints_about_the_corridor(train(tmp_path, "Chain", steps=5_000, **IMPACT))
+
+
+def test_whoever_never_renews_the_target_does_not_learn_the_values(tmp_path):
+    trainer = train(tmp_path, "Chain", steps=5_000, impact_target_period=10**6, **IMPACT)
+    assert complaints_about_the_corridor(trainer)
+
+
 # --- a game without an end: being cut off is not the end of what is to come ----------------------
 
 
@@ -94,6 +111,13 @@ def value_of_the_endless_game(trainer):
 @pytest.mark.parametrize("kind", ["queue", "prioritised"])
 def test_what_comes_after_a_time_limit_is_worth_as_much_as_before(tmp_path, kind):
     trainer = train(tmp_path, "Infinite", kind=kind, steps=5_000)
+    assert value_of_the_endless_game(trainer) == pytest.approx(
+        InfiniteEnv.true_value(GAMMA), rel=0.1
+    )
+
+
+def test_so_it_is_for_impact(tmp_path):
+    trainer = train(tmp_path, "Infinite", steps=5_000, **IMPACT)
     assert value_of_the_endless_game(trainer) == pytest.approx(
         InfiniteEnv.true_value(GAMMA), rel=0.1
     )
@@ -130,6 +154,11 @@ def test_a_reward_beyond_the_end_of_the_unroll_decides(tmp_path):
     assert not complaints_about_the_choice(trainer)
 
 
+def test_a_reward_beyond_the_end_of_the_unroll_decides_for_impact_too(tmp_path):
+    trainer = train(tmp_path, "Delayed", **{**SHORT, **IMPACT, **WIDE})
+    assert not complaints_about_the_choice(trainer)
+
+
 def test_whoever_sees_no_further_than_the_unroll_takes_what_is_paid_at_once(tmp_path, monkeypatch):
     def forget_what_comes_after(arrays):
         arrays["terminated"][-1] = True
@@ -160,6 +189,11 @@ WITH_MEMORY = {"use_lstm": True, "lstm_size": 16, "r_f_steps": 8, "steps": 6_500
 
 def test_with_a_memory_what_was_seen_at_the_start_is_known_at_the_end(tmp_path):
     assert not complaints_about_the_memory(train(tmp_path, "Cue", kind="standard", **WITH_MEMORY))
+
+
+def test_impact_gives_its_target_a_memory_too(tmp_path):
+    flags = {**WITH_MEMORY, **IMPACT, "burn_in_steps": 2}
+    assert not complaints_about_the_memory(train(tmp_path, "Cue", **flags))
 
 
 def test_without_one_it_is_not(tmp_path):
@@ -196,6 +230,11 @@ def test_the_odds_of_a_bandit_are_those_of_the_best_policy_with_entropy(tmp_path
     assert not complaints_about_the_odds(train(tmp_path, "Bandit", kind="standard", **BANDIT))
 
 
+def test_so_they_are_for_impact(tmp_path):
+    flags = {**BANDIT, **IMPACT, **WIDE}
+    assert not complaints_about_the_odds(train(tmp_path, "Bandit", **flags))
+
+
 def test_a_bonus_of_the_wrong_sign_leads_to_other_odds(tmp_path, monkeypatch):
     entropy = distributions.entropy
     monkeypatch.setattr(distributions, "entropy", lambda log_pi: -entropy(log_pi))
@@ -225,6 +264,11 @@ TWO = {"kind": "standard", "steps": 9_000, "advantage_normalisation": "rms", "ba
 
 def test_two_games_of_different_scale_are_both_learned(tmp_path):
     assert not complaints_about_two_games(train(tmp_path, "Upright", "Mirror", **TWO))
+
+
+def test_two_games_of_different_scale_are_both_learned_by_impact(tmp_path):
+    flags = {**TWO, **IMPACT, **WIDE}
+    assert not complaints_about_two_games(train(tmp_path, "Upright", "Mirror", **flags))
 
 
 def test_without_popart_they_are_not(tmp_path):

@@ -18,11 +18,15 @@ from tests.agent.runs import make_blueprint
 
 GAMMA = 0.9
 # Written out, because a kind of one's own may be registered by another test of this process.
-ALL_KINDS = ("queue", "standard", "attentive", "elite", "prioritised", "least_drawn")
+ALL_KINDS = (
+    "queue", "standard", "attentive", "elite", "prioritised", "least_drawn", "circular",
+)  # fmt: skip
 
 
 def replay(kind, capacity=100):
-    """Return a queue, and beside it a buffer of this kind unless that is a queue itself."""
+    """Return a queue, and beside it a buffer of this kind unless that sets the pace itself."""
+    if KINDS[kind].takes_turns:  # four batches, each used twice
+        return [{"type": kind, "capacity": 32, "sample_ratio": 1.0, "uses": 2}]
     if KINDS[kind].consumes:
         return [{"type": kind, "capacity": 8, "sample_ratio": 1.0}]
     return [

@@ -6,7 +6,10 @@ from tests.mutants.mutant import Mutant, Place
 
 VTRACE = ("test_vtrace.py",)
 # Where the loss is put together; a text is looked for in all of them.
-LOSS = "impala.py base.py rows.py passes.py trust.py units.py losses.py cloning.py health.py"
+LOSS = (
+    "impala.py correction.py base.py rows.py passes.py trust.py units.py losses.py cloning.py "
+    "health.py"
+)
 PLAIN_LOOPS = ("test_impala.py::test_the_loss_equals_the_plain_loops",)
 ERRORS = (
     "agent/test_feed_back.py::test_the_errors_equal_the_plain_loops_and_are_absent_where_nothing_is_learned",

@@ -136,6 +136,10 @@ def least_drawn(capacity: int, ratio: float = 1.0, **more: Any) -> dict[str, Any
     return {"type": "least_drawn", "capacity": capacity, "sample_ratio": ratio, **more}
 
 
+def circular(capacity: int, ratio: float = 1.0, **more: Any) -> dict[str, Any]:
+    return {"type": "circular", "capacity": capacity, "sample_ratio": ratio, **more}
+
+
 ALL_KINDS = [
     queue(3, 0.2),
     prioritised(20, 0.1),

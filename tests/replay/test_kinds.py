@@ -11,8 +11,16 @@ from replay.kinds import make_buffers, normal_form, parse_replay_parameters, spl
 from replay.prioritised import Prioritised
 from replay.registry import all_keys, kind_table, parameter_table
 from replay.removers import FarthestFeatures, Oldest, Reservoir
-from replay.samplers import Attentive, Elite, Fifo, LeastDrawn, Uniform
-from tests.replay.builders import attentive, elite, least_drawn, prioritised, queue, standard
+from replay.samplers import Attentive, Circular, Elite, Fifo, LeastDrawn, Uniform
+from tests.replay.builders import (
+    attentive,
+    circular,
+    elite,
+    least_drawn,
+    prioritised,
+    queue,
+    standard,
+)
 
 DOC = Path(__file__).parents[2] / "docs" / "replay.md"
 
@@ -81,14 +89,14 @@ def test_the_older_platforms_elite_example_is_understood():
 
 
 def test_each_kind_is_its_sampler_and_remover():
-    makers = [queue, standard, attentive, elite, prioritised, least_drawn]
-    kinds = [make(4, ratio) for make, ratio in zip(makers, [0.5] + [0.1] * 5, strict=True)]
+    makers = [queue, standard, attentive, elite, prioritised, least_drawn, circular]
+    kinds = [make(4, ratio) for make, ratio in zip(makers, [0.4] + [0.1] * 6, strict=True)]
     buffers = make_buffers(parse_replay_parameters(kinds), 0.5)
-    samplers = [Fifo, Uniform, Attentive, Elite, Prioritised, LeastDrawn]
+    samplers = [Fifo, Uniform, Attentive, Elite, Prioritised, LeastDrawn, Circular]
     assert [type(buffer.sampler) for buffer in buffers] == samplers
-    assert [type(buffer.remover) for buffer in buffers] == [Oldest] * 6
-    assert [buffer.min_size for buffer in buffers] == [1, 2, 2, 2, 2, 2]
-    assert [buffer.overflow for buffer in buffers] == ["refuse"] + ["evict"] * 5
+    assert [type(buffer.remover) for buffer in buffers] == [Oldest] * 7
+    assert [buffer.min_size for buffer in buffers] == [1, 2, 2, 2, 2, 2, 4]
+    assert [buffer.overflow for buffer in buffers] == ["refuse", *["evict"] * 5, "refuse"]
     assert [buffer.sampler.strategy for buffer in buffers[2:4]] == [1, 3]
     assert [buffers[place].sampler.initial_lambda for place in (2, 3, 5)] == [6, 6, 6]
     drawn_by_priority = buffers[4].sampler

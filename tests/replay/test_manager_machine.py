@@ -12,6 +12,7 @@ from replay.discarding import DISCARDING_STRATEGIES
 from replay.priorities import Outcome
 from tests.replay.builders import (
     attentive,
+    circular,
     context,
     elite,
     least_drawn,
@@ -30,7 +31,9 @@ BUILDERS = {
     "attentive": attentive,
     "prioritised": prioritised,
     "least_drawn": least_drawn,
+    "circular": circular,
 }
+UNDIVIDED = ("queue", "circular")  # one buffer for all games
 GAMES = st.integers(0, 2)  # taken modulo the number of games
 
 
@@ -52,17 +55,20 @@ class ManagerMachine(RuleBasedStateMachine):
         shares = sum(share for _, _, share in kinds)
         self.game_count = len(weights)
         self.has_queue = any(kind == "queue" for kind, _, _ in kinds)
-        # A buffer with less room than one unroll of each game is refused.
-        kinds = [(k, c if k == "queue" else max(c, len(weights)), s) for k, c, s in kinds]
+        has_brake = any(kind in UNDIVIDED for kind, _, _ in kinds)
+        # A buffer with less room than one unroll of each game is refused, and a circular one with
+        # less than its share of a batch.
+        least = {kind: len(weights) for kind in BUILDERS} | {"queue": 1, "circular": batch_size}
+        kinds = [(k, max(c, least[k]), s) for k, c, s in kinds]
         self.capacities = [capacity for _, capacity, _ in kinds]
         # For each buffer of the manager: which one it is a part of, of which game, its share.
         self.parts = []
         for number, (kind, _, share) in enumerate(kinds):
-            divided = kind != "queue" and len(weights) > 1
+            divided = kind not in UNDIVIDED and len(weights) > 1
             for game, weight in enumerate(weights) if divided else [(None, sum(weights))]:
                 ratio = Fraction(share * weight, shares * sum(weights))
                 self.parts.append((number, game, ratio))
-        self.pace = pace if self.has_queue else pace or 2.0
+        self.pace = pace if has_brake else pace or 2.0
         self.make = lambda: make_manager(
             [BUILDERS[k](capacity, share / shares) for k, capacity, share in kinds],
             batch_size,
@@ -161,7 +167,8 @@ class ManagerMachine(RuleBasedStateMachine):
         for buffer, held in zip(self.manager.buffers, before, strict=True):
             after = [item.id for item in buffer.items]
             gone = set(held) - set(after)
-            spare = len(held) if buffer.consumes else max(0, len(held) - buffer.min_size)
+            refills = buffer.consumes or buffer.takes_turns
+            spare = len(held) if refills else max(0, len(held) - buffer.min_size)
             assert after == [i for i in held if i not in gone]
             assert gone <= ids
             assert len(gone) == min(len(ids & set(held)), spare)
@@ -202,6 +209,8 @@ class ManagerMachine(RuleBasedStateMachine):
                 ways = ("draws", "dropped", "dropped_while_filling")
                 gone = sum(stats.get(f"replay/{buffer.name}/{way}", 0) for way in ways)
                 assert gone + len(held) == len(offered)
+            elif buffer.takes_turns:
+                assert len(held) == len(set(held) & set(offered)) <= buffer.capacity
             elif self.is_whole:
                 assert held == offered[-buffer.capacity :]
             else:

@@ -1,0 +1,199 @@
+"""IMPACT: clipped policy steps measured against a target network, for data that is used repeatedly.
+
+Luo et al., "IMPACT: Importance Weighted Asynchronous Architectures with Clipped Target Networks"
+(ICLR 2020, https://arxiv.org/abs/1912.00167). Three policies take part: pi, which is trained; mu,
+the worker that acted; and pi_target, a copy of pi that is renewed every `target_period` updates.
+With rho = `ratio_bar` and epsilon = `surrogate_clip`,
+
+    R_t = pi(a_t|x_t) / max(pi_target(a_t|x_t), mu(a_t|x_t) / rho)
+        = min(mu(a_t|x_t) / pi_target(a_t|x_t), rho) pi(a_t|x_t) / mu(a_t|x_t)
+    L   = -mean_t min(R_t A_t, clip(R_t, 1 - epsilon, 1 + epsilon) A_t)
+
+The advantages A_t and the value targets come from V-trace with the ratios pi_target / mu: they are
+about the policy that R_t measures from. They need values, and here these are the target network's
+as well, so that one policy and one value function stand behind all of them, and neither moves while
+a batch is used for the second time. (`value_source` = "policy" takes those of the trained network.)
+The replay kind `circular` hands out each unroll K times; with its N batches, all data is new after
+N * K updates, which is how long a target is used.
+
+If the worker is the target too, R_t is PPO's ratio, and the loss is PPO's with advantages from
+V-trace. If the trained policy is the target as well, R_t is 1 and the gradient is that of V-trace.
+
+The flow is that of agent/algorithms/impala.py, with a second pass of the model, the target's, which
+needs no gradient. Sizes: T steps, B unrolls, A actions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from agent.algorithms import losses
+from agent.algorithms.base import Algorithm, Loss, register_algorithm
+from agent.algorithms.batch import Batch
+from agent.algorithms.correction import correct
+from agent.algorithms.health import policy_health, value_health
+from agent.algorithms.impact_config import ImpactConfig
+from agent.algorithms.non_finite import Stage, given_stages
+from agent.algorithms.passes import Pass, look_at
+from agent.algorithms.rewards import REWARD_TRANSFORMS
+from agent.algorithms.rows import learnable_rows
+from agent.algorithms.target import TargetNetwork, TargetState
+from agent.algorithms.units import (
+    move_units,
+    popart_figures,
+    scaled_advantages,
+    values_to_learn,
+)
+from agent.algorithms.vtrace import VTrace
+from agent.models.base import ActorCritic
+
+
+class _Judged(NamedTuple):
+    """What the target says of a batch. Nothing of it carries a gradient."""
+
+    target: Pass
+    log_rhos: Tensor  # [T, B], log pi_target - log mu of the actions; -inf where nothing is learned
+    corrected: VTrace
+
+
+@register_algorithm("impact")
+class Impact(Algorithm):
+    """The clipped surrogate of IMPACT. Its state is the target network."""
+
+    Config = ImpactConfig
+    State = TargetState
+    config: ImpactConfig
+    sums_over_learners = True
+    takes_any_action = True
+
+    def __init__(self, config: ImpactConfig, buffers: Sequence[str] = ()) -> None:
+        """Keep the config; the target is made when the model is known."""
+        super().__init__(config, buffers)
+        self._target: TargetNetwork | None = None
+
+    def check(self, model: ActorCritic) -> None:
+        """Raise ConfigError if the model cannot be trained; make the target network."""
+        super().check(model)
+        self._target = TargetNetwork(model, self.config.target_period)
+
+    def networks(self) -> tuple[ActorCritic, ...]:
+        """Return the target network, which runs on the learner's device like the model."""
+        return (self.target.network,)
+
+    @property
+    def target(self) -> TargetNetwork:
+        """The delayed copy of the model; there is one after `check`."""
+        assert self._target is not None, "the learner calls check() first"
+        return self._target
+
+    def loss(
+        self,
+        model: ActorCritic,
+        batch: Batch,
+        optimiser: torch.optim.Optimizer | None = None,
+        progress: float = 0.0,
+    ) -> Loss:
+        """Compute the loss of one batch.
+
+        It moves PopArt's statistics if the model has them, and counts an update of the target's
+        life, at whose end the model, as it is now, becomes the next target.
+        """
+        config, across = self.config, self.across
+        age = self.target.count_update(model)
+        valid, keep_gradient = learnable_rows(batch, config.burn_in_steps)  # [T, B]
+        seen = look_at(model, batch, keep_gradient)
+        judged = self._judge(batch, seen, valid)
+        with torch.no_grad():
+            corrected = judged.corrected
+            targets = move_units(model, batch, corrected.targets, valid, optimiser, across)
+            advantages = scaled_advantages(
+                model, batch, corrected.advantages, valid, config.advantage_normalisation, across
+            )
+        values = values_to_learn(model, batch, seen)
+
+        log_ratios = losses.log_ratio_to_target(
+            seen.log_pi_action, judged.target.log_pi_action, seen.log_mu_action, config.ratio_bar
+        )
+        policy = losses.clipped_surrogate(log_ratios, advantages, config.surrogate_clip)
+        entropy = seen.pi.entropy()
+        counted = valid & batch.is_online if config.entropy_online_only else valid
+        per_step = {
+            "policy": config.policy_cost * policy * valid,
+            "value": config.value_cost * losses.value_error(values, targets) * valid,
+            "entropy": -config.entropy_cost_at(progress) * entropy * counted,
+        }
+        total, metrics = losses.reduced(
+            per_step, valid, config.loss_reduction, batch.weight, across
+        )
+        metrics |= policy_health(
+            batch, seen, valid, judged.log_rhos, config.rho_bar,
+            entropy=entropy, buffers=self.buffers,
+        )  # fmt: skip
+        metrics |= self._figures(seen, judged.target, log_ratios, advantages, valid)
+        metrics["impact/target_age_updates"] = total.new_tensor(float(age))
+        metrics |= value_health(valid, seen.heads.value[:-1], corrected.targets)
+        metrics |= popart_figures(model)
+        errors = (targets - values.detach()).abs()
+        return Loss(total, metrics, errors.masked_fill(~valid, math.nan))
+
+    def stages(self, model: ActorCritic, batch: Batch) -> Iterator[Stage]:
+        """Yield what the loss is made of, for who asks why it is not finite."""
+        both = "row, unroll"
+        reward = REWARD_TRANSFORMS[self.config.reward_transform](batch.reward)
+        params = batch.behaviour_params.masked_fill(batch.reset_row.unsqueeze(-1), 0)
+        yield from given_stages(model, batch, reward, params, None)
+        seen = look_at(model, batch)
+        yield Stage("ratio", "log_pi", seen.pi.params, both)
+        yield Stage("value", "value", seen.heads.value, both)
+        judged = self._judge(batch, seen, ~batch.reset_row)
+        yield Stage("ratio", "log_pi of the target", judged.target.pi.params, both)
+        yield Stage("value", "value target", judged.corrected.targets, both)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the target network and its age."""
+        return self.target.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on with the target network that was in use."""
+        self.target.load_state_dict(state)
+
+    def keep(self) -> Callable[[], None]:
+        """Remember the target; return a function that puts it back."""
+        return self.target.keep()
+
+    @torch.no_grad()
+    def _judge(self, batch: Batch, seen: Pass, valid: Tensor) -> _Judged:
+        """Let the target network look at the batch, and run V-trace for its policy."""
+        # Its weights need no gradient, so none is recorded; but only where gradients are on does a
+        # model compute in several threads (`ActorCritic.set_threads`).
+        with torch.enable_grad():
+            target = look_at(self.target.network, batch)
+        # A ratio of 0 makes V-trace cut there: nothing is learned from a reset row, and nothing
+        # flows back over it.
+        log_rhos = target.log_ratio.masked_fill(~valid, -math.inf)
+        by = target if self.config.value_source == "target" else seen
+        return _Judged(target, log_rhos, correct(self.config, batch, log_rhos, by.heads.value))
+
+    @torch.no_grad()
+    def _figures(
+        self, seen: Pass, target: Pass, log_ratios: Tensor, advantages: Tensor, valid: Tensor
+    ) -> dict[str, Tensor]:
+        """Return how far policy and target are apart, averaged over valid steps; see health.py."""
+        clip = self.config.surrogate_clip
+        ratios = log_ratios.exp()
+        # Where the minimum is the clipped term, no gradient flows.
+        is_clipped = ((ratios > 1 + clip) & (advantages > 0)) | (
+            (ratios < 1 - clip) & (advantages < 0)
+        )
+        rows = {
+            "impact/ratio_mean": ratios,
+            "impact/ratio_clipped_fraction": is_clipped.float(),
+            "impact/kl_target_policy": target.pi.kl(seen.pi),
+        }
+        sums = torch.stack(list(rows.values())).masked_fill(~valid, 0).sum((1, 2))
+        return dict(zip(rows, (sums / valid.sum().clamp(min=1)).unbind(), strict=True))

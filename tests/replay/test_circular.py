@@ -1,0 +1,260 @@
+"""The circular buffer: N batches take turns, and each is used K times and then replaced."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from core.errors import ConfigError, Full
+from option_flags import Flags
+from replay.kinds import (
+    make_buffers,
+    most_unrolls_held,
+    normal_form,
+    parse_replay_parameters,
+    renewal_updates,
+    split_by_task,
+)
+from tests.reference.naive_circular import NaiveCircular
+from tests.replay.builders import (
+    circular,
+    context,
+    make_item,
+    make_manager,
+    make_record,
+    queue,
+    standard,
+)
+
+
+def buffer_of(capacity, uses):
+    return make_buffers(parse_replay_parameters([circular(capacity, uses=uses)]), 0.0)[0]
+
+
+class CircularMachine(RuleBasedStateMachine):
+    """Insert, draw, discard and reload in any order; a plain list does the same beside it."""
+
+    @initialize(data=st.data(), capacity=st.integers(1, 9), uses=st.integers(1, 4))
+    def build(self, data, capacity, uses):
+        self.count = data.draw(st.integers(1, capacity))
+        self.make = lambda: buffer_of(capacity, uses)
+        self.buffer = self.make()
+        self.naive = NaiveCircular(capacity, uses)
+        self.items = {}
+        self.draws = Counter()
+        self.rng = np.random.default_rng(0)
+
+    @rule(count=st.integers(1, 9))
+    def insert(self, count):
+        for _ in range(count):
+            item = make_item(len(self.items), inserted_at_update=7 * len(self.items))
+            if len(self.buffer) == self.buffer.capacity:
+                assert not self.buffer.can_insert()
+                with pytest.raises(Full):
+                    self.buffer.insert(item, self.rng)
+                return
+            self.items[item.id] = item
+            assert self.buffer.insert(item, self.rng) is None
+            self.naive.insert(item.id)
+
+    @rule(times=st.integers(1, 3))
+    def draw(self, times):
+        for _ in range(times):
+            if len(self.buffer) < self.buffer.capacity:
+                assert not self.buffer.can_sample()
+                with pytest.raises(ValueError, match="holds|is empty"):
+                    self.buffer.propose(self.count, 0.0, self.rng)
+                return
+            assert self.buffer.can_sample()
+            proposal = self.buffer.propose(self.count, 0.0, self.rng)
+            self.buffer.commit(proposal.items)
+            drawn = [item.id for item in proposal.items]
+            assert (drawn, proposal.draws.tolist()) == self.naive.draw(self.count)
+            assert len(set(drawn)) == self.count
+            first_time = [i for i in drawn if not self.draws[i]]
+            online = zip(drawn, self.buffer.online(proposal), strict=True)
+            assert {i for i, is_online in online if is_online} <= set(first_time)
+            self.draws.update(drawn)
+
+    @precondition(lambda self: len(self.buffer))
+    @rule(data=st.data())
+    def discard(self, data):
+        held = [item.id for item in self.buffer.items]
+        for i in data.draw(st.lists(st.sampled_from(held), max_size=3, unique=True)):
+            self.buffer.discard([i])
+            self.naive.drop(i)
+
+    @precondition(lambda self: len(self.buffer) == self.buffer.capacity)
+    @rule()
+    def make_room(self):
+        """As the strategies do that let no worker wait: who has waited longest goes."""
+        dropped = self.buffer.make_room()
+        assert dropped.id == self.naive.waiting[0][0]
+        self.naive.drop(dropped.id)
+
+    @rule()
+    def reload(self):
+        before, self.buffer = self.buffer, self.make()
+        self.buffer.load_state_dict(before.state_dict(), self.items)
+
+    @invariant()
+    def it_holds_what_the_list_holds_and_nothing_was_drawn_too_often(self):
+        self.buffer.check_valid()
+        assert [item.id for item in self.buffer.items] == [i for i, _ in self.naive.waiting]
+        assert all(draws <= self.naive.uses for draws in self.draws.values())
+
+
+class TestACircularBufferIsAListThatTurns(CircularMachine.TestCase):
+    settings = settings(max_examples=150, stateful_step_count=20, deadline=None)
+
+
+# --- long runs -----------------------------------------------------------------------------------
+
+
+def drawn(manager, updates):
+    """Ids of each batch and whether they are new: insert if there is room, else draw."""
+    batches, seq = [], 0
+    while len(batches) < updates:
+        if manager.insert(make_record(seq), len(batches), timeout_s=0):
+            seq += 1
+            continue
+        draws = manager.sample(context(), timeout_s=0)
+        assert draws is not None, "neither side can go on"
+        batches.append([(draw.item.id, draw.is_online) for draw in draws])
+    return batches
+
+
+@pytest.mark.parametrize(("batches", "uses"), [(4, 2), (3, 5), (1, 3), (5, 1), (1, 1)])
+def test_every_unroll_is_used_exactly_so_often(batches, uses):
+    size = 3
+    made = drawn(make_manager([circular(batches * size, uses=uses)], size), 200)
+    times = Counter(i for batch in made for i, _ in batch)
+    last = {i for batch in made[-3 * batches * uses :] for i, _ in batch}  # may not be through yet
+    of_first = [times[i] for i in range(batches * size)]
+    assert of_first == [
+        -(-uses * number // batches) for number in range(1, batches + 1) for _ in range(size)
+    ]
+    through = [i for i in times if i >= batches * size and i not in last]
+    assert len(through) > 20
+    assert {times[i] for i in through} == {uses}
+    # Each is new once, except for those that did without their first draw.
+    new = Counter(i for batch in made for i, is_online in batch if is_online)
+    assert set(new.values()) == {1}
+    assert all(new[i] for i in through)
+
+
+def test_new_batches_come_one_by_one_and_first():
+    """Of N = 4 batches that are used K = 2 times each, every second one drawn is new."""
+    made = drawn(make_manager([circular(12, uses=2)], 3), 60)
+    for batch in made:
+        assert len({is_online for _, is_online in batch}) == 1
+    assert [batch[0][1] for batch in made][:4] == [True, True, False, True]
+    assert [batch[0][1] for batch in made][10:] == [False, True] * 25
+    # A batch is used again after the others had their turn: 6 updates later, as each new one
+    # comes in between.
+    place = {i: n for n, batch in enumerate(made) for i, is_online in batch if is_online}
+    gaps = {
+        n - place[i] for n, batch in enumerate(made) for i, is_new in batch
+        if not is_new and place.get(i, 0) > 10
+    }  # fmt: skip
+    assert len(gaps) == 1
+    assert 2 * 4 - 4 < gaps.pop() <= 2 * 4
+
+
+def test_with_one_batch_and_one_use_it_is_a_queue():
+    ring, line = (
+        [[i for i, _ in batch] for batch in drawn(make_manager([kind], 4), 20)]
+        for kind in (circular(4, uses=1), queue(4))
+    )
+    assert ring == line
+
+
+def test_one_batch_is_used_whole_and_then_replaced():
+    made = drawn(make_manager([circular(3, uses=4)], 3), 12)
+    ids = [[i for i, _ in batch] for batch in made]
+    assert ids == [[3 * n, 3 * n + 1, 3 * n + 2] for n in range(3) for _ in range(4)]
+
+
+def test_a_resumed_buffer_goes_on_as_if_nothing_had_happened():
+    make = lambda: make_manager([circular(9, uses=3)], 3)  # noqa: E731
+    manager = make()
+    for updates in (1, 4, 5):
+        before = drawn(manager, updates)
+        twin = make()
+        twin.load_state_dict(manager.state_dict(contents=True))
+        assert before
+        one, two = ([d.item.id for d in m.sample(context(), 0) or []] for m in (manager, twin))
+        assert one == two
+
+
+def test_workers_that_do_not_wait_replace_what_has_waited_longest():
+    manager = make_manager([circular(6, uses=2)], 3, discarding_strategy="keep_latest")
+    for seq in range(8):
+        assert manager.insert(make_record(seq), 0, timeout_s=0)
+    assert [item.id for item in manager.buffers[0].items] == list(range(2, 8))
+    assert manager.stats()["replay/circular/dropped"] == 2
+
+
+@pytest.mark.parametrize("other", [queue(2, 0.5), standard(20, 0.5)])
+def test_beside_another_buffer_both_go_on(other):
+    manager = make_manager([circular(6, 0.5, uses=2), other], 4)
+    seq = batches = 0
+    for _ in range(400):
+        seq += manager.insert(make_record(seq), 0, timeout_s=0)
+        batches += manager.sample(context(), timeout_s=0) is not None
+    assert batches > 40
+
+
+def test_the_share_of_new_draws_is_what_the_metrics_say():
+    manager = make_manager([circular(12, uses=4)], 3)
+    drawn(manager, 100)
+    stats = manager.stats()
+    assert stats["replay/ratio"] == pytest.approx(3, rel=0.15)
+    assert stats["replay/draws_per_unroll"] == pytest.approx(4, rel=0.2)
+    assert stats["replay/circular/dropped"] == 0
+
+
+# --- configs -------------------------------------------------------------------------------------
+
+
+def test_it_has_the_keys_of_its_kind_alone():
+    (config,) = parse_replay_parameters([circular(8)])
+    assert config.values == {"uses": 2}
+    assert normal_form([config]) == [{**circular(8), "uses": 2}]
+    for wrong, message in (
+        ({"uses": 0}, "uses of replay buffer 1 is 0, expected whole number >= 1"),
+        ({"reservoir": True}, "which has no reservoir"),
+        ({"insert_strategy": "elite_insertion"}, "which has no insert_strategy"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            parse_replay_parameters([circular(8, **wrong)])
+
+
+def test_it_sets_the_pace_and_stays_one_for_all_games():
+    assert Flags(replay_parameters=[circular(8)], batch_size=4).max_draws_per_unroll is None
+    configs = parse_replay_parameters([circular(8)])
+    assert split_by_task(configs, (1, 2)) == configs
+    (buffer,) = make_buffers(configs, fill_in_factor=0.1)
+    assert buffer.min_size == 8
+    assert most_unrolls_held(configs, "block", 4) == 8 + 2 * 4
+
+
+def test_a_buffer_without_room_for_a_batch_is_refused():
+    with pytest.raises(ConfigError, match="circular has capacity 3, expected at least 4, its"):
+        make_manager([circular(3)], 4)
+    with pytest.raises(ConfigError, match="expected at least 2"):
+        make_manager([circular(1, 0.5), queue(1, 0.5)], 4)
+    make_manager([circular(4)], 4)
+
+
+def test_the_time_in_which_all_is_renewed():
+    def renewal(parameters, batch_size):
+        return renewal_updates(parse_replay_parameters(parameters), batch_size)
+
+    assert renewal([circular(16 * 8, uses=20)], 8) == 16 * 20
+    assert renewal([circular(8, 0.5, uses=2), queue(4, 0.5)], 8) == 2 * 2
+    assert renewal([queue(4)], 8) == 1
+    assert renewal([circular(10, uses=1)], 4) == 3

@@ -1,0 +1,224 @@
+"""MuJoCo, Box2D, MiniGrid and ViZDoom: without their packages, and with them."""
+
+import importlib.util
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Dict, Discrete
+
+from core.errors import ConfigError
+from tests.deadlines import HANGS_S
+from wrappers import extra_worlds
+from wrappers.config import EnvConfig
+from wrappers.env_ids import check_env_id, find_gym_spec
+from wrappers.extra_worlds import WORLDS, is_installed, prepare_world, world_of
+from wrappers.registry import make_env_spec, make_env_vector
+from wrappers.world_views import CELL_VALUES, Screens, SymbolsAsVector
+
+ROOT = Path(__file__).parents[2]
+BY_NAME = {world.name: world for world in WORLDS}
+
+
+def needs(name):
+    """Skip a test without the package of a world."""
+    world = BY_NAME[name]
+    reason = f"needs {world.package}: {world.install}"
+    return pytest.mark.skipif(not is_installed(world), reason=reason)
+
+
+# --- without the packages ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("env_id", "name"),
+    [
+        ("HalfCheetah-v5", "mujoco"),
+        ("InvertedPendulum-v5", "mujoco"),
+        ("LunarLander-v3", "box2d"),
+        ("CarRacing-v3", "box2d"),
+        ("MiniGrid-DoorKey-5x5-v0", "minigrid"),
+        ("BabyAI-GoToRedBall-v0", "minigrid"),
+        ("VizdoomBasic-v1", "vizdoom"),
+    ],
+)
+def test_an_id_of_a_world_whose_package_is_missing_is_told_with_what_to_install(
+    monkeypatch, env_id, name
+):
+    monkeypatch.setattr(extra_worlds, "is_installed", lambda world: False)
+    with pytest.raises(ConfigError, match=rf"{env_id}.*pip install -r requirements-{name}\.txt"):
+        check_env_id(env_id)
+    assert (ROOT / f"requirements-{name}.txt").is_file()
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "PongNoFrameskip-v4", "Taxi-v3", "nowhere-v0"])
+def test_other_ids_need_no_package(env_id):
+    assert world_of(env_id) is None
+    prepare_world(env_id)
+
+
+def test_a_package_that_cannot_be_imported_is_told_in_one_line(monkeypatch):
+    broken = extra_worlds.World(
+        "broken", "numpy", ids=("Broken-",), registers="no_such_module_here"
+    )
+    monkeypatch.setattr(extra_worlds, "WORLDS", (broken,))
+    with pytest.raises(ConfigError, match=r"package numpy raised ModuleNotFoundError.*imported"):
+        find_gym_spec("Broken-v0")
+
+
+def test_nothing_of_them_is_imported_before_it_is_asked_for():
+    packages = [world.package for world in WORLDS]
+    code = (
+        "import sys, wrappers.registry\n"
+        "wrappers.registry.check_env_id('CartPole-v1')\n"
+        f"print([name for name in {packages} if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=HANGS_S
+    )
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_versions_are_pinned():
+    for world in WORLDS:
+        lines = (ROOT / f"requirements-{world.name}.txt").read_text("utf-8").splitlines()
+        named = [line for line in lines if line and not line.startswith("#")]
+        assert named[0] == "-r requirements.txt"
+        assert all("==" in line for line in named[1:])
+        assert len(named) == 2
+
+
+# --- views, of environments that look like theirs ------------------------------------------------
+
+
+class Symbols(gymnasium.Env):
+    """Two by one cells, as MiniGrid shows them."""
+
+    observation_space = Dict(
+        {
+            "image": Box(0, 255, (2, 1, 3), np.uint8),
+            "direction": Discrete(4),
+            "mission": gymnasium.spaces.Text(9),
+        }
+    )
+    action_space = Discrete(2)
+    cells = ([[5, 4, 0]], [[4, 0, 2]])  # a yellow key, and a red door that is locked
+
+    def reset(self, *, seed=None, options=None):
+        image = np.array(self.cells, np.uint8)
+        return {"image": image, "direction": np.int64(3), "mission": "go"}, {}
+
+
+def test_symbols_become_a_one_for_each_property():
+    env = SymbolsAsVector(Symbols())
+    seen, _ = env.reset()
+    kinds, colours, states = CELL_VALUES
+    cell = kinds + colours + states
+    ones = [5, kinds + 4, kinds + colours, cell + 4, cell + kinds, cell + kinds + colours + 2]
+    assert np.flatnonzero(seen).tolist() == [*ones, 2 * cell + 3]
+    assert seen.dtype == np.float32
+    assert env.observation_space.contains(seen)
+
+
+def test_a_cell_that_nobody_knows_is_an_error_and_no_other_cell():
+    env = SymbolsAsVector(Symbols())
+    env.unwrapped.cells = ([[5, 4, 0]], [[4, 6, 2]])
+    with pytest.raises(ConfigError, match="holds 6, expected less than 6"):
+        env.reset()
+
+
+class Doom(gymnasium.Env):
+    observation_space = Dict({"screen": Box(0, 255, (240, 320, 3), np.uint8)})
+    action_space = Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        screen = np.zeros((240, 320, 3), np.uint8)
+        screen[:, 160:, 1] = 200  # the right half is green
+        return {"screen": screen}, {}
+
+
+def test_a_screen_is_scaled_without_being_turned_or_mixed():
+    env = Screens(Doom())
+    seen, _ = env.reset()
+    assert seen.shape == (72, 128, 3)
+    assert env.observation_space.contains(seen)
+    assert (seen[:, 66:, 1] == 200).all()
+    assert not seen[:, :62].any()
+    assert not seen[:, :, [0, 2]].any()
+
+
+@pytest.mark.parametrize("view", [SymbolsAsVector, Screens])
+def test_what_a_view_does_not_know_is_passed_on(view):
+    env = gymnasium.make("CartPole-v1")
+    wrapped = view(env)
+    assert wrapped.observation_space == env.observation_space
+    one, two = env.reset(seed=1)[0], wrapped.reset(seed=1)[0]
+    assert (one == two).all()
+
+
+# --- with the packages ---------------------------------------------------------------------------
+
+
+def play(env_id, kwargs="", steps=30):
+    """Step two environments of an id with warnings as errors; return what they showed last."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        config = EnvConfig(env_id, kwargs=kwargs)
+        spec = make_env_spec(config)
+        vector = make_env_vector(config, 2, [1, 2])
+        try:
+            vector.reset()
+            chance = np.random.default_rng(0)
+            for _ in range(steps):
+                result = vector.step(chance.integers(spec.action_count, size=2))
+        finally:
+            vector.close()
+    return spec, result.stacks.copy()
+
+
+@needs("minigrid")
+@pytest.mark.parametrize("env_id", ["MiniGrid-DoorKey-5x5-v0", "BabyAI-GoToRedBall-v0"])
+def test_minigrid_can_be_played(env_id):
+    spec, seen = play(env_id)
+    assert spec.frame_shape == (7 * 7 * sum(CELL_VALUES) + 4,)
+    assert spec.action_count == 7
+    assert (seen.sum(axis=(-1)) == 7 * 7 * 3 + 1).all()
+
+
+@needs("box2d")
+def test_box2d_can_be_played():
+    spec, _ = play("LunarLander-v3")
+    assert (spec.frame_shape, spec.action_count) == ((8,), 4)
+    spec, _ = play("CarRacing-v3", '{"continuous": false}', steps=3)
+    assert (spec.frame_shape, spec.action_count) == ((3, 96, 96), 5)
+
+
+@needs("vizdoom")
+def test_doom_can_be_played():
+    spec, seen = play("VizdoomBasic-v1", '{"frame_skip": 4}', steps=5)
+    assert spec.frame_shape == (3, 72, 128)
+    assert seen.any()
+
+
+@needs("mujoco")
+def test_mujoco_warns_in_the_log_and_leaves_no_file(tmp_path, monkeypatch, capfd, caplog):
+    monkeypatch.chdir(tmp_path)
+    extra_worlds._load.cache_clear()
+    prepare_world("HalfCheetah-v5")
+    caplog.set_level("INFO")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(2):
+            gymnasium.make("HalfCheetah-v5").close()
+    assert not list(tmp_path.iterdir())
+    assert "settotalmass" not in capfd.readouterr().err
+    assert sum("settotalmass" in record.message for record in caplog.records) == 1
+
+
+@pytest.mark.parametrize("world", WORLDS, ids=lambda world: world.name)
+def test_whether_a_package_is_installed_is_seen_without_importing_it(world):
+    assert is_installed(world) == (importlib.util.find_spec(world.package) is not None)
