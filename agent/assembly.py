@@ -45,9 +45,9 @@ from replay.kinds import (
     make_buffers,
     parse_replay_parameters,
     renewal_updates,
-    split_by_task,
 )
 from replay.manager import ReplayManager
+from replay.several_games import split_by_task
 from wrappers.config import EnvConfig
 from wrappers.env_kwargs import kwargs_of
 from wrappers.registry import make_env_spec

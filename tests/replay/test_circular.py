@@ -16,8 +16,8 @@ from replay.kinds import (
     normal_form,
     parse_replay_parameters,
     renewal_updates,
-    split_by_task,
 )
+from replay.several_games import split_by_task
 from tests.reference.naive_circular import NaiveCircular
 from tests.replay.builders import (
     circular,
