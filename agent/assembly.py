@@ -37,6 +37,7 @@ from core.spec import EnvSpec
 from core.unroll import UnrollSchema
 from flags.parts import ALGORITHMS, AUTO, NETWORKS
 from option_flags import Flags
+from replay.capacity import renewal_updates
 from replay.codec import make_codec
 from replay.item import OWN
 from replay.kinds import (
@@ -44,7 +45,6 @@ from replay.kinds import (
     buffer_names,
     make_buffers,
     parse_replay_parameters,
-    renewal_updates,
     split_by_task,
 )
 from replay.manager import ReplayManager

@@ -31,12 +31,9 @@ from wrappers.atari import RenumberActions, action_meanings, make_atari_env
 from wrappers.config import EnvConfig
 from wrappers.env_ids import check_env_id, is_atari, rom_name, with_sticky_actions
 from wrappers.env_kwargs import kwargs_of
-from wrappers.extra_worlds import as_shown
-from wrappers.gym_actions import with_stored_actions
-from wrappers.gym_observations import with_one_observation
 from wrappers.gym_spaces import shown_images, spec_of_spaces
 from wrappers.gym_vector import GymVector
-from wrappers.images import ChannelsFirst, shows_images
+from wrappers.gym_views import as_stored
 from wrappers.task_vector import TaskVector
 from wrappers.trusted_modules import check_trusted_kwargs
 from wrappers.user_code import RAISED, told_if_slow, told_in_one_line
@@ -395,8 +392,6 @@ def _env_maker(
 
     def make_env() -> gymnasium.Env:
         env = gymnasium.make(config.env_id, disable_env_checker=True, **options, **arguments)
-        env = as_shown(config.env_id.rpartition(":")[2], env)
-        seen = ChannelsFirst(env) if shows_images(env) else with_one_observation(env)
-        return with_stored_actions(seen)
+        return as_stored(config.env_id, env)
 
     return make_env
