@@ -37,7 +37,6 @@ from core.spec import EnvSpec
 from core.unroll import UnrollSchema
 from flags.parts import ALGORITHMS, AUTO, NETWORKS
 from option_flags import Flags
-from replay.capacity import renewal_updates
 from replay.codec import make_codec
 from replay.item import OWN
 from replay.kinds import (
@@ -45,9 +44,10 @@ from replay.kinds import (
     buffer_names,
     make_buffers,
     parse_replay_parameters,
-    split_by_task,
+    renewal_updates,
 )
 from replay.manager import ReplayManager
+from replay.several_games import split_by_task
 from wrappers.config import EnvConfig
 from wrappers.env_kwargs import kwargs_of
 from wrappers.registry import make_env_spec

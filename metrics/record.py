@@ -3,7 +3,8 @@
 All parts hand their measurements to the trainer as plain numbers. Every `--log_interval_s` seconds
 the trainer makes a Record of them and gives it to the sinks (metrics/sinks.py, metrics/console.py).
 The name of a metric has the form `group/quantity_unit`. It is declared here with its meaning (those
-of the machine, `system/...`, in metrics/machine_metrics.py), and docs/metrics.md is generated from
+of the machine, `system/...`, in metrics/machine_metrics.py; those of other agents and machines in
+metrics/distributed_metrics.py), and docs/metrics.md is generated from
 this list (`python -m metrics`).
 """
 
@@ -17,6 +18,7 @@ from fnmatch import fnmatchcase
 
 from core.errors import PlatformError
 from core.nearest_names import did_you_mean
+from metrics.distributed_metrics import DISTRIBUTED_METRICS
 from metrics.machine_metrics import MACHINE_METRICS, MetricInfo
 from metrics.machine_metrics import metric as _info
 
@@ -231,70 +233,7 @@ METRICS: dict[str, MetricInfo] = {
     ),
     "workers/env_fraction": _info("fraction", "Share of the workers' time in environments."),
     "workers/act_fraction": _info("fraction", "Share of the workers' time choosing actions."),
-    "share/agents_heard": _info(
-        "agents", "Other agents that sent unrolls within the last minute.", "all others"
-    ),
-    "share/sent": _info("unrolls", "Unrolls sent to the other agents in this session."),
-    "share/unsent": _info(
-        "unrolls", "Unrolls that could not be sent, because the disk refused them.", "0"
-    ),
-    "share/foreign_drawn_fraction": _info(
-        "fraction",
-        "Share of replayed draws that were of other agents, since the start.",
-        "--foreign_share, once replay has filled up",
-    ),
-    "share/*/taken": _info("unrolls", "Unrolls of an agent that went into replay."),
-    "share/*/passed_over": _info(
-        "unrolls", "Unrolls of an agent that were too many for --foreign_share."
-    ),
-    "share/*/lost": _info(
-        "unrolls", "Unrolls that an agent had sent and removed before they were read.", "few"
-    ),
-    "share/*/refused": _info(
-        "unrolls", "Unrolls of an agent, or files of it, that were damaged or impossible.", "0"
-    ),
-    "share/*/drawn_fraction": _info("fraction", "Share of replayed draws that an agent played."),
-    "share/*/trusted_fraction": _info(
-        "fraction",
-        "LASER: share of the replayed steps of an agent that the trust region keeps.",
-        "high for this agent's own; lower for agents that play differently",
-    ),
-    "share/*/kl_behaviour_target": _info(
-        "nats", "Mean KL(behaviour || policy) of the replayed unrolls of an agent."
-    ),
-    "cluster/nodes": _info("machines", "Machines of the cluster that are alive and can be used."),
-    "cluster/hosts": _info("hosts", "Groups of workers on these machines, one on each as a rule."),
-    "cluster/hosts_silent": _info(
-        "hosts", "Hosts that have not answered for 15 s; after 60 s they are given up.", "0"
-    ),
-    "cluster/hosts_lost": _info("hosts", "Hosts that were lost or given up since the start.", "0"),
-    "cluster/nodes_lost": _info(
-        "machines", "Machines that went away with workers on them, since the start.", "0"
-    ),
-    "cluster/bytes_in_per_s": _info("1/s", "Bytes of compressed unrolls that came from all hosts."),
-    "cluster/messages_per_s": _info("1/s", "Answers of hosts; each brings up to 8 blocks."),
-    "cluster/weights_bytes_per_s": _info(
-        "1/s",
-        "Bytes of weights sent: each version once to each host, whatever its number of workers.",
-    ),
-    "cluster/weights_age_s": _info(
-        "s",
-        "For how long there have been newer weights than the slowest host has.",
-        "below a second",
-    ),
-    "cluster/blocks_queued": _info(
-        "blocks",
-        "Blocks of unrolls that wait on the hosts: at most two for each worker.",
-        "at that limit the learner is the bottleneck",
-    ),
-    "cluster/blocks_refused": _info(
-        "blocks", "Blocks that were damaged, or came from hosts that had been given up.", "0"
-    ),
-    "cluster/gateway_cpu_fraction": _info(
-        "fraction",
-        "Share of one core that the gateway's process takes.",
-        "near 1 it is the bottleneck",
-    ),
+    **DISTRIBUTED_METRICS,
     **MACHINE_METRICS,
 }
 

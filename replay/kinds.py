@@ -6,7 +6,7 @@ The parameter is a JSON list with one object per buffer (a Python literal does a
      {"type": "elite", "capacity": 1000, "sample_ratio": 0.5, "dist_function": "ln_norm"}]
 
 What an object may hold follows from the kinds (replay/registry.py). In a run of several games
-`split_by_task` divides each buffer but the queues into one per game.
+`split_by_task` (replay/several_games.py) divides buffers into one per game.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import json
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
 from typing import Any
@@ -27,7 +27,6 @@ from core.plain_data import check_plain, shown
 from replay.buffer import Buffer
 from replay.distance import Distance
 from replay.keys import ELITE_INSERTION, OF_RINGS, RATIO_TOLERANCE, REQUIRED
-from replay.quotas import Quotas
 from replay.registry import (
     CUSTOM,
     SAMPLE_STRATEGY_TYPES,
@@ -128,65 +127,44 @@ def types_of_modules(value: Any) -> list[str]:
     return [kind for kind in types if isinstance(kind, str) and ":" in kind]
 
 
-def split_by_task(
-    configs: Sequence[BufferConfig], task_shares: Sequence[float]
-) -> tuple[BufferConfig, ...]:
-    """Give each game its own part of every buffer but the queues and circular ones.
+def most_unrolls_held(
+    configs: Sequence[BufferConfig], discarding_strategy: str, batch_size: int
+) -> int:
+    """Return how many different unrolls all buffers together can hold.
 
-    So short or fast games can not push the others out of replay, each game has a fixed share of
-    every batch's replayed part, and candidates are compared only with others of their game: one
-    network sees different games with features of different size. A queue stays one: it decides
-    nothing, it hands on what was played. So does a circular buffer.
+    An unroll that lies in several buffers is stored once. Buffers that drop their oldest hold the
+    newest unrolls, so the smaller one's are among the larger one's; the choice of a reservoir or of
+    elite insertion, and of a queue that skips new unrolls, may have nothing in common with others.
 
-    Capacity and sample_ratio are divided in proportion to the shares. The periods of elite
-    insertion are stretched by the number of games, so that together the parts examine as many
-    unrolls per batch as one buffer would.
+    Args:
+      configs: result of `parse_replay_parameters` or `split_by_task`.
+      discarding_strategy: what a full queue does with a new unroll.
+      batch_size: B; a batch's unrolls are held until it is made, also when buffers dropped them.
+    """
+    newest: dict[int | None, int] = {}  # by game: they share no unroll
+    others = 0
+    for config in configs:
+        skips = config.is_queue and discarding_strategy in ("keep_oldest", "alternating")
+        if config.drops_oldest and not skips:
+            newest[config.task] = max(config.capacity, newest.get(config.task, 0))
+        else:
+            others += config.capacity
+    return sum(newest.values()) + others + 2 * batch_size
+
+
+def renewal_updates(configs: Sequence[BufferConfig], batch_size: int) -> int:
+    """Return N * K: updates until all unrolls of the circular buffer are new; 1 without one.
 
     Args:
       configs: result of `parse_replay_parameters`.
-      task_shares: a positive number per game, in task order; only their proportions matter.
-
-    Returns:
-      The configs in their order, those of one buffer's games side by side in task order. With one
-      game, `configs` as they are.
-
-    Raises:
-      ConfigError: if a share is not positive, or a buffer has not room for one unroll of each game.
+      batch_size: B, number of draws per batch.
     """
-    count = len(task_shares)
-    if not count or not all(0 < share < float("inf") for share in task_shares):
-        raise ConfigError(
-            f"shares of the games are {tuple(task_shares)}, expected a positive number per game."
-        )
-    if count == 1:
-        return tuple(configs)
-    weights = [Fraction(str(share)) for share in task_shares]
-    shares = [weight / sum(weights) for weight in weights]
-    parts: list[BufferConfig] = []
-    for config in configs:
-        if config.is_queue or config.takes_turns:
-            parts.append(config)
-            continue
-        if config.capacity < count:
-            raise ConfigError(
-                f"replay buffer {config.type} has capacity {config.capacity}, expected at least "
-                f"{count}: each of the {count} games has its own part of it. Raise its capacity in "
-                "--replay_parameters."
-            )
-        values = {**config.values, "score_period": config.values["score_period"] * count}
-        parts += [
-            replace(
-                config,
-                capacity=capacity,
-                sample_ratio=config.sample_ratio * share,
-                values=values,
-                task=task,
-            )
-            for task, (capacity, share) in enumerate(
-                zip(_divide(config.capacity, shares), shares, strict=True)
-            )
-        ]
-    return tuple(parts)
+    periods = [
+        Fraction(config.capacity * config.values["uses"]) / (config.sample_ratio * batch_size)
+        for config in configs
+        if config.takes_turns
+    ]
+    return max(1, ceil(max(periods, default=1)))
 
 
 def normal_form(configs: Sequence[BufferConfig]) -> list[dict[str, Any]]:
@@ -232,16 +210,6 @@ def buffer_names(configs: Sequence[BufferConfig]) -> list[str]:
         kind = kind if count == 1 else f"{kind}_{count}"
         names.append(kind if config.task is None else f"{kind}_{config.task}")
     return names
-
-
-def _divide(whole: int, shares: Sequence[Fraction]) -> list[int]:
-    """Return whole numbers >= 1 of sum `whole`, nearly in proportion to the shares (of sum 1)."""
-    parts = Quotas(shares, whole).next()
-    for place, part in enumerate(parts):
-        if not part:
-            parts[parts.index(max(parts))] -= 1
-            parts[place] = 1
-    return parts
 
 
 def _literal(text: str) -> Any:

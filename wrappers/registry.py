@@ -31,9 +31,13 @@ from wrappers.atari import RenumberActions, action_meanings, make_atari_env
 from wrappers.config import EnvConfig
 from wrappers.env_ids import check_env_id, is_atari, rom_name, with_sticky_actions
 from wrappers.env_kwargs import kwargs_of
+from wrappers.extra_worlds import as_shown
+from wrappers.gym_actions import with_stored_actions
+from wrappers.gym_observations import with_one_observation
 from wrappers.gym_spaces import shown_images, spec_of_spaces
 from wrappers.gym_vector import GymVector
-from wrappers.gym_views import as_stored
+from wrappers.images import ChannelsFirst, shows_images
+from wrappers.several_games import action_numbers, check_common, negotiate
 from wrappers.task_vector import TaskVector
 from wrappers.trusted_modules import check_trusted_kwargs
 from wrappers.user_code import RAISED, told_if_slow, told_in_one_line
@@ -50,15 +54,6 @@ __all__ = [
     "make_env_spec",
     "make_env_vector",
 ]
-
-
-# Those of a game that is run with all of them, in the order of their numbers.
-ALL_ACTIONS: tuple[str, ...] = tuple(ale_py.Action.__members__)
-# What the games of one run must have in common.
-COMMON_FIELDS = (
-    *("frame_shape", "frame_dtype", "frames_stacked", "action_repeat"),
-    *("action_parts", "observation_parts"),
-)
 
 
 @dataclass(frozen=True)
@@ -108,11 +103,11 @@ def make_env_spec(config: EnvConfig) -> EnvSpec:
     """
     own = [_own_spec(replace(game, actions=())) for game in config.games]
     for other in own[1:]:
-        _check_common(own[0], other)
-    actions = config.actions or _negotiate([spec.action_meanings for spec in own])
+        check_common(own[0], other)
+    actions = config.actions or negotiate([spec.action_meanings for spec in own])
     spec = replace(own[0], env_id=config.env_id, action_meanings=actions)
     for game in own:
-        _action_numbers(actions, game)  # or ConfigError
+        action_numbers(actions, game)  # or ConfigError
     return spec
 
 
@@ -304,47 +299,6 @@ def describe(config: EnvConfig, *, restorable: bool = False) -> str:
     return f"{title}: {', '.join(rule for rule in rules if rule)}; {end}"
 
 
-def _check_common(first: EnvSpec, other: EnvSpec) -> None:
-    """Raise ConfigError unless two games show alike."""
-    differences = [
-        f"{name} {getattr(first, name)} and {getattr(other, name)}"
-        for name in COMMON_FIELDS
-        if getattr(first, name) != getattr(other, name)
-    ]
-    if differences:
-        raise ConfigError(
-            f"env names {first.env_id} and {other.env_id}, which differ in "
-            f"{'; '.join(differences)}: expected games that show alike, such as Atari games. "
-            "Train them in separate runs."
-        )
-
-
-def _negotiate(sets: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    """Return every action that one of the games has, in the order of their numbers."""
-    if len(set(sets)) == 1:
-        return sets[0]
-    used = {name for names in sets for name in names}
-    return tuple(name for name in ALL_ACTIONS if name in used) if used <= set(ALL_ACTIONS) else ()
-
-
-def _action_numbers(actions: tuple[str, ...], own: EnvSpec) -> tuple[int, ...] | None:
-    """Return the number among all 18 of each of the agent's actions; None: they are the game's own.
-
-    Raises:
-      ConfigError: if they are not actions of the game.
-    """
-    if actions == own.action_meanings:
-        return None
-    wrong = [name for name in actions if name not in ALL_ACTIONS]
-    if not is_atari(own.env_id) or wrong or not actions:
-        raise ConfigError(
-            f"env {own.env_id} has the actions {', '.join(own.action_meanings)} and is to take "
-            f"{', '.join(actions) or 'those of another kind of environment'}: expected "
-            + ("names of Atari actions." if is_atari(own.env_id) else "the same ones.")
-        )
-    return tuple(ALL_ACTIONS.index(name) for name in actions)
-
-
 def _runnable(game: EnvConfig, spec: EnvSpec) -> tuple[EnvConfig, tuple[int, ...] | None]:
     """Return one game's config as its emulator needs it, and the numbers of the agent's actions.
 
@@ -352,7 +306,7 @@ def _runnable(game: EnvConfig, spec: EnvSpec) -> tuple[EnvConfig, tuple[int, ...
     as it does when it is played alone.
     """
     own = _own_spec(replace(game, actions=()))
-    numbers = _action_numbers(spec.action_meanings, own)
+    numbers = action_numbers(spec.action_meanings, own)
     if numbers is None:
         return game, None
     fire = game.fire_reset and "FIRE" in own.action_meanings
@@ -392,6 +346,8 @@ def _env_maker(
 
     def make_env() -> gymnasium.Env:
         env = gymnasium.make(config.env_id, disable_env_checker=True, **options, **arguments)
-        return as_stored(config.env_id, env)
+        env = as_shown(config.env_id.rpartition(":")[2], env)
+        seen = ChannelsFirst(env) if shows_images(env) else with_one_observation(env)
+        return with_stored_actions(seen)
 
     return make_env

@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 from agent import export as program
-from agent.testing.evaluator import evaluate
-from agent.testing.model_card import CARD, FILM, Score, model_card, read_scores
 from agent.stored.checkpoint import load
 from agent.stored.run_folder import RunFolder
+from agent.testing.evaluator import evaluate
+from agent.testing.model_card import CARD, FILM, Score, model_card, read_scores
 from agent.testing.score_table import report_stem
 from tests.agent.test_export import blueprint, run  # noqa: F401  (fixtures)
 

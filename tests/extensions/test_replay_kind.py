@@ -21,13 +21,13 @@ from replay.kinds import (
     make_buffers,
     normal_form,
     parse_replay_parameters,
-    split_by_task,
     types_of_modules,
 )
 from replay.registry import KINDS, kind_table, parameter_table, register
 from replay.removers import Oldest
 from replay.sampler import Sampler
 from replay.samplers import Fifo, LeastDrawn
+from replay.several_games import split_by_task
 from sequences.foreign import check_plan, check_typed
 from sequences.plan import PlannedRun
 from tests.integration.commands import HANGS_S, QUIET, ROOT, SMALL, only_run, records

@@ -14,8 +14,9 @@ from replay.buffer import Buffer
 from replay.codec import Plain, make_codec
 from replay.distance import Evidence, Floats
 from replay.item import Item
-from replay.kinds import make_buffers, parse_replay_parameters, split_by_task
+from replay.kinds import make_buffers, parse_replay_parameters
 from replay.manager import Evaluation, ReplayManager, SampleContext
+from replay.several_games import split_by_task
 
 SPEC = EnvSpec("tests/Vector-v0", (3,), "float32", 1, ("left", "right"), 1)
 SCHEMA = UnrollSchema(SPEC, unroll_length=4, feature_count=5)

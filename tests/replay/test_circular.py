@@ -10,8 +10,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from core.errors import ConfigError, Full
 from option_flags import Flags
-from replay.capacity import most_unrolls_held, renewal_updates
-from replay.kinds import make_buffers, normal_form, parse_replay_parameters, split_by_task
+from replay.kinds import (
+    make_buffers,
+    most_unrolls_held,
+    normal_form,
+    parse_replay_parameters,
+    renewal_updates,
+)
+from replay.several_games import split_by_task
 from tests.reference.naive_circular import NaiveCircular
 from tests.replay.builders import (
     circular,

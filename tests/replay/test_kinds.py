@@ -7,11 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import ConfigError
-from replay.kinds import make_buffers, normal_form, parse_replay_parameters, split_by_task
+from replay.kinds import make_buffers, normal_form, parse_replay_parameters
 from replay.prioritised import Prioritised
 from replay.registry import all_keys, kind_table, parameter_table
 from replay.removers import FarthestFeatures, Oldest, Reservoir
 from replay.samplers import Attentive, Circular, Elite, Fifo, LeastDrawn, Uniform
+from replay.several_games import split_by_task
 from tests.replay.builders import (
     attentive,
     circular,

@@ -12,7 +12,8 @@ from tests.wrappers.twins import assert_rows_agree, assert_same, play, play_twin
 from wrappers.ale_vector import AleVector
 from wrappers.config import EnvConfig
 from wrappers.gym_vector import GymVector
-from wrappers.registry import ALL_ACTIONS, describe, make_env_spec, make_env_vector
+from wrappers.registry import describe, make_env_spec, make_env_vector
+from wrappers.several_games import ALL_ACTIONS
 from wrappers.task_vector import TaskVector
 
 ONE, OTHER = "tests.fakes:tests/Counting-v0", "tests.fakes:tests/Owing-v0"

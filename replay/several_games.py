@@ -1,0 +1,82 @@
+"""Replay for several games: each has its own part of the buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+from core.errors import ConfigError
+from replay.kinds import BufferConfig
+from replay.quotas import Quotas
+
+
+def split_by_task(
+    configs: Sequence[BufferConfig], task_shares: Sequence[float]
+) -> tuple[BufferConfig, ...]:
+    """Give each game its own part of every buffer but the queues and circular ones.
+
+    So short or fast games can not push the others out of replay, each game has a fixed share of
+    every batch's replayed part, and candidates are compared only with others of their game: one
+    network sees different games with features of different size. A queue stays one: it decides
+    nothing, it hands on what was played. So does a circular buffer.
+
+    Capacity and sample_ratio are divided in proportion to the shares. The periods of elite
+    insertion are stretched by the number of games, so that together the parts examine as many
+    unrolls per batch as one buffer would.
+
+    Args:
+      configs: result of `parse_replay_parameters`.
+      task_shares: a positive number per game, in task order; only their proportions matter.
+
+    Returns:
+      The configs in their order, those of one buffer's games side by side in task order. With one
+      game, `configs` as they are.
+
+    Raises:
+      ConfigError: if a share is not positive, or a buffer has not room for one unroll of each game.
+    """
+    count = len(task_shares)
+    if not count or not all(0 < share < float("inf") for share in task_shares):
+        raise ConfigError(
+            f"shares of the games are {tuple(task_shares)}, expected a positive number per game."
+        )
+    if count == 1:
+        return tuple(configs)
+    weights = [Fraction(str(share)) for share in task_shares]
+    shares = [weight / sum(weights) for weight in weights]
+    parts: list[BufferConfig] = []
+    for config in configs:
+        if config.is_queue or config.takes_turns:
+            parts.append(config)
+            continue
+        if config.capacity < count:
+            raise ConfigError(
+                f"replay buffer {config.type} has capacity {config.capacity}, expected at least "
+                f"{count}: each of the {count} games has its own part of it. Raise its capacity in "
+                "--replay_parameters."
+            )
+        values = {**config.values, "score_period": config.values["score_period"] * count}
+        parts += [
+            replace(
+                config,
+                capacity=capacity,
+                sample_ratio=config.sample_ratio * share,
+                values=values,
+                task=task,
+            )
+            for task, (capacity, share) in enumerate(
+                zip(_divide(config.capacity, shares), shares, strict=True)
+            )
+        ]
+    return tuple(parts)
+
+
+def _divide(whole: int, shares: Sequence[Fraction]) -> list[int]:
+    """Return whole numbers >= 1 of sum `whole`, nearly in proportion to the shares (of sum 1)."""
+    parts = Quotas(shares, whole).next()
+    for place, part in enumerate(parts):
+        if not part:
+            parts[parts.index(max(parts))] -= 1
+            parts[place] = 1
+    return parts
