@@ -116,22 +116,12 @@ METRICS: dict[str, MetricInfo] = {
     "vtrace/reset_fraction": _info(
         "fraction", "Rows that are masked because an environment was reset."
     ),
-    "impact/ratio_mean": _info(
-        "",
-        "IMPACT: mean ratio of the policy to the target policy, for the actions that were done.",
-        "near 1",
-    ),
+    "impact/ratio_mean": _info("", "IMPACT: mean ratio of policy and target policy.", "near 1"),
     "impact/ratio_clipped_fraction": _info(
-        "fraction",
-        "IMPACT: steps that teach the policy nothing, because their ratio has gone further than "
-        "--impact_clip.",
+        "fraction", "IMPACT: steps that teach nothing: their ratio is beyond --impact_clip."
     ),
-    "impact/kl_target_policy": _info(
-        "nats", "IMPACT: mean KL(target || policy): how far the policy has come from its target."
-    ),
-    "impact/target_age_updates": _info(
-        "updates", "IMPACT: updates since the policy was copied to the target network."
-    ),
+    "impact/kl_target_policy": _info("nats", "IMPACT: mean KL(target || policy)."),
+    "impact/target_age_updates": _info("updates", "IMPACT: updates since the target was renewed."),
     "value/explained_variance": _info(
         "",
         "1 - Var(target - value) / Var(target).",

@@ -24,6 +24,7 @@ from replay.proposal import Proposal
 from replay.removers import Remover
 from replay.sampler import Contents, Sampler
 from replay.samplers import Circular
+from replay.turns import next_in_turn
 
 
 class Buffer:
@@ -197,7 +198,10 @@ class Buffer:
             self._counts.drawn += count
             return Proposal(count, taken, np.zeros(count, np.int64))
         if isinstance(self.sampler, Circular):
-            return self._take_turns(self.sampler, count)
+            if not self.can_sample():
+                raise ValueError(f"{count} draws asked of {self.name}, which holds {size} items.")
+            self._counts.drawn += count
+            return next_in_turn(self._table, self.sampler, count)
         held, priorities = self._table.entries, self._table.priorities
         contents = Contents(held, None if priorities is None else priorities.tree)
         found = self.sampler.propose(contents, count, progress, rng)
@@ -332,27 +336,6 @@ class Buffer:
         broken = [text for text, is_broken in problems.items() if is_broken]
         if broken:
             raise AssertionError(f"buffer {self.name}: {'; '.join(broken)}.")
-
-    def _take_turns(self, sampler: Circular, count: int) -> Proposal:
-        size = len(self)
-        if size < self.min_size:
-            raise ValueError(
-                f"{count} draws asked of buffer {self.name}, which holds {size} of {self.min_size}."
-            )
-        if not any(entry.draws for entry in self._table.entries):
-            for rank, entry in enumerate(self._table.next_in_turn(size)):
-                entry.draws = sampler.draws_at_start(rank, size, count)
-        due = self._table.next_in_turn(count)
-        draws = np.array([entry.draws for entry in due], np.int64)
-        for entry in due:
-            entry.draws += 1
-            self._table.to_the_end(entry.item)
-            if entry.draws >= sampler.uses:
-                position = self._table.position(entry.item.id)
-                assert position is not None
-                self._table.remove(position)
-        self._counts.drawn += count
-        return Proposal(count, [entry.item for entry in due], draws)
 
     def _evict(self, position: int, while_filling: bool = False) -> Item:
         entry = self._table.remove(position)

@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Mapping, Sequence, Set
 from fractions import Fraction
 from itertools import chain
-from math import ceil
 from typing import Any
 
 import numpy as np
@@ -30,6 +29,7 @@ from replay.proposal import Proposal
 from replay.quotas import Quotas, replay_share, with_replay_share
 from replay.scoring import Claim
 from replay.snapshot import pack_items, unpack_items
+from replay.turns import check_room
 
 
 class Mixer:
@@ -81,7 +81,9 @@ class Mixer:
                 "of updates to the amount of new experience. Add a queue, or give "
                 "max_draws_per_unroll."
             )
-        _check_turns(buffers, ratios, batch_size)
+        for buffer, ratio in zip(buffers, ratios, strict=True):
+            if buffer.takes_turns:
+                check_room(buffer.name, buffer.capacity, ratio, batch_size)
         self.buffers = tuple(buffers)
         self._discarding = Discarding(discarding_strategy)
         self._rng = rng
@@ -340,15 +342,3 @@ class Mixer:
         self._newest.load_state(contents["newest"], items, schema)
         if self._pace is not None:
             self._pace.unrolls, self._pace.draws = (int(n) for n in contents["pace"])
-
-
-def _check_turns(buffers: Sequence[Buffer], ratios: Sequence[Fraction], batch_size: int) -> None:
-    """Raise ConfigError if a buffer that takes turns has not room for its share of one batch."""
-    for buffer, ratio in zip(buffers, ratios, strict=True):
-        share = ceil(ratio * batch_size)
-        if buffer.takes_turns and buffer.capacity < share:
-            raise ConfigError(
-                f"replay buffer {buffer.name} has capacity {buffer.capacity}, expected at least "
-                f"{share}, its share of a batch of {batch_size}: {share} times N for N batches "
-                "that take turns. Raise its capacity in --replay_parameters, or lower --batch_size."
-            )

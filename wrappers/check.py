@@ -30,6 +30,7 @@ from core.spec import ObservationPart
 from wrappers.check_play import Findings, Stop, close, play
 from wrappers.env_ids import check_env_id, find_gym_spec, is_atari
 from wrappers.env_kwargs import kwargs_of, kwargs_text
+from wrappers.extra_worlds import as_shown
 from wrappers.gym_actions import RowActions, boxes_of, why_not
 from wrappers.gym_observations import VECTOR, PartsObservation, why_not_shown
 from wrappers.images import ChannelsFirst, channels_are_first, is_image_space
@@ -60,7 +61,8 @@ def check(env_id: str, kwargs: str = "") -> Findings:
     def make(**more: Any) -> gymnasium.Env:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Gymnasium's own advice; what matters is told below
-            return gymnasium.make(env_id, disable_env_checker=True, **arguments, **more)
+            env = gymnasium.make(env_id, disable_env_checker=True, **arguments, **more)
+            return as_shown(env_id.rpartition(":")[2], env)
 
     findings = Findings()
     with suppress(Stop):

@@ -101,12 +101,12 @@ def _ring(name: str, fault: str, files: str, old: str, new: str, test: str) -> M
 RING_MUTANTS = (
     _ring(
         "never-dropped", "uses each unroll once more than it should",
-        "buffer.py", "if entry.draws >= sampler.uses:", "if entry.draws > sampler.uses:",
+        "turns.py", "if entry.draws >= sampler.uses:", "if entry.draws > sampler.uses:",
         "test_every_unroll_is_used_exactly_so_often",
     ),
     _ring(
         "no-turns", "draws the same batch until it is used up",
-        "buffer.py", "            self._table.to_the_end(entry.item)\n", "",
+        "turns.py", "        table.to_the_end(entry.item)\n", "",
         "test_new_batches_come_one_by_one_and_first",
     ),
     _ring(
@@ -116,7 +116,7 @@ RING_MUTANTS = (
     ),
     _ring(
         "all-at-once", "lets all of the first batches be used up at the same moment",
-        "buffer.py", "entry.draws = sampler.draws_at_start(rank, size, count)", "pass",
+        "turns.py", "entry.draws = sampler.draws_at_start(rank, size, count)", "pass",
         "test_every_unroll_is_used_exactly_so_often",
     ),
     _ring(
