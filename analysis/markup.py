@@ -41,7 +41,7 @@ STYLE = """
   --ground: #16181a; --card: #202326; --link: #7fc0f5; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--ground); color: var(--ink);
-  font: 16px/1.55 system-ui, sans-serif; }
+  font: 16px/1.55 system-ui, sans-serif; overflow-wrap: break-word; }
 header, main, footer { max-width: 62rem; margin: 0 auto; padding: 0 1rem; }
 h1 { font-size: 1.6rem; line-height: 1.25; margin: 1.6rem 0 .4rem; overflow-wrap: anywhere; }
 h2 { font-size: 1.2rem; margin: 2.2rem 0 .6rem; border-bottom: 1px solid var(--line); }
@@ -49,13 +49,15 @@ h3 { font-size: 1rem; margin: 1.4rem 0 .4rem; overflow-wrap: anywhere; }
 a { color: var(--link); }
 nav ul { list-style: none; padding: 0; margin: .4rem 0; display: flex; flex-wrap: wrap;
   gap: .2rem 1.1rem; }
+footer { overflow-wrap: anywhere; }
 p.soft, figcaption, footer { color: var(--soft); font-size: .9rem; }
 div.scroll { overflow-x: auto; margin: .6rem 0; }
 table { border-collapse: collapse; font-size: .88rem; }
 th, td { text-align: left; vertical-align: top; padding: .25rem .9rem .25rem 0;
   border-bottom: 1px solid var(--line); overflow-wrap: break-word; max-width: 34rem; }
 th { font-weight: 600; }
-caption { text-align: left; color: var(--soft); padding-bottom: .3rem; }
+.hidden { position: absolute; width: 1px; height: 1px; overflow: hidden;
+  clip-path: inset(50%); white-space: nowrap; }
 pre { background: var(--card); padding: .7rem .9rem; border-radius: .4rem; overflow-x: auto;
   font-size: .82rem; white-space: pre-wrap; overflow-wrap: anywhere; }
 figure { margin: .8rem 0; }
@@ -151,7 +153,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]], about: str)
         return el("p", "There is nothing to show.", class_="soft")
     body = [el("tr", *(el("td", text(cell)) for cell in row)) for row in all_rows[:MAX_ROWS]]
     head = el("tr", *(el("th", heading, scope="col") for heading in headings))
-    found = el("table", el("thead", head), el("tbody", *body))
+    found = el("table", _caption(about), el("thead", head), el("tbody", *body))
     more = len(all_rows) - MAX_ROWS
     note = el("p", f"{more:,} more rows are left out.", class_="soft") if more > 0 else None
     return join(
@@ -165,8 +167,13 @@ def facts(pairs: Iterable[tuple[str, object]], about: str) -> Markup:
     body = [el("tr", el("th", name, scope="row"), el("td", text(value))) for name, value in rows]
     if not body:
         return el("p", "There is nothing to show.", class_="soft")
-    found = el("table", el("tbody", *body))
+    found = el("table", _caption(about), el("tbody", *body))
     return _scrolled(found, about)
+
+
+def _caption(about: str) -> Markup:
+    """Return what a table is, for those who hear the page; a heading says it to the others."""
+    return el("caption", about, class_="hidden")
 
 
 def _scrolled(found: Markup, about: str) -> Markup:

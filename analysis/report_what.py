@@ -12,12 +12,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from analysis.markup import Markup, el, folded, join, table
+from analysis.markup import Markup, el, facts, folded, join, table
 from analysis.report import Maker
 from analysis.report_files import read_object
 from analysis.runs import commit_text, machine_text
 from core.plain_data import shown
 from option_flags import Flags
+
+MAX_SESSIONS = 20  # that are shown one by one
 
 
 def what_was_run(place: Path, maker: Maker) -> Markup:
@@ -34,21 +36,23 @@ def what_was_run(place: Path, maker: Maker) -> Markup:
 def sessions(place: Path) -> Markup:
     """Return what run.json says of each session."""
     found = sessions_of(place)
-    rows = []
-    for number, session in enumerate(found, start=1):
+    parts: list[Markup] = []
+    for number, session in list(enumerate(found, start=1))[:MAX_SESSIONS]:
         versions = _mapping(session.get("versions"))
-        rows.append(
-            (
-                number,
-                session.get("started"),
-                " ".join(texts(session.get("command_line"))),
-                session.get("version"),
-                commit_text(_mapping(session.get("source"))),
-                ", ".join(f"{name} {version}" for name, version in versions.items()),
-                _machine(_mapping(session.get("machine"))),
-            )
-        )
-    headings = ("session", "begun", "command", "version", "commit", "libraries", "machine")
+        pairs = [
+            ("begun", session.get("started")),
+            ("command", " ".join(texts(session.get("command_line")))),
+            ("version", session.get("version")),
+            ("commit", commit_text(_mapping(session.get("source")))),
+            ("libraries", ", ".join(f"{name} {version}" for name, version in versions.items())),
+            ("machine", _machine(_mapping(session.get("machine")))),
+        ]
+        about = f"Session {number} of {len(found)}"
+        parts += [el("h3", about), facts(pairs, about)]
+    if not found:
+        parts.append(el("p", "run.json is missing.", class_="soft"))
+    if len(found) > MAX_SESSIONS:
+        parts.append(el("p", f"The first {MAX_SESSIONS} of {len(found)} sessions.", class_="soft"))
     done = [
         (
             number,
@@ -60,7 +64,6 @@ def sessions(place: Path) -> Markup:
         for number, session in enumerate(found, start=1)
         for note in dicts(session.get("control"))
     ]
-    parts = [table(headings, rows, "Sessions")]
     if done:
         parts.append(el("h3", "What a person changed while it ran"))
         parts.append(table(("session", "update", "command", "values", "answer"), done, "Control"))

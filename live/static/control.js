@@ -63,7 +63,8 @@ export class ControlPanel {
     this.form.hidden = !able.includes("set");
     const settings = control.settings || {};
     for (const [name, input] of Object.entries(this.inputs)) {
-      input.parentNode.hidden = settings[name] === undefined;
+      // What is not offered must not keep the form from being sent: its value may be out of bounds.
+      input.disabled = input.parentNode.hidden = settings[name] === undefined;
       const now = JSON.stringify(settings[name]);
       if (input.dataset.now !== now && document.activeElement !== input) input.value = settings[name] ?? 1;
       input.dataset.now = now;

@@ -185,6 +185,17 @@ def test_nothing_outside_of_the_folder_gets_into_the_page(tmp_path: Path) -> Non
     assert "is a link" in page.text
 
 
+def test_flags_of_another_file_are_neither_in_tables_nor_in_figures(tmp_path: Path) -> None:
+    (tmp_path / "private.json").write_text(json.dumps({"env": "a secret word", "seed": 1}))
+    run = write_run(tmp_path / "run", seed=1)
+    assert page_of(run).addresses("src") != []
+    (run / "flags.json").unlink()
+    (run / "flags.json").symlink_to(tmp_path / "private.json")
+    page = page_of(run)
+    assert "a secret word" not in page.text
+    assert page.addresses("src") == [], "a figure shows the names of the games"
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
 def test_pipes_keep_nobody_waiting(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", seed=1, records=1)

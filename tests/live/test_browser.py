@@ -271,6 +271,7 @@ def test_commands_are_sent_for_a_run_that_takes_them(tab: Tab) -> None:
     tab.page.wait_for_selector(".badge.paused")
     eventually(lambda: len(sent()) == 2)
     assert not tab.page.is_visible("button:has-text('Save now')")
+    assert not tab.page.is_visible("#set-replay_share")  # this run has no replay
     tab.page.fill("#set-lr_factor", "1e9")
     tab.page.press("#set-lr_factor", "Enter")  # the browser says that it is out of bounds
     tab.page.fill("#set-lr_factor", "0.5")
@@ -281,6 +282,13 @@ def test_commands_are_sent_for_a_run_that_takes_them(tab: Tab) -> None:
     tab.page.click("button.danger")
     eventually(lambda: len(sent()) == 4)
     assert sent() == [("pause", {}), ("continue", {}), ("set", {"lr_factor": 0.5}), ("stop", {})]
+    say(settings={"lr_factor": 0.5, "replay_share": 0.5})
+    tab.page.wait_for_selector("#set-replay_share")
+    assert tab.page.input_value("#set-replay_share") == "0.5"
+    tab.page.fill("#set-replay_share", "0.75")
+    tab.page.press("#set-replay_share", "Enter")
+    eventually(lambda: len(sent()) == 5)
+    assert sent()[-1] == ("set", {"replay_share": 0.75})
     tab.check()
 
 
