@@ -8,8 +8,7 @@ from pydantic import Field
 
 from flags.group import FlagGroup, flag
 from flags.kinds import PathText
-
-MAX_AGENTS = 64
+from flags.values import MAX_AGENTS
 
 AgentCount = Annotated[int, Field(ge=1, le=MAX_AGENTS)]
 AgentNumber = Annotated[int, Field(ge=0, lt=MAX_AGENTS)]

@@ -17,6 +17,8 @@ Optimiser = Literal["adam", "rmsprop", "rmsprop_tf"]
 Schedule = Literal["constant", "linear", "polynomial"]
 Precision = Literal["bf16", "fp32"]
 
+MAX_AGENTS = 64  # that train on one machine at the same time
+
 
 def values_of(choice: Any) -> tuple[str, ...]:
     """Return the values of one of the types above, in their order."""

@@ -25,6 +25,7 @@ from core.errors import CheckpointError, Closed, ConfigError
 from core.unroll import Record, UnrollSchema
 from replay.buffer import Buffer
 from replay.codec import Codec, Payload
+from replay.foreign import takers_of_foreign
 from replay.item import OWN, Draw, Item
 from replay.mixing import Mixer
 from replay.priorities import Outcome
@@ -160,7 +161,7 @@ class ReplayManager:
         faults.at("replay.insert")
         with self._lock:
             self._raise_if_closed()
-            if not self._mixer.takes_foreign(task):
+            if not takers_of_foreign(self.buffers, task):
                 return False
             self._update = max(self._update, update)
             item = Item(self._next_id, payload, self._codec, version, update, agent)

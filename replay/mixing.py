@@ -22,6 +22,7 @@ from core.rng import generator_state, restore_generator
 from core.unroll import UnrollSchema
 from replay.buffer import Buffer
 from replay.discarding import Discarding
+from replay.foreign import takers_of_foreign
 from replay.item import Item
 from replay.newest import NewestUnrolls, Origin
 from replay.pace import Pace
@@ -136,7 +137,7 @@ class Mixer:
                 enough = self.wanted[source]
             else:
                 here, enough = len(buffer), buffer.min_size
-            if here >= enough and not buffer.consumes and not self._has_queries(buffer):
+            if here >= enough and not buffer.consumes and not self._newest.suffice(buffer):
                 here, enough = 0, 1  # of its own
             if here < enough:
                 of_game = "" if buffer.task is None else f" of game {buffer.task}"
@@ -156,11 +157,7 @@ class Mixer:
         )
 
     def _is_ready(self, buffer: Buffer) -> bool:
-        return buffer.can_sample() and self._has_queries(buffer)
-
-    def _has_queries(self, buffer: Buffer) -> bool:
-        """Whether a buffer that compares with what is played now has anything to compare with."""
-        return not buffer.sampler.needs_queries or bool(self._newest.of(buffer.task))
+        return buffer.can_sample() and self._newest.suffice(buffer)
 
     def _need(self, source: int) -> int:
         """Return how many items the batch still needs from a queue (0 for other buffers)."""
@@ -223,23 +220,10 @@ class Mixer:
             buffer.insert(item, self._rng)
         self._newest.keep(item, origin, task)
 
-    def takes_foreign(self, task: int) -> bool:
-        """Whether any buffer holds unrolls of other agents of this game: a queue never does."""
-        return any(not b.consumes and b.task in (None, task) for b in self.buffers)
-
     def put_foreign(self, item: Item, task: int) -> None:
-        """Put an item that another agent has sent into every buffer but the queues.
-
-        Nobody ever waits for it: it says nothing of the pace, and it is not what is played now, so
-        it is no query of attentive replay either.
-
-        Args:
-          item: an item that no buffer has yet.
-          task: number of its game.
-        """
-        for buffer in self.buffers:
-            if not buffer.consumes and buffer.task in (None, task):
-                buffer.insert(item, self._rng)
+        """Put in an item that another agent has sent; it is no query, nor does it set the pace."""
+        for buffer in takers_of_foreign(self.buffers, task):
+            buffer.insert(item, self._rng)
 
     def discard(self, ids: Set[int]) -> None:
         """Drop these items wherever they are.

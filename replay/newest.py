@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 from core.unroll import UnrollSchema
+from replay.buffer import Buffer
 from replay.item import Item
 
 MAX_QUERIES = 32  # newest unrolls with which attentive replay compares, of all games together
@@ -51,6 +52,13 @@ class NewestUnrolls:
     def of(self, task: int | None) -> list[Item]:
         """Return the unrolls for the attentive buffers of one of the tasks, the latest one last."""
         return list(self._newest[task].values())
+
+    def suffice(self, buffer: Buffer) -> bool:
+        """Whether a buffer that compares with what is played now has anything to compare with.
+
+        It may be filled by other agents alone.
+        """
+        return not buffer.sampler.needs_queries or bool(self._newest[buffer.task])
 
     def items(self) -> Iterator[Item]:
         """Yield all that is held; an item may come twice."""

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from core.errors import ConfigError
 from core.plain_data import shown, shown_text
 from flags.environment import EnvironmentFlags
-from flags.population import MAX_AGENTS
+from flags.values import MAX_AGENTS
 
 
 class MayShare(Protocol):

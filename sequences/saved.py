@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from core.errors import ConfigError
 from core.plain_data import cut, parse_json, read_text, shown, shown_text
-from flags.population import MAX_AGENTS
+from flags.values import MAX_AGENTS
 from sequences.plan import MAX_GROUP_LENGTH, MAX_RUNS, source_of
 
 FORMAT_VERSION = 1

@@ -47,6 +47,7 @@ READERS_OF_FLAGS = {
     "agent/run/reporting.py",
     "agent/testing/evaluator.py",
     "analysis/report_what.py",  # which flags of a file differ from the defaults
+    "sequences/populations.py",
 }
 # What flags choose from, which those who take the settings as plain values know as well.
 SAID_ONCE = ("flags.parts", "flags.values")

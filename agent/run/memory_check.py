@@ -156,8 +156,8 @@ def check_memory(blueprint: Blueprint, model: ActorCritic) -> None:
     learners = blueprint.place.local_world_size  # each of which finds the same memory free
     check_shared_memory(learners * sum(need.nbytes for need in needs if need.is_shared))
     needed, free = learners * sum(need.nbytes for need in needs), free_memory_bytes()
-    agents, whole = blueprint.flags.agent_count, whole_memory_bytes()
-    if needed <= free and agents * needed <= whole:
+    agents = blueprint.flags.agent_count
+    if needed <= free and (agents == 1 or agents * needed <= whole_memory_bytes()):
         return
     largest = sorted(needs, key=lambda need: need.nbytes, reverse=True)
     advice = "lower the largest of them"
@@ -166,7 +166,7 @@ def check_memory(blueprint: Blueprint, model: ActorCritic) -> None:
     if needed <= free:
         raise ConfigError(
             f"this agent takes {needed / 1e9:.2f} GB of memory, and {agents} like it "
-            f"{agents * needed / 1e9:.2f} GB, of {whole / 1e9:.2f} GB in all{_limit()}: "
+            f"{agents * needed / 1e9:.2f} GB, of {whole_memory_bytes() / 1e9:.2f} GB in all: "
             f"{', '.join(map(str, largest))}; {advice}, or let fewer run at once."
         )
     raise ConfigError(

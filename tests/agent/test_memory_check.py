@@ -202,3 +202,30 @@ def test_stacks_of_images_make_batches_large() -> None:
         for each in (blueprint, replace(blueprint, env_spec=stacked))
     ]
     assert needs[1]["9 batches"] > needs[0]["9 batches"]
+
+
+def test_agents_that_run_at_once_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = SimpleNamespace(available=100e9, total=100e9)
+    monkeypatch.setattr(memory_check.psutil, "virtual_memory", lambda: memory)
+    monkeypatch.setattr(memory_check, "container_free_bytes", lambda: None)
+    monkeypatch.setattr(memory_check, "container_limit_bytes", lambda: None)
+    one = make_blueprint(agent_count=3)
+    model = build_model(one.flags, one.env_spec)
+    needed = sum(need.nbytes for need in memory_needs(one, model))
+    memory.total = memory.available = 3 * needed
+    check_memory(one, model)
+    memory.total = 3 * needed - 1
+    message = refusal(agent_count=3)
+    assert f"3 like it {3 * needed / 1e9:.2f} GB" in message
+    assert "let fewer run at once" in message
+    # One that starts again finds the memory of the others taken, and needs only its own.
+    memory.total, memory.available = 3 * needed, needed
+    check_memory(one, model)
+    monkeypatch.setattr(memory_check, "container_limit_bytes", lambda: 2 * needed)
+    assert "let fewer run at once" in refusal(agent_count=3)
+
+
+def test_queues_keep_what_unrolls_of_others_have_pushed_out(tmp_path: Any) -> None:
+    shares = {"share_replay_in": str(tmp_path), "agent_count": 2}
+    alone = memory_check.unrolls_when_full(make_blueprint())
+    assert memory_check.unrolls_when_full(make_blueprint(**shares)) == alone + 4

@@ -20,7 +20,7 @@ if "resume" in OURS:
     data = json.loads((folder / "sequence.json").read_text())
 else:
     folder = pathlib.Path(OURS["results_dir"]) / "population_20240101-000000"
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     runs = [
         {"name": f"00{n}_r_seed1", "group": f"r{n}", "seed": 1, "flags": {"env": OURS["env"]}}
         for n in (1, 2)
