@@ -36,7 +36,7 @@ from analysis.playing import LoadedAgent
 from core.errors import ConfigError, ShapeError
 from core.plain_data import shown
 from core.rng import child_seed
-from core.spec import EnvSpec
+from core.spec import ActionSpec, EnvSpec
 from wrappers.single import make_single_env
 
 
@@ -44,8 +44,8 @@ from wrappers.single import make_single_env
 class Decision:
     """What the agent chose, and what it made of the observations. Without E for a single one."""
 
-    action: Any  # int, or [E] int64
-    params: np.ndarray  # [E, A] float32, logits of the policy
+    action: Any  # int, or [E] int64; [W] or [E, W] where an action is more than one choice
+    params: np.ndarray  # [E, P] float32, of the policy: logits, where one action is chosen
     value: Any  # float, or [E] float32: the discounted return that it expects, as it was trained
 
 
@@ -110,7 +110,7 @@ class Agent:
             self._task = self._loaded.task_of(game)
         self._stacks: np.ndarray | None = None  # [E, S, *frame_shape], from the first decision on
         self._state: torch.Tensor | None = None  # [E, state_count]
-        self._last_action: np.ndarray | None = None  # [E] int64
+        self._last_action: np.ndarray | None = None  # [E, *action_shape]
 
     def act(
         self,
@@ -121,6 +121,9 @@ class Agent:
         last_action: Any = None,
     ) -> Any:
         """Return the action for an observation, an int; or [E] int64 for E of them.
+
+        Where an action is more than one choice it is a row of numbers, as the environment of
+        `make_env` takes it (docs/worlds.md), or a row for each of E.
 
         Args: those of `decide`.
         """
@@ -142,20 +145,20 @@ class Agent:
           reward: number or [E], raw, what the action before it earned. Only agents that look at it
             (--use_last_reward) need it, and not at the start of a game.
           first: bool or [E] bool, whether it is the first one of a game; None: only after `reset`.
-          last_action: int or [E], what was done instead of the action that it chose last.
+          last_action: what was done instead of the action that it chose last, as `act` returns it.
 
         Raises:
           ShapeError: if the observation has another shape or dtype than the agent's games show.
           ConfigError: if E has changed without `reset`, or the reward is missing.
         """
         frames, is_single = self._frames(observation)
-        count = len(frames)
+        count, actions = len(frames), self.spec.actions
         begins = self._stacks is None
         if self._stacks is None:
             shape = (count, self.spec.frames_stacked, *self.spec.frame_shape)
             self._stacks = np.zeros(shape, self.spec.frame_dtype)
             self._state = self._loaded.model.initial_state(count)
-            self._last_action = np.zeros(count, np.int64)
+            self._last_action = np.zeros((count, *actions.shape), actions.dtype)
         assert self._state is not None
         assert self._last_action is not None
         if len(self._stacks) != count:
@@ -170,7 +173,7 @@ class Agent:
                 "call act(observation, reward=...)."
             )
         if last_action is not None:
-            self._last_action = _column("last_action", last_action, count, np.int64, 0)
+            self._last_action = _actions("last_action", last_action, count, actions)
         self._stacks[starts] = 0
         self._stacks[:, :-1] = self._stacks[:, 1:]
         self._stacks[:, -1] = frames
@@ -184,7 +187,9 @@ class Agent:
         decided, self._state = self._actor.decide(shown_now, self._state)
         self._last_action = decided.action.copy()
         if is_single:
-            return Decision(decided.action[0].item(), decided.params[0], decided.value[0].item())
+            action = decided.action[0]
+            action = action.item() if actions.is_single_choice else action.copy()
+            return Decision(action, decided.params[0], decided.value[0].item())
         return Decision(decided.action, decided.params, decided.value)
 
     def make_env(self, render_mode: str | None = None) -> gymnasium.Env:
@@ -247,6 +252,19 @@ def load_agent(
     if seed is None:
         seed = secrets.randbits(31)
     return Agent(loaded, greedy=greedy, seed=seed)
+
+
+def _actions(name: str, value: Any, count: int, actions: ActionSpec) -> np.ndarray:
+    """Return `[count, *action_shape]` of one action for all, or of one for each."""
+    if actions.is_single_choice:
+        return _column(name, value, count, np.int64, 0)
+    array = np.asarray(value)
+    if array.shape not in (actions.shape, (count, *actions.shape)) or array.dtype.kind not in "iuf":
+        raise ShapeError(
+            f"{name} is {shown(value)}, expected {actions.describe()}: an array of shape "
+            f"{actions.shape}, or {count} of them."
+        )
+    return np.array(np.broadcast_to(array, (count, *actions.shape)), actions.dtype)
 
 
 def _column(name: str, value: Any, count: int, dtype: Any, default: Any) -> np.ndarray:

@@ -265,9 +265,10 @@ class Blueprint:
             local_rank=_seat(flags, place),
         )
         model = build_model(flags, spec)
+        if flags.op_mode != "test":
+            make_algorithm(flags).check(model)
         buffers = make_buffers(buffer_configs(flags, spec), flags.training_fill_in_factor)
-        stored = any(buffer.needs_stored_features for buffer in buffers)
-        features = model.feature_count if stored else 0
+        features = model.feature_count if any(b.needs_stored_features for b in buffers) else 0
         return cls(
             flags,
             choices,

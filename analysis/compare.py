@@ -17,8 +17,9 @@ from pathlib import Path
 from analysis.area import areas_by_game, areas_markdown
 from analysis.compare_scores import draw_scores, read_tables, scores_markdown
 from analysis.comparison import compare, draw_games, page
+from analysis.figure import save
 from analysis.options import command_parser
-from analysis.profiles import Scored, at_equal_steps, draw_profiles, of_areas, profiles_markdown
+from analysis.profiles import Scored, at_equal_steps, of_areas, profiles_figure, profiles_markdown
 from analysis.runs import Run, find_runs, write_csv
 from analysis.to_score import arrivals, arrivals_markdown
 from core.atomic_file import write_text
@@ -135,8 +136,9 @@ def _compare_times(options: argparse.Namespace, runs: Sequence[Run], notes: Sequ
 def _compare_profiles(options: argparse.Namespace, scored: Scored, notes: Sequence[str]) -> int:
     """Compare the distributions of the scores."""
     _say(options, "profiles.md", profiles_markdown(scored, notes))
-    if options.output and scored.scaled:
-        draw_profiles(scored, Path(options.output) / "profiles.png")
+    figure = profiles_figure(scored) if options.output else None
+    if figure is not None:
+        save(figure, Path(options.output) / "profiles.png")
         sys.stdout.write(f"written to {options.output}: profiles.png\n")
     return 0
 

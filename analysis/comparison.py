@@ -151,7 +151,7 @@ def page(games: Sequence[GameComparison], notes: Sequence[str] = ()) -> str:
         lines += ["", "## Human-normalised, over games", ""]
         rows = [[label, value.percent()] for label, value in overall.items()]
         lines += markdown.table(["configuration", "at equal agent steps"], rows)
-    lines += ["", "## Runs", "", *_run_table(games), "", "## Commands", ""]
+    lines += ["", "## Runs", "", *markdown.table(*run_table(games)), "", "## Commands", ""]
     lines += [f"* {shown_text(command, MAX_COMMAND)}" for command in _commands(games)]
     left_out = [*notes, *(note for game in games for note in game.left_out)]
     return "\n".join(lines + left_out_lines(left_out)) + "\n"
@@ -214,7 +214,8 @@ def energy_text(joules: float | None) -> str:
     return "not measured" if joules is None else kilojoules(joules)
 
 
-def _run_table(games: Sequence[GameComparison]) -> list[str]:
+def run_table(games: Sequence[GameComparison]) -> tuple[list[str], list[list[str]]]:
+    """Return the headings and the rows of all runs that were compared, as text."""
     headings = ["file", "return", "return at its end", "agent steps", "minutes"]
     runs = [run for game in games for row in game.rows for run in row.runs]
     has_energy = any(run.about.joules_per_million_steps is not None for run in runs)
@@ -235,7 +236,7 @@ def _run_table(games: Sequence[GameComparison]) -> list[str]:
         for row in game.rows
         for run, score in zip(row.runs, row.by_steps, strict=True)
     ]
-    return markdown.table(headings, rows)
+    return headings, rows
 
 
 def _commands(games: Sequence[GameComparison]) -> list[str]:

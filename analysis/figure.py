@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,6 +32,13 @@ def save(figure: Figure, output: Path) -> None:
     """Write a figure as a PNG file, which is whole or absent."""
     with atomic_path(output) as temporary:
         figure.savefig(temporary, format="png")
+
+
+def png(figure: Figure) -> bytes:
+    """Return a figure as the content of a PNG file."""
+    output = BytesIO()
+    figure.savefig(output, format="png")
+    return output.getvalue()
 
 
 def learning_curves(games: Mapping[str, Mapping[str, Sequence[Curve]]]) -> Figure:

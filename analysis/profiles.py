@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from agent.testing.human_scores import TABLE, all_human_normalised
 from analysis.area import GameAreas
 from analysis.comparison import GameComparison, left_out_lines
-from analysis.figure import LOOKS, save
+from analysis.figure import LOOKS
 from analysis.statistics import (
     Estimate,
     Profile,
@@ -31,6 +31,9 @@ from analysis.statistics import (
 from core import markdown
 from core.errors import ConfigError
 from metrics.charts import COLOURS, INK, figure_text, new_figure, style
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 LEVELS = 200  # of a profile
 MAX_PAIRED = 12  # configurations that are compared two by two: 66 pairs
@@ -180,11 +183,11 @@ def profiles_markdown(scored: Scored, notes: Sequence[str] = ()) -> str:
     return "\n".join(lines + left_out_lines([*notes, *scored.notes])) + "\n"
 
 
-def draw_profiles(scored: Scored, output: Path) -> None:
-    """Draw the performance profiles with their intervals; nothing without a common scale."""
+def profiles_figure(scored: Scored) -> Figure | None:
+    """Return the performance profiles with their intervals; None without a common scale."""
     profiles = profiles_of(scored)
     if not profiles:
-        return
+        return None
     figure = new_figure(7.0, 4.0 + 0.2 * len(profiles), dpi=120)
     axes = figure.add_subplot()
     with_bands = len(profiles) <= len(COLOURS)  # more of them would hide the lines
@@ -217,7 +220,7 @@ def draw_profiles(scored: Scored, output: Path) -> None:
         loc="outside lower center", ncols=2, frameon=False, fontsize=9, labelcolor=INK,
         title=title, title_fontsize=8,
     )  # fmt: skip
-    save(figure, output)
+    return figure
 
 
 def _looks(count: int) -> list[tuple[str, str]]:

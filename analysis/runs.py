@@ -258,7 +258,7 @@ def _about(folder: RunFolder, label: str, finished: bool, command: str | None) -
             seed=int(flags["seed"]),
             finished=finished,
             best=None,
-            command=_own_command(sessions) if command is None else command,
+            command=own_command(sessions) if command is None else command,
             commit=", then ".join(commits),
             machine=machine_text(machine),
         )
@@ -281,7 +281,7 @@ def commit_text(source: Mapping[str, Any]) -> str:
     return commit + (" with changes" if source.get("dirty") else "")
 
 
-def _own_command(sessions: Sequence[Mapping[str, Any]]) -> str:
+def own_command(sessions: Sequence[Mapping[str, Any]]) -> str:
     """Return the commands that made a run, without where it wrote; the seed is left open."""
     first, *resumed = (session.get("command_line", [])[1:] for session in sessions)
     kept = [x for x in first if not x.startswith(("--results_dir", "--run_name", "--seed"))]

@@ -193,6 +193,15 @@ class EnvSpec:
         """Whether observations go through a convolutional torso."""
         return len(self.frame_shape) == 3
 
+    def numbers_in(self, frames: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+        """Yield the name and the numbers of each float32 part of frames `[..., *frame_shape]`."""
+        start = 0
+        for part in self.observation_parts:
+            if part.dtype == "float32":
+                block = np.ascontiguousarray(frames[..., start : start + part.nbytes])
+                yield part.name, block.view(np.float32)
+            start += part.nbytes
+
     @property
     def shows_images(self) -> bool:
         """Whether some part of an observation is an image."""

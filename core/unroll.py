@@ -164,11 +164,13 @@ class UnrollSchema:
             check_finite(field.name, array, where)
         for name in ("action", "last_action"):
             for chosen, count in self.env_spec.actions.choices_in(getattr(unroll, name)):
-                if chosen.min() < 0 or chosen.max() >= count:
+                if chosen.min() < 0 or chosen.max() >= count or (chosen % 1).any():
                     raise ShapeError(
                         f"{name} is in [{chosen.min()}, {chosen.max()}], expected "
-                        f"[0, {count - 1}]: {where}."
+                        f"whole numbers in [0, {count - 1}]: {where}."
                     )
+        for name, numbers in self.env_spec.numbers_in(unroll.frames):
+            check_finite(f"{name} of frames", numbers, where)
 
     def stack(self, records: Sequence[Record]) -> dict[str, np.ndarray]:
         """Stack B single records into a batch, time-major.

@@ -68,7 +68,7 @@ class Comparisons:
         Raises:
           ConfigError: if the runs cannot be compared.
         """
-        from analysis.figure import learning_curves
+        from analysis.figure import learning_curves, png
 
         games, _ = self._compared(question)
         curves = {
@@ -76,9 +76,7 @@ class Comparisons:
             for game in games
         }
         with self._lock:  # matplotlib is not for several threads
-            output = io.BytesIO()
-            learning_curves(curves).savefig(output, format="png")
-        return output.getvalue()
+            return png(learning_curves(curves))
 
     def table(self, question: Question) -> str:
         """Return the curves as CSV: a line for each point of each run.

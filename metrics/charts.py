@@ -7,7 +7,7 @@ display. Several runs are laid on top of each other by `python -m analysis compa
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -78,25 +78,25 @@ def draw_run(folder: Path) -> list[Path]:
     A run without games or records gets no chart of them.
     """
     charts = folder / "charts"
+    return [_save(figure, charts / f"{name}.png") for name, figure in run_figures(folder)]
+
+
+def run_figures(folder: Path) -> Iterator[tuple[str, Figure]]:
+    """Yield the charts of one run by name, as far as it has something to show in them."""
     games, records = read_games(folder), read_records(folder)
     names = _game_names(folder)
-    drawn = []
     if len(names) > 1 and len(records) >= 2:
-        figure = _draw_per_game(records, names, folder.name, _plot_returns, "raw return")
-        drawn.append(_save(figure, charts / "returns.png"))
+        yield "returns", _draw_per_game(records, names, folder.name, _plot_returns, "raw return")
     elif len(games.returns):
-        drawn.append(_save(_draw_returns(games, folder.name), charts / "returns.png"))
+        yield "returns", _draw_returns(games, folder.name)
     evaluations = read_evaluations(folder)
     if evaluations:
-        figure = _draw_evaluations(evaluations, f"Evaluations — {folder.name}")
-        drawn.append(_save(figure, charts / "evaluations.png"))
+        yield "evaluations", _draw_evaluations(evaluations, f"Evaluations — {folder.name}")
     if len(records) >= 2:
-        drawn.append(_save(_draw_overview(records, folder.name), charts / "overview.png"))
+        yield "overview", _draw_overview(records, folder.name)
         if any("popart/mu_0" in record.values for record in records):
             title = f"PopArt: mean of the value targets, ± sigma — {folder.name}"
-            figure = _draw_per_game(records, names, title, _plot_popart, "discounted reward")
-            drawn.append(_save(figure, charts / "popart.png"))
-    return drawn
+            yield "popart", _draw_per_game(records, names, title, _plot_popart, "discounted reward")
 
 
 def _game_names(folder: Path) -> list[str]:

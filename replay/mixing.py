@@ -156,10 +156,11 @@ class Mixer:
         )
 
     def _is_ready(self, buffer: Buffer) -> bool:
-        """Whether a buffer has enough unrolls, and what to compare them with if it compares."""
-        return buffer.can_sample() and (
-            not buffer.sampler.needs_queries or bool(self._newest.of(buffer.task))
-        )
+        return buffer.can_sample() and self._has_queries(buffer)
+
+    def _has_queries(self, buffer: Buffer) -> bool:
+        """Whether a buffer that compares with what is played now has anything to compare with."""
+        return not buffer.sampler.needs_queries or bool(self._newest.of(buffer.task))
 
     def _need(self, source: int) -> int:
         """Return how many items the batch still needs from a queue (0 for other buffers)."""

@@ -46,6 +46,7 @@ READERS_OF_FLAGS = {
     "agent/run/training.py",
     "agent/run/reporting.py",
     "agent/testing/evaluator.py",
+    "analysis/report_what.py",  # which flags of a file differ from the defaults
 }
 # What flags choose from, which those who take the settings as plain values know as well.
 SAID_ONCE = ("flags.parts", "flags.values")

@@ -169,3 +169,29 @@ def test_the_program_prints_tables_and_a_line(tmp_path):
     assert "What it means for more workers" in done.stdout
     line = json.loads(done.stdout.splitlines()[-1])
     assert line["gateway_blocks_per_s"] == pytest.approx(1000.0)
+
+
+RESULTS = ROOT / "docs" / "results" / "performance"
+
+
+def test_the_document_says_what_its_files_say():
+    lines = [
+        json.loads(line)
+        for line in (RESULTS / "scaling_xeon.jsonl").read_text("utf-8").splitlines()
+    ]
+    committed = json.loads((RESULTS / "scaling_model.json").read_text("utf-8"))
+    model = fit(lines)
+    assert committed["checked"] == check(model, lines)
+    assert committed["projection"] == project(model)
+    assert committed["learners"] == learners(model)
+    text = " ".join((ROOT / "docs" / "scaling.md").read_text("utf-8").split())
+    judged = verdict(lines)
+    assert f"Ray takes {judged['cpu_ratio']} times the processor time" in text
+    assert f"has {judged['speed_ratio']:.2f} times the speed" in text
+    for point in lines:
+        if point["kind"] == "training":
+            assert f"| {point['agent_steps_per_s']:.0f} |" in text
+            assert f"| {point['cpu_s_per_1000_steps']:.3f} |" in text
+    assert f"The gateway**, at {model.gateway_blocks() * 160 / 1000:.0f},000 steps/s" in text
+    largest = max(committed["checked"], key=lambda line: abs(line["error"]))
+    assert f"**{100 * largest['error']:.0f} %**" in text

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from core.errors import ShapeError
-from core.spec import CHOICE, NUMBERS, ActionPart, ActionSpec, EnvSpec
+from core.spec import CHOICE, NUMBERS, ActionPart, ActionSpec, EnvSpec, ObservationPart
 from core.unroll import UnrollSchema
 
 SPEC = EnvSpec("x", (1, 4, 5), "uint8", 3, ("a", "b", "c"), 4)
@@ -69,7 +69,7 @@ def test_an_action_that_is_none_is_refused_by_name(name):
     schema = UnrollSchema(SPEC, 6)
     record = written(schema)
     schema.view(record, name)[...] = 3
-    with pytest.raises(ShapeError, match=f"^{name} is in .3, 3., expected .0, 2."):
+    with pytest.raises(ShapeError, match=f"^{name} is in .3, 3., expected whole numbers in .0, 2."):
         schema.check(schema.unroll(record))
 
 
@@ -103,7 +103,10 @@ def test_actions_of_several_numbers_are_stored_as_rows_and_checked_by_their_choi
     schema.check(unroll)
     assert schema.stack([record, record])["action"].shape == (6, 2, 3)
     unroll.action[4, 2] = 3
-    with pytest.raises(ShapeError, match="^action is in .2.0, 3.0., expected .0, 2."):
+    with pytest.raises(ShapeError, match="^action is in .2.0, 3.0., expected whole .* .0, 2."):
+        schema.check(unroll)
+    unroll.action[4, 2] = 0.5
+    with pytest.raises(ShapeError, match="expected whole numbers"):
         schema.check(unroll)
     unroll.action[4, 2] = 0
     unroll.last_action[0] = np.nan
@@ -121,3 +124,20 @@ def test_a_record_of_one_choice_has_the_bytes_that_it_always_had():
     }  # fmt: skip
     assert schema.nbytes == 15 * 64
     assert schema.fields["action"].dtype == np.int64
+
+
+def test_numbers_beside_an_image_are_checked_where_they_lie_in_a_frame():
+    parts = (
+        ObservationPart("numbers", (2,), "float32"),
+        ObservationPart("eye", (1, 2, 2), "uint8"),
+    )
+    spec = EnvSpec("x", (12,), "uint8", 2, ("a", "b", "c"), 1, (), parts)
+    schema = UnrollSchema(spec, 6)
+    record = written(schema)
+    unroll = schema.unroll(record)
+    unroll.frames[...] = 255  # as pixels fine, and as float32 not a number
+    unroll.frames[..., :8] = np.array([0.5, 3], np.float32).view(np.uint8)
+    schema.check(unroll)
+    unroll.frames[3, :4] = np.array([np.inf], np.float32).view(np.uint8)
+    with pytest.raises(ShapeError, match=r"numbers of frames\[3, 0\] is inf"):
+        schema.check(unroll)

@@ -58,6 +58,10 @@ def check_products(place: Path) -> None:
     assert "| default | 2 of 2 |" in (place / "comparison" / "to_score.md").read_text()
     assert "| default | 2 |" in (place / "comparison" / "profiles.md").read_text()
     assert (place / "comparison" / "profiles.png").read_bytes().startswith(b"\x89PNG")
+    (report,) = (place / "results").glob("*/report.html")
+    text = report.read_text(encoding="utf-8")
+    assert "cannot be shown" not in text
+    assert "data:image/png;base64," in text
     assert len(list((place / "comparison").glob("default_CartPole-v1_seed*.csv"))) == 2
 
 

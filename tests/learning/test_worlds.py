@@ -31,19 +31,21 @@ def test_whoever_forgets_the_distance_to_the_mean_does_not_reach_it(tmp_path, mo
     assert mean_return(trainer) < 0.5
 
 
-@pytest.mark.parametrize("kind", ["queue", "standard"])
+@pytest.mark.parametrize("kind", ["queue", pytest.param("standard", marks=pytest.mark.slow)])
 def test_several_dials_are_set_at_once(tmp_path, kind):
     """All right pays 4, and 4 * (1/3 + 1/2 + 1/4) / 3 = 1.4 at random."""
     trainer = train(tmp_path, "Dials", module="worlds", kind=kind, steps=12_000, **RECIPE)
     assert mean_return(trainer) > 3.4
 
 
+@pytest.mark.slow
 def test_choices_and_numbers_are_learned_together(tmp_path):
     """All right pays 4, and about 1.8 at random."""
     trainer = train(tmp_path, "Mixed", module="worlds", steps=16_000, **RECIPE)
     assert mean_return(trainer) > 3.2
 
 
+@pytest.mark.slow
 def test_numbers_of_any_unit_are_learned_from_in_deviations_from_their_mean(tmp_path):
     flags = {"module": "worlds", "steps": 12_000, **RECIPE}
     trainer = train(tmp_path, "Remote", normalise_vectors=True, **flags)
@@ -63,11 +65,13 @@ def test_a_lamp_is_found_in_a_coloured_picture_of_odd_size(tmp_path):
     assert mean_return(train(tmp_path, "Lamp", steps=4_000, **IMAGES)) > 3.4
 
 
+@pytest.mark.slow
 def test_a_picture_is_read_by_the_switch_beside_it(tmp_path):
     """Either of the two alone says nothing: whoever sees one of them earns 2 of 4."""
     assert mean_return(train(tmp_path, "Sign", steps=8_000, **IMAGES)) > 3.4
 
 
+@pytest.mark.slow
 def test_whoever_does_not_see_the_switch_cannot_read_the_picture(tmp_path, monkeypatch):
     parts = PartsTorso.parts
 

@@ -62,6 +62,34 @@ def test_batches_and_single_observations_give_what_a_player_does(recurrent):
     assert starts > 6, "no game ended, so memory was never cleared"
 
 
+@pytest.mark.parametrize("name", ["Reach", "Mixed", "Sign"])
+def test_an_agent_of_any_world_acts_in_the_environment_it_makes(tmp_path, name):
+    env_id = f"tests.worlds:tests/{name}-v0"
+    world = {**TINY, "env": env_id, "use_last_action": True}
+    agent = load_agent(train(**world, results_dir=tmp_path).folder, env=env_id)
+    env = agent.make_env()
+    agent.reset()
+    observation, _ = env.reset(seed=1)
+    shape = agent.spec.actions.shape
+    for _ in range(30):
+        action = agent.act(observation)
+        assert np.shape(action) == shape
+        observation, _, terminated, truncated, _ = env.step(action)
+        if terminated or truncated:
+            observation, _ = env.reset()
+            agent.reset()
+    three = np.stack([observation] * 3)
+    agent.reset()
+    assert agent.act(three).shape == (3, *shape)
+    if shape:
+        before = agent.decide(three, last_action=np.zeros(shape)).params
+        after = agent.decide(three, last_action=np.ones((3, *shape))).params
+        assert not np.allclose(before, after)
+        with pytest.raises(ShapeError, match="expected .* array of shape"):
+            agent.decide(three, last_action=3)
+    env.close()
+
+
 def test_memory_makes_a_difference(recurrent):
     agent = load_agent(recurrent, greedy=True, env=COUNTING)
     frame = np.array([3, 1, 2, 0], np.float32)
