@@ -196,7 +196,7 @@ UNROLL_MUTANTS = (
     ),
     _wiring(
         "unlikely-actions", "draws unlikely actions",
-        "acting.py", "(params - noise.log())", "(-params - noise.log())",
+        "distributions.py", "(params - noise.log())", "(-params - noise.log())",
         "test_rollout.py::test_actions_are_drawn_from_the_policy",
     ),
     _wiring(
