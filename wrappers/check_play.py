@@ -18,6 +18,7 @@ from gymnasium.spaces import Box, Dict, Discrete, Tuple
 from core.errors import EnvironmentFault
 from core.plain_data import shown
 from wrappers.gym_checks import first_frame_of, flag_of, parts_of, reward_of
+from wrappers.gym_observations import spaces_in
 from wrappers.user_code import RAISED, describe
 
 STEPS = 2_000  # of random play; most environments do that within a second
@@ -259,16 +260,17 @@ def _check_observation(
 def _check_parts(where: str, observation: Any, space: gymnasium.Space, findings: Findings) -> None:
     """Do so for an observation that is no array: each of its parts by itself."""
     if isinstance(space, (Dict, Tuple)):
-        is_dict = isinstance(space, Dict)
-        names = set(space.spaces) if is_dict else set(range(len(space.spaces)))
-        kind = dict if is_dict else tuple
-        found = observation if isinstance(observation, kind) else {}
-        if (set(found) if is_dict else set(range(len(found)))) != names:
+        parts = spaces_in(space)
+        found: Mapping[Any, Any] = {}
+        if isinstance(space, Dict) and isinstance(observation, Mapping):
+            found = observation
+        elif isinstance(space, Tuple) and isinstance(observation, tuple):
+            found = dict(enumerate(observation))
+        if set(found) != {name for name, _ in parts}:
             findings.stop(
                 where, f"returns the observation {shown(observation)}, expected one of {space}"
             )
-        pairs = space.spaces.items() if is_dict else enumerate(space.spaces)
-        for name, one in pairs:
+        for name, one in parts:
             _check_observation(f"{where}[{name!r}]", found[name], one, findings)
     elif not space.contains(observation):
         findings.stop(

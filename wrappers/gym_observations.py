@@ -80,7 +80,8 @@ class PartsObservation(gymnasium.Wrapper):
 
     def _shown(self, observation: Any) -> np.ndarray:
         found = list(_found(observation, self.env.observation_space, ""))
-        numbers, images = [], {}
+        numbers: list[np.ndarray] = []
+        images: dict[str, np.ndarray] = {}
         for leaf, value in zip(self._leaves, found, strict=True):
             array = leaf.encode(value)
             if leaf.image is None:
@@ -142,7 +143,7 @@ def _leaves(space: Any, said: Any, path: str) -> Iterator[_Leaf]:
       ConfigError: if one is not supported; the message is a part of a sentence.
     """
     if isinstance(space, (Dict, Tuple)):
-        for name, one in _parts(space):
+        for name, one in spaces_in(space):
             yield from _leaves(one, said, f"{path}[{name!r}]")
     elif is_image_space(space):
         yield _image(space, said, path)
@@ -161,11 +162,11 @@ def _leaves(space: Any, said: Any, path: str) -> Iterator[_Leaf]:
         )
 
 
-def _parts(space: Dict | Tuple) -> list[tuple[str | int, Space]]:
+def spaces_in(space: Dict | Tuple) -> list[tuple[str | int, Space]]:
     """Return names and spaces of what a space is made of."""
     if isinstance(space, Dict):
-        return list(space.spaces.items())
-    return list(enumerate(space.spaces))
+        return [(name, one) for name, one in space.spaces.items()]
+    return [(number, one) for number, one in enumerate(space.spaces)]
 
 
 def _found(value: Any, space: Space, path: str) -> Iterator[Any]:
@@ -174,7 +175,7 @@ def _found(value: Any, space: Space, path: str) -> Iterator[Any]:
         if not (isinstance(space, Box) and 0 in space.shape):
             yield value
         return
-    for name, one in _parts(space):
+    for name, one in spaces_in(space):
         try:
             inner = value[name]
         except (KeyError, IndexError, TypeError) as error:
@@ -200,6 +201,8 @@ def _image(space: Box, said: Any, path: str) -> _Leaf:
 
 
 def _choices(space: Discrete | MultiDiscrete | MultiBinary, path: str) -> _Leaf:
+    counts: np.ndarray
+    start: np.ndarray
     if isinstance(space, MultiBinary):
         counts, start = np.ones(int(np.prod(space.shape)), np.int64), np.zeros(1, np.int64)
     elif isinstance(space, Discrete):
