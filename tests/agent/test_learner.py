@@ -160,10 +160,8 @@ def test_nobody_looks_at_pixels_that_are_known(monkeypatch):
     with_pixels = make_learner(make_small_model(spec, name="impala_shallow"))
     without = make_learner()
     looks = []
-    find = ActorCritic.unsettled_pixels
-    monkeypatch.setattr(
-        ActorCritic, "unsettled_pixels", lambda model: looks.append(model) or find(model)
-    )
+    find = ActorCritic.unsettled
+    monkeypatch.setattr(ActorCritic, "unsettled", lambda model: looks.append(model) or find(model))
     for seed in range(6):
         if seed == 3:
             assert looks
