@@ -137,9 +137,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     ours, rest = _split(list(sys.argv[1:] if argv is None else argv))
     parser = _parser()
     arguments = parser.parse_args(ours)
-    wishes = (
-        *(arguments.list, arguments.report, arguments.resume, arguments.sequence, arguments.tune),
-    )
+    told = ("list", "report", "resume", "sequence", "tune")
+    wishes = [getattr(arguments, name) for name in told]
     if sum(map(bool, wishes)) != 1:
         if any(wishes):
             print("multi_train.py: give one of --list, --sequence, --tune, --resume and --report.")

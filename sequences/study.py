@@ -1,8 +1,8 @@
 """Optuna, behind the few calls that a search needs: what to try next, and what is worth going on.
 
-The study is a SQLite file in the folder of the search, written at each step, so that a killed search
-goes on where it was: a trial that was running is given out again, with the same values. Optuna is
-optional (requirements-tune.txt) and imported only here.
+The study is a SQLite file in the folder of the search, written at each step, so that a killed
+search goes on where it was: a trial that was running is given out again, with the same values.
+Optuna is optional (requirements-tune.txt) and imported only here.
 """
 
 from __future__ import annotations
@@ -163,8 +163,8 @@ class OptunaStudy:
         for name, value in values.items():
             if not self._tuning.search[name].contains(value):
                 raise ConfigError(
-                    f"trial {trial.number} of {STUDY_FILE} has {shown_text(name)} = {shown(value)}, "
-                    "which the search does not allow: the file is of another search."
+                    f"trial {trial.number} of {STUDY_FILE} has {shown_text(name)} = {shown(value)},"
+                    " which the search does not allow: the file is of another search."
                 )
         return OptunaTrial(optuna, trial, self._study, values)
 

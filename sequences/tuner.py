@@ -18,6 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from statistics import fmean
 from types import FrameType
+from typing import Any
 
 from agent.stored.run_folder import create_exclusively, safe_name
 from core.atomic_file import remove_temporaries, write_json, write_text
@@ -222,7 +223,8 @@ class Tuner:
 
     def _run(self, trial: Trial) -> bool:
         """Run a trial to its end; return False if the user stopped it before."""
-        tuning, values = self._folder.tuning, []
+        tuning = self._folder.tuning
+        values: list[float] = []  # of the seeds before
         for seed in tuning.seeds:
             run = self._folder.run_of(trial, seed)
             self._hopeless, self._interrupts.skip = False, self._interrupts.stop

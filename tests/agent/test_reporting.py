@@ -89,7 +89,7 @@ def test_a_sink_that_hangs_holds_up_no_file_and_its_loss_is_said_once(folder, mo
         assert folder.metrics_file.read_text("utf-8").count("updates") == 9
     go.set()
     (said,) = [x for x in folder.log_file.read_text("utf-8").splitlines() if "did not take" in x]
-    assert f"the sink {__name__}:hanging did not take all that was written: 10" in said
+    assert f"the sink {__name__}:hanging did not take all that was written: 11" in said
 
 
 @pytest.mark.parametrize("console", [True, False])
