@@ -99,7 +99,11 @@ def test_every_trial_is_run_judged_and_listed_best_first(tmp_path):
     got = [trial.value for trial in study.over]
     np.testing.assert_allclose(got, [expected_area(lr) for lr in (0.1, 0.9, 0.5)])
     rows = (folder.path / "trials.md").read_text().splitlines()
-    assert [row.split("|")[1].strip() for row in rows if row.startswith("| ")][2:] == ["1", "2", "0"]
+    assert [row.split("|")[1].strip() for row in rows if row.startswith("| ")][2:] == [
+        "1",
+        "2",
+        "0",
+    ]
     best = parse([f"--flags_file={folder.path / 'best.json'}"])
     assert (best.lr, best.env, best.environment_max_steps) == (0.9, "CartPole-v1", 1000)
     assert sorted(study.trials[0].reported) == list(range(100, 1001, 100))
@@ -206,7 +210,10 @@ def test_one_process_works_on_a_search(tmp_path):
         ({"arguments": ["--env=evil:Env-v0"]}, "code of a module"),
         ({"arguments": ["--results_dir=/"]}, "cannot be given"),
         ({"arguments": "x"}, "a list of texts"),
-        ({"search": {**SEARCH, "base": {"env": "evil:Env-v0", "environment_max_steps": 999}}}, "code"),
+        (
+            {"search": {**SEARCH, "base": {"env": "evil:Env-v0", "environment_max_steps": 999}}},
+            "code",
+        ),
         (
             {"search": {**SEARCH, "search": {"model": {"choose": ["nature", "evil:net"]}}}},
             "code of a module",
