@@ -1,7 +1,8 @@
 """Unrolls of other agents: which buffers take them.
 
-They are kept and drawn like any others, but they are never new: a queue takes none, no insert waits
-for them or because of them, and they do not count for the pace.
+They are kept and drawn like any others, but they are never new: a queue takes none, nor does a
+buffer that hands on each unroll a number of times. No insert waits for them or because of them, and
+they do not count for the pace.
 """
 
 from __future__ import annotations
@@ -18,4 +19,8 @@ def takers_of_foreign(buffers: Sequence[Buffer], task: int) -> list[Buffer]:
       buffers: all buffers.
       task: number of the game.
     """
-    return [b for b in buffers if not b.consumes and b.task in (None, task)]
+    return [
+        buffer
+        for buffer in buffers
+        if not (buffer.consumes or buffer.takes_turns) and buffer.task in (None, task)
+    ]

@@ -32,7 +32,7 @@ ENDLESS = "--environment_max_steps=100000000"
 MASK = "--use_kl_mask=True"
 REPLAY = (
     '--replay_parameters=[{"type": "queue", "capacity": 4, "sample_ratio": 0.5}, '
-    '{"type": "standard", "capacity": 300, "sample_ratio": 0.5}]'
+    '{"type": "standard", "capacity": 3000, "sample_ratio": 0.5}]'
 )
 
 
@@ -122,7 +122,7 @@ def test_agents_learn_from_each_other_and_the_death_of_one_hurts_no_other(tmp_pa
         agents.start(1, "--run_name=again")
         agents.wait_for(0, hears("share/agent_1/taken", taken + 20))
 
-        for number in (1, 0):
+        for number in (0, 1):  # first the one whose replay is looked at
             status, output = interrupt(agents.processes[number])
             assert status == 130, output
     finally:

@@ -86,8 +86,8 @@ EXCHANGE_MUTANTS = (
 KEEPING_MUTANTS = (
     Mutant(
         "foreign-in-queues", "takes unrolls of other agents for new ones",
-        Place("foreign.py", "if not b.consumes and b.task in (None, task)",
-              "if b.can_insert() and b.task in (None, task)"),
+        Place("foreign.py", "if not (buffer.consumes or buffer.takes_turns) and",
+              "if buffer.can_insert() and"),
         FOREIGN,
     ),
     Mutant(

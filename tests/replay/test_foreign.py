@@ -16,6 +16,7 @@ from tests.replay.builders import (
     ALL_KINDS,
     SCHEMA_WITHOUT_FEATURES,
     attentive,
+    circular,
     context,
     make_manager,
     make_record,
@@ -136,6 +137,17 @@ def test_only_the_buffers_of_their_game_take_them() -> None:
     assert foreign(manager, 0, task_id=1)
     held = {buffer.name: len(buffer) for buffer in manager.buffers}
     assert held == {"queue": 0, "standard_0": 0, "standard_1": 1}
+
+
+def test_a_buffer_that_hands_on_what_is_new_takes_none() -> None:
+    manager = make_manager([circular(2, 0.5), standard(10, 0.5)], 2)
+    for seq in range(20):
+        assert foreign(manager, seq)
+    assert {buffer.name: len(buffer) for buffer in manager.buffers} == {
+        "circular": 0,
+        "standard": 10,
+    }
+    assert not make_manager([circular(2)], 2).insert_foreign(make_record(0), 1, 0)
 
 
 def test_they_never_wait_for_a_full_queue_nor_for_the_pace() -> None:
