@@ -26,7 +26,14 @@ from core.errors import ConfigError
 from core.stop_signals import INTERRUPTED
 from experiments import index
 from experiments.overview import queue_lines
-from experiments.plan import SHIPPED_QUEUE, load_queue, planned_runs, planned_sequences
+from experiments.plan import (
+    SHIPPED_QUEUE,
+    PlannedRun,
+    PlannedSequence,
+    load_queue,
+    planned_runs,
+    planned_sequences,
+)
 from experiments.queue_loop import Places, QueueLoop, StopRequests
 from experiments.sequence_runs import sequence_lines
 from experiments.store import VARIABLE, Store, default_store
@@ -75,8 +82,11 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _forget_failures(places: Places, store: Store) -> None:
-    sequences = planned_sequences(places.queue_file)
-    for run in (*planned_runs(load_queue(places.queue_file)), *sequences):
+    runs: list[PlannedRun | PlannedSequence] = [
+        *planned_runs(load_queue(places.queue_file)),
+        *planned_sequences(places.queue_file),
+    ]
+    for run in runs:
         state = store.state(run)
         if state is not None and state.failures:
             store.write_state(run, replace(state, failures=0, message=""))

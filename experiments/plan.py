@@ -240,7 +240,8 @@ def _load(path: Path) -> tuple[tuple[Experiment, ...], tuple[SequenceEntry, ...]
                 experiments.append(Experiment.model_validate(entry))
         except ValidationError as error:
             problems += [f"{where}: {line}" for line in _lines(error)]
-    names = [entry.name.lower() for entry in (*experiments, *sequences)]
+    entries: list[Experiment | SequenceEntry] = [*experiments, *sequences]
+    names = [entry.name.lower() for entry in entries]
     problems += [
         f"  {name}: two experiments have this name" for name in names if names.count(name) > 1
     ]

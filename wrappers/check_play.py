@@ -181,9 +181,9 @@ class _Actions:
         if not isinstance(self._space, Discrete):
             return self._space.sample()
         count = int(self._space.n)
-        is_there = number is not None and number < count
-        chosen = number if is_there else int(self._random.integers(count))
-        return chosen + int(self._space.start)
+        if number is None or number >= count:
+            number = int(self._random.integers(count))
+        return number + int(self._space.start)
 
 
 def _check_step(env: gymnasium.Env, action: Any, findings: Findings) -> tuple[bool, bool]:

@@ -23,7 +23,8 @@ def spec_of_spaces(env_id: str, env: gymnasium.Env) -> EnvSpec:
       ConfigError: if its spaces are others.
     """
     seen, acted = env.observation_space, env.action_space
-    is_seen = isinstance(seen, gymnasium.spaces.Box) and len(seen.shape) in (1, 3)
+    shape = tuple(seen.shape or ())
+    is_seen = isinstance(seen, gymnasium.spaces.Box) and len(shape) in (1, 3)
     reason = (not is_seen and why_not_shown(env)) or why_not(acted)
     if not is_seen or reason:
         raise ConfigError(
@@ -35,10 +36,10 @@ def spec_of_spaces(env_id: str, env: gymnasium.Env) -> EnvSpec:
             "Tuple of these. `python -m wrappers.check <id>` says how to come there."
         )
     meanings, parts = _actions(env)
-    is_bytes = seen.dtype == np.uint8 and (len(seen.shape) == 3 or bool(_shown_parts(env)))
+    is_bytes = seen.dtype == np.uint8 and (len(shape) == 3 or bool(_shown_parts(env)))
     return EnvSpec(
         env_id=env_id,
-        frame_shape=tuple(seen.shape),
+        frame_shape=shape,
         frame_dtype="uint8" if is_bytes else "float32",
         frames_stacked=1,
         action_meanings=meanings,
