@@ -29,6 +29,7 @@ IMPORTED_AS = {
 }
 # Everywhere; by their names; by Gymnasium.
 NOT_IMPORTED = {"numpy", "tensorboard", "nvidia-ml-py", "pygame-ce"}
+NOT_IMPORTED |= {"mujoco", "box2d", "minigrid", "vizdoom"}
 NOT_IMPORTED |= {"wandb", "mlflow-skinny", "trackio", "huggingface-hub", "optuna"}
 # Flags are read where a run is put together; all below takes plain arguments.
 READERS_OF_FLAGS = {
