@@ -254,6 +254,9 @@ def test_a_setting_that_is_no_factor_is_taken_back_by_its_own_value(tmp_path: Pa
     after.tell("set", {"replay_share": 0.5})
     assert after.set == own
     assert after.control.state_dict() == {}
+    same = Steered(tmp_path, own=own)
+    same.control.load_state_dict({"settings": own})
+    assert same.set == {}, "it is what the flags give"
 
 
 def test_what_this_run_cannot_change_is_refused(tmp_path: Path) -> None:
