@@ -23,7 +23,7 @@ def spec_of_spaces(env_id: str, env: gymnasium.Env) -> EnvSpec:
       ConfigError: if its spaces are others.
     """
     seen, acted = env.observation_space, env.action_space
-    shape = tuple(seen.shape or ())
+    shape = tuple(getattr(seen, "shape", None) or ())  # a class may say None is its space
     is_seen = isinstance(seen, gymnasium.spaces.Box) and len(shape) in (1, 3)
     reason = (not is_seen and why_not_shown(env)) or why_not(acted)
     if not is_seen or reason:
