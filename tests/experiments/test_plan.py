@@ -9,6 +9,7 @@ import yaml
 from core.errors import ConfigError
 from experiments.plan import SHIPPED_QUEUE, load_queue, planned_runs
 from tests.experiments.conftest import entry
+from wrappers.extra_worlds import is_installed, world_of
 
 
 def queue_of(path: Path, *entries: Any) -> Path:
@@ -133,6 +134,9 @@ def test_every_run_of_the_shipped_queue_can_be_prepared(
     from agent.session import prepare
 
     run = SHIPPED[key]
+    world = world_of(run.env)
+    if world is not None and not is_installed(world):
+        pytest.skip(f"needs {world.package}: {world.install}")
     # Memory for the buffers is a matter of the machine: compressed, it is not asked for.
     session = prepare(
         [*run.arguments(), f"--results_dir={tmp_path}", "--use_replay_compression=True"]
