@@ -22,7 +22,7 @@ def test_both_ways_are_measured_with_all_their_processes():
         assert point["agent_steps_per_s"] > 0
         # At least the workers' own work: no step of CartPole with a network takes below 1 us.
         assert 0.001 < point["cpu_s_per_1000_steps"] < 1000
-        assert point["consumer_cpu_ms_per_block"] > 0
+        assert point["cpu_ms_per_block"]["consumer"] > 0
     assert threads["cluster/hosts"] == 2
     assert threads["cluster/blocks_refused"] == 0
 
