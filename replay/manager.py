@@ -281,7 +281,7 @@ class ReplayManager:
     @property
     def own_share(self) -> Fraction | None:
         """Share of replay in each batch as the run was begun; None: it cannot be changed."""
-        return self._mixer.own_share
+        return self._mixer.quotas.own_share
 
     def set_replay_share(self, share: Fraction) -> None:
         """Give replay another share of each batch; what is drawn already keeps the old one.
@@ -293,7 +293,7 @@ class ReplayManager:
           ConfigError: if the run has no queue, or nothing but queues, or a side would be empty.
         """
         with self._lock:
-            self._mixer.set_replay_share(share)
+            self._mixer.quotas.set_replay_share(share)
 
     def stats(self) -> dict[str, float]:
         """Return metrics by name; metrics without a value yet are absent."""

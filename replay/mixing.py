@@ -27,10 +27,11 @@ from replay.item import Item
 from replay.newest import NewestUnrolls, Origin
 from replay.pace import Pace
 from replay.proposal import Proposal
-from replay.quotas import Quotas, replay_share, with_replay_share
+from replay.quotas import AdjustableQuotas
 from replay.scoring import Claim
 from replay.snapshot import pack_items, unpack_items
 from replay.turns import check_room
+from replay.waiting import what_is_missing
 
 
 class Mixer:
@@ -88,17 +89,14 @@ class Mixer:
         self.buffers = tuple(buffers)
         self._discarding = Discarding(discarding_strategy)
         self._rng = rng
-        self._ratios = tuple(ratios)
-        self._batch_size = batch_size
-        self._share: Fraction | None = None  # of replay, where somebody has changed it
-        self._quotas = Quotas(ratios, batch_size)
+        self.quotas = AdjustableQuotas(ratios, [b.consumes for b in buffers], batch_size)
         self._pace = (
             None if max_draws_per_unroll is None else Pace(max_draws_per_unroll, batch_size)
         )
         self._tasks = {buffer.task for buffer in buffers if buffer.task is not None}
         self._newest = NewestUnrolls(b.task for b in buffers if b.sampler.needs_queries)
         self._collected: list[deque[Item]] = [deque() for _ in buffers]  # of queues only
-        self.wanted = self._quotas.next()  # draws per buffer of the batch being collected
+        self.wanted = self.quotas.next()  # draws per buffer of the batch being collected
 
     # --- who waits for what -----------------------------------------------------------------------
 
@@ -108,8 +106,7 @@ class Mixer:
             return False
         if any(not buffer.can_insert() for buffer in self.buffers):
             return True
-        # Where there is a queue, its capacity holds the workers back, and the pace (if given) only
-        # the learner.
+        # Where the capacity of a buffer holds the workers back, the pace holds only the learner.
         return self._pace is not None and not self._has_brake and not self._pace.allows_unroll()
 
     def awaits_insert(self) -> bool:
@@ -130,21 +127,8 @@ class Mixer:
 
     def missing(self) -> str:
         """Return what the batch waits for, in words; empty if nothing."""
-        parts = []
-        for source, buffer in enumerate(self.buffers):
-            if buffer.consumes:
-                here = len(self._collected[source]) + len(buffer)
-                enough = self.wanted[source]
-            else:
-                here, enough = len(buffer), buffer.min_size
-            if here >= enough and not buffer.consumes and not self._newest.suffice(buffer):
-                here, enough = 0, 1  # of its own
-            if here < enough:
-                of_game = "" if buffer.task is None else f" of game {buffer.task}"
-                parts.append(f"{buffer.name} has {here} of {enough} unrolls{of_game}")
-        if not parts and self._pace is not None and not self._pace.allows_batch():
-            parts.append(f"at most {self._pace.draws_per_unroll:g} draws per unroll are allowed")
-        return ", ".join(parts)
+        collected = [len(items) for items in self._collected]
+        return what_is_missing(self.buffers, collected, self.wanted, self._newest, self._pace)
 
     def _is_filled(self) -> bool:
         return all(buffer.consumes or self._is_ready(buffer) for buffer in self.buffers)
@@ -164,26 +148,6 @@ class Mixer:
         if not self.buffers[source].consumes:
             return 0
         return max(0, self.wanted[source] - len(self._collected[source]))
-
-    # --- another share ----------------------------------------------------------------------------
-
-    @property
-    def own_share(self) -> Fraction | None:
-        """Share of replay in each batch by the ratios of the start; None: it cannot be changed."""
-        return replay_share(self._ratios, [buffer.consumes for buffer in self.buffers])
-
-    def set_replay_share(self, share: Fraction) -> None:
-        """Give replay another share of each batch after the one that is being collected.
-
-        Raises:
-          ConfigError: if the run has no queue, or nothing but queues, or a side would be empty.
-        """
-        if share == (self._share or self.own_share):
-            return  # what is carried from batch to batch stays as well
-        consumes = [buffer.consumes for buffer in self.buffers]
-        changed = with_replay_share(self._ratios, consumes, share)
-        self._quotas = Quotas(changed, self._batch_size)
-        self._share = None if share == self.own_share else share
 
     # --- in ---------------------------------------------------------------------------------------
 
@@ -262,7 +226,7 @@ class Mixer:
                 proposals.append(buffer.propose(count, progress, self._rng))
         if self._pace is not None:
             self._pace.draws += sum(self.wanted)
-        self.wanted = self._quotas.next()
+        self.wanted = self.quotas.next()
         return Claim(
             proposals,
             [buffer.propose_examination(self._rng) for buffer in self.buffers],
@@ -278,21 +242,17 @@ class Mixer:
         """Return a copy of what is not items: the state of chance, carried shares, whose turn."""
         return {
             "rng": generator_state(self._rng),
-            "quotas": self._quotas.state_dict(),
+            **self.quotas.state_dict(),
             "wanted": list(self.wanted),
             "drop_newest_next": self._discarding.drop_newest_next,
-            "share": None if self._share is None else [*self._share.as_integer_ratio()],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over a state from `state_dict`."""
         restore_generator(self._rng, state["rng"])
         self._discarding.drop_newest_next = bool(state["drop_newest_next"])
-        share = state.get("share")
-        if share is not None and self.own_share is not None:
-            self.set_replay_share(Fraction(*map(int, share)))
         # With another batch size or other ratios there is nothing sensible to carry over.
-        if self._quotas.load_state_dict(state["quotas"]):
+        if self.quotas.load_state_dict(state):
             self.wanted = [int(count) for count in state["wanted"]]
 
     def items(self) -> dict[int, Item]:

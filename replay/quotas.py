@@ -95,3 +95,45 @@ class Quotas:
             return False
         self.carry = [int(units) for units in state["carry"]]
         return True
+
+
+class AdjustableQuotas:
+    """Quotas of a run in which a person may change the share of replay."""
+
+    def __init__(
+        self, ratios: Sequence[Fraction], consumes: Sequence[bool], batch_size: int
+    ) -> None:
+        """Start with the shares of the run; arguments as for `with_replay_share` and `Quotas`."""
+        self._ratios, self._consumes, self._batch_size = tuple(ratios), tuple(consumes), batch_size
+        self._quotas = Quotas(ratios, batch_size)
+        self._share: Fraction | None = None  # of replay, where somebody has changed it
+        # Share of replay by the ratios of the start; None: it cannot be changed.
+        self.own_share = replay_share(ratios, consumes)
+
+    def next(self) -> list[int]:
+        """Return the draws per buffer of the next batch (see `Quotas.next`)."""
+        return self._quotas.next()
+
+    def set_replay_share(self, share: Fraction) -> None:
+        """Give replay another share of each batch that is not begun yet.
+
+        Raises:
+          ConfigError: if the run has no queue, or nothing but queues, or a side would be empty.
+        """
+        if share == (self._share or self.own_share):
+            return  # what is carried from batch to batch stays as well
+        changed = with_replay_share(self._ratios, self._consumes, share)
+        self._quotas = Quotas(changed, self._batch_size)
+        self._share = None if share == self.own_share else share
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what is carried, and the share where somebody has changed it."""
+        share = None if self._share is None else [*self._share.as_integer_ratio()]
+        return {"quotas": self._quotas.state_dict(), "share": share}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> bool:
+        """Go on from `state`; False if nothing is carried on, because sizes or ratios differ."""
+        share = state.get("share")
+        if share is not None and self.own_share is not None:
+            self.set_replay_share(Fraction(*map(int, share)))
+        return self._quotas.load_state_dict(state["quotas"])

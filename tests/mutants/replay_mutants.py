@@ -15,7 +15,7 @@ QUOTA_MUTANTS = (
     ),
     Mutant(
         "quota-ignored", "gives every batch the quotas of the first",
-        Place("mixing.py", "        self.wanted = self._quotas.next()\n        return Claim(",
+        Place("mixing.py", "        self.wanted = self.quotas.next()\n        return Claim(",
               "        return Claim("),
         ("test_manager.py::test_quotas_carry_their_fraction_and_sum_to_the_batch",),
     ),
