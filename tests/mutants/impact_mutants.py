@@ -43,11 +43,6 @@ LOSS_MUTANTS = (
         "values-of-the-policy", "takes targets and advantages from the values of the trained network",
         "impact.py", 'target if self.config.value_source == "target" else seen', "seen",
     ),
-    _loss(
-        "reset-rows", "learns from actions that were ignored because of a reset",
-        "impact.py", "config.policy_cost * policy * valid", "config.policy_cost * policy",
-        "test_what_happened_at_a_reset_row_has_no_influence",
-    ),
 )  # fmt: skip
 
 TARGET_MUTANTS = (
@@ -107,7 +102,7 @@ RING_MUTANTS = (
     _ring(
         "no-turns", "draws the same batch until it is used up",
         "turns.py", "        table.to_the_end(entry.item)\n", "",
-        "test_new_batches_come_one_by_one_and_first",
+        "test_between_two_uses_of_a_batch_others_have_their_turn",
     ),
     _ring(
         "new-ones-last", "lets new unrolls wait for all others",
@@ -122,7 +117,7 @@ RING_MUTANTS = (
     _ring(
         "half-empty", "draws before the buffer is full",
         "kinds.py", "min_size=full", "min_size=1",
-        "test_every_unroll_is_used_exactly_so_often",
+        "test_nothing_is_drawn_before_it_is_full",
     ),
     _ring(
         "old-as-new", "takes each draw for the first",

@@ -1,6 +1,7 @@
 """The circular buffer: N batches take turns, and each is used K times and then replaced."""
 
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -162,6 +163,20 @@ def test_new_batches_come_one_by_one_and_first():
     }  # fmt: skip
     assert len(gaps) == 1
     assert 2 * 4 - 4 < gaps.pop() <= 2 * 4
+
+
+def test_between_two_uses_of_a_batch_others_have_their_turn():
+    made = drawn(make_manager([circular(12, uses=4)], 3), 60)
+    for one, following in pairwise(made[10:]):
+        assert {i for i, _ in one} != {i for i, _ in following}
+
+
+def test_nothing_is_drawn_before_it_is_full():
+    manager = make_manager([circular(6, uses=2)], 3)
+    for seq in range(6):
+        assert manager.sample(context(), timeout_s=0) is None
+        assert manager.insert(make_record(seq), 0, timeout_s=0)
+    assert manager.sample(context(), timeout_s=0) is not None
 
 
 def test_with_one_batch_and_one_use_it_is_a_queue():

@@ -268,6 +268,22 @@ def test_after_a_failure_the_disk_is_left_alone_for_a_while(
     assert inbox.receive(10) == [message(2)]
 
 
+def test_what_a_full_disk_took_half_of_spoils_no_later_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outbox, inbox = Outbox(tmp_path, SEGMENT, KEPT), Inbox(tmp_path, MAX_BYTES)
+    now = [100.0]
+    monkeypatch.setattr(spool.time, "monotonic", lambda: now[0])
+    assert outbox.send(message(0))
+    write = os.write
+    with monkeypatch.context() as full:
+        full.setattr(spool.os, "write", lambda file, data: write(file, data[: len(data) // 2]))
+        assert not outbox.send(message(1))
+    now[0] += spool.RETRY_S
+    assert outbox.send(message(2))
+    assert inbox.receive(10) == [message(0), message(2)]
+
+
 def test_a_folder_that_cannot_be_written_to_is_refused_in_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(TransportError, match="cannot write into .*No such file"):
         Outbox(tmp_path / "missing")
