@@ -14,6 +14,7 @@ from agent.testing import evaluator, player
 from agent.testing.games_played import PROGRESS_INTERVAL_S, Fingerprints, Progress
 from agent.testing.score_table import Game, summarise
 from core.episode import EpisodeEnd
+from tests.agent.states import SPEC
 from wrappers.vector import StepResult
 
 LENGTH = 3
@@ -21,6 +22,8 @@ LENGTH = 3
 
 class Repeating:
     """E environments that play the same game again and again, one started later than the other."""
+
+    spec = SPEC
 
     def __init__(self, num_envs: int, paid: float = 1.0) -> None:
         self.num_envs, self.paid = num_envs, paid

@@ -43,7 +43,8 @@ def test_seeds_of_one_configuration_are_one_whatever_their_folders_are_called(tm
 
 def test_flags_of_one_command_make_no_configuration():
     of_this_command = {n for n, field in Flags.model_fields.items() if is_of_this_command(field)}
-    assert of_this_command - {"learner_count"} <= NOT_CONFIGURATION <= set(Flags.model_fields)
+    configuration = {"learner_count", "agent_count"}
+    assert of_this_command - configuration <= NOT_CONFIGURATION <= set(Flags.model_fields)
 
 
 def test_the_number_of_learners_is_part_of_the_configuration(tmp_path):

@@ -8,6 +8,7 @@ after `sync_folder`.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 from pathlib import Path
@@ -81,9 +82,12 @@ class ForgetfulDisk(Disk):
         return left
 
     def _present_names(self) -> dict[Path, int]:
-        return {
-            path: FOLDER if path.is_dir() else path.stat().st_ino for path in self._root.rglob("*")
-        }
+        names = {}
+        for path in self._root.rglob("*"):
+            # The thread that writes status.json may rename its temporary file meanwhile.
+            with contextlib.suppress(FileNotFoundError):
+                names[path] = FOLDER if path.is_dir() else path.stat().st_ino
+        return names
 
     def _remember(self, path: Path) -> None:
         inode = path.stat().st_ino
