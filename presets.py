@@ -59,9 +59,9 @@ _IMPALA: dict[str, Any] = {
     "reward_clipping_method": "abs_one_clamp",
 }
 
-# What published PPO and IMPACT agents of MuJoCo have in common (Luo et al. 2020, appendix; Engstrom
-# et al. 2020): normalised observations, two tanh layers of 64, no entropy bonus, and a learning
-# rate of 3e-4 that goes to 0 over a million steps. PopArt stands for their scaling of rewards.
+# What is usual for PPO on MuJoCo: normalised observations, two tanh layers of 64, no entropy bonus,
+# and a learning rate of 3e-4 that goes to 0 over a million steps. PopArt stands for the scaling of
+# rewards. No run with these settings has been made yet, so nothing says how well they learn.
 _MUJOCO: dict[str, Any] = {
     "model": "mlp",
     "feature_out_layer_size": 64,
