@@ -35,6 +35,11 @@ def _half_queue_half(**replay: Any) -> list[dict[str, Any]]:
     ]
 
 
+def _circular(capacity: int, uses: int) -> list[dict[str, Any]]:
+    """Return a buffer of which each unroll is drawn a number of times, and nothing beside it."""
+    return [{"type": "circular", "capacity": capacity, "sample_ratio": 1.0, "uses": uses}]
+
+
 # Espeholt et al. 2018, table G.1: the rate goes to 0 over 200 M frames, losses are summed, and
 # RMSprop's epsilon stands inside the square root.
 _IMPALA: dict[str, Any] = {
@@ -59,14 +64,26 @@ _IMPALA: dict[str, Any] = {
     "reward_clipping_method": "abs_one_clamp",
 }
 
+# Environments that show vectors and are quick: one worker with eight of them keeps a learner busy,
+# and nothing is stacked, skipped or clipped.
+_VECTORS: dict[str, Any] = {
+    "model": "mlp",
+    "precision": "fp32",
+    "clip_rewards": False,
+    "worker_count": 1,
+    "envs_per_worker": 8,
+    "noop_threshold": 0,
+    "frames_stacked": 1,
+    "skipped_frames": 1,
+}
+
 # What is usual for PPO on MuJoCo: normalised observations, two tanh layers of 64, no entropy bonus,
 # and a learning rate of 3e-4 that goes to 0 over a million steps. PopArt stands for the scaling of
 # rewards. No run with these settings has been made yet, so nothing says how well they learn.
 _MUJOCO: dict[str, Any] = {
-    "model": "mlp",
+    **_VECTORS,
     "feature_out_layer_size": 64,
     "normalise_vectors": True,
-    "clip_rewards": False,
     "use_popart": True,
     "advantage_normalisation": "rms",
     "entropy_loss_weight": 0.0,
@@ -78,12 +95,6 @@ _MUJOCO: dict[str, Any] = {
     "gradient_clip_by_norm_threshold": 0.5,
     "environment_max_steps": 1_000_000,
     "lr_scheduler_steps": 1_000_000,
-    "worker_count": 1,
-    "envs_per_worker": 8,
-    "precision": "fp32",
-    "noop_threshold": 0,
-    "frames_stacked": 1,
-    "skipped_frames": 1,
 }
 
 PRESETS: dict[str, Preset] = {
@@ -91,20 +102,13 @@ PRESETS: dict[str, Preset] = {
     "vector": Preset(
         "small vector observations; the default for them",
         {
+            **_VECTORS,
             "environment_max_steps": 300_000,
             "lr_scheduler_steps": 300_000,
             "advantage_normalisation": "none",
             "popart_beta": 3e-4,
             "entropy_loss_weight": 0.005,
-            "model": "mlp",
-            "precision": "fp32",
             "lr": 7e-4,
-            "clip_rewards": False,
-            "worker_count": 1,
-            "envs_per_worker": 8,
-            "noop_threshold": 0,
-            "frames_stacked": 1,
-            "skipped_frames": 1,
         },
     ),
     "image": Preset(
@@ -188,9 +192,7 @@ PRESETS: dict[str, Preset] = {
         "2020): docs/impact.md",
         {
             "algorithm": "impact",
-            "replay_parameters": [
-                {"type": "circular", "capacity": 32, "sample_ratio": 1.0, "uses": 2}
-            ],
+            "replay_parameters": _circular(32, uses=2),
         },
     ),
     "mujoco": Preset(
@@ -199,9 +201,7 @@ PRESETS: dict[str, Preset] = {
             **_MUJOCO,
             "r_f_steps": 32,
             "batch_size": 8,
-            "replay_parameters": [
-                {"type": "circular", "capacity": 32, "sample_ratio": 1.0, "uses": 2}
-            ],
+            "replay_parameters": _circular(32, uses=2),
         },
     ),
     "impact-mujoco": Preset(
@@ -213,28 +213,19 @@ PRESETS: dict[str, Preset] = {
             "impact_clip": 0.2,
             "r_f_steps": 64,
             "batch_size": 4,
-            "replay_parameters": [
-                {"type": "circular", "capacity": 64, "sample_ratio": 1.0, "uses": 20}
-            ],
+            "replay_parameters": _circular(64, uses=20),
         },
     ),
     "minigrid": Preset(
         "MiniGrid and BabyAI, whose observations become vectors: docs/extra_worlds.md",
         {
-            "model": "mlp",
+            **_VECTORS,
             "feature_out_layer_size": 128,
-            "clip_rewards": False,
             "entropy_loss_weight": 0.01,
             "lr": 5e-4,
             "r_f_steps": 32,
             "environment_max_steps": 1_000_000,
             "lr_scheduler_steps": 1_000_000,
-            "worker_count": 1,
-            "envs_per_worker": 8,
-            "precision": "fp32",
-            "noop_threshold": 0,
-            "frames_stacked": 1,
-            "skipped_frames": 1,
         },
     ),
     "vizdoom": Preset(
