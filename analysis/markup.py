@@ -156,9 +156,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]], about: str)
     found = el("table", _caption(about), el("thead", head), el("tbody", *body))
     more = len(all_rows) - MAX_ROWS
     note = el("p", f"{more:,} more rows are left out.", class_="soft") if more > 0 else None
-    return join(
-        [el("div", found, class_="scroll", tabindex=0, role="region", aria_label=about), note]
-    )
+    return join([_scrolled(found, about), note])
 
 
 def facts(pairs: Iterable[tuple[str, object]], about: str) -> Markup:

@@ -14,9 +14,6 @@ import torch
 from torch import Tensor
 
 from agent.distributions import MAX_LOG_RATIO, Policy
-from agent.distributions import entropy as entropy
-from agent.distributions import implied_kl as implied_kl
-from agent.distributions import kl_divergence as kl_divergence
 from agent.reduction import ALONE, Reduction
 
 

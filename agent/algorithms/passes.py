@@ -22,16 +22,6 @@ class Pass(NamedTuple):
     log_mu_action: Tensor  # [T, B], log mu of it
     log_ratio: Tensor  # [T, B], log pi - log mu of it; bounded where actions are numbers
 
-    @property
-    def log_pi(self) -> Tensor:
-        """[T, B, A], log-probabilities of the policy that is trained, where one of A is chosen."""
-        return self.pi.params
-
-    @property
-    def log_mu(self) -> Tensor:
-        """[T, B, A], those of the policy that acted."""
-        return self.mu.params
-
 
 def look_at(model: ActorCritic, batch: Batch, keep_gradient: Tensor | None = None) -> Pass:
     """Run the model once over all rows.

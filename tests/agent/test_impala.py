@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from agent.algorithms import losses
 from agent.algorithms.impala import Impala
 from agent.algorithms.impala_config import ImpalaConfig
+from agent.distributions import implied_kl
 from core.errors import ConfigError
 from metrics.record import check_declared
 from tests.agent.builders import heads_of, make_batch, make_small_model
@@ -319,7 +319,7 @@ def test_each_buffer_gets_the_means_over_its_own_columns():
                 if batch.source[b] == number and not batch.reset_row[t, b]:
                     pi, mu = log_pi[t, b], log_mu[t, b]
                     own.append((mu.exp() * (mu - pi)).sum().item())
-                    seen.append(losses.implied_kl(pi, mu).item() >= 0.1)
+                    seen.append(implied_kl(pi, mu).item() >= 0.1)
         kl = metrics[f"replay/{name}/kl_behaviour_target"].item()
         assert kl == pytest.approx(sum(own) / len(own), rel=1e-4)
         masked = metrics[f"replay/{name}/masked_fraction"].item()

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from agent.algorithms.impala import Impala, ImpalaConfig
-from agent.algorithms.losses import implied_kl, kl_divergence
 from agent.algorithms.passes import look_at
 from agent.algorithms.rows import learnable_rows
 from replay.item import OWN
@@ -29,8 +28,8 @@ def test_figures_of_each_agent_are_those_of_its_replayed_steps(kind: str) -> Non
 
     seen = look_at(model, batch)
     valid, _ = learnable_rows(batch)
-    distance = implied_kl(seen.log_pi, seen.log_mu, algorithm.config.rho_bar)
-    kl = kl_divergence(seen.log_mu, seen.log_pi)
+    distance = seen.pi.implied_kl(seen.mu, algorithm.config.rho_bar)
+    kl = seen.mu.kl(seen.pi)
     for number, name in AGENTS.items():
         trusted, total, steps, columns = 0, 0.0, 0, 0
         for b in range(batch.size):
