@@ -223,8 +223,14 @@ def _tune(terminal: Terminal, arguments: argparse.Namespace, rest: Sequence[str]
             terminal.plainly(f"{path}: {folder.tuning.trials} trials")
             study = OptunaStudy(folder.path, folder.tuning)
             done = Tuner(folder, study, interrupts, terminal.plainly).work()
-            if done:
+            if done and (folder.path / BEST_FILE).exists():
                 terminal.plainly(f"done: {path}/{TRIALS_PAGE}; the best flags: {path}/{BEST_FILE}")
+            elif done:
+                terminal.plainly(
+                    f"done: {path}/{TRIALS_PAGE}; no trial came to its end, so there are no best "
+                    f"flags. Read {path}/trial_*/output.log."
+                )
+                return 1
             else:
                 terminal.plainly(f"saved; go on with --resume={path}")
             return 0 if done else INTERRUPTED

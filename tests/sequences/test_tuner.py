@@ -27,6 +27,7 @@ SEARCH = {
     "trials": 3,
     "prune": {"every": 100},
 }
+ENDED_EARLY = ("pruned", "failed")
 FALSE_TRAINER = Path(__file__).with_name("false_trainer.py")
 
 
@@ -236,6 +237,21 @@ def test_a_folder_of_a_trial_that_leads_elsewhere_is_refused(tmp_path):
     (folder.path / "trial_0000_seed1").symlink_to(tmp_path)
     with pytest.raises(ConfigError, match="is a link"):
         TuningFolder.open(folder.path, [])
+
+
+def test_a_search_in_which_nothing_came_to_its_end_names_no_best_flags(
+    tmp_path, monkeypatch, capsys
+):
+    path = tmp_path / "search.yaml"
+    path.write_text(json.dumps({**SEARCH, "trials": 2}))
+    study = FalseStudy()
+    study.over = [Finished(n, state, None, {"lr": 0.1}) for n, state in enumerate(ENDED_EARLY)]
+    monkeypatch.setattr(multi_train, "check_optuna", lambda: None)
+    monkeypatch.setattr(multi_train, "OptunaStudy", lambda folder, tuning: study)
+    assert multi_train.main([f"--tune={path}", f"--results_dir={tmp_path / 'results'}"]) == 1
+    said = capsys.readouterr().out
+    assert "no trial came to its end" in said
+    assert "best.json" not in said
 
 
 def test_without_optuna_it_is_told_what_to_install(tmp_path, monkeypatch, capsys):
