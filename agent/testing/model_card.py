@@ -104,10 +104,10 @@ def model_card(
     title = shown_text(name, 100)
     url = f"hf:{repository}" if repository else "<this folder>"
     lines = [
-        *_header(title, games, scores),
+        *_header(title, [_algorithm(flags), *games], scores),
         f"# {title}",
         "",
-        f"An actor-critic agent (IMPALA, V-trace) of {_listed(games)}, trained for "
+        f"An actor-critic agent ({_algorithm(flags)}) of {_listed(games)}, trained for "
         f"{facts['agent_steps']:,} agent steps ({facts['updates']:,} updates).",
         "",
         "## Score",
@@ -148,7 +148,12 @@ def model_card(
     return "\n".join([*lines, *table(["", ""], rows), ""])
 
 
-def _header(title: str, games: Sequence[str], scores: Sequence[Score]) -> list[str]:
+def _algorithm(flags: Mapping[str, Any]) -> str:
+    """Return the name of the algorithm; runs of before there were two have no such flag."""
+    return shown_text(str(flags.get("algorithm", "impala")), 100)
+
+
+def _header(title: str, more_tags: Sequence[str], scores: Sequence[Score]) -> list[str]:
     """Return the header; JSON is YAML as well, and no text can break out of it."""
     results = [
         {
@@ -165,7 +170,7 @@ def _header(title: str, games: Sequence[str], scores: Sequence[Score]) -> list[s
         }
         for score in scores
     ]
-    tags = ["reinforcement-learning", "deep-reinforcement-learning", "impala", "v-trace", *games]
+    tags = ["reinforcement-learning", "deep-reinforcement-learning", "v-trace", *more_tags]
     header = {
         "library_name": "distributed-actor-critic",
         "tags": tags,

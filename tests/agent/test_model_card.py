@@ -77,6 +77,14 @@ def test_a_card_has_score_film_command_and_flags():
     assert result["metrics"][0]["verified"] is False
 
 
+def test_a_card_names_the_algorithm_that_trained_the_agent():
+    card = model_card("pong", FACTS, {"algorithm": "impact"})
+    assert "An actor-critic agent (impact) of" in card
+    assert "impact" in header(card)["tags"]
+    assert "impala" not in card
+    assert "agent (impala) of" in model_card("pong", FACTS, {})  # of before there were two
+
+
 def test_texts_of_a_stranger_stay_texts():
     evil = "a\n---\nb\x1b[2J```\n</details><script>|"
     facts = {**FACTS, "env_spec": {"env_id": evil}, "commit": evil, "versions": {evil: evil}}
