@@ -77,7 +77,10 @@ def ask(make_engine: Callable[[], Engine], limit_s: float = ANSWER_S) -> int:
             process.kill()
             process.join(END_S)
     if isinstance(answer, str):
-        raise ConfigError(f"--worker_count=auto asks the cluster how many workers fit: {answer}")
+        raise ConfigError(
+            "without --worker_count the cluster is asked how many workers fit: "
+            f"{answer.rstrip('.')}. Give --worker_count=N to begin without asking."
+        )
     return answer
 
 
