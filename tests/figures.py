@@ -189,6 +189,7 @@ def screen_rows() -> list[Claim]:
     for arm in ("control", "replay-1-to-3", "replay-1-to-3-mask"):
         shown = f"{arm}` in SpaceInvaders"
         names[shown] = f"screen_a/{arm}_SpaceInvadersNoFrameskip-v4_seed1"
+    names["control` in Seaquest"] = "screen_a/control_SeaquestNoFrameskip-v4_seed1"
     return [
         Claim(
             "docs/results.md",
