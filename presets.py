@@ -65,10 +65,12 @@ _IMPALA: dict[str, Any] = {
 }
 
 # Environments that show vectors and are quick: one worker with eight of them keeps a learner busy,
-# and nothing is stacked, skipped or clipped.
+# and nothing is stacked, skipped or clipped. Two small layers take less time than handing them to
+# a second thread of the learner: docs/performance.md, "Small networks".
 _VECTORS: dict[str, Any] = {
     "model": "mlp",
     "precision": "fp32",
+    "learner_thread_count": 1,
     "clip_rewards": False,
     "worker_count": 1,
     "envs_per_worker": 8,

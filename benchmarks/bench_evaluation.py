@@ -1,16 +1,17 @@
-"""What evaluation costs the training beside it: pairs of runs, with it and without it in turn.
+"""What evaluation, and an open live page, cost the training beside them.
 
-    python benchmarks/bench_evaluation.py --pairs=6 --seconds=90 -- --evaluate_every_steps=5000
-    python benchmarks/bench_evaluation.py --page --pairs=3 --seconds=150
+    python benchmarks/bench_evaluation.py --pairs=12 -- --evaluate_every_steps=5000
+    python benchmarks/bench_evaluation.py --page --pairs=12
 
-Each pair trains the same seed for the same time, once with the flags after `--` and once without
-them. With `--page` somebody watches the first of the two on the live page as well (page_reader.py);
-this needs requirements-live.txt. The order alternates from pair to pair, so that a machine that
-gets slower or faster favours neither. The cost is the ratio of the agent steps per second (with /
-without) from `STARTED_S` on. `taken` is the share of the run's processor time that the evaluation
-worker took, be it to start or to play: it runs at the lowest priority, so beside a training that
-fills the machine it needs minutes for an evaluation, and none may end in the time. Prints a line of
-JSON for each pair and a summary: the mean ratio with its standard error. Nothing else should run.
+One run trains throughout, with the flags after `--`. In windows of `--window` seconds the process
+that evaluates is frozen (SIGSTOP) and let go on in turn; with `--page`, so is the server of the
+live page, which somebody watches (page_reader.py; this needs requirements-live.txt). Frozen
+processes take no processor time. So each pair of neighbouring windows compares the same agent in
+the same process, where two runs of the same flags already differ by several percent. The order
+alternates from pair to pair. The cost is the ratio of the agent steps per second (with / without).
+`taken` is the share of all cores that evaluation took in the windows in which it could. What it
+takes to start lies before the windows. Prints a line of JSON for each pair and a summary: the mean
+ratio with its standard error. Nothing else should run.
 """
 
 from __future__ import annotations
@@ -19,112 +20,155 @@ import argparse
 import contextlib
 import json
 import math
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
+
+import psutil
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from agent.machine import BACKGROUND_NICENESS  # noqa: E402
 from benchmarks.page_reader import PageReader, watched  # noqa: E402
 from metrics.record import Record  # noqa: E402
-from metrics.run_files import read_records  # noqa: E402
+from metrics.run_files import last_record  # noqa: E402
 
-STARTED_S = 20.0  # of a run, in which workers start and buffers fill
-PATIENCE_S = 300.0  # beyond a run's own time
-FLAGS = ("--log_interval_s=1", "--charts=False", "--tensorboard=False", "--basic_verbose=False")
+START_S = 180.0  # until the process that evaluates has been started
+WARM_UP_S = 40.0  # after that: it loads PyTorch at the lowest priority
+SETTLE_S = 1.0  # after freezing or letting go on
+RECORD_S = 30.0  # until the next record, which is due after a second
+END_S = 120.0
+LOOK_S = 0.02
+# What is frozen here gives no sign of life, and is not to be replaced: no time is too long.
+FLAGS = (
+    "--log_interval_s=1",
+    "--charts=False",
+    "--tensorboard=False",
+    "--basic_verbose=False",
+    "--worker_timeout=0",
+)
 EVALUATION = ("--evaluate_every_steps=5000",)
 
 
-def train(flags: list[str], seconds: float, seed: int, page: bool) -> list[Record]:
-    """Return the records of a run of so many seconds, which somebody watches or nobody does."""
-    with tempfile.TemporaryDirectory() as results, _page_of(results, page) as reader:
-        command = [
-            sys.executable, "main.py", f"--results_dir={results}", f"--seed={seed}", *FLAGS,
-            f"--training_seconds={seconds}", *flags,
-        ]  # fmt: skip
-        done = subprocess.run(
-            command, cwd=ROOT, capture_output=True, text=True, check=False,
-            timeout=seconds + PATIENCE_S,
-        )  # fmt: skip
-        if done.returncode:
-            sys.exit(f"the run failed:\n{done.stdout}{done.stderr}")
-        if reader is not None and (reader.problem or not reader.updates):
-            sys.exit(f"the page showed nothing: {reader.problem or 'no update came'}")
-        (folder,) = Path(results).iterdir()
-        return read_records(folder)
+class Window(NamedTuple):
+    """What happened between two records."""
+
+    steps_per_s: float
+    evaluation_cores: float  # how many cores evaluation kept busy
 
 
 @contextlib.contextmanager
-def _page_of(results: str, is_open: bool) -> Iterator[PageReader | None]:
-    if not is_open:
-        yield None
-        return
-    with watched(results) as reader:
-        yield reader
+def training(flags: Sequence[str], results: str) -> Iterator[psutil.Popen]:
+    """Train within the block."""
+    command = [sys.executable, "main.py", f"--results_dir={results}", *FLAGS, *flags]
+    run = psutil.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
+    try:
+        yield run
+    finally:
+        run.send_signal(signal.SIGINT)
+        try:
+            run.wait(END_S)
+        except psutil.TimeoutExpired:
+            run.kill()
 
 
-def speed(records: list[Record]) -> float:
-    """Return the agent steps per second of a run, without its beginning."""
-    kept = [record for record in records if record.wall_s >= STARTED_S]
-    if len(kept) < 2:
-        sys.exit(f"no two records after {STARTED_S:.0f} s: give more --seconds")
-    first, last = kept[0], kept[-1]
-    return (last.agent_steps - first.agent_steps) / (last.wall_s - first.wall_s)
+def evaluator_of(run: psutil.Popen) -> psutil.Process:
+    """Return the process that evaluates as soon as there is one."""
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline and run.is_running():
+        with contextlib.suppress(psutil.Error):
+            for child in run.children(recursive=True):
+                if child.nice() == BACKGROUND_NICENESS:
+                    return child
+        time.sleep(1.0)
+    sys.exit(f"the run ended, or nothing evaluated within {START_S:.0f} s")
 
 
-def _taken(records: list[Record]) -> float:
-    """Return the share of all the run's processor time that evaluation took."""
-    parts = [f"system/cores_{part}" for part in ("learner", "workers", "evaluation", "others")]
-    used = {part: sum(r.values.get(part, 0.0) for r in records) for part in parts}
-    return used["system/cores_evaluation"] / sum(used.values())
+def next_record(folder: Path, after: int) -> Record:
+    """Return the first record that says more than `after` updates, as soon as it is written."""
+    deadline = time.monotonic() + RECORD_S
+    while time.monotonic() < deadline:
+        record = last_record(folder)
+        if record is not None and record.updates > after:
+            return record
+        time.sleep(LOOK_S)
+    sys.exit(f"the run wrote no record within {RECORD_S:.0f} s")
+
+
+def watch(folder: Path, seconds: float) -> Window:
+    """Measure from the next record on, for at least so many seconds."""
+    newest = last_record(folder)
+    first = last = next_record(folder, newest.updates if newest else -1)
+    cores = []
+    while last.wall_s - first.wall_s < seconds:
+        last = next_record(folder, last.updates)
+        cores.append(last.values.get("system/cores_evaluation", 0.0))
+    steps_per_s = (last.agent_steps - first.agent_steps) / (last.wall_s - first.wall_s)
+    return Window(steps_per_s, statistics.fmean(cores))
 
 
 def compare(
-    pair: int, flags: list[str], evaluation: list[str], seconds: float, page: bool
-) -> dict[str, float]:
-    """Measure one pair of runs."""
-    runs: dict[bool, list[Record]] = {}
-    for is_on in (True, False) if pair % 2 else (False, True):
-        runs[is_on] = train(
-            [*flags, *(evaluation if is_on else [])], seconds, 1 + pair, page and is_on
-        )
-    speeds = {is_on: speed(records) for is_on, records in runs.items()}
-    over = [record for record in runs[True] if "evaluation/score" in record.values]
-    last = runs[True][-1].values
-    return {
-        "pair": pair,
-        "without": round(speeds[False]),
-        "with": round(speeds[True]),
-        "ratio": round(speeds[True] / speeds[False], 4),
-        "taken": round(_taken(runs[True]), 4),
-        "evaluations": len(over),
-        "left_out": last.get("evaluation/left_out", 0.0),
-    }
+    folder: Path, beside: Sequence[psutil.Process], is_first: bool, seconds: float
+) -> tuple[Window, Window]:
+    """Measure two windows: with the processes `beside`, which may run first, and without them."""
+    found = {}
+    for is_on in (is_first, not is_first):
+        for process in beside:
+            process.send_signal(signal.SIGCONT if is_on else signal.SIGSTOP)
+        time.sleep(SETTLE_S)
+        found[is_on] = watch(folder, seconds)
+    return found[True], found[False]
 
 
 def main() -> None:
-    """Measure pairs, and say what they come to."""
+    """Measure pairs of windows, and say what they come to."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--pairs", type=int, default=6)
-    parser.add_argument("--seconds", type=float, default=90.0, help="of each training")
+    parser.add_argument("--pairs", type=int, default=12)
+    parser.add_argument("--window", type=float, default=20.0, help="seconds of each")
     parser.add_argument("--env", default="PongNoFrameskip-v4")
-    parser.add_argument("--page", action="store_true", help="also watch the runs with evaluation")
+    parser.add_argument("--page", action="store_true", help="somebody watches the run meanwhile")
     parser.add_argument("evaluation", nargs="*", help="flags of evaluation, after --")
     options = parser.parse_args()
-    evaluation = options.evaluation or list(EVALUATION)
+    flags = [f"--env={options.env}", *(options.evaluation or EVALUATION)]
     ratios = []
-    for pair in range(options.pairs):
-        found = compare(pair, [f"--env={options.env}"], evaluation, options.seconds, options.page)
-        ratios.append(found["ratio"])
-        print(json.dumps(found), flush=True)
+    with contextlib.ExitStack() as stack:
+        results = stack.enter_context(tempfile.TemporaryDirectory())
+        run = stack.enter_context(training(flags, results))
+        beside = [evaluator_of(run)]
+        reader: PageReader | None = None
+        if options.page:
+            reader = stack.enter_context(watched(results))
+            beside.append(psutil.Process(reader.server_pid))
+        time.sleep(WARM_UP_S)
+        (folder,) = Path(results).iterdir()
+        # Whatever is frozen is let go on before its owner is asked to end it.
+        for process in beside:
+            stack.callback(process.send_signal, signal.SIGCONT)
+        for pair in range(options.pairs):
+            on, off = compare(folder, beside, bool(pair % 2), options.window)
+            ratios.append(on.steps_per_s / off.steps_per_s)
+            line = {
+                "pair": pair,
+                "without": round(off.steps_per_s),
+                "with": round(on.steps_per_s),
+                "ratio": round(ratios[-1], 4),
+                "taken": round(on.evaluation_cores / (psutil.cpu_count() or 1), 4),
+            }
+            print(json.dumps(line), flush=True)
+        if reader is not None and (reader.problem or not reader.updates):
+            sys.exit(f"the page showed nothing: {reader.problem or 'no update came'}")
     error = statistics.stdev(ratios) / math.sqrt(len(ratios)) if len(ratios) > 1 else math.nan
-    print(json.dumps({"ratio": round(statistics.fmean(ratios), 4), "standard_error": error}))
+    summary = {"ratio": round(statistics.fmean(ratios), 4), "standard_error": round(error, 4)}
+    print(json.dumps({**summary, "page": options.page, "flags": flags}))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from urllib.parse import urlencode, urlsplit
 
 ROOT = Path(__file__).resolve().parent.parent
 START = "live page: "
-REQUEST_S = 30.0
+REQUEST_S = 120.0  # a server that is frozen for a while (bench_evaluation.py) answers later
 END_S = 10.0
 RETRY_S = 1.0  # until there is a run to be watched
 
@@ -29,12 +29,14 @@ RETRY_S = 1.0  # until there is a run to be watched
 class PageReader:
     """Asks as the page does, on a thread of its own."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, server_pid: int) -> None:
         """Open the page.
 
         Args:
           address: as the program prints it, with its token.
+          server_pid: process that serves it.
         """
+        self.server_pid = server_pid
         parts = urlsplit(address)
         self._root = f"{parts.scheme}://{parts.netloc}"
         cookies = urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar())
@@ -98,7 +100,7 @@ def watched(results: str) -> Iterator[PageReader]:
         line = next((each for each in server.stdout if each.startswith(START)), None)
         if line is None:
             sys.exit("the live page did not start: pip install -r requirements-live.txt")
-        reader = PageReader(line.removeprefix(START).strip())
+        reader = PageReader(line.removeprefix(START).strip(), server.pid)
         reader.start()
         yield reader
         reader.stop()
