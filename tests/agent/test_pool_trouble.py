@@ -159,6 +159,7 @@ def test_a_stopped_server_is_replaced_and_workers_that_wait_for_it_are_not(make_
     assert "was waiting for the inference server" not in caplog.text
 
 
+@pytest.mark.slow
 def test_a_worker_that_waits_for_room_is_not_silent_however_long_it_waits(make_pool):
     pool = make_pool(timeout_s=IMPATIENT_S)
     taken, deadline = [], time.monotonic() + HANGS_S

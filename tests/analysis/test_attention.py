@@ -14,6 +14,7 @@ from tests.analysis.agents import write_agent
 from tests.house import ROOT
 
 
+@pytest.mark.slow
 def test_a_film_of_the_maps_is_written(tmp_path: Path) -> None:
     folder = write_agent(tmp_path / "agent", "--model=attention", env="PongNoFrameskip-v4")
     output = tmp_path / "film"
@@ -31,6 +32,7 @@ def test_a_film_of_the_maps_is_written(tmp_path: Path) -> None:
     assert len(json.loads((output / "actions.json").read_text())["actions"]) == 7
 
 
+@pytest.mark.slow
 def test_a_gif_is_as_small_as_asked(tmp_path: Path) -> None:
     folder = write_agent(tmp_path / "agent", "--model=attention", env="PongNoFrameskip-v4")
     arguments = [f"--load_model_url={folder}", "--steps=4"]

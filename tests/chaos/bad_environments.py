@@ -258,4 +258,23 @@ def marked_processes(folder: Path) -> set[int]:
     return {int(path.name.split("_")[1]) for path in folder.glob("process_*")}
 
 
+class ChaosOfNumbers(ChaosCartPole):
+    """The same with one real number as its action: its sign says where the cart is pushed."""
+
+    def __init__(self, **more: Any) -> None:
+        """Make the environment."""
+        super().__init__(**more)
+        self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+    def step(self, action: Any) -> Result:
+        """Play one step."""
+        # CartPole looks into its action space itself.
+        self.action_space, numbers = gymnasium.spaces.Discrete(2), self.action_space
+        try:
+            return super().step(int(action[0] > 0))
+        finally:
+            self.action_space = numbers
+
+
 gymnasium.register("ChaosCartPole-v0", entry_point=ChaosCartPole, max_episode_steps=500)
+gymnasium.register("ChaosOfNumbers-v0", entry_point=ChaosOfNumbers, max_episode_steps=500)

@@ -38,7 +38,12 @@ class Templates:
         wanted = for_template(configuration)
         with self._lock:
             if wanted not in self._made:
-                name = f"{wanted.kind}{'-ours' if wanted.our_environment else ''}"
+                parts = (
+                    wanted.kind,
+                    *(["ours"] if wanted.our_environment else []),
+                    *(["numbers"] if wanted.numbers else []),
+                )
+                name = "-".join(parts)
                 shutil.rmtree(self._folder / name, ignore_errors=True)  # of a lane that gave up
                 stage = make_stage(self._folder / name, wanted)
                 assert isinstance(stage, Stage)

@@ -37,6 +37,8 @@ def test_twelve_kinds_of_faults_cost_nothing(tmp_path: Path) -> None:
     (path,) = tmp_path.glob("chaos_*/outcomes.jsonl")
     outcomes = [json.loads(line) for line in path.read_text().splitlines()]
     assert sorted(each["fault"] for each in outcomes) == sorted(SAMPLES)
+    configurations = [each["plan"].get("configuration", {}) for each in outcomes]
+    assert {each.get("numbers", False) for each in configurations} == {True, False}
     bad = [each for each in outcomes if each["verdict"] in ("LOST", "broken", "error")]
     assert not bad, done.stdout
     assert done.returncode == 0, done.stdout + done.stderr

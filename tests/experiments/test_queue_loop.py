@@ -168,6 +168,7 @@ def test_a_trainer_that_does_not_end_with_its_queue_is_killed_by_the_next(bench:
     assert bench.rows()[0].status == "done"
 
 
+@pytest.mark.slow
 def test_a_run_that_hangs_is_killed_and_goes_on_from_its_checkpoint(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -104,6 +104,7 @@ def test_it_draws_as_it_says(recent):
     assert np.bincount(drawn) / 7000 == pytest.approx([1 / 7, 2 / 7, 4 / 7], abs=0.03)
 
 
+@pytest.mark.slow
 @pytest.mark.process
 def test_it_trains_by_its_name_without_any_change_to_the_packages(tmp_path):
     """With worker processes, started as a user would; the resume needs trust again."""

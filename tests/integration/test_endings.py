@@ -101,6 +101,7 @@ def test_a_closed_terminal_ends_a_run_as_ctrl_c_does(tmp_path):
     assert json.loads((folder / "summary.json").read_text())["reason"] == "interrupted"
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_does_not_end_the_training(tmp_path):
     """`python main.py | head -1`."""
     process = popen(tmp_path, ENDLESS, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -166,6 +167,7 @@ sys.exit(main.main(sys.argv[1:], stop))
 """
 
 
+@pytest.mark.slow
 def test_the_first_signal_during_the_last_save_waits_for_it(tmp_path):
     process = subprocess.Popen(
         [sys.executable, "-c", SLOW_SAVE, f"--results_dir={tmp_path}", *QUIET, *SMALL,

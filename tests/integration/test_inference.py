@@ -50,6 +50,7 @@ def children(process, limit_s=45):
     raise AssertionError(f"no server and two workers in {limit_s} s")
 
 
+@pytest.mark.slow
 def test_a_run_with_a_server_trains_to_its_end(tmp_path):
     status, output = run(tmp_path, *SERVER, "--environment_max_steps=3000")
     assert status == 0, output

@@ -62,8 +62,18 @@ def learners_of(process):
     return sorted(learners, key=lambda child: child.create_time())
 
 
-def test_two_learners_train_as_one_run(tmp_path):
-    status, output = run(tmp_path, *SMALL, TWO, "--environment_max_steps=4000")
+NUMBERS = ("--env=tests.worlds:tests/Remote-v0", "--normalise_vectors=True")
+
+
+@pytest.mark.parametrize(
+    "world",
+    [
+        pytest.param((), id="one choice"),
+        pytest.param(NUMBERS, id="real numbers, normalised", marks=pytest.mark.slow),
+    ],
+)
+def test_two_learners_train_as_one_run(tmp_path, world):
+    status, output = run(tmp_path, *SMALL, *world, TWO, "--environment_max_steps=4000")
     assert status == 0, output
     folder = only_run(tmp_path)
     assert "2 learners; each has such workers, and batches of 4 unrolls of its own: 8 together" in (
@@ -93,6 +103,7 @@ def test_a_signal_ends_all_learners_after_one_save(tmp_path):
     assert updates_saved(folder) == records(folder)[-1]["updates"]
 
 
+@pytest.mark.slow
 def test_two_learners_take_the_commands_that_all_of_them_can_follow(tmp_path):
     """A pause or another learning rate would be that of one learner alone."""
     process = start(tmp_path, *SMALL, TWO, ENDLESS)

@@ -65,6 +65,7 @@ def check_products(place: Path) -> None:
     assert len(list((place / "comparison").glob("default_CartPole-v1_seed*.csv"))) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.process
 def test_what_is_done_with_finished_runs_works(tmp_path: Path) -> None:
     for seed in (1, 2):

@@ -13,6 +13,7 @@ from agent.testing.evaluator import evaluate
 from option_flags import Flags
 from tests.integration.commands import comparable, only_run, records, run
 from tests.integration.test_reproducible import REPLAYS, assert_same_weights, evaluations, trained
+from tests.live.client import Browser
 
 REACH, MIXED = "--env=tests.worlds:tests/Reach-v0", "--env=tests.worlds:tests/Mixed-v0"
 FLAGS = (
@@ -38,6 +39,7 @@ def test_a_run_of_real_numbers_is_resumed_to_the_bit_with_its_evaluations(tmp_pa
     assert_same_weights(straight, halfway)
     assert "policy/entropy_fraction" not in records(straight)[-1]["values"]
     check_that_it_is_tested_and_shipped(straight, tmp_path)
+    check_that_the_page_shows_it(straight)
 
 
 def check_that_it_is_tested_and_shipped(folder, tmp_path):
@@ -59,8 +61,20 @@ def check_that_it_is_tested_and_shipped(folder, tmp_path):
     assert played[0] == played[1]
 
 
+def check_that_the_page_shows_it(folder):
+    """All its records, of which the entropy of numbers is one; and what was evaluated."""
+    browser = Browser(folder.parent).enter()
+    names = "policy/entropy,policy/entropy_fraction"
+    shown = browser.get("/api/rows", params={"run": folder.name, "names": names}).json()
+    wanted = [record["values"]["policy/entropy"] for record in records(folder)]
+    assert shown["columns"]["policy/entropy"] == pytest.approx(wanted, rel=1e-5)
+    assert list(shown["columns"]) == ["policy/entropy"]  # of numbers there is no highest entropy
+
+
 @pytest.mark.process
-@pytest.mark.parametrize(("env", "inference"), [(REACH, "server"), (MIXED, "worker")])
+@pytest.mark.parametrize(
+    ("env", "inference"), [(REACH, "server"), pytest.param(MIXED, "worker", marks=pytest.mark.slow)]
+)
 def test_workers_and_servers_act_in_processes_of_their_own(tmp_path, env, inference):
     status, output = run(
         tmp_path, env, "--seed=3", "--worker_count=2", "--envs_per_worker=2", "--r_f_steps=5",

@@ -116,6 +116,7 @@ def test_what_comes_after_a_time_limit_is_worth_as_much_as_before(tmp_path, kind
     )
 
 
+@pytest.mark.slow
 def test_so_it_is_for_impact(tmp_path):
     trainer = train(tmp_path, "Infinite", steps=5_000, **IMPACT)
     assert value_of_the_endless_game(trainer) == pytest.approx(
@@ -154,6 +155,7 @@ def test_a_reward_beyond_the_end_of_the_unroll_decides(tmp_path):
     assert not complaints_about_the_choice(trainer)
 
 
+@pytest.mark.slow
 def test_a_reward_beyond_the_end_of_the_unroll_decides_for_impact_too(tmp_path):
     trainer = train(tmp_path, "Delayed", **{**SHORT, **IMPACT, **WIDE})
     assert not complaints_about_the_choice(trainer)
@@ -191,6 +193,7 @@ def test_with_a_memory_what_was_seen_at_the_start_is_known_at_the_end(tmp_path):
     assert not complaints_about_the_memory(train(tmp_path, "Cue", kind="standard", **WITH_MEMORY))
 
 
+@pytest.mark.slow
 def test_impact_gives_its_target_a_memory_too(tmp_path):
     flags = {**WITH_MEMORY, **IMPACT, "burn_in_steps": 2}
     assert not complaints_about_the_memory(train(tmp_path, "Cue", **flags))
@@ -266,6 +269,7 @@ def test_two_games_of_different_scale_are_both_learned(tmp_path):
     assert not complaints_about_two_games(train(tmp_path, "Upright", "Mirror", **TWO))
 
 
+@pytest.mark.slow
 def test_two_games_of_different_scale_are_both_learned_by_impact(tmp_path):
     flags = {**TWO, **IMPACT, **WIDE}
     assert not complaints_about_two_games(train(tmp_path, "Upright", "Mirror", **flags))

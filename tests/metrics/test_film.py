@@ -61,6 +61,7 @@ def test_a_gif_shows_the_film_at_its_speed(tmp_path: Path) -> None:
     assert iio.immeta(gif)["duration"] == pytest.approx(1000 / 15, abs=10)
 
 
+@pytest.mark.slow
 def test_a_gif_leaves_out_frames_until_it_is_small_enough(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     noise = [rng.integers(0, 256, (32, 32, 3)).astype(np.uint8) for _ in range(6)]

@@ -50,13 +50,13 @@ def test_every_mix_comes_to_updates_and_to_its_end(mix):
 
 
 def test_a_plan_read_back_is_the_same_run():
-    plan = Plan.draw(17)
+    plan = Plan.draw(2)
     again = Plan.from_json(plan.to_json())
     assert again == plan
     one, other = simulate(plan), simulate(again)
     assert one.history == other.history
     assert (one.moves, one.updates, one.endings) == (other.moves, other.updates, other.endings)
-    assert simulate(replace(plan, seed=18)).history != one.history
+    assert simulate(replace(plan, seed=3)).history != one.history
 
 
 def healthy():

@@ -31,7 +31,7 @@ from tests.agent.cluster.players import (
     play,
     two_machines,
 )
-from tests.agent.runs import make_blueprint
+from tests.agent.runs import COUNTING, make_blueprint
 from tests.agent.test_rollout import make_board
 from tests.deadlines import HANGS_S
 from tests.house import ROOT
@@ -172,6 +172,7 @@ def test_a_gateway_that_dies_is_replaced_and_its_workers_play_other_games(
     assert {life for _, life, _ in books.streams} == {0, 1}
 
 
+@pytest.mark.slow
 def test_a_gateway_without_a_cluster_gives_up_with_one_sentence(make_pool):
     pool = make_pool(config(make_engine=no_cluster))
     deadline = time.monotonic() + HANGS_S
@@ -198,6 +199,7 @@ def test_what_fails_on_all_machines_ends_the_run_without_another_gateway(make_po
     assert pool.restarts == 0
 
 
+@pytest.mark.slow
 def test_while_the_learner_takes_nothing_it_waits_and_goes_on_without_a_gap(make_pool):
     pool = make_pool(config(make_engine=two_machines))
     books = Books(pool)
@@ -231,9 +233,12 @@ def test_workers_of_different_sizes_are_refused():
         GatewayPool(config(workers=workers), board)
 
 
-def test_the_bytes_of_real_workers_are_those_of_the_serial_and_the_native_pool(make_pool):
+@pytest.mark.parametrize(
+    "env", [COUNTING, pytest.param("tests.worlds:tests/Reach-v0", marks=pytest.mark.slow)]
+)
+def test_the_bytes_of_real_workers_are_those_of_the_serial_and_the_native_pool(make_pool, env):
     """With the same weights: sha256 for each worker, environment and number of the unroll."""
-    blueprint = make_blueprint(worker_count=2)
+    blueprint = make_blueprint(env, worker_count=2)
     schema, count = blueprint.schema, 6
 
     def digests(pool, block):

@@ -20,8 +20,9 @@ from tests.deadlines import HANGS_S
 pytestmark = WITH_RAY
 
 
-def test_a_private_ray_plays_the_games_of_the_serial_pool_and_leaves_nothing(make_pool):
-    blueprint = make_blueprint("CartPole-v1", worker_count=2)
+@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
+def test_a_private_ray_plays_the_games_of_the_serial_pool_and_leaves_nothing(make_pool, env):
+    blueprint = make_blueprint(env, worker_count=2)
     serial = SerialPool(blueprint.workers(), make_board(blueprint))
     serial.start()
     wanted = {}

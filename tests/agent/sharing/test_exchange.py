@@ -163,7 +163,9 @@ class TestAnyInterleavingOfAgentsThatPlayAndDie(PopulationMachine.TestCase):
 # --- how much is taken ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("share", [0.25, 0.5, 0.9, None])
+@pytest.mark.parametrize(
+    "share", [0.5, *(pytest.param(share, marks=pytest.mark.slow) for share in (0.25, 0.9, None))]
+)
 def test_the_share_of_foreign_draws_is_what_was_asked_for(
     tmp_path: Path, share: float | None
 ) -> None:
