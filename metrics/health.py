@@ -168,9 +168,9 @@ RANGES: tuple[Range, ...] = (
     ),
     Range(
         "replay/ratio",
-        high=16,
-        too_high="new data is a very small part of the batch. Raise the queue's sample_ratio in "
-        "--replay_parameters",
+        high=32,  # robots learn well with IMPACT's 20 uses of each unroll, a ratio of 19
+        too_high="new data is a very small part of the batch. Raise the queue's sample_ratio, or "
+        "lower the uses of a circular buffer, in --replay_parameters",
     ),
 )
 

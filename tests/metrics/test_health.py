@@ -223,7 +223,7 @@ def test_the_causes_name_flags_that_exist() -> None:
 
 
 def test_ranges_are_in_words() -> None:
-    assert healthy_text("replay/ratio") == "below 16"
+    assert healthy_text("replay/ratio") == "below 32"
     assert healthy_text("vtrace/rho_mean") == "0.8 to 1.25"
     assert healthy_text("vtrace/ess") == "above 0.4"
     assert healthy_text("loss/total") == ""
