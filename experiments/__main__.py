@@ -26,14 +26,7 @@ from core.errors import ConfigError
 from core.stop_signals import INTERRUPTED
 from experiments import index
 from experiments.overview import queue_lines
-from experiments.plan import (
-    SHIPPED_QUEUE,
-    PlannedRun,
-    PlannedSequence,
-    load_queue,
-    planned_runs,
-    planned_sequences,
-)
+from experiments.plan import SHIPPED_QUEUE, PlannedRun, PlannedSequence, load_queue
 from experiments.queue_loop import Places, QueueLoop, StopRequests
 from experiments.sequence_runs import sequence_lines
 from experiments.store import VARIABLE, Store, default_store
@@ -82,10 +75,8 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _forget_failures(places: Places, store: Store) -> None:
-    runs: list[PlannedRun | PlannedSequence] = [
-        *planned_runs(load_queue(places.queue_file)),
-        *planned_sequences(places.queue_file),
-    ]
+    queue = load_queue(places.queue_file)
+    runs: list[PlannedRun | PlannedSequence] = [*queue.runs, *queue.sequences]
     for run in runs:
         state = store.state(run)
         if state is not None and state.failures:
@@ -93,16 +84,14 @@ def _forget_failures(places: Places, store: Store) -> None:
 
 
 def _list(options: argparse.Namespace) -> int:
-    experiments = load_queue(Path(options.queue))
+    queue = load_queue(Path(options.queue))
     store = Store(Path(options.store).resolve())
     rows = index.read_index(Path(options.results_dir) / index.INDEX_FILE)
     running = [row.run for row in rows.values() if row.status == index.RUNNING]
     is_live = store.is_locked()
-    rows = index.refresh(
-        rows, planned_runs(experiments), store, running[-1] if running and is_live else ""
-    )
-    print("\n".join(queue_lines(experiments, store, rows)))
-    for line in sequence_lines(planned_sequences(Path(options.queue)), store):
+    rows = index.refresh(rows, queue.runs, store, running[-1] if running and is_live else "")
+    print("\n".join(queue_lines(queue.experiments, store, rows)))
+    for line in sequence_lines(queue.sequences, store):
         print(line)
     print(f"run folders: {store.path}" + (" (a queue works on it)" if is_live else ""))
     return 0

@@ -28,10 +28,10 @@ that is stopped half-way still has arms to compare. Next to read: queue_loop.py.
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import yaml
 from pydantic import (
@@ -175,7 +175,15 @@ class PlannedRun:
         return [f"--{name}={value}" for name, value in flags.items()]
 
 
-def planned_runs(experiments: tuple[Experiment, ...]) -> list[PlannedRun]:
+class Queue(NamedTuple):
+    """All of a queue.yaml, checked."""
+
+    experiments: tuple[Experiment, ...]  # as they stand in the file
+    runs: list[PlannedRun]  # in the order in which they are taken, as the sequences are
+    sequences: list[PlannedSequence]
+
+
+def planned_runs(experiments: Iterable[Experiment]) -> list[PlannedRun]:
     """Return all runs in the order in which they are taken."""
     return [
         PlannedRun(
@@ -188,13 +196,8 @@ def planned_runs(experiments: tuple[Experiment, ...]) -> list[PlannedRun]:
     ]
 
 
-def planned_sequences(path: Path) -> list[PlannedSequence]:
-    """Return all whole sequences of a queue.yaml in the order in which they are taken.
-
-    Raises:
-      ConfigError: as `load_queue` does.
-    """
-    _, entries = _load(path)
+def planned_sequences(entries: Iterable[SequenceEntry]) -> list[PlannedSequence]:
+    """Return all whole sequences in the order in which they are taken."""
     return [
         PlannedSequence(entry.name, entry.sequence, game, entry.priority)
         for entry in sorted(entries, key=lambda each: each.priority)  # stable
@@ -202,19 +205,12 @@ def planned_sequences(path: Path) -> list[PlannedSequence]:
     ]
 
 
-def load_queue(path: Path) -> tuple[Experiment, ...]:
+def load_queue(path: Path) -> Queue:
     """Read and check a queue.yaml: its keys, its names, and the flags of every run.
-
-    Returns:
-      The experiments, without the whole sequences.
 
     Raises:
       ConfigError: one message with every mistake that was found, and where.
     """
-    return _load(path)[0]
-
-
-def _load(path: Path) -> tuple[tuple[Experiment, ...], tuple[SequenceEntry, ...]]:
     try:
         data = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except (OSError, UnicodeDecodeError) as error:
@@ -245,10 +241,10 @@ def _load(path: Path) -> tuple[tuple[Experiment, ...], tuple[SequenceEntry, ...]
     problems += [
         f"  {name}: two experiments have this name" for name in names if names.count(name) > 1
     ]
-    problems += _flag_problems(planned_runs(tuple(experiments)))
+    problems += _flag_problems(planned_runs(experiments))
     if problems:
         raise ConfigError(f"{path}:\n" + "\n".join(dict.fromkeys(problems)))
-    return tuple(experiments), tuple(sequences)
+    return Queue(tuple(experiments), planned_runs(experiments), planned_sequences(sequences))
 
 
 def _flag_problems(runs: list[PlannedRun]) -> Iterator[str]:

@@ -20,7 +20,7 @@ from core.errors import ConfigError
 from core.stop_signals import INTERRUPTED, handled_by
 from experiments import index
 from experiments.curve_file import export_curve
-from experiments.plan import PlannedRun, load_queue, planned_runs, planned_sequences
+from experiments.plan import PlannedRun, load_queue
 from experiments.sequence_runs import SequenceRuns
 from experiments.store import OUTPUT_FILE, RunState, Store
 from experiments.trainer_process import (
@@ -193,13 +193,12 @@ class QueueLoop:
 
     def _read_queue(self) -> None:
         places = self._places
-        experiments = load_queue(places.queue_file)
-        runs, sequences = planned_runs(experiments), planned_sequences(places.queue_file)
-        check_unchanged(runs, self._store)
-        self._runs = runs
-        self._priorities = {each.name: each.priority for each in experiments}
+        queue = load_queue(places.queue_file)
+        check_unchanged(queue.runs, self._store)
+        self._runs = queue.runs
+        self._priorities = {each.name: each.priority for each in queue.experiments}
         self._sequences = SequenceRuns(
-            sequences,
+            queue.sequences,
             self._store,
             places.results,
             program=places.sequence_program,

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from core.errors import ConfigError
-from experiments.plan import SHIPPED_QUEUE, load_queue, planned_runs
+from experiments.plan import SHIPPED_QUEUE, load_queue
 from tests.experiments.conftest import entry
 from wrappers.extra_worlds import is_installed, world_of
 
@@ -24,7 +24,7 @@ def test_runs_come_by_priority_then_seed_then_game_then_arm(tmp_path: Path) -> N
     games = ["CartPole-v1", "Acrobot-v1"]
     arms: dict[str, Any] = {"b": {}, "a": {"lr": 0.1}}
     early = entry("early", priority=3, seeds=[2, 1], games=games, arms=arms, flags={"gamma": 0.9})
-    runs = planned_runs(load_queue(queue_of(tmp_path, late, early)))
+    runs = load_queue(queue_of(tmp_path, late, early)).runs
     assert [run.name for run in runs] == [
         "early/b_CartPole-v1_seed2",
         "early/a_CartPole-v1_seed2",
@@ -123,9 +123,7 @@ def test_a_file_that_is_not_there_or_is_no_text(tmp_path: Path) -> None:
         load_queue(tmp_path / "binary.yaml")
 
 
-SHIPPED = {
-    (run.experiment, run.arm, run.env): run for run in planned_runs(load_queue(SHIPPED_QUEUE))
-}
+SHIPPED = {(run.experiment, run.arm, run.env): run for run in load_queue(SHIPPED_QUEUE).runs}
 
 
 @pytest.mark.parametrize("key", sorted(SHIPPED), ids="-".join)

@@ -416,7 +416,7 @@ def test_the_list_shows_states_and_what_is_left(
     # 1000 steps took the fake one second (0.0 minutes when rounded): nothing is known.
     rows = [replace(row, minutes="0.5") for row in bench.rows()]
     text = queue_lines(
-        load_queue(places.queue_file), bench.store, {row.folder: row for row in rows}
+        load_queue(places.queue_file).experiments, bench.store, {row.folder: row for row in rows}
     )
     assert text[-1].startswith("about 600 minutes left")
 

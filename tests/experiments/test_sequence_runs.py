@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from core.errors import ConfigError
-from experiments.plan import SHIPPED_QUEUE, load_queue, planned_sequences
+from experiments.plan import SHIPPED_QUEUE, load_queue
 from experiments.queue_loop import QueueLoop, StopRequests
 from experiments.sequence_runs import is_done, sequence_folder, sequence_lines
 from sequences.plan import load_plan
@@ -43,7 +43,7 @@ def work(bench: Bench, requests: StopRequests | None = None) -> QueueLoop:
 
 
 def sessions(bench: Bench, number: int = 0) -> list[list[str]]:
-    planned = planned_sequences(bench.places.queue_file)[number]
+    planned = load_queue(bench.places.queue_file).sequences[number]
     text = (bench.store.folder(planned) / "output.log").read_text()
     lines = [line for line in text.splitlines() if line.startswith("arguments: ")]
     return [json.loads(line.partition(": ")[2]) for line in lines]
@@ -53,7 +53,7 @@ def sessions(bench: Bench, number: int = 0) -> list[list[str]]:
 def test_a_sequence_is_begun_resumed_until_it_is_done_and_reported(bench: Bench) -> None:
     bench.write(sequence(), entry(priority=2))
     assert work(bench).failed == 0
-    (planned,) = planned_sequences(bench.places.queue_file)
+    (planned,) = load_queue(bench.places.queue_file).sequences
     assert is_done(planned, bench.store)
     first, second = sessions(bench)
     folder = sequence_folder(planned, bench.store)
@@ -101,7 +101,7 @@ def test_what_has_the_lower_number_comes_first(bench: Bench, first: int, runs_be
 def test_a_sequence_that_fails_twice_is_passed_over(bench: Bench) -> None:
     bench.write(sequence(games=["Fail-v0", "CartPole-v1"]))
     assert work(bench).failed == 2
-    bad, good = planned_sequences(bench.places.queue_file)
+    bad, good = load_queue(bench.places.queue_file).sequences
     state = bench.store.state(bad)
     assert state is not None
     assert (state.failures, state.message) == (2, "no agent can be made")
@@ -112,7 +112,7 @@ def test_a_sequence_that_fails_twice_is_passed_over(bench: Bench) -> None:
 @pytest.mark.process
 def test_the_end_of_the_queue_lets_all_agents_save_and_is_no_failure(bench: Bench) -> None:
     bench.write(sequence(games=["Wait-v0"]))
-    (planned,) = planned_sequences(bench.places.queue_file)
+    (planned,) = load_queue(bench.places.queue_file).sequences
 
     class Count:
         """Counts one request as soon as the sequence waits for its signal."""
@@ -157,7 +157,7 @@ def test_a_sequence_and_a_run_cannot_have_the_same_name(bench: Bench) -> None:
 
 
 def test_the_population_stands_in_the_queue_and_its_arms_differ_in_sharing_alone() -> None:
-    (planned, _) = [p for p in planned_sequences(SHIPPED_QUEUE) if p.experiment == "population"]
+    (planned, _) = [p for p in load_queue(SHIPPED_QUEUE).sequences if p.experiment == "population"]
     plan = load_plan(planned.sequence)
     flags = {run.group: run.flags for run in plan.runs if run.seed == 1}
     shared = [run for run in plan.runs if run.agent is not None and run.seed == 1]
