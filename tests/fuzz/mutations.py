@@ -105,3 +105,12 @@ def _places(tree: Any) -> list[tuple[Any, Any]]:
         found += [(node, key) for key, _ in children]
         waiting += [child for _, child in children]
     return found
+
+
+def writable(value: Any) -> Any:
+    """Return a value with the keys and numbers that a writer of JSON would refuse made texts."""
+    if isinstance(value, dict):
+        return {k if isinstance(k, str) else repr(k): writable(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [writable(item) for item in value]
+    return "9" * 5000 if isinstance(value, int) and abs(value) > 10**4000 else value

@@ -21,9 +21,9 @@ from sequences.folder import STATE_FILE, SequenceFolder
 from sequences.foreign import check_plan, check_saved, check_typed
 from sequences.plan import SHIPPED, check_flags, load_plan
 from sequences.runner import command
-from tests.fuzz import stored
+from tests.fuzz import shared, stored
 from tests.fuzz.harness import Target
-from tests.fuzz.mutations import mutated_text, mutated_tree, nasty
+from tests.fuzz.mutations import mutated_text, mutated_tree, nasty, writable
 
 Action = Callable[[], object]
 
@@ -135,7 +135,7 @@ def parsed_commands(rng: Random, place: Path) -> Action:
     if rng.random() < 0.3:
         overrides = place / "overrides.json"
         values = mutated_tree(rng, {"lr": 0.1, "env": "A", "replay_parameters": BUFFERS})
-        text = _text(rng) if rng.random() < 0.3 else json.dumps(_json(values))
+        text = _text(rng) if rng.random() < 0.3 else json.dumps(writable(values))
         overrides.write_text(text, encoding="utf-8", errors="replace")
         argv.append(f"--multi_train_overrides={overrides}")
     family = rng.choice(("atari", "vector", "several-games"))
@@ -158,7 +158,7 @@ def replay_parameters(rng: Random, place: Path) -> Action:
     elif rng.random() < 0.9:
         value = mutated_tree(rng, value)
     if rng.random() < 0.5:
-        value = repr(_json(value)) if rng.random() < 0.3 else json.dumps(_json(value))
+        value = repr(writable(value)) if rng.random() < 0.3 else json.dumps(writable(value))
         value = mutated_text(rng, value) if rng.random() < 0.5 else value
 
     def act() -> object:
@@ -173,7 +173,7 @@ def plans(rng: Random, place: Path) -> Action:
     """YAML files: load, check, and the folder that comes of it."""
     path = place / "plan.yaml"
     if rng.random() < 0.4:
-        text = yaml.safe_dump(_json(mutated_tree(rng, PLAN)), allow_unicode=True)
+        text = yaml.safe_dump(writable(mutated_tree(rng, PLAN)), allow_unicode=True)
     else:
         source = rng.choice(sorted(SHIPPED.glob("*.yaml")))
         text = mutated_text(rng, source.read_text() if rng.random() < 0.5 else yaml.safe_dump(PLAN))
@@ -198,7 +198,7 @@ def plans(rng: Random, place: Path) -> Action:
 def saved_sequences(rng: Random, place: Path) -> Action:
     """sequence.json: what --resume and --report make of it, short of starting anything."""
     tree = mutated_tree(rng, SAVED) if rng.random() < 0.95 else SAVED
-    text = json.dumps(_json(tree))
+    text = json.dumps(writable(tree))
     text = mutated_text(rng, text) if rng.random() < 0.25 else text
     (place / STATE_FILE).write_bytes(text.encode("utf-8", errors="surrogatepass"))
     run = place / "001_a_seed1" / "CartPole-v1_20240101-000000"
@@ -235,21 +235,13 @@ def _commands(folder: SequenceFolder) -> None:
         assert inside.name == run.name
 
 
-def _json(value: Any) -> Any:
-    """Return a value with the keys and numbers that a writer of JSON would refuse made texts."""
-    if isinstance(value, dict):
-        return {k if isinstance(k, str) else repr(k): _json(v) for k, v in value.items()}
-    if isinstance(value, list):
-        return [_json(item) for item in value]
-    return "9" * 5000 if isinstance(value, int) and abs(value) > 10**4000 else value
-
-
 COMPARISON = ("table.csv", "table.md", "comparison.png")  # of a sequence
 TARGETS = (
-    Target("command_lines", 3500, parsed_commands),
+    Target("command_lines", 3200, parsed_commands),
     Target("replay_parameters", 2000, replay_parameters),
     Target("plans", 1500, plans, leaves=("results/*/sequence.json",)),
     Target("sequence_json", 1500, saved_sequences, leaves=COMPARISON),
+    Target("foreign_unrolls", 300, shared.foreign_unrolls),
     Target("checkpoint_bytes", 700, stored.damaged_checkpoints),
     Target("checkpoint_trees", 500, stored.strange_checkpoints),
     Target("run_folders", 200, stored.strange_run_folders, leaves=("run/*",)),
