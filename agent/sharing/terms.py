@@ -18,7 +18,7 @@ from typing import Any
 
 from core.atomic_file import write_json
 from core.errors import ConfigError
-from core.plain_data import parse_json, read_text, shown
+from core.plain_data import parse_json, read_text, shown, shown_text
 from core.unroll import UnrollSchema
 from core.version import VERSION
 from wrappers.config import EnvConfig
@@ -78,7 +78,7 @@ class Terms:
         """Return what `other` has differently, in words; empty if nothing."""
         names = dict.fromkeys([*self.values, *other.values])
         found = [
-            f"{name} is {shown(other.values.get(name), 60)} instead of "
+            f"{shown_text(name)} is {shown(other.values.get(name), 60)} instead of "
             f"{shown(self.values.get(name), 60)}"
             for name in names
             if self.values.get(name) != other.values.get(name)
