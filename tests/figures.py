@@ -73,6 +73,11 @@ def end(name: str) -> Value:
     return lambda: float(run(name).curve.mean_return[-1])
 
 
+def mean_of(values: Sequence[Value]) -> Value:
+    """The mean of several figures."""
+    return lambda: fmean(value() for value in values)
+
+
 def best(name: str) -> Value:
     """The best single game of training."""
     return lambda: run(name).about.best or float("nan")
@@ -198,6 +203,25 @@ def screen_rows() -> list[Claim]:
         )
         for arm, name in names.items()
     ]
+
+
+def robot_rows() -> list[Claim]:
+    """IMPACT on robots: each of three seeds at its end and their mean; how its target was set."""
+    claims = []
+    for robot in ("HalfCheetah-v5", "Walker2d-v5", "Hopper-v5", "InvertedPendulum-v5"):
+        folder = "inverted_pendulum" if robot.startswith("Inverted") else "mujoco"
+        ends = tuple(end(f"{folder}/impact_{robot}_seed{seed}") for seed in (2, 3, 4))
+        row = f"| `{robot}` | {{}} | {{}} | {{}} | **{{}}** |"
+        claims.append(Claim("docs/results.md", row, (*ends, mean_of(ends))))
+    robots = ("HalfCheetah-v5", "Hopper-v5")
+    for shown, label in (("4,096", "4096_steps"), ("2,048", "2048_steps")):
+        runs = [f"mujoco_target_period/{label}_{robot}_seed1" for robot in robots]
+        row = f"| {shown} | {{}} | {{}} |"
+        claims.append(Claim("docs/results.md", row, tuple(at(name, 3e5) for name in runs)))
+    longest = [f"mujoco_target_period/4096_steps_{robot}_seed1" for robot in robots]
+    sentence = "went on to {} on HalfCheetah and {} on Hopper after a million steps"
+    claims.append(Claim("docs/results.md", sentence, tuple(end(name) for name in longest)))
+    return claims
 
 
 def precision_rows() -> list[Claim]:
@@ -356,6 +380,7 @@ CLAIMS = [
     ),
     *trial_rows(),
     *screen_rows(),
+    *robot_rows(),
     *precision_rows(),
     Claim(
         "docs/results.md",

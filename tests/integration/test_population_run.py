@@ -39,13 +39,16 @@ REPLAY = (
 class Agents:
     """Two agents in processes of their own, that are ended whatever happens."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, backend: str = "python_native") -> None:
         self.path = path
+        self.backend = backend
         self.processes: dict[int, subprocess.Popen[str]] = {}
 
     def flags(self, number: int) -> list[str]:
         folder = f"--share_replay_in={self.path / 'exchange'}"
-        return [*SMALL, MASK, REPLAY, folder, "--agent_count=2", f"--agent_number={number}"]
+        workers = f"--multiprocessing_backend={self.backend}"
+        place = (folder, "--agent_count=2", f"--agent_number={number}")
+        return [*SMALL, MASK, REPLAY, workers, *place]
 
     def results(self, number: int) -> Path:
         return self.path / f"results{number}"
@@ -92,7 +95,12 @@ def hears(metric: str, more_than: float = 0.0) -> Callable[[dict[str, float]], b
 @pytest.mark.process
 @pytest.mark.slow
 def test_agents_learn_from_each_other_and_the_death_of_one_hurts_no_other(tmp_path: Path) -> None:
-    agents = Agents(tmp_path)
+    live_through_deaths(tmp_path, "python_native")
+
+
+def live_through_deaths(tmp_path: Path, backend: str) -> None:
+    """Let two agents share, freeze one, kill it, start it anew, and look at what was shared."""
+    agents = Agents(tmp_path, backend)
     try:
         agents.start(0)
         agents.start(1)
