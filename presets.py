@@ -81,7 +81,7 @@ _VECTORS: dict[str, Any] = {
 
 # What is usual for PPO on MuJoCo: normalised observations, two tanh layers of 64, no entropy bonus,
 # and a learning rate of 3e-4 that goes to 0 over a million steps. PopArt stands for the scaling of
-# rewards. No run with these settings has been made yet, so nothing says how well they learn.
+# rewards. What IMPACT reaches with them: docs/results.md, "MuJoCo's robots".
 _MUJOCO: dict[str, Any] = {
     **_VECTORS,
     "feature_out_layer_size": 64,
@@ -216,7 +216,7 @@ PRESETS: dict[str, Preset] = {
             "r_f_steps": 64,
             "batch_size": 4,
             # 2,048 steps, as many as PPO's usual rollout: twice as many, the paper's 16 batches,
-            # learn half as fast (docs/results.md, "MuJoCo").
+            # learn half as fast (the same place).
             "replay_parameters": _circular(32, uses=20),
         },
     ),
