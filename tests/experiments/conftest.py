@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from experiments import index, trainer_process
-from experiments.plan import PlannedRun, load_queue, planned_runs
+from experiments.plan import PlannedRun, load_queue
 from experiments.queue_loop import Places, QueueLoop, StopRequests
 from experiments.store import Store
 from tests.deadlines import HANGS_S
@@ -86,7 +86,7 @@ class Bench:
         self.places.queue_file.write_text(yaml.safe_dump(list(entries), sort_keys=False))
 
     def runs(self) -> list[PlannedRun]:
-        return planned_runs(load_queue(self.places.queue_file))
+        return load_queue(self.places.queue_file).runs
 
     def work(self, requests: StopRequests | None = None, seconds: float | None = None) -> QueueLoop:
         """Work on the queue in this process until nothing is left."""
