@@ -224,6 +224,26 @@ def robot_rows() -> list[Claim]:
     return claims
 
 
+def impact_rows() -> list[Claim]:
+    """IMPACT and the default on Pong: minutes and steps until it is solved, and speed."""
+    runs = {
+        shown: [f"impact_pong/{label}_PongNoFrameskip-v4_seed{seed}" for seed in (1, 2, 3)]
+        for shown, label in (("default", "default"), ("IMPACT", "impact"))
+    }
+    claims = []
+    for shown, names in runs.items():
+        for unit, of in (("minutes", minutes_to), ("million steps", steps_to)):
+            values = tuple(of(name, 18.0) for name in names)
+            row = f"| {shown}, {unit} | {{}} | {{}} | {{}} | {{}} |"
+            claims.append(Claim("docs/results.md", row, (*values, mean_of(values))))
+    speed = {shown: mean_of([steps_per_s(name) for name in names]) for shown, names in runs.items()}
+    sentence = "makes {} steps per second where the default makes {} "
+    claims.append(Claim("docs/results.md", sentence, (speed["IMPACT"], speed["default"])))
+    share = over(lambda pair: pair[0] / pair[1], speed["IMPACT"], speed["default"])
+    claims.append(Claim("docs/impact.md", "has {} of the default's speed", (share,)))
+    return claims
+
+
 def precision_rows() -> list[Claim]:
     """What bf16 and fp32 cost on one processor, by network and order of kernels."""
     rows = {
@@ -381,6 +401,7 @@ CLAIMS = [
     *trial_rows(),
     *screen_rows(),
     *robot_rows(),
+    *impact_rows(),
     *precision_rows(),
     Claim(
         "docs/results.md",
