@@ -23,6 +23,8 @@ from tests.library.runs import COUNTING, TINY, fault
 from wrappers import trusted_modules
 
 SIGINT_AT_A_RECORD = {"at": "record.write", "nth": 2, "do": "sigint"}
+# Set by pytest for each test, and by PyTorch when it first needs its compiler's folder.
+NOT_OURS = {"PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR"}
 
 
 def surroundings():
@@ -40,7 +42,7 @@ def surroundings():
         "anomaly": torch.is_anomaly_enabled(),
         "benchmark": torch.backends.cudnn.benchmark,
         "random": torch.random.get_rng_state().tolist(),
-        "environment": {n: v for n, v in os.environ.items() if n != "PYTEST_CURRENT_TEST"},
+        "environment": {n: v for n, v in os.environ.items() if n not in NOT_OURS},
         "trusted": set(trusted_modules._trusted),
         "faults": faults._plan,
         "running": {t.name for t in threading.enumerate()},
