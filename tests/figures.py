@@ -274,6 +274,32 @@ def impact_rows() -> list[Claim]:
     return claims
 
 
+def breakout_rows() -> list[Claim]:
+    """IMPACT and the default on Breakout side by side: returns at equal time, and areas."""
+    runs = {
+        arm: [f"impact_breakout/{arm}_BreakoutNoFrameskip-v4_seed{seed}" for seed in (1, 2, 3)]
+        for arm in ("default", "impact")
+    }
+    meanwhile: list[Value] = [
+        lambda name=name, other=other: run(name).curve.at_seconds(run(other).curve.wall_s[-1])
+        for name, other in zip(runs["impact"], runs["default"], strict=True)
+    ]
+    areas = {
+        arm: [lambda name=name: area(run(name).curve, 7e5) for name in names]
+        for arm, names in runs.items()
+    }
+    rows: dict[str, list[Value]] = {
+        "default": [end(name) for name in runs["default"]],
+        "IMPACT": meanwhile,
+        "default, area to 0.7 M steps": areas["default"],
+        "IMPACT, area to 0.7 M steps": areas["impact"],
+    }
+    return [
+        Claim("docs/results.md", f"| {shown} | {{}} | {{}} | {{}} | {{}} |", (*row, mean_of(row)))
+        for shown, row in rows.items()
+    ]
+
+
 def precision_rows() -> list[Claim]:
     """What bf16 and fp32 cost on one processor, by network and order of kernels."""
     rows = {
@@ -433,6 +459,7 @@ CLAIMS = [
     *robot_rows(),
     *impact_rows(),
     *key_rows(),
+    *breakout_rows(),
     *precision_rows(),
     Claim(
         "docs/results.md",
