@@ -147,9 +147,11 @@ class TextFilesSink:
         self._games = EpisodeMeter()
         for score in read_games(folder).returns.tolist():
             self._games.add(EpisodeEnd(env_id=0, return_raw=score, length_steps=0, length_frames=0))
-        self._files: dict[str, TextIO] = {
-            name: open_for_append(folder / name) for name in self.NAMES
-        }
+        self._files: dict[str, TextIO] = {}
+        with contextlib.ExitStack() as opened:
+            for name in self.NAMES:
+                self._files[name] = opened.enter_context(open_for_append(folder / name))
+            self._opened = opened.pop_all()
         self._last = Record()
         self._last_lr: float | None = None
         # Games that no line of Train_time.txt counts yet: a session may have ended before one.
@@ -192,12 +194,11 @@ class TextFilesSink:
             file.flush()
 
     def close(self) -> None:
-        """Close the files and write the summary."""
+        """Close the files, each also when another cannot be closed, and write the summary."""
         if not self._files:
             return
-        for file in self._files.values():
-            file.close()
         self._files = {}
+        self._opened.close()
         at = self._last
         summary: dict[str, object] = {
             "Max_reach_reward": self._games.best,
