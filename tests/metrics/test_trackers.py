@@ -186,6 +186,8 @@ def test_a_service_that_does_not_answer_holds_up_nobody_and_the_loss_is_said(fol
     assert thread.undone == 20
     assert not thread.close(0.0)
     go.set()
+    # Or it would go on during the next test, and call the false services of that one.
+    assert thread.close(HANGS_S)
 
 
 def test_a_service_that_fails_is_tried_again_and_said_once(folder, calls, caplog):
