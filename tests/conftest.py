@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
+from collections.abc import Iterator
 
 # Before torch is imported: tests run in parallel processes, and threads would fight for the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -11,6 +13,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import pytest
 from hypothesis import settings
 
+from tests.deadlines import HANGS_S
 from wrappers import trusted_modules
 
 # A shell lets its background programs ignore these, `nohup` the last, and what they start inherits
@@ -28,6 +31,19 @@ def _typed_environments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         trusted_modules, "_trusted", {"tests.fakes", "tests.troubled", "tests.worlds"}
     )
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_outlives_its_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Wait for the threads of a test, lest they meet what is replaced in the next one.
+
+    It asks for `monkeypatch` to come before that puts everything back.
+    """
+    before = set(threading.enumerate())
+    yield
+    for thread in set(threading.enumerate()) - before:
+        thread.join(HANGS_S)
+        assert not thread.is_alive(), f"thread {thread.name} outlives the test that started it"
 
 
 # A shared machine may stall for a second; pytest-timeout guards against hangs instead.
