@@ -277,7 +277,8 @@ if len(sys.argv) > 2:  # a file in which it notes each signal
 process_death.end_with_starter()
 assert process_death.STARTER not in os.environ
 print(os.getpid(), flush=True)
-time.sleep(3600)
+while True:  # a signal that comes just before a sleep begins is answered after it
+    time.sleep(0.1)
 """
 STARTER = """
 import subprocess, sys, threading, time

@@ -54,8 +54,7 @@ class ForgetfulDisk(Disk):
 
     def after_kill(self) -> Files:
         """Return what the system has been given: all of it survives the end of the process."""
-        names = self._present_names()
-        return {p.relative_to(self._root): p.read_bytes() for p, i in names.items() if i != FOLDER}
+        return {path.relative_to(self._root): data for path, data in self._contents().items()}
 
     def after_power_cut(self, chance: random.Random | None = None) -> Files:
         """Return what is on the disk after a power cut.
@@ -65,7 +64,7 @@ class ForgetfulDisk(Disk):
             was lucky, and the disk has only what it must have.
         """
         now = self._present_names()
-        content = {inode: path.read_bytes() for path, inode in now.items() if inode != FOLDER}
+        content = {now[path]: data for path, data in self._contents().items() if path in now}
         left: Files = {}
         lost_folders: set[Path] = set()
         for path in sorted({*self._names, *now}):  # a folder comes before what is in it
@@ -81,13 +80,23 @@ class ForgetfulDisk(Disk):
                 left[path.relative_to(self._root)] = _lucky_part(synced, given, chance)
         return left
 
+    # The thread that writes status.json may rename its temporary file while these two look.
+
     def _present_names(self) -> dict[Path, int]:
         names = {}
         for path in self._root.rglob("*"):
-            # The thread that writes status.json may rename its temporary file meanwhile.
             with contextlib.suppress(FileNotFoundError):
                 names[path] = FOLDER if path.is_dir() else path.stat().st_ino
         return names
+
+    def _contents(self) -> Files:
+        """Return path -> content of every file as it is now."""
+        contents = {}
+        for path, inode in self._present_names().items():
+            if inode != FOLDER:
+                with contextlib.suppress(FileNotFoundError):
+                    contents[path] = path.read_bytes()
+        return contents
 
     def _remember(self, path: Path) -> None:
         inode = path.stat().st_ino

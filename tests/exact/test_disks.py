@@ -1,5 +1,6 @@
 import os
 import random
+from pathlib import Path
 
 import pytest
 
@@ -125,3 +126,17 @@ def test_what_is_left_can_be_written_elsewhere(disk, root, tmp_path):
     (root / "folder" / "file").write_bytes(b"1")
     write_files(tmp_path / "copy", disk.after_kill())
     assert (tmp_path / "copy" / "folder" / "file").read_bytes() == b"1"
+
+
+def test_a_file_that_another_thread_renames_meanwhile_disturbs_nobody(disk, root, monkeypatch):
+    (root / "renamed").write_bytes(b"new")
+    read = Path.read_bytes
+
+    def read_late(path):
+        if path.name == "renamed":
+            raise FileNotFoundError(path)
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", read_late)
+    assert contents(disk.after_kill()) == {"old": b"old"}
+    assert contents(disk.after_power_cut()) == {"old": b"old"}
