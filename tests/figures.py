@@ -205,6 +205,20 @@ def screen_rows() -> list[Claim]:
     ]
 
 
+def laser_rows() -> list[Claim]:
+    """LASER's question, first seed: area to 0.5 M steps, and return there."""
+    return [
+        Claim(
+            "docs/results.md",
+            f"| `{arm}`, {game} | {{}} | {{}} |",
+            (lambda name=name: area(run(name).curve, 5e5), end(name)),
+        )
+        for game in ("Breakout", "SpaceInvaders")
+        for arm in ("queue-only", "replay-7-of-8", "replay-7-of-8-mask")
+        for name in [f"laser/{arm}_{game}NoFrameskip-v4_seed1"]
+    ]
+
+
 def robot_rows() -> list[Claim]:
     """Robots: each of three seeds at its end and their mean; how IMPACT's target was set."""
     claims = []
@@ -458,6 +472,7 @@ CLAIMS = [
     ),
     *trial_rows(),
     *screen_rows(),
+    *laser_rows(),
     *robot_rows(),
     *impact_rows(),
     *key_rows(),
