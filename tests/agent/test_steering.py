@@ -16,6 +16,7 @@ from agent.run.trainer import Summary, Trainer
 from agent.stored.checkpoint import load
 from agent.stored.run_folder import RunFolder
 from core.stop_signals import Answer, StopSignals
+from metrics.record import Record
 from metrics.sinks import Tee
 from replay.item import Draw
 from replay.manager import ReplayManager
@@ -104,9 +105,14 @@ def steered(
     return summary, sink
 
 
-def wait_for_records(sink: Noted, more: int) -> None:
-    count, deadline = len(sink.records) + more, time.monotonic() + HANGS_S
-    while len(sink.records) < count:
+def records_of_updates(sink: Noted) -> list[Record]:
+    """On a busy machine a second may pass without an update, and its record has no losses."""
+    return [record for record in sink.records if "optimiser/lr" in record.values]
+
+
+def wait_for_updates(sink: Noted, more: int) -> None:
+    count, deadline = len(records_of_updates(sink)) + more, time.monotonic() + HANGS_S
+    while len(records_of_updates(sink)) < count:
         assert time.monotonic() < deadline
         time.sleep(0.02)
 
@@ -178,16 +184,16 @@ def test_changed_settings_count_at_once_are_noted_and_go_on_after_a_resume(
     sink = Noted()
 
     def person(run: Path) -> None:
-        wait_for_records(sink, 1)
+        wait_for_updates(sink, 1)
         tell(run, "set", {"lr_factor": 0.5, "entropy_factor": 0.0})
-        wait_for_records(sink, 3)  # the first of them may be of updates before
+        wait_for_updates(sink, 3)  # the first of them may be of updates before
         stop_run(run)
 
     steered(folder, person, sink=sink)
-    rates = [record.values["optimiser/lr"] for record in sink.records]
-    assert rates[-1] == pytest.approx(rates[0] / 2)
-    assert sink.records[0].values["loss/entropy"] != 0
-    assert sink.records[-1].values["loss/entropy"] == 0
+    first, *_, last = [record.values for record in records_of_updates(sink)]
+    assert last["optimiser/lr"] == pytest.approx(first["optimiser/lr"] / 2)
+    assert first["loss/entropy"] != 0
+    assert last["loss/entropy"] == 0
     checkpoint = load(folder.path)
     saved = {"settings": {"lr_factor": 0.5, "entropy_factor": 0.0}}
     assert checkpoint.state["control"] == saved
@@ -196,12 +202,16 @@ def test_changed_settings_count_at_once_are_noted_and_go_on_after_a_resume(
     assert session["control"][0]["values"] == saved["settings"]
     assert session["control"][0]["updates"] > 0
 
+    resumed = Noted()
+
     def stops(run: Path) -> None:
+        wait_for_updates(resumed, 1)
         stop_run(run)
 
-    _, sink = steered(folder, stops, checkpoint=checkpoint)
-    assert sink.records[0].values["optimiser/lr"] == pytest.approx(rates[0] / 2)
-    assert sink.records[0].values["loss/entropy"] == 0
+    steered(folder, stops, checkpoint=checkpoint, sink=resumed)
+    after = records_of_updates(resumed)[0].values
+    assert after["optimiser/lr"] == pytest.approx(first["optimiser/lr"] / 2)
+    assert after["loss/entropy"] == 0
     assert [len(each["control"]) for each in folder.sessions()] == [2, 1]
 
 
