@@ -1,5 +1,7 @@
 """A network of one's own, registered outside of the packages."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -49,7 +51,7 @@ def test_a_network_of_ones_own_is_trained_saved_and_loaded(tmp_path):
     folder = new_folder(tmp_path)
     summary, records = trained(folder, model=WIDE)
     assert summary.updates > 0
-    assert records[-1].values["loss/total"] == pytest.approx(records[-1].values["loss/total"])
+    assert math.isfinite(records[-1].values["loss/total"])
     weights = saved_in(folder).state["learner"]["model"]
     assert weights["torso_net.net.1.weight"].shape == (16,)
     assert saved_in(folder).state["flags"]["model"] == WIDE
