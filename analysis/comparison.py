@@ -89,10 +89,11 @@ def reaching(runs: Sequence[Run], steps: float, option: str) -> tuple[list[Run],
     """
     reached = [run for run in runs if run.curve.covers(steps)]
     if not reached:
-        furthest = max(run.curve.agent_steps[-1] for run in runs)
+        first = min(run.curve.agent_steps[0] for run in runs)
+        last = max(run.curve.agent_steps[-1] for run in runs)
         raise ConfigError(
-            f"--{option}={steps:.0f}: no run of {runs[0].about.env} has a score there; the "
-            f"furthest ended at {furthest:,.0f} agent steps. Give a number up to that."
+            f"--{option}={steps:.0f}: no run of {runs[0].about.env} has a score there. They have "
+            f"scores from {first:,.0f} to {last:,.0f} agent steps: give a number between these."
         )
     return reached, tuple(
         f"{run.source}: {run.about.label}, seed {run.about.seed} has games from "

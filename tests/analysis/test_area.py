@@ -81,7 +81,7 @@ def test_runs_are_scored_game_by_game_and_the_best_comes_first(tmp_path: Path) -
     assert "low, seed 3 has games from 40 to 400" in pong.left_out[0]
     areas = {game.env: {row.label: row.areas for row in game.rows} for game in (breakout, pong)}
     assert over_games(areas) == {}  # no configuration was run in both
-    with pytest.raises(ConfigError, match="furthest ended at 1,000 agent steps"):
+    with pytest.raises(ConfigError, match="to 1,000 agent steps: give a number between"):
         areas_by_game(runs, 2000)
 
 
