@@ -54,7 +54,8 @@ class ForgetfulDisk(Disk):
 
     def after_kill(self) -> Files:
         """Return what the system has been given: all of it survives the end of the process."""
-        return {path.relative_to(self._root): data for path, data in self._contents().items()}
+        contents = _contents(self._present_names())
+        return {path.relative_to(self._root): data for path, data in contents.items()}
 
     def after_power_cut(self, chance: random.Random | None = None) -> Files:
         """Return what is on the disk after a power cut.
@@ -64,7 +65,7 @@ class ForgetfulDisk(Disk):
             was lucky, and the disk has only what it must have.
         """
         now = self._present_names()
-        content = {now[path]: data for path, data in self._contents().items() if path in now}
+        content = {now[path]: data for path, data in _contents(now).items()}
         left: Files = {}
         lost_folders: set[Path] = set()
         for path in sorted({*self._names, *now}):  # a folder comes before what is in it
@@ -80,29 +81,29 @@ class ForgetfulDisk(Disk):
                 left[path.relative_to(self._root)] = _lucky_part(synced, given, chance)
         return left
 
-    # The thread that writes status.json may rename its temporary file while these two look.
-
     def _present_names(self) -> dict[Path, int]:
         names = {}
         for path in self._root.rglob("*"):
+            # The thread that writes status.json may rename its temporary file meanwhile.
             with contextlib.suppress(FileNotFoundError):
                 names[path] = FOLDER if path.is_dir() else path.stat().st_ino
         return names
-
-    def _contents(self) -> Files:
-        """Return path -> content of every file as it is now."""
-        contents = {}
-        for path, inode in self._present_names().items():
-            if inode != FOLDER:
-                with contextlib.suppress(FileNotFoundError):
-                    contents[path] = path.read_bytes()
-        return contents
 
     def _remember(self, path: Path) -> None:
         inode = path.stat().st_ino
         if inode not in self._pins:
             self._pins[inode] = os.open(path, os.O_RDONLY)
         self._synced[inode] = path.read_bytes()
+
+
+def _contents(names: dict[Path, int]) -> Files:
+    """Return path -> content of those files that are still there; see `_present_names`."""
+    contents = {}
+    for path, inode in names.items():
+        if inode != FOLDER:
+            with contextlib.suppress(FileNotFoundError):
+                contents[path] = path.read_bytes()
+    return contents
 
 
 def _lucky_part(synced: bytes, given: bytes, chance: random.Random | None) -> bytes:
