@@ -89,11 +89,13 @@ def reaching(runs: Sequence[Run], steps: float, option: str) -> tuple[list[Run],
     """
     reached = [run for run in runs if run.curve.covers(steps)]
     if not reached:
-        first = min(run.curve.agent_steps[0] for run in runs)
-        last = max(run.curve.agent_steps[-1] for run in runs)
+        first, last = max(
+            (run.curve.agent_steps[[0, -1]] for run in runs), key=lambda ends: ends[1] - ends[0]
+        )
         raise ConfigError(
-            f"--{option}={steps:.0f}: no run of {runs[0].about.env} has a score there. They have "
-            f"scores from {first:,.0f} to {last:,.0f} agent steps: give a number between these."
+            f"--{option}={steps:.0f}: no run of {runs[0].about.env} has a score there. The "
+            f"longest has them from {first:,.0f} to {last:,.0f} agent steps: give a number between "
+            "these."
         )
     return reached, tuple(
         f"{run.source}: {run.about.label}, seed {run.about.seed} has games from "

@@ -56,7 +56,7 @@ def test_runs_that_did_not_get_there_are_left_out_and_named(tmp_path):
     (game,) = compare(runs, at_steps=200)
     assert len(game.rows[0].runs) == 2
     for nobody_is_there in (2000, 5):  # after the last end, and before the first game ended
-        with pytest.raises(ConfigError, match="no run of Pong.* from 30 to 1,000 agent steps"):
+        with pytest.raises(ConfigError, match="no run of Pong.* from 100 to 1,000 agent steps"):
             compare(runs, at_steps=nobody_is_there)
 
 
