@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 
 # Before torch is imported: tests run in parallel processes, and threads would fight for the cores.
@@ -41,9 +42,12 @@ def _no_thread_outlives_its_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[No
     """
     before = set(threading.enumerate())
     yield
-    for thread in set(threading.enumerate()) - before:
-        thread.join(HANGS_S)
-        assert not thread.is_alive(), f"thread {thread.name} outlives the test that started it"
+    deadline = time.monotonic() + HANGS_S
+    # Not by `join`: that refuses a thread that another thread is just about to start.
+    while left := set(threading.enumerate()) - before:
+        names = ", ".join(sorted(thread.name for thread in left))
+        assert time.monotonic() < deadline, f"outlives the test that started it: thread {names}"
+        time.sleep(0.001)
 
 
 # A shared machine may stall for a second; pytest-timeout guards against hangs instead.
