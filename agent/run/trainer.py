@@ -307,7 +307,10 @@ class Trainer:
 
     def _last_record(self) -> None:
         self._recorder.book(self._experience.news())
-        if self._tally.has_news:
+        # One without an update would be missing in the same reproducible run without a stop here.
+        tally = self._tally
+        is_due = tally.has_updates if self._flags.reproducible else tally.has_news
+        if is_due:
             self._write_record()
 
     def _save_at_the_end(self) -> None:

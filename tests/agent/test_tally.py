@@ -61,12 +61,35 @@ def test_a_metric_is_averaged_over_the_updates_that_reported_it():
 def test_the_next_record_starts_from_nothing_but_counters_and_window():
     tally = busy_tally()
     tally.record({})
+    assert not tally.has_updates
     assert not tally.has_news
     record = tally.record({})
     assert record.updates == 2
     assert "loss/total" not in record.values
     assert "episode/return_raw" not in record.values
     assert record.values["episode/return_mean"] == 3.0
+
+
+@pytest.mark.parametrize(
+    "book",
+    [
+        lambda tally: tally.book_block(WorkerStats(steps=1)),
+        lambda tally: tally.book_game(game(1.0)),
+        lambda tally: tally.book_update({"loss/total": torch.tensor(1.0)}),
+    ],
+    ids=["steps", "a game", "an update"],
+)
+def test_whatever_is_counted_is_news_until_it_is_in_a_record(book):
+    tally = busy_tally()
+    tally.record({})
+    restored = Tally(4, 3)
+    restored.load_state_dict(tally.state_dict())
+    for each in (tally, restored):
+        assert not each.has_news
+        book(each)
+        assert each.has_news
+        each.record({})
+        assert not each.has_news
 
 
 def test_a_restored_tally_continues_counters_window_best_and_time():

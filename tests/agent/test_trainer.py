@@ -9,15 +9,17 @@ import agent.run.recorder
 import agent.run.trainer
 from agent.learning.feed import Feed
 from agent.pools.pool import SerialPool
-from agent.run.experience import ReplaySide, Serial
+from agent.run.experience import News, ReplaySide, Serial
 from agent.run.trainer import Trainer
 from agent.stored.checkpoint import load
 from agent.stored.run_folder import RunFolder
 from core import faults
+from core.episode import EpisodeEnd
 from core.faults import Fault, InjectedFault, Plan
 from metrics.health import Finding
 from metrics.sinks import JsonLinesSink, Tee
 from tests.agent.runs import make_blueprint
+from transport.channel import WorkerStats
 
 
 class EveryRecord:
@@ -114,6 +116,42 @@ def test_the_last_record_has_all_that_came_after_the_one_before(tmp_path):
     assert [record.updates for record in sink.records] == [summary.updates]
     assert summary.updates > 10
     assert sink.records[0].agent_steps == summary.agent_steps
+
+
+class Late(InTurn):
+    """Has steps and a game to tell of when workers and threads have come to rest."""
+
+    late: tuple[News, ...] = ()
+
+    def quiesce(self):
+        super().quiesce()
+        self.late = (News(WorkerStats(steps=7), (EpisodeEnd(0, 21.0, 9, 9),)),)
+
+    def news(self):
+        late, self.late = self.late, ()
+        return [*super().news(), *late]
+
+
+@pytest.mark.parametrize("reproducible", [False, True])
+def test_what_comes_after_the_last_update_is_in_a_record_too(tmp_path, reproducible):
+    """Where a run is to be repeated exactly, only updates make records."""
+    blueprint = make_blueprint(
+        environment_max_steps=300, log_interval_s=1e-9, reproducible=reproducible
+    )
+
+    def late(blueprint, board, life):
+        pool = SerialPool(blueprint.workers(life=life), board)
+        return Late(pool, blueprint.replay(), Feed(blueprint.schema, blueprint.choices.device))
+
+    sink = Noted()
+    folder = RunFolder.create(tmp_path, "Test-v0")
+    summary = Trainer(blueprint, folder, sink, experience=late).run()
+    if reproducible:
+        assert [record.updates for record in sink.records] == list(range(1, summary.updates + 1))
+        return
+    *_, before, last = [(record.agent_steps, record.episodes) for record in sink.records]
+    assert last == (summary.agent_steps, summary.episodes)
+    assert before == (summary.agent_steps - 7, summary.episodes - 1)
 
 
 STEPS_OF_THE_END = ("evaluation", "quiesce", "record", "save", "close", "board")

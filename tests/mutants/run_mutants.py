@@ -62,7 +62,7 @@ TRAINER_MUTANTS = (
     ),
     _wiring(
         "last-record-lost", "writes no record of what came after the last one",
-        "trainer.py", "        if self._tally.has_news:\n", "        if False:\n",
+        "trainer.py", "        if is_due:\n", "        if False:\n",
         "test_trainer.py::test_the_last_record_has_all_that_came_after_the_one_before",
     ),
     _wiring(
