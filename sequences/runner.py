@@ -29,6 +29,7 @@ from core.process_death import environment_for_child
 from core.stop_signals import handled_by
 from sequences.folder import RUN_LOCK_FILE, STATE_FILE, RunState, SequenceFolder
 from sequences.plan import is_test
+from sequences.turns import can_begin, runs_due
 
 __all__ = ["STATE_FILE", "Interrupts", "RunState", "SequenceFolder", "command", "run_sequence"]
 
@@ -88,9 +89,9 @@ def run_sequence(
             if interrupts.stop:
                 waiting = []
             elif not interrupts.skip:
-                for index in _due(folder, waiting, [attempt.index for attempt in active]):
+                for index in runs_due(folder, waiting, [attempt.index for attempt in active]):
                     waiting.remove(index)
-                    if _can_begin(folder, folder.runs[index]):
+                    if can_begin(folder, folder.runs[index]):
                         slot = _free_slot(folder.runs[index], active)
                         active.append(_Attempt(folder, index, slot, progress))
                     else:
@@ -104,38 +105,6 @@ def run_sequence(
     finally:
         # Only if something failed here, such as the disk: what is under way saves and ends.
         _end_all(active)
-
-
-def _due(folder: SequenceFolder, waiting: Sequence[int], active: Sequence[int]) -> list[int]:
-    """Return which of the waiting runs are begun now, or given up; none of them too early.
-
-    Runs begin in their order. The agents of a population begin together, so what is behind them
-    waits until there is room for all.
-    """
-    due: list[int] = []
-    for index in waiting:
-        if index in due:
-            continue
-        together = [index]
-        if folder.runs[index].agent is not None:
-            seed = folder.runs[index].seed
-            agents = [n for n in waiting if folder.runs[n].agent is not None]
-            together = [n for n in agents if folder.runs[n].seed == seed]
-        under_way = [*active, *due]
-        if under_way and len(under_way) + len(together) > folder.at_once:
-            break
-        sources = [folder.source(folder.runs[n]) for n in together]
-        pending = [folder.runs[n] for n in (*under_way, *waiting)]
-        if any(source in pending for source in sources):
-            continue  # it may be done by and by
-        due += together
-    return due
-
-
-def _can_begin(folder: SequenceFolder, run: RunState) -> bool:
-    """Whether the run that this one starts from, if any, has left something to start from."""
-    source = folder.source(run)
-    return source is None or (source.status == "done" and bool(folder.run_folders(source)))
 
 
 def _free_slot(run: RunState, active: Sequence[_Attempt]) -> int:

@@ -118,7 +118,7 @@ KEEPING_MUTANTS = (
     ),
     Mutant(
         "population-begins-one-by-one", "begins agents that should run at the same time in turn",
-        Place("runner.py", "            together = [n for n in agents if folder.runs[n].seed == seed]",
+        Place("turns.py", "            together = [n for n in agents if folder.runs[n].seed == seed]",
               "            together = agents[:1]"),
         ("sequences/test_populations.py",),
     ),

@@ -1,0 +1,39 @@
+"""Whose turn it is: which of the runs that wait are begun next. Next to read: runner.py."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sequences.folder import RunState, SequenceFolder
+
+
+def runs_due(folder: SequenceFolder, waiting: Sequence[int], active: Sequence[int]) -> list[int]:
+    """Return which of the waiting runs are begun now, or given up; none of them too early.
+
+    Runs begin in their order. The agents of a population begin together, so what is behind them
+    waits until there is room for all.
+    """
+    begun: list[int] = []
+    for index in waiting:
+        if index in begun:
+            continue
+        together = [index]
+        if folder.runs[index].agent is not None:
+            seed = folder.runs[index].seed
+            agents = [n for n in waiting if folder.runs[n].agent is not None]
+            together = [n for n in agents if folder.runs[n].seed == seed]
+        under_way = [*active, *begun]
+        if under_way and len(under_way) + len(together) > folder.at_once:
+            break
+        sources = [folder.source(folder.runs[n]) for n in together]
+        pending = [folder.runs[n] for n in (*under_way, *waiting)]
+        if any(source in pending for source in sources):
+            continue  # it may be done by and by
+        begun += together
+    return begun
+
+
+def can_begin(folder: SequenceFolder, run: RunState) -> bool:
+    """Whether the run that this one starts from, if any, has left something to start from."""
+    source = folder.source(run)
+    return source is None or (source.status == "done" and bool(folder.run_folders(source)))
