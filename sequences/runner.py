@@ -310,7 +310,9 @@ class _Attempt:
 def _clear_exchanges(folder: SequenceFolder) -> None:
     """Remove what the agents of populations that are done have told each other."""
     for run in folder.runs:
-        if all(each.status == "done" for each in folder.population(run)):
+        agents = folder.population(run)
+        # A run that shares nothing has no population, and says nothing about that of its seed.
+        if agents and all(each.status == "done" for each in agents):
             shutil.rmtree(folder.exchange(run), ignore_errors=True)
 
 

@@ -211,14 +211,17 @@ def test_the_agents_of_a_seed_run_together_and_those_of_the_next_seed_after_them
 @pytest.mark.process
 @pytest.mark.timeout(HANGS_S)
 def test_an_agent_that_fails_hurts_no_other_and_a_resume_starts_it_alone(tmp_path: Path) -> None:
-    folder = begin(tmp_path, "together 3", "fail", "together 3", share_replay=True)
+    doings = ("together 3", "fail", "together 3", "ok")
+    folder = begin(tmp_path, *doings, share_replay=["r0", "r1", "r2"])
     run_sequence(folder, Interrupts())
-    assert statuses(folder) == ["done", "failed", "done"]
-    assert list(folder.path.glob("exchange_seed1"))  # it is not over
+    assert statuses(folder) == ["done", "failed", "done", "done"]
+    assert [run.agent for run in folder.runs] == [0, 1, 2, None]
+    assert list(folder.path.glob("exchange_seed1"))  # it is not over, though one alone is done
     again = SequenceFolder.open(folder.path)
     run_sequence(again, Interrupts())
-    assert statuses(again) == ["done"] * 3
-    assert [len(arguments_of(again, n)) for n in range(3)] == [1, 2, 1]
+    assert statuses(again) == ["done"] * 4
+    assert not list(folder.path.glob("exchange_*"))
+    assert [len(arguments_of(again, n)) for n in range(4)] == [1, 2, 1, 1]
     first, second = arguments_of(again, 1)
     assert second["op_mode"] == "train_w_load"
     for name in ("agent_number", "agent_count", "share_replay_in"):
