@@ -34,7 +34,13 @@ from core.errors import ConfigError
 from core.nearest_names import did_you_mean
 from core.plain_data import read_text, shown, shown_text
 from core.plain_yaml import parse_yaml
-from sequences.populations import AGENT_SEEDS, runs_at_once, sharing_runs
+from sequences.populations import (
+    AGENT_SEEDS,
+    WAITS_FOR_ITS_OWN,
+    agent_behind,
+    runs_at_once,
+    sharing_runs,
+)
 
 SHIPPED = Path(__file__).resolve().parent
 KEYS = ("name", "about", "base", "seeds", "runs", "grid", "test", "at_once", "share_replay")
@@ -149,6 +155,7 @@ def parse_plan(data: Any, *, default_name: str, where: str) -> Plan:
         for seed in dict.fromkeys(seeds)
         for group, flags in groups.items()
     ]
+    _check_agents(runs, where)
     return Plan(name, about, tuple(runs), at_once)
 
 
@@ -242,6 +249,18 @@ def _resolve_source(
             f"{_nearest(name, earlier)} (earlier: {shown_text(', '.join(earlier)) or 'none'})."
         )
     groups[group]["load_model_url"] = {"run": found}
+
+
+def _check_agents(runs: Sequence[PlannedRun], where: str) -> None:
+    """Raise ConfigError if an agent starts from another one of its population."""
+    groups = {run.group: run for run in runs}  # seeds apart, they are the same
+    for run in groups.values():
+        other = agent_behind(run, lambda each: groups.get(source_of(each.flags) or ""))
+        if other is not None:
+            raise ConfigError(
+                f"{where}: {shown(run.group)} starts from the agent {shown(other.group)}, "
+                + WAITS_FOR_ITS_OWN
+            )
 
 
 def _check_count(

@@ -6,8 +6,8 @@ They must play the same games in the same way, and they all run at once. Next to
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 from core.errors import ConfigError
 from core.plain_data import shown, shown_text
@@ -24,12 +24,20 @@ class MayShare(Protocol):
         ...
 
 
+Run = TypeVar("Run", bound=MayShare)
+
 AGENT_SEEDS = 1_000_000  # between the seeds of two agents of a population
 # What agents have in common: or the unrolls of one mean nothing to another.
 COMMON_FLAGS = (*EnvironmentFlags.model_fields, "r_f_steps")
 # Of flags about environments: how often each game is played, what runs it, and what is made of
 # rewards, which travel as they are.
 OF_EACH_AGENT = ("env_shares", "env_backend", "clip_rewards", "reward_clipping_method")
+
+WAITS_FOR_ITS_OWN = (
+    "directly or through other runs. Both share their replay, so they begin together, and one "
+    "cannot wait for the other's weights. Leave one of them out of share_replay, or let all of "
+    "them start from a run that shares nothing, or give load_model_url the path of weights."
+)
 
 
 def sharing_runs(value: Any, names: Sequence[str], where: str) -> list[str]:
@@ -119,3 +127,16 @@ def chosen_at_once(typed: int | None, given: int, runs: Sequence[MayShare]) -> i
             "them run at the same time. Leave it out."
         )
     return typed
+
+
+def agent_behind(run: Run, source: Callable[[Run], Run | None]) -> Run | None:
+    """Return the agent that an agent has to wait for, directly or through other runs, if any.
+
+    Args:
+      run: a run; one that shares nothing may wait for whomever it likes.
+      source: function that returns the earlier run that a run starts from, None if there is none.
+    """
+    found = None if run.agent is None else source(run)
+    while found is not None and found.agent is None:
+        found = source(found)
+    return found

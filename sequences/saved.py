@@ -17,6 +17,7 @@ from core.errors import ConfigError
 from core.plain_data import cut, parse_json, read_text, shown, shown_text
 from flags.values import MAX_AGENTS
 from sequences.plan import MAX_GROUP_LENGTH, MAX_RUNS, source_of
+from sequences.populations import WAITS_FOR_ITS_OWN, agent_behind
 
 FORMAT_VERSION = 1
 MAX_PROBLEMS_SHOWN = 5
@@ -55,7 +56,7 @@ class SavedSequence(BaseModel):
     @model_validator(mode="after")
     def _check_together(self) -> SavedSequence:
         names: set[str] = set()
-        earlier: set[tuple[str, int]] = set()
+        earlier: dict[tuple[str, int], SavedRun] = {}  # the first one of each group and seed
         agents: set[tuple[int, int]] = set()
         for run in self.runs:
             if run.name in names:
@@ -70,8 +71,15 @@ class SavedSequence(BaseModel):
                     f"{run.name} starts from {shown(source)}, but no earlier run of seed "
                     f"{run.seed} is of that group"
                 )
+            other = agent_behind(
+                run, lambda each: earlier.get((source_of(each.flags) or "", each.seed))
+            )
+            if other is not None:
+                raise ValueError(
+                    f"{run.name} starts from the agent {other.name}, {WAITS_FOR_ITS_OWN}"
+                )
             names.add(run.name)
-            earlier.add((run.group, run.seed))
+            earlier.setdefault((run.group, run.seed), run)
         for seed in {seed for seed, _ in agents}:
             count = sum(each == seed for each, _ in agents)
             if count > self.at_once:

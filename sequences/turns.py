@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from core.errors import ConfigError
+from core.plain_data import shown_text
 from sequences.folder import RunState, SequenceFolder
 
 
@@ -12,6 +14,9 @@ def runs_due(folder: SequenceFolder, waiting: Sequence[int], active: Sequence[in
 
     Runs begin in their order. The agents of a population begin together, so what is behind them
     waits until there is room for all.
+
+    Raises:
+      ConfigError: if nothing is under way, and each that waits does so for another one of them.
     """
     begun: list[int] = []
     for index in waiting:
@@ -30,6 +35,13 @@ def runs_due(folder: SequenceFolder, waiting: Sequence[int], active: Sequence[in
         if any(source in pending for source in sources):
             continue  # it may be done by and by
         begun += together
+    if not active and not begun:
+        # Neither a plan nor a file can say so; but going round for ever would tell nobody.
+        names = ", ".join(folder.runs[index].name for index in waiting)
+        raise ConfigError(
+            f"{shown_text(str(folder.path))}: these runs wait for each other: {shown_text(names)}. "
+            "An agent must not start from one that shares its replay: write the sequence anew."
+        )
     return begun
 
 

@@ -147,6 +147,38 @@ def test_what_cannot_be_a_population_is_refused_before_anything_begins(
         parsed(**data)
 
 
+IN_ONE_POPULATION = [
+    pytest.param(
+        ["a", "b"],
+        [{"name": "a"}, {"name": "b", "flags": {"load_model_url": {"run": "a"}}}],
+        id="directly",
+    ),
+    pytest.param(
+        ["a", "b"],
+        [
+            {"name": "a"},
+            {"name": "between", "flags": {"load_model_url": {"run": "a"}}},
+            {"name": "b", "flags": {"load_model_url": {"run": "between"}}},
+        ],
+        id="through a third run",
+    ),
+]
+
+
+@pytest.mark.parametrize(("agents", "runs"), IN_ONE_POPULATION)
+def test_an_agent_that_would_wait_for_one_of_its_own_population_is_refused(
+    agents: list[str], runs: list[dict[str, Any]]
+) -> None:
+    with pytest.raises(ConfigError, match="'b' starts from the agent 'a'.* share_replay"):
+        parsed(share_replay=agents, runs=runs)
+
+
+def test_all_agents_may_start_from_a_run_outside_of_their_population() -> None:
+    start = {"flags": {"load_model_url": {"run": "first"}}}
+    runs = [{"name": "first"}, {"name": "a", **start}, {"name": "b", **start}]
+    assert parsed(share_replay=["a", "b"], runs=runs).at_once == 2
+
+
 # --- runs at the same time ---------------------------------------------------------------------
 
 
@@ -245,6 +277,24 @@ def test_an_interrupt_is_for_all_that_run_and_each_saves(tmp_path: Path, twice: 
     assert all(arguments_of(again, n)[-1]["op_mode"] == "train_w_load" for n in range(3))
 
 
+@pytest.mark.parametrize(("agents", "runs"), IN_ONE_POPULATION)
+@pytest.mark.timeout(HANGS_S)
+def test_runs_that_wait_for_each_other_end_the_sequence_instead_of_going_round(
+    tmp_path: Path, agents: list[str], runs: list[dict[str, Any]]
+) -> None:
+    """No plan and no file gets so far; but a folder may be made by hand."""
+    groups = [(run["name"], run.get("flags", {})) for run in runs]
+    states = [
+        RunState(
+            f"{n:03d}_{name}_seed1", name, 1, flags, agents.index(name) if name in agents else None
+        )
+        for n, (name, flags) in enumerate(groups, start=1)
+    ]
+    folder = SequenceFolder(tmp_path, "by hand", states, [], 2)
+    with pytest.raises(ConfigError, match="wait for each other: .*_a_seed1.*_b_seed1"):
+        run_sequence(folder, Interrupts())
+
+
 def run_interrupted(folder: SequenceFolder, times: int) -> None:
     """Run a sequence; press Ctrl-C so many times as soon as all agents of a seed wait for it."""
     interrupts = Interrupts()
@@ -289,6 +339,10 @@ def test_if_the_disk_fails_the_sequence_what_is_under_way_saves_first(
         (lambda data: data.update(at_once=10**6), "at_once"),
         (lambda data: data["runs"][0].update(agent=64), "agent"),
         (lambda data: data["runs"][0].update(agent="../x"), "agent"),
+        (
+            lambda data: data["runs"][1]["flags"].update(load_model_url={"run": "r0"}),
+            "002_r1_seed1 starts from the agent 001_r0_seed1.* share_replay",
+        ),
     ],
 )
 def test_a_sequence_that_multi_train_never_wrote_is_refused(
@@ -300,6 +354,16 @@ def test_a_sequence_that_multi_train_never_wrote_is_refused(
     change(data)
     path.write_text(json.dumps(data))
     with pytest.raises(ConfigError, match=message):
+        SequenceFolder.open(folder.path)
+
+
+def test_a_saved_agent_that_starts_from_another_through_a_third_run_is_refused(
+    tmp_path: Path,
+) -> None:
+    folder = begin(tmp_path, "ok", "ok", "ok", share_replay=["r0", "r2"])
+    for index, source in ((1, "r0"), (2, "r1")):
+        folder.update(index, flags={"load_model_url": {"run": source}})
+    with pytest.raises(ConfigError, match="003_r2_seed1 starts from the agent 001_r0_seed1"):
         SequenceFolder.open(folder.path)
 
 
