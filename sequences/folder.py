@@ -18,6 +18,7 @@ What sequence.json may hold is in saved.py. Next to read: runner.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -27,9 +28,10 @@ from agent.stored.run_folder import RunFolder, create_exclusively, safe_name
 from core.atomic_file import remove_temporaries, write_json
 from core.errors import ConfigError
 from core.file_lock import FileLock
-from core.plain_data import shown_text
+from core.plain_data import parse_json, read_text, shown_text
+from metrics.run_files import last_record
 from sequences.foreign import keepable
-from sequences.plan import Plan, source_of
+from sequences.plan import Plan, is_test, source_of
 from sequences.saved import FORMAT_VERSION, read_saved
 
 STATE_FILE = "sequence.json"
@@ -142,6 +144,14 @@ class SequenceFolder:
         found = (self.path / run.name).glob("*/checkpoints")
         return [RunFolder(path.parent) for path in sorted(found)]  # names end in the time
 
+    def has_ended(self, run: RunState) -> bool:
+        """Whether a training came to its own end, whatever became of its process since.
+
+        Nothing is left to do then, and main.py would refuse to go on with it. A test says so by
+        its exit status alone.
+        """
+        return not is_test(run.flags) and any(map(_has_ended, self.run_folders(run)))
+
     def agent_count(self, run: RunState) -> int:
         """Return among how many a run divides the machine: its population, or all at once."""
         agents = [each.agent for each in self.population(run) if each.agent is not None]
@@ -170,3 +180,21 @@ class SequenceFolder:
         if source is None:
             return run.flags
         return {**run.flags, "load_model_url": str(self.run_folders(source)[-1].path)}
+
+
+def _has_ended(made: RunFolder) -> bool:
+    """Whether a run folder says that its run has ended, or that all its steps are saved."""
+    with suppress(ConfigError):  # no summary, or none that can be read: it has not said so
+        text = read_text(made.summary_file, "the summary of a run")
+        summary = parse_json(text, str(made.summary_file))
+        if isinstance(summary, dict) and summary.get("reason") != "interrupted":
+            return True
+    record = last_record(made.path)
+    try:
+        steps = made.read_flags().get("environment_max_steps")
+    except ValueError:
+        return False
+    if record is None or type(steps) is not int:
+        return False
+    saved = made.checkpoints / f"update_{record.updates:09d}.pt"
+    return record.agent_steps >= steps and saved.exists()

@@ -281,6 +281,8 @@ class _Attempt:
         run, child = self._folder.runs[self.index], self.child
         if not child.has_begun:
             if child.claim():
+                if self._folder.has_ended(run):  # and whoever ran it could not note it any more
+                    return self._finish(status="done", exit_code=None)
                 run = self._folder.update(self.index, status="running", exit_code=None)
                 child.start()
             elif interrupts.skip or child.has_waited_enough():
@@ -292,7 +294,10 @@ class _Attempt:
         code = child.look(interrupts)
         if code is None:
             return self._goes_on(run)
-        status = _unfinished(interrupts) or ("done" if code == 0 else "failed")
+        # A training leaves with 0 only at its own end; a test that is interrupted does so, too.
+        has_ended = (code == 0 and not is_test(run.flags)) or self._folder.has_ended(run)
+        asked = "" if has_ended else _unfinished(interrupts)
+        status = asked or ("done" if has_ended or code == 0 else "failed")
         seconds = round(self._before_s + child.seconds, 1)
         return self._finish(status=status, exit_code=code, seconds=seconds)
 

@@ -141,15 +141,6 @@ class TuningFolder:
         folders = self.runs.run_folders(run)
         return curve_of(record for made in folders for record in read_records(made.path))
 
-    def is_done(self, run: RunState) -> bool:
-        """Whether a run has come to its end."""
-        for made in self.runs.run_folders(run):
-            if made.summary_file.is_file():
-                summary = parse_json(read_text(made.summary_file, "summary.json"), made.path.name)
-                if isinstance(summary, dict) and summary.get("reason") != "interrupted":
-                    return True
-        return False
-
     def write_results(self, finished: Sequence[Finished]) -> None:
         """Write the table of trials and the flags of the best one."""
         tuning = self.tuning
@@ -229,7 +220,7 @@ class Tuner:
             run = self._folder.run_of(trial, seed)
             self._hopeless, self._interrupts.skip = False, self._interrupts.stop
             status: int | None = 0
-            if not self._folder.is_done(run):
+            if not self._folder.runs.has_ended(run):
 
                 def tick(run: RunState = run, before: Sequence[float] = tuple(values)) -> None:
                     self._look(trial, run, before)

@@ -60,6 +60,7 @@ if flags["env"] == "Wait-v0" and not resumed:
     (run / "ready").write_text("")
     signal.sigwait([signal.SIGINT])
     (run / "checkpoints" / "update_000000030.pt").write_text("clean")
+    sys.exit(130)
 """
 
 

@@ -57,6 +57,7 @@ if what == "wait" and not resumed:
     (here / "ready").write_text("")
     signal.sigwait([signal.SIGINT])
     (run / "checkpoints" / "update_000000030.pt").write_text("clean")
+    sys.exit(130)
 """
 
 

@@ -1,0 +1,132 @@
+"""A training that came to its own end is done, whatever became of its process and of our file."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from sequences import runner
+from sequences.plan import parse_plan
+from sequences.runner import Interrupts, RunState, SequenceFolder, run_sequence
+from tests.integration.commands import HANGS_S
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(HANGS_S)]
+
+# Stands in for main.py, deaf to SIGINT: it comes to its own end once it has been sent one, writes
+# what the flag `says` as its reason (or nothing), and leaves with the status `code`. As main.py
+# does, it refuses to go on with a run that has done its steps. As a test it plays until told.
+FAKE_MAIN = """
+import json, pathlib, signal, sys
+arguments = dict(a[2:].partition("=")[::2] for a in sys.argv[1:])
+here = pathlib.Path(arguments["results_dir"])
+flags = json.loads(pathlib.Path(arguments["multi_train_overrides"]).read_text())
+if arguments["op_mode"] == "train_w_load":
+    sys.exit("it has 1000 agent steps already")
+run = here / "Test-v0_20240101-000000"
+if arguments["op_mode"] == "train":
+    (run / "checkpoints").mkdir(parents=True)
+    (run / "flags.json").write_text(json.dumps({"environment_max_steps": 1000}))
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+(here / "ready").write_text("")
+if flags.get("waits", True):
+    signal.sigwait([signal.SIGINT])
+if arguments["op_mode"] == "train":
+    counters = {"agent_steps": flags["steps"], "frames": 0, "updates": 30, "episodes": 1}
+    (run / "metrics.jsonl").write_text(json.dumps({**counters, "wall_s": 1, "values": {}}) + "\\n")
+    (run / "checkpoints" / "update_000000030.pt").write_text("")
+    if flags["says"]:
+        (run / "summary.json").write_text(json.dumps({"reason": flags["says"]}))
+sys.exit(flags["code"])
+"""
+
+
+@pytest.fixture(autouse=True)
+def _fake_main(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "fake_main.py"
+    path.write_text(FAKE_MAIN)
+    monkeypatch.setattr(runner, "MAIN_PROGRAM", path)
+    monkeypatch.setattr(runner, "POLL_S", 0.02)
+
+
+def begin(
+    tmp_path: Path, code: int, says: str = "", steps: int = 1000, **more: object
+) -> SequenceFolder:
+    flags = {"code": code, "says": says, "steps": steps, **more}
+    plan = parse_plan({"base": flags}, default_name="test", where="test")
+    return SequenceFolder.create(tmp_path / "results", plan, [])
+
+
+def run_stopped(folder: SequenceFolder) -> str:
+    """Run a sequence, ask it to stop when its run is in its last seconds; return its status."""
+    interrupts = Interrupts()
+
+    def stop_once_ready(run: RunState, seconds: float) -> None:
+        if list(folder.path.glob("*/ready")) and not interrupts.stop:
+            interrupts.note(signal.SIGTERM)
+
+    run_sequence(folder, interrupts, stop_once_ready)
+    return SequenceFolder.open(folder.path).runs[0].status
+
+
+def starts(folder: SequenceFolder) -> int:
+    log = folder.path / folder.runs[0].name / "output.log"
+    return log.read_text().count("$ ") if log.exists() else 0
+
+
+@pytest.mark.parametrize(
+    ("code", "says", "steps"),
+    [
+        pytest.param(0, "steps", 1000, id="it ended as if nobody had asked"),
+        pytest.param(130, "steps", 1000, id="only its charts were interrupted"),
+        pytest.param(130, "seconds", 500, id="its time was over"),
+        pytest.param(130, "interrupted", 1000, id="interrupted after its last step"),
+        pytest.param(-9, "", 1000, id="killed before it could say so"),
+    ],
+)
+def test_a_training_that_ends_by_itself_while_it_is_stopped_is_done(
+    tmp_path: Path, code: int, says: str, steps: int
+) -> None:
+    folder = begin(tmp_path, code, says, steps)
+    assert run_stopped(folder) == "done"
+
+
+@pytest.mark.parametrize(("says", "steps"), [("interrupted", 999), ("", 999)])
+def test_a_training_that_was_interrupted_is_not_done(tmp_path: Path, says: str, steps: int) -> None:
+    assert run_stopped(begin(tmp_path, 130, says, steps)) == "stopped"
+
+
+def test_a_record_of_the_last_step_without_its_checkpoint_is_not_the_end(tmp_path: Path) -> None:
+    folder = begin(tmp_path, 1, waits=False)
+    run_sequence(folder, Interrupts())
+    assert folder.has_ended(folder.runs[0])
+    (checkpoint,) = folder.path.glob("*/*/checkpoints/*.pt")
+    checkpoint.rename(checkpoint.with_name("update_000000020.pt"))
+    assert not folder.has_ended(folder.runs[0])
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"reason": '])
+def test_a_summary_that_cannot_be_read_says_nothing(tmp_path: Path, text: str) -> None:
+    folder = begin(tmp_path, 0, "steps", steps=500, waits=False)
+    run_sequence(folder, Interrupts())
+    (summary,) = folder.path.glob("*/*/summary.json")
+    summary.write_text(text)
+    assert not folder.has_ended(folder.runs[0])
+
+
+@pytest.mark.parametrize("status", ["running", "failed", "stopped"])
+def test_a_resume_starts_nothing_for_a_training_that_had_ended(tmp_path: Path, status: str) -> None:
+    """As after a kill between the end of the run and the update of the sequence's state."""
+    folder = begin(tmp_path, 0, "steps", waits=False)
+    run_sequence(folder, Interrupts())
+    folder.update(0, status=status)
+    again = SequenceFolder.open(folder.path)
+    run_sequence(again, Interrupts())
+    assert SequenceFolder.open(folder.path).runs[0].status == "done"
+    assert starts(folder) == 1
+
+
+def test_a_test_that_is_stopped_is_played_again_though_it_left_well(tmp_path: Path) -> None:
+    folder = begin(tmp_path, 0, op_mode="test")
+    assert run_stopped(folder) == "stopped"
