@@ -9,9 +9,7 @@ from __future__ import annotations
 import logging
 import shutil
 import signal
-import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +17,7 @@ from core.errors import ConfigError
 from experiments.plan import PlannedSequence
 from experiments.store import OUTPUT_FILE, RunState, Store
 from experiments.trainer_process import SEQUENCE_PROGRAM, Ending, run_trainer
-from experiments.watch import SILENCE_S
+from experiments.watch import SILENCE_S, SequenceWatch
 from sequences.runner import GRACE_S, STATE_FILE, SequenceFolder
 
 log = logging.getLogger(__name__)
@@ -79,13 +77,13 @@ class SequenceRuns:
         done_before = runs_done(sequence, store)
         log.info("%s: sequence %s, %s", sequence.name, sequence.sequence, _progress(done_before))
         assert store.trainer_lock is not None
-        watch = _Watch(store.folder(sequence))
+        watch = SequenceWatch(store.folder(sequence))
         ending = run_trainer(
             [*command(sequence, store), "--", f"--background={self._background}"],
             store.folder(sequence) / OUTPUT_FILE,
             lock=store.trainer_lock,
             started=store.book_trainer,
-            wants_stop=lambda: watch.is_silent() or wants_stop(),
+            wants_stop=lambda: watch.silence_s() >= SILENCE_S or wants_stop(),
             wants_kill=wants_kill,
             main_program=self._program,
             grace_s=SEQUENCE_GRACE_S,
@@ -95,7 +93,7 @@ class SequenceRuns:
         self._copy_reports(sequence)
         done = runs_done(sequence, store)
         log.info("%s: %s", sequence.name, _progress(done))
-        asked = ending.asked and not watch.is_silent()
+        asked = ending.asked and watch.silence_s() < SILENCE_S
         if asked or is_done(sequence, store) or done[0] > done_before[0]:
             return True
         self._note_failure(sequence, before, ending)
@@ -168,26 +166,3 @@ def sequence_lines(sequences: Sequence[PlannedSequence], store: Store) -> list[s
 
 def _progress(done: tuple[int, int]) -> str:
     return f"{done[0]} of {done[1]} runs done" if done[1] else "not begun"
-
-
-class _Watch:
-    """Looks whether any run of a sequence writes records."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._seen = self._look()
-        self._since_s = time.monotonic()
-
-    def is_silent(self) -> bool:
-        """Whether nothing has been written for so long that all of it hangs."""
-        seen = self._look()
-        if seen != self._seen:
-            self._seen, self._since_s = seen, time.monotonic()
-        return time.monotonic() - self._since_s >= SILENCE_S
-
-    def _look(self) -> int:
-        newest = 0
-        for path in self._folder.glob("*/*/*/metrics.jsonl"):
-            with suppress(OSError):
-                newest = max(newest, path.stat().st_mtime_ns)
-        return newest
