@@ -78,12 +78,22 @@ class SequenceRuns:
         log.info("%s: sequence %s, %s", sequence.name, sequence.sequence, _progress(done_before))
         assert store.trainer_lock is not None
         watch = SequenceWatch(store.folder(sequence))
+        silence = f"no run wrote anything for {SILENCE_S:g} s"
+        hangs = False
+
+        def is_to_stop() -> bool:
+            nonlocal hangs
+            if not hangs and watch.silence_s() >= SILENCE_S:
+                hangs = True
+                log.warning("%s: %s: it is stopped", sequence.name, silence)
+            return hangs or wants_stop()
+
         ending = run_trainer(
             [*command(sequence, store), "--", f"--background={self._background}"],
             store.folder(sequence) / OUTPUT_FILE,
             lock=store.trainer_lock,
             started=store.book_trainer,
-            wants_stop=lambda: watch.silence_s() >= SILENCE_S or wants_stop(),
+            wants_stop=is_to_stop,
             wants_kill=wants_kill,
             main_program=self._program,
             grace_s=SEQUENCE_GRACE_S,
@@ -93,8 +103,9 @@ class SequenceRuns:
         self._copy_reports(sequence)
         done = runs_done(sequence, store)
         log.info("%s: %s", sequence.name, _progress(done))
-        asked = ending.asked and watch.silence_s() < SILENCE_S
-        if asked or is_done(sequence, store) or done[0] > done_before[0]:
+        if hangs:  # what it wrote when it was told to end does not count
+            ending = replace(ending, asked=False, message=silence)
+        if ending.asked or is_done(sequence, store) or done[0] > done_before[0]:
             return True
         self._note_failure(sequence, before, ending)
         return False

@@ -1,7 +1,8 @@
 """Stands in for multi_train.py: a sequence of two runs, of which it does one in each session.
 
 What else it does is told by the game: Wait-v0 waits for SIGTERM in its first session, as all agents
-of a population save then; Fail-v0 fails always.
+of a population save then; Fail-v0 fails always; Hang-v0 writes nothing until SIGTERM, and then one
+last record.
 """
 
 from __future__ import annotations
@@ -28,6 +29,15 @@ else:
     data = {"format_version": 1, "name": "population", "arguments": [], "runs": runs}
 if "Fail-v0" in str(data):
     sys.exit("no agent can be made")
+if "Hang-v0" in str(data):
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    (folder / "sequence.json").write_text(json.dumps(data))
+    signal.sigwait([signal.SIGTERM])
+    run = folder / data["runs"][0]["name"] / "Hang-v0_20240101-000000"
+    run.mkdir(parents=True, exist_ok=True)
+    with open(run / "metrics.jsonl", "a") as file:
+        file.write("the last one\n")
+    sys.exit(1)
 waits = "Wait-v0" in str(data) and "resume" not in OURS
 if waits:
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])

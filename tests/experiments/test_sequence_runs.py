@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from core.errors import ConfigError
+from experiments import sequence_runs
 from experiments.plan import SHIPPED_QUEUE, load_queue
 from experiments.queue_loop import QueueLoop, StopRequests
-from experiments.sequence_runs import is_done, sequence_folder, sequence_lines
+from experiments.sequence_runs import SequenceRuns, is_done, sequence_folder, sequence_lines
 from sequences.plan import load_plan
 from tests.experiments.conftest import Bench, entry
 
@@ -133,6 +134,29 @@ def test_the_end_of_the_queue_lets_all_agents_save_and_is_no_failure(bench: Benc
     assert state.failures == 0
     work(bench)
     assert is_done(planned, bench.store)
+
+
+@pytest.mark.process
+def test_a_sequence_that_hangs_has_failed_though_it_writes_a_last_record_when_it_is_told(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sequence_runs, "SILENCE_S", 0.5)
+    bench.write(sequence(games=["Hang-v0"]))
+    (planned,) = load_queue(bench.places.queue_file).sequences
+    store, places = bench.store, bench.places
+    store.lock(1.0, print)
+    try:
+        runs = SequenceRuns([planned], store, places.results, program=FAKE_MULTI_TRAIN)
+        for attempt in (1, 2):
+            assert runs.next() == planned
+            assert not runs.train(planned, wants_stop=lambda: False, wants_kill=lambda: False)
+            state = store.state(planned)
+            assert state is not None
+            assert (state.failures, state.message) == (attempt, "no run wrote anything for 0.5 s")
+        assert runs.next() is None
+    finally:
+        store.close()
+    assert "no run wrote anything for 0.5 s: it is stopped" in caplog.text
 
 
 @pytest.mark.parametrize(
