@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 
+from agent.testing.score_table import SCORES
+from core.errors import ConfigError
 from experiments.plan import PlannedRun
 from experiments.store import Store
+from sequences.folder import OUTPUT_FILE, STATE_FILE, SequenceFolder
+from sequences.plan import is_test
 
 # A run writes a record every few seconds, whatever it waits for. Before the first, and on a machine
 # that has hardly any time for it, this may take minutes.
@@ -53,7 +58,11 @@ class Watch(_Watch):
 
 
 class SequenceWatch(_Watch):
-    """Looks whether any run of a sequence writes records. One for each attempt."""
+    """Looks whether any run of a sequence gets on. One for each attempt.
+
+    A training writes records. A test writes none for hours: it says every few seconds how far its
+    games are, or at least, with --console=False, writes their scores into a table.
+    """
 
     def __init__(self, folder: Path) -> None:
         """Begin to watch a sequence that is being started.
@@ -62,11 +71,22 @@ class SequenceWatch(_Watch):
           folder: of the store, in which multi_train.py makes that of the sequence.
         """
         self._folder = folder
+        self._outputs: list[Path] | None = None  # of the tests; None: there is no plan yet
         super().__init__()
 
     def _look(self) -> int:
         newest = 0
-        for path in self._folder.glob("*/*/*/metrics.jsonl"):
+        signs = (self._folder.glob(f"*/*/*/{name}") for name in ("metrics.jsonl", SCORES))
+        for path in chain(*signs, self._outputs_of_tests()):
             with suppress(OSError):
                 newest = max(newest, path.stat().st_mtime_ns)
         return newest
+
+    def _outputs_of_tests(self) -> list[Path]:
+        # Not those of trainings: one that hangs may go on complaining.
+        for path in self._folder.glob(f"*/{STATE_FILE}") if self._outputs is None else ():
+            with suppress(ConfigError):
+                runs = SequenceFolder.open(path.parent).runs
+                tests = [path.parent / run.name for run in runs if is_test(run.flags)]
+                self._outputs = [*(self._outputs or []), *(test / OUTPUT_FILE for test in tests)]
+        return self._outputs or []

@@ -36,6 +36,7 @@ from sequences.saved import FORMAT_VERSION, read_saved
 
 STATE_FILE = "sequence.json"
 LOCK_FILE, RUN_LOCK_FILE = "sequence.lock", "run.lock"
+OUTPUT_FILE = "output.log"
 
 
 @dataclass(frozen=True)

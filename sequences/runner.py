@@ -27,7 +27,7 @@ from core.file_lock import FileLock
 from core.leaving import wait_for_killed
 from core.process_death import environment_for_child
 from core.stop_signals import handled_by
-from sequences.folder import RUN_LOCK_FILE, STATE_FILE, RunState, SequenceFolder
+from sequences.folder import OUTPUT_FILE, RUN_LOCK_FILE, STATE_FILE, RunState, SequenceFolder
 from sequences.plan import is_test
 from sequences.turns import can_begin, runs_due
 
@@ -200,7 +200,7 @@ class _Child:
         path = self._folder.path / self._run.name
         line = command(self._folder, self._run, self._slot)
         write_json(path / "overrides.json", self._folder.resolved_flags(self._run))
-        with open(path / "output.log", "ab", opener=_open_no_link) as log:
+        with open(path / OUTPUT_FILE, "ab", opener=_open_no_link) as log:
             log.write(f"$ {shlex.join(line)}\n".encode())
             log.flush()
             # A session of its own: the terminal sends Ctrl-C to every process in its group, and a

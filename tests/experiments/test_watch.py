@@ -1,0 +1,73 @@
+"""What counts as a sign of life, on a clock that is turned by hand."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments import watch
+from experiments.watch import SequenceWatch
+from sequences.folder import RunState, SequenceFolder
+from sequences.plan import TEST_FLAGS
+
+
+class Clock:
+    """Gives the time to the watch, and to the files that are written."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 1000.0
+        monkeypatch.setattr(watch.time, "monotonic", lambda: self.now_s)
+
+    def write(self, path: Path, text: str = "") -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        os.utime(path, (self.now_s, self.now_s))
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def begun_sequence(store: Path) -> tuple[Path, Path]:
+    """Return the folders of a training and of its test in a sequence that was begun."""
+    folder = store / "claim_20240101-000000"
+    folder.mkdir(parents=True)
+    tests: dict[str, Any] = {**TEST_FLAGS, "load_model_url": {"run": "a"}}
+    runs = [
+        RunState("001_a_seed1", "a", 1, {}),
+        RunState("002_test-a_seed1", "test a", 1, tests),
+    ]
+    SequenceFolder(folder, "claim", runs, []).save()
+    return folder / runs[0].name, folder / runs[1].name
+
+
+@pytest.mark.parametrize("place", ["scores.csv", "output.log"])
+def test_a_test_of_a_sequence_lives_while_it_writes_scores_or_how_far_it_is(
+    tmp_path: Path, clock: Clock, place: str
+) -> None:
+    looks = SequenceWatch(tmp_path)  # before multi_train.py has made anything
+    assert looks.silence_s() == 0.0
+    training, test = begun_sequence(tmp_path)
+    path = test / place if place == "output.log" else training / "Pong-v5_1" / place
+    for _ in range(3):
+        clock.now_s += 600.0
+        clock.write(path)
+        assert looks.silence_s() == 0.0
+    clock.now_s += 600.0
+    assert looks.silence_s() == 600.0
+
+
+def test_a_training_of_a_sequence_lives_by_its_records_and_not_by_what_it_complains_of(
+    tmp_path: Path, clock: Clock
+) -> None:
+    training, _ = begun_sequence(tmp_path)
+    looks = SequenceWatch(tmp_path)
+    clock.now_s += 600.0
+    clock.write(training / "output.log", "no batch for 60 s")
+    assert looks.silence_s() == 600.0
+    clock.write(training / "Pong-v5_1" / "metrics.jsonl")
+    assert looks.silence_s() == 0.0
