@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 
+import psutil
+
+from agent.run.control_file import CONTROL, STATE
 from agent.testing.score_table import SCORES
 from core.errors import ConfigError
+from core.plain_data import parse_json, read_text
 from experiments.plan import PlannedRun
 from experiments.store import Store
 from sequences.folder import OUTPUT_FILE, STATE_FILE, SequenceFolder
@@ -20,7 +25,7 @@ SILENCE_S = 900.0
 
 
 class _Watch:
-    """Looks whether what is written changes."""
+    """Looks whether what is written changes. A run that somebody has paused need not write."""
 
     def __init__(self) -> None:
         """Begin to watch."""
@@ -28,13 +33,16 @@ class _Watch:
         self._since_s = time.monotonic()
 
     def silence_s(self) -> float:
-        """Return for how long nothing has been written."""
+        """Return for how long nothing has been written, and nobody has rested either."""
         seen = self._look()
-        if seen != self._seen:
+        if seen != self._seen or any(map(is_paused, self._run_folders())):
             self._seen, self._since_s = seen, time.monotonic()
         return time.monotonic() - self._since_s
 
     def _look(self) -> object:
+        raise NotImplementedError
+
+    def _run_folders(self) -> Iterable[Path]:
         raise NotImplementedError
 
 
@@ -55,6 +63,9 @@ class Watch(_Watch):
             state = folder.metrics_file.stat()
             return str(folder.path), state.st_size, state.st_mtime_ns
         return str(folder.path), 0, 0
+
+    def _run_folders(self) -> Iterable[Path]:
+        return [folder.path for folder in self._store.run_folders(self._run)]
 
 
 class SequenceWatch(_Watch):
@@ -82,6 +93,9 @@ class SequenceWatch(_Watch):
                 newest = max(newest, path.stat().st_mtime_ns)
         return newest
 
+    def _run_folders(self) -> Iterable[Path]:
+        return (path.parent for path in self._folder.glob(f"*/*/*/{CONTROL}"))
+
     def _outputs_of_tests(self) -> list[Path]:
         # Not those of trainings: one that hangs may go on complaining.
         for path in self._folder.glob(f"*/{STATE_FILE}") if self._outputs is None else ():
@@ -90,3 +104,16 @@ class SequenceWatch(_Watch):
                 tests = [path.parent / run.name for run in runs if is_test(run.flags)]
                 self._outputs = [*(self._outputs or []), *(test / OUTPUT_FILE for test in tests)]
         return self._outputs or []
+
+
+def is_paused(run_folder: Path) -> bool:
+    """Whether a run rests until it is told to go on. One that was killed meanwhile does not."""
+    path = run_folder / CONTROL / STATE
+    try:
+        state = parse_json(read_text(path, "the state of a run's control"), str(path))
+    except ConfigError:
+        return False  # none, or none that can be read: it takes no commands
+    if not isinstance(state, dict) or state.get("paused") is not True:
+        return False
+    pid = state.get("pid")
+    return type(pid) is not int or psutil.pid_exists(pid)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,13 @@ from typing import Any
 import pytest
 
 from experiments import watch
-from experiments.watch import SequenceWatch
+from experiments.plan import PlannedRun
+from experiments.store import Store
+from experiments.watch import SequenceWatch, Watch
 from sequences.folder import RunState, SequenceFolder
 from sequences.plan import TEST_FLAGS
+
+GONE = 2**22 + 1  # beyond the largest number that Linux gives to a process
 
 
 class Clock:
@@ -71,3 +76,44 @@ def test_a_training_of_a_sequence_lives_by_its_records_and_not_by_what_it_compla
     assert looks.silence_s() == 600.0
     clock.write(training / "Pong-v5_1" / "metrics.jsonl")
     assert looks.silence_s() == 0.0
+
+
+def watched(kind: str, store: Path) -> tuple[Watch | SequenceWatch, Path]:
+    """Return a watch, and the run folder that it looks at."""
+    if kind == "sequence":
+        training, _ = begun_sequence(store)
+        run_folder = training / "Pong-v5_1"
+        (run_folder / "checkpoints").mkdir(parents=True)
+        return SequenceWatch(store), run_folder
+    run = PlannedRun("claim", "default", "Pong-v5", 1, 1000, {})
+    run_folder = store / run.name / "Pong-v5_1"
+    (run_folder / "checkpoints").mkdir(parents=True)
+    return Watch(run, Store(store)), run_folder
+
+
+@pytest.mark.parametrize("kind", ["run", "sequence"])
+def test_a_run_that_somebody_has_paused_does_not_hang(
+    tmp_path: Path, clock: Clock, kind: str
+) -> None:
+    looks, run_folder = watched(kind, tmp_path)
+    state = run_folder / "control" / "state.json"
+    for more in ({}, {"pid": os.getpid()}):
+        clock.write(state, json.dumps({"format": 1, "paused": True, **more}))
+        clock.now_s += 6000.0
+        assert looks.silence_s() == 0.0
+    clock.write(state, json.dumps({"format": 1, "paused": False, "pid": os.getpid()}))
+    clock.now_s += 600.0
+    assert looks.silence_s() == 600.0
+
+
+@pytest.mark.parametrize("kind", ["run", "sequence"])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"paused": 1}', json.dumps({"paused": True, "pid": GONE})]
+)
+def test_a_pause_of_which_nobody_is_left_to_know_is_none(
+    tmp_path: Path, clock: Clock, kind: str, text: str
+) -> None:
+    looks, run_folder = watched(kind, tmp_path)
+    clock.write(run_folder / "control" / "state.json", text)
+    clock.now_s += 600.0
+    assert looks.silence_s() == 600.0
