@@ -152,7 +152,7 @@ TALLY_MUTANTS = (
     ),
     _wiring(
         "metrics-add-up", "averages each record over the whole run",
-        "tally.py", "        self._metrics = []\n        for name", "        for name",
+        "tally.py", "        self._metrics = []\n        self._recorded", "        self._recorded",
         "test_tally.py",
     ),
     _wiring(
