@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from agent.run.warm_start import WarmStart
 from agent.stored.checkpoint import Checkpoint
 from agent.stored.run_folder import RunFolder
 from agent.stored.run_lock import RunLock
-from agent.stored.run_rewind import make_way, take_back
+from agent.stored.run_rewind import check_not_saved_since, make_way, take_back
 from core.errors import PlatformError
 from core.spec import game_name
 from core.standard_error import say
@@ -82,7 +82,8 @@ def train(
       company: the other learners of the run, if there are any.
 
     Raises:
-      ConfigError: if there can be no run folder; nothing was started then.
+      ConfigError: if there can be no run folder, or another session has saved in it since the
+        checkpoint was read; nothing was started then.
     """
     flags, company = blueprint.flags, company or SINGLE
     if flags.background:
@@ -93,7 +94,11 @@ def train(
     folder = own_folder if own_folder is not None and is_resumed else None
     folder = folder or RunFolder.create(flags.results_dir, flags.env, name=flags.run_name)
     report_run_folder(folder.path)
-    with RunLock(folder.path), closing(Reporting(make_way(folder), flags)) as reporting:
+    with ExitStack() as session:
+        session.enter_context(RunLock(folder.path))
+        if is_resumed and checkpoint is not None:
+            check_not_saved_since(checkpoint)
+        reporting = session.enter_context(closing(Reporting(make_way(folder), flags)))
         try:
             if is_resumed and checkpoint is not None:
                 for note in (*checkpoint.notes, *take_back(folder, checkpoint)):

@@ -47,6 +47,7 @@ from agent.stored.checkpoint_folder import (
     LATEST,
     REPLAY_NAME,
     UPDATE_NAME,
+    Sight,
     candidates,
     inode_of,
     numbered,
@@ -271,6 +272,7 @@ class Checkpoint:
     path: Path
     state: dict[str, Any]
     notes: tuple[str, ...] = ()  # what was passed over to find it, and why; for the run's log
+    sight: Sight | None = None  # how it was found; None of one that was not looked for
 
     @property
     def score(self) -> float | None:
@@ -345,6 +347,7 @@ def load(url: Path | str) -> Checkpoint:
       CheckpointError: if there is none, none is sound, or it is of another format version.
     """
     paths, notes = candidates(url)
+    sight = Sight(url, paths[0], inode_of(paths[0]))
     for path in paths:
         try:
             state = _read(path)
@@ -354,7 +357,7 @@ def load(url: Path | str) -> Checkpoint:
         if notes:
             notes.append(f"Falling back to {path}.")
             logger.warning("%s", " ".join(notes))
-        return Checkpoint(path, state, tuple(notes))
+        return Checkpoint(path, state, tuple(notes), sight)
     if len(notes) > MAX_SHOWN:
         notes[MAX_SHOWN:] = [f"{len(notes) - MAX_SHOWN} others are no better."]
     raise CheckpointError(" ".join(notes) + f" Nothing sound is left at {url}.")

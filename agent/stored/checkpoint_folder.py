@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 from core.errors import CheckpointError
 
@@ -41,6 +42,23 @@ def inode_of(path: Path) -> int | None:
         return path.stat().st_ino
     except OSError:
         return None
+
+
+class Sight(NamedTuple):
+    """What `url` means first at a moment. It is another one once a session has saved there."""
+
+    url: Path | str
+    first: Path | None  # None: nothing
+    inode: int | None  # of `first`: the same update can be saved again
+
+    @classmethod
+    def of(cls, url: Path | str) -> Sight:
+        """Look now."""
+        try:
+            first = resolve(url)[0]
+        except CheckpointError:
+            return cls(url, None, None)
+        return cls(url, first, inode_of(first))
 
 
 def run_of(file: Path) -> Path | None:

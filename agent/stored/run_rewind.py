@@ -30,6 +30,8 @@ from agent.stored.checkpoint_folder import (
     MILESTONE_NAME,
     REPLAY_NAME,
     UPDATE_NAME,
+    Sight,
+    run_of,
     update_name,
 )
 from agent.stored.run_folder import RunFolder
@@ -42,6 +44,26 @@ from metrics.run_files import is_regular, set_aside
 log = logging.getLogger(__name__)
 
 CUT_FOLDER = "cut_{:%Y%m%d-%H%M%S}"
+
+
+def check_not_saved_since(checkpoint: Checkpoint) -> None:
+    """Check that a checkpoint is still what its folder means, now that nobody else writes there.
+
+    It was read before the lock was asked for. Meanwhile the session before may have written its
+    last save, which would be set aside as the future of another run. An older checkpoint that the
+    user named by its file is meant as it is, whatever comes after it.
+
+    Raises:
+      ConfigError: if it is not; nothing is touched then.
+    """
+    seen = checkpoint.sight
+    if seen is None or (Sight.of(seen.url) == seen and checkpoint.path.is_file()):
+        return
+    raise ConfigError(
+        f"{run_of(checkpoint.path) or checkpoint.path.parent} was saved to by another session "
+        f"while this one started: it has read {checkpoint.path.name}, which is no longer what "
+        "there is to go on from. Nothing was changed. Give the same command again."
+    )
 
 
 def make_way(folder: RunFolder, now: datetime | None = None) -> RunFolder:
@@ -154,6 +176,7 @@ def _is_later(path: Path, checkpoint: Checkpoint, updates: int, agent_steps: int
 def _name_as_latest(checkpoint: Checkpoint, updates: int, at: datetime) -> None:
     """Make `latest` name the checkpoint; a milestone or `best.pt` gets a regular name besides."""
     folder = checkpoint.path.parent
+    checkpoint.path.stat()  # raises OSError if it is gone: `latest` would name nothing
     name = update_name(updates)
     if UPDATE_NAME.fullmatch(checkpoint.path.name):
         name = checkpoint.path.name

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from agent.session import prepare
 from agent.stored.checkpoint import CheckpointWriter, load
 from agent.stored.run_folder import RunFolder
-from agent.stored.run_rewind import make_way, take_back
+from agent.stored.run_rewind import check_not_saved_since, make_way, take_back
 from core.errors import ConfigError
 from metrics.run_files import read_records
 from tests.agent.runs import COUNTING
@@ -89,6 +90,56 @@ def test_a_best_or_a_milestone_that_is_gone_on_from_becomes_the_latest(
     assert load(run.path).path.name == "update_000000030.pt"
 
 
+def save_more(run: RunFolder, *updates: int) -> None:
+    """What another session does that keeps one checkpoint."""
+    writer = CheckpointWriter(run.checkpoints, keep_last=1)
+    for n in updates:
+        writer.save(state_at(n), updates=n, agent_steps=100 * n)
+
+
+@pytest.mark.parametrize(
+    ("name", "meanwhile"),
+    [
+        ("", lambda run: save_more(run, 5000)),
+        ("", lambda run: save_more(run, 20)),  # the same update, of another session
+        ("checkpoints", lambda run: taken_back(run, run.checkpoints / "update_000000010.pt")),
+        ("checkpoints/update_000000020.pt", lambda run: save_more(run, 5000)),
+    ],
+)
+def test_what_another_session_saved_while_this_one_started_is_not_set_aside(
+    tmp_path: Path, name: str, meanwhile: Callable[[RunFolder], object]
+) -> None:
+    run = run_with(tmp_path, [10, 20], best=10)
+    checkpoint = load(run.path / name)
+    check_not_saved_since(checkpoint)
+    meanwhile(run)
+    with pytest.raises(ConfigError, match=r"saved to by another session .* the same command again"):
+        check_not_saved_since(checkpoint)
+
+
+def test_a_checkpoint_that_is_named_itself_is_gone_on_from_whatever_was_saved_later(
+    tmp_path: Path,
+) -> None:
+    run = run_with(tmp_path, [10, 20], best=10)
+    checkpoint = load(run.checkpoints / "update_000000010.pt")
+    CheckpointWriter(run.checkpoints).save(state_at(30), updates=30, agent_steps=3000)
+    check_not_saved_since(checkpoint)
+    take_back(run, checkpoint, NOW)
+    assert load(run.path).state["updates"] == 10
+
+
+@pytest.mark.parametrize("name", ["update_000000020.pt", "step_000000002000.pt"])
+def test_a_checkpoint_that_is_gone_never_becomes_the_latest(tmp_path: Path, name: str) -> None:
+    run = run_with(tmp_path, [10, 20, 30], best=10)
+    checkpoint = load(run.checkpoints / name)
+    checkpoint.path.unlink()
+    before = names(run.checkpoints)
+    with pytest.raises(ConfigError, match=r"cannot take .* back .*No such file"):
+        take_back(run, checkpoint, NOW)
+    assert names(run.checkpoints) == before
+    assert (run.checkpoints / "latest").read_text() == "update_000000030.pt\n"
+
+
 def test_a_folder_in_the_place_of_latest_is_set_aside(tmp_path: Path) -> None:
     run = run_with(tmp_path, [10, 20], best=10)
     latest = run.checkpoints / "latest"
@@ -159,6 +210,12 @@ def test_what_is_in_the_place_of_a_file_is_moved_out_of_the_way(
 # --- a whole session -----------------------------------------------------------------------------
 
 QUIET = ("--basic_verbose=False", "--tensorboard=False", "--charts=False")
+SMALL = (
+    f"--env={COUNTING}", "--seed=1", "--reproducible=True", "--precision=fp32",
+    "--r_f_steps=5", "--batch_size=4", "--worker_count=1", "--envs_per_worker=3",
+    "--feature_out_layer_size=16", "--save_model_period=5", "--keep_checkpoints=9",
+    "--learner_thread_count=1",
+)  # fmt: skip
 
 
 def session(*flags: str) -> int:
@@ -168,13 +225,7 @@ def session(*flags: str) -> int:
 def test_a_run_that_is_resumed_from_an_older_checkpoint_keeps_and_says_what_it_cuts(
     tmp_path: Path,
 ) -> None:
-    small = (
-        f"--env={COUNTING}", "--seed=1", "--reproducible=True", "--precision=fp32",
-        "--r_f_steps=5", "--batch_size=4", "--worker_count=1", "--envs_per_worker=3",
-        "--feature_out_layer_size=16", "--save_model_period=5", "--keep_checkpoints=9",
-        "--learner_thread_count=1", f"--results_dir={tmp_path}",
-    )  # fmt: skip
-    assert session(*small, "--environment_max_steps=600") == 0
+    assert session(*SMALL, f"--results_dir={tmp_path}", "--environment_max_steps=600") == 0
     (folder,) = tmp_path.iterdir()
     run = RunFolder(folder)
     numbers = [int(path.stem[7:]) for path in sorted(run.checkpoints.glob("update_*.pt"))]
@@ -196,3 +247,20 @@ def test_a_run_that_is_resumed_from_an_older_checkpoint_keeps_and_says_what_it_c
     )
     assert not list(folder.rglob(".*"))
     assert load(folder).state["tally"]["updates"] == kept.count("\n")
+
+
+def test_a_session_that_read_before_another_one_saved_is_refused_and_changes_nothing(
+    tmp_path: Path,
+) -> None:
+    assert session(*SMALL, f"--results_dir={tmp_path}", "--environment_max_steps=300") == 0
+    (folder,) = tmp_path.iterdir()
+    resume = ("--op_mode=train_w_load", f"--load_model_url={folder}")
+    late = prepare([*QUIET, *resume, "--environment_max_steps=500"])
+    assert session(*resume, "--environment_max_steps=400") == 0
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    with pytest.raises(ConfigError, match="saved to by another session"):
+        late.run()
+    # Even the log is as it was, but for the name of who holds the lock.
+    after = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert [path.name for path in before if after.get(path) != before[path]] in ([], ["lock"])
+    assert after.keys() == before.keys()
