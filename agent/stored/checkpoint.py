@@ -41,6 +41,7 @@ from agent.stored.checkpoint_file import (
     check_space,
     read_tree,
     write_tree,
+    writing,
 )
 from agent.stored.checkpoint_folder import (
     BEST,
@@ -162,7 +163,8 @@ class CheckpointWriter:
                 f"{self._resumed_updates}: expected a save of a later one."
             )
         contents = None if replay is None else encode(replay)
-        replay_path = None if contents is None else unused_replay_path(path)
+        with writing(path):
+            replay_path = None if contents is None else unused_replay_path(path)
         tree = encode(
             {
                 **state,
@@ -214,8 +216,9 @@ class CheckpointWriter:
         tree = encode({**state, "has_replay": False, "replay_file": None, "score": score})
         _refuse_not_finite(tree)
         check_space(self.folder, tree)
-        if path.resolve() == self._resumed_path:
-            self._keep_resumed_best(path)
+        with writing(path):
+            if path.resolve() == self._resumed_path:
+                self._keep_resumed_best(path)
         write_tree(path, tree, verify=True)
         return path
 

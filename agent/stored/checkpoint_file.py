@@ -11,11 +11,12 @@ than its own description, and no tensor may claim more numbers than it stores.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import pickle
 import shutil
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +47,14 @@ class NotFinite(CheckpointError):
 
 
 def check_space(folder: Path, *trees: Any) -> None:
-    """Raise DiskFull if `folder` has no room for files of these encoded trees."""
+    """Raise DiskFull if `folder` has no room for files of these encoded trees.
+
+    Raises:
+      CheckpointError: also if the disk does not say.
+    """
     needed = sum(file_bytes(tree) for tree in trees) + BYTES_BESIDES
-    free = shutil.disk_usage(folder).free
+    with writing(folder):
+        free = shutil.disk_usage(folder).free
     if needed > free:
         raise _disk_full(folder, f"a checkpoint needs {_mb(needed)}, {_mb(free)} are free")
 
@@ -66,12 +72,25 @@ def write_tree(path: Path, tree: Mapping[str, Any], *, verify: bool = False) -> 
       CheckpointError: if the disk refuses for another reason. `path` is as it was either way, and
         nothing is left beside it.
     """
+    with writing(path), atomic_path(path) as temporary:
+        with disk().open(temporary) as file:
+            torch.save({"format_version": FORMAT_VERSION, "state": tree}, file)
+        if verify:
+            _check_archive(temporary)
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn whatever the disk refuses within the block, which writes `path`, into one kind of error.
+
+    To look at a disk can fail, too, where it is on a network. It costs one save, and not the run.
+
+    Raises:
+      DiskFull: if there is no room.
+      CheckpointError: if the disk refuses for another reason.
+    """
     try:
-        with atomic_path(path) as temporary:
-            with disk().open(temporary) as file:
-                torch.save({"format_version": FORMAT_VERSION, "state": tree}, file)
-            if verify:
-                _check_archive(temporary)
+        yield
     except (OSError, RuntimeError, ValueError, zipfile.BadZipFile) as error:
         cause = _os_error(error)
         intact = "The checkpoint before it is intact."

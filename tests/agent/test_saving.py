@@ -1,16 +1,20 @@
 """When a run is saved, and above all when not (agent/run/saving.py)."""
 
 import errno
+import os
+import shutil
 
 import pytest
 import torch
 
 import agent.run.saving
+import agent.stored.checkpoint
 from agent.learning.learner import Learner
 from agent.run.trainer import Trainer
 from agent.stored.checkpoint import CheckpointWriter, load
 from agent.stored.run_folder import RunFolder
 from core.errors import CheckpointError
+from core.files import Disk
 from tests.agent.runs import make_blueprint
 
 
@@ -148,6 +152,52 @@ def test_a_full_disk_is_said_once_and_training_goes_on_and_saves_again(folder, m
     assert load(folder.path).state["tally"]["updates"] == summary.updates
     assert sum("disk full" in line for line in caplog.messages) == 1
     assert "saving works again" in caplog.messages
+
+
+@pytest.mark.parametrize(
+    ("module", "name"), [(shutil, "disk_usage"), (agent.stored.checkpoint, "unused_replay_path")]
+)
+def test_a_disk_that_does_not_answer_a_question_costs_one_save(
+    folder, monkeypatch, caplog, module, name
+):
+    ask, calls = getattr(module, name), []
+
+    def stale_once(path):
+        calls.append(path)
+        if len(calls) == 1:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(path))
+        return ask(path)
+
+    monkeypatch.setattr(module, name, stale_once)
+    summary = trainer_of(folder).run()
+    assert len(calls) > 2
+    assert load(folder.path).state["tally"]["updates"] == summary.updates
+    (said,) = [line for line in caplog.messages if os.strerror(errno.ESTALE) in line]
+    assert "Training goes on" in said
+    assert "saving works again" in caplog.messages
+
+
+def test_a_best_that_was_gone_on_from_and_cannot_be_kept_costs_one_save(
+    folder, monkeypatch, caplog
+):
+    Scored(monkeypatch, float)
+    trainer_of(folder).run()
+    best = load(folder.checkpoints / "best.pt")
+    for path in folder.checkpoints.glob("update_*.pt"):
+        path.unlink()  # or it would have a name already
+    link, calls = Disk.link, []
+
+    def stale_once(disk, source, target):
+        calls.append(target)
+        if len(calls) == 1:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(target))
+        link(disk, source, target)
+
+    monkeypatch.setattr(Disk, "link", stale_once)
+    summary = trainer_of(folder, best, environment_max_steps=400).run()
+    assert len(calls) == 2
+    assert load(folder.checkpoints / "best.pt").score == summary.updates
+    assert sum("Training goes on" in line for line in caplog.messages) == 1
 
 
 def test_a_last_save_that_fails_is_the_failure_of_the_run(folder, monkeypatch):
