@@ -74,11 +74,17 @@ def report_descriptor() -> tuple[str, int] | None:
     return None if _report_to is None else (REPORT, _report_to)
 
 
-def report_run_folder(path: Path | str) -> None:
-    """Tell the guardian, if there is one, which folder this learner writes to."""
+def report_run_folder(path: Path | str, updates: int = -1) -> None:
+    """Tell the guardian, if there is one, which folder this learner writes to, and from where on.
+
+    Args:
+      path: folder of the run.
+      updates: of the checkpoint that this session goes on from; -1 if it begins.
+    """
     if _report_to is not None:
+        line = b"%d %s\n" % (updates, os.fsencode(Path(path).resolve()))
         with contextlib.suppress(OSError):  # killed: then this process is about to end, too
-            os.write(_report_to, os.fsencode(Path(path).resolve()) + b"\n")
+            os.write(_report_to, line)
 
 
 class Guardian:
@@ -100,15 +106,16 @@ class Guardian:
         self._asked_to_stop = threading.Event()
         self._learner: subprocess.Popen[bytes] | None = None
         self._folder: Path | None = None
+        self._began_at: int | None = None  # update; None: the last learner did not come so far
 
     def run(self) -> int:
         """Return the exit status of the last learner, or 128 and the number of its signal."""
         began, restarts, in_a_row = time.monotonic(), 0, 0
         with self._signals_passed_on():
             while True:
-                session, saved = time.monotonic(), self._newest_update()
+                session = time.monotonic()
                 status = self._run_learner(self._command(session - began))
-                reason = self._reason_to_restart(status, saved)
+                reason = self._reason_to_restart(status)
                 if reason is not None and restarts >= self._max_restarts:
                     say(f"{reason}; it was restarted {restarts} times (--{FLAG}): giving up")
                     reason = None
@@ -143,12 +150,14 @@ class Guardian:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     return self._learner.wait(LOOK_S)
         finally:
+            self._began_at = None
             with contextlib.suppress(OSError):  # it has said nothing
-                self._folder = Path(os.fsdecode(os.read(reading, 65536).splitlines()[-1]))
+                updates, _, path = os.read(reading, 65536).splitlines()[-1].partition(b" ")
+                self._began_at, self._folder = int(updates), Path(os.fsdecode(path))
             os.close(reading)
             os.close(writing)
 
-    def _reason_to_restart(self, status: int, saved: int) -> str | None:
+    def _reason_to_restart(self, status: int) -> str | None:
         """Return how the learner ended, if that is a reason to start it again."""
         if self._asked_to_stop.is_set():
             return None
@@ -158,7 +167,8 @@ class Guardian:
                     f"the learner was killed by signal {-status} ({signal.Signals(-status).name})"
                 )
             return f"the learner was killed by signal {-status}"
-        if status == 1 and self._newest_update() > saved:
+        began_at = self._began_at
+        if status == 1 and began_at is not None and self._newest_update() > began_at:
             return "the learner failed, later than the last time"
         return None
 

@@ -93,15 +93,17 @@ def train(
     is_resumed = own_folder is not None and checkpoint is not None and not flags.new_run_folder
     folder = own_folder if own_folder is not None and is_resumed else None
     folder = folder or RunFolder.create(flags.results_dir, flags.env, name=flags.run_name)
-    report_run_folder(folder.path)
+    resumed = checkpoint if is_resumed else None
+    began_at = -1 if resumed is None else int(resumed.state["tally"]["updates"])
+    report_run_folder(folder.path, began_at)
     with ExitStack() as session:
         session.enter_context(RunLock(folder.path))
-        if is_resumed and checkpoint is not None:
-            check_not_saved_since(checkpoint)
+        if resumed is not None:
+            check_not_saved_since(resumed)
         reporting = session.enter_context(closing(Reporting(make_way(folder), flags)))
         try:
-            if is_resumed and checkpoint is not None:
-                for note in (*checkpoint.notes, *take_back(folder, checkpoint)):
+            if resumed is not None:
+                for note in (*resumed.notes, *take_back(folder, resumed)):
                     log.info("%s", note)
             company.from_first(str(folder.path.resolve()))  # its journals are cut by now
             folder.write_flags(flags.to_json())

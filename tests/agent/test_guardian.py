@@ -36,9 +36,9 @@ with calls.open("a") as file:
     print(json.dumps([os.getpid(), *sys.argv[1:]]), file=file)
 run = here / "run"
 for step in json.loads((here / "plan").read_text())[number]:
-    if step == "report":
+    if isinstance(step, str) and step.startswith("report"):
         (run / "checkpoints").mkdir(parents=True, exist_ok=True)
-        report_run_folder(run)
+        report_run_folder(run, *map(int, step.split()[1:]))
     elif isinstance(step, str) and step.startswith("save"):
         (run / "checkpoints" / f"update_{{int(step.split()[1]):09d}}.pt").touch()
     elif step == "linger":
@@ -128,7 +128,7 @@ def test_a_learner_that_is_killed_again_and_again_is_given_up(play):
 
 
 def test_a_failure_is_tried_again_only_if_it_came_later_than_the_one_before(play):
-    plan = [["report", "save 7", 1], ["report", "save 9", 1], ["report", 1], [0]]
+    plan = [["report", "save 7", 1], ["report 7", "save 9", 1], ["report 9", 1], [0]]
     status, calls, said = play(plan)
     assert status == 1
     assert len(calls) == 3
@@ -138,6 +138,20 @@ def test_a_failure_is_tried_again_only_if_it_came_later_than_the_one_before(play
 def test_a_failure_before_anything_was_saved_is_not_tried_again(play):
     status, calls, _ = play([["report", 1], [0]])
     assert (status, len(calls)) == (1, 1)
+
+
+def test_a_resume_that_fails_at_once_is_not_tried_again(play, tmp_path):
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "run" / "checkpoints" / "update_000000007.pt").touch()
+    argv = ["--op_mode=train_w_load", f"--load_model_url={tmp_path / 'run'}"]
+    status, calls, _ = play([["report 7", 1], [0]], argv)
+    assert (status, calls) == (1, [argv])
+
+
+def test_a_failure_that_is_not_reported_to_be_later_is_not_tried_again(play):
+    """The learner that fails in its checks has a folder of old, but has begun nothing."""
+    status, calls, _ = play([["report", "save 7", KILLED], [1], [0]])
+    assert (status, len(calls)) == (1, 2)
 
 
 def test_a_signal_that_asks_to_end_is_no_reason_to_start_again(play):
