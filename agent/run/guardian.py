@@ -10,6 +10,7 @@
 | ends with status 0, 2 or 130 | ends with the same |
 | was killed by SIGKILL (also the kernel's, for memory), SIGSEGV, ... | resumes it |
 | fails (status 1), but has saved a newer checkpoint than it began with | resumes it |
+| dies in one of these ways after its run came to its end and was saved | ends with 0, or 130 |
 | fails without having come any further: it would fail again | ends with status 1 |
 
 To resume is to go on from the newest good checkpoint or, if none was saved yet, to start anew. It
@@ -21,6 +22,7 @@ learner gets SIGTERM (core/process_death.py).
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -34,11 +36,12 @@ from types import FrameType
 from agent.stored.checkpoint_folder import CHECKPOINTS
 from core.process_death import environment_for_child
 from core.standard_error import say
-from core.stop_signals import SIGNALS, StopSignals, handled_by
+from core.stop_signals import INTERRUPTED, SIGNALS, StopSignals, handled_by
 from flags.former_names import ALIASES
 
 FLAG = "auto_restart"
 REPORT = "VTRACE_GUARDIAN"  # environment variable: the descriptor to which a learner reports
+SUMMARY = "summary.json"  # in the folder of a run that has ended (agent/stored/run_folder.py)
 MAIN_PROGRAM = Path(__file__).resolve().parents[2] / "main.py"
 # The first is what the workers of the learner that died may take to leave.
 FIRST_DELAY_S, MAX_DELAY_S = 5.0, 300.0
@@ -78,7 +81,7 @@ def report_run_folder(path: Path | str, updates: int = -1) -> None:
     """Tell the guardian, if there is one, which folder this learner writes to, and from where on.
 
     Args:
-      path: folder of the run.
+      path: folder of the run. It says nothing any more of how an earlier session ended.
       updates: of the checkpoint that this session goes on from; -1 if it begins.
     """
     if _report_to is not None:
@@ -116,6 +119,10 @@ class Guardian:
                 session = time.monotonic()
                 status = self._run_learner(self._command(session - began))
                 reason = self._reason_to_restart(status)
+                end = None if reason is None else self._end_of_run()
+                if end is not None:
+                    say(f"{reason}; its run had ended by then and is saved: nothing is resumed")
+                    return end
                 if reason is not None and restarts >= self._max_restarts:
                     say(f"{reason}; it was restarted {restarts} times (--{FLAG}): giving up")
                     reason = None
@@ -171,6 +178,19 @@ class Guardian:
         if status == 1 and began_at is not None and self._newest_update() > began_at:
             return "the learner failed, later than the last time"
         return None
+
+    def _end_of_run(self) -> int | None:
+        """Return the exit status that the last learner was about to end with; None if none yet.
+
+        The summary is of a session of this guardian: each removes it before it reports its folder.
+        """
+        if self._folder is None:
+            return None
+        try:
+            reason = json.loads((self._folder / SUMMARY).read_bytes())["reason"]
+        except (OSError, ValueError, LookupError, TypeError):
+            return None
+        return INTERRUPTED if reason == "interrupted" else 0
 
     def _newest_update(self) -> int:
         """Return the update of the newest checkpoint, or -1 if there is none."""

@@ -94,8 +94,6 @@ def train(
     folder = own_folder if own_folder is not None and is_resumed else None
     folder = folder or RunFolder.create(flags.results_dir, flags.env, name=flags.run_name)
     resumed = checkpoint if is_resumed else None
-    began_at = -1 if resumed is None else int(resumed.state["tally"]["updates"])
-    report_run_folder(folder.path, began_at)
     with ExitStack() as session:
         session.enter_context(RunLock(folder.path))
         if resumed is not None:
@@ -105,6 +103,9 @@ def train(
             if resumed is not None:
                 for note in (*resumed.notes, *take_back(folder, resumed)):
                     log.info("%s", note)
+            # Not before: a guardian takes a summary in the folder for the end of this session.
+            began_at = -1 if resumed is None else int(resumed.state["tally"]["updates"])
+            report_run_folder(folder.path, began_at)
             company.from_first(str(folder.path.resolve()))  # its journals are cut by now
             folder.write_flags(flags.to_json())
             folder.write_run_info([PROGRAM, *argv])

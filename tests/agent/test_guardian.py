@@ -38,7 +38,10 @@ run = here / "run"
 for step in json.loads((here / "plan").read_text())[number]:
     if isinstance(step, str) and step.startswith("report"):
         (run / "checkpoints").mkdir(parents=True, exist_ok=True)
+        (run / "summary.json").unlink(missing_ok=True)
         report_run_folder(run, *map(int, step.split()[1:]))
+    elif isinstance(step, str) and step.startswith("end"):
+        (run / "summary.json").write_text(json.dumps({{"reason": step.split()[1]}}))
     elif isinstance(step, str) and step.startswith("save"):
         (run / "checkpoints" / f"update_{{int(step.split()[1]):09d}}.pt").touch()
     elif step == "linger":
@@ -152,6 +155,26 @@ def test_a_failure_that_is_not_reported_to_be_later_is_not_tried_again(play):
     """The learner that fails in its checks has a folder of old, but has begun nothing."""
     status, calls, _ = play([["report", "save 7", KILLED], [1], [0]])
     assert (status, len(calls)) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("reason", "last", "status"),
+    [
+        ("steps", CRASHED, 0),
+        ("seconds", 1, 0),
+        ("return", KILLED, 0),
+        ("interrupted", CRASHED, 130),
+    ],
+)
+def test_a_run_that_has_ended_is_not_resumed_if_its_learner_dies_on_the_way_out(
+    play, reason, last, status
+):
+    plan = [["report", "save 7", KILLED], ["report 7", "save 9", f"end {reason}", last], [2]]
+    given, calls, said = play(plan)
+    assert (given, len(calls)) == (status, 2)
+    assert said.splitlines()[-1].endswith(
+        "; its run had ended by then and is saved: nothing is resumed"
+    )
 
 
 def test_a_signal_that_asks_to_end_is_no_reason_to_start_again(play):

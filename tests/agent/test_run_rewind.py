@@ -228,7 +228,7 @@ def test_a_run_that_is_resumed_from_an_older_checkpoint_keeps_and_says_what_it_c
     reports = []
 
     def report(path: Path, updates: int) -> None:
-        reports.append(updates)
+        reports.append((updates, (path / "summary.json").exists()))
 
     monkeypatch.setattr("agent.run.training.report_run_folder", report)
     assert session(*SMALL, f"--results_dir={tmp_path}", "--environment_max_steps=600") == 0
@@ -241,7 +241,7 @@ def test_a_run_that_is_resumed_from_an_older_checkpoint_keeps_and_says_what_it_c
     resume = ("--op_mode=train_w_load", "--environment_max_steps=700")
     url = run.checkpoints / f"update_{old:09d}.pt"
     assert session(*resume, f"--load_model_url={url}") == 0
-    assert reports == [-1, old]
+    assert reports == [(-1, False), (old, False)]
     log = run.log_file.read_text("utf-8")
     assert f"lines about what came after update {old}" in log
     assert f"{last - old} of metrics.jsonl" in log
