@@ -20,6 +20,7 @@ import numpy as np
 from agent.testing.human_scores import TABLE, all_human_normalised, anchors
 from analysis.comparison import over_games
 from analysis.figure import LOOKS, plot_seeds, save
+from analysis.options import split_label
 from analysis.statistics import interval, mean_estimate
 from core import markdown
 from core.errors import ConfigError
@@ -77,8 +78,7 @@ def read_tables(places: Sequence[str]) -> list[Table]:
     """
     tables: list[Table] = []
     for place in places:
-        # A path may hold "=" too; one that is there is no label.
-        label, _, pattern = ("", "", place) if glob(place) else place.rpartition("=")
+        label, pattern = split_label(place)
         paths = [Path(path) for path in sorted(glob(pattern))]
         files = [path / FILE if path.is_dir() else path for path in paths]
         found = [file for file in files if file.is_file()]

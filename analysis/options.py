@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable
+from glob import glob
 
 from core.command_line import WrappedHelp
 
@@ -41,6 +42,23 @@ def add_place(
       metavar: what stands for its value in the help text.
     """
     parser.add_argument("--load_model_url", required=True, metavar=metavar, help=about)
+
+
+def split_label(place: str) -> tuple[str | None, str]:
+    """Split `label=place` behind the shortest label after which something is there.
+
+    A path may hold "=" too, so a place that is there as it was given has no label.
+
+    Returns:
+      The label, None without one, and the place, a pattern for `glob`. Where nothing is there, the
+      place is all that was given.
+    """
+    parts = place.split("=")
+    for count in range(len(parts)):
+        pattern = "=".join(parts[count:])
+        if glob(pattern):
+            return ("=".join(parts[:count]) if count else None), pattern
+    return None, place
 
 
 def at_least(least: int, unit: str = "") -> Callable[[str], int]:

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from agent.stored.run_folder import RunFolder, safe_name
+from analysis.options import split_label
 from core.atomic_file import write_text
 from core.errors import ConfigError
 from metrics.curve import BEST, RETURN, SCORE, Curve, curve_of
@@ -101,10 +102,9 @@ def find_runs(places: Sequence[str], by: str = "label") -> tuple[list[Run], list
     """
     runs, notes = [], []
     for place in places:
-        # A path may hold "=" too; one that is there is no label.
-        label, equals, pattern = ("", "", place) if glob(place) else place.rpartition("=")
+        label, pattern = split_label(place)
         paths = [Path(path) for path in sorted(glob(pattern))]
-        found = [run for path in paths for run in _read(path)]
+        found = [run for path in paths for run in read_runs(path)]
         if not found:
             raise ConfigError(
                 f"{pattern!r} holds no run. Expected a run folder (with metrics.jsonl), the folder "
@@ -115,7 +115,7 @@ def find_runs(places: Sequence[str], by: str = "label") -> tuple[list[Run], list
             if not len(run.curve.agent_steps):
                 notes.append(f"{run.source}: no game was finished.")
                 continue
-            runs.append(_relabelled(run, label) if equals else run)
+            runs.append(run if label is None else relabelled(run, label))
     if not runs:
         raise ConfigError(f"nothing to compare yet: no run has finished a game.\n{notes}")
     runs = _label_by_replay_and_flags(runs) if by == "label" else _label_by(by.split(","), runs)
@@ -160,8 +160,12 @@ def thinned(run: Run, at_steps: float, at_seconds: float) -> Run:
     return replace(run, curve=_curve(merged, curve.best))
 
 
-def _read(path: Path) -> Iterator[Run]:
-    """Yield every run in or below `path`."""
+def read_runs(path: Path) -> Iterator[Run]:
+    """Yield every run in or below `path`, also one that has not finished a game.
+
+    Raises:
+      ConfigError: if the files of one cannot be read.
+    """
     if path.is_file():
         if path.suffix == ".csv":
             yield from _read_csv(path)
@@ -175,7 +179,7 @@ def _read(path: Path) -> Iterator[Run]:
         yield from _games(about, [folder])
     else:
         for child in sorted(path.iterdir()):
-            yield from _read(child)
+            yield from read_runs(child)
 
 
 def _read_csv(path: Path) -> Iterator[Run]:
@@ -309,7 +313,8 @@ def _curve(points: np.ndarray, best: float | None) -> Curve:
     return Curve(columns[0], columns[1], columns[2], best)
 
 
-def _relabelled(run: Run, label: str) -> Run:
+def relabelled(run: Run, label: str) -> Run:
+    """Return the run as one of the configuration `label`."""
     return replace(run, about=replace(run.about, label=label))
 
 
@@ -324,7 +329,7 @@ def _label_by(names: Sequence[str], runs: Sequence[Run]) -> list[Run]:
                 "`python main.py --help=all` lists; runs read from CSV files have only a label."
             )
         text = " ".join(f"{name}={_short(run.flags[name])}" for name in names)
-        labelled.append(_relabelled(run, text))
+        labelled.append(relabelled(run, text))
     return labelled
 
 
@@ -351,7 +356,7 @@ def _label_by_replay_and_flags(runs: Sequence[Run]) -> list[Run]:
             parts += [f"{name}={_short(run.flags.get(name))}" for name in sorted(varying)]
             games = run.flags["env"].count(",") + 1
             parts += [f"{games} games"] if games > 1 else []
-            run = _relabelled(run, " ".join(parts).strip() or "run")
+            run = relabelled(run, " ".join(parts).strip() or "run")
         labelled.append(run)
     return labelled
 

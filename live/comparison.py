@@ -106,7 +106,7 @@ class Comparisons:
         """Return the command that makes the same tables and the same figure."""
         places = [str(self._shown(run)) for run in question.runs]
         if question.apart:
-            places = [f"{run}={place}" for run, place in zip(question.runs, places, strict=True)]
+            places = [f"{_label(run)}={p}" for run, p in zip(question.runs, places, strict=True)]
         command = ["python", "-m", "analysis", "compare", f"--runs={','.join(places)}"]
         if question.at_steps is not None:
             command.append(f"--at_steps={question.at_steps:.0f}")
@@ -137,7 +137,7 @@ class Comparisons:
                 self._results.open(run, METRICS).close()
             except NotThereError as error:
                 raise ConfigError(f"{error}, or it has no records yet.") from error
-            places.append(f"{run.replace('=', '-')}={folder}" if question.apart else folder)
+            places.append(f"{_label(run)}={folder}" if question.apart else folder)
         runs, notes = find_runs(places)
         return compare(runs, question.at_steps), notes
 
@@ -210,6 +210,11 @@ def _over_seeds(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> dict[str, An
         "low": _plain(np.asarray(bounds[0])),
         "high": _plain(np.asarray(bounds[1])),
     }
+
+
+def _label(run: str) -> str:
+    """Return the name of a run as the label of a place, which ends at "="."""
+    return run.replace("=", "-")
 
 
 def _plain(values: np.ndarray) -> list[float]:

@@ -50,6 +50,13 @@ def test_tables_of_one_label_are_seeds(tmp_path):
     assert only == text, "a pattern is as good"
 
 
+def test_a_path_that_holds_an_equals_sign_is_no_label(tmp_path):
+    (tmp_path / "a=b").mkdir()
+    place = write_table(tmp_path / "a=b" / "c=d", {PONG: 10})
+    for given, label in ((f"x={place}", "x"), (f"lr=0.1={place}", "lr=0.1"), (str(place), "c=d")):
+        assert [table.label for table in read_tables([given])] == [label]
+
+
 def test_the_steps_of_several_tables_are_told_from_fewest_to_most(tmp_path):
     paths = []
     for seed, steps in enumerate((9000, 10000)):

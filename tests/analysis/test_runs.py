@@ -231,3 +231,14 @@ def test_a_group_of_a_sequence_with_several_games_is_not_that_of_one(tmp_path):
         "elite 1, 2 games",
     }
     assert len(notes) == 2, "Breakout has no finished game there"
+
+
+def test_a_path_that_holds_an_equals_sign_is_no_label(tmp_path):
+    path = write_run(tmp_path / "a=b" / "c=d", seed=1)
+    for place, label in ((f"x={path}", "x"), (f"lr=0.1={path}", "lr=0.1"), (f"y={path}*", "y")):
+        (run,), _ = find_runs([place])
+        assert (run.about.label, run.source) == (label, path)
+    (run,), _ = find_runs([str(path)])
+    assert run.source == path
+    with pytest.raises(ConfigError, match="'x=/nowhere=1' holds no run"):
+        find_runs(["x=/nowhere=1"])

@@ -216,6 +216,20 @@ def test_configurations_are_compared_two_by_two_as_the_analysis_does_it(
 
 
 @pytest.mark.slow
+def test_runs_below_a_path_with_an_equals_sign_are_compared_each_for_itself(
+    results: Path, tmp_path: Path
+) -> None:
+    runs = ["a=b/1", "a=b/2"]
+    for seed, run in enumerate(runs, start=1):
+        make_run(tmp_path / "c=d", run, seed=seed)
+    browser = Browser(tmp_path / "c=d").enter()
+    said = browser.get("/api/compare", params={"run": runs, "apart": "1"}).json()
+    labels = [row[0] for row in said["games"][0]["table"]["rows"]]
+    assert sorted(labels) == ["a-b/1", "a-b/2"]
+    assert all(f"{label}=" in said["command"] for label in labels), "it has the labels of the page"
+
+
+@pytest.mark.slow
 def test_the_command_makes_the_same_comparison(
     browser: Browser, results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
