@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from analysis.runs import find_runs, thinned, write_csv
-from core.errors import ConfigError
+from analysis.runs import read_runs, relabelled, thinned, write_csv
 from experiments.plan import PlannedRun
 from experiments.store import Store
 
@@ -24,18 +23,17 @@ def export_curve(run: PlannedRun, store: Store, results: Path) -> list[Path]:
     folder = store.present_folder(run)
     if folder is None or not folder.metrics_file.exists():
         return []
-    try:
-        found, _ = find_runs([f"{run.arm}={folder.path}"])
-    except ConfigError:
-        if folder.flags_file.exists() and folder.run_file.exists():
-            return []  # no game was finished
-        raise
+    found = [each for each in read_runs(folder.path) if len(each.curve.agent_steps)]
+    if not found:
+        return []
     target = results / run.experiment
     target.mkdir(parents=True, exist_ok=True)
     files = []
     for each in found:
         curve = each.curve
-        thin = thinned(each, float(curve.agent_steps[-1]), float(curve.wall_s[-1]))
+        thin = thinned(
+            relabelled(each, run.arm), float(curve.agent_steps[-1]), float(curve.wall_s[-1])
+        )
         about = replace(thin.about, finished=store.is_done(run))
         files.append(write_csv(replace(thin, about=about), target))
     return files
