@@ -7,12 +7,12 @@ some, because the connection broke or the lid was closed, asks for what is new a
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from agent.run.control_file import CONTROL
 from live.details import FILMS, PARTS
+from live.json_text import json_text
 from live.overview import STATE, Overview
 from live.places import METRICS, ResultsFolder
 
@@ -73,7 +73,7 @@ class Streams:
             while not self.closing:
                 news = await asyncio.to_thread(look)
                 if news is not None:
-                    yield f"data: {json.dumps(news, allow_nan=False)}\n\n"
+                    yield f"data: {json_text(news)}\n\n"
                     silent_s = 0.0
                 elif silent_s >= STILL_HERE_S:
                     yield ": still here\n\n"

@@ -7,11 +7,12 @@ import io
 from collections.abc import Iterator
 
 from live.journal import Journal
+from live.json_text import encoded
 
 ROWS_AT_ONCE = 500
 
 
-def csv_of(journal: Journal) -> Iterator[str]:
+def csv_of(journal: Journal) -> Iterator[bytes]:
     """Yield a table of all records: agent_steps, minutes, then each metric; empty if not measured.
 
     A number is written with 12 digits, and a name that a spreadsheet would take for a formula with
@@ -33,10 +34,10 @@ def csv_of(journal: Journal) -> Iterator[str]:
         begin += ROWS_AT_ONCE
 
 
-def _line(cells: list[str]) -> str:
+def _line(cells: list[str]) -> bytes:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerow(cells)
-    return text.getvalue()
+    return encoded(text.getvalue())
 
 
 def _safe_name(name: str) -> str:

@@ -16,7 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from agent.run.control_file import SETTINGS, write_command
@@ -29,6 +29,7 @@ from live.events import Streams
 from live.export import csv_of
 from live.guard import App, Guard, Keys
 from live.journal import MAX_POINTS, Journals
+from live.json_text import encoded, json_text
 from live.overview import STATE, Overview, is_running
 from live.places import NotThereError, ResultsFolder
 from metrics.charts import COLOURS, OVERVIEW, Chart
@@ -148,7 +149,7 @@ class Page:
     def compare_csv(self, request: Request) -> Response:
         """Return the curves of a comparison."""
         table = self.comparisons.table(_question(request))
-        return Response(table, media_type="text/csv", headers=_download("comparison.csv"))
+        return Response(encoded(table), media_type="text/csv", headers=_download("comparison.csv"))
 
     def file(self, request: Request) -> Response:
         """Return a film or a picture of a run, or the part of it that a player asks for."""
@@ -179,7 +180,7 @@ class Page:
             identity = write_command(self.results.folder(run), name, wish.get("values"))
         except OSError as error:
             return _problem(403, f"The command cannot be written there: {error.strerror}.")
-        return JSONResponse({"id": identity}, status_code=202)
+        return _json({"id": identity}, 202)
 
     async def events(self, request: Request) -> Response:
         """Return a stream of events about one run, or about all."""
@@ -255,22 +256,12 @@ def _whole(request: Request, name: str, default: int) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else default
 
 
-def _json(data: dict[str, Any]) -> Response:
-    return JSONResponse(_without_nan(data))
-
-
-def _without_nan(value: Any) -> Any:
-    """Return plain data with None for what JSON has no word for: a file may hold NaN."""
-    if isinstance(value, dict):
-        return {name: _without_nan(inner) for name, inner in value.items()}
-    if isinstance(value, list):
-        return [_without_nan(inner) for inner in value]
-    is_odd = isinstance(value, float) and (value != value or value in (float("inf"), -float("inf")))
-    return None if is_odd else value
+def _json(data: dict[str, Any], status: int = 200) -> Response:
+    return Response(json_text(data), status, media_type="application/json")
 
 
 def _problem(status: int, text: str) -> Response:
-    return JSONResponse({"error": text}, status_code=status)
+    return _json({"error": text}, status)
 
 
 def _handler(status: int) -> Callable[[Request, Exception], Response]:

@@ -1,0 +1,99 @@
+"""One odd run must not take the others from the page, whatever its name and its files hold."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.live.builders import make_run
+from tests.live.client import Browser
+
+HALF = "\ud800"  # half a character: JSON can name it, UTF-8 has no bytes for it
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """A folder of a good run beside odd ones, whose own name is no UTF-8."""
+    root = tmp_path / os.fsdecode(b"results\xff")
+    make_run(root, "good")
+    make_run(root, os.fsdecode(b"bad\xff_1"))
+    make_run(root, "nan", lr=float("nan"), worker_count=float("inf"))
+    halves = make_run(root, "halves")
+    record = json.loads((halves / "metrics.jsonl").read_text().splitlines()[-1])
+    record |= {"agent_steps": 99_999, "values": {f"loss/{HALF}": 1.5}}
+    with (halves / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps(record) + "\n")
+    (halves / "findings.jsonl").write_text(json.dumps({"name": HALF, "advice": HALF}) + "\n")
+    return root
+
+
+@pytest.fixture
+def browser(results: Path) -> Browser:
+    return Browser(results).enter()
+
+
+def strict(text: str) -> Any:
+    """Read JSON as a browser does, which knows no NaN."""
+
+    def refuse(word: str) -> None:
+        raise AssertionError(f"a browser cannot read {word}")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def test_the_list_has_the_good_run_beside_the_odd_ones(browser: Browser) -> None:
+    answer = browser.get("/api/runs")
+    assert answer.status_code == 200
+    found = {each["run"]: each for each in strict(answer.text)["runs"]}
+    assert found.keys() == {"good", "bad\udcff_1", "nan", "halves"}
+    assert found["nan"]["flags"]["lr"] is None
+    assert found["good"]["flags"]["seed"] == 1
+
+
+def test_the_first_event_of_the_list_tells_of_all_runs(browser: Browser) -> None:
+    async def first() -> str:
+        return await anext(browser.page.streams.of_all())
+
+    event = asyncio.run(first())
+    event.encode("utf-8")
+    runs = strict(event.removeprefix("data: "))["runs"]
+    assert {"good", "nan", "halves"} <= {each["run"] for each in runs}
+
+
+@pytest.mark.parametrize("run", ["good", "nan", "halves"])
+def test_every_run_that_can_be_named_has_its_page_and_its_table(browser: Browser, run: str) -> None:
+    answer = browser.get("/api/run", params={"run": run})
+    assert answer.status_code == 200
+    assert strict(answer.text)["name"] == run
+    table = browser.get("/api/run.csv", params={"run": run})
+    assert table.status_code == 200
+    assert len(table.text.splitlines()) == (22 if run == "halves" else 21)
+    assert ("loss/?" in table.text) == (run == "halves")
+
+
+def test_the_page_names_a_folder_that_has_no_name_in_unicode(browser: Browser) -> None:
+    assert strict(browser.get("/api/session").text)["results"].endswith("results\udcff")
+    assert browser.get("/api/run", params={"run": "bad\ufffd_1"}).status_code == 404
+
+
+@pytest.mark.slow
+def test_runs_in_a_folder_that_has_no_name_in_unicode_are_compared(browser: Browser) -> None:
+    for run in ("good", "nan", "halves"):
+        answer = browser.get("/api/compare", params={"run": run})
+        assert answer.status_code == 200
+        assert "results\udcff" in strict(answer.text)["command"]
+        table = browser.get("/api/compare.csv", params={"run": run})
+        assert table.status_code == 200
+        assert len(table.text.splitlines()) == 21
+
+
+def test_a_problem_in_such_a_folder_is_one_message(browser: Browser, results: Path) -> None:
+    (results / "good" / "flags.json").write_text("{")
+    answer = browser.get("/api/compare", params={"run": "good"})
+    assert answer.status_code == 422
+    assert "flags.json" in strict(answer.text)["error"]
