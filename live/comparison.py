@@ -19,7 +19,9 @@ from typing import Any
 import numpy as np
 
 from core.errors import ConfigError
-from live.places import METRICS, NotThereError, ResultsFolder
+from core.plain_data import shown_text
+from live.overview import SESSIONS
+from live.places import FLAGS, METRICS, NotThereError, ResultsFolder
 
 MAX_RUNS = 60
 GRID_POINTS = 80  # of a mean and its interval
@@ -132,14 +134,36 @@ class Comparisons:
             )
         places = []
         for run in question.runs:
-            try:
-                folder = escape(str(self._results.folder(run)))
-                self._results.open(run, METRICS).close()
-            except NotThereError as error:
-                raise ConfigError(f"{error}, or it has no records yet.") from error
+            folder = escape(str(self._checked_folder(run)))
             places.append(f"{_label(run)}={folder}" if question.apart else folder)
         runs, notes = find_runs(places)
         return compare(runs, question.at_steps), notes
+
+    def _checked_folder(self, run: str) -> Path:
+        """Return the folder of a run, in which `find_runs` meets no link and no other run."""
+        from sequences.folder import STATE_FILE  # half a second; `find_runs` needs it as well
+
+        try:
+            folder = self._results.folder(run)
+            self._results.open(run, METRICS).close()
+        except NotThereError as error:
+            raise ConfigError(f"{error}, or it has no records yet.") from error
+        # These may be missing, and what is there is opened again by path, which follows links.
+        for name in (FLAGS, SESSIONS):
+            try:
+                if os.path.lexists(folder / name):
+                    self._results.open(run, name).close()
+            except NotThereError as error:
+                raise ConfigError(
+                    f"{name} of {shown_text(run)} is a link or no regular file; only files of the "
+                    "results folder itself are read. Put the file in its place."
+                ) from error
+        if os.path.lexists(folder / STATE_FILE):
+            raise ConfigError(
+                f"{shown_text(run)} is a run, but holds {STATE_FILE} like a sequence, which may "
+                "name runs that lie elsewhere. Remove that file."
+            )
+        return folder
 
     def _computed(self, question: Question) -> dict[str, Any]:
         from analysis.comparison import game_table

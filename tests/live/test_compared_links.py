@@ -1,0 +1,82 @@
+"""A comparison of the page reads nothing through a link, although its readers would follow one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.analysis.builders import write_sequence
+from tests.live.builders import make_run, record
+from tests.live.client import Browser
+
+SECRET = "a-secret-word"
+SECRET_SCORE = 777.25
+ROUTES = ("compare", "compare.csv", "compare.png")
+
+
+@pytest.fixture
+def private(tmp_path: Path) -> Path:
+    """A run elsewhere, whose flags, sessions and scores are nobody's business."""
+    some = [record(n, score=SECRET_SCORE) for n in range(1, 21)]
+    folder = make_run(tmp_path / "private", "Pong_1", some, api_key=SECRET)
+    said = json.loads((folder / "run.json").read_text())
+    said |= {"command_line": ["main.py", f"--api_key={SECRET}"], "machine": {"cpu": SECRET}}
+    (folder / "run.json").write_text(json.dumps(said))
+    return folder
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    root = tmp_path / "results"
+    make_run(root, "hostile", api_key="x")
+    make_run(root, "other", api_key="y")
+    return root
+
+
+def refused(results: Path) -> None:
+    """Fail unless each route refuses to compare the hostile run, and tells nothing."""
+    browser = Browser(results).enter()
+    for route in ROUTES:
+        for more in ({}, {"apart": "1"}):
+            ask = {"run": ["hostile", "other"], **more}
+            answer = browser.get(f"/api/{route}", params=ask)
+            assert answer.status_code == 422, route
+            assert SECRET not in answer.text
+            assert str(SECRET_SCORE) not in answer.text
+            assert "hostile" in answer.json()["error"]
+
+
+@pytest.mark.parametrize("name", ["flags.json", "run.json", "metrics.jsonl"])
+def test_no_file_of_a_compared_run_is_read_through_a_link(
+    results: Path, private: Path, name: str
+) -> None:
+    (results / "hostile" / name).unlink()
+    (results / "hostile" / name).symlink_to(private / name)
+    refused(results)
+
+
+@pytest.mark.parametrize("is_link", [True, False])
+def test_a_compared_run_leads_to_no_run_elsewhere(
+    results: Path, private: Path, tmp_path: Path, is_link: bool
+) -> None:
+    sequence = write_sequence(tmp_path / "sequence", [("a", "PongNoFrameskip-v4", 1.0)])
+    state = results / "hostile" / "sequence.json"
+    if is_link:
+        state.symlink_to(sequence / "sequence.json")
+    else:
+        state.write_bytes((sequence / "sequence.json").read_bytes())
+    (results / "hostile" / "001_run_seed1").symlink_to(private.parent)
+    refused(results)
+
+
+@pytest.mark.slow
+def test_a_run_without_sessions_is_compared_as_before(results: Path) -> None:
+    (results / "other" / "run.json").unlink()
+    answer = Browser(results).enter().get("/api/compare", params={"run": ["hostile", "other"]})
+    assert answer.status_code == 200
+    (results / "other" / "flags.json").unlink()
+    answer = Browser(results).enter().get("/api/compare", params={"run": ["hostile", "other"]})
+    assert answer.status_code == 422
+    assert "cannot be read" in answer.json()["error"]
