@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.table import Table
@@ -54,10 +54,16 @@ class SequenceComparison:
         return rows
 
 
-def compare_sequence(folder: SequenceFolder) -> SequenceComparison:
+def compare_sequence(
+    folder: SequenceFolder, check: Callable[[RunState], object] | None = None
+) -> SequenceComparison:
     """Read the results of every training and score them.
 
     What a run has written may be cut off or damaged: it is then left out, with a note.
+
+    Args:
+      folder: the sequence.
+      check: called with each training before it is read; a ConfigError leaves it out, too.
     """
     runs, notes = [], []
     for state in folder.runs:
@@ -65,6 +71,8 @@ def compare_sequence(folder: SequenceFolder) -> SequenceComparison:
             continue
         found: list[Run] = []
         try:
+            if check is not None:
+                check(state)
             found += of_sequence(folder, state)
         except (ConfigError, OSError, ValueError, TypeError) as error:
             notes.append(f"{state.name}: {error}")

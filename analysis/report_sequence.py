@@ -11,15 +11,20 @@ from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
+from agent.stored.run_folder import RunFolder
 from analysis.compare_sequence import PROGRESS_HEADINGS, SequenceComparison, compare_sequence
 from analysis.comparison import GameComparison, game_table, run_table
 from analysis.figure import learning_curves, png
 from analysis.markup import Markup, code, el, folded, join, picture, table
 from analysis.profiles import at_equal_steps, improvement_table, profiles_figure
 from analysis.report import Maker, Part
+from analysis.report_files import opened
 from analysis.report_media import films, has_films
 from analysis.report_what import flags_of, sessions
-from sequences.runner import SequenceFolder
+from core.errors import ConfigError
+from core.plain_data import shown_text
+from sequences.foreign import is_inside
+from sequences.runner import STATE_FILE, RunState, SequenceFolder
 
 MAX_FIGURES = 12  # games with a figure each
 SCORE = (
@@ -40,11 +45,33 @@ class _Sequence:
 
     @cached_property
     def folder(self) -> SequenceFolder:
-        return SequenceFolder.open(self._place)
+        # Opened here first: the reader of the platform would follow a link.
+        with opened(self._place / STATE_FILE):
+            return SequenceFolder.open(self._place)
 
     @cached_property
     def compared(self) -> SequenceComparison:
-        return compare_sequence(self.folder)
+        return compare_sequence(self.folder, self.checked)
+
+    def checked(self, run: RunState) -> list[RunFolder]:
+        """Return the folders of a run; ConfigError if one, or what is read of it, is elsewhere."""
+        made = self.folder.run_folders(run)
+        for each in made:
+            for path in (each.path, each.metrics_file, each.flags_file, each.run_file):
+                if not is_inside(path, (self._place,)):
+                    raise ConfigError(
+                        f"{shown_text(str(path.relative_to(self._place)))} is a link, or lies "
+                        "behind one, that leads out of the folder of the sequence; only what is "
+                        "in it is shown."
+                    )
+        return made
+
+    def run_folders(self, run: RunState) -> list[RunFolder]:
+        """Return the folders of a run; none if something of it is elsewhere."""
+        try:
+            return self.checked(run)
+        except ConfigError:  # the part about the progress says so
+            return []
 
 
 def parts_of_sequence(place: Path, maker: Maker) -> Iterator[Part]:
@@ -55,7 +82,7 @@ def parts_of_sequence(place: Path, maker: Maker) -> Iterator[Part]:
     yield "Learning curves", lambda: curves(made.compared)
     yield "Profiles", lambda: profiles(made.compared)
     yield "Runs", lambda: runs(made, maker)
-    yield "Films", lambda: all_films(made.folder, maker)
+    yield "Films", lambda: all_films(made, maker)
     yield "The same again", lambda: again(place, made)
 
 
@@ -134,7 +161,7 @@ def runs(made: _Sequence, maker: Maker) -> Markup:
         (run.name, name, value) for run in made.folder.runs for name, value in run.flags.items()
     ]
     parts.append(folded("Flags of each run", table(("run", "flag", "value"), flags, "Flags")))
-    first = next(filter(None, map(made.folder.run_folders, made.folder.runs)), None)
+    first = next(filter(None, map(made.run_folders, made.folder.runs)), None)
     if first:
         place = first[-1].path
         parts.append(el("h3", f"What was run, as of {place.name}"))
@@ -143,13 +170,13 @@ def runs(made: _Sequence, maker: Maker) -> Markup:
     return join(parts)
 
 
-def all_films(folder: SequenceFolder, maker: Maker) -> Markup:
+def all_films(made: _Sequence, maker: Maker) -> Markup:
     """Return the films of all runs."""
     parts: list[Markup] = []
-    for run in folder.runs:
-        for made in folder.run_folders(run):
-            if has_films(made.path):
-                parts += [el("h3", run.name), films(made.path, maker)]
+    for run in made.folder.runs:
+        for each in made.run_folders(run):
+            if has_films(each.path):
+                parts += [el("h3", run.name), films(each.path, maker)]
     return join(parts) if parts else el("p", "There are no films.")
 
 

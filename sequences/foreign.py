@@ -115,7 +115,7 @@ def check_saved(
         (arguments.get("load_model_url"), "arguments"),
         *((run.flags.get("load_model_url"), run.name) for run in runs),
     ]:
-        if isinstance(url, str) and not _is_inside(Path(url), (folder, SHIPPED_MODELS)):
+        if isinstance(url, str) and not is_inside(Path(url), (folder, SHIPPED_MODELS)):
             raise ConfigError(
                 f"{where}: {name} starts from {shown(url)}, which is not in the folder of the "
                 "sequence. If the sequence is your own, add --trust_files=True."
@@ -156,14 +156,15 @@ def _check_place(folder: Path, name: str) -> None:
     """Raise ConfigError if a run's folder, or one of those in it, leads out of the sequence's."""
     path = folder / name
     for each in (path, *path.glob("*"), *path.glob("*/*")):
-        if each.is_symlink() and not _is_inside(each, (folder,)):
+        if each.is_symlink() and not is_inside(each, (folder,)):
             raise ConfigError(
                 f"{shown_text(str(each))} is a link that leads out of the folder of the sequence: "
                 "what is written there would be written elsewhere. Remove it."
             )
 
 
-def _is_inside(path: Path, folders: Iterable[Path]) -> bool:
+def is_inside(path: Path, folders: Iterable[Path]) -> bool:
+    """Whether a path lies in one of some folders, when every link has been followed."""
     try:
         resolved = path.resolve()
         return any(resolved.is_relative_to(folder.resolve()) for folder in folders)
