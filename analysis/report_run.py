@@ -21,7 +21,7 @@ from analysis.comparison import energy_text, share_text
 from analysis.figure import png
 from analysis.markup import Markup, code, el, facts, folded, join, picture, table
 from analysis.report import Maker, Part
-from analysis.report_files import first_line, last_lines, read_bytes, read_object
+from analysis.report_files import first_line, last_lines, opened, read_bytes, read_object
 from analysis.report_media import films
 from analysis.report_what import dicts, number_text, sessions_of, texts, value_text, what_was_run
 from analysis.runs import Run, find_runs, own_command
@@ -43,6 +43,7 @@ TESTED = (  # keys of what test mode writes (agent/testing/evaluator.py)
     *("env", "checkpoint", "agent_steps", "policy", "episodes", "mean"),
     *("distinct_games", "human_normalised"),
 )
+JOURNALS = ("metrics.jsonl", EVALUATIONS, "Scores.txt")  # of which the figures are drawn
 STATES = {
     "starting": "is starting",
     "filling": "fills its replay",
@@ -57,7 +58,8 @@ STATES = {
 
 def parts_of_run(place: Path, maker: Maker) -> Iterator[Part]:
     """Yield the parts of the page about one run."""
-    records = read_records(place)
+    # A link is no file here; the parts that are drawn from it say so.
+    records = [] if (place / JOURNALS[0]).is_symlink() else read_records(place)
     yield "Result", lambda: result(place, records)
     yield "What was run", lambda: what_was_run(place, maker)
     yield "Learning curve", lambda: curve(place)
@@ -220,6 +222,9 @@ def _refuse_links(place: Path) -> None:
     """Raise ConfigError if a file is a link that the readers of the platform would follow."""
     for name in ("flags.json", "run.json"):
         read_object(place, name)
+    for name in JOURNALS:
+        with suppress(FileNotFoundError), opened(place / name):
+            pass
 
 
 def _readable(place: Path, name: str) -> dict[str, Any]:

@@ -87,3 +87,14 @@ def test_a_link_within_the_folder_of_a_sequence_is_followed(tmp_path: Path) -> N
     page = page_of(folder)
     assert "11.0" in page.text
     assert "is a link" not in page.text
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "evaluations.csv", "Scores.txt"])
+def test_no_journal_of_another_run_gets_into_the_page_of_a_run(
+    tmp_path: Path, private: Path, name: str
+) -> None:
+    run = write_run(tmp_path / "run", seed=1, slope=0.01)
+    replace_by_link(run / name, private / name)
+    page = page_of(run)
+    assert f"{name} is a link" in page.text
+    assert page.addresses("src") == [], "a figure shows what the file says"
