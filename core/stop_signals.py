@@ -110,10 +110,13 @@ class StopSignals:
         """Leave in the place of a main thread that is deaf: it hangs in code that is not Python.
 
         Python runs its handlers between two instructions of the main thread. An environment that
-        hangs in C never comes to one; then a signal that ends the process is answered here.
+        hangs in C never comes to one; then a signal that ends the process is answered here. Other
+        signals ring too: those of a timer, or of a child that has ended. They are no wish to stop.
         """
         seen = unanswered = 0
-        while os.read(heard, BURST):
+        while numbers := os.read(heard, BURST):
+            if not set(numbers) & set(SIGNALS):
+                continue
             deadline = time.monotonic() + DEAF_S
             while self.count == seen and time.monotonic() < deadline and not self._over.wait(0.05):
                 pass  # the handler may take no lock, so it cannot tell

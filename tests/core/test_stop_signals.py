@@ -247,3 +247,31 @@ def test_signals_that_come_as_one_are_one_wish(monkeypatch):
                 time.sleep(0.01)
     finally:
         stop.restore()
+
+
+@pytest.mark.parametrize("name", ["SIGALRM", "SIGUSR1", "SIGCHLD"])
+@pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="Windows has no such signals")
+def test_a_signal_that_an_environment_uses_ends_nothing(monkeypatch, name):
+    """Whatever has a handler in Python rings the bell that stop signals ring."""
+    monkeypatch.setattr("core.stop_signals.DEAF_S", 0.1)
+    left = []
+    monkeypatch.setattr("core.stop_signals.leave_at_once", left.append)
+    number = signal.Signals[name]
+    rung = []
+    previous = signal.signal(number, lambda *_: rung.append(number))
+    stop = StopSignals()
+    stop.install()
+    try:
+        for _ in range(3):
+            signal.raise_signal(number)
+            time.sleep(0.3)
+        assert rung == [number] * 3
+        assert left == []
+        os.write(stop._bell, bytes([number, signal.SIGTERM]))  # and this one nobody answers
+        deadline = time.monotonic() + HANGS_S
+        while not left:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    finally:
+        stop.restore()
+        signal.signal(number, previous)
