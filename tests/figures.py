@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from agent.testing.human_scores import human_normalised
-from analysis.area import area
+from analysis.area import area, difference
 from analysis.runs import Run, find_runs
 from tests.house import ROOT
 
@@ -206,17 +206,39 @@ def screen_rows() -> list[Claim]:
 
 
 def laser_rows() -> list[Claim]:
-    """LASER's question, first seed: area to 0.5 M steps, and return there."""
-    return [
-        Claim(
-            "docs/results.md",
-            f"| `{arm}`, {game} | {{}} | {{}} |",
-            (lambda name=name: area(run(name).curve, 5e5), end(name)),
-        )
-        for game in ("Breakout", "SpaceInvaders")
-        for arm in ("queue-only", "replay-7-of-8", "replay-7-of-8-mask")
-        for name in [f"laser/{arm}_{game}NoFrameskip-v4_seed1"]
-    ]
+    """LASER's question, three seeds a game: areas to 0.5 M steps, ends, and differences."""
+    claims = []
+    for game in ("Breakout", "SpaceInvaders"):
+        runs = {
+            arm: [f"laser/{arm}_{game}NoFrameskip-v4_seed{seed}" for seed in (1, 2, 3)]
+            for arm in ("queue-only", "replay-7-of-8", "replay-7-of-8-mask")
+        }
+        areas: dict[str, list[Value]] = {
+            arm: [lambda name=name: area(run(name).curve, 5e5) for name in names]
+            for arm, names in runs.items()
+        }
+        for arm, names in runs.items():
+            row = f"| `{arm}`, {game} |" + " {} |" * 4 + " {} |"
+            ends = mean_of([end(name) for name in names])
+            claims.append(Claim("docs/results.md", row, (*areas[arm], mean_of(areas[arm]), ends)))
+        for shown, one, other in (
+            ("seven eighths replayed, against none", "replay-7-of-8", "queue-only"),
+            ("the same with the trust region, against none", "replay-7-of-8-mask", "queue-only"),
+            ("the trust region, against the same without", "replay-7-of-8-mask", "replay-7-of-8"),
+        ):
+            row = f"| {shown}, {game} | {{}} | {{}} | {{}} |"
+            claims.append(Claim("docs/results.md", row, welch(areas[one], areas[other])))
+    return claims
+
+
+def welch(ones: Sequence[Value], others: Sequence[Value]) -> tuple[Value, ...]:
+    """The difference of means, and the ends of its 95 % interval."""
+
+    def of(name: str) -> float:
+        found = difference([value() for value in ones], [value() for value in others])
+        return float(getattr(found, name))
+
+    return tuple(lambda name=name: of(name) for name in ("value", "low", "high"))
 
 
 def robot_rows() -> list[Claim]:
