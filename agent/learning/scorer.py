@@ -77,8 +77,10 @@ class Scorer:
     def _features(self, records: Sequence[Record], rows: np.ndarray) -> np.ndarray:
         """Return the features of one row of each record, [n, F]."""
         obs = self._observations(records, rows)
+        games = torch.from_numpy(np.stack([self._schema.view(r, "task_id") for r in records]))
         chunks = [
-            self._acting.model.torso(chunk.to(self._device)) for chunk in obs.split(CHUNK_ROWS)
+            self._acting.model.torso(chunk.to(self._device), of_chunk.to(self._device))
+            for chunk, of_chunk in zip(obs.split(CHUNK_ROWS), games.split(CHUNK_ROWS), strict=True)
         ]
         return torch.cat(chunks).cpu().numpy()
 
@@ -88,8 +90,10 @@ class Scorer:
         """Return features [R, n, F] and parameters of policies [R, n, P] of n records."""
         model, schema = self._acting.model, self._schema
         obs = self._observations(records, rows).to(self._device)
-        features = model.torso(obs).float().unflatten(0, (len(records), len(rows))).transpose(0, 1)
         unrolls = [schema.unroll(record) for record in records]
+        games = torch.from_numpy(np.stack([unroll.task_id for unroll in unrolls]))
+        features = model.torso(obs, games.to(self._device).repeat_interleave(len(rows)))
+        features = features.float().unflatten(0, (len(records), len(rows))).transpose(0, 1)
 
         def before(name: str) -> np.ndarray:
             """What came before each row, [R, n]."""

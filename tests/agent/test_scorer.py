@@ -2,7 +2,11 @@ import numpy as np
 import pytest
 import torch
 
+from agent.acting.acting import FlatWeights
 from agent.learning.scorer import Scorer
+from agent.models.factory import ModelConfig, make_model
+from core.spec import EnvSpec
+from core.unroll import UnrollSchema
 from replay.scoring import scored_rows
 from tests.agent.runs import make_blueprint
 from tests.agent.test_rollout import EXTRAS, LSTM
@@ -78,3 +82,36 @@ def test_queries_are_the_features_of_the_last_of_the_rows(parts):
     some = scorer.evaluate(records[:3], rows, records[3:])
     assert some.features.shape[:2] == (3, 2)
     np.testing.assert_allclose(some.queries, every.features[3:, -1], rtol=1e-4, atol=1e-4)
+
+
+def test_the_unrolls_of_each_game_are_seen_through_its_own_statistics():
+    """Of a dark game and a bright one, with pixels normalised for each: nothing has moved."""
+    spec = EnvSpec("Dark-v0,Bright-v0", (1, 42, 42), "uint8", 1, ("0", "1", "2"), 1)
+    config = ModelConfig(name="resnet", feature_count=16)
+    learner = make_model(config, spec)
+    draw = torch.Generator().manual_seed(0)
+    ranges = ((0, 60), (100, 256))
+    for game, (low, high) in enumerate(ranges):
+        seen = torch.randint(low, high, (200, 1, 42, 42), dtype=torch.uint8, generator=draw)
+        learner.observe(seen, torch.full((200,), game))
+    schema = UnrollSchema(spec, 4, 16, 0)
+    records = schema.allocate(2)
+    records[...] = 0
+    unrolls = schema.unroll(records)
+    unrolls.task_id[...] = [0, 1]
+    for game, (low, high) in enumerate(ranges):
+        played = torch.randint(low, high, (5, 1, 42, 42), dtype=torch.uint8, generator=draw)
+        unrolls.frames[game] = played.numpy()
+    with torch.no_grad():
+        games = torch.arange(2).repeat_interleave(5)
+        rows = torch.from_numpy(unrolls.frames.reshape(10, 1, 42, 42))
+        expected = learner.torso(rows, games).unflatten(0, (2, 5)).numpy()
+    weights = FlatWeights(learner, torch.float32)
+    board = WeightBoard(weights.nbytes)
+    with board.write(0) as block:
+        weights.pack(learner, block)
+    cpu = torch.device("cpu")
+    scorer = Scorer(make_model(config, spec), weights, board, schema, cpu)
+    now = scorer.evaluate(list(records), np.arange(4), list(records))
+    np.testing.assert_allclose(now.features, expected[:, :4], rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(now.queries, expected[:, 3], rtol=1e-3, atol=1e-3)
