@@ -36,7 +36,7 @@ class Parallel:
           shares: number of shares, at least 2.
           dim: of the tensor and of what is made of it, along which they are cut.
         """
-        self._parameters = list(module.parameters())
+        self._parameters = [p for p in module.parameters() if p.requires_grad]
         self._pool = pool
         self._shares = shares
         self._dim = dim
@@ -50,7 +50,9 @@ class Parallel:
         """Return (share, what was made of it) for each, every pair with a graph of its own."""
         device = tensor.device.type
         autocast = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
-        pieces = tensor.detach().tensor_split(self._shares, self._dim)
+        # No share is empty: an LSTM cannot run over no columns.
+        count = max(1, min(self._shares, tensor.shape[self._dim]))
+        pieces = tensor.detach().tensor_split(count, self._dim)
         needs_gradient = tensor.requires_grad
         ends = accumulate(piece.shape[self._dim] for piece in pieces)
 
@@ -66,25 +68,29 @@ class Parallel:
 
     def backward_shares(
         self, shares: list[tuple[Tensor, Tensor]], gradient: Tensor
-    ) -> tuple[Tensor | None, list[Tensor]]:
+    ) -> tuple[Tensor | None, list[Tensor | None]]:
         """Return the gradients of the tensor, if it wants one, and of each parameter.
 
-        Those of the parameters are summed over the shares in order.
+        Those of the parameters are summed over the shares in order. A parameter that the module
+        does not use has none.
         """
 
-        def backward(share: tuple[Tensor, Tensor], part: Tensor) -> tuple[Tensor, ...]:
+        def backward(share: tuple[Tensor, Tensor], part: Tensor) -> tuple[Tensor | None, ...]:
             leaf, made = share
             wanted = [leaf] if leaf.requires_grad else []
-            return torch.autograd.grad(made, [*wanted, *self._parameters], part)
+            return torch.autograd.grad(made, [*wanted, *self._parameters], part, allow_unused=True)
 
-        pieces = gradient.tensor_split(self._shares, self._dim)
+        pieces = gradient.tensor_split(len(shares), self._dim)
         parts = [list(part) for part in self._pool.map(backward, shares, pieces)]
         of_tensor = None
         if shares[0][0].requires_grad:
-            of_tensor = torch.cat([part.pop(0) for part in parts], self._dim)
+            of_shares = [part.pop(0) for part in parts]
+            of_tensor = torch.cat([each for each in of_shares if each is not None], self._dim)
         total, *others = parts
         for other in others:
-            torch._foreach_add_(total, other)
+            pairs = zip(total, other, strict=True)
+            used = [(a, b) for a, b in pairs if a is not None and b is not None]
+            torch._foreach_add_([a for a, _ in used], [b for _, b in used])
         return of_tensor, total
 
     def join(self, shares: list[tuple[Tensor, Tensor]]) -> Tensor:
