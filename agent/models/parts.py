@@ -74,7 +74,8 @@ class PartsTorso(nn.Module):
         frames = obs.reshape(len(obs), self._stacked, -1)
         found = []
         for part, place in self._places:
-            block = frames[..., place].contiguous()
+            # Always a copy: a slice of one row is contiguous as it is, and may begin at any byte.
+            block = frames[..., place].clone(memory_format=torch.contiguous_format)
             typed = block if part.dtype == "uint8" else block.view(torch.float32)
             channels, *area = part.shape
             found.append(typed.reshape(len(obs), self._stacked * channels, *area))

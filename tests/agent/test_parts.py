@@ -45,6 +45,19 @@ def changed(obs, part):
     return obs
 
 
+def test_one_row_has_the_parts_that_it_has_among_others():
+    """Also where its bytes are no multiple of those of a number: there a slice cannot be viewed."""
+    parts = (PARTS[0], ObservationPart("odd", (1, 33, 33), "uint8"))
+    count = sum(part.nbytes for part in parts)
+    assert count % 4
+    spec = EnvSpec("Odd-v0", (count,), "uint8", 1, ("0", "1"), 1, (), parts)
+    torso = make_model(ModelConfig(feature_count=32), spec).torso_net
+    obs = torch.randint(0, 63, (3, count), dtype=torch.uint8)
+    for row in range(3):
+        for one, among in zip(torso.parts(obs[row : row + 1]), torso.parts(obs), strict=True):
+            assert torch.equal(one[0], among[row])
+
+
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
 def test_every_part_changes_the_features(part):
     model = make_model(ModelConfig(feature_count=32), SPEC)
