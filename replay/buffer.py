@@ -279,7 +279,7 @@ class Buffer:
         """Return the drift of examined items. May run without the lock."""
         if self.remover.examination is None:
             raise TypeError(f"buffer {self.name} drops by a rule that measures nothing.")
-        return self.remover.examination.distance.drift(evidence)
+        return self.remover.examination.measure(evidence)
 
     def remember(self, items: Sequence[Item], distances: Floats) -> None:
         """Store measured drifts for the remover; evicted items are ignored."""

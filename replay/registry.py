@@ -78,6 +78,12 @@ def register(name: str, sampler: type[Sampler]) -> None:
             f"{_full_name(sampler)} cannot be a kind of replay: expected a subclass of "
             "replay.sampler.Sampler that does not set `consumes`, which is the queue's alone."
         )
+    if sampler.takes_turns and not issubclass(sampler, Circular):
+        raise ConfigError(
+            f"{_full_name(sampler)} cannot be a kind of replay: it sets `takes_turns`, with which "
+            "a full buffer waits until an item has had its draws. Expected a subclass of Circular, "
+            "which counts them."
+        )
     if known := sampler.keys.keys() & (REQUIRED.keys() | OF_RINGS.keys()):
         raise ConfigError(
             f"the kind of replay {name!r} has the keys {', '.join(sorted(known))}, which all "

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from core.errors import ConfigError
-from replay.distance import Distance
+from replay.distance import Distance, Evidence, Floats
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,14 @@ class Examination:
     distance: Distance
     count: int  # random items to measure
     period: int  # batches between two examinations
+
+    def measure(self, evidence: Evidence) -> Floats:
+        """Return the drift of each item, [C]. One that is no number counts as the farthest.
+
+        Nothing can be learned from such an item; and NaN is neither near nor far.
+        """
+        drift = self.distance.drift(evidence)
+        return np.where(np.isnan(drift), np.inf, drift)
 
 
 class Scorable(Protocol):

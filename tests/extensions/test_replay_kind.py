@@ -258,6 +258,10 @@ class Consuming(Nameless):
     consumes = True
 
 
+class Turning(Nameless):
+    takes_turns = True
+
+
 class Colliding(Nameless):
     keys: ClassVar = {"capacity": LeastDrawn.keys["alfa_annealing_factor"]}
 
@@ -276,6 +280,7 @@ class Unbuildable(Nameless):
         ("elite", Nameless, "is replay.samplers.Elite already"),
         ("mine", Consuming, "which is the queue's alone"),
         ("mine", Fifo, "which is the queue's alone"),
+        ("mine", Turning, "Expected a subclass of Circular"),
         ("mine", object, "expected a subclass of"),
         ("mine", Colliding, "has the keys capacity, which all"),
         ("mine", Unbuildable, "cannot be built from its keys .speed.: .*arguments"),

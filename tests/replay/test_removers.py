@@ -54,6 +54,24 @@ def test_elite_insertion_drops_the_farthest_of_those_it_compares():
     assert dropped == [2, 1]
 
 
+class Lost(Distance):
+    """Finds drifts that are not a number, as those of an observation that holds NaN."""
+
+    def drift(self, evidence):
+        return np.array([0.1, np.nan, 0.9])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_elite_insertion_drops_what_cannot_be_measured_first(seed):
+    rng = np.random.default_rng(seed)
+    buffer = Buffer("elite", 3, Uniform(), FarthestFeatures(Lost(), elite_batch_size=3))
+    items = [make_item(i) for i in range(3)]
+    for item in items:
+        buffer.insert(item, rng)
+    buffer.remember(items, buffer.measure(None))
+    assert [buffer.insert(make_item(i), rng).id for i in (3, 4)] == [1, 2]
+
+
 def test_elite_insertion_compares_no_more_than_it_is_told_to():
     rng = np.random.default_rng(1)
     survived = 0
