@@ -62,11 +62,9 @@ def implied_kl(log_pi: Tensor, log_mu: Tensor, rho_bar: float = 1.0) -> Tensor:
     From the definition in Schmitt et al. 2019, section 4, https://arxiv.org/abs/1909.11583. With
     rho_bar = 1 it is at most KL(pi || mu), so thresholds of the two are not interchangeable.
     """
-    pi = log_pi.exp()
     excess = (log_pi - log_mu - math.log(rho_bar)).clamp(min=0)
-    # min(rho_bar mu, pi) = pi exp(-excess)
-    overlap = (pi * (-excess).exp()).sum(-1)
-    return overlap.log() + (pi * excess).sum(-1)
+    # log min(rho_bar mu, pi) = log pi - excess. Z itself may be too small for float32.
+    return (log_pi - excess).logsumexp(-1) + (log_pi.exp() * excess).sum(-1)
 
 
 class Policy(ABC):

@@ -49,6 +49,14 @@ def test_the_implied_kl_is_between_zero_and_the_kl_of_pi_and_mu(policy_pair):
     assert -1e-9 <= implied <= kl(pi, mu) + 1e-9
 
 
+@pytest.mark.parametrize("gap", [1.0, 30.0, 95.0, 104.0, 300.0])
+def test_the_implied_kl_of_policies_that_are_wholly_apart_is_not_lost_in_float32(gap):
+    log_pi = torch.tensor([0.0, -gap]).log_softmax(-1)
+    log_mu = torch.tensor([-gap, 0.0]).log_softmax(-1)
+    exact = behaviour_relevance(log_pi.double().exp().tolist(), log_mu.double().exp().tolist())
+    assert distributions.implied_kl(log_pi, log_mu).item() == pytest.approx(exact, rel=1e-3)
+
+
 @given(policies())
 def test_policy_cloning_is_the_kl_with_behaviour_first(policy_pair):
     pi, mu = policy_pair
