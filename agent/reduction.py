@@ -10,10 +10,11 @@ learner would learn from all batches together if every sum over a batch is one o
 | advantages | of the squares that make the rms of each game | agent/algorithms/units.py |
 | count | of the steps that `--loss_reduction=mean` divides by | agent/algorithms/losses.py |
 | pixels | of the images that make a mean image | agent/models/pixels.py |
+| vectors, vector_squares | of the numbers that make mean and deviation | agent/models/vectors.py |
 
 Sums, not means: the bound of the gradient's norm and the learning rate then mean the same as for
 one learner with the whole batch. A missing gradient sum shows at once, because the weights drift
-apart. The other four do not show: with them missing, all learners agree on something else.
+apart. The others do not show: with them missing, all learners agree on something else.
 """
 
 from __future__ import annotations

@@ -17,7 +17,8 @@ The replay kind `circular` hands out each unroll K times; with its N batches, al
 N * K updates, which is how long a target is used.
 
 If the worker is the target too, R_t is PPO's ratio, and the loss is PPO's with advantages from
-V-trace. If the trained policy is the target as well, R_t is 1 and the gradient is that of V-trace.
+V-trace. If the trained policy is the target as well, R_t is 1 where mu / pi is at most rho, and the
+gradient there is that of V-trace.
 
 The flow is that of agent/algorithms/impala.py, with a second pass of the model, the target's, which
 needs no gradient. Sizes: T steps, B unrolls, A actions.
