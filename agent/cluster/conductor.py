@@ -203,7 +203,11 @@ class Conductor:
     # --- asking ----------------------------------------------------------------------------------
 
     def _ask(self, line: HostLine, now: float) -> None:
-        if not line.has_begun or now < line.retry_at:
+        if now < line.retry_at:
+            return
+        if not line.has_begun:
+            if line.start is None:  # its answer was lost
+                line.start = self._engine.call(line.host, "start")
             return
         if line.sent_version < self._version and _takes_weights(line, now):
             line.sent_version, line.weights_at = self._version, now

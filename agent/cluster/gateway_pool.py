@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -59,18 +60,19 @@ class GatewayPlace(WorkerPlace):
     def launch(self, board: WeightBoard) -> None:
         """Start a gateway, also in the place of one that died."""
         faults.at("pool.launch")
-        end, reports_end = self.channel.open(), self.reports.open()
+        end = self.channel.open()
         self.unrolls = 0
         try:
-            self.life.launch(
-                gateway_main, (self.config, end, board, reports_end), may_have_children=True
-            )
+            reports_end = self.reports.open()
+            with closing(reports_end.mouth):
+                self.life.launch(
+                    gateway_main, (self.config, end, board, reports_end), may_have_children=True
+                )
         except OSError:
             self.channel.close()
             raise
         finally:
             end.close()
-            reports_end.mouth.close()
 
     def receive(self) -> list[ToLearner]:
         """Return what has come, without waiting; log what the gateway says."""

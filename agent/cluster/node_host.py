@@ -115,6 +115,8 @@ class NodeHost:
     def start(self) -> str:
         """Start the host's thread; the workers begin as soon as they have weights.
 
+        May be called again, by a conductor that the first answer did not reach.
+
         Returns:
           Why this machine cannot take part, in words; empty if it does.
         """
@@ -123,7 +125,8 @@ class NodeHost:
             if differences:
                 return "it has " + "; ".join(differences)
         self._taken_at = time.monotonic()
-        self._thread.start()
+        if self._thread.ident is None:
+            self._thread.start()
         return ""
 
     def set_weights(self, version: int, block: Any) -> int:

@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from agent.cluster.conductor import MAX_BLOCKS, MAX_WEIGHTS_S, Conductor
+from agent.cluster.conductor import MAX_BLOCKS, MAX_WEIGHTS_S, RETRY_S, Conductor
 from agent.cluster.engine import EngineLost, HostUnavailable, Node
 from agent.cluster.gateway import LIVES_PER_EPOCH
 from agent.cluster.hosts import GONE_S, SILENT_S
@@ -440,6 +440,27 @@ def test_a_host_that_does_not_answer_for_a_moment_loses_nothing(stage, monkeypat
     one.clock.now += 1.0
     one.progress(0, 1, 2, 3, blocks=20)
     assert set(one.streams) == {(0, 0), (0, 1), (1, 2), (1, 3)}
+
+
+def test_a_host_whose_first_answer_is_lost_is_asked_again_and_plays(stage, monkeypatch):
+    one = stage(2)
+    lost = []
+    result = one.engine.result
+
+    def loses_the_first(call):
+        answer = result(call)
+        if answer == "" and not lost:
+            lost.append(answer)
+            raise HostUnavailable("try again")
+        return answer
+
+    monkeypatch.setattr(one.engine, "result", loses_the_first)
+    while not lost:
+        one.step()
+    one.clock.now += 2 * RETRY_S
+    one.progress(0, 1)
+    assert one.conductor.totals.hosts_lost == 0
+    assert set(one.streams) == {(0, 0), (0, 1)}
 
 
 def test_what_fails_everywhere_and_always_ends_the_run_with_its_words(stage):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from agent.cluster import gateway_pool
@@ -224,6 +226,27 @@ def test_what_the_gateway_logs_is_in_the_log_of_the_learner(make_pool, caplog):
     books = Books(make_pool(config(make_engine=two_machines)))
     books.progress()
     assert "host 0 on machine 0 runs 2 workers" in caplog.text
+
+
+def test_a_gateway_that_could_not_be_started_for_a_moment_can_be_started_again(monkeypatch):
+    """The system may have no descriptors left."""
+    pool, launched = GatewayPool(config(4, two_machines), WeightBoard(256)), []
+    place = pool._place
+    monkeypatch.setattr(place.life, "launch", lambda *_, **__: launched.append(1))
+    reports_open = place.reports.open
+
+    def has_none():
+        monkeypatch.setattr(place.reports, "open", reports_open)
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(place.reports, "open", has_none)
+    before = psutil.Process().num_fds()
+    with pytest.raises(OSError, match="Too many open files"):
+        place.launch(WeightBoard(256))
+    assert psutil.Process().num_fds() == before
+    place.launch(WeightBoard(256))
+    assert launched == [1]
+    pool.stop(0.1)
 
 
 def test_workers_of_different_sizes_are_refused():

@@ -187,6 +187,15 @@ def test_on_one_machine_a_file_that_was_edited_meanwhile_is_no_other_program(mak
     started(make_host(task(fingerprint=None), PlayerPool))
 
 
+def test_a_host_may_be_started_again_when_its_answer_was_lost(make_host):
+    host = make_host(task(), PlayerPool)
+    assert host.start() == ""
+    thread = host._thread
+    assert host.start() == ""
+    assert host._thread is thread
+    assert thread.is_alive()
+
+
 def test_stop_ends_a_host_that_waits_and_may_be_called_twice(make_host):
     for host in (
         make_host(task(), PlayerPool),  # not started
