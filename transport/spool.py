@@ -42,6 +42,8 @@ NAME = re.compile(r"([0-9]{6,15})_([0-9]{9,15})\.segment")
 MAX_GAP = 1 << 40  # messages; no sender can have lost so many
 MAX_NAMES = 1000  # of a folder; whatever else somebody has put there is not looked at
 CHUNK_BYTES = 1 << 20
+MAX_TURNS = 2 * SEGMENTS  # segments that are opened in one go; an honest sender never has more
+MAX_SEGMENT_BYTES = 64 << 20  # or two messages, if they are larger; honest ones are far below
 
 Place = tuple[int, int]  # session, number of the segment in it
 
@@ -182,7 +184,7 @@ class Inbox:
     def receive(self, limit: int) -> list[bytes]:
         """Return the oldest messages that were not read yet, at most `limit`. It never waits."""
         messages: list[bytes] = []
-        while len(messages) < limit:
+        for _ in range(MAX_TURNS):  # whoever makes segments faster than they are read holds nobody
             for number, message in self._frames(limit - len(messages)):
                 if not self._expected <= number < self._expected + MAX_GAP:
                     # An honest sender gives no number twice.
@@ -191,7 +193,7 @@ class Inbox:
                 self.lost += number - self._expected
                 self._expected = number + 1
                 messages.append(message)
-            if len(messages) < limit and not self._turn_over():
+            if len(messages) >= limit or not self._turn_over():
                 break
         return messages
 
@@ -248,6 +250,9 @@ class Inbox:
     def _frames(self, limit: int = 1 << 62) -> Iterator[tuple[int, bytes]]:
         """Yield (number, message) of whole messages that follow, in this segment."""
         while limit > 0 and self._file >= 0 and not self._is_bad:
+            if self._offset > max(MAX_SEGMENT_BYTES, 2 * self._max_bytes):
+                self._spoil()
+                return
             chunk = self._read(CHUNK_BYTES)
             place = 0
             while limit > 0 and len(chunk) - place >= HEADER.size:

@@ -290,3 +290,34 @@ def test_a_folder_that_cannot_be_written_to_is_refused_in_one_sentence(tmp_path:
     with pytest.raises(TransportError, match="at least 2 segments"):
         Outbox(tmp_path, segments=1)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sender_that_makes_segments_without_end_holds_no_reader(tmp_path: Path) -> None:
+    inbox = Inbox(tmp_path, MAX_BYTES)
+    made = 0
+
+    def one_more(folder: Path) -> list[tuple[int, int]]:
+        nonlocal made
+        made += 1
+        (folder / f"000001_{made:09d}.segment").touch()
+        return [(1, made)]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spool, "_places", one_more)
+        assert inbox.receive(10) == []
+    assert made <= spool.MAX_TURNS
+
+
+def test_a_segment_without_end_is_read_no_further_than_an_honest_one_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spool, "MAX_SEGMENT_BYTES", 3 * MAX_BYTES)
+    monkeypatch.setattr(spool, "CHUNK_BYTES", MAX_BYTES)
+    outbox = Outbox(tmp_path, 100 * MAX_BYTES, KEPT)
+    inbox = Inbox(tmp_path, MAX_BYTES)
+    for _ in range(40):
+        outbox.send(bytes(MAX_BYTES // 2))
+    assert 5 < len(inbox.receive(100)) < 10
+    assert inbox.damaged == 1
+    outbox.close()
+    inbox.close()
