@@ -154,7 +154,11 @@ def evaluate_all(
     loaded: Path | None = None
     for number, (path, steps, env) in enumerate(waiting, start=1):
         if path != loaded:
-            current = checkpoint if path == checkpoint.path else load(path)
+            try:
+                current = checkpoint if path == checkpoint.path else load(path)
+            except CheckpointError as error:  # a training beside this has dropped it since
+                show(f"left out: {error}")
+                continue
             current.check_spec(blueprint.env_spec)
             model, loaded = _acting_model(blueprint, current), path
         games: list[Game] = []

@@ -282,3 +282,20 @@ def test_a_damaged_checkpoint_is_left_out_by_name(run: tuple[Blueprint, Path]) -
     evaluate_all(blueprint, checkpoint, folder, show=lines.append)
     assert any(line.startswith(f"left out: {damaged}") for line in lines)
     assert {row["model_steps"] for row in read_rows(folder / "scores.csv")} == {"200", "250"}
+
+
+def test_a_checkpoint_that_a_training_drops_meanwhile_is_left_out_by_name(
+    run: tuple[Blueprint, Path],
+) -> None:
+    blueprint, folder = run
+    dropped = folder / "checkpoints" / "step_000000000200.pt"
+    lines: list[str] = []
+
+    def show(line: str) -> None:
+        lines.append(line)
+        if line.startswith("1/"):
+            dropped.unlink()
+
+    evaluate_all(blueprint, load(folder), folder, show=show)
+    assert any(line.startswith("left out: ") and dropped.name in line for line in lines)
+    assert {row["model_steps"] for row in read_rows(folder / "scores.csv")} == {"100", "250"}
