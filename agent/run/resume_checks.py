@@ -92,12 +92,15 @@ def check_folder(checkpoint: Checkpoint) -> None:
     run = run_of(checkpoint.path)
     if run is None:
         return
-    inside = run.resolve()
+    inside = Path(os.path.realpath(run))
     for folder, folders, files in os.walk(run):
         for path in (Path(folder, name) for name in (*folders, *files)):
-            if path.is_symlink() and not path.resolve().is_relative_to(inside):
+            target = Path(
+                os.path.realpath(path)
+            )  # which `resolve` does not say of links in a circle
+            if path.is_symlink() and not target.is_relative_to(inside):
                 raise ConfigError(
-                    f"{path} is a link that leads out of the run folder, to {path.resolve()}: what "
+                    f"{path} is a link that leads out of the run folder, to {target}: what "
                     "is written for this run would be written there. Remove the link (to keep a "
                     "run on another disk, make the whole folder a link), or copy what you need."
                 )

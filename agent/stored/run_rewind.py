@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.stored.best_evaluated import set_later_aside
-from agent.stored.checkpoint import Checkpoint, DamagedFile
+from agent.stored.checkpoint import Checkpoint
 from agent.stored.checkpoint_file import read_tree
 from agent.stored.checkpoint_folder import (
     BEST,
@@ -36,7 +36,7 @@ from agent.stored.checkpoint_folder import (
 )
 from agent.stored.run_folder import RunFolder
 from core.atomic_file import atomic_path, remove_temporaries, write_text
-from core.errors import ConfigError
+from core.errors import CheckpointError, ConfigError
 from core.files import disk
 from metrics.rewind import Cut, rewind
 from metrics.run_files import is_regular, set_aside
@@ -169,7 +169,7 @@ def _is_later(path: Path, checkpoint: Checkpoint, updates: int, agent_steps: int
         return False
     try:
         return bool(read_tree(path)["tally"]["updates"] > updates)
-    except (DamagedFile, LookupError, TypeError):
+    except (CheckpointError, LookupError, TypeError):  # damaged, or of another version
         return False  # nothing can be gone on from it, so it is in nobody's way
 
 

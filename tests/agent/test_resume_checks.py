@@ -219,3 +219,9 @@ def test_a_link_within_the_folder_and_a_link_to_the_folder_are_fine(
     elsewhere = tmp_path / "elsewhere"
     elsewhere.symlink_to(run)
     assert notes(elsewhere) == ()
+
+
+def test_links_in_a_circle_are_no_traceback(run: Path) -> None:
+    (run / "one").symlink_to(run / "other")
+    (run / "other").symlink_to(run / "one")
+    assert notes(run) == ()

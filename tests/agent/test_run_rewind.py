@@ -68,6 +68,16 @@ def test_nothing_is_said_or_moved_where_nothing_is_later(tmp_path: Path) -> None
     assert {path: path.stat().st_ino for path in tmp_path.rglob("*")} == before
 
 
+def test_a_best_model_of_another_version_is_in_nobodys_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_with(tmp_path, [10, 20], best=10)
+    with monkeypatch.context() as patch:
+        patch.setattr("agent.stored.checkpoint_file.FORMAT_VERSION", 99)
+        CheckpointWriter(run.checkpoints).save_best(state_at(10), score=50.0)
+    assert taken_back(run, run.path) == []
+
+
 @pytest.mark.parametrize("flags", [{}, {"batch_size": "2", "r_f_steps": 5}, {"batch_size": [3]}])
 def test_flags_in_a_file_that_are_no_numbers_are_not_counted_with(
     tmp_path: Path, flags: dict[str, object]
