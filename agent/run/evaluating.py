@@ -79,6 +79,7 @@ class Books(NoEvaluating):
     """When an evaluation is due, and what came of the last ones. Belongs to the main thread."""
 
     is_on = True
+    is_off = False  # for this session, after failures
 
     def __init__(
         self,
@@ -117,6 +118,10 @@ class Books(NoEvaluating):
 
     def request(self) -> str:
         """Wish for an evaluation now, besides those that fall due; return what becomes of it."""
+        if self.is_off:
+            return (
+                "refused: evaluations have failed and are switched off in this session; see the log"
+            )
         self._is_wanted = True
         return "done: test games are played as soon as those under way are over"
 
@@ -177,11 +182,10 @@ class InTurn(Books):
         self._blueprint: Blueprint = arguments[0]
         self._stop_requested = stop_requested
         self._evaluation: Evaluation | None = None
-        self._is_off = False
 
     def look(self, updates: int, agent_steps: int, model: nn.Module) -> None:
         """Play an evaluation if one is due; see `NoEvaluating.look`."""
-        if self._is_off or not self._is_due(agent_steps):
+        if self.is_off or not self._is_due(agent_steps):
             return
         rows: list[Row] = []
         try:
@@ -195,7 +199,7 @@ class InTurn(Books):
         except _StoppedError:
             return  # it is still due: the next session plays it first
         except (Exception, SystemExit) as error:  # SystemExit: of an environment
-            self._is_off = True
+            self.is_off = True
             log.warning(
                 "the evaluation at %s agent steps failed: %r. Training goes on; there are no more "
                 "evaluations in this session",

@@ -74,11 +74,6 @@ class Following(Books):
         self._left_out = self._lost = 0
         self._is_closed = False
 
-    @property
-    def is_off(self) -> bool:
-        """Whether it has failed so often that it is not tried again."""
-        return self._failures >= MAX_FAILURES
-
     def look(self, updates: int, agent_steps: int, model: nn.Module) -> None:
         """Take in what has come, look after the process, and ask it if an evaluation is due."""
         now_s = self._clock()
@@ -214,6 +209,7 @@ class Following(Books):
 
     def _fail(self, text: str, words: str = "") -> None:
         self._failures += 1
+        self.is_off = self._failures >= MAX_FAILURES
         order, self._order_now, self._rows = self._order_now, None, []
         if order is not None:
             self._lost += 1

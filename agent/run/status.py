@@ -36,7 +36,6 @@ class RunStatus:
         """
         # What the owner of a control folder wants to be shown under "control", if there is one.
         self.control: Callable[[], Mapping[str, Any]] | None = None
-        self.is_paused = False
         self._files = files
         self._flags = blueprint.flags
         self._games = blueprint.env_spec.tasks
@@ -92,7 +91,7 @@ class RunStatus:
         self._follow_speed(now_s, record.agent_steps)
         self._files.show(
             {
-                "state": "paused" if self.is_paused else self._state,
+                "state": self._state,
                 "agent_steps": record.agent_steps,
                 "target_steps": self._flags.environment_max_steps,
                 "updates": record.updates,

@@ -25,7 +25,7 @@ import torch
 
 from agent.assembly import Blueprint
 from agent.machine import BACKGROUND_NICENESS, give_way
-from agent.testing.evaluation import Done, Evaluation, Order, Row
+from agent.testing.evaluation import Evaluation, Order
 from core.process_death import ignore_interrupts
 from transport.channel import last_words
 from transport.lifeline import LifelineEnd
@@ -34,8 +34,6 @@ from transport.weights import WeightBoard
 from wrappers.trusted_modules import trust_kwargs, trust_modules_of
 
 LOOK_S = 1.0  # how often a resting follower shows that it lives
-
-ToTrainer = Row | Done | str  # a text: the last words of a follower that failed
 
 
 @dataclass(frozen=True)

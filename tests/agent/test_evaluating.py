@@ -429,6 +429,7 @@ def test_after_failures_in_a_row_it_is_switched_off_and_training_goes_on(follow,
         followed.fall_due()
         followed.until(lambda n=number: followed.made.values()["evaluation/lost"] == n)
     assert followed.made.is_off
+    assert followed.made.request().startswith("refused: evaluations have failed")
     assert caplog.text.count("a mistake in step()") == MAX_FAILURES
     assert caplog.text.count("there are no more evaluations in this session") == 1
     followed.trouble("")
