@@ -226,6 +226,13 @@ def test_a_main_thread_that_hangs_in_c_keeps_nobody_from_leaving(number, answer,
     assert "does not come back" in done.stderr
 
 
+def wait_for(left):
+    deadline = time.monotonic() + HANGS_S
+    while not left:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def test_signals_that_come_as_one_are_one_wish(monkeypatch):
     """Python calls the handler once for two that came before it could."""
     monkeypatch.setattr("core.stop_signals.DEAF_S", 0.2)
@@ -241,10 +248,7 @@ def test_signals_that_come_as_one_are_one_wish(monkeypatch):
             time.sleep(0.6)
             assert left == []
             os.write(bell, bytes([signal.SIGTERM]))  # and this one nobody answers
-            deadline = time.monotonic() + HANGS_S
-            while not left:
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
+            wait_for(left)
     finally:
         stop.restore()
 
@@ -268,10 +272,7 @@ def test_a_signal_that_an_environment_uses_ends_nothing(monkeypatch, name):
         assert rung == [number] * 3
         assert left == []
         os.write(stop._bell, bytes([number, signal.SIGTERM]))  # and this one nobody answers
-        deadline = time.monotonic() + HANGS_S
-        while not left:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_for(left)
     finally:
         stop.restore()
         signal.signal(number, previous)
