@@ -231,6 +231,19 @@ def laser_rows() -> list[Claim]:
     return claims
 
 
+def ray_rows() -> list[Claim]:
+    """Pong with workers in Ray and without: area to 0.7 M steps, and return there."""
+    runs = {arm: f"workers_in_ray/{arm}_PongNoFrameskip-v4_seed1" for arm in ("native", "ray")}
+    return [
+        Claim(
+            "docs/results.md",
+            f"| `{arm}` | {{}} | {{}} |",
+            (lambda name=name: area(run(name).curve, 7e5), end(name)),
+        )
+        for arm, name in runs.items()
+    ]
+
+
 def welch(ones: Sequence[Value], others: Sequence[Value]) -> tuple[Value, ...]:
     """The difference of means, and the ends of its 95 % interval."""
 
@@ -495,6 +508,7 @@ CLAIMS = [
     *trial_rows(),
     *screen_rows(),
     *laser_rows(),
+    *ray_rows(),
     *robot_rows(),
     *impact_rows(),
     *key_rows(),
