@@ -137,7 +137,7 @@ class Tally:
         self._update_rate = Rate()
         self._workers = WorkerStats()
         self._metrics: list[dict[str, torch.Tensor]] = []
-        self._recorded = (0, 0, 0)  # agent steps, updates and games of the last record
+        self._recorded = self._counts()  # of the last record
         self._declared: set[str] = set()  # names that were looked up before
 
     @property
@@ -153,7 +153,10 @@ class Tally:
     @property
     def has_news(self) -> bool:
         """Whether the counters have moved since the last record."""
-        return (self.agent_steps, self.updates, self.games.count) != self._recorded
+        return self._counts() != self._recorded
+
+    def _counts(self) -> tuple[int, int, int]:
+        return self.agent_steps, self.updates, self.games.count
 
     def rest(self, seconds: float) -> None:
         """Let the clocks stand still for so long a time that has just passed: a pause."""
@@ -206,7 +209,7 @@ class Tally:
             values["ring/wait_fraction"] = self._workers.wait_s / self._workers.total_s
         self._workers = WorkerStats()
         self._metrics = []
-        self._recorded = (self.agent_steps, self.updates, self.games.count)
+        self._recorded = self._counts()
         for name in values.keys() - self._declared:
             check_declared(name)
             self._declared.add(name)
@@ -226,7 +229,7 @@ class Tally:
         self.agent_steps = int(state["agent_steps"])
         self.updates = int(state["updates"])
         self.games.load_state_dict(state["games"])
-        self._recorded = (self.agent_steps, self.updates, self.games.count)
+        self._recorded = self._counts()
         self._wall_before_s = float(state["wall_s"])
         self._began = time.monotonic()
         self._step_rate = Rate(count=self.agent_steps)
