@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from sequences import runner
 from sequences.plan import parse_plan
 from sequences.runner import Interrupts, RunState, SequenceFolder, run_sequence
 from tests.integration.commands import HANGS_S
@@ -43,11 +43,8 @@ sys.exit(flags["code"])
 
 
 @pytest.fixture(autouse=True)
-def _fake_main(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "fake_main.py"
-    path.write_text(FAKE_MAIN)
-    monkeypatch.setattr(runner, "MAIN_PROGRAM", path)
-    monkeypatch.setattr(runner, "POLL_S", 0.02)
+def _fake_main(use_main: Callable[[str], None]) -> None:
+    use_main(FAKE_MAIN)
 
 
 def begin(

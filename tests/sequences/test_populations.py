@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ import pytest
 import multi_train
 from analysis.population import page, populations, write_population
 from core.errors import ConfigError
-from sequences import runner
 from sequences.plan import parse_plan
 from sequences.populations import AGENT_SEEDS
 from sequences.runner import Interrupts, RunState, SequenceFolder, run_sequence
@@ -62,11 +62,8 @@ if what == "wait" and not resumed:
 
 
 @pytest.fixture(autouse=True)
-def _fake_main(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "fake_main.py"
-    path.write_text(FAKE_MAIN)
-    monkeypatch.setattr(runner, "MAIN_PROGRAM", path)
-    monkeypatch.setattr(runner, "POLL_S", 0.02)
+def _fake_main(use_main: Callable[[str], None]) -> None:
+    use_main(FAKE_MAIN)
 
 
 def begin(tmp_path: Path, *doings: str, **more: Any) -> SequenceFolder:

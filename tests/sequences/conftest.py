@@ -1,0 +1,21 @@
+"""What tests that run sequences share."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sequences import runner
+
+
+@pytest.fixture
+def use_main(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Run a program of this text in the place of main.py, and look at it often."""
+
+    def use(text: str) -> None:
+        path = tmp_path / "fake_main.py"
+        path.write_text(text)
+        monkeypatch.setattr(runner, "MAIN_PROGRAM", path)
+        monkeypatch.setattr(runner, "POLL_S", 0.02)
+
+    return use
