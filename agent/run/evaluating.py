@@ -115,6 +115,8 @@ class Books(NoEvaluating):
             self._best = mend(folder)
         except OSError as error:
             log.warning("the best model of earlier evaluations cannot be looked at: %s", error)
+        if state is not None and "best" in state:
+            self._best = state["best"]  # the folder's may be of later updates, and set aside
 
     def request(self) -> str:
         """Wish for an evaluation now, besides those that fall due; return what becomes of it."""
@@ -212,7 +214,12 @@ class InTurn(Books):
 
     def state_dict(self) -> dict[str, Any]:
         """Return what is to be known after a resume."""
-        return {"looked_at": self._looked_at, "count": self._count, "news": dict(self._news)}
+        return {
+            "looked_at": self._looked_at,
+            "count": self._count,
+            "news": dict(self._news),
+            "best": self._best,
+        }
 
     def _raise_if_stopped(self) -> None:
         if self._stop_requested():

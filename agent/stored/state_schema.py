@@ -274,6 +274,7 @@ class EvaluatingState(Part):
     looked_at: Count
     count: Count
     news: dict[EvaluationMetric, Annotated[float, Field(allow_inf_nan=False)]]
+    best: Annotated[float, Field(allow_inf_nan=False)] | None = None  # not in older files
 
 
 class RunState(Part):

@@ -271,6 +271,34 @@ def test_what_a_user_interrupts_is_played_after_the_resume(tmp_path):
     assert len(resumed._files.rows) == 2
 
 
+def test_a_killed_run_has_the_score_to_beat_of_its_checkpoint(tmp_path, monkeypatch):
+    """The best model of the folder is of an update that the resumed run has not made yet."""
+    scores = {100: 100.0, 250: 90.0, 300: 120.0}
+    monkeypatch.setattr(evaluation, "score_of", lambda reports: scores[reports[0].agent_steps])
+    killed, model = in_turn(tmp_path)
+    killed.look(10, 100, model)
+    killed.values()
+    state = killed.state_dict()  # the checkpoint of update 20
+
+    def goes_on(made):
+        seen = []
+        for updates in (25, 30):
+            made.look(updates, 10 * updates, model)
+            seen.append(made.values())
+        return seen
+
+    undisturbed = goes_on(killed)
+    assert [values["evaluation/score_best"] for values in undisturbed] == [100, 120]
+    assert set_later_aside(tmp_path, 20, datetime(2026, 11, 22)) is not None
+    resumed, _ = in_turn(tmp_path, state, steps=200)
+    assert goes_on(resumed) == undisturbed
+    assert mend(tmp_path) == 120
+    check_part(EvaluatingState, state)
+    of_before = {name: part for name, part in state.items() if name != "best"}
+    check_part(EvaluatingState, of_before)
+    assert in_turn(tmp_path, of_before)[0]._best == 120  # what the folder says
+
+
 def test_an_environment_that_fails_or_leaves_ends_no_run(tmp_path, monkeypatch, caplog):
     for error in (ValueError("a mistake in step()"), SystemExit(0)):
 
@@ -292,7 +320,7 @@ def test_what_a_checkpoint_holds_of_it_is_checked(tmp_path):
     check_part(EvaluatingState, state)
     for change in (
         {"looked_at": -1}, {"count": 1.5}, {"news": {"loss/total": 1.0}},
-        {"news": {"evaluation/score": float("nan")}},
+        {"news": {"evaluation/score": float("nan")}}, {"best": float("nan")},
     ):  # fmt: skip
         with pytest.raises(ValueError, match="state"):
             check_part(EvaluatingState, state | change)
