@@ -116,7 +116,8 @@ class BackgroundSink:
 
     The first failure is logged, in words. After it a sink that `gives_up` is closed for good, such
     as a terminal that was closed; another is tried again with each record, such as a file on a disk
-    that is full, and what it lost is said at the end.
+    that is full, and how often it failed is said at the end: a buffer below it may have kept what
+    the disk refused, and have written it later.
     """
 
     def __init__(
@@ -130,7 +131,7 @@ class BackgroundSink:
           gives_up: whether the first failure ends all writing.
           patience_s: how long `write` and `episode` may wait for room before they drop, seconds.
         """
-        self.lost = 0  # records and games of which writing failed; `OutputThread` counts the others
+        self.failures = 0  # writes that were tried; `OutputThread` counts what found no room
         self._sink = sink
         self._thread = thread
         self._gives_up = gives_up
@@ -150,7 +151,7 @@ class BackgroundSink:
         self._thread.submit(partial(self._try, self._sink.flush))
 
     def close(self) -> None:
-        """Have the sink closed after all that waits, and say what was lost."""
+        """Have the sink closed after all that waits, and say how often it failed."""
         self._thread.submit(self._close, self._patience_s)
 
     def _submit(self, action: Action) -> None:
@@ -162,7 +163,7 @@ class BackgroundSink:
         try:
             action()
         except BaseException as error:  # rich raises SystemExit where a pipe is broken
-            self.lost += 1
+            self.failures += 1
             self._report(error)
 
     def _report(self, error: BaseException) -> None:
@@ -178,8 +179,11 @@ class BackgroundSink:
     def _close(self) -> None:
         with contextlib.suppress(BaseException):
             self._sink.close()
-        if self.lost:
-            log.warning("%s: %d records or games were not written", self._thread.name, self.lost)
+        if self.failures:
+            log.warning(
+                "%s: writes that failed: %d; records or games may be missing",
+                self._thread.name, self.failures,
+            )  # fmt: skip
 
 
 class BackgroundHandler(logging.Handler):

@@ -209,7 +209,7 @@ def test_a_service_that_fails_is_tried_again_and_said_once(folder, calls, caplog
     assert thread.close(HANGS_S)
     assert [call[1] for call in calls if call[0] == "log"] == [2, 3]
     assert caplog.text.count("no network") == 1
-    assert "2 records or games were not written" in caplog.text
+    assert "writes that failed: 2;" in caplog.text
 
 
 def test_a_package_that_is_not_there_is_told_with_what_to_install(folder, monkeypatch):
