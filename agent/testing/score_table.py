@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ from agent.stored.run_folder import run_name
 from agent.testing.human_scores import human_normalised
 from core.atomic_file import write_text
 from core.errors import ConfigError
+from core.plain_data import read_text, shown_text
 
 SCORES, SCORES_PER_LIFE = "scores.csv", "scores_per_life.csv"
 # What every reader may rely on, in both files.
@@ -38,6 +40,9 @@ GAME_COLUMNS = (
     *("game", "games", "episode_frames", "lives", "policy", "fingerprint"),
 )
 LIFE_COLUMNS = (*SHARED_COLUMNS, "game", "life")  # the `life`-th of this game, from 1
+COUNTS = ("model_steps", "episode_steps", "game", "games", "episode_frames", "lives", "life")
+COUNT = re.compile(r"[0-9]{1,18}")
+MAX_BYTES = 200_000_000  # of a file: some 2,000,000 games
 
 
 @dataclass(frozen=True)
@@ -156,7 +161,7 @@ class ScoreTable:
     """
 
     def __init__(self, folder: Path, episodes: int, policy: str) -> None:
-        """Read what is there, and drop what a killed process has left half-written.
+        """Read what is there; drop what a killed process left half-written, and what is no row.
 
         Args:
           folder: folder of the table; it is made if missing.
@@ -170,11 +175,12 @@ class ScoreTable:
         self.lives_file = folder / SCORES_PER_LIFE
         folder.mkdir(parents=True, exist_ok=True)
         games = _read(self.games_file, GAME_COLUMNS)
+        lives = _read(self.lives_file, LIFE_COLUMNS)  # before anything is changed
         whole = {pair: rows for pair, rows in _by_pair(games).items() if _is_whole(rows)}
         self._check(whole, episodes, policy)
         self._done = set(whole)
         self._rewrite(self.games_file, GAME_COLUMNS, games)
-        self._rewrite(self.lives_file, LIFE_COLUMNS, _read(self.lives_file, LIFE_COLUMNS))
+        self._rewrite(self.lives_file, LIFE_COLUMNS, lives)
 
     def has(self, model_id: str, model_steps: int, env: str) -> bool:
         """Whether these games are in the table already."""
@@ -229,17 +235,44 @@ class ScoreTable:
 
 
 def _read(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
-    """Return the whole rows of a table; none if there is no file."""
+    """Return the whole rows of a table; none if there is no file.
+
+    Raises:
+      ConfigError: if it is no text, or has other columns.
+    """
     if not path.exists():
         return []
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    reader = csv.DictReader(line for line in lines if line.endswith("\n"))  # not one that was cut
-    if reader.fieldnames is not None and tuple(reader.fieldnames) != tuple(columns):
+    lines = read_text(path, "the table", MAX_BYTES).splitlines(keepends=True)
+    whole = [line for line in lines if line.endswith("\n")]  # not one that was cut
+    if not whole:
+        return []
+    head = _cells(whole[0])
+    if head != list(columns):
         raise ConfigError(
             f"{path} is another table: expected the columns {','.join(columns)}, got "
-            f"{','.join(reader.fieldnames)}. Move it away."
+            f"{shown_text(','.join(head))}. Move it away."
         )
-    return list(reader)
+    of_right_length = (cells for cells in map(_cells, whole[1:]) if len(cells) == len(columns))
+    rows = (dict(zip(columns, cells, strict=True)) for cells in of_right_length)
+    return [row for row in rows if _is_ours(row)]
+
+
+def _cells(line: str) -> list[str]:
+    """Return the cells of one line alone: a quote that is not closed spoils no other one."""
+    try:
+        return next(csv.reader([line]), [])
+    except csv.Error:  # a cell that is too long; before Python 3.11 a NUL byte
+        return []
+
+
+def _is_ours(row: dict[str, str]) -> bool:
+    """Whether this program can have written a row: its numbers are numbers."""
+    try:
+        float(row["episode_return"])
+    except ValueError:
+        return False
+    counts = all(COUNT.fullmatch(row[name]) for name in COUNTS if name in row)
+    return counts and row.get("policy", "sampled") in ("sampled", "greedy")
 
 
 def _pair(row: dict[str, str]) -> tuple[str, str, str]:

@@ -113,6 +113,52 @@ def test_a_table_of_somebody_else_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / SCORES).read_text() == "model,score\na,1\n"
 
 
+ROW = "a,20,PongNoFrameskip-v4,3,3.0,0,{games},12,2,{policy},0001"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "a,20",
+        ROW.format(games="one", policy="sampled"),
+        ROW.format(games="9" * 5000, policy="sampled"),
+        ROW.format(games="-1", policy="sampled"),
+        ROW.format(games="1", policy="sleepy"),
+        ROW.format(games="1", policy="sampled").replace("3.0", "three"),
+        ROW.format(games="1", policy="sampled") + ",9,9",
+        "\0\0\0",
+        '"',  # a cell that is not closed would take all that follows into it
+        "x" * 200_000,
+    ],
+    ids=lambda line: line[:60],
+)
+def test_what_is_no_row_of_the_table_is_passed_over(line: str, tmp_path: Path) -> None:
+    table = ScoreTable(tmp_path, 2, "sampled")
+    for model in ("a", "b"):
+        table.add(model, 10, A, games(2), "sampled")
+    for name in (SCORES, SCORES_PER_LIFE):
+        head, *others = (tmp_path / name).read_text().splitlines(keepends=True)
+        (tmp_path / name).write_text(f"{head}{line}\n{''.join(others)}")
+    again = ScoreTable(tmp_path, 2, "sampled")
+    assert again.has("a", 10, A)
+    assert again.has("b", 10, A)
+    assert not again.has("a", 20, A)
+    assert len(rows(tmp_path / SCORES)) == 4
+    assert len(rows(tmp_path / SCORES_PER_LIFE)) == 6
+
+
+@pytest.mark.parametrize("name", [SCORES, SCORES_PER_LIFE])
+def test_what_is_no_text_is_refused_and_both_files_stay(name: str, tmp_path: Path) -> None:
+    ScoreTable(tmp_path, 2, "sampled").add("a", 10, A, games(2), "sampled")
+    with (tmp_path / SCORES).open("ab") as file:
+        file.write(b"half of a row")
+    (tmp_path / name).write_bytes((tmp_path / name).read_bytes() + b"\xff\n")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(ConfigError, match=f"the table .*{name}.* is not text in UTF-8"):
+        ScoreTable(tmp_path, 2, "sampled")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
 def report(env: str, points: float) -> Report:
     return summarise([Game(0, points, 1, 4, "a", (Life(points, 1),))], env, "c", 1, False)
 
