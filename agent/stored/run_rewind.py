@@ -168,9 +168,10 @@ def _is_later(path: Path, checkpoint: Checkpoint, updates: int, agent_steps: int
     if path.name != BEST:
         return False
     try:
-        return bool(read_tree(path)["tally"]["updates"] > updates)
+        of_best = read_tree(path)["tally"]["updates"]
     except (CheckpointError, LookupError, TypeError):  # damaged, or of another version
         return False  # nothing can be gone on from it, so it is in nobody's way
+    return type(of_best) is int and of_best > updates
 
 
 def _name_as_latest(checkpoint: Checkpoint, updates: int, at: datetime) -> None:

@@ -6,9 +6,12 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
+import torch
 
 from agent.session import prepare
 from agent.stored.checkpoint import CheckpointWriter, load
+from agent.stored.checkpoint_file import write_tree
+from agent.stored.checkpoint_tree import encode
 from agent.stored.run_folder import RunFolder
 from agent.stored.run_rewind import check_not_saved_since, make_way, take_back
 from core.errors import ConfigError
@@ -75,6 +78,13 @@ def test_a_best_model_of_another_version_is_in_nobodys_way(
     with monkeypatch.context() as patch:
         patch.setattr("agent.stored.checkpoint_file.FORMAT_VERSION", 99)
         CheckpointWriter(run.checkpoints).save_best(state_at(10), score=50.0)
+    assert taken_back(run, run.path) == []
+
+
+def test_a_best_model_whose_updates_are_no_number_is_in_nobodys_way(tmp_path: Path) -> None:
+    run = run_with(tmp_path, [10, 20], best=10)
+    tree = encode({"tally": {"updates": torch.tensor([30, 40])}})
+    write_tree(run.checkpoints / "best.pt", tree)
     assert taken_back(run, run.path) == []
 
 
