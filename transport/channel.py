@@ -11,8 +11,10 @@ deaths in one call. Processes share no lock, so no process can die while it hold
                                               block = channel.ring.take(slot) ... copy ...
                                               channel.free(slot)
 
-A pipe never fills up. It holds at most S unread messages in each direction (S slots), of a few
-hundred bytes each, so neither side ever blocks in a send.
+Every message is small enough to enter the pipe at once or not at all, so a worker that is stopped
+in the middle of a send never leaves half a message, for whose rest the learner would wait. A block
+in which very many games ended is therefore announced in several messages. The learner never waits
+in a send: it sends at most S messages that are not yet read (S slots), of a few hundred bytes each.
 
 Next to read: replay/buffer.py, which keeps the unrolls.
 """
@@ -22,7 +24,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 
 from core import faults
@@ -30,7 +32,9 @@ from core.episode import EpisodeEnd
 from core.errors import Closed, TransportError
 from transport.ring import UnrollRing
 
-MAX_LAST_WORDS = 8_000  # characters; a message that fits into the pipe at once is never half sent
+# Below 8 kB, the smallest buffer of such a pipe that is in use (macOS): never half sent.
+GAMES_PER_MESSAGE = 100  # 4.4 kB
+MAX_LAST_WORDS = 6_000  # characters
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,13 @@ class WorkerStats:
 
 
 # Worker to learner.
+
+
+@dataclass(frozen=True)
+class Games:
+    """Games that ended in the block of the next `Ready`, which has no room for them."""
+
+    episodes: tuple[EpisodeEnd, ...]
 
 
 @dataclass(frozen=True)
@@ -87,7 +98,7 @@ class Stop:
     """The request to finish: the next `wait_for_slot` raises Closed."""
 
 
-ToLearner = Ready | Failed
+ToLearner = Ready | Failed  # as `poll` returns them
 ToWorker = Free | Stop
 
 
@@ -142,6 +153,9 @@ class WorkerEnd:
     ) -> None:
         """Commit a block, then announce it, so that an announced block is always complete."""
         self.ring.commit(slot)
+        while len(episodes) > GAMES_PER_MESSAGE:
+            self._send(Games(episodes[:GAMES_PER_MESSAGE]))
+            episodes = episodes[GAMES_PER_MESSAGE:]
         self._send(Ready(slot, tuple(episodes), stats))
 
     def send_failed(self, traceback: str) -> None:
@@ -164,7 +178,7 @@ class WorkerEnd:
         if self._stopped:
             raise Closed("the learner asked this worker to stop.")
 
-    def _send(self, message: ToLearner) -> None:
+    def _send(self, message: ToLearner | Games) -> None:
         faults.at("channel.send")
         try:
             self._connection.send(message)
@@ -183,6 +197,7 @@ class WorkerChannel:
         self.ring = ring
         self.ended = True  # the other end is closed, and all its messages have been read
         self._connection: Connection | None = None
+        self._games: tuple[EpisodeEnd, ...] = ()  # of the block that is announced next
 
     def open(self) -> WorkerEnd:
         """Make a fresh pipe, for the first start and for each restart of the worker.
@@ -200,6 +215,7 @@ class WorkerChannel:
         self.close()
         self._connection, workers = multiprocessing.Pipe(duplex=True)
         self.ended = False
+        self._games = ()
         return WorkerEnd(self.ring, workers)
 
     @property
@@ -219,8 +235,15 @@ class WorkerChannel:
             return messages
         try:
             while self.connection.poll(0):
-                messages.append(self.connection.recv())
+                message: ToLearner | Games = self.connection.recv()
                 faults.at("channel.receive")
+                if isinstance(message, Games):
+                    self._games += message.episodes
+                    continue
+                if isinstance(message, Ready):
+                    message = replace(message, episodes=self._games + message.episodes)
+                    self._games = ()
+                messages.append(message)
         except (EOFError, OSError):  # OSError: it died in the middle of a message
             self.ended = True
         return messages

@@ -36,6 +36,13 @@ def write_blocks(end: WorkerEnd, worker: int, count: int) -> None:
         end.send_ready(slot, (game,), WorkerStats(steps=20, total_s=1.0))
 
 
+def announce_many_games(end: WorkerEnd, count: int) -> None:
+    """Hand over one block in which `count` games ended, more than the pipe holds."""
+    slot = end.wait_for_slot(TIMEOUT_S)
+    assert slot is not None
+    end.send_ready(slot, tuple(EpisodeEnd(0, float(n), n, 4 * n) for n in range(count)))
+
+
 def write_blocks_and_die_half_way(end: WorkerEnd, worker: int, count: int) -> None:
     """Hand over `count` blocks, write half of the next and be killed by SIGKILL."""
     write_blocks(end, worker, count)

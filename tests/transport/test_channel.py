@@ -5,21 +5,26 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from fcntl import ioctl
 from multiprocessing.connection import wait
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from core.episode import EpisodeEnd
 from core.errors import Closed, TransportError
 from tests.deadlines import HANGS_S
 from tests.transport import programs
 from tests.transport.programs import TIMEOUT_S, pattern
-from transport.channel import Failed, Ready, WorkerChannel
+from transport.channel import Failed, Games, Ready, WorkerChannel
 from transport.ring import UnrollRing
 from transport.weights import WeightBoard
 
@@ -211,6 +216,36 @@ def assert_gone(pid: int) -> None:
     pytest.fail(f"worker {pid} outlived its learner")
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux how much waits in the pipe")
+def test_a_worker_stopped_in_the_middle_of_many_games_does_not_hold_its_reader():
+    channel = WorkerChannel(UnrollRing(2, ENVS, NBYTES))
+    process = start(channel, programs.announce_many_games, 9_000)
+    try:
+        wait_until_the_pipe_is_full(channel)
+        os.kill(process.pid, signal.SIGSTOP)
+        reader = ThreadPoolExecutor(1)
+        assert reader.submit(channel.poll).result(HANGS_S) == []  # the block is not yet announced
+        os.kill(process.pid, signal.SIGCONT)
+        _, messages = drain({0: channel})
+    finally:
+        process.kill()
+        process.join(HANGS_S)
+    assert [game.return_raw for game in messages[0][0].episodes] == list(range(9_000))
+    assert len(messages[0]) == 1
+
+
+def wait_until_the_pipe_is_full(channel: WorkerChannel) -> None:
+    """Return when bytes wait in the pipe and no more come."""
+    deadline, before = time.monotonic() + HANGS_S, -1
+    while time.monotonic() < deadline:
+        waiting = struct.unpack("i", ioctl(channel.connection, termios.FIONREAD, bytes(4)))[0]
+        if waiting == before > 0:
+            return
+        before = waiting
+        time.sleep(0.2)  # polling with a deadline: the worker is blocked and cannot tell us
+    pytest.fail("the pipe did not fill")
+
+
 # The same two ends within one process: no spawn needed for the protocol itself.
 
 
@@ -242,6 +277,21 @@ def test_the_last_words_of_a_worker_arrive_before_the_end_of_file():
     assert channel.ended
     assert channel.poll() == []
     channel.stop()  # to nobody: not an error
+    channel.close()
+
+
+def test_games_of_a_block_that_was_never_announced_are_not_counted_for_the_next_worker():
+    channel, end = make_pair()
+    end.wait_for_slot(0)
+    end._send(Games((EpisodeEnd(0, 1.0, 10, 40),)))  # and dies before the block is announced
+    end.close()
+    assert channel.poll() == []
+    assert channel.ended
+    channel.ring.reclaim()
+    end = channel.open()
+    end.send_ready(end.wait_for_slot(0))
+    assert [message.episodes for message in channel.poll()] == [()]
+    end.close()
     channel.close()
 
 
