@@ -1,12 +1,17 @@
 """How fast other systems train on this machine, and how fast ours does.
 
     python benchmarks/compare_peers.py --env=PongNoFrameskip-v4 --seconds=60 --repeats=2
+    python benchmarks/compare_peers.py --learn --env=PongNoFrameskip-v4 --seconds=600
 
 Other systems are installed by pip, each in a virtual environment of its own below --peers_dir: some
 3 GB in all, once. Then all are run one at a time and in turn (A B C, A B C, ...), so that a change
 of the machine's speed hits all alike. Each gets the Nature network on 84x84x4 pixels, 16 games,
 unrolls of 20 steps and 320 steps per update, as near as it allows; the table says where it does
 otherwise. Nothing else should run meanwhile.
+
+With --learn the question is how well each system plays after --seconds, counted from its start.
+Each then has the settings that its own authors give for Atari games, ours the default command, and
+each repeat has the next seed. The score is the mean return of the last 100 whole games.
 
 A run is timed from its first update; the first quarter of --seconds is warm-up. Counted are agent
 steps (of 4 frames each) that were learned from as new, CPU seconds of the whole process tree per
@@ -32,9 +37,15 @@ from typing import Any, NoReturn
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.peers.catalogue import BY_NAME, SYSTEMS, System, driver_command  # noqa: E402
+from benchmarks.peers.catalogue import LEARNERS, SYSTEMS, System, driver_command  # noqa: E402
 from benchmarks.peers.installation import python_of  # noqa: E402
-from benchmarks.peers.measurement import Run, RunFailed, run_driver  # noqa: E402
+from benchmarks.peers.learning import (  # noqa: E402
+    Learned,
+    LearningResult,
+    learned,
+    learning_table,
+)
+from benchmarks.peers.measurement import Run, RunFailed, drive, run_driver  # noqa: E402
 from benchmarks.peers.report import Result, ours_over, table  # noqa: E402
 from core.process_settings import SETTINGS  # noqa: E402
 
@@ -45,18 +56,24 @@ examples:
 """
 
 
-def systems(names: str) -> list[System]:
+def systems(names: str, there: Sequence[System]) -> list[System]:
     """Return the systems that a list like "sb3_a2c,ours_queue" names.
 
+    Args:
+      names: separated by commas; all if empty.
+      there: those that there are.
+
     Raises:
-      argparse.ArgumentTypeError: if there is no system of such a name.
+      ValueError: if there is no system of such a name.
     """
-    unknown = [name for name in names.split(",") if name not in BY_NAME]
+    by_name = {system.name: system for system in there}
+    wanted = list(dict.fromkeys(names.split(","))) if names else list(by_name)
+    unknown = [name for name in wanted if name not in by_name]
     if unknown:
-        raise argparse.ArgumentTypeError(
-            f"no system is called {', '.join(unknown)}; expected some of {', '.join(BY_NAME)}"
+        raise ValueError(
+            f"no system is called {', '.join(unknown)}; expected some of {', '.join(by_name)}"
         )
-    return [BY_NAME[name] for name in dict.fromkeys(names.split(","))]
+    return [by_name[name] for name in wanted]
 
 
 def positive(text: str) -> float:
@@ -81,15 +98,14 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--env", default="PongNoFrameskip-v4", help="<Game>NoFrameskip-v4")
+    parser.add_argument("--learn", action="store_true", help="compare learning at equal time")
     parser.add_argument(
         "--seconds", type=positive, default=60.0, help="of each run, from its first update"
     )
     parser.add_argument(
         "--repeats", type=count, default=2, help="runs of each system; the median counts"
     )
-    parser.add_argument(
-        "--peers", type=systems, default=list(SYSTEMS), help="names, by commas; default all"
-    )
+    parser.add_argument("--peers", default="", help="names, by commas; default all")
     parser.add_argument(
         "--peers_dir",
         type=Path,
@@ -97,7 +113,12 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         help="where other systems are installed, and logs are kept; default %(default)s",
     )
     parser.add_argument("--list", action="store_true", help="list the systems and stop")
-    return parser.parse_args(argv)
+    options = parser.parse_args(argv)
+    try:
+        options.peers = systems(options.peers, LEARNERS if options.learn else SYSTEMS)
+    except ValueError as error:
+        parser.error(f"argument --peers: {error}")
+    return options
 
 
 def cpu_count() -> int:
@@ -110,19 +131,28 @@ def environment_of_peers() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in SETTINGS}
 
 
-def one_run(system: System, options: argparse.Namespace) -> Run:
+def one_run(system: System, options: argparse.Namespace, seed: int) -> Run | Learned:
     """Install a system if needed and run it once, in a folder that is removed afterwards.
+
+    Args:
+      system: which one.
+      options: of the benchmark.
+      seed: of the run.
 
     Raises:
       RunFailed: if it cannot be installed or does not run.
     """
     peers_dir: Path = options.peers_dir.resolve()
     python = python_of(system, peers_dir)
-    command = driver_command(system, python, options.env, cpu_count())
+    command = driver_command(system, python, options.env, cpu_count(), seed)
     # A short path: Ray makes sockets in it, whose names have at most 107 bytes.
     folder = Path(tempfile.mkdtemp(prefix="peer-"))
+    environment = environment_of_peers()
     try:
-        return run_driver(command, folder, options.seconds, environment_of_peers())
+        if options.learn:
+            run = drive(command, folder, options.seconds, environment, from_start=True)
+            return learned(run, options.seconds)
+        return run_driver(command, folder, options.seconds, environment)
     finally:
         logs = peers_dir / "logs"
         logs.mkdir(parents=True, exist_ok=True)
@@ -130,27 +160,39 @@ def one_run(system: System, options: argparse.Namespace) -> Run:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def compare(options: argparse.Namespace) -> dict[str, Result]:
-    """Run all systems in turn, `repeats` times; a system that has failed is not run again."""
-    results = {system.name: Result(system) for system in options.peers}
+def compare(options: argparse.Namespace) -> dict[str, Any]:
+    """Run all systems in turn, `repeats` times; a system that has failed is not run again.
+
+    Returns:
+      Name of each system -> its Result, or its LearningResult.
+    """
+    kind = LearningResult if options.learn else Result
+    results: dict[str, Any] = {system.name: kind(system) for system in options.peers}
     for repeat in range(options.repeats):
         for name, result in results.items():
             if result.failure:
                 continue
             print(f"run {repeat + 1} of {options.repeats}: {name} ...", end=" ", flush=True)
             try:
-                run = one_run(result.system, options)
+                # Speeds are compared on one course of the game, learning on several.
+                run = one_run(result.system, options, repeat + 1 if options.learn else 1)
             except RunFailed as error:
                 result.failure = str(error)
                 print(f"failed: {error}", flush=True)
             else:
                 result.runs.append(run)
-                print(f"{run.steps_per_s:.0f} steps/s", flush=True)
+                print(run.summary(), flush=True)
     return results
 
 
-def to_json(results: dict[str, Result], options: argparse.Namespace) -> dict[str, Any]:
+def to_json(results: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
     """Return the whole comparison, with the machine it was made on, as plain types."""
+    if options.learn:
+        systems_json = {name: result.to_json(options.env) for name, result in results.items()}
+    else:
+        systems_json = {
+            name: result.to_json(ours_over(results, name)) for name, result in results.items()
+        }
     return {
         "env": options.env,
         "seconds": options.seconds,
@@ -160,9 +202,7 @@ def to_json(results: dict[str, Result], options: argparse.Namespace) -> dict[str
             "python": platform.python_version(),
             "platform": platform.platform(),
         },
-        "systems": {
-            name: result.to_json(ours_over(results, name)) for name, result in results.items()
-        },
+        "systems": systems_json,
     }
 
 
@@ -174,7 +214,7 @@ def main(argv: Sequence[str]) -> int:
     """Run the benchmark; return the exit status, 1 if no system could be run."""
     options = parse(argv)
     if options.list:
-        for system in SYSTEMS:
+        for system in options.peers:
             print(f"{system.name:<16}{system.title:<32}{system.version:<11}{system.remark}")
         return 0
     if not sys.platform.startswith("linux"):
@@ -188,7 +228,8 @@ def main(argv: Sequence[str]) -> int:
         return 130
     finally:
         signal.signal(signal.SIGTERM, before)
-    print(f"\n{table(results)}\n")
+    shown = learning_table(results, options.env) if options.learn else table(results)
+    print(f"\n{shown}\n")
     print(json.dumps(to_json(results, options)))
     return 0 if any(result.runs for result in results.values()) else 1
 

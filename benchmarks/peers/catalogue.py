@@ -7,7 +7,7 @@ system does otherwise.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 DRIVERS = Path(__file__).resolve().parent
@@ -117,8 +117,39 @@ SYSTEMS: tuple[System, ...] = (
 OURS = tuple(system.name for system in SYSTEMS if system.driver == "ours.py")
 BY_NAME = {system.name: system for system in SYSTEMS}
 
+# Where learning is compared, each has the settings that its own authors give for Atari games.
+AS_PUBLISHED = ("--as_published",)
+LEARNERS: tuple[System, ...] = (
+    replace(
+        BY_NAME["sample_factory"],
+        remark="its Atari example without further flags: 8 games, 4 epochs of 4 batches of 256",
+        arguments=AS_PUBLISHED,
+    ),
+    replace(
+        BY_NAME["rllib_impala"],
+        network="4 convolutions of its own, 64x64 pixels",
+        remark="its Pong example: 10 games, batches of 500; a local learner, for Ray counts 2 CPUs",
+        arguments=AS_PUBLISHED,
+    ),
+    replace(
+        BY_NAME["sb3_ppo"],
+        remark="settings of its zoo: 8 games, 4 epochs of 4 batches of 256",
+        arguments=(*AS_PUBLISHED, "--algorithm=ppo"),
+    ),
+    System(
+        name="ours_default",
+        title="ours, default command",
+        driver="ours.py",
+        network="impala_shallow",
+        remark="python main.py --op_mode=train with no flag but the game and the seed",
+        arguments=AS_PUBLISHED,
+    ),
+)
 
-def driver_command(system: System, python: Path, env_id: str, cores: int) -> list[str]:
+
+def driver_command(
+    system: System, python: Path, env_id: str, cores: int, seed: int = 1
+) -> list[str]:
     """Return the command that starts a system's driver, but for the folders of the run.
 
     Args:
@@ -126,10 +157,12 @@ def driver_command(system: System, python: Path, env_id: str, cores: int) -> lis
       python: the interpreter of its environment.
       env_id: id of the game, as Gymnasium has it.
       cores: CPU cores to be used; the games are dealt out to as many workers.
+      seed: of the run.
     """
     workers = max(count for count in range(1, GAMES + 1) if GAMES % count == 0 and count <= cores)
     return [
         # Isolated: nothing of this repository, and no file beside the driver, can be imported.
         str(python), "-I", str(DRIVERS / system.driver), f"--env={env_id}",
-        f"--workers={workers}", f"--envs_per_worker={GAMES // workers}", *system.arguments,
+        f"--workers={workers}", f"--envs_per_worker={GAMES // workers}",
+        f"--seed={seed}", *system.arguments,
     ]  # fmt: skip

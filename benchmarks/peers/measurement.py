@@ -1,8 +1,10 @@
 """One timed run of one system: start its driver, meter its whole process tree, stop it.
 
 A driver appends lines to its progress file. The first describes the run, {"flags": "..."}; then
-comes one for each update, {"steps": agent steps so far, "wall_s": time.monotonic()}. That clock is
-the same in all processes of a machine, so steps and processor time are taken over one window.
+comes one for each update, {"steps": agent steps so far, "wall_s": time.monotonic()}. Where learning
+is compared, there is also one for each game that ended, {"game": sum of its rewards as the game
+gives them, "wall_s": ...}, from whichever process plays. That clock is the same in all processes of
+a machine, so steps, games and processor time are taken over one window.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import psutil
@@ -41,12 +43,35 @@ class Progress:
 
 
 @dataclass(frozen=True)
+class Game:
+    """A whole game (all lives) that ended at `wall_s` on the monotonic clock, seconds."""
+
+    episode_return: float  # of unclipped rewards
+    wall_s: float
+
+
+class Reported(NamedTuple):
+    """What a driver has written so far."""
+
+    flags: str
+    progress: list[Progress]
+    games: list[Game]
+
+
+@dataclass(frozen=True)
 class Usage:
     """What a process tree had used until `wall_s`: CPU seconds in all, and its memory then."""
 
     wall_s: float
     cpu_s: float
     memory_mb: float
+
+
+class Drive(NamedTuple):
+    """Everything that is known of one run of a driver."""
+
+    reported: Reported
+    usage: list[Usage]  # the first from the start of the process
 
 
 @dataclass(frozen=True)
@@ -58,22 +83,28 @@ class Run:
     peak_memory_mb: float  # of the whole run; PSS, so that pages that are shared count once
     flags: str
 
+    def summary(self) -> str:
+        """Return the result in a few words."""
+        return f"{self.steps_per_s:.0f} steps/s"
 
-def read_progress(text: str) -> tuple[str, list[Progress]]:
-    """Return the flags and the progress in the text of a progress file.
+
+def read_progress(text: str) -> Reported:
+    """Return what stands in the text of a progress file.
 
     The last line may be half written; it is left out. Other lines are an error of the driver.
     """
-    flags, progress = "", []
+    flags, progress, games = "", [], []
     for line in text.splitlines(keepends=True):
         if not line.endswith("\n"):
             break
         entry: dict[str, Any] = json.loads(line)
         if "flags" in entry:
             flags = str(entry["flags"])
+        elif "game" in entry:
+            games.append(Game(float(entry["game"]), float(entry["wall_s"])))
         else:
             progress.append(Progress(float(entry["steps"]), float(entry["wall_s"])))
-    return flags, progress
+    return Reported(flags, progress, games)
 
 
 def steady(progress: Sequence[Progress], seconds: float) -> tuple[Progress, Progress]:
@@ -184,16 +215,22 @@ def last_error(log: Path) -> str:
     return (errors or lines or ["it ended without a word"])[-1][:200]
 
 
-def run_driver(
-    command: Sequence[str], folder: Path, seconds: float, environment: dict[str, str] | None = None
-) -> Run:
-    """Run a driver until it was metered for `seconds` after its first update.
+def drive(
+    command: Sequence[str],
+    folder: Path,
+    seconds: float,
+    environment: dict[str, str] | None = None,
+    *,
+    from_start: bool = False,
+) -> Drive:
+    """Run a driver for a time, and stop it.
 
     Args:
       command: the driver with its arguments, but for `--progress` and `--scratch`.
       folder: empty; takes the progress file, the log and what the system writes.
-      seconds: from the first update, warm-up included.
+      seconds: how long, from the first update.
       environment: variables; None for those of this process.
+      from_start: whether `seconds` count from the start of the process.
 
     Raises:
       RunFailed: if it ends with an error, or no update comes for too long.
@@ -209,10 +246,15 @@ def run_driver(
             with contextlib.suppress(subprocess.TimeoutExpired):
                 if process.wait(timeout=METER_INTERVAL_S) != 0:
                     raise RunFailed(last_error(log))
-            flags, progress = read_progress(path.read_text("utf-8"))
+            reported = read_progress(path.read_text("utf-8"))
             usage.append(tree.measure())  # after the progress, whose last line it must cover
-            if progress and progress[-1].wall_s - progress[0].wall_s >= seconds:
-                break
+            progress = reported.progress
+            if from_start and usage[-1].wall_s - usage[0].wall_s >= seconds:
+                return Drive(reported, usage)
+            if not from_start and progress and progress[-1].wall_s - progress[0].wall_s >= seconds:
+                return Drive(reported, usage)
+            if process.returncode == 0 and from_start and reported.games:
+                return Drive(reported, usage)  # it trains for a number of steps, and has done so
             if process.returncode == 0:
                 raise RunFailed(f"it ended before {seconds:g} s were over: {last_error(log)}")
             if len(progress) > updates:
@@ -220,6 +262,23 @@ def run_driver(
                 deadline = time.monotonic() + STALL_LIMIT_S
             if time.monotonic() > deadline:
                 raise RunFailed(f"no update for too long, after {updates}: {last_error(log)}")
+
+
+def run_driver(
+    command: Sequence[str], folder: Path, seconds: float, environment: dict[str, str] | None = None
+) -> Run:
+    """Run a driver until it was metered for `seconds` after its first update.
+
+    Args:
+      command: as for `drive`.
+      folder: as for `drive`.
+      seconds: from the first update, warm-up included.
+      environment: as for `drive`.
+
+    Raises:
+      RunFailed: as for `drive`.
+    """
+    (flags, progress, _), usage = drive(command, folder, seconds, environment)
     first, last = steady(progress, seconds)
     return Run(
         steps_per_s=(last.steps - first.steps) / (last.wall_s - first.wall_s),

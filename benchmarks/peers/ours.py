@@ -18,7 +18,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
-from benchmarks.bench_end_to_end import REPLAYS, flag_values, real_run
+from benchmarks.bench_end_to_end import REPLAYS, ROOT, flag_values, real_run
+from metrics.run_files import read_games
 
 POLL_S = 0.2
 FOREVER_S = 86_400.0
@@ -31,17 +32,18 @@ def write(path: Path, **line: Any) -> None:
 
 
 def forward(results: Path, progress: Path, ended: threading.Event) -> None:
-    """Copy the counters of a run to the progress file while it writes them.
+    """Copy the counters of a run, and its games, to the progress file while it writes them.
 
     Args:
       results: folder below which a metrics.jsonl will appear.
       progress: the progress file, which takes the lines.
       ended: event that stops the copying.
     """
-    done, began_s = 0, 0.0
+    done, games, began_s = 0, 0, 0.0
     while not ended.wait(POLL_S):
         for path in results.rglob("metrics.jsonl"):
             lines = path.read_text("utf-8").splitlines(keepends=True)
+            before = done
             for line in lines[done:]:
                 if not line.endswith("\n"):
                     break  # half written
@@ -51,20 +53,38 @@ def forward(results: Path, progress: Path, ended: threading.Event) -> None:
                 began_s = began_s or time.monotonic() - record["wall_s"]
                 if record["updates"]:
                     write(progress, steps=record["agent_steps"], wall_s=began_s + record["wall_s"])
+            if done == before:
+                continue
+            played = read_games(path.parent)
+            for score, seconds in zip(played.returns[games:], played.wall_s[games:], strict=True):
+                write(progress, game=score, wall_s=began_s + seconds)
+            games = len(played.returns)
+
+
+def equal_work(options: argparse.Namespace) -> dict[str, Any]:
+    """Return flags with which the work is that of the other systems."""
+    games = f"--envs_per_worker={options.envs_per_worker}"
+    more = argparse.Namespace(env=options.env, flags=["--device=cpu", games])
+    return flag_values(options.config, more)
+
+
+def default_values(options: argparse.Namespace) -> dict[str, Any]:
+    """Return what a user gives who chooses a game and a seed."""
+    return {"env": options.env, "seed": options.seed, "device": "cpu"}
 
 
 def main() -> None:
     """Train until stopped."""
     parser = argparse.ArgumentParser(description=__doc__)
     # The number of workers is not passed on: ours chooses it itself, one per core.
-    for name in ("env", "workers", "envs_per_worker", "progress", "scratch"):
+    for name in ("env", "workers", "envs_per_worker", "seed", "progress", "scratch"):
         parser.add_argument(f"--{name}", required=True)
-    parser.add_argument("--config", required=True, choices=REPLAYS)
+    # Always on the CPU, also where there is a GPU: there the others are compared.
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--config", choices=REPLAYS)
+    what.add_argument("--as_published", action="store_true", help="the default command")
     options = parser.parse_args()
-    # Also where there is a GPU: the others are compared on the CPU.
-    games = f"--envs_per_worker={options.envs_per_worker}"
-    more = argparse.Namespace(env=options.env, flags=["--device=cpu", games])
-    values = flag_values(options.config, more)
+    values = default_values(options) if options.as_published else equal_work(options)
     flags = [f"--{k}={json.dumps(v) if isinstance(v, list) else v}" for k, v in values.items()]
     write(Path(options.progress), flags=" ".join(flags))
     tempfile.tempdir = options.scratch  # where real_run has the run folder made
@@ -74,7 +94,11 @@ def main() -> None:
     )
     watcher.start()
     try:
-        real_run(values, FOREVER_S)
+        if options.as_published:
+            command = [sys.executable, str(ROOT / "main.py"), "--op_mode=train", *flags]
+            subprocess.run([*command, f"--results_dir={options.scratch}"], check=True, cwd=ROOT)
+        else:
+            real_run(values, FOREVER_S)
     except subprocess.CalledProcessError as error:
         sys.exit(error.returncode)  # main.py has said why
     finally:

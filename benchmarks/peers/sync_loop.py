@@ -83,7 +83,7 @@ def main() -> None:
     if environment is not None:
         os.execve(sys.executable, [sys.executable, "-I", *sys.argv], environment)
     parser = argparse.ArgumentParser(description=__doc__)
-    for name in ("env", "workers", "envs_per_worker", "progress", "scratch"):
+    for name in ("env", "workers", "envs_per_worker", "seed", "progress", "scratch"):
         parser.add_argument(f"--{name}", required=True)
     options = parser.parse_args()
     games = int(options.workers) * int(options.envs_per_worker)

@@ -9,7 +9,6 @@ import sys
 import textwrap
 import time
 import venv
-from argparse import ArgumentTypeError
 
 import numpy as np
 import psutil
@@ -17,15 +16,33 @@ import pytest
 
 from benchmarks import compare_peers
 from benchmarks.peers import measurement
-from benchmarks.peers.catalogue import BY_NAME, DRIVERS, SYSTEMS, System, driver_command
+from benchmarks.peers.catalogue import (
+    BY_NAME,
+    DRIVERS,
+    LEARNERS,
+    SYSTEMS,
+    System,
+    driver_command,
+)
 from benchmarks.peers.installation import python_of
+from benchmarks.peers.learning import (
+    Learned,
+    LearningResult,
+    learned,
+    learning_table,
+    score_at,
+)
 from benchmarks.peers.measurement import (
+    Drive,
+    Game,
     ProcessTree,
     Progress,
+    Reported,
     Run,
     RunFailed,
     Usage,
     busy_cpus,
+    drive,
     last_error,
     read_progress,
     run_driver,
@@ -82,8 +99,14 @@ def wait_until(condition, what, limit_s=40.0):
 
 def test_progress_is_read_up_to_the_last_whole_line():
     text = '{"flags": "--lr=1"}\n{"steps": 320, "wall_s": 7.5}\n{"steps": 640, "wall'
-    assert read_progress(text) == ("--lr=1", [Progress(320, 7.5)])
-    assert read_progress("") == ("", [])
+    assert read_progress(text) == ("--lr=1", [Progress(320, 7.5)], [])
+    assert read_progress("") == ("", [], [])
+
+
+def test_games_are_read_apart_from_updates():
+    text = '{"game": -21, "wall_s": 3}\n{"steps": 320, "wall_s": 7.5}\n{"game": 4.5, "wall_s": 8}\n'
+    games = [Game(-21.0, 3.0), Game(4.5, 8.0)]
+    assert read_progress(text) == ("", [Progress(320, 7.5)], games)
 
 
 def test_the_first_quarter_after_the_first_update_is_warm_up():
@@ -139,7 +162,7 @@ def test_a_run_reports_speed_processors_and_memory_of_the_whole_tree(tmp_path):
     assert 100 < result.peak_memory_mb < 150
     # A loaded machine may give it little, so what it had is compared, not what it could have had.
     times, cpu = np.loadtxt((tmp_path / "cpu").read_text().splitlines()[:-1]).T
-    _, progress = read_progress((tmp_path / "run" / "progress.jsonl").read_text())
+    _, progress, _ = read_progress((tmp_path / "run" / "progress.jsonl").read_text())
     window = [p.wall_s for p in steady(progress, 2.0)]
     expected = np.diff(np.interp(window, times, cpu)) / np.diff(window)
     assert result.busy_cpus == pytest.approx(expected.item(), rel=0.25, abs=0.02)
@@ -223,7 +246,7 @@ def test_an_interrupt_stops_the_whole_tree(tmp_path, number):
         from benchmarks import compare_peers
         from benchmarks.peers.catalogue import System
         system = System("x", "", {str(child)!r}, "", "")
-        compare_peers.systems = lambda names: [system]
+        compare_peers.systems = lambda names, there: [system]
         sys.exit(compare_peers.main(["--peers=x", "--peers_dir={tmp_path}"]))
     """
     process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(program)], cwd=ROOT)
@@ -248,7 +271,7 @@ def test_a_system_that_fails_is_reported_and_the_others_go_on_in_turn(
 ):
     good = System("good", "Good", str(fake(tmp_path)), "nature", "as it is")
     bad = System("bad", "Bad", str(fake(tmp_path, "import no_such_thing", "bad")), "nature", "")
-    monkeypatch.setattr(compare_peers, "systems", lambda names: [bad, good])
+    monkeypatch.setattr(compare_peers, "systems", lambda names, there: [bad, good])
     status = compare_peers.main(
         ["--peers=bad,good", "--seconds=0.6", "--repeats=2", f"--peers_dir={tmp_path}/peers"]
     )
@@ -299,6 +322,88 @@ def test_the_table_has_a_row_for_each_system_that_ran_and_a_line_for_each_that_f
     assert "    --speed=400" in lines
 
 
+# --- learning ----------------------------------------------------------------------------------
+
+
+def test_the_score_is_the_mean_of_the_last_hundred_games_until_a_time_in_their_order():
+    games = [Game(float(n), 10.0 + n) for n in range(250)]
+    np.random.default_rng(1).shuffle(games)  # several processes write one file
+    assert score_at(games, 9.0) is None
+    assert score_at(games, 12.5) == 1.0  # games 0, 1 and 2
+    assert score_at(games, 1e9) == np.mean(range(150, 250))
+
+
+def test_what_comes_after_the_time_does_not_count():
+    usage = [Usage(100.0, 0.0, 1.0), Usage(150.0, 60.0, 1.0), Usage(205.0, 170.0, 1.0)]
+    progress = [Progress(1000, 130.0), Progress(5000, 199.0), Progress(9000, 203.0)]
+    games = [Game(3.0, 120.0), Game(5.0, 180.0), Game(700.0, 204.0)]
+    result = learned(Drive(Reported("--a", progress, games), usage), seconds=100.0)
+    assert (result.score, result.games, result.agent_steps) == (4.0, 2, 5000)
+    assert result.busy_cpus == pytest.approx(1.6)
+    assert result.curve[0] == (20.0, 3.0)  # nothing before the first game
+    assert result.curve[-1] == (100.0, 4.0)
+    assert len(result.curve) == 17
+
+
+def test_a_run_that_ended_before_the_time_counts_as_far_as_it_came():
+    usage = [Usage(0.0, 0.0, 1.0), Usage(50.0, 50.0, 1.0)]
+    result = learned(Drive(Reported("", [Progress(9, 40.0)], [Game(2.0, 41.0)]), usage), 100.0)
+    assert (result.score, result.curve) == (2.0, ((45.0, 2.0), (50.0, 2.0)))
+
+
+def test_the_table_of_learning_shows_each_seed_and_the_mean_normalised_score():
+    def run(score, games=1234):
+        return Learned(score, games, 99_000, 1.9, (), "--flags")
+
+    results = {
+        "sb3_ppo": LearningResult(BY_NAME["sb3_ppo"], [run(-20.7), run(-10.0)]),
+        "rllib_impala": LearningResult(BY_NAME["rllib_impala"], [run(None, 0)]),
+        "sample_factory": LearningResult(BY_NAME["sample_factory"], failure="ImportError: none"),
+    }
+    _, ppo, rllib, failed = learning_table(results, "PongNoFrameskip-v4").splitlines()[:4]
+    assert re.split("  +", ppo)[2:5] == ["-15.3", "-20.7 -10.0", "15.2 %"]  # random is -20.7
+    assert re.split("  +", rllib)[2:5] == ["-", "-", "-"]
+    assert failed.endswith("failed: ImportError: none")
+    assert results["rllib_impala"].to_json("PongNoFrameskip-v4")["score"] is None
+
+
+@pytest.mark.process
+def test_learning_is_compared_at_equal_time_from_the_start_with_the_next_seed_each_time(
+    tmp_path, monkeypatch, capsys
+):
+    # A game every 20 ms, worth the number of the seed; the first after 0.3 s of starting.
+    first = """
+        time.sleep(0.3)
+        seed = next(x for x in sys.argv if x.startswith("--seed=")).split("=")[1]
+        _write = write
+        def write(**line):
+            _write(**line)
+            _write(game=float(seed), wall_s=line["wall_s"])
+    """
+    # It has trained for as many steps as it wanted, and ends before the time.
+    ends = first + "\n        write(steps=7, wall_s=time.monotonic()); sys.exit()"
+    systems = [
+        System("on", "On", str(fake(tmp_path, first, "on")), "nature", ""),
+        System("ends", "Ends", str(fake(tmp_path, ends, "ends")), "nature", ""),
+    ]
+    monkeypatch.setattr(compare_peers, "systems", lambda names, there: systems)
+    options = ["--learn", "--seconds=2", "--repeats=2", f"--peers_dir={tmp_path}/peers"]
+    assert compare_peers.main(options) == 0
+    printed = json.loads(capsys.readouterr().out.splitlines()[-1])["systems"]
+    for name in ("on", "ends"):
+        assert [run["score"] for run in printed[name]["runs"]] == [1.0, 2.0], name
+        assert printed[name]["score"] == 1.5
+    assert printed["ends"]["runs"][0]["agent_steps"] == 7
+
+
+@pytest.mark.process
+def test_a_driver_that_ends_without_a_game_has_failed(tmp_path):
+    path = fake(tmp_path, "sys.exit()")
+    (tmp_path / "run").mkdir()
+    with pytest.raises(RunFailed, match="it ended before 5 s were over"):
+        drive([sys.executable, "-I", str(path)], tmp_path / "run", 5.0, from_start=True)
+
+
 # --- the list of systems -----------------------------------------------------------------------
 
 
@@ -328,12 +433,24 @@ def test_sixteen_games_are_dealt_out_to_the_cores(cores, workers):
     assert f"--envs_per_worker={16 // workers}" in command
 
 
-def test_an_unknown_system_is_refused_and_a_repeated_one_runs_once():
-    with pytest.raises(ArgumentTypeError, match="no system is called sb4; expected some of sample"):
-        compare_peers.systems("sb3_a2c,sb4")
-    assert [x.name for x in compare_peers.systems("ours_queue,sb3_a2c,ours_queue")] == [
-        "ours_queue", "sb3_a2c",
-    ]  # fmt: skip
+def test_an_unknown_system_is_refused_and_a_repeated_one_runs_once(capsys):
+    with pytest.raises(SystemExit):
+        compare_peers.parse(["--peers=sb3_a2c,sb4"])
+    assert "no system is called sb4; expected some of sample_factory" in capsys.readouterr().err
+    options = compare_peers.parse(["--peers=ours_queue,sb3_a2c,ours_queue"])
+    assert [x.name for x in options.peers] == ["ours_queue", "sb3_a2c"]
+    assert compare_peers.parse([]).peers == list(SYSTEMS)
+
+
+def test_learning_is_compared_between_systems_as_their_authors_set_them(capsys):
+    assert compare_peers.parse(["--learn"]).peers == list(LEARNERS)
+    with pytest.raises(SystemExit):
+        compare_peers.parse(["--learn", "--peers=ours_queue"])
+    assert "no system is called ours_queue; expected some of" in capsys.readouterr().err
+    for system in LEARNERS:
+        command = driver_command(system, "python", "Game", 2, seed=7)
+        assert "--as_published" in command, system.name
+        assert "--seed=7" in command
 
 
 def test_other_systems_do_not_get_our_settings(monkeypatch):
@@ -372,13 +489,18 @@ def test_an_installation_that_fails_is_reported_and_made_anew_next_time(tmp_path
 
 @pytest.mark.slow
 @pytest.mark.process
-@pytest.mark.parametrize("name", ["sync_loop", "ours_queue"])
-def test_our_own_drivers_learn(tmp_path, name):
-    system = BY_NAME[name]
+@pytest.mark.parametrize(
+    "system",
+    [BY_NAME["sync_loop"], BY_NAME["ours_queue"], LEARNERS[-1]],
+    ids=["sync_loop", "ours_queue", "ours_default"],
+)
+def test_our_own_drivers_learn(tmp_path, system):
     command = driver_command(system, sys.executable, "PongNoFrameskip-v4", 2)
     for seconds in (6.0, 30.0, 150.0):  # on a busy machine an update takes seconds
+        folder = tmp_path / str(seconds)  # the steps of a first try must not count in the next
+        folder.mkdir()
         try:
-            result = run_driver(command, tmp_path, seconds=seconds)
+            result = run_driver(command, folder, seconds=seconds)
         except RunFailed as error:
             if "give more --seconds" not in str(error):
                 raise
