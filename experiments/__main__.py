@@ -28,7 +28,7 @@ from experiments import index
 from experiments.overview import queue_lines
 from experiments.plan import SHIPPED_QUEUE, PlannedRun, PlannedSequence, load_queue
 from experiments.queue_loop import Places, QueueLoop, StopRequests
-from experiments.sequence_runs import sequence_lines
+from experiments.sequence_runs import sequence_lines, trainings
 from experiments.store import VARIABLE, Store, default_store
 from experiments.trainer_process import GRACE_S
 
@@ -89,7 +89,8 @@ def _list(options: argparse.Namespace) -> int:
     rows = index.read_index(Path(options.results_dir) / index.INDEX_FILE)
     running = [row.run for row in rows.values() if row.status == index.RUNNING]
     is_live = store.is_locked()
-    rows = index.refresh(rows, queue.runs, store, running[-1] if running and is_live else "")
+    runs = [*queue.runs, *(run for each in queue.sequences for run in trainings(each, store))]
+    rows = index.refresh(rows, runs, store, running if is_live else ())
     print("\n".join(queue_lines(queue.experiments, store, rows)))
     for line in sequence_lines(queue.sequences, store):
         print(line)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime
 from pathlib import Path
@@ -97,15 +97,15 @@ def is_done(rows: Mapping[str, Row], run: PlannedRun) -> bool:
 
 
 def refresh(
-    rows: Mapping[str, Row], runs: Iterable[PlannedRun], store: Store, running: str = ""
+    rows: Mapping[str, Row], runs: Iterable[PlannedRun], store: Store, running: Collection[str] = ()
 ) -> dict[str, Row]:
     """Return the index with every run folder of the store as it is now.
 
     Args:
       rows: the index so far.
-      runs: all runs of the queue.
+      runs: all runs of the queue, those of whole sequences included.
       store: the store, which holds the run folders.
-      running: name of the run that is under way; "": none.
+      running: names of the runs that are under way.
     """
     fresh = dict(rows)
     planned = set()
@@ -128,13 +128,18 @@ def refresh(
     for name, row in fresh.items():
         if row.run not in planned and row.status in (RUNNING, STOPPED, FAILED):
             fresh[name] = replace(row, status=ABANDONED)
-        elif row.status == RUNNING and row.run != running:
+        elif row.status == RUNNING and row.run not in running:
             fresh[name] = replace(row, status=STOPPED)
     return fresh
 
 
 def _row(
-    run: PlannedRun, folder: RunFolder, name: str, store: Store, counts: bool, running: str
+    run: PlannedRun,
+    folder: RunFolder,
+    name: str,
+    store: Store,
+    counts: bool,
+    running: Collection[str],
 ) -> Row:
     records = read_records(folder.path)
     undisturbed = undisturbed_share(records)
@@ -143,7 +148,7 @@ def _row(
     message = ""
     if not counts:
         status = ABANDONED
-    elif running == run.name:
+    elif run.name in running:
         status = RUNNING
     elif store.is_done(run):
         status = DONE

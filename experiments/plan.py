@@ -175,6 +175,19 @@ class PlannedRun:
         return [f"--{name}={value}" for name, value in flags.items()]
 
 
+@dataclass(frozen=True)
+class SequencedRun(PlannedRun):
+    """A training of a whole sequence that was begun: the index and the curves take it as a run."""
+
+    folder: str  # that multi_train.py made for it, below the store
+    status: str  # by multi_train.py: waiting, running, done, failed, skipped or stopped
+
+    @property
+    def name(self) -> str:
+        """What tells it from all others; the path of its folder in the store."""
+        return self.folder
+
+
 class Queue(NamedTuple):
     """All of a queue.yaml, checked."""
 

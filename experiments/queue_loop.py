@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,8 +20,8 @@ from core.errors import ConfigError
 from core.stop_signals import INTERRUPTED, handled_by
 from experiments import index
 from experiments.curve_file import export_curve
-from experiments.plan import PlannedRun, load_queue
-from experiments.sequence_runs import SequenceRuns
+from experiments.plan import PlannedRun, PlannedSequence, load_queue
+from experiments.sequence_runs import SequenceRuns, trainings
 from experiments.store import OUTPUT_FILE, RunState, Store
 from experiments.trainer_process import (
     GRACE_S,
@@ -98,7 +98,7 @@ class QueueLoop:
         while not self._is_over(requests):
             self._reread()
             run = next_run(self._runs, self._store, self._rows())
-            sequence = self._sequences.next()
+            sequence = self._sequences.next(self._rows())
             if run is None and sequence is None:
                 log.info("nothing is left to do")
                 break
@@ -106,11 +106,7 @@ class QueueLoop:
                 sequence is not None and sequence.priority < self._priorities[run.experiment]
             ):
                 assert sequence is not None
-                self.failed += not self._sequences.train(
-                    sequence,
-                    wants_stop=lambda: self._is_over(requests),
-                    wants_kill=lambda: requests.count > 1,
-                )
+                self._train_sequence(sequence, requests)
             else:
                 self._train(run, requests)
             self._book()
@@ -137,7 +133,7 @@ class QueueLoop:
             nonlocal next_line_s, next_booking_s, hangs
             if time.monotonic() >= next_booking_s and has_begun(run, store):
                 next_booking_s = time.monotonic() + BOOKING_INTERVAL_S
-                self._book(run.name)  # a killed queue leaves the row of a new run behind as well
+                self._book([run.name])  # a killed queue leaves the row of a new run behind as well
             if time.monotonic() >= next_line_s:
                 next_line_s = time.monotonic() + LINE_INTERVAL_S
                 log.info("%s: %s", run.name, _where(run, store))
@@ -165,6 +161,27 @@ class QueueLoop:
         log.info("%s: %s", run.name, _where(run, store))
         self._export(run)
 
+    def _train_sequence(self, sequence: PlannedSequence, requests: StopRequests) -> None:
+        next_look_s = time.monotonic() + LINE_INTERVAL_S
+
+        def wants_stop() -> bool:
+            nonlocal next_look_s
+            if time.monotonic() >= next_look_s:
+                next_look_s = time.monotonic() + LINE_INTERVAL_S
+                runs = trainings(sequence, self._store)
+                under_way = [run for run in runs if run.status == "running"]
+                self._book([run.name for run in under_way])
+                for run in under_way:
+                    where = _where(run, self._store)
+                    log.info("%s: %s, seed %d: %s", sequence.name, run.arm, run.seed, where)
+            return self._is_over(requests)
+
+        self.failed += not self._sequences.train(
+            sequence, wants_stop=wants_stop, wants_kill=lambda: requests.count > 1
+        )
+        for run in trainings(sequence, self._store):
+            self._export(run)
+
     def _note_failure(self, run: PlannedRun, before: RunState, ending: Ending) -> None:
         self.failed += 1
         message = ending.message or f"ended with status {ending.status} and no message"
@@ -183,10 +200,11 @@ class QueueLoop:
     def _rows(self) -> dict[str, index.Row]:
         return index.read_index(self._index_file)
 
-    def _book(self, running: str = "") -> None:
+    def _book(self, running: Collection[str] = ()) -> None:
         """Bring index.csv up to date. A full disk must not end a run that trains."""
+        runs = [*self._runs, *self._sequences.trainings()]
         try:
-            rows = index.refresh(self._rows(), self._runs, self._store, running)
+            rows = index.refresh(self._rows(), runs, self._store, running)
             index.write_index(self._index_file, rows.values())
         except (ConfigError, OSError) as error:
             log.warning("index.csv was not written: %s", error)

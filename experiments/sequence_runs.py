@@ -1,7 +1,8 @@
 """Whole sequences in the queue: multi_train.py runs them, and is stopped and resumed like a run.
 
 What a sequence has reached is read from its sequence.json, in `<store>/<experiment>/<game>/`. At
-each end, its tables and figures are copied to `docs/results/<experiment>/<game>/`.
+each end, its tables and figures are copied to `docs/results/<experiment>/<game>/`. Its trainings
+are in the index and have their curves in `docs/results/<experiment>/`, as those of other entries.
 """
 
 from __future__ import annotations
@@ -9,15 +10,21 @@ from __future__ import annotations
 import logging
 import shutil
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from agent.stored.run_folder import safe_name
 from core.errors import ConfigError
-from experiments.plan import PlannedSequence
+from experiments import index
+from experiments.plan import PlannedSequence, SequencedRun
 from experiments.store import OUTPUT_FILE, RunState, Store
 from experiments.trainer_process import SEQUENCE_PROGRAM, Ending, run_trainer
 from experiments.watch import SILENCE_S, SequenceWatch
+from option_flags import Flags
+from sequences.folder import RunState as SavedRun
+from sequences.plan import is_test, load_plan
 from sequences.runner import GRACE_S, STATE_FILE, SequenceFolder
 
 log = logging.getLogger(__name__)
@@ -55,13 +62,19 @@ class SequenceRuns:
         self._program = program
         self._background = background
 
-    def next(self) -> PlannedSequence | None:
-        """Return the first sequence that is not done and has not failed for good."""
+    def next(self, rows: Mapping[str, index.Row]) -> PlannedSequence | None:
+        """Return the first that is not done, here or by the index, and has not failed for good."""
         for sequence in self._sequences:
             state = self._store.state(sequence)
-            if not (state is not None and state.has_failed) and not is_done(sequence, self._store):
+            if state is not None and state.has_failed:
+                continue
+            if not is_done(sequence, self._store) and not is_done_by_index(sequence, rows):
                 return sequence
         return None
+
+    def trainings(self) -> list[SequencedRun]:
+        """Return all trainings of all sequences that were begun in this store."""
+        return [run for each in self._sequences for run in trainings(each, self._store)]
 
     def train(
         self,
@@ -148,19 +161,61 @@ def command(sequence: PlannedSequence, store: Store) -> list[str]:
 
 def runs_done(sequence: PlannedSequence, store: Store) -> tuple[int, int]:
     """Return how many of how many runs are done; (0, 0) before the beginning."""
-    folder = sequence_folder(sequence, store)
-    try:
-        runs = [] if folder is None else SequenceFolder.open(folder).runs
-    except ConfigError as error:
-        log.warning("%s", error)
-        return 0, 0
-    return sum(run.status == "done" for run in runs), len(runs)
+    runs = _saved_runs(sequence, store)
+    return sum(run.status == "done" for _, run in runs), len(runs)
 
 
 def is_done(sequence: PlannedSequence, store: Store) -> bool:
     """Whether every run of a sequence is done."""
     done, planned = runs_done(sequence, store)
     return planned > 0 and done == planned
+
+
+def trainings(sequence: PlannedSequence, store: Store) -> list[SequencedRun]:
+    """Return the trainings of a sequence, in their order; none before the beginning."""
+    return [
+        SequencedRun(
+            experiment=sequence.experiment,
+            arm=safe_name(run.group),
+            env=sequence.env,
+            seed=run.seed,
+            steps=_steps(run.flags),
+            flags=run.flags,
+            folder=folder.relative_to(store.path).as_posix(),
+            status=run.status,
+        )
+        for folder, run in _saved_runs(sequence, store)
+        if not is_test(run.flags)
+    ]
+
+
+def _saved_runs(sequence: PlannedSequence, store: Store) -> list[tuple[Path, SavedRun]]:
+    folder = sequence_folder(sequence, store)
+    try:
+        runs = [] if folder is None else SequenceFolder.open(folder).runs
+    except ConfigError as error:
+        log.warning("%s", error)
+        return []
+    return [(folder / run.name, run) for run in runs if folder is not None]
+
+
+def is_done_by_index(sequence: PlannedSequence, rows: Mapping[str, index.Row]) -> bool:
+    """Whether the index knows every training of a sequence as done, perhaps in another store."""
+    done = {
+        (row.experiment, row.arm, row.env, row.seed): int(row.steps_done or 0)
+        for row in rows.values()
+        if row.status == index.DONE
+    }
+    return all(
+        done.get((sequence.experiment, safe_name(run.group), sequence.env, str(run.seed)), -1)
+        >= _steps(run.flags)
+        for run in load_plan(sequence.sequence).runs
+        if not is_test(run.flags)
+    )
+
+
+def _steps(flags: Mapping[str, Any]) -> int:
+    return int(flags.get("environment_max_steps", Flags().environment_max_steps))
 
 
 def sequence_lines(sequences: Sequence[PlannedSequence], store: Store) -> list[str]:

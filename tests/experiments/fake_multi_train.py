@@ -1,5 +1,7 @@
 """Stands in for multi_train.py: a sequence of two runs, of which it does one in each session.
 
+fake_main.py trains them, under the seed of an agent of a population.
+
 What else it does is told by the game: Wait-v0 waits for SIGTERM in its first session, as all agents
 of a population save then; Fail-v0 fails always; Hang-v0 writes nothing until SIGTERM, and then one
 last record.
@@ -10,6 +12,7 @@ from __future__ import annotations
 import json
 import pathlib
 import signal
+import subprocess
 import sys
 
 TEXT = sys.argv[1:]
@@ -22,9 +25,9 @@ if "resume" in OURS:
 else:
     folder = pathlib.Path(OURS["results_dir"]) / "population_20240101-000000"
     folder.mkdir(parents=True, exist_ok=True)
+    flags = {"env": OURS["env"], "environment_max_steps": 500}
     runs = [
-        {"name": f"00{n}_r_seed1", "group": f"r{n}", "seed": 1, "flags": {"env": OURS["env"]}}
-        for n in (1, 2)
+        {"name": f"00{n}_r_seed1", "group": f"r {n}", "seed": 1, "flags": flags} for n in (1, 2)
     ]
     data = {"format_version": 1, "name": "population", "arguments": [], "runs": runs}
 if "Fail-v0" in str(data):
@@ -45,6 +48,13 @@ if waits:
     signal.sigwait([signal.SIGTERM])
 for run in data["runs"]:
     if run.get("status") != "done":
+        run["status"] = "running"
+        (folder / "sequence.json").write_text(json.dumps(data))
+        program = pathlib.Path(__file__).with_name("fake_main.py")
+        flags = {"op_mode": "train", "seed": 1_000_001, **run["flags"]}
+        flags["results_dir"] = folder / run["name"]
+        command = [f"--{name}={value}" for name, value in flags.items()]
+        subprocess.run([sys.executable, str(program), *command], check=True)
         run["status"] = "done"
         break
 (folder / "sequence.json").write_text(json.dumps(data))

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agent.stored.run_folder import safe_name
+from analysis.runs import find_runs
 from core.errors import ConfigError
-from experiments import sequence_runs
+from experiments import index, queue_loop, sequence_runs
 from experiments.plan import SHIPPED_QUEUE, load_queue
 from experiments.queue_loop import QueueLoop, StopRequests
-from experiments.sequence_runs import SequenceRuns, is_done, sequence_folder, sequence_lines
+from experiments.sequence_runs import (
+    SequenceRuns,
+    is_done,
+    is_done_by_index,
+    sequence_folder,
+    sequence_lines,
+    trainings,
+)
+from experiments.store import Store
 from sequences.plan import load_plan
 from tests.experiments.conftest import Bench, entry
 
@@ -67,12 +78,83 @@ def test_a_sequence_is_begun_resumed_until_it_is_done_and_reported(bench: Bench)
     assert first[3:] == second[1:] == ["--", "--background=True"]
     report = bench.places.results / "population" / "CartPole-v1" / "population.md"
     assert report.read_text() == "2"
-    assert bench.statuses() == {run.name: "done" for run in bench.runs()}
+    trained = {f"{each.name}": "done" for each in trainings(planned, bench.store)}
+    assert len(trained) == 2
+    assert bench.statuses() == {run.name: "done" for run in bench.runs()} | trained
     assert sequence_lines([planned], bench.store) == [
         "population/CartPole-v1  sequence population_claim: 2 of 2 runs done"
     ]
     work(bench)  # once more: nothing is left
     assert len(sessions(bench)) == 2
+
+
+@pytest.mark.process
+def test_the_trainings_of_a_sequence_have_rows_and_curves_like_other_runs(bench: Bench) -> None:
+    bench.write(sequence())
+    work(bench)
+    rows = bench.rows()
+    assert [(row.experiment, row.arm, row.env, row.seed) for row in rows] == [
+        ("population", "r-1", "CartPole-v1", "1"),
+        ("population", "r-2", "CartPole-v1", "1"),
+    ]
+    assert [(row.status, row.steps_done, row.steps_asked) for row in rows] == [
+        ("done", "500", "500")
+    ] * 2
+    for arm in ("r-1", "r-2"):  # by the seed of the sequence, not by that of the agent
+        path = bench.places.results / "population" / f"{arm}_CartPole-v1_seed1.csv"
+        ((found,), _) = find_runs([str(path)])
+        assert (found.about.label, found.about.seed, found.about.finished) == (arm, 1, True)
+        assert found.curve.agent_steps[-1] == 500
+
+
+@pytest.mark.process
+def test_a_sequence_that_the_index_knows_as_done_is_not_run_in_another_store(
+    bench: Bench, tmp_path: Path
+) -> None:
+    bench.write(sequence())
+    (planned,) = load_queue(bench.places.queue_file).sequences
+    work(bench)
+    rows = index.read_index(bench.places.results / index.INDEX_FILE)
+    assert not is_done_by_index(planned, rows)  # the fake trains two of eighteen, and not as long
+    plan = load_plan(planned.sequence)
+    one = next(iter(rows.values()))
+    for number, run in enumerate(plan.runs):
+        rows[str(number)] = replace(
+            one,
+            arm=safe_name(run.group),
+            seed=str(run.seed),
+            steps_done=str(run.flags["environment_max_steps"]),
+            folder=f"population/elsewhere/{number}/x",
+        )
+    assert is_done_by_index(planned, rows)
+    fresh = SequenceRuns([planned], Store(tmp_path / "fresh"), bench.places.results)
+    assert fresh.next({}) == planned
+    assert fresh.next(rows) is None
+    rows["0"] = replace(rows["0"], status=index.STOPPED)
+    assert fresh.next(rows) == planned
+    rows["0"] = replace(rows["0"], status=index.DONE, steps_done="299999")
+    assert fresh.next(rows) == planned
+
+
+@pytest.mark.process
+def test_the_queue_says_where_the_trainings_of_a_sequence_are_and_books_them(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(queue_loop, "LINE_INTERVAL_S", 0.0)
+    caplog.set_level("INFO")
+    bench.write(sequence())
+    booked = []
+    real = QueueLoop._book
+
+    def book(self: QueueLoop, running: Any = ()) -> None:
+        real(self, running)
+        booked.append([row.status for row in bench.rows()])
+
+    monkeypatch.setattr(QueueLoop, "_book", book)
+    work(bench)
+    assert ["running"] in booked
+    assert booked[-1] == ["done", "done"]
+    assert re.search(r"population/CartPole-v1: r-1, seed 1: \d+ of 500 agent steps", caplog.text)
 
 
 @pytest.mark.process
@@ -148,12 +230,12 @@ def test_a_sequence_that_hangs_has_failed_though_it_writes_a_last_record_when_it
     try:
         runs = SequenceRuns([planned], store, places.results, program=FAKE_MULTI_TRAIN)
         for attempt in (1, 2):
-            assert runs.next() == planned
+            assert runs.next({}) == planned
             assert not runs.train(planned, wants_stop=lambda: False, wants_kill=lambda: False)
             state = store.state(planned)
             assert state is not None
             assert (state.failures, state.message) == (attempt, "no run wrote anything for 0.5 s")
-        assert runs.next() is None
+        assert runs.next({}) is None
     finally:
         store.close()
     assert "no run wrote anything for 0.5 s: it is stopped" in caplog.text
