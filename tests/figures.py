@@ -221,6 +221,14 @@ def laser_rows() -> list[Claim]:
             row = f"| `{arm}`, {game} |" + " {} |" * 4 + " {} |"
             ends = mean_of([end(name) for name in names])
             claims.append(Claim("docs/results.md", row, (*areas[arm], mean_of(areas[arm]), ends)))
+        if game == "Breakout":
+            both = (mean_of(areas["replay-7-of-8"]), mean_of(areas["queue-only"]))
+            rows = (
+                "| Breakout, mean return over the first 2 M frames, seven eighths of each batch "
+                "replayed, mean of three seeds | {} | `make experiments`, entry `laser` | "
+                "| The same with new data alone | {} |"
+            )
+            claims.append(Claim("README.md", rows, both))
         for shown, one, other in (
             ("seven eighths replayed, against none", "replay-7-of-8", "queue-only"),
             ("the same with the trust region, against none", "replay-7-of-8-mask", "queue-only"),
