@@ -6,12 +6,14 @@ An `Outbox` appends messages to numbered files, its *segments*, and removes the 
 * a reader that is slow, frozen, killed or not there yet costs the sender nothing. What it has not
   read when a segment goes is lost to it, and it counts that by the numbers of the messages;
 * a sender that is killed leaves at most one message half written, which no reader takes: each has a
-  length and a checksum. When it comes back it begins a new *session*, so that no number is given
-  twice. Readers follow by themselves;
+  length and a checksum. When it comes back it begins a new *session* and counts on from the last
+  whole message, so that readers follow by themselves and know what they have missed;
 * the space on the disk is bounded; a full disk only means that messages are dropped and counted.
 
 Segments are never changed but by appending, and are removed by name only: a reader that has one
 open reads it to its end. They are not forced to the disk, so most are gone before they reach it.
+The name of a segment holds its session and the number of its first message, which whoever comes to
+an empty one needs to know.
 
 Next to read: agent/sharing/exchange.py, which sends unrolls this way.
 """
@@ -36,7 +38,7 @@ SEGMENT_BYTES = 2 << 20
 SEGMENTS = 16  # kept at once; with the size above 32 MB for each sender
 RETRY_S = 5.0  # after a failure nothing is tried for so long
 MAGIC = b"VTS1"
-# Magic, length of the message, its number within the session, checksum of all three and the text.
+# Magic, length of the message, its number, checksum of length, number and text.
 HEADER = struct.Struct("<4sIQI")
 NAME = re.compile(r"([0-9]{6,15})_([0-9]{9,15})\.segment")
 MAX_GAP = 1 << 40  # messages; no sender can have lost so many
@@ -45,7 +47,7 @@ CHUNK_BYTES = 1 << 20
 MAX_TURNS = 2 * SEGMENTS  # segments that are opened in one go; an honest sender never has more
 MAX_SEGMENT_BYTES = 64 << 20  # or two messages, if they are larger; honest ones are far below
 
-Place = tuple[int, int]  # session, number of the segment in it
+Place = tuple[int, int]  # of a segment: session, number of its first message
 
 
 class Outbox:
@@ -80,11 +82,14 @@ class Outbox:
         self._segments = segments
         self._file = -1
         self._size = 0
-        self._number = 0
+        self._kept: list[Place] = []
         self._retry_at_s = 0.0
         try:
             before = _places(folder)
             self._session = 1 + max((session for session, _ in before), default=0)
+            mine = Inbox(folder, MAX_SEGMENT_BYTES)
+            self._next = mine.expected  # number of the next message
+            mine.close()
             # Made before the others go, so that the session before this one is never forgotten.
             self._begin_segment()
             for place in before:
@@ -94,7 +99,6 @@ class Outbox:
                 f"cannot write into {folder}: {error.strerror}. Messages to other processes go "
                 "there."
             ) from error
-        self._kept = [(self._session, self._number)]
 
     def send(self, message: bytes) -> bool:
         """Append a message; return whether it was written. It never waits."""
@@ -104,13 +108,16 @@ class Outbox:
         try:
             self._write(message)
         except OSError as error:
-            # What was written of it would be taken for the beginning of the next one.
+            # What was written of it would be taken for the beginning of the next one. A session
+            # of its own gives the next segment another name, where this one holds no message.
             self._end_segment()
+            self._session += 1
             self._retry_at_s = time.monotonic() + RETRY_S
             self.failure = error.strerror or str(error)
             self.dropped += 1
             return False
         self.sent += 1
+        self._next += 1
         return True
 
     def close(self) -> None:
@@ -123,23 +130,23 @@ class Outbox:
             self._end_segment()
             while len(self._kept) >= self._segments:
                 self._remove(self._kept.pop(0))  # first, so that there may be room for the new one
-            self._number += 1
             self._begin_segment()
-            self._kept.append((self._session, self._number))
-        checksum = _checksum(len(message), self.sent, message)
-        data = HEADER.pack(MAGIC, len(message), self.sent, checksum) + message
-        path = self._folder / _name((self._session, self._number))
+        checksum = _checksum(len(message), self._next, message)
+        data = HEADER.pack(MAGIC, len(message), self._next, checksum) + message
+        path = self._folder / _name(self._kept[-1])
         faults.at("file.write", path, tear=lambda count: os.write(self._file, data[:count]))
         if os.write(self._file, data) < len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._size += len(data)
 
     def _begin_segment(self) -> None:
-        path = self._folder / _name((self._session, self._number))
+        place = (self._session, self._next)
+        path = self._folder / _name(place)
         faults.at("file.open", path)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
         self._file = os.open(path, flags, 0o600)
         self._size = 0
+        self._kept.append(place)
 
     def _end_segment(self) -> None:
         if self._file >= 0:
@@ -167,31 +174,31 @@ class Inbox:
         """
         self.lost = 0  # messages that were gone before they could be read
         self.damaged = 0  # times that a segment was not what it should be
+        self.expected = 0  # number of the next message
         self._folder = folder
         self._max_bytes = max_message_bytes
         self._file = -1
         self._offset = 0
         self._is_bad = False  # nothing more is read of the present segment
-        self._session_seen = 0
-        self._expected = 0  # number of the next message of that session
-        places = sorted(_places(folder))
-        self._place: Place = places[-1] if places else (0, 0)
+        places = _places(folder)
+        self._place: Place = max(places, default=(0, 0))
+        self.expected = self._place[1]
         if places:
             self._enter(self._place, is_new=False)
             for number, _ in self._frames():
-                self._expected = number + 1
+                self.expected = number + 1
 
     def receive(self, limit: int) -> list[bytes]:
         """Return the oldest messages that were not read yet, at most `limit`. It never waits."""
         messages: list[bytes] = []
         for _ in range(MAX_TURNS):  # whoever makes segments faster than they are read holds nobody
             for number, message in self._frames(limit - len(messages)):
-                if not self._expected <= number < self._expected + MAX_GAP:
+                if not self.expected <= number < self.expected + MAX_GAP:
                     # An honest sender gives no number twice.
                     self._spoil()
                     break
-                self.lost += number - self._expected
-                self._expected = number + 1
+                self.lost += number - self.expected
+                self.expected = number + 1
                 messages.append(message)
             if len(messages) >= limit or not self._turn_over():
                 break
@@ -209,7 +216,7 @@ class Inbox:
         later = [place for place in places if place > self._place]
         if not later:
             if places and places[-1] < self._place:  # everything was removed and begun anew
-                later, self._session_seen = places, 0
+                later, self.expected = places, 0
             else:
                 return False
         elif not self._is_bad and self._has_more():
@@ -227,9 +234,10 @@ class Inbox:
 
     def _enter(self, place: Place, *, is_new: bool) -> None:
         self.close()
+        if place[0] != self._place[0]:
+            # A sender that could not read its own last segment does not know how far it had come.
+            self.expected = min(self.expected, place[1])
         self._place, self._offset, self._is_bad = place, 0, False
-        if place[0] != self._session_seen:
-            self._session_seen, self._expected = place[0], 0
         flags = os.O_RDONLY
         for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"):  # no link, and no pipe that waits
             flags |= getattr(os, name, 0)

@@ -23,7 +23,7 @@ from core.unroll import UnrollSchema
 from core.version import VERSION
 from wrappers.config import EnvConfig
 
-FORMAT = 1  # of the messages and of this file
+FORMAT = 2  # of the messages and of this file
 TERMS_FILE = "terms.json"
 MAX_TERMS_BYTES = 1_000_000
 MAX_DIFFERENCES = 5  # that a message names

@@ -11,19 +11,28 @@ FOREIGN = ("replay/test_foreign.py",)
 SPOOL_MUTANTS = (
     Mutant(
         "spool-loss-not-counted", "does not count messages that were gone before they were read",
-        Place("spool.py", "self.lost += number - self._expected", "self.lost += 0"),
+        Place("spool.py", "self.lost += number - self.expected", "self.lost += 0"),
         SPOOL,
     ),
     Mutant(
-        "spool-session-not-noticed", "expects the numbers of the session before",
-        Place("spool.py", "self._session_seen, self._expected = place[0], 0",
-              "self._session_seen = place[0]"),
+        "spool-counts-anew", "forgets at a restart how many messages there were",
+        Place("spool.py", "self._next = mine.expected", "self._next = 0"),
+        SPOOL,
+    ),
+    Mutant(
+        "spool-lost-count-is-believed", "expects the numbers of a session that knew more",
+        Place("spool.py", "self.expected = min(self.expected, place[1])", "pass"),
+        SPOOL,
+    ),
+    Mutant(
+        "spool-latecomer-loses-all", "counts as lost what was sent before an empty segment",
+        Place("spool.py", "self.expected = self._place[1]", "self.expected = 0"),
         SPOOL,
     ),
     Mutant(
         "spool-goes-on-after-a-torn-message", "appends to what was half written",
-        Place("spool.py", "            self._end_segment()\n            self._retry_at_s",
-              "            self._retry_at_s"),
+        Place("spool.py", "            self._end_segment()\n            self._session += 1",
+              "            self._session += 1"),
         SPOOL,
     ),
     Mutant(
@@ -43,8 +52,8 @@ SPOOL_MUTANTS = (
     ),
     Mutant(
         "spool-gives-numbers-twice", "believes in a number that was there before",
-        Place("spool.py", "if not self._expected <= number < self._expected + MAX_GAP:",
-              "if not number < self._expected + MAX_GAP:"),
+        Place("spool.py", "if not self.expected <= number < self.expected + MAX_GAP:",
+              "if not number < self.expected + MAX_GAP:"),
         SPOOL,
     ),
 )  # fmt: skip

@@ -36,16 +36,15 @@ def segments(folder: Path) -> list[Path]:
 class SpoolMachine(RuleBasedStateMachine):
     """One writer that may die at any point, and readers that come, rest and go.
 
-    The naive model is the list of all that was sent in each session. A reader must get a part of
-    it in order, without anything twice, and count the messages in between as lost.
+    The naive model is the list of all that was sent. A reader must get a part of it in order,
+    without anything twice, and count the messages in between as lost.
     """
 
     @initialize()
     def begin(self):
         self.folder = Path(tempfile.mkdtemp())
-        self.sent = []  # (session, number in it, message)
-        self.session = 0
-        self.numbers = 0
+        self.sent = []
+        self.failures = KEPT  # since the newest message; each may push out a segment
         self.outbox = None
         self.readers = []  # [inbox, what it may get next, what it has got]
 
@@ -53,16 +52,15 @@ class SpoolMachine(RuleBasedStateMachine):
     def start_writer(self):
         """At first, after a clean end or after a kill."""
         self.outbox = Outbox(self.folder, SEGMENT, KEPT)
-        self.session += 1
-        self.numbers = 0
+        self.failures = KEPT
 
-    @rule(count=st.integers(1, 8), size=st.integers(0, MAX_BYTES))
+    @rule(count=st.integers(1, 8), size=st.integers(8, MAX_BYTES))  # 8: no two are alike
     def send(self, count, size):
         for _ in range(count if self.outbox else 0):
             data = message(len(self.sent), size)
             assert self.outbox.send(data)
-            self.sent.append((self.session, self.numbers, data))
-            self.numbers += 1
+            self.sent.append(data)
+            self.failures = 0
 
     @rule(size=st.integers(1, HEADER.size + 39))
     def die_while_writing(self, size):
@@ -70,9 +68,8 @@ class SpoolMachine(RuleBasedStateMachine):
         if self.outbox is None:
             return
         data = message(0)
-        header = HEADER.pack(spool.MAGIC, 40, self.numbers, spool._checksum(40, self.numbers, data))
         with open(segments(self.folder)[-1], "ab") as file:
-            file.write((header + data)[:size])
+            file.write(frame(len(self.sent), data)[:size])
         self.outbox = None
 
     @rule(number=st.integers(0, 9))
@@ -85,6 +82,7 @@ class SpoolMachine(RuleBasedStateMachine):
             assert not self.outbox.send(message(number))
         assert self.outbox.dropped == dropped + 1
         self.outbox._retry_at_s = 0.0
+        self.failures += 1
 
     @rule()
     def join(self):
@@ -101,13 +99,12 @@ class SpoolMachine(RuleBasedStateMachine):
         skipped = 0
         for data in messages:
             # Nothing is twice or out of order: each is at or after what was due.
-            place = next(n for n in range(due, len(self.sent)) if self.sent[n][2] == data)
-            # Of its session, all between is counted; the end of the one before cannot be known.
-            skipped += sum(self.sent[n][0] == self.sent[place][0] for n in range(due, place))
+            place = next(n for n in range(due, len(self.sent)) if self.sent[n] == data)
+            skipped += place - due
             due = place + 1
         assert inbox.lost - lost_before == skipped
-        if len(messages) < limit and self.numbers:
-            assert due == len(self.sent)  # it has all that is still there
+        if len(messages) < limit and self.failures < KEPT:
+            assert due == len(self.sent)
         self.readers[which] = [inbox, due, got + len(messages)]
 
     @invariant()
@@ -131,7 +128,7 @@ class SpoolMachine(RuleBasedStateMachine):
             reader[0].receive(10_000)
         self.send(3, 20)
         for inbox, _, _ in self.readers:
-            assert inbox.receive(100) == [data for _, _, data in self.sent[-3:]]
+            assert inbox.receive(100) == self.sent[-3:]
             inbox.close()
         self.outbox.close()
         shutil.rmtree(self.folder)
@@ -177,6 +174,54 @@ def test_a_message_larger_than_what_is_read_at_once_arrives_whole(
     for size in sizes:
         outbox.send(message(size, size))
     assert inbox.receive(100) == [message(size, size) for size in sizes]
+
+
+def fail_to_send(outbox: Outbox) -> None:
+    full = {"at": "file.write", "file": "*.segment", "do": "enospc"}
+    with faults.loaded(faults.Plan([faults.Fault.from_json(full)])):
+        assert not outbox.send(message(0))
+    outbox._retry_at_s = 0.0
+
+
+def test_a_latecomer_to_an_empty_segment_misses_nothing(tmp_path: Path) -> None:
+    outbox = Outbox(tmp_path, SEGMENT, KEPT)
+    for number in range(20):
+        assert outbox.send(message(number))
+    fail_to_send(outbox)
+    fail_to_send(outbox)
+    assert segments(tmp_path)[-1].stat().st_size == 0
+    inbox = Inbox(tmp_path, MAX_BYTES)
+    assert outbox.send(b"new")
+    assert inbox.receive(10) == [b"new"]
+    assert inbox.lost == 0
+
+
+@pytest.mark.parametrize("unread", [0, 3])
+def test_what_a_restart_removes_before_it_is_read_is_lost(tmp_path: Path, unread: int) -> None:
+    outbox, inbox = Outbox(tmp_path, 1, KEPT), Inbox(tmp_path, MAX_BYTES)
+    assert outbox.send(message(0))
+    assert inbox.receive(10) == [message(0)]
+    for number in range(unread):
+        assert outbox.send(message(number))
+    outbox = Outbox(tmp_path, SEGMENT, KEPT)
+    latecomer = Inbox(tmp_path, MAX_BYTES)
+    assert outbox.send(b"new")
+    assert inbox.receive(10) == [b"new"] == latecomer.receive(10)
+    assert (inbox.lost, latecomer.lost) == (unread, 0)
+    assert outbox.sent == 1
+
+
+def test_a_sender_that_has_lost_count_is_heard_all_the_same(tmp_path: Path) -> None:
+    """Its last segment was damaged, so that it begins with numbers that were there before."""
+    outbox, inbox = Outbox(tmp_path, SEGMENT, KEPT), Inbox(tmp_path, MAX_BYTES)
+    for number in range(4):
+        assert outbox.send(message(number))
+    assert len(inbox.receive(10)) == 4
+    segments(tmp_path)[-1].write_bytes(b"?")
+    outbox = Outbox(tmp_path, SEGMENT, KEPT)
+    assert outbox.send(b"new")
+    assert inbox.receive(10) == [b"new"]
+    assert (inbox.lost, inbox.damaged) == (0, 0)
 
 
 def spoiled(data: bytes, how: str) -> bytes:
