@@ -74,9 +74,39 @@ class FileLock:
         self.name_holder(os.getpid())
         return True
 
-    def _open(self) -> int:
+    def is_held(self, deadline_s: float = 0.0) -> bool:
+        """Whether somebody has the lock, and still has it after a wait. Makes and writes nothing.
+
+        Any number may ask at the same time. Who takes the lock in that moment has to `wait`.
+
+        Args:
+          deadline_s: seconds to wait at most for its release.
+
+        Raises:
+          ConfigError: as for `acquire`; but a file that is not there is nobody's lock.
+        """
+        ends_at_s = time.monotonic() + deadline_s
+        never = threading.Event()
+        while self._is_held_now():
+            if time.monotonic() >= ends_at_s:
+                return True
+            never.wait(LOOK_S)
+        return False
+
+    def _is_held_now(self) -> bool:
+        try:
+            file = self._open(os.O_RDONLY)
+        except ConfigError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return False
+            raise
+        try:
+            return not _try_lock(file, self.path, together=True)
+        finally:
+            os.close(file)
+
+    def _open(self, flags: int = os.O_RDWR | os.O_CREAT) -> int:
         # Not through a link, which could lead to anybody's file. O_NONBLOCK: a pipe must not wait.
-        flags = os.O_RDWR | os.O_CREAT
         for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"):
             flags |= getattr(os, name, 0)
         try:
@@ -142,13 +172,19 @@ class FileLock:
             self._file = -1
 
 
-def _try_lock(file: int, path: Path) -> bool:
-    """Lock an open file; False if somebody else has it. True also where there are no locks."""
+def _try_lock(file: int, path: Path, *, together: bool = False) -> bool:
+    """Lock an open file; False if somebody else has it. True also where there are no locks.
+
+    Args:
+      file: its descriptor.
+      path: its name, for messages.
+      together: whether others may lock it in the same way meanwhile.
+    """
     if fcntl is None:
         log.debug("this system has no flock: nothing keeps a second program away from %s", path)
         return True
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, (fcntl.LOCK_SH if together else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno in (errno.EAGAIN, errno.EWOULDBLOCK, errno.EACCES):
             return False

@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 LOOK_S = 1.0  # between looks for agents that have begun, or begun anew
 SILENCE_S = 60.0  # an agent that has sent nothing for so long counts as silent
 LOCK_WAIT_S = 2.0  # another agent may just be asking whether this one runs
+LOCK = "lock"
 MAX_READ = 512  # messages of one agent at once
 # Foreign unrolls that may be owed to one agent; beyond it, its part goes to all. And to all: an
 # agent that thaws must bring no flood.
@@ -92,7 +93,7 @@ class Exchange:
         self._membership = membership
         self._terms = terms
         self._folder = membership.folder_of(membership.number)
-        self._lock = FileLock(self._folder / "lock")
+        self._lock = FileLock(self._folder / LOCK)
         self._outbox: Outbox | None = None
         self._spare = 0.0  # credit that is nobody's
         share = membership.share
@@ -311,27 +312,18 @@ def check_place(membership: Membership, terms: Terms) -> None:
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"--share_replay_in={folder} is no folder.")
     own = membership.folder_of(membership.number)
-    if own.is_dir() and is_running(own, LOCK_WAIT_S):
-        raise ConfigError(_taken(membership, FileLock(own / "lock")))
+    lock = FileLock(own / LOCK)
+    if own.is_dir() and lock.is_held(LOCK_WAIT_S):
+        raise ConfigError(_taken(membership, lock))
     for number in membership.others:
         other = membership.folder_of(number)
-        problem = unfit(terms, other) if other.is_dir() and is_running(other) else ""
+        problem = unfit(terms, other) if FileLock(other / LOCK).is_held() else ""
         if problem:
             raise ConfigError(
                 f"{agent_name(number)} in --share_replay_in={folder} runs, and nothing can be "
                 f"learned from its unrolls: {problem}. Give both the same environment and "
                 "--r_f_steps, or each a folder of its own."
             )
-
-
-def is_running(folder: Path, wait_s: float = 0.0) -> bool:
-    """Whether a process is the agent of this folder now."""
-    lock = FileLock(folder / "lock")
-    if not lock.path.exists():
-        return False
-    is_free = lock.wait(wait_s)
-    lock.release()
-    return not is_free
 
 
 def _taken(membership: Membership, lock: FileLock) -> str:

@@ -28,6 +28,43 @@ def test_a_lock_has_one_holder_until_it_is_released(tmp_path: Path) -> None:
     assert second.acquire()
 
 
+def test_who_asks_whether_a_lock_is_held_makes_nothing_and_is_in_nobodys_way(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "lock"
+    holder = FileLock(path)
+    assert not holder.is_held()
+    assert not path.exists()
+    assert holder.acquire()
+    text = path.read_bytes()
+    assert FileLock(path).is_held()
+    assert FileLock(path).is_held(0.3)
+    assert path.read_bytes() == text
+    holder.release()
+    assert not FileLock(path).is_held()
+    assert path.read_bytes() == text
+    assert holder.acquire(), "nothing is left of the questions"
+
+
+@pytest.mark.skipif(file_lock.fcntl is None, reason="no flock here")
+def test_those_who_ask_at_the_same_time_do_not_see_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "lock"
+    path.touch()
+    flock = file_lock.fcntl.flock
+    others = []
+
+    def ask_meanwhile(file: int, operation: int) -> None:
+        flock(file, operation)
+        monkeypatch.setattr(file_lock.fcntl, "flock", flock)
+        others.append(FileLock(path).is_held())
+
+    monkeypatch.setattr(file_lock.fcntl, "flock", ask_meanwhile)
+    assert not FileLock(path).is_held()
+    assert others == [False]
+
+
 @pytest.mark.process
 def test_a_killed_process_leaves_no_lock_and_its_child_keeps_it(tmp_path: Path) -> None:
     lock = FileLock(tmp_path / "lock")
@@ -70,6 +107,10 @@ def test_a_link_is_not_followed_and_a_folder_is_no_lock(tmp_path: Path) -> None:
     for name in ("link", "folder", "absent/lock"):
         with pytest.raises(ConfigError, match="cannot open"):
             FileLock(tmp_path / name).acquire()
+    with pytest.raises(ConfigError, match="cannot open .*link"):
+        FileLock(tmp_path / "link").is_held()
+    with pytest.raises(ConfigError, match="folder is not a regular file"):
+        FileLock(tmp_path / "folder").is_held()
     assert (tmp_path / "victim").read_text() == "precious"
 
 

@@ -20,7 +20,7 @@ from agent.sharing import exchange
 from agent.sharing.exchange import Exchange, Membership, check_place
 from agent.sharing.foreign import UnrollPost
 from agent.sharing.terms import TERMS_FILE, Terms
-from core import faults
+from core import faults, file_lock
 from core.errors import ConfigError
 from core.unroll import UnrollSchema
 from tests.replay.builders import SPEC, context, make_manager, make_record, queue, standard
@@ -324,6 +324,24 @@ def test_an_agent_that_comes_back_with_the_right_terms_is_heard(tmp_path: Path) 
     play(one, 0, 0, 5)
     play(other, 1, 0, 2)
     assert whose(one.receive()) == [(1, 0), (1, 1)]
+
+
+def test_agents_that_begin_at_the_same_time_do_not_take_each_other_for_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    joined(tmp_path, 1, 2).close()
+    flock = file_lock.fcntl.flock
+    looked = []
+
+    def look_meanwhile(file: int, operation: int) -> None:
+        flock(file, operation)
+        monkeypatch.setattr(file_lock.fcntl, "flock", flock)
+        check_place(Membership(tmp_path, 1, 2), terms())
+        looked.append(file)
+
+    monkeypatch.setattr(file_lock.fcntl, "flock", look_meanwhile)
+    check_place(Membership(tmp_path, 1, 2), terms())
+    assert looked
 
 
 def test_two_processes_cannot_be_the_same_agent(tmp_path: Path) -> None:
