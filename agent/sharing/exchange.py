@@ -5,6 +5,7 @@ own, in which only it writes:
 
     agent_0/terms.json     what its unrolls are like (terms.py)
     agent_0/lock           held as long as it runs
+    agent_0/terms.lock     held as long as it runs and those are its terms, not of a session before
     agent_0/<n>.segment    its newest unrolls (transport/spool.py)
 
 So an agent that is killed, frozen, late or mad hurts no other: they miss its unrolls, and go on.
@@ -38,7 +39,7 @@ log = logging.getLogger(__name__)
 LOOK_S = 1.0  # between looks for agents that have begun, or begun anew
 SILENCE_S = 60.0  # an agent that has sent nothing for so long counts as silent
 LOCK_WAIT_S = 2.0  # another agent may just be asking whether this one runs
-LOCK = "lock"
+LOCK, TERMS_LOCK = "lock", "terms.lock"
 MAX_READ = 512  # messages of one agent at once
 # Foreign unrolls that may be owed to one agent; beyond it, its part goes to all. And to all: an
 # agent that thaws must bring no flood.
@@ -94,6 +95,7 @@ class Exchange:
         self._terms = terms
         self._folder = membership.folder_of(membership.number)
         self._lock = FileLock(self._folder / LOCK)
+        self._terms_lock = FileLock(self._folder / TERMS_LOCK)
         self._outbox: Outbox | None = None
         self._spare = 0.0  # credit that is nobody's
         share = membership.share
@@ -115,6 +117,8 @@ class Exchange:
             if not self._lock.wait(LOCK_WAIT_S):
                 raise ConfigError(_taken(self._membership, self._lock))
             self._terms.write(self._folder)
+            # Without it the others notice later, not at their start, that terms differ.
+            self._terms_lock.wait(LOCK_WAIT_S)
         except OSError as error:
             raise TransportError(
                 f"cannot write into {self._folder}: {error.strerror}. Agents that share their "
@@ -168,6 +172,7 @@ class Exchange:
             partner.close()
         if self._outbox is not None:
             self._outbox.close()
+        self._terms_lock.release()
         self._lock.release()
 
     def _division(self) -> list[int]:
@@ -317,7 +322,7 @@ def check_place(membership: Membership, terms: Terms) -> None:
         raise ConfigError(_taken(membership, lock))
     for number in membership.others:
         other = membership.folder_of(number)
-        problem = unfit(terms, other) if FileLock(other / LOCK).is_held() else ""
+        problem = unfit(terms, other) if FileLock(other / TERMS_LOCK).is_held() else ""
         if problem:
             raise ConfigError(
                 f"{agent_name(number)} in --share_replay_in={folder} runs, and nothing can be "

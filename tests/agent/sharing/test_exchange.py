@@ -97,6 +97,7 @@ class PopulationMachine(RuleBasedStateMachine):
         agent = self.agents[number]
         if agent is not None:
             agent._lock.release()
+            agent._terms_lock.release()
             self.dead.append(agent)
             self.agents[number] = None
 
@@ -324,6 +325,26 @@ def test_an_agent_that_comes_back_with_the_right_terms_is_heard(tmp_path: Path) 
     play(one, 0, 0, 5)
     play(other, 1, 0, 2)
     assert whose(one.receive()) == [(1, 0), (1, 1)]
+
+
+def test_terms_of_an_earlier_session_keep_nobody_from_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Agent 1 ended with another version of the program, and begins again in this moment."""
+    folder = tmp_path / "agent_1"
+    folder.mkdir()
+    (folder / TERMS_FILE).write_text(json.dumps({**terms().values, "version": "0.0"}))
+    write = Terms.write
+    looked = []
+
+    def look_before(own: Terms, folder: Path) -> None:
+        check_place(Membership(tmp_path, 0, 2), terms())
+        write(own, folder)
+        looked.append(folder)
+
+    monkeypatch.setattr(Terms, "write", look_before)
+    joined(tmp_path, 1, 2).close()
+    assert looked == [folder]
 
 
 def test_agents_that_begin_at_the_same_time_do_not_take_each_other_for_running(
