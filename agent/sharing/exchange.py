@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.sharing.foreign import ForeignUnroll, UnrollPost
-from agent.sharing.terms import TERMS_FILE, Terms
+from agent.sharing.terms import Terms, UnreadTerms
 from core.errors import ConfigError, TransportError
 from core.file_lock import FileLock
 from core.unroll import Record, UnrollSchema
@@ -210,7 +210,8 @@ class Partner:
         self._post = post
         self._inbox: Inbox | None = None
         self._is_fit = False
-        self._terms_seen: tuple[int, int] = (0, 0)  # of which file: time and number
+        self._terms_seen: tuple[int, int] | None = None  # the stamp of those that were compared
+        self._told = ""  # the last problem that the user has heard of
         self._credit = 0.0  # unrolls that are owed to it
         self._messages: list[bytes] = []  # that came since the last `take`
         self._heard_at_s = -float("inf")
@@ -239,17 +240,20 @@ class Partner:
             # Before it begins, so that its first unrolls are heard as well.
             self._inbox = Inbox(self._folder, self._post.max_bytes)
         try:
-            status = (self._folder / TERMS_FILE).stat()
-        except OSError:
-            return
-        seen = (status.st_mtime_ns, status.st_ino)
-        if seen == self._terms_seen:
-            return
-        self._terms_seen = seen
-        problem = unfit(self._terms, self._folder)
+            stamp = Terms.stamp(self._folder)
+            if stamp is None or stamp == self._terms_seen:
+                return
+            problem = unfit(self._terms, self._folder)
+            self._terms_seen = stamp
+        except UnreadTerms as error:
+            problem = f"{error} This is tried again every {LOOK_S:g} s."
+            self._terms_seen = None
         self._is_fit = not problem
-        if problem:
+        if problem and problem != self._told:
             log.warning("nothing is taken from %s: %s", self.name, problem)
+        elif self._told and not problem:
+            log.info("unrolls are taken from %s now", self.name)
+        self._told = problem
 
     def listen(self) -> None:
         """Read what it has sent; keep the newest."""
@@ -298,9 +302,15 @@ class Partner:
 
 
 def unfit(terms: Terms, folder: Path) -> str:
-    """Return why nothing can be learned from the agent of a folder; "" if it can, or is unknown."""
+    """Return why nothing can be learned from the agent of a folder; "" if it can, or is unknown.
+
+    Raises:
+      UnreadTerms: if its terms cannot be read now.
+    """
     try:
         theirs = Terms.read(folder)
+    except UnreadTerms:
+        raise
     except ConfigError as error:
         return str(error)
     differences = [] if theirs is None else terms.differences(theirs)
@@ -321,14 +331,23 @@ def check_place(membership: Membership, terms: Terms) -> None:
     if own.is_dir() and lock.is_held(LOCK_WAIT_S):
         raise ConfigError(_taken(membership, lock))
     for number in membership.others:
-        other = membership.folder_of(number)
-        problem = unfit(terms, other) if FileLock(other / TERMS_LOCK).is_held() else ""
+        problem = _obstacle(terms, membership.folder_of(number))
         if problem:
             raise ConfigError(
                 f"{agent_name(number)} in --share_replay_in={folder} runs, and nothing can be "
                 f"learned from its unrolls: {problem}. Give both the same environment and "
                 "--r_f_steps, or each a folder of its own."
             )
+
+
+def _obstacle(terms: Terms, folder: Path) -> str:
+    """Return why nothing can be learned from an agent that runs; "" of one that does not."""
+    if not FileLock(folder / TERMS_LOCK).is_held():
+        return ""
+    try:
+        return unfit(terms, folder)
+    except UnreadTerms as error:
+        return str(error)
 
 
 def _taken(membership: Membership, lock: FileLock) -> str:

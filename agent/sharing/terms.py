@@ -31,6 +31,10 @@ MAX_DIFFERENCES = 5  # that a message names
 OF_NO_MATTER = ("backend",)
 
 
+class UnreadTerms(ConfigError):
+    """Terms that are there perhaps, but cannot be read now."""
+
+
 @dataclass(frozen=True)
 class Terms:
     """What an agent's unrolls are like: names and plain values."""
@@ -64,15 +68,38 @@ class Terms:
         """Return the terms in the folder of an agent, None if there are none yet.
 
         Raises:
-          ConfigError: if they cannot be read, or are not what `write` writes.
+          UnreadTerms: if they cannot be read.
+          ConfigError: if they are not what `write` writes.
         """
         path = folder / TERMS_FILE
-        if not path.exists():
+        if cls.stamp(folder) is None:
             return None
-        values = parse_json(read_text(path, "the terms of an agent", MAX_TERMS_BYTES), str(path))
+        try:
+            text = read_text(path, "the terms of an agent", MAX_TERMS_BYTES)
+        except ConfigError as error:
+            raise UnreadTerms(str(error)) from error
+        values = parse_json(text, str(path))
         if not isinstance(values, dict):
             raise ConfigError(f"{path} holds {shown(values)}, expected the terms of an agent.")
         return cls(values)
+
+    @staticmethod
+    def stamp(folder: Path) -> tuple[int, int] | None:
+        """Return what tells the terms of a folder from later ones, None if there are none yet.
+
+        Raises:
+          UnreadTerms: if nobody can say.
+        """
+        path = folder / TERMS_FILE
+        try:
+            status = path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise UnreadTerms(
+                f"cannot read the terms of an agent {shown(str(path))}: {error.strerror}."
+            ) from error
+        return status.st_mtime_ns, status.st_ino
 
     def differences(self, other: Terms) -> list[str]:
         """Return what `other` has differently, in words; empty if nothing."""

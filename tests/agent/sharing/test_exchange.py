@@ -365,6 +365,25 @@ def test_agents_that_begin_at_the_same_time_do_not_take_each_other_for_running(
     assert looked
 
 
+def test_terms_that_could_not_be_read_are_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, other = joined(tmp_path, 0, 2), joined(tmp_path, 1, 2)
+    play(one, 0, 0, 5)
+    play(other, 1, 0, 1)
+
+    def full(*args: object) -> str:
+        raise ConfigError("cannot read the terms of an agent: Too many open files.")
+
+    with monkeypatch.context() as trouble:
+        trouble.setattr("agent.sharing.terms.read_text", full)
+        assert one.receive() == []
+        assert one.receive() == []
+    assert whose(one.receive()) == [(1, 0)]
+    (line,) = [line for line in caplog.messages if "nothing is taken from agent_1" in line]
+    assert "Too many open files" in line
+
+
 def test_two_processes_cannot_be_the_same_agent(tmp_path: Path) -> None:
     one = joined(tmp_path, 1)
     with pytest.raises(ConfigError, match=r"agent 1 .* runs already \(process .*--agent_number"):
