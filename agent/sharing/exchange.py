@@ -22,6 +22,7 @@ Next to read: agent/run/sharing.py, which makes it from flags.
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from agent.sharing.foreign import ForeignUnroll, UnrollPost
 from agent.sharing.terms import Terms, UnreadTerms
 from core.errors import ConfigError, TransportError
 from core.file_lock import FileLock
+from core.plain_data import shown_text
 from core.unroll import Record, UnrollSchema
 from transport.spool import Inbox, Outbox
 
@@ -321,14 +323,15 @@ def check_place(membership: Membership, terms: Terms) -> None:
     """Check before a run begins that this agent can be in its population. Makes nothing.
 
     Raises:
-      ConfigError: if another process is this agent, or agents that run have other terms.
+      ConfigError: if another process is this agent, agents that run have other terms, or a folder
+        is closed to this user.
     """
     folder = membership.folder
-    if folder.exists() and not folder.is_dir():
+    if not _is_there(folder) and folder.exists() and not folder.is_dir():
         raise ConfigError(f"--share_replay_in={folder} is no folder.")
     own = membership.folder_of(membership.number)
     lock = FileLock(own / LOCK)
-    if own.is_dir() and lock.is_held(LOCK_WAIT_S):
+    if _is_there(own) and lock.is_held(LOCK_WAIT_S):
         raise ConfigError(_taken(membership, lock))
     for number in membership.others:
         problem = _obstacle(terms, membership.folder_of(number))
@@ -342,12 +345,41 @@ def check_place(membership: Membership, terms: Terms) -> None:
 
 def _obstacle(terms: Terms, folder: Path) -> str:
     """Return why nothing can be learned from an agent that runs; "" of one that does not."""
-    if not FileLock(folder / TERMS_LOCK).is_held():
+    if not _is_there(folder) or not FileLock(folder / TERMS_LOCK).is_held():
         return ""
     try:
         return unfit(terms, folder)
     except UnreadTerms as error:
         return str(error)
+
+
+def _is_there(folder: Path) -> bool:
+    """Whether there is such a folder.
+
+    Raises:
+      ConfigError: if this user cannot look into it.
+    """
+    try:
+        os.scandir(folder).close()
+        os.stat(os.path.join(folder, os.curdir))  # its names may be readable, and nothing behind
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise ConfigError(
+            f"cannot look into {shown_text(str(folder))}: {error.strerror}{_owner(folder)}. "
+            "Expected a folder that this program may read, because agents read what the others "
+            "play: run all agents of a population as one user, or give --share_replay_in another "
+            "folder."
+        ) from error
+    return True
+
+
+def _owner(folder: Path) -> str:
+    try:
+        status = folder.stat()
+    except OSError:
+        return ""
+    return f" (it belongs to user {status.st_uid}, with mode {status.st_mode & 0o777:04o})"
 
 
 def _taken(membership: Membership, lock: FileLock) -> str:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from shutil import rmtree
@@ -382,6 +385,41 @@ def test_terms_that_could_not_be_read_are_read_again(
     assert whose(one.receive()) == [(1, 0)]
     (line,) = [line for line in caplog.messages if "nothing is taken from agent_1" in line]
     assert "Too many open files" in line
+
+
+@contextmanager
+def _as_another_user(folder: Path) -> Iterator[None]:
+    """Let this process be a user to whom a folder of somebody else is closed."""
+    folder.chmod(0o700 if os.geteuid() == 0 else 0)
+    if os.geteuid() == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(os.getuid())
+        folder.chmod(0o700)
+
+
+@pytest.mark.skipif(not hasattr(os, "seteuid"), reason="folders are closed in another way here")
+@pytest.mark.parametrize("closed", ["", "agent_0", "agent_1"])
+def test_a_folder_of_another_user_is_refused_in_one_sentence(
+    closed: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with tempfile.TemporaryDirectory() as name:  # pytest's own folder is closed to others
+        folder = Path(name)
+        folder.chmod(0o755)
+        for number in range(2):
+            joined(folder, number).close()
+            (folder / f"agent_{number}").chmod(0o755)
+        one = member(folder, 2)
+        with _as_another_user(folder / closed):
+            with pytest.raises(ConfigError, match=r"user \d.*mode 0.*as one user") as refusal:
+                check_place(Membership(folder, 2, 3), terms())
+            one._look()
+        assert "\n" not in str(refusal.value)
+        assert str(folder / closed) in str(refusal.value)
+        assert any("Permission denied" in line for line in caplog.messages)
+        one.close()
 
 
 def test_two_processes_cannot_be_the_same_agent(tmp_path: Path) -> None:
