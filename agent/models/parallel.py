@@ -71,8 +71,8 @@ class Parallel:
     ) -> tuple[Tensor | None, list[Tensor | None]]:
         """Return the gradients of the tensor, if it wants one, and of each parameter.
 
-        Those of the parameters are summed over the shares in order. A parameter that the module
-        does not use has none.
+        Those of the parameters are summed over the shares in order. What the module does not use in
+        any share, be it the tensor or a parameter, has none.
         """
 
         def backward(share: tuple[Tensor, Tensor], part: Tensor) -> tuple[Tensor | None, ...]:
@@ -85,12 +85,22 @@ class Parallel:
         of_tensor = None
         if shares[0][0].requires_grad:
             of_shares = [part.pop(0) for part in parts]
-            of_tensor = torch.cat([each for each in of_shares if each is not None], self._dim)
+            if any(each is not None for each in of_shares):
+                of_tensor = torch.cat(
+                    [
+                        torch.zeros_like(leaf) if each is None else each
+                        for (leaf, _), each in zip(shares, of_shares, strict=True)
+                    ],
+                    self._dim,
+                )
         total, *others = parts
         for other in others:
-            pairs = zip(total, other, strict=True)
+            pairs = list(zip(total, other, strict=True))
             used = [(a, b) for a, b in pairs if a is not None and b is not None]
-            torch._foreach_add_([a for a, _ in used], [b for _, b in used])
+            if used:
+                torch._foreach_add_([a for a, _ in used], [b for _, b in used])
+            # What no share before has used begins with this one.
+            total = [b if a is None else a for a, b in pairs]
         return of_tensor, total
 
     def join(self, shares: list[tuple[Tensor, Tensor]]) -> Tensor:

@@ -138,6 +138,48 @@ def test_a_layer_without_a_gradient_has_none_in_threads_either(count):
             torch.testing.assert_close(parameter.grad, expected[name])
 
 
+class Constants(torch.nn.Module):
+    """Says something learned for each game, whatever it is shown."""
+
+    def __init__(self):
+        super().__init__()
+        self.of_games = torch.nn.ParameterList(torch.randn(16) for _ in range(3))
+
+    def forward(self, obs, games):
+        return torch.stack([self.of_games[game] for game in games]).expand(len(obs), 16)
+
+
+@pytest.mark.parametrize("games", [[0, 0, 0, 0], [0, 0, 1, 1], [0, 1, 2, 1]])
+def test_a_layer_that_looks_at_nothing_learns_in_threads_what_one_thread_does(games):
+    module, obs = Constants(), torch.randn(4, 6, requires_grad=True)
+    module(obs, games).square().sum().backward()
+    expected = [p.grad for p in module.parameters()]
+    module.zero_grad(set_to_none=True)
+    with ThreadPoolExecutor(2) as pool:
+        made = Parallel(module, pool, 2, dim=0)(obs, lambda one, at: module(one, games[at]))
+        made.square().sum().backward()
+    assert obs.grad is None
+    for parameter, gradient in zip(module.parameters(), expected, strict=True):
+        if gradient is None:
+            assert parameter.grad is None
+        else:
+            torch.testing.assert_close(parameter.grad, gradient)
+
+
+def test_a_layer_that_looks_at_some_rows_only_gives_the_others_no_gradient():
+    layer, obs = torch.nn.Linear(6, 6), torch.randn(4, 6, requires_grad=True)
+
+    def compute(share, where):
+        return layer(share) if where.start else layer.bias.expand(len(share), 6)
+
+    with ThreadPoolExecutor(2) as pool:
+        Parallel(layer, pool, 2, dim=0)(obs, compute).sum().backward()
+    assert not obs.grad[:2].any()
+    torch.testing.assert_close(obs.grad[2:], layer.weight.sum(0).expand(2, 6))
+    torch.testing.assert_close(layer.bias.grad, torch.full((6,), 4.0))
+    torch.testing.assert_close(layer.weight.grad, obs.detach()[2:].sum(0).expand(6, 6))
+
+
 def test_an_error_in_a_thread_reaches_the_caller():
     model = make_small_model(make_spec(obs_shape=(6,)), name="mlp")
     model.set_threads(2)
