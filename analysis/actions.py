@@ -19,8 +19,9 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
+from agent.stored.hub import is_on_hub
 from analysis.figure import save
-from analysis.options import add_place, at_least, command_parser
+from analysis.options import add_place, at_least, command_parser, split_label
 from analysis.playing import LoadedAgent, load_player, play_many
 from analysis.playing_options import until_interrupted
 from analysis.statistics import Estimate, interval
@@ -193,10 +194,10 @@ def _load(places: str, env: str | None) -> dict[str, tuple[LoadedAgent, list[int
     """Return label -> (agent, the numbers of the games it shall play)."""
     agents: dict[str, tuple[LoadedAgent, list[int]]] = {}
     for place in filter(None, places.split(",")):
-        label, equals, url = place.rpartition("=")
+        label, url = split_label(place, _is_there)
         agent, task = load_player(url, env)
         tasks = [task] if env else list(range(len(agent.games)))
-        name = label if equals else agent.label
+        name = agent.label if label is None else label
         if name in agents:
             raise ConfigError(
                 f"--load_model_url names {name!r} twice: tell them apart, as in before=A,after=B."
@@ -205,6 +206,10 @@ def _load(places: str, env: str | None) -> dict[str, tuple[LoadedAgent, list[int
     if not agents:
         raise ConfigError("--load_model_url is empty: give a run, checkpoint or model folder.")
     return agents
+
+
+def _is_there(url: str) -> bool:
+    return is_on_hub(url) or Path(url).exists()
 
 
 def _line(played: Played) -> str:

@@ -44,19 +44,29 @@ def add_place(
     parser.add_argument("--load_model_url", required=True, metavar=metavar, help=about)
 
 
-def split_label(place: str) -> tuple[str | None, str]:
+def _fits_something(pattern: str) -> bool:
+    return bool(glob(pattern))
+
+
+def split_label(
+    place: str, is_there: Callable[[str], bool] = _fits_something
+) -> tuple[str | None, str]:
     """Split `label=place` behind the shortest label after which something is there.
 
     A path may hold "=" too, so a place that is there as it was given has no label.
 
+    Args:
+      place: what was given.
+      is_there: whether a text names something; by default as a pattern for `glob`.
+
     Returns:
-      The label, None without one, and the place, a pattern for `glob`. Where nothing is there, the
-      place is all that was given.
+      The label, None without one, and the place. Where nothing is there, the place is all that was
+      given.
     """
     parts = place.split("=")
     for count in range(len(parts)):
         pattern = "=".join(parts[count:])
-        if glob(pattern):
+        if is_there(pattern):
             return ("=".join(parts[:count]) if count else None), pattern
     return None, place
 

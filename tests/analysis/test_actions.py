@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import torch
 
 from agent.assembly import build_model
 from agent.stored.model_file import save_model
+from analysis import actions
 from analysis.__main__ import main as analysis
 from analysis.actions import Played, main, mean_of
 from analysis.statistics import Estimate
@@ -33,6 +35,28 @@ def read(folder: Path) -> tuple[list[dict[str, str]], dict[str, dict]]:
         rows = list(csv.DictReader(file))
     data = json.loads((folder / "actions.json").read_text())
     return rows, {one["agent"]: one for one in data["agents"]}
+
+
+def test_a_place_may_hold_an_equals_sign(tmp_path: Path) -> None:
+    folder = write_decided(tmp_path / "lr=0.1", [-50.0, 50.0])
+    output = tmp_path / "out"
+    given = ["--games=2", f"--output={output}"]
+    assert main([f"--load_model_url={folder},named={folder}", *given]) == 0
+    _, agents = read(output)
+    assert len(agents) == 2
+    assert "named" in agents
+
+
+def test_a_model_on_the_hub_may_have_a_label(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def load(url: str, env: str | None) -> tuple[SimpleNamespace, int]:
+        asked.append(url)
+        return SimpleNamespace(games=("a",), label="its own"), 0
+
+    monkeypatch.setattr(actions, "load_player", load)
+    assert list(actions._load("here=hf:one/model,hf:one/model", None)) == ["here", "its own"]
+    assert asked == ["hf:one/model", "hf:one/model"]
 
 
 def test_shares_are_of_what_was_done_and_probabilities_of_what_was_meant(tmp_path: Path) -> None:
