@@ -152,7 +152,7 @@ def evaluate_all(
     show(f"{len(pairs) - len(waiting)} of {len(pairs)} tests are in {table.games_file} already")
     began_s = time.monotonic()
     loaded: Path | None = None
-    for number, (path, steps, env) in enumerate(waiting, start=1):
+    for number, (path, _, env) in enumerate(waiting, start=1):
         if path != loaded:
             try:
                 current = checkpoint if path == checkpoint.path else load(path)
@@ -161,6 +161,10 @@ def evaluate_all(
                 continue
             current.check_spec(blueprint.env_spec)
             model, loaded = _acting_model(blueprint, current), path
+            # Not as they were found: a training beside this may have a better best.pt by now.
+            steps = int(current.state["tally"]["agent_steps"])
+        if table.has(path.stem, steps, env):
+            continue
         games: list[Game] = []
         play_games(blueprint, model, env, flags.test_episode_count, games, games.append, show)
         table.add(path.stem, steps, env, games, policy)

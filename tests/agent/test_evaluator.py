@@ -299,3 +299,45 @@ def test_a_checkpoint_that_a_training_drops_meanwhile_is_left_out_by_name(
     evaluate_all(blueprint, load(folder), folder, show=show)
     assert any(line.startswith("left out: ") and dropped.name in line for line in lines)
     assert {row["model_steps"] for row in read_rows(folder / "scores.csv")} == {"100", "250"}
+
+
+def test_a_best_model_that_a_training_replaces_meanwhile_counts_with_its_own_steps(
+    run: tuple[Blueprint, Path],
+) -> None:
+    blueprint, folder = run
+    writer = CheckpointWriter(folder / "checkpoints", keep_last=9)
+    writer.save_best(state_of(blueprint, 150, 15), score=2.0)
+    lines: list[str] = []
+
+    def show(line: str) -> None:
+        lines.append(line)
+        if line.startswith("1/"):
+            writer.save_best(state_of(blueprint, 300, 30), score=3.0)
+
+    evaluate_all(blueprint, load(folder / "checkpoints" / "update_000000025.pt"), folder, show=show)
+    rows = read_rows(folder / "scores.csv")
+    assert {row["model_steps"] for row in rows if row["model_id"] == "best"} == {"300"}
+    assert len([row for row in rows if row["model_id"] == "best"]) == 6
+    assert any("best (300 agent steps)" in line for line in lines)
+    again: list[str] = []
+    evaluate_all(blueprint, load(folder), folder, show=again.append)
+    assert len(read_rows(folder / "scores.csv")) == len(rows), again
+
+
+def test_a_best_model_whose_replacement_was_played_is_not_played_again(
+    run: tuple[Blueprint, Path],
+) -> None:
+    blueprint, folder = run
+    writer = CheckpointWriter(folder / "checkpoints", keep_last=9)
+    replaced = state_of(blueprint, 300, 30)
+    writer.save_best(replaced, score=3.0)
+    evaluate_all(blueprint, load(folder), folder, show=silent)
+    before = (folder / "scores.csv").read_text()
+    writer.save_best(state_of(blueprint, 275, 27), score=4.0)
+
+    def show(line: str) -> None:
+        if "are in" in line:
+            writer.save_best(replaced, score=5.0)
+
+    evaluate_all(blueprint, load(folder), folder, show=show)
+    assert (folder / "scores.csv").read_text() == before
