@@ -50,12 +50,13 @@ def linear_cka(one: Tensor, two: Tensor) -> float:
 
 
 @torch.no_grad()
-def layer_grams(model: ActorCritic, obs: Tensor) -> dict[str, Tensor]:
+def layer_grams(model: ActorCritic, obs: Tensor, games: Tensor) -> dict[str, Tensor]:
     """Show observations to a model and return the Gram matrix of each layer of its torso.
 
     Args:
       model: any; what remembers (LSTMs) comes after the torso and is not looked at.
       obs: [N, *obs_shape]; all are shown at once, so that some hundreds are enough.
+      games: [N] int64, the number of each one's game as the model knows it.
 
     Returns:
       layer -> [N, N] float64: each convolution, before its nonlinearity, and FEATURES.
@@ -74,7 +75,7 @@ def layer_grams(model: ActorCritic, obs: Tensor) -> dict[str, Tensor]:
         if isinstance(module, nn.Conv2d)
     ]
     try:
-        grams[FEATURES] = centred_gram(model.torso(obs))
+        grams[FEATURES] = centred_gram(model.torso(obs, games))
     finally:
         for handle in handles:
             handle.remove()

@@ -70,6 +70,18 @@ class Comparison:
     cka: float
 
 
+@dataclass(frozen=True)
+class Shown:
+    """N observations that networks are asked about, and the game that each is of."""
+
+    obs: Tensor  # [N, *obs_shape]
+    games: Sequence[str]  # N ids
+
+    def first(self, count: int) -> Shown:
+        """Return the first `count` of them."""
+        return Shown(self.obs[:count], self.games[:count])
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return its exit status."""
     options = _parser().parse_args(arguments)
@@ -83,16 +95,16 @@ def main(arguments: Sequence[str]) -> int:
         newest = agents[-1]
         folder = Path(options.output) if options.output else newest.folder / "filters"
         folder.mkdir(parents=True, exist_ok=True)
-        obs = _observations(options, newest, folder)
+        shown = _observations(options, newest, folder)
         rows: list[Comparison] = []
         pairs = list(_pairs(agents, others))
         for one, other, name, steps in progress.track(pairs, description="comparing"):
-            rows += compare(one, other, name, steps, obs, options.unit, options.propagate)
+            rows += compare(one, other, name, steps, shown, options.unit, options.propagate)
         _write_numbers(rows, folder, options)
         written = ["filters.csv", "filters.json"]
         written += draw_curves(rows, folder, options.unit, BASELINE)
-        last = {name: (one.model, other) for one, other, name, _ in pairs}  # the newest of each
-        maps = {name: layer_map(*models, obs) for name, models in last.items()}
+        last = {name: (one, other) for one, other, name, _ in pairs}  # the newest of each
+        maps = {name: layer_map(*pair, shown) for name, pair in last.items()}
         written += draw_heat_maps(maps, newest.label, folder)
         written += draw_first_layer(newest, folder)
         written += draw_preferred(newest, folder, options.preferred_steps, progress)
@@ -148,10 +160,10 @@ def random_model(agent: LoadedAgent, seed: int) -> ActorCritic:
 
 def compare(
     agent: LoadedAgent,
-    other: ActorCritic,
+    other: LoadedAgent,
     name: str,
     other_steps: int,
-    obs: Tensor,
+    shown: Shown,
     unit: str,
     propagate: bool,
 ) -> list[Comparison]:
@@ -159,19 +171,19 @@ def compare(
 
     Args:
       agent: the agent with the first network.
-      other: the second network; of another architecture it is compared by its activations alone,
-        where a layer has the same name.
+      other: the agent with the second; of another architecture it is compared by its activations
+        alone, where a layer has the same name.
       name: name of the second network, for the report.
       other_steps: agent steps for which the second was trained.
-      obs: N observations that both are shown, [N, *obs_shape].
+      shown: what both are shown.
       unit: "filters" or "kernels", see `distances`.
       propagate: whether matches are propagated to the next layer, see `distances`.
     """
-    mine, theirs = conv_layers(agent.model.torso_net), conv_layers(other.torso_net)
+    mine, theirs = conv_layers(agent.model.torso_net), conv_layers(other.model.torso_net)
     fit = [layer.weight.shape for layer in mine] == [layer.weight.shape for layer in theirs]
     found = distances(mine, theirs, unit=unit, propagate=propagate) if fit else []
     by_layer = {layer.name: layer for layer in found}
-    one, two = layer_grams(agent.model, obs), layer_grams(other, obs)
+    one, two = _grams(agent, shown), _grams(other, shown)
     rows = []
     for layer in one.keys() & two.keys():
         distance = by_layer.get(layer)
@@ -191,28 +203,36 @@ def compare(
     return sorted(rows, key=lambda row: order.index(row.layer))
 
 
-def layer_map(one: ActorCritic, two: ActorCritic, obs: Tensor) -> dict[tuple[str, str], float]:
+def layer_map(one: LoadedAgent, two: LoadedAgent, shown: Shown) -> dict[tuple[str, str], float]:
     """Return the CKA of each layer of one network with each of another."""
-    mine, theirs = layer_grams(one, obs), layer_grams(two, obs)
+    mine, theirs = _grams(one, shown), _grams(two, shown)
     return {(a, b): linear_cka(mine[a], theirs[b]) for a in mine for b in theirs}
+
+
+def _grams(agent: LoadedAgent, shown: Shown) -> dict[str, Tensor]:
+    # A game that the agent does not know is told as its first one, as in a test.
+    tasks = [agent.games.index(game) if game in agent.games else 0 for game in shown.games]
+    return layer_grams(agent.model, shown.obs, torch.tensor(tasks))
 
 
 def _pairs(
     agents: list[LoadedAgent], others: dict[str, list[LoadedAgent]]
-) -> Iterator[tuple[LoadedAgent, ActorCritic, str, int]]:
-    """Yield (agent, other network, its name, its agent steps), the baseline first."""
+) -> Iterator[tuple[LoadedAgent, LoadedAgent, str, int]]:
+    """Yield (agent, other one, its name, its agent steps), the baseline first."""
     newest = agents[-1]
-    first, second = (random_model(newest, seed) for seed in (1, 2))
-    nobody = replace(newest, model=first, url="", agent_steps=0, label=BASELINE)
-    yield nobody, second, BASELINE, 0
+    first, second = (
+        replace(newest, model=random_model(newest, seed), url="", agent_steps=0, label=BASELINE)
+        for seed in (1, 2)
+    )
+    yield first, second, BASELINE, 0
     for place, series in others.items():
         for agent in agents:
             near = min(series, key=lambda x: abs(x.agent_steps - agent.agent_steps))
             _check_same_sight(agent, near)
-            yield agent, near.model, place, near.agent_steps
+            yield agent, near, place, near.agent_steps
     if not others and len(agents) > 1:
         for agent in agents:
-            yield agent, newest.model, "the end of its training", newest.agent_steps
+            yield agent, newest, "the end of its training", newest.agent_steps
     elif not others:
         yield newest, first, UNTRAINED, 0
 
@@ -226,41 +246,43 @@ def _check_same_sight(one: LoadedAgent, two: LoadedAgent) -> None:
         )
 
 
-def _observations(options: argparse.Namespace, agent: LoadedAgent, folder: Path) -> Tensor:
-    """Return [N, *obs_shape]: those of a file, or played by the agent and written to one."""
+def _observations(options: argparse.Namespace, agent: LoadedAgent, folder: Path) -> Shown:
+    """Return those of a file, or played by the agent and written to one."""
     if options.observations:
-        obs = read_observations(Path(options.observations), agent.model.obs_shape)
-        return obs[: options.observation_count]
-    obs = played_observations(agent, options.observation_count, options.seed)
+        return read_observations(Path(options.observations), agent).first(options.observation_count)
+    shown = played_observations(agent, options.observation_count, options.seed)
     with atomic_path(folder / "observations.npz") as temporary, temporary.open("wb") as file:
-        np.savez_compressed(file, obs=obs.numpy())
-    return obs
+        np.savez_compressed(file, obs=shown.obs.numpy(), games=np.array(shown.games))
+    return shown
 
 
-def played_observations(agent: LoadedAgent, count: int, seed: int = 0) -> Tensor:
-    """Let an agent play its games and return some of what it sees: [count, *obs_shape].
+def played_observations(agent: LoadedAgent, count: int, seed: int = 0) -> Shown:
+    """Let an agent play its games and return `count` observations of what it sees.
 
     Stacks that reach over a reset are left out: a few pictures that are partly black are so unlike
     all others that they alone would decide how alike two layers are.
     """
     envs = max(ENVS, len(agent.games))
     depth = agent.env_spec.frames_stacked
-    shown = torch.zeros(envs, dtype=torch.int64)  # frames of this game so far
+    frames = torch.zeros(envs, dtype=torch.int64)  # of this game so far
     seen: list[Tensor] = []
-    kept = 0
+    games: list[str] = []
     for number, step in enumerate(play_many(agent, envs, seed=seed)):
-        shown = torch.where(step.inputs.first, 1, shown + 1)
+        frames = torch.where(step.inputs.first, 1, frames + 1)
         if number % STRIDE == 0:
-            whole = step.inputs.obs[shown >= depth]
-            seen.append(whole)
-            kept += len(whole)
-        if kept >= count:
+            whole = frames >= depth
+            assert step.inputs.task_id is not None
+            seen.append(step.inputs.obs[whole])
+            games += [agent.games[task] for task in step.inputs.task_id[whole].tolist()]
+        if len(games) >= count:
             break
-    return torch.cat(seen)[:count]
+    return Shown(torch.cat(seen), games).first(count)
 
 
-def read_observations(path: Path, obs_shape: tuple[int, ...]) -> Tensor:
-    """Read `obs` [N, *obs_shape] from an .npz file.
+def read_observations(path: Path, agent: LoadedAgent) -> Shown:
+    """Read `obs` [N, *obs_shape] and `games` [N] from an .npz file.
+
+    Without `games`, as in files of before, all are of the agent's first game.
 
     Raises:
       ConfigError: if they are not there, or are of another shape.
@@ -268,17 +290,24 @@ def read_observations(path: Path, obs_shape: tuple[int, ...]) -> Tensor:
     try:
         with np.load(path) as file:
             obs = torch.from_numpy(file["obs"])
+            games = file["games"].tolist() if "games" in file else [agent.games[0]] * len(obs)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
             f"--observations={path}: expected an .npz file with an array obs, got {error!r}. "
             "Leave it out, and the agent plays for them."
         ) from error
+    obs_shape = agent.model.obs_shape
     if tuple(obs.shape[1:]) != tuple(obs_shape) or len(obs) < 2:
         raise ConfigError(
             f"--observations={path} has shape {tuple(obs.shape)}, expected [N, *{obs_shape}], N at "
             "least 2: they are of another environment."
         )
-    return obs
+    if not isinstance(games, list) or len(games) != len(obs):
+        raise ConfigError(
+            f"--observations={path} names the games of {np.size(games)} observations, expected one "
+            f"for each of {len(obs)}. Leave it out, and the agent plays for them."
+        )
+    return Shown(obs, games)
 
 
 def _write_numbers(rows: list[Comparison], folder: Path, options: argparse.Namespace) -> None:

@@ -5,7 +5,9 @@ import math
 import pytest
 import torch
 
+from agent.models.factory import ModelConfig, make_model
 from analysis.cka import FEATURES, centred_gram, layer_grams, linear_cka
+from core.spec import EnvSpec
 from tests.agent.builders import make_small_model, make_spec
 
 
@@ -37,12 +39,26 @@ def test_rotations_scale_and_shift_do_not_matter_but_other_maps_do():
     assert math.isnan(cka(x, torch.ones(60, 3)))
 
 
+def test_each_game_is_seen_through_its_own_statistics():
+    spec = EnvSpec("Dark-v0,Bright-v0", (1, 42, 42), "uint8", 1, ("0", "1"), 1)
+    model = make_model(ModelConfig(name="resnet", feature_count=16), spec).eval()
+    games = torch.arange(2).repeat_interleave(6)
+    ranges = torch.tensor([60, 200]).repeat_interleave(6)[:, None, None, None]
+    obs = (torch.rand(12, 1, 42, 42) * 50 + ranges).to(torch.uint8)
+    model.observe(obs, games)
+    with torch.no_grad():
+        expected = [centred_gram(model.torso(obs, seen)) for seen in (games, None)]
+    found = layer_grams(model, obs, games)[FEATURES]
+    torch.testing.assert_close(found, expected[0])
+    assert not torch.allclose(found, expected[1], rtol=0.1)
+
+
 @pytest.mark.parametrize("name", ["impala_shallow", "resnet"])
 def test_layers_are_looked_at_before_their_nonlinearity(name):
     model = make_small_model(make_spec((2, 36, 36), stacked=2), name=name).eval()
     obs = torch.randint(0, 256, (12, 2, 36, 36), dtype=torch.uint8)
     with torch.no_grad():
-        grams = layer_grams(model, obs)
+        grams = layer_grams(model, obs, torch.zeros(12, dtype=torch.int64))
         first = model.torso_net.convs[0](obs)  # what an inplace ReLU would have changed
         features = model.torso(obs)
     assert len(grams) == {"impala_shallow": 3, "resnet": 16}[name]

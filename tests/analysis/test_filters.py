@@ -1,18 +1,22 @@
 from __future__ import annotations
 
+import copy
 import csv
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
+from agent.models.factory import ModelConfig, make_model
 from analysis import filters
 from analysis.filters import checkpoint_files, compare, load_training, main, random_model
 from analysis.filters_images import preferred_images
 from analysis.playing import load_agent
 from core.errors import ConfigError
+from core.spec import EnvSpec
 from tests.agent.builders import make_small_model, make_spec
 from tests.analysis.agents import write_agent
 
@@ -79,9 +83,9 @@ def test_observations_can_be_given_and_alone_an_agent_meets_a_random_network(age
     assert not (output / "observations.npz").exists()
     assert not list(output.glob("preferred*"))
     agent = load_agent(one)
-    rows = compare(
-        agent, random_model(agent, 1), "x", 0, torch.from_numpy(obs[:16]), "filters", False
-    )
+    other = replace(agent, model=random_model(agent, 1))
+    shown = filters.Shown(torch.from_numpy(obs[:16]), agent.games * 16)
+    rows = compare(agent, other, "x", 0, shown, "filters", False)
     written = [row for row in rows_of(output) if row["other"] == filters.UNTRAINED]
     assert [float(row["cka"]) for row in written] == [row.cka for row in rows]
     np.savez(tmp_path / "bad.npz", obs=obs[:, :1])
@@ -94,6 +98,42 @@ def test_observations_can_be_given_and_alone_an_agent_meets_a_random_network(age
         main([*given, f"--observations={tmp_path}/bad.npz"])
 
 
+def test_agents_that_number_their_games_differently_are_told_of_the_same_ones():
+    spec = EnvSpec("Dark-v0,Bright-v0", (1, 42, 42), "uint8", 1, ("0", "1"), 1)
+    model = make_model(ModelConfig(name="resnet", feature_count=16), spec).eval()
+    tasks = torch.arange(2).repeat_interleave(6)
+    ranges = torch.tensor([60, 200]).repeat_interleave(6)[:, None, None, None]
+    obs = (torch.rand(12, 1, 42, 42) * 50 + ranges).to(torch.uint8)
+    model.observe(obs, tasks)
+    turned = copy.deepcopy(model)
+    turned.game_pixels = torch.nn.ModuleList(reversed(turned.game_pixels))
+    one = SimpleNamespace(model=model, games=("Dark-v0", "Bright-v0"))
+    two = SimpleNamespace(model=turned, games=("Bright-v0", "Dark-v0"))
+    shown = filters.Shown(obs, [one.games[task] for task in tasks.tolist()])
+    found = filters.layer_map(one, two, shown)
+    assert found["features", "features"] == pytest.approx(1, abs=1e-5)
+
+
+def test_observations_are_written_and_read_with_their_games(tmp_path):
+    both = f"{PONG},BreakoutNoFrameskip-v4"
+    place = write_agent(tmp_path / "both", env=both)
+    output = tmp_path / "out"
+    given = [f"--load_model_url={place}", "--observation_count=16", "--preferred_steps=0"]
+    assert main([*given, f"--output={output}"]) == 0
+    with np.load(output / "observations.npz") as file:
+        assert set(file["games"].tolist()) == set(both.split(","))
+        obs = file["obs"]
+    again = [*given, f"--output={tmp_path / 'again'}"]
+    assert main([*again, f"--observations={output}/observations.npz"]) == 0
+    assert rows_of(tmp_path / "again") == rows_of(output)
+    agent = load_agent(str(place))
+    np.savez(tmp_path / "before.npz", obs=obs)
+    assert filters.read_observations(tmp_path / "before.npz", agent).games == [PONG] * 16
+    np.savez(tmp_path / "bad.npz", obs=obs, games=np.array([PONG]))
+    with pytest.raises(ConfigError, match="the games of 1 observations, expected one for each of"):
+        main([*again, f"--observations={tmp_path}/bad.npz"])
+
+
 def test_stacks_that_reach_over_a_reset_are_not_shown(agents, monkeypatch):
     resets = {0: [True] * 8, 5: [True] + [False] * 7}
 
@@ -101,10 +141,11 @@ def test_stacks_that_reach_over_a_reset_are_not_shown(agents, monkeypatch):
         for number in range(100):
             first = torch.tensor(resets.get(number, [False] * 8))
             obs = torch.full((8, 1), number) * 10 + torch.arange(8)[:, None]
-            yield SimpleNamespace(inputs=SimpleNamespace(obs=obs, first=first))
+            tasks = torch.zeros(8, dtype=torch.int64)
+            yield SimpleNamespace(inputs=SimpleNamespace(obs=obs, first=first, task_id=tasks))
 
     monkeypatch.setattr(filters, "play_many", play_three_ways)
-    seen = filters.played_observations(load_agent(str(agents[0])), 44).flatten().tolist()
+    seen = filters.played_observations(load_agent(str(agents[0])), 44).obs.flatten().tolist()
     # A stack is 4 frames: whole from the 4th on, and of environment 0 again from its 9th on.
     every = [10 * number + env for number in range(3, 10) for env in range(8)]
     assert seen == [x for x in every if x not in (50, 60, 70)][:44]
