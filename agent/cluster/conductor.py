@@ -19,6 +19,7 @@ Next to read: agent/cluster/gateway.py, which runs it in a process of its own.
 from __future__ import annotations
 
 import logging
+import math
 import re
 import statistics
 import time
@@ -32,6 +33,7 @@ from agent.cluster.engine import Engine, HostError, HostGone, HostUnavailable
 from agent.cluster.host_line import HostLine, Totals
 from agent.cluster.hosts import GONE_S, HostEntry, HostLedger, Launch
 from agent.cluster.node_host import HostTask
+from agent.cluster.watched_time import WatchedTime
 from agent.cluster.wire import Delivery, HostReport, WireBlock
 from agent.pools.restarts import RestartLimit
 from core.errors import TransportError, WorkerDied
@@ -80,16 +82,16 @@ class Conductor:
         self._board = board
         self._make_task = make_task
         self._limit = RestartLimit(max_restarts, 1)
-        self._clock = clock
+        self._clock = WatchedTime(clock)  # nobody is silent while this process does not run
         self._lines: dict[int, HostLine] = {}
         self._zombie_calls: dict[Any, str] = {}  # takes of hosts that were given up
         self._refusals: list[str] = []
-        self._nodes_at = -NODES_S
+        self._nodes_at = -math.inf
         self._weights = np.zeros(board.nbytes, np.uint8)
         self._version = NO_VERSION
         self._version_at = 0.0  # when the newest weights were first seen here
         self._shared: Any = None
-        self._weights_at = -MAX_WEIGHTS_S  # when weights were put last
+        self._weights_at = -math.inf  # when weights were put last
 
     def step(self, timeout_s: float) -> None:
         """Do what is due, then wait for an answer of any host at most `timeout_s`.
@@ -312,7 +314,9 @@ class Conductor:
         line.report = delivery.report
         for words in delivery.report.said:
             log.warning("%s: %s", line.name, words)
-        if delivery.report.failure:
+        if delivery.report.failure and delivery.report.was_left:
+            self._lose(line, f"has ended: {delivery.report.failure}")
+        elif delivery.report.failure:
             self._fail(line, delivery.report.failure)
 
     def _hear_zombie(self, call: Any) -> None:

@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 
 from agent.acting.worker import WorkerConfig
+from agent.cluster.watched_time import WatchedTime
 from agent.cluster.wire import (
     MAX_LINES,
     MAX_WORDS,
@@ -108,8 +109,10 @@ class NodeHost:
         self._said: deque[str] = deque(maxlen=MAX_LINES)
         self._stats: dict[str, float] = {}
         self._failure = ""
+        self._was_left = False
+        self._watched = WatchedTime()  # a machine that slept takes nobody for silent
         self._stopping = False
-        self._taken_at = time.monotonic()
+        self._taken_at = self._watched()
         self._thread = threading.Thread(target=self._run, name=f"host-{task.epoch}", daemon=True)
 
     def start(self) -> str:
@@ -124,7 +127,7 @@ class NodeHost:
             differences = self._task.fingerprint.differences(Fingerprint.own())
             if differences:
                 return "it has " + "; ".join(differences)
-        self._taken_at = time.monotonic()
+        self._taken_at = self._watched()
         if self._thread.ident is None:
             self._thread.start()
         return ""
@@ -168,7 +171,7 @@ class NodeHost:
         """
         deadline = time.monotonic() + timeout_s
         with self._changed:
-            self._taken_at = time.monotonic()
+            self._taken_at = self._watched()
             while self._blocks and self._blocks[0].number < acknowledged:
                 self._blocks.popleft()
             self._changed.notify_all()
@@ -177,7 +180,7 @@ class NodeHost:
                 if left_s <= 0:
                     break
                 self._changed.wait(left_s)
-            self._taken_at = time.monotonic()
+            self._taken_at = self._watched()
             blocks = tuple(self._blocks)[:max_blocks]
             return Delivery(self._task.epoch, blocks, self._report())
 
@@ -194,6 +197,7 @@ class NodeHost:
             weights_version=self._board.version,
             said=said,
             failure="" if self._blocks else self._failure,  # all that it has made comes first
+            was_left=self._was_left,
         )
 
     def stop(self) -> None:
@@ -220,6 +224,7 @@ class NodeHost:
         try:
             self._play()
         except WorkerDied as error:
+            self._was_left = isinstance(error, _Left)
             self._fail(str(error))
         except BaseException as error:
             self._fail("".join(traceback.format_exception(error)))
@@ -263,13 +268,13 @@ class NodeHost:
         """Wait until there is no need to; return False if the host is to end instead.
 
         Raises:
-          WorkerDied: if nobody wants what is played here.
+          _Left: if nobody wants what is played here.
         """
         with self._changed:
             while not self._stopping:
-                silent_s = time.monotonic() - self._taken_at
+                silent_s = self._watched() - self._taken_at
                 if silent_s > self._task.abandoned_s:
-                    raise WorkerDied(
+                    raise _Left(
                         f"nobody has asked this host for anything for {silent_s:.0f} s: the "
                         "gateway is gone, or was stopped for so long."
                     )
@@ -277,6 +282,10 @@ class NodeHost:
                     return True
                 self._changed.wait(POLL_S)
         return False
+
+
+class _Left(WorkerDied):
+    """Nobody has asked the host for anything for too long."""
 
 
 class _Told(logging.Handler):

@@ -23,7 +23,6 @@ import socket
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import util
@@ -35,6 +34,7 @@ from numpy.typing import NDArray
 from agent.cluster.engine import EngineLost, HostError, HostGone, HostUnavailable, Node
 from agent.cluster.node_host import HostTask
 from agent.cluster.token_check import lets_in_without_token
+from agent.cluster.watched_time import WatchedTime
 from agent.cluster.wire import ROOT
 from core.errors import ConfigError
 
@@ -118,7 +118,8 @@ class RayEngine:
             has_begun.set()
         self._host_class = _host_class(ray)
         self._nodes: list[Node] = self._ask_for_nodes()
-        self._nodes_at = time.monotonic()
+        self._watched = WatchedTime()
+        self._nodes_at = self._watched()
         self._watch_failure = ""
         threading.Thread(target=self._watch, name="nodes", daemon=True).start()
 
@@ -147,7 +148,7 @@ class RayEngine:
 
     def nodes(self) -> list[Node]:
         """Return the machines that were alive a moment ago."""
-        silent_s = time.monotonic() - self._nodes_at
+        silent_s = self._watched() - self._nodes_at
         if silent_s > HEAD_S:
             raise EngineLost(
                 f"the head of the Ray cluster{_at(self._settings.address)} has not answered for "
@@ -160,7 +161,7 @@ class RayEngine:
         while not self._closed.wait(LOOK_S):
             try:
                 self._nodes = self._ask_for_nodes()
-                self._nodes_at = time.monotonic()
+                self._nodes_at = self._watched()
             except Exception as error:
                 self._watch_failure = f"Ray says: {_first_line(error)}"
 

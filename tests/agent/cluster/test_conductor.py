@@ -102,6 +102,12 @@ class Stage:
             self.clock.now += 1.0
             self.progress(*healthy, blocks=1)
 
+    def watch(self, seconds):
+        """Let time go by in which the conductor runs, but hears of nobody."""
+        for _ in range(round(10 * seconds)):
+            self.clock.now += 0.1
+            self.conductor._clock()
+
     def close(self):
         self.engine.close()
 
@@ -118,6 +124,39 @@ def stage():
     for one in stages:
         one.close()
     assert not threads_of_hosts()
+
+
+def test_hosts_are_not_given_up_for_the_time_in_which_the_gateway_itself_did_not_run(stage):
+    stopped = stage(1, 1, 1, workers=3)
+    stopped.progress(0, 1, 2)
+    for node in ("n0", "n1", "n2"):  # their answers take a moment
+        stopped.engine.freeze(node)
+    for _ in range(5):
+        stopped.step()
+    stopped.clock.now += 10 * GONE_S  # SIGSTOP, a paused container, a computer that slept
+    for _ in range(3):
+        stopped.step()
+    for node in ("n0", "n1", "n2"):
+        stopped.engine.thaw(node)
+    stopped.progress(0, 1, 2)
+    assert stopped.conductor.totals.hosts_lost == 0
+    assert set(stopped.streams) == {(0, 0), (1, 1), (2, 2)}
+
+
+def test_hosts_that_nobody_asked_for_long_are_launched_again_however_many_they_are(stage):
+    left = stage(1, 1, 1, 1, 1, workers=5, max_restarts=1)
+    task = left.config.task
+    left.conductor._make_task = lambda launch: replace(task(launch), abandoned_s=0.5)
+    left.progress(0, 1, 2, 3, 4)
+    hosts = [launched.host for launched in left.engine._hosts]
+    deadline = time.monotonic() + HANGS_S
+    while not all(host._failure for host in hosts):  # each by its own thread
+        assert time.monotonic() < deadline, "the hosts do not end"
+        time.sleep(0.02)
+    left.conductor._make_task = task
+    left.until(lambda: left.conductor.totals.hosts_lost == 5)
+    left.watch(10.0)
+    left.progress(0, 1, 2, 3, 4)  # and none of them counts as a failure, of which one is allowed
 
 
 def test_all_streams_come_whole_and_in_order_from_several_machines(stage):
@@ -158,7 +197,7 @@ def test_a_host_that_dies_on_a_machine_that_lives_comes_again_there(stage):
     died.engine.kill("n0", shows=False)
     died.until(lambda: not died.conductor.ledger.hosts)
     assert died.conductor.ledger.due(died.clock.now) == []  # not at once
-    died.clock.now += 10.0
+    died.watch(10.0)
     died.progress(0, 1, 2, 3)
     assert died.epochs(0) == [0, 1]
     assert died.conductor.ledger.nodes_lost == 0
@@ -250,7 +289,7 @@ def test_a_slow_machine_gets_the_newest_weights_and_holds_up_nobody(stage):
     assert one.conductor.weights_age_s() >= 7.0  # not only since the last of them
     one.engine.thaw("n0")
     one.until(lambda: one.conductor._lines[0].weights is None)
-    one.clock.now += MAX_WEIGHTS_S
+    one.watch(MAX_WEIGHTS_S)
     one.until(lambda: one.conductor._lines[0].seen_version == 8)
     assert one.conductor.totals.weights_sent <= 9 + 1 + 3  # those in between were left out
 
@@ -395,7 +434,7 @@ def test_a_host_that_mixes_up_its_answers_is_noticed_and_replaced(stage, caplog,
 
     broken = stage(4, make_host=make_host)
     broken.until(lambda: words in caplog.text)
-    broken.clock.now += 10.0
+    broken.watch(10.0)
     broken.progress(0, 1, 2, 3)
     assert broken.epochs(0)[-1] == 1
 
@@ -417,7 +456,7 @@ def test_a_block_that_cannot_be_opened_is_refused_with_all_that_came_with_it(sta
     one.conductor.refuse_block("its checksum does not fit")
     assert one.conductor.totals.blocks_refused == count >= 1
     assert not one.conductor.ledger.hosts
-    one.clock.now += MAX_WEIGHTS_S
+    one.watch(MAX_WEIGHTS_S)
     one.progress(0, 1, 2, 3)
 
 
@@ -457,7 +496,7 @@ def test_a_host_whose_first_answer_is_lost_is_asked_again_and_plays(stage, monke
     monkeypatch.setattr(one.engine, "result", loses_the_first)
     while not lost:
         one.step()
-    one.clock.now += 2 * RETRY_S
+    one.watch(2 * RETRY_S)
     one.progress(0, 1)
     assert one.conductor.totals.hosts_lost == 0
     assert set(one.streams) == {(0, 0), (0, 1)}
@@ -496,7 +535,7 @@ def test_machines_with_another_program_are_left_out_and_if_all_have_one_it_is_sa
     assert mixed.made(0) == 0
     assert mixed.conductor.ledger.node_count == 2
     mixed.engine.kill("n1")
-    mixed.clock.now += 3.0
+    mixed.watch(3.0)
     with pytest.raises(WorkerDied, match="no machine of the cluster can take part.*Python"):
         mixed.until(lambda: False)
 
