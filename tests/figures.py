@@ -16,6 +16,7 @@ from statistics import fmean, median
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
 from agent.testing.human_scores import human_normalised
 from analysis.area import area, difference
@@ -237,6 +238,37 @@ def laser_rows() -> list[Claim]:
             row = f"| {shown}, {game} | {{}} | {{}} | {{}} |"
             claims.append(Claim("docs/results.md", row, welch(areas[one], areas[other])))
     return claims
+
+
+def population_rows() -> list[Claim]:
+    """Shared replay against none, Breakout: areas to 0.3 M own steps, and their difference."""
+    claims = []
+    of_seeds: list[list[tuple[Value, Value]]] = [[], [], []]  # (shared, alone) of each agent
+    for agent in ("low-entropy", "default", "fast"):
+        areas: dict[str, list[Value]] = {
+            kind: [
+                lambda name=f"population/{kind}-{agent}_BreakoutNoFrameskip-v4_seed{seed}": area(
+                    run(name).curve, 3e5
+                )
+                for seed in (1, 2, 3)
+            ]
+            for kind in ("shared", "alone")
+        }
+        row = f"| `{agent}` |" + " {}, {}, {} | {} |" * 2
+        values = [(*areas[kind], mean_of(areas[kind])) for kind in ("shared", "alone")]
+        claims.append(Claim("docs/results.md", row, (*values[0], *values[1])))
+        for pairs, *pair in zip(of_seeds, areas["shared"], areas["alone"], strict=True):
+            pairs.append((pair[0], pair[1]))
+
+    def difference_of(which: int) -> float:
+        """The mean over the seeds of the mean over the agents, and the ends of its interval."""
+        found = [fmean(shared() - alone() for shared, alone in pairs) for pairs in of_seeds]
+        middle, half = fmean(found), stats.t.ppf(0.975, 2) * stats.sem(found)
+        return float((middle, middle - half, middle + half)[which])
+
+    values = tuple(partial(difference_of, which) for which in range(3))
+    sentence = "shared minus alone, mean over the three agents: {} [{}, {}]"
+    return [*claims, Claim("docs/results.md", sentence, values)]
 
 
 def ray_rows() -> list[Claim]:
@@ -524,6 +556,7 @@ CLAIMS = [
     *trial_rows(),
     *screen_rows(),
     *laser_rows(),
+    *population_rows(),
     *ray_rows(),
     *robot_rows(),
     *impact_rows(),
