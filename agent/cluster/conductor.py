@@ -33,10 +33,10 @@ from agent.cluster.engine import Engine, HostError, HostGone, HostUnavailable
 from agent.cluster.host_line import HostLine, Totals
 from agent.cluster.hosts import GONE_S, HostEntry, HostLedger, Launch
 from agent.cluster.node_host import HostTask
-from agent.cluster.watched_time import WatchedTime
 from agent.cluster.wire import Delivery, HostReport, WireBlock
 from agent.pools.restarts import RestartLimit
 from core.errors import TransportError, WorkerDied
+from core.watched_time import WatchedTime
 from transport.weights import NO_VERSION, WeightBoard
 
 log = logging.getLogger(__name__)

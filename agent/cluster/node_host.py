@@ -30,7 +30,6 @@ from typing import Any
 import numpy as np
 
 from agent.acting.worker import WorkerConfig
-from agent.cluster.watched_time import WatchedTime
 from agent.cluster.wire import (
     MAX_LINES,
     MAX_WORDS,
@@ -42,6 +41,7 @@ from agent.cluster.wire import (
 )
 from agent.pools.pool import ProcessPool, UnrollBlock, WorkerPool
 from core.errors import TransportError, WorkerDied
+from core.watched_time import WatchedTime
 from transport.channel import last_words
 from transport.weights import NO_VERSION, WeightBoard
 

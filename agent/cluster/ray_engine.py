@@ -34,9 +34,9 @@ from numpy.typing import NDArray
 from agent.cluster.engine import EngineLost, HostError, HostGone, HostUnavailable, Node
 from agent.cluster.node_host import HostTask
 from agent.cluster.token_check import lets_in_without_token
-from agent.cluster.watched_time import WatchedTime
 from agent.cluster.wire import ROOT
 from core.errors import ConfigError
+from core.watched_time import WatchedTime
 
 log = logging.getLogger(__name__)
 

@@ -25,6 +25,7 @@ from agent.pools.worker_pool import ProcessRow, UnrollBlock, WorkerPool
 from core import faults
 from core.errors import WorkerDied
 from core.warden import Warden
+from core.watched_time import MAX_GAP_S, WatchedTime
 from transport.channel import Ready
 from transport.weights import WeightBoard
 
@@ -32,9 +33,6 @@ __all__ = ["ProcessPool", "SerialPool", "UnrollBlock", "WorkerPool"]
 
 log = logging.getLogger(__name__)
 
-# A look that comes later than this, or than a quarter of the timeout, was not watching in between:
-# the learner was stopped, or slept. Between two looks, blocks wait to be inserted into replay.
-MAX_GAP_S = 5.0
 LOOK_S = 0.1  # between two looks at all processes
 WORKER_TIMEOUT_S = 120.0
 
@@ -74,7 +72,6 @@ class ProcessPool:
         self._board = board
         self._max_restarts = max_restarts
         self._timeout_s = worker_timeout_s
-        self._max_gap_s = min(MAX_GAP_S, worker_timeout_s / 4)
         self._clock = clock
         self._warden = Warden()
         self._server = None
@@ -91,7 +88,8 @@ class ProcessPool:
             for index, config in enumerate(configs)
         ]
         self._limit = RestartLimit(max_restarts, len(self._places()))
-        self._looked_at = clock()
+        # Between two looks, blocks wait to be inserted into replay, and that is no silence.
+        self._watched = WatchedTime(clock, min(MAX_GAP_S, worker_timeout_s / 4))
         self.restarts = 0
         self.hung = 0  # of those that died: killed for silence
         self.lost_unrolls = 0
@@ -110,7 +108,7 @@ class ProcessPool:
         self._warden.keep_own_children()
         for place in self._places():
             place.launch(self._board)
-        self._looked_at = self._clock()
+        self._watched.passed()
 
     def poll(self, timeout_s: float) -> list[UnrollBlock]:
         """Return ready blocks; ends processes that hang and replaces those that are gone.
@@ -167,11 +165,10 @@ class ProcessPool:
 
     def _look_after(self) -> None:
         """Move each process on in its life: now and then, and at once when one ends."""
-        now = self._clock()
         ends = any(place.life.state is State.ENDING for place in self._places())
-        if now - self._looked_at < LOOK_S and not ends:
+        if self._watched.since_look_s < LOOK_S and not ends:
             return
-        passed_s, self._looked_at = min(now - self._looked_at, self._max_gap_s), now
+        passed_s = self._watched.passed()
         self._warden.check()
         for place in self._places():
             life = place.life

@@ -37,12 +37,12 @@ from agent.testing.evaluation import (
 )
 from agent.testing.follower import FollowerConfig, follower_main
 from core.warden import Warden
+from core.watched_time import WatchedTime
 from transport.weights import WeightBoard
 
 log = logging.getLogger(__name__)
 
 LOOK_S = 0.1  # between two looks at the process
-MAX_GAP_S = 5.0  # a look that comes later than this was not watching in between
 MAX_FAILURES = 3  # in a row; then evaluations are switched off for this session
 NAME = "the process that evaluates"
 
@@ -61,14 +61,13 @@ class Following(Books):
         self._layout = snapshot_layout(blueprint)
         self._board = WeightBoard(self._layout.nbytes)
         self._config = FollowerConfig(evaluation_blueprint(blueprint), self._folder.resolve())
-        self._clock = clock
         self._warden = Warden()
         self._life = Supervised(NAME, self._warden, clock)
         self._pipe: Connection | None = None
         self._order_now: Order | None = None  # what it plays
         self._rows: list[Row] = []
         self._words = ""  # its last ones
-        self._looked_s = clock()
+        self._watched = WatchedTime(clock)
         self._lives = 0
         self._failures = 0  # in a row
         self._left_out = self._lost = 0
@@ -76,10 +75,8 @@ class Following(Books):
 
     def look(self, updates: int, agent_steps: int, model: nn.Module) -> None:
         """Take in what has come, look after the process, and ask it if an evaluation is due."""
-        now_s = self._clock()
-        if now_s - self._looked_s >= LOOK_S:
-            passed_s, self._looked_s = min(now_s - self._looked_s, MAX_GAP_S), now_s
-            self._look_after(passed_s)
+        if self._watched.since_look_s >= LOOK_S:
+            self._look_after(self._watched.passed())
         if self.is_off or not self._is_due(agent_steps):
             return
         is_busy = self._order_now is not None or self._life.state is State.ENDING
