@@ -22,7 +22,7 @@ from experiments.plan import PlannedSequence, SequencedRun
 from experiments.store import OUTPUT_FILE, RunState, Store
 from experiments.trainer_process import SEQUENCE_PROGRAM, Ending, run_trainer
 from experiments.watch import SILENCE_S, SequenceWatch
-from option_flags import Flags
+from flag_parsing import parse
 from sequences.folder import RunState as SavedRun
 from sequences.plan import is_test, load_plan
 from sequences.runner import GRACE_S, STATE_FILE, SequenceFolder
@@ -215,7 +215,9 @@ def is_done_by_index(sequence: PlannedSequence, rows: Mapping[str, index.Row]) -
 
 
 def _steps(flags: Mapping[str, Any]) -> int:
-    return int(flags.get("environment_max_steps", Flags().environment_max_steps))
+    if "environment_max_steps" in flags:
+        return int(flags["environment_max_steps"])
+    return parse([]).environment_max_steps  # the default
 
 
 def sequence_lines(sequences: Sequence[PlannedSequence], store: Store) -> list[str]:
