@@ -135,6 +135,41 @@ def peer(system: str, ours: bool = False) -> Value:
     return value
 
 
+def learning_rows() -> list[Claim]:
+    """What each system had learned of Pong after ten minutes: score, steps, games."""
+
+    def of(system: str, name: str) -> float:
+        data: dict[str, Any] = json.loads((SPEED / "learn_pong.json").read_text("utf-8"))
+        return float(data["systems"][system]["runs"][0][name])
+
+    titles = {
+        "sample_factory": "Sample Factory, APPO",
+        "rllib_impala": "RLlib, IMPALA",
+        "sb3_ppo": "Stable-Baselines3, PPO",
+        "ours_default": "ours, default command",
+    }
+    figures = ("score", "agent_steps", "games")
+    sentence = (
+        "gave a mean return of {} here, {} with Sample Factory, {} with PPO of Stable-Baselines3"
+    )
+    order = ("ours_default", "sample_factory", "sb3_ppo", "rllib_impala")
+    return [
+        Claim(
+            "README.md",
+            f"{sentence} and {{}} with IMPALA of RLlib",
+            tuple(partial(of, system, "score") for system in order),
+        ),
+        *(
+            Claim(
+                "docs/performance.md",
+                f"| {title} | {{}} | {{}} | {{}} |",
+                tuple(partial(of, system, name) for name in figures),
+            )
+            for system, title in titles.items()
+        ),
+    ]
+
+
 PONG = [
     f"{folder}/default_PongNoFrameskip-v4_seed{seed}"
     for folder in ("pong_default", "pong_repeated")
@@ -557,6 +592,7 @@ CLAIMS = [
     *screen_rows(),
     *laser_rows(),
     *population_rows(),
+    *learning_rows(),
     *ray_rows(),
     *robot_rows(),
     *impact_rows(),
