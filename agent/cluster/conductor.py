@@ -314,7 +314,7 @@ class Conductor:
         line.report = delivery.report
         for words in delivery.report.said:
             log.warning("%s: %s", line.name, words)
-        if delivery.report.failure and delivery.report.was_left:
+        if delivery.report.failure and delivery.report.was_abandoned:
             self._lose(line, f"has ended: {delivery.report.failure}")
         elif delivery.report.failure:
             self._fail(line, delivery.report.failure)

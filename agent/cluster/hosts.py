@@ -8,7 +8,8 @@ Pure bookkeeping: it starts nothing and reads no clock, so every rule can be tes
 * A machine that joins is used when it has been there for some seconds. The machine of a host that
   was lost is left alone for longer, because a machine that is dying shows as alive for a moment.
 * The loss of a machine is nobody's fault: it is counted, and its seats move to others as soon as
-  there is room. A host that fails by itself counts as a failure (agent/pools/restarts.py).
+  there is room. A host that fails by itself counts as a failure (agent/pools/restarts.py); one that
+  ended because nobody asked it for anything does not.
 
 Next to read: agent/cluster/conductor.py, which acts on it.
 """

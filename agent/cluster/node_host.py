@@ -52,6 +52,10 @@ JOIN_S = 30.0  # the thread looks up every POLL_S; beyond this it hangs
 ABANDONED_S = 120.0  # a gateway that lives asks every few seconds
 
 
+class Abandoned(WorkerDied):
+    """Nobody has asked the host for anything for too long."""
+
+
 @dataclass(frozen=True)
 class HostTask:
     """What a host is to do. Plain and picklable."""
@@ -92,12 +96,14 @@ class NodeHost:
         self,
         task: HostTask,
         make_pool: Callable[[HostTask, WeightBoard], WorkerPool] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Allocate the board; nothing runs before `start`.
 
         Args:
           task: what to do.
           make_pool: makes the pool that is run; None: the task does.
+          clock: monotonic clock, in seconds; the silence of the gateway is measured by it.
         """
         self._task = task
         self._make_pool = make_pool or type(task).make_pool
@@ -109,8 +115,8 @@ class NodeHost:
         self._said: deque[str] = deque(maxlen=MAX_LINES)
         self._stats: dict[str, float] = {}
         self._failure = ""
-        self._was_left = False
-        self._watched = WatchedTime()  # a machine that slept takes nobody for silent
+        self._was_abandoned = False
+        self._watched = WatchedTime(clock)  # a machine that slept takes nobody for silent
         self._stopping = False
         self._taken_at = self._watched()
         self._thread = threading.Thread(target=self._run, name=f"host-{task.epoch}", daemon=True)
@@ -197,7 +203,7 @@ class NodeHost:
             weights_version=self._board.version,
             said=said,
             failure="" if self._blocks else self._failure,  # all that it has made comes first
-            was_left=self._was_left,
+            was_abandoned=self._was_abandoned,
         )
 
     def stop(self) -> None:
@@ -224,7 +230,7 @@ class NodeHost:
         try:
             self._play()
         except WorkerDied as error:
-            self._was_left = isinstance(error, _Left)
+            self._was_abandoned = isinstance(error, Abandoned)
             self._fail(str(error))
         except BaseException as error:
             self._fail("".join(traceback.format_exception(error)))
@@ -268,13 +274,13 @@ class NodeHost:
         """Wait until there is no need to; return False if the host is to end instead.
 
         Raises:
-          _Left: if nobody wants what is played here.
+          Abandoned: if nobody wants what is played here.
         """
         with self._changed:
             while not self._stopping:
                 silent_s = self._watched() - self._taken_at
                 if silent_s > self._task.abandoned_s:
-                    raise _Left(
+                    raise Abandoned(
                         f"nobody has asked this host for anything for {silent_s:.0f} s: the "
                         "gateway is gone, or was stopped for so long."
                     )
@@ -282,10 +288,6 @@ class NodeHost:
                     return True
                 self._changed.wait(POLL_S)
         return False
-
-
-class _Left(WorkerDied):
-    """Nobody has asked the host for anything for too long."""
 
 
 class _Told(logging.Handler):

@@ -74,7 +74,7 @@ class HostReport:
     weights_version: int = -1  # the newest that its workers can see
     said: tuple[str, ...] = ()  # what it has to tell the user since the last report
     failure: str = ""  # what ended it, with its last words; empty as long as it goes on
-    was_left: bool = False  # it ended because nobody asked for anything: no fault of its own
+    was_abandoned: bool = False  # it ended because nobody asked for anything: no fault of its own
 
 
 @dataclass(frozen=True)

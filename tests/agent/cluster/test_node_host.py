@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from agent.cluster import node_host
 from agent.cluster.hosts import Launch
 from agent.cluster.node_host import QUEUE_BLOCKS, NodeHost
 from agent.cluster.wire import open_block
@@ -16,6 +17,7 @@ from tests.agent.cluster.players import (
     ENVS,
     SCHEMA,
     WEIGHTS_NBYTES,
+    Clock,
     PlayerPool,
     config,
     machines,
@@ -149,6 +151,7 @@ def test_a_pool_that_gives_up_is_told_after_all_its_blocks(make_host):
     assert delivery.report.failure == ""
     report = host.take(2, 3, HANGS_S).report
     assert "a mistake in step()" in report.failure
+    assert not report.was_abandoned
     assert report.alive == 0
 
 
@@ -172,7 +175,43 @@ def test_a_host_that_nobody_asks_ends_by_itself(make_host):
     host = started(make_host(task(abandoned_s=0.3), PlayerPool))
     until(lambda: host._failure)
     assert "nobody has asked this host for anything" in host._failure
+    number = len(host.take(0, 99, 0.0).blocks)  # what it has made comes first
+    assert host.take(number, 0, 0.0).report.was_abandoned
     until(lambda: not host._thread.is_alive())
+
+
+class Counted(Clock):
+    """Says how often it was read."""
+
+    reads = 0
+
+    def __call__(self):
+        now = super().__call__()
+        self.reads += 1
+        return now
+
+
+def test_a_host_that_was_stopped_itself_does_not_take_that_for_the_end_of_its_gateway(
+    make_host, monkeypatch
+):
+    monkeypatch.setattr(node_host, "POLL_S", 0.001)
+    clock = Counted()
+    host = make_host(task(abandoned_s=20.0), PlayerPool, clock)
+    assert host.start() == ""
+
+    def pass_time(seconds):
+        before, clock.now = clock.reads, clock.now + seconds
+        # The second one began after that. A host that has ended reads no more.
+        until(lambda: clock.reads >= before + 2 or host._failure)
+
+    for _ in range(3):
+        pass_time(3600.0)
+    assert host.take(0, 0, 0.0).report.failure == ""
+    for _ in range(4):
+        pass_time(5.0)
+    assert not host._failure
+    pass_time(5.0)
+    until(lambda: host._failure)
 
 
 def test_another_program_is_refused_before_anything_starts(make_host):
