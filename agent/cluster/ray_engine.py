@@ -18,10 +18,8 @@ import logging
 import os
 import pickle
 import secrets
-import shutil
 import socket
 import sys
-import tempfile
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,6 +31,7 @@ from numpy.typing import NDArray
 
 from agent.cluster.engine import EngineLost, HostError, HostGone, HostUnavailable, Node
 from agent.cluster.node_host import HostTask
+from agent.cluster.ray_folder import RayFolder
 from agent.cluster.token_check import lets_in_without_token
 from agent.cluster.wire import ROOT
 from core.errors import ConfigError
@@ -95,13 +94,14 @@ class RayEngine:
         """
         os.umask(0o077)  # Ray writes tokens and sockets
         self._settings = settings
-        self._folder = ""  # of a private Ray
+        self._folder: RayFolder | None = None  # of a private Ray
         self._hosts: list[Any] = []
         self._closed = threading.Event()
         if settings.address:
             _set_up_to_join(settings)
         else:
-            self._folder = _set_up_to_start()
+            _set_up_to_start()
+            self._folder = RayFolder()
         import ray
 
         self._ray: Any = ray
@@ -130,7 +130,7 @@ class RayEngine:
             "configure_logging": False,
             "logging_level": logging.ERROR,
         }
-        if self._settings.address:
+        if self._folder is None:
             return {**common, "address": self._settings.address}
         store = max(STORE_BYTES, WEIGHTS_KEPT * self._settings.weights_nbytes)
         return {
@@ -141,7 +141,7 @@ class RayEngine:
             "num_cpus": max(1, self._settings.worker_count),
             "num_gpus": 0,
             "object_store_memory": store,
-            "_temp_dir": self._folder,
+            "_temp_dir": self._folder.path,
         }
 
     # --- machines --------------------------------------------------------------------------------
@@ -245,8 +245,8 @@ class RayEngine:
                 self._ray.wait(asked, num_returns=len(asked), timeout=STOP_S)
         with contextlib.suppress(Exception):
             self._ray.shutdown()
-        if self._folder:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        if self._folder is not None:
+            self._folder.remove()
 
 
 def _end_unless(has_begun: threading.Event, address: str) -> None:
@@ -256,8 +256,8 @@ def _end_unless(has_begun: threading.Event, address: str) -> None:
         os._exit(1)
 
 
-def _set_up_to_start() -> str:
-    """Make a private Ray private; return the folder of its sockets and logs."""
+def _set_up_to_start() -> None:
+    """Make a private Ray private."""
     for name in ("RAY_ADDRESS", "RAY_AUTH_TOKEN_PATH", "RAY_NAMESPACE"):
         os.environ.pop(name, None)
     os.environ.update(
@@ -269,7 +269,6 @@ def _set_up_to_start() -> str:
             "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
         }
     )
-    return tempfile.mkdtemp(prefix="vtray-")
 
 
 def _set_up_to_join(settings: RaySettings) -> None:
