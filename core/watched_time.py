@@ -34,11 +34,7 @@ class WatchedTime:
 
     def __call__(self) -> float:
         """Look: return the time, which moves by what has passed since the last look."""
-        with self._lock:
-            now = self._clock()
-            self._now += min(now - self._looked_at, self._max_gap_s)
-            self._looked_at = now
-            return self._now
+        return self._look()[0]
 
     @property
     def since_look_s(self) -> float:
@@ -47,5 +43,11 @@ class WatchedTime:
 
     def passed(self) -> float:
         """Look: return the seconds by which the time moves."""
-        before = self._now
-        return self() - before
+        return self._look()[1]
+
+    def _look(self) -> tuple[float, float]:
+        with self._lock:
+            now = self._clock()
+            passed_s = min(now - self._looked_at, self._max_gap_s)
+            self._looked_at, self._now = now, self._now + passed_s
+            return self._now, passed_s
