@@ -136,6 +136,17 @@ def test_a_sequence_that_the_index_knows_as_done_is_not_run_in_another_store(
     assert fresh.next(rows) == planned
 
 
+def test_a_sequence_of_tests_alone_is_never_done_by_the_index(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.write(sequence())
+    (planned,) = load_queue(bench.places.queue_file).sequences
+    plan = load_plan(planned.sequence)
+    tests = replace(plan, runs=(replace(plan.runs[0], flags={"op_mode": "test"}),))
+    monkeypatch.setattr(sequence_runs, "load_plan", lambda name: tests)
+    assert not is_done_by_index(planned, {})
+
+
 @pytest.mark.process
 def test_the_queue_says_where_the_trainings_of_a_sequence_are_and_books_them(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
