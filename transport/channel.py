@@ -34,7 +34,7 @@ from transport.ring import UnrollRing
 
 # Below 8 kB, the smallest buffer of such a pipe that is in use (macOS): never half sent.
 GAMES_PER_MESSAGE = 100  # 4.4 kB
-MAX_LAST_WORDS = 6_000  # characters
+MAX_LAST_WORDS = 6_000  # characters, of which nearly all take one byte
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ class LearningResult:
             "remark": self.system.remark,
             "score": _mean(self.scores()),
             "human_normalised": _mean(_normalised(env_id, self.scores())),
-            "runs": [asdict(run) | {"flags": None} for run in self.runs],
+            "runs": [_without_flags(run) for run in self.runs],
             "flags": self.runs[0].flags if self.runs else "",
             "failure": self.failure,
         }
@@ -125,6 +125,10 @@ def learning_table(results: Mapping[str, LearningResult], env_id: str) -> str:
         if result.runs:
             lines += [f"{name}: {result.system.remark}", f"    {result.runs[0].flags}"]
     return "\n".join(lines)
+
+
+def _without_flags(run: Learned) -> dict[str, Any]:
+    return {name: value for name, value in asdict(run).items() if name != "flags"}
 
 
 def _normalised(env_id: str, scores: Sequence[float]) -> list[float]:
