@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime
@@ -59,7 +60,7 @@ def read_index(path: Path) -> dict[str, Row]:
     """Return folder -> row, in the order of the file; empty without a file.
 
     Raises:
-      ConfigError: if the file is no index.
+      ConfigError: if the file is no index, or two of its rows have one folder.
     """
     columns = [field.name for field in fields(Row)]
     try:
@@ -68,6 +69,10 @@ def read_index(path: Path) -> dict[str, Row]:
             if reader.fieldnames != columns:
                 raise ValueError(f"its columns are {reader.fieldnames}")
             rows = [Row(**row) for row in reader]
+        folders = Counter(row.folder for row in rows)
+        for folder, count in folders.items():
+            if not folder or count > 1:  # one row would hide the others, and be all that is kept
+                raise ValueError(f"{count} rows have the folder {folder!r}; each run has its own")
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError, csv.Error) as error:

@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import threading
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -362,6 +362,15 @@ def test_a_damaged_index_is_told_before_anything_starts(bench: Bench, text: str)
     with pytest.raises(ConfigError, match="index.csv cannot be read"):
         bench.work()
     assert not list(bench.places.store.glob("*/*"))
+
+
+@pytest.mark.parametrize("folder", ["", "first/default_CartPole-v1_seed1/CartPole-v1_1"])
+def test_rows_of_the_index_never_hide_one_another(tmp_path: Path, folder: str) -> None:
+    row = index.Row(*["1"] * len(fields(index.Row)))
+    path = tmp_path / "index.csv"
+    index.write_index(path, [replace(row, folder=folder), replace(row, folder=folder, seed="2")])
+    with pytest.raises(ConfigError, match="2 rows have the folder"):
+        index.read_index(path)
 
 
 def test_a_damaged_state_is_told_before_anything_starts(bench: Bench) -> None:
