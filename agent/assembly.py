@@ -28,7 +28,7 @@ from agent.machine import Choices, choose
 from agent.models.base import ActorCritic
 from agent.models.factory import ModelConfig, make_model
 from agent.reduction import ALONE, Reduction
-from agent.sharing.exchange import agent_name
+from agent.sharing.membership import agent_name
 from core.errors import ConfigError
 from core.faults import Fault, parse_plan
 from core.plain_data import shown

@@ -8,8 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from agent.assembly import Blueprint, env_config
-from agent.sharing.exchange import Exchange, Membership, check_place
+from agent.sharing.exchange import Exchange
 from agent.sharing.foreign import UnrollPost
+from agent.sharing.membership import Membership, check_place
 from agent.sharing.terms import Terms
 from core.errors import ConfigError
 from option_flags import Flags

@@ -112,3 +112,19 @@ class Terms:
         ]
         more = len(found) - MAX_DIFFERENCES
         return found[:MAX_DIFFERENCES] + [f"and {more} more"] * (more > 0)
+
+
+def unfit(terms: Terms, folder: Path) -> str:
+    """Return why nothing can be learned from the agent of a folder; "" if it can, or is unknown.
+
+    Raises:
+      UnreadTerms: if its terms cannot be read now.
+    """
+    try:
+        theirs = Terms.read(folder)
+    except UnreadTerms:
+        raise
+    except ConfigError as error:
+        return str(error)
+    differences = [] if theirs is None else terms.differences(theirs)
+    return "" if not differences else "it is of another kind: " + ", ".join(differences)

@@ -10,9 +10,8 @@ from random import Random
 import numpy as np
 
 from agent.cluster.wire import CODEC
-from agent.sharing.exchange import unfit
 from agent.sharing.foreign import UnrollPost
-from agent.sharing.terms import TERMS_FILE, Terms
+from agent.sharing.terms import TERMS_FILE, Terms, unfit
 from core.errors import ConfigError, TransportError
 from core.unroll import UnrollSchema
 from tests.fuzz.mutations import mutated_bytes, mutated_text, mutated_tree, writable

@@ -61,22 +61,22 @@ SPOOL_MUTANTS = (
 EXCHANGE_MUTANTS = (
     Mutant(
         "foreign-share-ignored", "takes all that the others have sent",
-        Place("exchange.py", "due = min(int(self._credit), self.waiting)", "due = self.waiting"),
+        Place("partner.py", "due = min(int(self._credit), self.waiting)", "due = self.waiting"),
         EXCHANGE,
     ),
     Mutant(
         "foreign-fast-agent-pushes-out", "gives all credit to whoever has sent something",
-        Place("exchange.py", "self._credit = min(MAX_OWED, credit)", "self._credit = 0.0"),
+        Place("partner.py", "self._credit = min(MAX_OWED, credit)", "self._credit = 0.0"),
         EXCHANGE,
     ),
     Mutant(
         "foreign-oldest-taken", "takes the oldest of what has come, and passes over the newest",
-        Place("exchange.py", "messages[len(messages) - count :]", "messages[:count]"),
+        Place("partner.py", "messages[len(messages) - count :]", "messages[:count]"),
         EXCHANGE,
     ),
     Mutant(
         "foreign-terms-not-compared", "learns from agents of any kind",
-        Place("exchange.py", "self._is_fit = not problem", "self._is_fit = True"),
+        Place("partner.py", "self._is_fit = not problem", "self._is_fit = True"),
         EXCHANGE,
     ),
     Mutant(

@@ -19,9 +19,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from agent.sharing import exchange
-from agent.sharing.exchange import Exchange, Membership, check_place
+from agent.sharing import exchange, membership, partner
+from agent.sharing.exchange import Exchange
 from agent.sharing.foreign import UnrollPost
+from agent.sharing.membership import Membership, check_place
 from agent.sharing.terms import TERMS_FILE, Terms
 from core import faults, file_lock
 from core.errors import ConfigError
@@ -68,6 +69,7 @@ def whose(unrolls: list) -> list[tuple[int, int]]:
 def _looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exchange, "LOOK_S", 0.0)
     monkeypatch.setattr(exchange, "LOCK_WAIT_S", 0.0)
+    monkeypatch.setattr(membership, "LOCK_WAIT_S", 0.0)
 
 
 # --- any interleaving ----------------------------------------------------------------------------
@@ -78,7 +80,7 @@ class PopulationMachine(RuleBasedStateMachine):
 
     @initialize(shares=st.lists(st.sampled_from([None, 0.0, 0.3, 0.8]), min_size=3, max_size=3))
     def begin(self, shares):
-        exchange.LOOK_S = exchange.LOCK_WAIT_S = 0.0
+        exchange.LOOK_S = exchange.LOCK_WAIT_S = membership.LOCK_WAIT_S = 0.0
         self.folder = Path(tempfile.mkdtemp())
         self.shares = shares
         self.agents = [None, None, None]
@@ -220,7 +222,7 @@ def test_credit_is_kept_for_a_slow_agent_but_not_without_end(tmp_path: Path) -> 
         assert one.receive() == []
     play(other, 1, 0, 2000)
     taken = len(one.receive()) + len(one.receive()) + len(one.receive())
-    assert taken == exchange.MAX_OWED + exchange.MAX_SPARE
+    assert taken == partner.MAX_OWED + exchange.MAX_SPARE
 
 
 def test_what_a_silent_agent_cannot_use_goes_to_the_others_after_a_while(tmp_path: Path) -> None:
