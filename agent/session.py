@@ -38,8 +38,9 @@ from agent.stored.model_file import (
 )
 from agent.stored.run_folder import RunFolder
 from agent.testing.evaluation import evaluation_blueprint
-from agent.testing.evaluator import check_can_be_shown, evaluate, evaluate_all
+from agent.testing.evaluator import evaluate, evaluate_all
 from agent.testing.score_table import Report
+from agent.testing.whole_games import check_can_be_shown
 from agent.torchbeast import is_saved_by_torchbeast
 from core import faults
 from core.command_line import tell

@@ -26,8 +26,8 @@ import torch
 from agent.acting.acting import FlatWeights
 from agent.assembly import Blueprint, build_model
 from agent.stored.best_evaluated import keep
-from agent.testing.evaluator import film_game, play_games
 from agent.testing.score_table import Game, Report, mean_human_normalised, policy_name, summarise
+from agent.testing.whole_games import film_game, play_games
 from core.errors import ConfigError, PlatformError
 from core.rng import child_seed
 from presets import preset_flags

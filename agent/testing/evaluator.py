@@ -1,30 +1,24 @@
 """Test mode: whole games with a frozen model, raw returns, numbers that mean something.
 
-Each environment plays a fixed share of the games, so that short games are not counted more often
-than long ones, and starts with seeds of its own; the report counts how many games really differ.
-An agent of several games plays each of them; it may also be shown games that it was not trained on,
-if its actions cover theirs. `--test_all_checkpoints` does so with every checkpoint of a run.
-Next to read: agent/testing/score_table.py, what is made of the games.
+The report counts how many games really differ. An agent of several games plays each of them; it may
+also be shown games that it was not trained on, if its actions cover theirs.
+`--test_all_checkpoints` does so with every checkpoint of a run. Next to read:
+agent/testing/whole_games.py, how games are played, and score_table.py, what is made of them.
 """
 
 from __future__ import annotations
 
 import csv
-import os
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-import torch
-
 from agent.assembly import Blueprint
 from agent.models.base import ActorCritic
 from agent.stored.checkpoint import Checkpoint, load
 from agent.stored.model_file import ShippedModel
-from agent.testing.games_played import Fingerprints, Lives, Progress
-from agent.testing.player import Player, env_seeds, game_config, make_filmed_env
+from agent.testing.player import game_config
 from agent.testing.score_table import (
     Game,
     Report,
@@ -34,18 +28,12 @@ from agent.testing.score_table import (
     report_stem,
     summarise,
 )
+from agent.testing.whole_games import MAX_ENVS, play_games, play_shown
 from core.atomic_file import write_json
 from core.command_line import tell
 from core.durations import duration
 from core.errors import CheckpointError
-from metrics.film import VIDEO_FRAMES_PER_S, Film
-from wrappers.config import EnvConfig
-from wrappers.registry import check_rendering, describe, make_env_vector
-from wrappers.vector import EnvVector
-
-MAX_ENVS = 16
-
-Finished = Callable[[Game], None]
+from wrappers.registry import describe
 
 
 def evaluate(
@@ -90,7 +78,7 @@ def evaluate(
                 )
 
             if flags.render and len(played) == 1:
-                _play_shown(blueprint, model, env, output / f"{stem}.mp4", finished, show)
+                play_shown(blueprint, model, env, output / f"{stem}.mp4", finished, show)
             show(f"playing {env}, up to {min(MAX_ENVS, flags.test_episode_count)} games at a time")
             play_games(blueprint, model, env, flags.test_episode_count, games, finished, show)
     except KeyboardInterrupt:
@@ -210,155 +198,6 @@ def _acting_model(blueprint: Blueprint, checkpoint: Checkpoint) -> ActorCritic:
     return model
 
 
-def _playing_config(blueprint: Blueprint, env: str) -> EnvConfig:
-    """Return the config of one game for test mode."""
-    # Lost lives end nothing here, but they are marked: that is all that this option does.
-    return replace(game_config(blueprint, env), episodic_life=True)
-
-
-def _nothing() -> None:
-    """Do nothing at a step."""
-
-
-def play_games(
-    blueprint: Blueprint,
-    model: ActorCritic,
-    env: str,
-    wanted: int,
-    games: Sequence[Game],
-    finished: Finished,
-    show: Callable[[str], None],
-    each_step: Callable[[], None] = _nothing,
-) -> None:
-    """Play until there are `wanted` games.
-
-    Args:
-      blueprint: rules of the games, seed, and whether actions are the most probable ones.
-      model: an acting model on the CPU.
-      env: id of the game.
-      wanted: number of games.
-      games: those that are there already; `finished` adds to them.
-      finished: is called with each game that is over.
-      show: is called with each line of progress.
-      each_step: is called at the start and after each step; what it raises ends the games.
-    """
-    if len(games) >= wanted:
-        return
-    count = wanted - len(games)
-    seeds = env_seeds(blueprint.flags.seed or 0, min(MAX_ENVS, count))
-    vector = make_env_vector(_playing_config(blueprint, env), len(seeds), seeds)
-    try:
-        _play(blueprint, model, env, vector, count, len(games), finished, show, each_step)
-    finally:
-        vector.close()
-
-
-def _play(
-    blueprint: Blueprint,
-    model: ActorCritic,
-    env: str,
-    vector: EnvVector,
-    count: int,
-    first_number: int,
-    finished: Finished,
-    show: Callable[[str], None],
-    each_step: Callable[[], None] = _nothing,
-) -> None:
-    """Play `count` games, the same number (give or take one) in each environment."""
-    num_envs = vector.num_envs
-    # An observation is too little to share: for a single game, two threads take 6 times as long.
-    torch.set_num_threads(min(blueprint.choices.learner_threads, num_envs))
-    left = [count // num_envs + (i < count % num_envs) for i in range(num_envs)]
-    lives = Lives(num_envs)
-    number = first_number
-    # A game that the model does not know is told as the first one; values then mean nothing.
-    tasks = blueprint.env_spec.tasks
-    player = Player(
-        *(model, vector, [tasks.index(env) if env in tasks else 0] * num_envs),
-        seed=blueprint.flags.seed or 0,
-        games_before=first_number,
-        greedy=blueprint.flags.greedy,
-    )
-    fingerprints = Fingerprints(player.observation.stacks)
-    progress = Progress(left, show)
-    each_step()
-    while any(left):
-        step = player.step()
-        lives.add(step.result)
-        fingerprints.add(step.action, step.result)
-        each_step()
-        for end in step.episodes:
-            index, lived = end.env_id, lives.take(end.env_id)
-            if left[index]:
-                left[index] -= 1
-                fingerprint = fingerprints.of(index)
-                steps, frames = end.length_steps, end.length_frames
-                finished(Game(number, end.return_raw, steps, frames, fingerprint, lived))
-                number += 1
-        progress.add(step.result, left)
-
-
-def check_can_be_shown(blueprint: Blueprint, env: str) -> None:
-    """Raise ConfigError unless a game can be shown in the way in which `--render` would.
-
-    Asked for before the first game, because not every environment can be: some know no render_mode.
-    """
-    mode = "human" if has_display() else "rgb_array"
-    check_rendering(game_config(blueprint, env), mode)
-
-
-def _play_shown(
-    blueprint: Blueprint,
-    model: ActorCritic,
-    env: str,
-    video: Path,
-    finished: Finished,
-    show: Callable[[str], None],
-) -> None:
-    """Play one game in a window, or into a film where there is no display."""
-    if has_display():
-        show("showing the first game in a window")
-        config = _playing_config(blueprint, env)
-        seeds = env_seeds(blueprint.flags.seed or 0, 1, "shown")
-        window = make_env_vector(config, 1, seeds, render_mode="human")
-        try:
-            _play(blueprint, model, env, window, 1, 0, finished, show)
-        finally:
-            window.close()
-        return
-    film_game(blueprint, model, env, video, finished, show)
-    show(f"the first game, without a display recorded as a film: {video}")
-
-
-def film_game(
-    blueprint: Blueprint,
-    model: ActorCritic,
-    env: str,
-    video: Path,
-    finished: Finished,
-    show: Callable[[str], None],
-    each_step: Callable[[], None] = _nothing,
-) -> None:
-    """Play one game into a film; arguments as those of `play_games`.
-
-    Raises:
-      ConfigError: if the environment draws no pictures.
-    """
-    seeds = env_seeds(blueprint.flags.seed or 0, 1, "shown")
-    vector = make_filmed_env(_playing_config(blueprint, env), seeds)
-    film = Film(video, VIDEO_FRAMES_PER_S / blueprint.env_spec.action_repeat)
-
-    def add_picture() -> None:
-        each_step()
-        film.add(vector.render())
-
-    try:
-        with film:
-            _play(blueprint, model, env, vector, 1, 0, finished, show, add_picture)
-    finally:
-        vector.close()
-
-
 def _write(
     output: Path, stem: str, played: dict[str, list[Game]], reports: Sequence[Report]
 ) -> None:
@@ -382,16 +221,3 @@ def _write(
             "games": [asdict(each) for each in reports],
         }
     write_json(output / f"{stem}.json", report)
-
-
-def has_display() -> bool:
-    """Whether a window can be opened, and seen.
-
-    SDL, which draws the windows, has drivers that show nothing (SDL_VIDEODRIVER=dummy): who sets
-    one of them wants no window, on any system.
-    """
-    if os.environ.get("SDL_VIDEODRIVER") in ("dummy", "offscreen"):
-        return False
-    if sys.platform in ("win32", "darwin"):
-        return True
-    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

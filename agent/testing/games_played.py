@@ -1,6 +1,6 @@
 """What is kept of games while they are played in test mode: lives, a mark of each, and progress.
 
-All are fed with every step of E environments; agent/testing/evaluator.py asks them when a game is
+All are fed with every step of E environments; agent/testing/whole_games.py asks them when a game is
 over.
 """
 

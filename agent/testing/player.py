@@ -3,7 +3,7 @@
 Who plays with the same seed, in as many environments at once and at the same precision, plays the
 same games, whatever they are played for. Training steps its environments in
 agent/acting/rollout.py, with the same actors and observations. Next to read:
-agent/testing/evaluator.py, analysis/playing.py.
+agent/testing/whole_games.py, analysis/playing.py.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from agent.session import prepare
-from agent.testing import evaluator
+from agent.testing import whole_games
 from core.errors import CheckpointError, ConfigError
 from tests.deadlines import HANGS_S
 from wrappers import registry
@@ -165,7 +165,7 @@ def test_mistakes_of_the_first_game_are_told_before_anything_is_started(
 def test_an_environment_that_knows_no_render_mode_is_refused_only_where_it_is_to_be_shown(
     user_module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evaluator, "has_display", lambda: False)
+    monkeypatch.setattr(whole_games, "has_display", lambda: False)
     env = user_module("class Blind(Env):\n    def __init__(self): pass", "Blind")
     quiet = ("--basic_verbose=False", "--tensorboard=False", "--charts=False")
     results = f"--results_dir={tmp_path / 'results'}"

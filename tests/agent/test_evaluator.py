@@ -12,11 +12,12 @@ import torch
 from agent.acting.acting import Observation
 from agent.assembly import Blueprint
 from agent.stored.checkpoint import Checkpoint, CheckpointWriter, load
-from agent.testing import evaluator
-from agent.testing.evaluator import evaluate, evaluate_all, has_display
+from agent.testing import evaluator, whole_games
+from agent.testing.evaluator import evaluate, evaluate_all
 from agent.testing.games_played import Lives
 from agent.testing.player import Player, Step
 from agent.testing.score_table import Game, Life, summarise
+from agent.testing.whole_games import has_display
 from core.episode import EpisodeEnd
 from tests.agent.runs import COUNTING, make_blueprint
 from wrappers.vector import StepResult
@@ -109,7 +110,7 @@ def test_each_game_of_an_agent_is_played_and_reported_by_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Recorder.seen = []
-    monkeypatch.setattr(evaluator, "Player", Recorder)
+    monkeypatch.setattr(whole_games, "Player", Recorder)
     blueprint = make_blueprint(f"{COUNTING},{OWING}", test_episode_count=3, use_lstm=True)
     checkpoint = Checkpoint(tmp_path / "some.pt", state_of(blueprint))
     lines: list[str] = []
@@ -160,7 +161,7 @@ def test_one_of_the_games_alone_keeps_its_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Recorder.seen = []
-    monkeypatch.setattr(evaluator, "Player", Recorder)
+    monkeypatch.setattr(whole_games, "Player", Recorder)
     blueprint = make_blueprint(f"{COUNTING},{OWING}", test_episode_count=2)
     checkpoint = Checkpoint(tmp_path / "some.pt", state_of(blueprint))
     (report,) = evaluate(blueprint, checkpoint, tmp_path, envs=[OWING], show=silent)
@@ -185,7 +186,7 @@ def test_games_are_whole_and_their_lives_add_up(tmp_path: Path) -> None:
     checkpoint = Checkpoint(tmp_path / "some.pt", state_of(blueprint))
     games: list[Game] = []
     model = evaluator._acting_model(blueprint, checkpoint)
-    evaluator.play_games(blueprint, model, BREAKOUT, 2, games, games.append, silent)
+    whole_games.play_games(blueprint, model, BREAKOUT, 2, games, games.append, silent)
     for game in games:
         assert len(game.lives) == 5
         assert sum(life.return_raw for life in game.lives) == game.return_raw

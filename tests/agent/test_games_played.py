@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from agent.acting.acting import Observation
-from agent.testing import evaluator, player
+from agent.testing import player, whole_games
 from agent.testing.games_played import PROGRESS_INTERVAL_S, Fingerprints, Progress
 from agent.testing.score_table import Game, summarise
 from core.episode import EpisodeEnd
@@ -74,7 +74,7 @@ def play(monkeypatch: pytest.MonkeyPatch, vector: Repeating, count: int) -> list
     )
     games: list[Game] = []
     model: Any = types.SimpleNamespace(initial_state=lambda count: None)
-    evaluator._play(blueprint, model, "X", vector, count, 0, games.append, print)  # type: ignore[arg-type]
+    whole_games._play(blueprint, model, "X", vector, count, 0, games.append, print)  # type: ignore[arg-type]
     return games
 
 

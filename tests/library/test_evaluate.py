@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from actor_critic import ConfigError, Interrupted, evaluate, read_run, train
-from agent.testing import evaluator
+from agent.testing import whole_games
 from metrics.record import Record
 from tests.library.runs import COUNTING, TINY
 
@@ -33,7 +33,7 @@ def test_an_evaluation_returns_its_reports_and_says_nothing(run, capfd):
 
 def test_an_interrupted_evaluation_raises_with_the_games_that_were_over(run, monkeypatch):
     finished = []
-    lives = evaluator.Lives.take
+    lives = whole_games.Lives.take
 
     def interrupt_at_the_third(self, index):
         finished.append(index)
@@ -41,7 +41,7 @@ def test_an_interrupted_evaluation_raises_with_the_games_that_were_over(run, mon
             raise KeyboardInterrupt
         return lives(self, index)
 
-    monkeypatch.setattr(evaluator.Lives, "take", interrupt_at_the_third)
+    monkeypatch.setattr(whole_games.Lives, "take", interrupt_at_the_third)
     reports = evaluate(run.folder, env=COUNTING, test_episode_count=9, console=False)
     (report,) = reports.values()
     assert report.episodes == 2
@@ -51,7 +51,7 @@ def test_ctrl_c_in_an_evaluation_comes_back_with_the_reports(run, monkeypatch):
     import signal
 
     finished = []
-    lives = evaluator.Lives.take
+    lives = whole_games.Lives.take
 
     def interrupt_at_the_third(self, index):
         finished.append(index)
@@ -59,7 +59,7 @@ def test_ctrl_c_in_an_evaluation_comes_back_with_the_reports(run, monkeypatch):
             signal.raise_signal(signal.SIGINT)
         return lives(self, index)
 
-    monkeypatch.setattr(evaluator.Lives, "take", interrupt_at_the_third)
+    monkeypatch.setattr(whole_games.Lives, "take", interrupt_at_the_third)
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(Interrupted, match="2 games") as caught:
         evaluate(run.folder, env=COUNTING, test_episode_count=9, console=False)
