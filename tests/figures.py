@@ -74,6 +74,11 @@ def end(name: str) -> Value:
     return lambda: float(run(name).curve.mean_return[-1])
 
 
+def area_to(name: str, steps: float) -> Value:
+    """The mean training return from the start to so many agent steps."""
+    return lambda: float(area(run(name).curve, steps))
+
+
 def mean_of(values: Sequence[Value]) -> Value:
     """The mean of several figures."""
     return lambda: fmean(value() for value in values)
@@ -235,7 +240,7 @@ def screen_rows() -> list[Claim]:
         Claim(
             "docs/results.md",
             f"| `{arm}{'' if '`' in arm else '`'} | {{}} | {{}} |",
-            (lambda name=name: area(run(name).curve, 7e5), end(name)),
+            (area_to(name, 7e5), end(name)),
         )
         for arm, name in names.items()
     ]
@@ -250,8 +255,7 @@ def laser_rows() -> list[Claim]:
             for arm in ("queue-only", "replay-7-of-8", "replay-7-of-8-mask")
         }
         areas: dict[str, list[Value]] = {
-            arm: [lambda name=name: area(run(name).curve, 5e5) for name in names]
-            for arm, names in runs.items()
+            arm: [area_to(name, 5e5) for name in names] for arm, names in runs.items()
         }
         for arm, names in runs.items():
             row = f"| `{arm}`, {game} |" + " {} |" * 4 + " {} |"
@@ -275,6 +279,46 @@ def laser_rows() -> list[Claim]:
     return claims
 
 
+def lever_rows() -> list[Claim]:
+    """The first stage of the cheap levers: area to 0.35 M steps on Breakout, and its ratio."""
+    breakout = "BreakoutNoFrameskip-v4"
+    defaults = [
+        area_to(f"{folder}_{breakout}_seed{seed}", 3.5e5)
+        for folder, seeds in (("screen_a/control", [1]), ("impact_breakout/default", [1, 2, 3]))
+        for seed in seeds
+    ]
+    usual = mean_of(defaults)
+    arms = (
+        *("lr-0.0005", "lr-0.001", "batch-4", "two-lambdas", "clip-5", "gamma-0.997"),
+        *("entropy-0.0125", "pixels-as-they-are"),
+    )
+    claims = [
+        Claim(
+            "docs/results.md",
+            "the default's four runs there: {}, {}, {} and {}, mean {}",
+            (*defaults, usual),
+        )
+    ]
+    for arm in arms:
+        value = area_to(f"levers/{arm}_{breakout}_seed1", 3.5e5)
+        ratio = over(lambda pair: pair[0] / pair[1], value, usual)
+        claims.append(Claim("docs/results.md", f"| `{arm}` | {{}} | {{}} |", (value, ratio)))
+    for game in ("SpaceInvaders", "Seaquest"):
+        areas = {
+            arm: [
+                area_to(f"levers_second/{arm}_{game}NoFrameskip-v4_seed{seed}", 3.5e5)
+                for seed in (1, 2)
+            ]
+            for arm in ("default", "lr-0.0005", "lr-0.001")
+        }
+        for arm, of_seeds in areas.items():
+            pair = (mean_of(of_seeds), mean_of(areas["default"]))
+            ratio = over(lambda pair: pair[0] / pair[1], *pair)
+            row = f"| `{arm}`, levers in {game} |" + " {} |" * 3
+            claims.append(Claim("docs/results.md", row, (*of_seeds, ratio)))
+    return claims
+
+
 def population_rows() -> list[Claim]:
     """Shared replay against none, Breakout: areas to 0.3 M own steps, and their difference."""
     claims = []
@@ -282,9 +326,7 @@ def population_rows() -> list[Claim]:
     for agent in ("low-entropy", "default", "fast"):
         areas: dict[str, list[Value]] = {
             kind: [
-                lambda name=f"population/{kind}-{agent}_BreakoutNoFrameskip-v4_seed{seed}": area(
-                    run(name).curve, 3e5
-                )
+                area_to(f"population/{kind}-{agent}_BreakoutNoFrameskip-v4_seed{seed}", 3e5)
                 for seed in (1, 2, 3)
             ]
             for kind in ("shared", "alone")
@@ -312,7 +354,7 @@ def ray_rows() -> list[Claim]:
     for arm in ("native", "ray"):
         names = [f"{arm}_PongNoFrameskip-v4_seed{seed}" for seed in (1, 2, 3)]
         paths = [f"workers_in_ray/{name}" for name in names]
-        areas[arm] = [lambda path=path: area(run(path).curve, 7e5) for path in paths]
+        areas[arm] = [area_to(path, 7e5) for path in paths]
         ends, lags = [end(path) for path in paths], [partial(lag_over_ray, name) for name in names]
         row = f"| `{arm}` | {{}}, {{}}, {{}} | {{}} | {{}}, {{}}, {{}} | {{}} |"
         values = (*areas[arm], mean_of(areas[arm]), *ends, mean_of(lags))
@@ -418,10 +460,7 @@ def breakout_rows() -> list[Claim]:
         lambda name=name, other=other: run(name).curve.at_seconds(run(other).curve.wall_s[-1])
         for name, other in zip(runs["impact"], runs["default"], strict=True)
     ]
-    areas = {
-        arm: [lambda name=name: area(run(name).curve, 7e5) for name in names]
-        for arm, names in runs.items()
-    }
+    areas = {arm: [area_to(name, 7e5) for name in names] for arm, names in runs.items()}
     rows: dict[str, list[Value]] = {
         "default": [end(name) for name in runs["default"]],
         "IMPACT": meanwhile,
@@ -590,6 +629,7 @@ CLAIMS = [
     ),
     *trial_rows(),
     *screen_rows(),
+    *lever_rows(),
     *laser_rows(),
     *population_rows(),
     *learning_rows(),
