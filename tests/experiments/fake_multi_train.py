@@ -4,7 +4,7 @@ fake_main.py trains them, under the seed of an agent of a population.
 
 What else it does is told by the game: Wait-v0 waits for SIGTERM in its first session, as all agents
 of a population save then; Fail-v0 fails always; Hang-v0 writes nothing until SIGTERM, and then one
-last record.
+last record. Seen-v0 ends no training before a file `seen` is in its folder.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import time
 
 TEXT = sys.argv[1:]
 OURS = dict(a[2:].partition("=")[::2] for a in TEXT[: TEXT.index("--")])
@@ -55,6 +56,8 @@ for run in data["runs"]:
         flags["results_dir"] = folder / run["name"]
         command = [f"--{name}={value}" for name, value in flags.items()]
         subprocess.run([sys.executable, str(program), *command], check=True)
+        while "Seen-v0" in str(data) and not (folder / "seen").exists():
+            time.sleep(0.01)
         run["status"] = "done"
         break
 (folder / "sequence.json").write_text(json.dumps(data))
