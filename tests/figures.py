@@ -316,6 +316,21 @@ def lever_rows() -> list[Claim]:
             ratio = over(lambda pair: pair[0] / pair[1], *pair)
             row = f"| `{arm}`, levers in {game} |" + " {} |" * 3
             claims.append(Claim("docs/results.md", row, (*of_seeds, ratio)))
+    for game in ("Breakout", "SpaceInvaders", "Seaquest"):
+        fresh: dict[str, list[Value]] = {
+            rate: [
+                area_to(f"levers_confirmed/lr-{rate}_{game}NoFrameskip-v4_seed{seed}", 4e5)
+                for seed in (4, 5, 6)
+            ]
+            for rate in ("0.00025", "0.0005")
+        }
+        for rate, of_seeds in fresh.items():
+            row = f"| {rate}, confirmation in {game} | {{}} | {{}} | {{}} | {{}} |"
+            values = (*of_seeds, mean_of(of_seeds))
+            if rate == "0.0005":
+                row += " {}, {}, {} |"
+                values = (*values, *welch(of_seeds, fresh["0.00025"]))
+            claims.append(Claim("docs/results.md", row, values))
     return claims
 
 
