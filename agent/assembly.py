@@ -173,7 +173,7 @@ def build_learner(
         lambda progress: learning_rate(config, progress),
         max_grad_norm=flags.gradient_clip_by_norm_threshold,
         precision="bf16" if choices.torso_dtype == torch.bfloat16 else "fp32",
-        channels_last=learner_wants_channels_last(choices),
+        channels_last=choices.learner_channels_last,
         compile=flags.compile,
         threads=choices.learner_threads if choices.device.type == "cpu" else 1,
         gradients_due=_gradients_due(flags),
@@ -187,11 +187,6 @@ def _gradients_due(flags: Flags) -> Callable[[], bool] | None:
         return None
     # A reproducible run writes a record at each update, and no clock may decide anything in it.
     return (lambda: True) if flags.reproducible else every(flags.log_interval_s)
-
-
-def learner_wants_channels_last(choices: Choices) -> bool:
-    """Whether NHWC order pays in learning with any network: on GPUs, and in fp32 on CPUs."""
-    return choices.device.type == "cuda" or choices.torso_dtype == torch.float32
 
 
 def replay_configs(flags: Flags) -> tuple[BufferConfig, ...]:
@@ -274,7 +269,7 @@ class Blueprint:
             choices,
             spec,
             UnrollSchema(spec, flags.r_f_steps, features, model.state_count),
-            FlatWeights(model, choices.acting_dtype),
+            FlatWeights(model, choices.acting_format),
             place,
         )
 
@@ -329,7 +324,7 @@ class Blueprint:
                 state_count=self.schema.state_count,
                 model_config=model_config(self.flags),
                 popart=self.flags.use_popart,
-                acting_dtype=self.choices.acting_dtype,
+                acting_format=self.choices.acting_format,
                 seed=self.own_seed,
                 niceness=self.flags.worker_niceness,
                 core=first_core + worker if self.choices.pin_workers else None,
@@ -374,7 +369,7 @@ class Blueprint:
             feature_count=self.schema.feature_count,
             model_config=model_config(self.flags),
             popart=self.flags.use_popart,
-            acting_dtype=self.choices.acting_dtype,
+            acting_format=self.choices.acting_format,
             device=self.choices.device,
             torso_dtype=self.choices.torso_dtype,
             seed=self.own_seed,

@@ -13,12 +13,24 @@ from core.errors import ConfigError
 
 
 @dataclass(frozen=True)
+class WeightFormat:
+    """How the weights of a torso are kept where something computes with them."""
+
+    dtype: torch.dtype = torch.float32
+    channels_last: bool = False  # kernels in NHWC order, for any network
+
+
+PLAIN = WeightFormat()
+
+
+@dataclass(frozen=True)
 class Choices:
     """Resolved machine settings of a run."""
 
     device: torch.device
     torso_dtype: torch.dtype  # of the learner's computation; its weights are fp32
-    acting_dtype: torch.dtype  # of the torso's weights where actions are chosen, on the CPU
+    learner_channels_last: bool  # whether the learner keeps all kernels in NHWC order
+    acting_format: WeightFormat  # where actions are chosen, on the CPU
     inference: str  # worker | server: who chooses actions
     worker_count: int
     envs_per_worker: int
@@ -87,21 +99,31 @@ def cpu_count() -> int:
 def bf16_is_faster() -> bool:
     """Whether this processor is taken to multiply matrices faster in bf16 than in fp32.
 
-    Measured is Intel's AVX-512 BF16 without AMX, as a virtual machine may show it: it is slower
-    than fp32, 74 against 119 GFLOP/s on a core of Sapphire Rapids. Of AMX units, and of AMD's
-    AVX-512 BF16, it is assumed that they are faster; `benchmarks/precision.py` tells for the
-    machine at hand, and `--precision` overrules. docs/performance.md has what this makes of each
-    network.
+    Measured is Intel's AVX-512 BF16: without AMX, as a virtual machine may show it, it is slower
+    than fp32, 74 against 119 GFLOP/s on a core of Sapphire Rapids; with AMX it is five times as
+    fast, 856 against 165. Of AMD's AVX-512 BF16 it is assumed that it is faster;
+    `benchmarks/precision.py` tells for the machine at hand, and `--precision` overrules.
+    docs/performance.md has what this makes of each network.
     """
-    capabilities: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
-    if capabilities.get("amx_bf16"):
+    if has_amx():
         return True
+    capabilities = _capabilities()
     if capabilities:
         native = bool(capabilities.get("avx512_bf16"))
     else:  # torch 2.10 has no public query
         probe = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
         native = bool(probe is not None and platform.machine() in ("x86_64", "AMD64") and probe())
     return native and not _is_intel()
+
+
+def has_amx() -> bool:
+    """Whether this processor has Intel's units for products of bf16 matrices."""
+    return bool(_capabilities().get("amx_bf16"))
+
+
+def _capabilities() -> dict[str, object]:
+    capabilities: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
+    return capabilities
 
 
 def _is_intel() -> bool:
@@ -179,10 +201,17 @@ def choose(
     torso_dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     # A GPU has bf16 where the processor beside it, on which workers act, may be slow at it.
     is_slow = chosen_device.type == "cuda" and not bf16_is_faster()
+    acting_dtype = torch.float32 if is_slow else torso_dtype
+    # docs/performance.md, "Number format": NHWC order pays on GPUs, in fp32 (in learning only), and
+    # on AMX units.
+    on_amx = has_amx()
     return Choices(
         device=chosen_device,
         torso_dtype=torso_dtype,
-        acting_dtype=torch.float32 if is_slow else torso_dtype,
+        learner_channels_last=(
+            chosen_device.type == "cuda" or torso_dtype == torch.float32 or on_amx
+        ),
+        acting_format=WeightFormat(acting_dtype, on_amx and acting_dtype == torch.bfloat16),
         inference=inference,
         worker_count=worker_count,
         envs_per_worker=envs_per_worker,

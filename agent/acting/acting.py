@@ -26,6 +26,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from agent.machine import PLAIN, WeightFormat
 from agent.models.base import TORSO_PREFIX, ActorCritic, Core, Heads, Inputs
 from core.layout import aligned
 from core.spec import CHOICE, ActionPart, ActionSpec
@@ -41,19 +42,22 @@ class FlatWeights:
     Built alike in every process from the same model, so no layout ever travels.
     """
 
-    def __init__(self, model: nn.Module, torso_dtype: torch.dtype) -> None:
-        """Lay out the state of `model`: the torso's parameters as `torso_dtype`, the rest as is.
+    def __init__(self, model: nn.Module, torso_format: WeightFormat = PLAIN) -> None:
+        """Lay out the state of `model`: the torso's parameters in this format, the rest as is.
 
-        Kernels that `model` keeps in NHWC order stay in it.
+        Kernels that `model` keeps in NHWC order stay in it whatever the format says.
         """
         parameters = dict(model.named_parameters())
         self._entries: list[tuple[str, torch.Size, tuple[int, ...], torch.dtype, int, int]] = []
         offset = 0
         for name, tensor in model.state_dict().items():
             in_torso = name.startswith(TORSO_PREFIX) and name in parameters
-            dtype = torso_dtype if in_torso else tensor.dtype
+            dtype = torso_format.dtype if in_torso else tensor.dtype
             nbytes = tensor.numel() * dtype.itemsize
-            strides = torch.empty_like(tensor, device="meta").stride()  # of a tensor without gaps
+            is_nhwc = torso_format.channels_last and in_torso and tensor.dim() == 4
+            order = torch.channels_last if is_nhwc else torch.preserve_format
+            # Of a tensor without gaps.
+            strides = torch.empty_like(tensor, device="meta", memory_format=order).stride()
             self._entries.append((name, tensor.shape, strides, dtype, offset, nbytes))
             offset += aligned(nbytes)
         self.nbytes = offset

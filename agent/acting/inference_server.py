@@ -31,7 +31,7 @@ import numpy as np
 import torch
 
 from agent.acting.acting import ActingModel, Action, Actor, FlatWeights, Observation
-from agent.machine import NICENESS, give_way
+from agent.machine import NICENESS, WeightFormat, give_way
 from agent.models.factory import ModelConfig, make_model
 from core import faults
 from core.errors import Closed, TransportError
@@ -62,7 +62,7 @@ class ServerConfig:
     feature_count: int  # F if unrolls carry features, else 0
     model_config: ModelConfig
     popart: bool
-    acting_dtype: torch.dtype  # of the torso's parameters on the board
+    acting_format: WeightFormat  # of the torso's parameters on the board
     device: torch.device
     torso_dtype: torch.dtype  # of the torso's parameters on a device that is not the CPU
     seed: int
@@ -149,7 +149,7 @@ class InferenceServer:
         model = make_model(config.model_config, spec, popart=config.popart).eval()
         self._acting = ActingModel(
             model,
-            FlatWeights(model, config.acting_dtype),
+            FlatWeights(model, config.acting_format),
             board,
             device=device,
             torso_dtype=config.torso_dtype,

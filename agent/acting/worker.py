@@ -21,7 +21,7 @@ from agent.acting.acting import ActingModel, ActionSource, Actor, FlatWeights, L
 from agent.acting.inference_server import RemoteActor
 from agent.acting.lane import EnvGroup
 from agent.acting.rollout import Rollout
-from agent.machine import NICENESS, give_way, stay_on_core
+from agent.machine import NICENESS, WeightFormat, give_way, stay_on_core
 from agent.models.factory import ModelConfig, make_model
 from core import faults
 from core.episode import EpisodeEnd
@@ -57,7 +57,7 @@ class WorkerConfig:
     state_count: int  # numbers in the model's memory, 0 if it has none
     model_config: ModelConfig
     popart: bool
-    acting_dtype: torch.dtype
+    acting_format: WeightFormat
     seed: int
     niceness: int = NICENESS
     core: int | None = None  # that the process stays on; None: wherever there is room
@@ -104,7 +104,7 @@ class WorkerBody:
     def _with_own_model(self, config: WorkerConfig, board: WeightBoard) -> EnvGroup:
         """Return all environments as one group."""
         model = make_model(config.model_config, config.env_spec, popart=config.popart).eval()
-        self._acting = ActingModel(model, FlatWeights(model, config.acting_dtype), board)
+        self._acting = ActingModel(model, FlatWeights(model, config.acting_format), board)
         actor = Actor(
             model,
             child_seed(config.seed, *self._path, "actor"),

@@ -110,7 +110,7 @@ def evaluation_blueprint(blueprint: Blueprint) -> Blueprint:
 
 def snapshot_layout(blueprint: Blueprint) -> FlatWeights:
     """Return the layout in which weights are handed over: all of them, as the learner has them."""
-    return FlatWeights(build_model(blueprint.flags, blueprint.env_spec), torch.float32)
+    return FlatWeights(build_model(blueprint.flags, blueprint.env_spec))
 
 
 class Evaluation:
@@ -126,7 +126,7 @@ class Evaluation:
         self._blueprint = blueprint
         self._folder = folder
         self._trained = build_model(blueprint.flags, blueprint.env_spec)
-        layout = FlatWeights(self._trained, torch.float32)
+        layout = FlatWeights(self._trained)
         self.block = np.zeros(layout.nbytes, np.uint8)  # the weights that play are written here
         layout.bind(self._trained, self.block)
         self._acting, self._acting_block = blueprint.acting_model()

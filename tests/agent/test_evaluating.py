@@ -519,4 +519,4 @@ def test_the_real_process_plays_the_games_that_this_thread_would(tmp_path):
     for name, tensor in model.state_dict().items():
         assert torch.equal(kept[0]["model"][name], tensor)
         assert torch.equal(kept[1]["model"][name], tensor)
-    assert FlatWeights(model, torch.float32).nbytes == made._board.nbytes
+    assert FlatWeights(model).nbytes == made._board.nbytes

@@ -395,7 +395,7 @@ def test_on_a_gpu_the_parameters_of_the_torso_are_cast_and_nothing_else():
     model = make_model(blueprint.workers()[0].model_config, blueprint.env_spec)
     before = {name: tensor.dtype for name, tensor in model.state_dict().items()}
     ActingModel(
-        model, FlatWeights(model, torch.float32), make_board(blueprint),
+        model, FlatWeights(model), make_board(blueprint),
         device="meta", torso_dtype=torch.bfloat16,
     )  # fmt: skip
     parameters = {name for name, _ in model.torso_net.named_parameters()}

@@ -59,9 +59,30 @@ def test_bf16_is_chosen_where_the_processor_is_faster_in_it_and_only_for_images(
 ):
     monkeypatch.setattr(machine, "bf16_is_faster", lambda: is_faster)
     expected = torch.bfloat16 if is_faster else torch.float32
-    assert choose().torso_dtype == choose().acting_dtype == expected
+    assert choose().torso_dtype == choose().acting_format.dtype == expected
     assert choose(is_image=False).torso_dtype == torch.float32
     assert choose(precision="bf16").torso_dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("device", "precision", "amx", "learner", "actor"),
+    [
+        ("cpu", "bf16", True, True, True),
+        ("cpu", "bf16", False, False, False),
+        ("cpu", "fp32", True, True, False),
+        ("cpu", "fp32", False, True, False),
+        ("cuda", "bf16", False, True, False),
+    ],
+)
+def test_kernels_are_in_nhwc_order_where_that_was_measured_to_be_faster(
+    monkeypatch, device, precision, amx, learner, actor
+):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": amx}, raising=False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
+    chosen = choose(device=device, precision=precision)
+    assert chosen.learner_channels_last is learner
+    assert chosen.acting_format.channels_last is actor
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from agent.acting.acting import FlatWeights
+from agent.machine import WeightFormat
 from agent.models.base import Inputs
 from agent.models.factory import ModelConfig, make_model
 from agent.models.torsos import IMAGE_TORSOS, PixelConv2d
@@ -161,17 +162,25 @@ def test_channels_last_changes_nothing_but_the_layout():
     torch.testing.assert_close(look(model, obs).value, before.value)
 
 
-def test_the_residual_network_keeps_its_kernels_in_nhwc_order_also_where_it_acts():
-    model = make_small_model(IMAGE_SPEC, name="resnet")
-    copy = make_small_model(IMAGE_SPEC, name="resnet", seed=1)
-    weights = FlatWeights(copy, torch.float32)
+@pytest.mark.parametrize(
+    ("name", "second_kernel", "asked"),
+    [("resnet", "convs.2.conv1", False), ("nature", "convs.2", True)],
+)
+def test_kernels_are_in_nhwc_order_where_they_act_if_the_network_or_the_machine_wants_it(
+    name, second_kernel, asked
+):
+    model = make_small_model(IMAGE_SPEC, name=name)
+    copy = make_small_model(IMAGE_SPEC, name=name, seed=1)
+    weights = FlatWeights(copy, WeightFormat(channels_last=asked))
     block = np.zeros(weights.nbytes, np.uint8)
     weights.bind(copy, block)
     weights.pack(model, block)
-    for name, kernel in copy.named_parameters():
-        assert torch.equal(kernel, model.get_parameter(name)), name
-        assert kernel.dim() != 4 or kernel.is_contiguous(memory_format=torch.channels_last), name
-    assert not copy.get_parameter("torso_net.convs.2.conv1.weight").is_contiguous()
+    for path, kernel in copy.named_parameters():
+        assert torch.equal(kernel, model.get_parameter(path)), path
+        assert kernel.dim() != 4 or kernel.is_contiguous(memory_format=torch.channels_last), path
+    assert not copy.get_parameter(f"torso_net.{second_kernel}.weight").is_contiguous()
+    obs = torch.randint(0, 256, (2, 4, 84, 84), dtype=torch.uint8)
+    torch.testing.assert_close(look(copy, obs).value, look(model, obs).value)
 
 
 def test_equal_seeds_give_equal_weights_whatever_the_global_generator():
@@ -303,7 +312,7 @@ def test_a_copy_with_a_bfloat16_torso_remembers_in_float32(name):
     config = {"use_lstm": True, "use_last_action": True, "use_last_reward": True}
     model = make_small_model(spec, name=name, lstm_size=24, **config)
     copy = make_small_model(spec, name=name, lstm_size=24, seed=1, **config)
-    weights = FlatWeights(model, torch.bfloat16)
+    weights = FlatWeights(model, WeightFormat(torch.bfloat16))
     block = np.zeros(weights.nbytes, np.uint8)
     weights.bind(copy, block)
     weights.pack(model, block)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from agent.acting.acting import FlatWeights
+from agent.machine import WeightFormat
 from agent.models.factory import ModelConfig, make_model
 from agent.models.pixels import MIN_DEVIATION, PixelStatistics
 from agent.models.torsos import PixelConv2d
@@ -77,7 +78,7 @@ def test_an_acting_copy_sees_exactly_what_the_learner_sees():
     model = make_small_model(make_spec((4, 36, 36)), name="impala_shallow")
     obs = torch.randint(0, 256, (9, 4, 36, 36), dtype=torch.uint8)
     model.observe(obs)
-    weights = FlatWeights(model, torch.bfloat16)
+    weights = FlatWeights(model, WeightFormat(torch.bfloat16))
     block = np.zeros(weights.nbytes, np.uint8)
     weights.pack(model, block)
     copy = weights.views(block)

@@ -106,7 +106,7 @@ def test_the_unrolls_of_each_game_are_seen_through_its_own_statistics():
         games = torch.arange(2).repeat_interleave(5)
         rows = torch.from_numpy(unrolls.frames.reshape(10, 1, 42, 42))
         expected = learner.torso(rows, games).unflatten(0, (2, 5)).numpy()
-    weights = FlatWeights(learner, torch.float32)
+    weights = FlatWeights(learner)
     board = WeightBoard(weights.nbytes)
     with board.write(0) as block:
         weights.pack(learner, block)
