@@ -13,11 +13,12 @@ With --learn the question is how well each system plays after --seconds, counted
 Each then has the settings that its own authors give for Atari games, ours the default command, and
 each repeat has the next seed. The score is the mean return of the last 100 whole games.
 
-A run is timed from its first update; the first quarter of --seconds is warm-up. Counted are agent
-steps (of 4 frames each) that were learned from as new, CPU seconds of the whole process tree per
-second, and the peak of its memory as PSS, in which pages that processes share count once. A system
-that cannot be installed or run is reported as failed, with the last line of its error, and the
-others go on. The last line is JSON. Ctrl-C stops everything that was started. Linux only.
+A run is timed from its first update, ours from its 200th, when the mean image of the pixels is
+settled; the first quarter of --seconds is warm-up. Counted are agent steps (of 4 frames each) that
+were learned from as new, CPU seconds of the whole process tree per second, and the peak of its
+memory as PSS, in which pages that processes share count once. A system that cannot be installed or
+run is reported as failed, with the last line of its error, and the others go on. The last line is
+JSON. Ctrl-C stops everything that was started. Linux only.
 """
 
 from __future__ import annotations

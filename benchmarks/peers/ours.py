@@ -1,7 +1,8 @@
 """Driver of this platform: main.py as bench_end_to_end.py starts it, reported like the others.
 
 Runs until it is stopped. Writes to `--progress`: first a line that describes the run, then one line
-for each record of metrics.jsonl, {"steps": agent steps, "wall_s": time.monotonic()}.
+for each record of metrics.jsonl from `--from_update` on, {"steps": agent steps, "wall_s":
+time.monotonic()}.
 """
 
 from __future__ import annotations
@@ -31,13 +32,14 @@ def write(path: Path, **line: Any) -> None:
         file.write(json.dumps(line) + "\n")
 
 
-def forward(results: Path, progress: Path, ended: threading.Event) -> None:
+def forward(results: Path, progress: Path, ended: threading.Event, from_update: int) -> None:
     """Copy the counters of a run, and its games, to the progress file while it writes them.
 
     Args:
       results: folder below which a metrics.jsonl will appear.
       progress: the progress file, which takes the lines.
       ended: event that stops the copying.
+      from_update: records of earlier updates are not copied.
     """
     done, games, began_s = 0, 0, 0.0
     while not ended.wait(POLL_S):
@@ -51,7 +53,7 @@ def forward(results: Path, progress: Path, ended: threading.Event) -> None:
                 record = json.loads(line)
                 # Its clock starts with the run; ours is set by the first record, once.
                 began_s = began_s or time.monotonic() - record["wall_s"]
-                if record["updates"]:
+                if record["updates"] >= from_update:
                     write(progress, steps=record["agent_steps"], wall_s=began_s + record["wall_s"])
             if done == before:
                 continue
@@ -83,6 +85,7 @@ def main() -> None:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--config", choices=REPLAYS)
     what.add_argument("--as_published", action="store_true", help="the default command")
+    parser.add_argument("--from_update", type=int, default=1, help="report none before")
     options = parser.parse_args()
     values = default_values(options) if options.as_published else equal_work(options)
     flags = [f"--{k}={json.dumps(v) if isinstance(v, list) else v}" for k, v in values.items()]
@@ -90,7 +93,9 @@ def main() -> None:
     tempfile.tempdir = options.scratch  # where real_run has the run folder made
     ended = threading.Event()
     watcher = threading.Thread(
-        target=forward, args=(Path(options.scratch), Path(options.progress), ended), daemon=True
+        target=forward,
+        args=(Path(options.scratch), Path(options.progress), ended, options.from_update),
+        daemon=True,
     )
     watcher.start()
     try:

@@ -5,7 +5,8 @@ as ours; no worker processes, no rings, no replay, no cache, and no threads but 
 spreads an operator over. What a run gains over it is what the distributed design is worth.
 
 Runs until it is stopped. Writes to `--progress`: first a line that describes the run, then one line
-for each update, {"steps": agent steps learned from, "wall_s": time.monotonic()}.
+for each update from `--from_update` on, {"steps": agent steps learned from, "wall_s":
+time.monotonic()}.
 """
 
 from __future__ import annotations
@@ -44,13 +45,14 @@ def write(path: Path, **line: Any) -> None:
         file.write(json.dumps(line) + "\n")
 
 
-def train(blueprint: Blueprint, games: int, progress: Path) -> None:
+def train(blueprint: Blueprint, games: int, progress: Path, from_update: int) -> None:
     """Act, step and learn in turn, for ever.
 
     Args:
       blueprint: the parts; one batch is one unroll of each game.
       games: E, number of environments.
       progress: file that takes a line for each update.
+      from_update: the first update that gets one.
     """
     schema, learner = blueprint.schema, blueprint.learner()
     board = WeightBoard(blueprint.acting_weights.nbytes)
@@ -74,7 +76,8 @@ def train(blueprint: Blueprint, games: int, progress: Path) -> None:
         resets = schema.unroll(records).first[:, 1:]  # a reset row is not a decision
         steps += resets.size - int(resets.sum())
         learner.step(feed.compose(draws, learner.version), 0.0)
-        write(progress, steps=steps, wall_s=time.monotonic())
+        if learner.version >= from_update:
+            write(progress, steps=steps, wall_s=time.monotonic())
 
 
 def main() -> None:
@@ -85,6 +88,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("env", "workers", "envs_per_worker", "seed", "progress", "scratch"):
         parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--from_update", type=int, default=1, help="report none before")
     options = parser.parse_args()
     games = int(options.workers) * int(options.envs_per_worker)
     more = argparse.Namespace(env=options.env, flags=["--device=cpu"])
@@ -95,7 +99,7 @@ def main() -> None:
     flags = {k: v for k, v in values.items() if k != "replay_parameters"}
     flags |= {"torch_threads": cpu_count(), "precision": str(blueprint.choices.torso_dtype)}
     write(Path(options.progress), flags=json.dumps(flags))
-    train(blueprint, games, Path(options.progress))
+    train(blueprint, games, Path(options.progress), options.from_update)
 
 
 if __name__ == "__main__":

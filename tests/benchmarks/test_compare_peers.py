@@ -7,19 +7,23 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 import venv
+from dataclasses import replace
 
 import numpy as np
 import psutil
 import pytest
 
+from agent.models.pixels import OBSERVED_BATCHES
 from benchmarks import compare_peers
 from benchmarks.peers import measurement
 from benchmarks.peers.catalogue import (
     BY_NAME,
     DRIVERS,
     LEARNERS,
+    SETTLED,
     SYSTEMS,
     System,
     driver_command,
@@ -49,8 +53,10 @@ from benchmarks.peers.measurement import (
     started,
     steady,
 )
+from benchmarks.peers.ours import forward
 from benchmarks.peers.report import Result, ours_over, table
 from core.process_settings import SETTINGS
+from tests.deadlines import HANGS_S
 from tests.house import LAYER, ROOT, imported_modules
 
 # Writes an update of 10 steps every 20 ms for ever; what a test adds runs before.
@@ -487,6 +493,31 @@ def test_an_installation_that_fails_is_reported_and_made_anew_next_time(tmp_path
     ] * 2
 
 
+def test_ours_report_nothing_before_the_mean_image_is_settled(tmp_path):
+    assert (f"--from_update={OBSERVED_BATCHES}",) == SETTLED
+    for system in SYSTEMS:
+        is_ours = system.driver in ("ours.py", "sync_loop.py")
+        assert (SETTLED[0] in system.arguments) is is_ours, system.name
+
+    (tmp_path / "run").mkdir()
+    progress, ended = tmp_path / "progress.jsonl", threading.Event()
+    updates = (0, 199, 200, 201)
+    records = [{"updates": u, "agent_steps": 320 * u, "wall_s": 1.0 * u} for u in updates]
+    lines = "".join(json.dumps(record) + "\n" for record in records)
+    (tmp_path / "run" / "metrics.jsonl").write_text(lines)
+    progress.touch()
+    thread = threading.Thread(target=forward, args=(tmp_path, progress, ended, 200), daemon=True)
+    thread.start()
+    deadline = time.monotonic() + HANGS_S
+    while progress.read_text().count("\n") < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    ended.set()
+    thread.join(HANGS_S)
+    reported = read_progress(progress.read_text()).progress
+    assert [each.steps for each in reported] == [64_000, 64_320]
+    assert reported[1].wall_s - reported[0].wall_s == pytest.approx(1.0)
+
+
 @pytest.mark.slow
 @pytest.mark.process
 @pytest.mark.parametrize(
@@ -495,7 +526,8 @@ def test_an_installation_that_fails_is_reported_and_made_anew_next_time(tmp_path
     ids=["sync_loop", "ours_queue", "ours_default"],
 )
 def test_our_own_drivers_learn(tmp_path, system):
-    command = driver_command(system, sys.executable, "PongNoFrameskip-v4", 2)
+    at_once = replace(system, arguments=tuple(a for a in system.arguments if a not in SETTLED))
+    command = driver_command(at_once, sys.executable, "PongNoFrameskip-v4", 2)
     for seconds in (6.0, 30.0, 150.0):  # on a busy machine an update takes seconds
         folder = tmp_path / str(seconds)  # the steps of a first try must not count in the next
         folder.mkdir()
