@@ -30,6 +30,7 @@ from typing import NoReturn
 from agent.learners.place import ALONE_HERE, Place
 from agent.run.guardian import Guardian, restarts_wanted
 from agent.run.launcher import Launcher, learners_wanted
+from core.command_line import reader_may_leave
 from core.leaving import leave
 from core.process_death import end_with_starter, mark_own_children
 from core.stop_signals import StopSignals, let_through
@@ -53,7 +54,8 @@ def main(argv: list[str], stop: StopSignals | None = None, place: Place | None =
     try:
         wanted = help_for(argv)
         if wanted is not None:
-            print(wanted, end="")
+            with reader_may_leave():
+                print(wanted, end="")
             return 0
         check_names(argv)
         if place.speaks:

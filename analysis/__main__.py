@@ -10,6 +10,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
+from core.command_line import reader_may_leave
 from core.errors import ConfigError, PlatformError
 from wrappers.trusted_modules import trust_every_module
 from wrappers.user_code import import_module
@@ -74,4 +75,7 @@ def _usage() -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    status = 0
+    with reader_may_leave():
+        status = main(sys.argv[1:])
+    sys.exit(status)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
 import sys
 import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 # A line of a table: a key, at least two blanks, and the text about it.
 _ROW = re.compile(r"( +\S.*?\S? {2,})(\S.*)")
@@ -22,6 +25,21 @@ class WrappedHelp(argparse.HelpFormatter):
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         blocks = re.split(r"\n\s*\n", text.strip("\n"))
         return "\n\n".join(wrapped(block, width) for block in blocks)
+
+
+@contextmanager
+def reader_may_leave() -> Iterator[None]:
+    """Let what is printed here end early, and well, if its reader has left, as `| head` does.
+
+    What comes after it prints to nobody.
+    """
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())  # else the interpreter complains when it ends
+        os.close(nowhere)
 
 
 def wrapped(block: str, width: int) -> str:

@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from agent.stored.run_folder import PROJECT_ROOT
-from core.command_line import WrappedHelp, add_switch
+from core.command_line import WrappedHelp, add_switch, reader_may_leave
 from core.errors import ConfigError
 from core.stop_signals import INTERRUPTED
 from experiments import index
@@ -91,10 +91,11 @@ def _list(options: argparse.Namespace) -> int:
     is_live = store.is_locked()
     runs = [*queue.runs, *(run for each in queue.sequences for run in trainings(each, store))]
     rows = index.refresh(rows, runs, store, running if is_live else ())
-    print("\n".join(queue_lines(queue.experiments, store, rows)))
-    for line in sequence_lines(queue.sequences, store):
-        print(line)
-    print(f"run folders: {store.path}" + (" (a queue works on it)" if is_live else ""))
+    with reader_may_leave():
+        print("\n".join(queue_lines(queue.experiments, store, rows)))
+        for line in sequence_lines(queue.sequences, store):
+            print(line)
+        print(f"run folders: {store.path}" + (" (a queue works on it)" if is_live else ""))
     return 0
 
 

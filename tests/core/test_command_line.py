@@ -1,10 +1,15 @@
 from __future__ import annotations
 
 import argparse
+import os
+import subprocess
+import sys
 
 import pytest
 
 from core.command_line import WrappedHelp, add_switch, tell, wrapped
+from tests.deadlines import HANGS_S
+from tests.house import ROOT
 
 
 @pytest.mark.parametrize(
@@ -82,3 +87,26 @@ def test_lines_are_broken_at_blanks_on_a_terminal_alone(
     monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal, raising=False)
     tell(LONG)
     assert capsys.readouterr().out == printed
+
+
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="pipes are another thing there")
+@pytest.mark.parametrize(
+    "command",
+    [["main.py", "--help=all"], ["-m", "experiments", "list"], ["-m", "analysis", "--help"]],
+    ids=lambda command: command[-2],
+)
+def test_a_reader_that_wants_no_more_is_no_error(command: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [sys.executable, *command],
+            cwd=ROOT,
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=HANGS_S,
+        )
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
