@@ -489,13 +489,24 @@ def breakout_rows() -> list[Claim]:
 
 
 def precision_rows() -> list[Claim]:
-    """What bf16 and fp32 cost on one processor, by network and order of kernels."""
+    """What bf16 and fp32 cost on two processors, by network and order of kernels."""
+    plain = ("impala_shallow", "nature", "resnet")
+    return [
+        *_precision_table("precision_xeon.json", plain, "{}", 8),
+        *_precision_table("precision_amx.json", (*plain, "resnet_light"), "{}, AMX", 16),
+    ]
+
+
+def _precision_table(file: str, networks: Sequence[str], name: str, games: int) -> list[Claim]:
     rows = {
-        f"`{network}`, {shown}": f"{network}_{key}_us"
-        for network in ("impala_shallow", "nature", "resnet")
-        for shown, key in (("learning, 84 rows", "learning"), ("acting, 8 games", "acting_8"))
+        f"{name.format(f'`{network}`')}, {shown}": f"{network}_{key}_us"
+        for network in networks
+        for shown, key in (
+            ("learning, 84 rows", "learning"),
+            (f"acting, {games} games", f"acting_{games}"),
+        )
     }
-    figures = json.loads((SPEED / "precision_xeon.json").read_text(encoding="utf-8"))
+    figures = json.loads((SPEED / file).read_text(encoding="utf-8"))
     claims = []
     for shown, key in rows.items():
         values = tuple(lambda v=value: float(v) for value in figures[key].values())
@@ -503,6 +514,64 @@ def precision_rows() -> list[Claim]:
         cells = " | ".join("**{}**" if i == fastest else "{}" for i in range(4))
         claims.append(Claim("docs/performance.md", f"| {shown} | {cells} |", values))
     return claims
+
+
+def amx_claims() -> list[Claim]:
+    """Speeds on an Intel Xeon with AMX: other systems, the loop, ours with 16 and 32 games."""
+    systems = json.loads((SPEED / "compare_peers_amx.json").read_text("utf-8"))["systems"]
+    ours = json.loads((SPEED / "bench_end_to_end_amx.jsonl").read_text("utf-8"))
+    rounds = [
+        {part: us for part, us in json.loads(line).items() if part != "kernels"}
+        for line in (SPEED / "paired_amx.jsonl").read_text("utf-8").splitlines()
+    ]
+
+    def saved(part: str) -> float:
+        before, now = (rounds[i][part] + rounds[i + 2][part] for i in (0, 1))
+        return 100 * (1 - now / before)
+
+    def speed(name: str) -> float:
+        return float(systems[name]["steps_per_s"])
+
+    def times(name: str) -> float:
+        return float(systems[name]["ours_over_this"]["ours_queue"])
+
+    def constants(values: Sequence[float]) -> tuple[Value, ...]:
+        return tuple(lambda value=value: value for value in values)
+
+    parts, peers = ours["parts_us"], ("sample_factory", "sync_loop")
+    emulation = float(parts["emulation"])
+    figures: list[float] = [
+        *(*(speed(name) for name in (*peers, "ours_queue")), *(times(name) for name in peers)),
+        *(float(ours["sps"]), 100 * float(ours["fraction"]), float(ours["bound_sps"])),
+        *(float(ours["sps"]) / speed(name) for name in peers),
+        *(emulation, emulation + float(parts["inference"]) + float(parts["learning"])),
+    ]
+    kinds = ("impala_shallow B8 learning", "impala_shallow B8 inference", "nature B8 learning")
+    return [
+        Claim(
+            "docs/performance.md",
+            "gave medians of {} steps/s for Sample Factory, {} for the loop and {} for ours: {} "
+            "and {} times",
+            constants(figures[:5]),
+        ),
+        Claim(
+            "docs/performance.md",
+            "gave ours with 32 games {} steps/s, {} % of its bound of {}. That is {} times Sample "
+            "Factory and {} times the loop",
+            constants(figures[5:10]),
+        ),
+        Claim(
+            "docs/performance.md",
+            "takes {} of the {} microseconds of the machine that a step needs there",
+            constants(figures[10:]),
+        ),
+        Claim(
+            "docs/performance.md",
+            "took {} % and {} % less time for `impala_shallow` in batches of 8, and {} % less each "
+            "for `nature`",
+            tuple(partial(saved, kind) for kind in kinds),
+        ),
+    ]
 
 
 def trial_rows() -> list[Claim]:
@@ -654,6 +723,7 @@ CLAIMS = [
     *key_rows(),
     *breakout_rows(),
     *precision_rows(),
+    *amx_claims(),
     Claim(
         "docs/results.md",
         "| the default settings |" + " {} |" * 7,
