@@ -622,13 +622,15 @@ CLAIMS = [
     ),
     Claim(
         "README.md",
-        "returns after 370 000 steps of each | {} and {} |",
+        "returns after 370 000 steps of each, one seed | {} and {} |",
         tuple(POPART.values())[:2],
     ),
-    Claim("README.md", "| The same without PopArt | {} and {} |", tuple(POPART.values())[2:]),
+    Claim(
+        "README.md", "| The same without PopArt, one seed | {} and {} |", tuple(POPART.values())[2:]
+    ),
     Claim(
         "README.md",
-        "| Attention agent on Pong, return after 10 M frames | {} ({} minutes) |",
+        "| Attention agent on Pong, return after 10 M frames, one seed | {} ({} minutes) |",
         (end(ATTENTION), minutes(ATTENTION)),
     ),
     *(
