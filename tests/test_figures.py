@@ -59,7 +59,7 @@ def test_no_figure_that_needs_a_file_is_without_a_claim(document: str) -> None:
         for match in re.finditer(pattern, text):
             assert any(low <= match.start() and match.end() <= high for low, high in spans), (
                 f"{document}: {text[max(0, match.start() - 80) : match.end() + 20]!r} has no claim "
-                "in tests/figures.py"
+                "in tests/figures/"
             )
 
 

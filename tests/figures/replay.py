@@ -1,0 +1,207 @@
+"""Replay: elite, LASER, the levers, populations."""
+
+from __future__ import annotations
+
+from functools import partial
+from statistics import fmean
+
+from scipy import stats
+
+from tests.figures.files import (
+    Claim,
+    Value,
+    area_to,
+    at,
+    end,
+    mean_of,
+    minutes,
+    over,
+    welch,
+)
+
+
+def elite(label: str, game: str) -> list[str]:
+    """Return the names of the three runs of a configuration."""
+    return [f"elite/{label}_{game}NoFrameskip-v4_seed{seed}" for seed in (1, 2, 3)]
+
+
+# Where the shortest of the compared runs of each game ended.
+ENDS = {"Pong": 1_000_023, "Breakout": 1_000_008}
+
+
+def elite_rows() -> list[Claim]:
+    """The rows of the two tables of elite replay: four times three returns, and three durations."""
+    names = {
+        "new data only, batch 4": "queue-batch-4",
+        "standard": "standard",
+        "attentive": "attentive",
+        "elite, strategy 1, by features": "elite-1-features",
+        "elite, strategy 3, by features": "elite-3-features",
+    }
+    claims = []
+    for game in ("Pong", "Breakout"):
+        for shown, label in names.items():
+            runs = elite(label, game)
+            values = [at(name, s) for s in (3e5, 5e5, 7e5) for name in runs]
+            values += [at(name, ENDS[game]) for name in runs] + [minutes(name) for name in runs]
+            claims.append(
+                Claim("docs/results.md", f"| {shown} |{' {}, {}, {} |' * 5}", tuple(values))
+            )
+    return claims
+
+
+def screen_rows() -> list[Claim]:
+    """The arms of the screen of replay: area to 0.7 M steps, and return there."""
+    names = {
+        arm: f"screen_a/{arm}_BreakoutNoFrameskip-v4_seed1"
+        for arm in ("replay-1-to-3", "replay-1-to-3-mask", "control")
+    }
+    for arm in ("control", "replay-1-to-3", "replay-1-to-3-mask"):
+        shown = f"{arm}` in SpaceInvaders"
+        names[shown] = f"screen_a/{arm}_SpaceInvadersNoFrameskip-v4_seed1"
+    names["control` in Seaquest"] = "screen_a/control_SeaquestNoFrameskip-v4_seed1"
+    return [
+        Claim(
+            "docs/results.md",
+            f"| `{arm}{'' if '`' in arm else '`'} | {{}} | {{}} |",
+            (area_to(name, 7e5), end(name)),
+        )
+        for arm, name in names.items()
+    ]
+
+
+def laser_rows() -> list[Claim]:
+    """LASER's question, three seeds a game: areas to 0.5 M steps, ends, and differences."""
+    claims = []
+    for game in ("Breakout", "SpaceInvaders"):
+        runs = {
+            arm: [f"laser/{arm}_{game}NoFrameskip-v4_seed{seed}" for seed in (1, 2, 3)]
+            for arm in ("queue-only", "replay-7-of-8", "replay-7-of-8-mask")
+        }
+        areas: dict[str, list[Value]] = {
+            arm: [area_to(name, 5e5) for name in names] for arm, names in runs.items()
+        }
+        for arm, names in runs.items():
+            row = f"| `{arm}`, {game} |" + " {} |" * 4 + " {} |"
+            ends = mean_of([end(name) for name in names])
+            claims.append(Claim("docs/results.md", row, (*areas[arm], mean_of(areas[arm]), ends)))
+        if game == "Breakout":
+            both = (mean_of(areas["replay-7-of-8"]), mean_of(areas["queue-only"]))
+            rows = (
+                "| Breakout, mean return over the first 2 M frames, seven eighths of each batch "
+                "replayed, mean of three seeds | {} | `make experiments`, entry `laser` | "
+                "| The same with new data alone | {} |"
+            )
+            claims.append(Claim("README.md", rows, both))
+        for shown, one, other in (
+            ("seven eighths replayed, against none", "replay-7-of-8", "queue-only"),
+            ("the same with the trust region, against none", "replay-7-of-8-mask", "queue-only"),
+            ("the trust region, against the same without", "replay-7-of-8-mask", "replay-7-of-8"),
+        ):
+            row = f"| {shown}, {game} | {{}} | {{}} | {{}} |"
+            claims.append(Claim("docs/results.md", row, welch(areas[one], areas[other])))
+    return claims
+
+
+def lever_rows() -> list[Claim]:
+    """The first stage of the cheap levers: area to 0.35 M steps on Breakout, and its ratio."""
+    breakout = "BreakoutNoFrameskip-v4"
+    defaults = [
+        area_to(f"{folder}_{breakout}_seed{seed}", 3.5e5)
+        for folder, seeds in (("screen_a/control", [1]), ("impact_breakout/default", [1, 2, 3]))
+        for seed in seeds
+    ]
+    usual = mean_of(defaults)
+    arms = (
+        *("lr-0.0005", "lr-0.001", "batch-4", "two-lambdas", "clip-5", "gamma-0.997"),
+        *("entropy-0.0125", "pixels-as-they-are"),
+    )
+    claims = [
+        Claim(
+            "docs/results.md",
+            "the default's four runs there: {}, {}, {} and {}, mean {}",
+            (*defaults, usual),
+        )
+    ]
+    for arm in arms:
+        value = area_to(f"levers/{arm}_{breakout}_seed1", 3.5e5)
+        ratio = over(lambda pair: pair[0] / pair[1], value, usual)
+        claims.append(Claim("docs/results.md", f"| `{arm}` | {{}} | {{}} |", (value, ratio)))
+    for game in ("SpaceInvaders", "Seaquest"):
+        areas = {
+            arm: [
+                area_to(f"levers_second/{arm}_{game}NoFrameskip-v4_seed{seed}", 3.5e5)
+                for seed in (1, 2)
+            ]
+            for arm in ("default", "lr-0.0005", "lr-0.001")
+        }
+        for arm, of_seeds in areas.items():
+            pair = (mean_of(of_seeds), mean_of(areas["default"]))
+            ratio = over(lambda pair: pair[0] / pair[1], *pair)
+            row = f"| `{arm}`, levers in {game} |" + " {} |" * 3
+            claims.append(Claim("docs/results.md", row, (*of_seeds, ratio)))
+    for game in ("Breakout", "SpaceInvaders", "Seaquest"):
+        fresh: dict[str, list[Value]] = {
+            rate: [
+                area_to(f"levers_confirmed/lr-{rate}_{game}NoFrameskip-v4_seed{seed}", 4e5)
+                for seed in (4, 5, 6)
+            ]
+            for rate in ("0.00025", "0.0005")
+        }
+        for rate, of_seeds in fresh.items():
+            row = f"| {rate}, confirmation in {game} | {{}} | {{}} | {{}} | {{}} |"
+            values = (*of_seeds, mean_of(of_seeds))
+            if rate == "0.0005":
+                row += " {}, {}, {} |"
+                values = (*values, *welch(of_seeds, fresh["0.00025"]))
+            claims.append(Claim("docs/results.md", row, values))
+    return claims
+
+
+def population_rows() -> list[Claim]:
+    """Shared replay against none, Breakout: areas to 0.3 M own steps, and their difference."""
+    claims = []
+    of_seeds: list[list[tuple[Value, Value]]] = [[], [], []]  # (shared, alone) of each agent
+    for agent in ("low-entropy", "default", "fast"):
+        areas: dict[str, list[Value]] = {
+            kind: [
+                area_to(f"population/{kind}-{agent}_BreakoutNoFrameskip-v4_seed{seed}", 3e5)
+                for seed in (1, 2, 3)
+            ]
+            for kind in ("shared", "alone")
+        }
+        row = f"| `{agent}` |" + " {}, {}, {} | {} |" * 2
+        values = [(*areas[kind], mean_of(areas[kind])) for kind in ("shared", "alone")]
+        claims.append(Claim("docs/results.md", row, (*values[0], *values[1])))
+        for pairs, *pair in zip(of_seeds, areas["shared"], areas["alone"], strict=True):
+            pairs.append((pair[0], pair[1]))
+
+    def difference_of(which: int) -> float:
+        """The mean over the seeds of the mean over the agents, and the ends of its interval."""
+        found = [fmean(shared() - alone() for shared, alone in pairs) for pairs in of_seeds]
+        middle, half = fmean(found), stats.t.ppf(0.975, 2) * stats.sem(found)
+        return float((middle, middle - half, middle + half)[which])
+
+    values = tuple(partial(difference_of, which) for which in range(3))
+    sentence = "shared minus alone, mean over the three agents: {} [{}, {}]"
+    return [*claims, Claim("docs/results.md", sentence, values)]
+
+
+CLAIMS = [
+    *(
+        Claim(
+            "README.md",
+            sentence,
+            (over(fmean, *(at(name, ENDS["Breakout"]) for name in elite(label, "Breakout"))),),
+        )
+        for sentence, label in (
+            ("replayed uniformly, mean of three seeds | {} |", "standard"),
+            ("| The same with new data alone | {} |", "queue-batch-4"),
+        )
+    ),
+    *screen_rows(),
+    *lever_rows(),
+    *laser_rows(),
+    *population_rows(),
+    *elite_rows(),
+]
