@@ -57,7 +57,8 @@ class AlgorithmFlags(FlagGroup):
         "weight of the entropy bonus at the end of --lr_scheduler_steps; the weight changes linearly until then. none: it stays the same",
     )
     entropy_on: Literal["all", "online"] = flag(
-        "all", "data with an entropy bonus: all, or new data only (online, as in LASER)"
+        "all",
+        "data with an entropy bonus: all, or new data only (online, as in LASER). The bonus is averaged over the whole batch: if a quarter of it is new, online has a quarter of the strength",
     )
     loss_reduction: LossReduction = flag(
         "mean",
