@@ -70,6 +70,56 @@ def screen_rows() -> list[Claim]:
     ]
 
 
+def three_quarter_rows() -> list[Claim]:
+    """A larger network, more replay, and its entropy: one seed each, beside runs of the default."""
+    usual = {
+        "Breakout": [
+            "screen_a/control_BreakoutNoFrameskip-v4_seed1",
+            *(f"impact_breakout/default_BreakoutNoFrameskip-v4_seed{seed}" for seed in (1, 2, 3)),
+            "most_replayed/default_BreakoutNoFrameskip-v4_seed4",
+        ],
+        "SpaceInvaders": [
+            "screen_a/control_SpaceInvadersNoFrameskip-v4_seed1",
+            "most_replayed/default_SpaceInvadersNoFrameskip-v4_seed4",
+        ],
+        "Seaquest": ["screen_a/control_SeaquestNoFrameskip-v4_seed1"],
+    }
+    arms = {
+        ("nature", "Breakout"): "screen_b/nature_{}_seed1",
+        ("nature", "Seaquest"): "screen_b/nature_{}_seed1",
+        **{
+            ("replay-3-of-4-online", game): "three_quarters/replay-3-of-4-online_{}_seed4"
+            for game in usual
+        },
+    }
+    claims = []
+    for (arm, game), path in arms.items():
+        name = path.format(f"{game}NoFrameskip-v4")
+        default = mean_of([area_to(each, 7e5) for each in usual[game]])
+        values = (area_to(name, 7e5), default, end(name))
+        claims.append(
+            Claim("docs/results.md", f"| `{arm}` in {game} | {{}} | {{}} | {{}} |", values)
+        )
+    on_seaquest = {
+        "bonus on new data only, a quarter of the default's strength": "three_quarters/{}-online",
+        "the same with LASER's trust region": "three_quarters_mask/{}-online-mask",
+        "bonus on new data only, four times the weight": "three_quarters_entropy/{}-online-0.1",
+        "bonus on all data, as the default": "three_quarters_mask/{}-all",
+    }
+    for shown, path in on_seaquest.items():
+        name = f"{path.format('replay-3-of-4')}_SeaquestNoFrameskip-v4_seed4"
+        claims.append(Claim("docs/results.md", f"| {shown} | {{}} |", (area_to(name, 3.5e5),)))
+    six = [
+        *(f"levers_confirmed/lr-0.00025_SeaquestNoFrameskip-v4_seed{seed}" for seed in (4, 5, 6)),
+        *(f"levers_second/default_SeaquestNoFrameskip-v4_seed{seed}" for seed in (1, 2)),
+        *usual["Seaquest"],
+    ]
+    areas = [area_to(name, 3.5e5) for name in six]
+    sentence = "the default's six runs lie between {} and {}:"
+    claims.append(Claim("docs/results.md", sentence, (over(min, *areas), over(max, *areas))))
+    return claims
+
+
 def laser_rows() -> list[Claim]:
     """LASER's question, three seeds a game: areas to 0.5 M steps, ends, and differences."""
     claims = []
@@ -200,6 +250,7 @@ CLAIMS = [
         )
     ),
     *screen_rows(),
+    *three_quarter_rows(),
     *lever_rows(),
     *laser_rows(),
     *population_rows(),
