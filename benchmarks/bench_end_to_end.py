@@ -71,7 +71,9 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--config", default="all", choices=["all", *REPLAYS])
     parser.add_argument("--seconds", type=float, default=60.0, help="length of each real run")
-    parser.add_argument("--part_seconds", type=float, default=6.0, help="length of each part")
+    parser.add_argument(
+        "--part_seconds", type=float, default=6.0, help="length of each part; 0: real runs only"
+    )
     parser.add_argument("--env", default="PongNoFrameskip-v4")
     parser.add_argument("--repeats", type=int, default=1, help="real runs; the median counts")
     parser.add_argument(
@@ -167,28 +169,37 @@ def real_run(values: dict[str, Any], seconds: float, from_update: int = 0) -> Re
 
 def run_config(config: str, options: argparse.Namespace) -> dict[str, Any]:
     """Measure one configuration and print its table."""
-    values = flag_values(config, options)
-    before = measure_parts(config, values, options.part_seconds)
+    values, of_parts = flag_values(config, options), options.part_seconds > 0
+    before = measure_parts(config, values, options.part_seconds) if of_parts else {}
     runs = [real_run(values, options.seconds, options.from_update) for _ in range(options.repeats)]
-    after = measure_parts(config, values, options.part_seconds)
-    parts = {part: min(before[part], after[part]) for part in before}
-    costs = cost_per_step(config, parts)
-    limit = bound(costs)
     speed = statistics.median(run.speed for run in runs)
-    print(f"\n{config}: {options.env}")
-    print(f"{'part':<12}{'us of the machine per unit':>28}{'per new agent step':>22}")
-    for part, us in parts.items():
-        print(f"{part:<12}{us:>28.1f}{costs[part]:>22.1f}")
-    print(f"bound {limit:.0f} agent steps/s, reached {speed:.0f} ({100 * speed / limit:.0f} %)")
-    return {
+    print(f"\n{config}: {options.env}, {speed:.0f} agent steps/s")
+    result = {
         "config": config,
         "env": options.env,
         "sps": round(speed, 1),
         "sps_runs": [round(run.speed, 1) for run in runs],
         "updates_counted": [run.updates for run in runs],
+        "peak_memory_mb": round(max(run.memory_mb for run in runs)),
+    }
+    if not of_parts:
+        return result
+    after = measure_parts(config, values, options.part_seconds)
+    parts = {part: min(before[part], after[part]) for part in before}
+    return result | share_of_bound(config, parts, speed)
+
+
+def share_of_bound(config: str, parts: dict[str, float], speed: float) -> dict[str, Any]:
+    """Print what the parts allow beside the speed that was reached, and return it."""
+    costs = cost_per_step(config, parts)
+    limit = bound(costs)
+    print(f"{'part':<12}{'us of the machine per unit':>28}{'per new agent step':>22}")
+    for part, us in parts.items():
+        print(f"{part:<12}{us:>28.1f}{costs[part]:>22.1f}")
+    print(f"bound {limit:.0f} agent steps/s, reached {100 * speed / limit:.0f} % of it")
+    return {
         "bound_sps": round(limit, 1),
         "fraction": round(speed / limit, 3),
-        "peak_memory_mb": round(max(run.memory_mb for run in runs)),
         "parts_us": {part: round(us, 1) for part, us in parts.items()},
     }
 
