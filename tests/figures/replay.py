@@ -106,6 +106,9 @@ def three_quarter_rows() -> list[Claim]:
         "bonus on new data only, a quarter of the default's strength": "three_quarters/{}-online",
         "the same with LASER's trust region": "three_quarters_mask/{}-online-mask",
         "bonus on new data only, four times the weight": "three_quarters_entropy/{}-online-0.1",
+        "bonus on new data only, eight times the weight, resumed once": (
+            "three_quarters_dose/{}-online-0.2"
+        ),
         "bonus on all data, as the default": "three_quarters_mask/{}-all",
     }
     for shown, path in on_seaquest.items():
