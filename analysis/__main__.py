@@ -36,7 +36,8 @@ COMMANDS = {
 def main(argv: Sequence[str]) -> int:
     """Run one command; return its exit status, or 2 for wrong arguments."""
     if not argv or argv[0] in ("-h", "--help"):
-        print(_usage())
+        with reader_may_leave():
+            print(_usage())
         return 0 if argv else 2
     if TRUST in argv:
         argv = [argument for argument in argv if argument != TRUST]
@@ -75,7 +76,4 @@ def _usage() -> str:
 
 
 if __name__ == "__main__":
-    status = 0
-    with reader_may_leave():
-        status = main(sys.argv[1:])
-    sys.exit(status)
+    sys.exit(main(sys.argv[1:]))

@@ -23,6 +23,7 @@ from analysis.profiles import Scored, at_equal_steps, of_areas, profiles_figure,
 from analysis.runs import Run, find_runs, write_csv
 from analysis.to_score import arrivals, arrivals_markdown
 from core.atomic_file import write_text
+from core.command_line import reader_may_leave
 from core.errors import ConfigError
 from sequences.runner import STATE_FILE
 
@@ -70,7 +71,8 @@ def main(arguments: Sequence[str]) -> int:
         return _compare_profiles(options, at_equal_steps(compared), [*notes, *left_out])
     games = compare(runs, options.at_steps)
     text = page(games, notes)
-    sys.stdout.write(text)
+    with reader_may_leave():
+        sys.stdout.write(text)
     if options.output:
         folder = Path(options.output)
         folder.mkdir(parents=True, exist_ok=True)

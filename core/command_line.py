@@ -31,7 +31,8 @@ class WrappedHelp(argparse.HelpFormatter):
 def reader_may_leave() -> Iterator[None]:
     """Let what is printed here end early, and well, if its reader has left, as `| head` does.
 
-    What comes after it prints to nobody.
+    Put nothing but printing into it: another pipe that breaks would pass for the reader's. What
+    comes after it prints to nobody.
     """
     try:
         yield

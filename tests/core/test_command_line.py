@@ -92,8 +92,13 @@ def test_lines_are_broken_at_blanks_on_a_terminal_alone(
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="pipes are another thing there")
 @pytest.mark.parametrize(
     "command",
-    [["main.py", "--help=all"], ["-m", "experiments", "list"], ["-m", "analysis", "--help"]],
-    ids=lambda command: command[-2],
+    [
+        ["main.py", "--help=all"],
+        ["-m", "experiments", "list"],
+        ["-m", "analysis", "--help"],
+        ["-m", "analysis", "compare", "--runs=docs/results/elite"],
+    ],
+    ids=lambda command: " ".join(command),
 )
 def test_a_reader_that_wants_no_more_is_no_error(command: list[str]) -> None:
     reader, writer = os.pipe()
