@@ -9,6 +9,7 @@ from statistics import fmean
 from scipy import stats
 
 from tests.figures.files import (
+    RESULTS,
     SPEED,
     Claim,
     Value,
@@ -120,6 +121,11 @@ def three_quarter_rows() -> list[Claim]:
         *usual["Seaquest"],
     ]
     areas = [area_to(name, 3.5e5) for name in six]
+    entropy = json.loads((RESULTS / "three_quarters/entropy_seaquest.json").read_text("utf-8"))
+    pairs = zip(entropy["agent_steps"], entropy["fraction"], strict=True)
+    low = fmean(fraction for steps, fraction in pairs if 60_000 <= steps <= 200_000)
+    sentence = "was down to {} of its most between 60,000 and 200,000 steps"
+    claims.append(Claim("docs/results.md", sentence, (lambda: low,)))
     sentence = "the default's six runs lie between {} and {}:"
     claims.append(Claim("docs/results.md", sentence, (over(min, *areas), over(max, *areas))))
     return claims
