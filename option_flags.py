@@ -147,6 +147,11 @@ class Flags(  # the last group first: pydantic lists the fields of the last base
             )
         if self.lr_end_value > self.lr:
             problems.append(f"--lr_end_value={self.lr_end_value} is above --lr={self.lr}")
+        if self.entropy_end_share < 1 and self.entropy_end_weight is None:
+            problems.append(
+                f"--entropy_end_share={self.entropy_end_share} needs --entropy_end_weight: without "
+                "one the bonus keeps its weight"
+            )
         if problems:
             raise ValueError("\n".join(problems))
         return self

@@ -11,6 +11,7 @@ from flags.kinds import (
     Bound,
     CountOrAuto,
     Fraction01,
+    Share,
     Weight,
 )
 from flags.values import AdvantageNormalisation, LossReduction, TrustRegion
@@ -54,7 +55,11 @@ class AlgorithmFlags(FlagGroup):
     )
     entropy_end_weight: Weight | None = flag(
         None,
-        "weight of the entropy bonus at the end of --lr_scheduler_steps; the weight changes linearly until then. none: it stays the same",
+        "weight of the entropy bonus at the end of --lr_scheduler_steps, or of --entropy_end_share of them; the weight changes linearly until then. none: it stays the same",
+    )
+    entropy_end_share: Share = flag(
+        1.0,
+        "share of --lr_scheduler_steps after which the weight of the entropy bonus is --entropy_end_weight, and stays there",
     )
     entropy_on: Literal["all", "online"] = flag(
         "all",

@@ -150,6 +150,8 @@ def test_several_games_are_a_family_of_their_own_and_learn_from_raw_rewards():
         (["--env=A,A"], "names A more than once"),
         (["--env=A,B", "--env_shares=1,2,3"], "3 numbers and --env 2 games"),
         (["--env=A,B", "--env_shares=1,0"], "--env_shares=0: .*greater than 0"),
+        (["--entropy_end_share=0.5"], "--entropy_end_share=0.5 needs --entropy_end_weight"),
+        (["--entropy_end_share=0"], "entropy_end_share"),
         (["--popart_sigma_min=2", "--popart_sigma_max=1"], "--popart_sigma_min=2.0 must be below"),
     ],
 )

@@ -43,6 +43,7 @@ FLAG_OF_FIELD: dict[str, str] = {
     "value_cost": "value_loss_weight",
     "entropy_cost": "entropy_loss_weight",
     "entropy_end_cost": "entropy_end_weight",
+    "entropy_end_share": "entropy_end_share",
     "entropy_online_only": "entropy_on",
     "reward_transform": "reward_clipping_method",
     "advantage_normalisation": "advantage_normalisation",
@@ -75,7 +76,8 @@ class ActorCriticConfig:
     policy_cost: float = 1.0
     value_cost: float = 0.5  # times 0.5 (v - V)^2, as in IMPALA's released code
     entropy_cost: float = 0.025
-    entropy_end_cost: float | None = None  # at the end of training, linearly; None: no change
+    entropy_end_cost: float | None = None  # reached in a straight line; None: no change
+    entropy_end_share: float = 1.0  # share of the training after which it is reached
     entropy_online_only: bool = False  # LASER: True; CLEAR: False
     reward_transform: str = "abs_one_sign"  # a key of REWARD_TRANSFORMS
     advantage_normalisation: str = "rms"  # none | rms: divide by their root mean square
@@ -89,6 +91,8 @@ class ActorCriticConfig:
         self._check_choice("loss_reduction", values_of(LossReduction))
         if not 0 <= self.discount <= 1:
             raise ConfigError(f"discount is {self.discount}, expected in [0, 1].")
+        if not 0 < self.entropy_end_share <= 1:
+            raise ConfigError(f"entropy_end_share is {self.entropy_end_share}, expected in (0, 1].")
         if self.burn_in_steps < 0:
             raise ConfigError(f"burn_in_steps is {self.burn_in_steps}, expected 0 or more.")
 
@@ -101,7 +105,8 @@ class ActorCriticConfig:
     def entropy_cost_at(self, progress: float) -> float:
         """Return the cost at `progress`: in a straight line from the first to the last."""
         first, last = self.entropy_cost, self.entropy_end_cost
-        return first if last is None else first + (last - first) * progress
+        done = min(1.0, progress / self.entropy_end_share)
+        return first if last is None else first + (last - first) * done
 
 
 class Loss(NamedTuple):

@@ -42,10 +42,16 @@ def sharpened(model):
     return model
 
 
-@pytest.mark.parametrize(("progress", "cost"), [(0.0, 0.08), (0.25, 0.065), (1.0, 0.02)])
-def test_the_entropy_cost_goes_in_a_straight_line_to_its_end(progress, cost):
+@pytest.mark.parametrize(
+    ("share", "progress", "cost"),
+    [
+        *((1.0, 0.0, 0.08), (1.0, 0.25, 0.065), (1.0, 1.0, 0.02)),
+        *((0.4, 0.0, 0.08), (0.4, 0.1, 0.065), (0.4, 0.4, 0.02), (0.4, 0.9, 0.02)),
+    ],
+)
+def test_the_entropy_cost_goes_in_a_straight_line_to_its_end(share, progress, cost):
     batch = make_batch()
-    config = replace(PLAIN, entropy_cost=0.08, entropy_end_cost=0.02)
+    config = replace(PLAIN, entropy_cost=0.08, entropy_end_cost=0.02, entropy_end_share=share)
     got = Impala(config).loss(make_small_model(), batch, None, progress).metrics
     want = loss_of(make_small_model(), batch, entropy_cost=cost).metrics
     for name, value in want.items():
