@@ -82,6 +82,7 @@ def model_config(flags: Flags) -> ModelConfig:
         name=flags.model,
         feature_count=flags.feature_out_layer_size,
         normalise_pixels=flags.normalise_pixels,
+        layer_norm=flags.layer_norm,
         normalise_vectors=flags.normalise_vectors,
         popart_step_size=flags.popart_beta,
         popart_sigma_min=flags.popart_sigma_min,

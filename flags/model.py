@@ -5,6 +5,7 @@ from __future__ import annotations
 from flags.group import FlagGroup, flag
 from flags.kinds import BoolOrAuto, Count, CountOrAuto, Fraction01, ModelName, Positive
 from flags.parts import AUTO, NETWORKS
+from flags.values import LayerNorm
 
 
 class ModelFlags(FlagGroup):
@@ -22,6 +23,10 @@ class ModelFlags(FlagGroup):
     use_lstm: bool = flag(
         False,
         "put an LSTM between features and heads, so that the agent has a memory (attention always has one)",
+    )
+    layer_norm: LayerNorm = flag(
+        "none",
+        "layers of a network for images that are normalised before their ReLU: none, features (the last one), or all",
     )
     lstm_size: Count = flag(256, "number of units in each layer of the LSTM", le=4_096)
     lstm_layers: Count = flag(1, "number of layers of the LSTM; attention has one", le=16)

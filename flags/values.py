@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 
 RewardTransform = Literal["abs_one_sign", "abs_one_clamp", "soft_asymmetric"]
 AdvantageNormalisation = Literal["none", "rms"]
+LayerNorm = Literal["none", "features", "all"]
 LossReduction = Literal["sum", "mean"]
 TrustRegion = Literal["implied", "kl_pi_mu", "kl_mu_pi"]
 ValueSource = Literal["target", "policy"]

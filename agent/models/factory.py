@@ -37,6 +37,7 @@ class ModelConfig:
     # F, width of the torso's last layer (attention: channels of the map); 0: the network's own
     feature_count: int = 0
     normalise_pixels: bool = True  # subtract the mean image, divide by the deviation
+    layer_norm: str = "none"  # none | features | all layers of a convolutional network
     normalise_vectors: bool = False  # by their running mean and deviation
     popart_step_size: float = 3e-3  # beta, share of the statistics replaced per update
     popart_sigma_min: float = 1e-4
@@ -158,6 +159,7 @@ def _of_one_array(config: ModelConfig, env_spec: EnvSpec, extras: ExtraInputs) -
         obs_shape=env_spec.obs_shape,
         feature_count=config.feature_count,
         normalise_pixels=of_pixels and env_spec.task_count == 1 and env_spec.is_image,
+        layer_norm=config.layer_norm,
         extras=extras,
         lstm_size=config.lstm_size,
     )

@@ -34,6 +34,7 @@ class NetworkRequest:
     obs_shape: tuple[int, ...]  # of one stacked observation: (C, H, W) of an image, (D,)
     feature_count: int  # F as --feature_out_layer_size says; 0: the network's own
     normalise_pixels: bool  # uint8 images of one game: the first layer is to normalise them
+    layer_norm: str  # which layers of a convolutional network are normalised: flags/values.py
     extras: ExtraInputs  # what a core of its own has to append: last action, last reward, game
     lstm_size: int  # H, units of a core of its own
 

@@ -8,6 +8,7 @@ assumed, so any frame size and stack depth works if the convolutions fit into it
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -81,41 +82,54 @@ class ResidualBlock(nn.Module):
         return x + self.conv2(F.relu(self.conv1(F.relu(x)), inplace=True))
 
 
-def _relu_convs(
-    image_shape: tuple[int, ...], normalise: bool, layers: list[tuple[int, int, int]]
-) -> nn.Sequential:
+@dataclass(frozen=True)
+class ConvsRequest:
+    """What the convolutions of a torso are built for."""
+
+    image_shape: tuple[int, ...]  # (C, H, W) of one stacked observation
+    normalise_pixels: bool = False  # see PixelStatistics
+    layer_norm: bool = False  # whether the output of each layer is normalised before its ReLU
+
+
+def _relu_convs(want: ConvsRequest, layers: list[tuple[int, int, int]]) -> nn.Sequential:
     """Return convolutions (channels, kernel, stride), each followed by ReLU."""
-    (width, kernel, stride), *others = layers
-    modules: list[nn.Module] = [
-        PixelConv2d(image_shape, width, kernel, stride, normalise=normalise),
-        nn.ReLU(inplace=True),
-    ]
-    for channels, kernel, stride in others:
-        modules += [nn.Conv2d(width, channels, kernel, stride), nn.ReLU(inplace=True)]
-        width = channels
+    modules: list[nn.Module] = []
+    before = 0
+    for channels, kernel, stride in layers:
+        conv = (
+            nn.Conv2d(before, channels, kernel, stride)
+            if modules
+            else PixelConv2d(
+                want.image_shape, channels, kernel, stride, normalise=want.normalise_pixels
+            )
+        )
+        # One group of all channels is layer normalisation over a map, a gain for each channel.
+        norm = [nn.GroupNorm(1, channels)] if want.layer_norm else []
+        modules += [conv, *norm, nn.ReLU(inplace=True)]
+        before = channels
     return nn.Sequential(*modules)
 
 
-def _nature_convs(image_shape: tuple[int, ...], normalise: bool) -> nn.Sequential:
-    return _relu_convs(image_shape, normalise, [(32, 8, 4), (64, 4, 2), (64, 3, 1)])
+def _nature_convs(want: ConvsRequest) -> nn.Sequential:
+    return _relu_convs(want, [(32, 8, 4), (64, 4, 2), (64, 3, 1)])
 
 
-def _impala_shallow_convs(image_shape: tuple[int, ...], normalise: bool) -> nn.Sequential:
-    return _relu_convs(image_shape, normalise, [(16, 8, 4), (32, 4, 2)])
+def _impala_shallow_convs(want: ConvsRequest) -> nn.Sequential:
+    return _relu_convs(want, [(16, 8, 4), (32, 4, 2)])
 
 
-def _elite_convs(image_shape: tuple[int, ...], normalise: bool) -> nn.Sequential:
-    return _relu_convs(image_shape, normalise, [(64, 3, 3), (64, 3, 2), (128, 3, 2)])
+def _elite_convs(want: ConvsRequest) -> nn.Sequential:
+    return _relu_convs(want, [(64, 3, 3), (64, 3, 2), (128, 3, 2)])
 
 
-def _resnet_convs(image_shape: tuple[int, ...], normalise: bool) -> nn.Sequential:
+def _resnet_convs(want: ConvsRequest) -> nn.Sequential:
     modules: list[nn.Module] = []
     channels = 0
     for width in (16, 32, 32):
         conv = (
             nn.Conv2d(channels, width, 3, padding=1)
             if modules
-            else PixelConv2d(image_shape, width, 3, padding=1, normalise=normalise)
+            else PixelConv2d(want.image_shape, width, 3, padding=1, normalise=want.normalise_pixels)
         )
         modules += [conv, nn.MaxPool2d(3, stride=2, padding=1)]
         modules += [ResidualBlock(width), ResidualBlock(width)]
@@ -123,9 +137,9 @@ def _resnet_convs(image_shape: tuple[int, ...], normalise: bool) -> nn.Sequentia
     return nn.Sequential(*modules, nn.ReLU())
 
 
-def _resnet_light_convs(image_shape: tuple[int, ...], normalise: bool) -> nn.Sequential:
+def _resnet_light_convs(want: ConvsRequest) -> nn.Sequential:
     return nn.Sequential(
-        PixelConv2d(image_shape, 32, 8, 4, normalise=normalise),
+        PixelConv2d(want.image_shape, 32, 8, 4, normalise=want.normalise_pixels),
         ResidualBlock(32),
         nn.ReLU(inplace=True),
         nn.Conv2d(32, 64, 3, stride=2, padding=1),
@@ -134,8 +148,8 @@ def _resnet_light_convs(image_shape: tuple[int, ...], normalise: bool) -> nn.Seq
     )
 
 
-# name -> (convolutions for that image shape, pixels normalised or not; default F)
-IMAGE_TORSOS: dict[str, tuple[Callable[[tuple[int, ...], bool], nn.Sequential], int]] = {
+# name -> (its convolutions, default F)
+IMAGE_TORSOS: dict[str, tuple[Callable[[ConvsRequest], nn.Sequential], int]] = {
     "nature": (_nature_convs, 512),  # Mnih et al. 2015, methods
     "impala_shallow": (_impala_shallow_convs, 256),  # Espeholt et al. 2018, figure 3 left
     "resnet": (_resnet_convs, 256),  # Espeholt et al. 2018, figure 3 right: 15 convolutions
@@ -156,6 +170,7 @@ class ImageTorso(nn.Module):
         feature_count: int = 0,
         *,
         normalise_pixels: bool = False,
+        layer_norm: str = "none",
     ) -> None:
         """Build torso `name` of IMAGE_TORSOS.
 
@@ -164,6 +179,8 @@ class ImageTorso(nn.Module):
           obs_shape: (C, H, W) of the images.
           feature_count: F; 0 is the torso's own.
           normalise_pixels: see PixelStatistics.
+          layer_norm: which layers are normalised before their ReLU (Ba et al. 2016): none,
+            features (the linear one) or all. The residual networks have no others.
 
         Raises:
           ConfigError: if the convolutions do not fit into the frame.
@@ -171,7 +188,7 @@ class ImageTorso(nn.Module):
         super().__init__()
         build, default_count = IMAGE_TORSOS[name]
         self.feature_count = feature_count or default_count
-        self.convs = build(tuple(obs_shape), normalise_pixels)
+        self.convs = build(ConvsRequest(tuple(obs_shape), normalise_pixels, layer_norm == "all"))
         try:
             with torch.no_grad():
                 flat_count = self.convs(torch.zeros(1, *obs_shape)).numel()
@@ -182,10 +199,11 @@ class ImageTorso(nn.Module):
                 "which fits any size."
             ) from error
         self.linear = nn.Linear(flat_count, self.feature_count)
+        self.norm = nn.Identity() if layer_norm == "none" else nn.LayerNorm(self.feature_count)
 
     def forward(self, obs: Tensor) -> Tensor:
         """Map `[N, C, H, W]` to features `[N, F]`."""
-        return F.relu(self.linear(self.convs(obs).flatten(1)))
+        return F.relu(self.norm(self.linear(self.convs(obs).flatten(1))))
 
 
 class MlpTorso(nn.Module):
@@ -240,6 +258,7 @@ def _image_network(name: str) -> Network:
             request.obs_shape,
             request.feature_count,
             normalise_pixels=request.normalise_pixels,
+            layer_norm=request.layer_norm,
         )
 
     return Network(build, sees="images", takes_raw=True, channels_last=name.startswith("resnet"))
