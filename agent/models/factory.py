@@ -167,6 +167,12 @@ def _of_one_array(config: ModelConfig, env_spec: EnvSpec, extras: ExtraInputs) -
     torso, core = built if isinstance(built, tuple) else (built, None)
     if not isinstance(torso, nn.Module):
         raise ConfigError(f"network {name!r} returns {shown(torso)}, expected a torch module.")
+    norms = (nn.LayerNorm, nn.GroupNorm)
+    if config.layer_norm != "none" and not any(isinstance(m, norms) for m in torso.modules()):
+        raise ConfigError(
+            f"layer_norm is {config.layer_norm}, but model {name!r} has no normalised layer: expected "
+            "none."
+        )
     if not network.takes_raw:
         pixels = PixelStatistics(request.obs_shape) if request.normalise_pixels else None
         torso = FloatInput(torso, pixels)

@@ -180,15 +180,21 @@ class ImageTorso(nn.Module):
           feature_count: F; 0 is the torso's own.
           normalise_pixels: see PixelStatistics.
           layer_norm: which layers are normalised before their ReLU (Ba et al. 2016): none,
-            features (the linear one) or all. The residual networks have no others.
+            features (the linear one), or all; the last not in the residual networks.
 
         Raises:
-          ConfigError: if the convolutions do not fit into the frame.
+          ConfigError: if the convolutions do not fit into the frame, or are not normalised.
         """
         super().__init__()
         build, default_count = IMAGE_TORSOS[name]
         self.feature_count = feature_count or default_count
-        self.convs = build(ConvsRequest(tuple(obs_shape), normalise_pixels, layer_norm == "all"))
+        want = ConvsRequest(tuple(obs_shape), normalise_pixels, layer_norm == "all")
+        self.convs = build(want)
+        if want.layer_norm and not any(isinstance(m, nn.GroupNorm) for m in self.convs):
+            raise ConfigError(
+                f"layer_norm is all, but the convolutions of model {name!r} are in residual blocks, "
+                "which are not normalised: expected features or none."
+            )
         try:
             with torch.no_grad():
                 flat_count = self.convs(torch.zeros(1, *obs_shape)).numel()
