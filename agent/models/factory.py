@@ -170,8 +170,8 @@ def _of_one_array(config: ModelConfig, env_spec: EnvSpec, extras: ExtraInputs) -
     norms = (nn.LayerNorm, nn.GroupNorm)
     if config.layer_norm != "none" and not any(isinstance(m, norms) for m in torso.modules()):
         raise ConfigError(
-            f"layer_norm is {config.layer_norm}, but model {name!r} has no normalised layer: expected "
-            "none."
+            f"layer_norm is {config.layer_norm}, but model {name!r} has no normalised layer: "
+            "expected none."
         )
     if not network.takes_raw:
         pixels = PixelStatistics(request.obs_shape) if request.normalise_pixels else None

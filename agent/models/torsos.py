@@ -192,8 +192,8 @@ class ImageTorso(nn.Module):
         self.convs = build(want)
         if want.layer_norm and not any(isinstance(m, nn.GroupNorm) for m in self.convs):
             raise ConfigError(
-                f"layer_norm is all, but the convolutions of model {name!r} are in residual blocks, "
-                "which are not normalised: expected features or none."
+                f"layer_norm is all, but the convolutions of model {name!r} are in residual "
+                "blocks, which are not normalised: expected features or none."
             )
         try:
             with torch.no_grad():

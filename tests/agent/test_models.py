@@ -8,7 +8,7 @@ from agent.acting.acting import FlatWeights
 from agent.machine import WeightFormat
 from agent.models.base import Inputs
 from agent.models.factory import ModelConfig, make_model
-from agent.models.torsos import IMAGE_TORSOS, PixelConv2d
+from agent.models.torsos import IMAGE_TORSOS, ImageTorso, PixelConv2d
 from core.errors import ConfigError, ShapeError
 from flags.parts import NETWORKS
 from tests.agent.builders import make_batch, make_small_model, make_spec
@@ -60,6 +60,41 @@ def test_a_network_takes_any_frame_size_and_stack(name, shape):
     assert model.feature_count == IMAGE_TORSOS[name][1]
     assert heads.params.shape == (2, 5)
     assert heads.value.shape == (2,)
+
+
+@pytest.mark.parametrize(("layer_norm", "normalised"), [("none", 0), ("features", 1), ("all", 3)])
+def test_layers_are_normalised_before_their_relu(layer_norm, normalised):
+    torso = ImageTorso("impala_shallow", (4, 84, 84), layer_norm=layer_norm)
+    before_relu = []
+    for layer in torso.modules():
+        if isinstance(layer, (torch.nn.GroupNorm, torch.nn.LayerNorm)):
+            layer.register_forward_hook(
+                lambda *call: before_relu.append(call[-1].flatten(1).clone())
+            )
+    features = torso(torch.randint(0, 256, (5, 4, 84, 84), dtype=torch.uint8))
+    assert len(before_relu) == normalised
+    for output in before_relu:
+        torch.testing.assert_close(output.mean(1), torch.zeros(5), rtol=0, atol=1e-5)
+        torch.testing.assert_close(output.var(1, correction=0), torch.ones(5), rtol=0.01, atol=0.01)
+    if before_relu:
+        torch.testing.assert_close(features, before_relu[-1].relu())
+
+
+@pytest.mark.parametrize("layer_norm", ["features", "all"])
+@pytest.mark.parametrize("name", ["nature", "impala_shallow", "elite"])
+def test_a_network_with_normalised_layers_learns_them(name, layer_norm):
+    model = make_small_model(make_spec((2, 44, 40)), name=name, layer_norm=layer_norm)
+    heads = look(model, torch.randint(0, 256, (6, 2, 44, 40), dtype=torch.uint8))
+    (heads.value.square().sum() + heads.params.square().sum()).backward()
+    assert all(p.grad is not None and p.grad.any() for p in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("name", "layer_norm"), [("resnet", "all"), ("resnet_light", "all"), ("attention", "features")]
+)
+def test_layers_that_a_network_does_not_normalise_are_refused(name, layer_norm):
+    with pytest.raises(ConfigError, match=f"layer_norm is {layer_norm}.*{name}.*expected"):
+        make_model(ModelConfig(name, layer_norm=layer_norm), make_spec((4, 84, 84)))
 
 
 def test_too_small_frames_are_refused_with_advice():
