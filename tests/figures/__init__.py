@@ -7,9 +7,9 @@ document shows. White space in a sentence stands for any, also for a line end.
 
 from __future__ import annotations
 
-from tests.figures import defaults, others, replay, speed
+from tests.figures import defaults, levers, others, replay, speed
 from tests.figures.files import Claim
 
-CLAIMS = [*defaults.CLAIMS, *replay.CLAIMS, *speed.CLAIMS, *others.CLAIMS]
+CLAIMS = [*defaults.CLAIMS, *replay.CLAIMS, *levers.CLAIMS, *speed.CLAIMS, *others.CLAIMS]
 
 __all__ = ["CLAIMS", "Claim"]

@@ -20,6 +20,20 @@ RESULTS = ROOT / "docs" / "results"
 
 SPEED = RESULTS / "performance"
 
+# The runs of the default that went to 0.7 M steps, by game.
+USUAL = {
+    "Breakout": [
+        "screen_a/control_BreakoutNoFrameskip-v4_seed1",
+        *(f"impact_breakout/default_BreakoutNoFrameskip-v4_seed{seed}" for seed in (1, 2, 3)),
+        "most_replayed/default_BreakoutNoFrameskip-v4_seed4",
+    ],
+    "SpaceInvaders": [
+        "screen_a/control_SpaceInvadersNoFrameskip-v4_seed1",
+        "most_replayed/default_SpaceInvadersNoFrameskip-v4_seed4",
+    ],
+    "Seaquest": ["screen_a/control_SeaquestNoFrameskip-v4_seed1"],
+}
+
 
 Value = Callable[[], float]
 

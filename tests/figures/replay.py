@@ -1,4 +1,4 @@
-"""Replay: elite, LASER, the levers, populations."""
+"""Replay: elite, LASER, three quarters of it, populations."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from scipy import stats
 from tests.figures.files import (
     RESULTS,
     SPEED,
+    USUAL,
     Claim,
     Value,
     area_to,
@@ -75,30 +76,18 @@ def screen_rows() -> list[Claim]:
 
 def three_quarter_rows() -> list[Claim]:
     """A larger network, more replay, and its entropy: one seed each, beside runs of the default."""
-    usual = {
-        "Breakout": [
-            "screen_a/control_BreakoutNoFrameskip-v4_seed1",
-            *(f"impact_breakout/default_BreakoutNoFrameskip-v4_seed{seed}" for seed in (1, 2, 3)),
-            "most_replayed/default_BreakoutNoFrameskip-v4_seed4",
-        ],
-        "SpaceInvaders": [
-            "screen_a/control_SpaceInvadersNoFrameskip-v4_seed1",
-            "most_replayed/default_SpaceInvadersNoFrameskip-v4_seed4",
-        ],
-        "Seaquest": ["screen_a/control_SeaquestNoFrameskip-v4_seed1"],
-    }
     arms = {
         ("nature", "Breakout"): "screen_b/nature_{}_seed1",
         ("nature", "Seaquest"): "screen_b/nature_{}_seed1",
         **{
             ("replay-3-of-4-online", game): "three_quarters/replay-3-of-4-online_{}_seed4"
-            for game in usual
+            for game in USUAL
         },
     }
     claims = []
     for (arm, game), path in arms.items():
         name = path.format(f"{game}NoFrameskip-v4")
-        default = mean_of([area_to(each, 7e5) for each in usual[game]])
+        default = mean_of([area_to(each, 7e5) for each in USUAL[game]])
         values = (area_to(name, 7e5), default, end(name))
         claims.append(
             Claim("docs/results.md", f"| `{arm}` in {game} | {{}} | {{}} | {{}} |", values)
@@ -118,7 +107,7 @@ def three_quarter_rows() -> list[Claim]:
     six = [
         *(f"levers_confirmed/lr-0.00025_SeaquestNoFrameskip-v4_seed{seed}" for seed in (4, 5, 6)),
         *(f"levers_second/default_SeaquestNoFrameskip-v4_seed{seed}" for seed in (1, 2)),
-        *usual["Seaquest"],
+        *USUAL["Seaquest"],
     ]
     areas = [area_to(name, 3.5e5) for name in six]
     entropy = json.loads((RESULTS / "three_quarters/entropy_seaquest.json").read_text("utf-8"))
@@ -218,61 +207,6 @@ def laser_rows() -> list[Claim]:
     return claims
 
 
-def lever_rows() -> list[Claim]:
-    """The first stage of the cheap levers: area to 0.35 M steps on Breakout, and its ratio."""
-    breakout = "BreakoutNoFrameskip-v4"
-    defaults = [
-        area_to(f"{folder}_{breakout}_seed{seed}", 3.5e5)
-        for folder, seeds in (("screen_a/control", [1]), ("impact_breakout/default", [1, 2, 3]))
-        for seed in seeds
-    ]
-    usual = mean_of(defaults)
-    arms = (
-        *("lr-0.0005", "lr-0.001", "batch-4", "two-lambdas", "clip-5", "gamma-0.997"),
-        *("entropy-0.0125", "pixels-as-they-are"),
-    )
-    claims = [
-        Claim(
-            "docs/results.md",
-            "the default's four runs there: {}, {}, {} and {}, mean {}",
-            (*defaults, usual),
-        )
-    ]
-    for arm in arms:
-        value = area_to(f"levers/{arm}_{breakout}_seed1", 3.5e5)
-        ratio = over(lambda pair: pair[0] / pair[1], value, usual)
-        claims.append(Claim("docs/results.md", f"| `{arm}` | {{}} | {{}} |", (value, ratio)))
-    for game in ("SpaceInvaders", "Seaquest"):
-        areas = {
-            arm: [
-                area_to(f"levers_second/{arm}_{game}NoFrameskip-v4_seed{seed}", 3.5e5)
-                for seed in (1, 2)
-            ]
-            for arm in ("default", "lr-0.0005", "lr-0.001")
-        }
-        for arm, of_seeds in areas.items():
-            pair = (mean_of(of_seeds), mean_of(areas["default"]))
-            ratio = over(lambda pair: pair[0] / pair[1], *pair)
-            row = f"| `{arm}`, levers in {game} |" + " {} |" * 3
-            claims.append(Claim("docs/results.md", row, (*of_seeds, ratio)))
-    for game in ("Breakout", "SpaceInvaders", "Seaquest"):
-        fresh: dict[str, list[Value]] = {
-            rate: [
-                area_to(f"levers_confirmed/lr-{rate}_{game}NoFrameskip-v4_seed{seed}", 4e5)
-                for seed in (4, 5, 6)
-            ]
-            for rate in ("0.00025", "0.0005")
-        }
-        for rate, of_seeds in fresh.items():
-            row = f"| {rate}, confirmation in {game} | {{}} | {{}} | {{}} | {{}} |"
-            values = (*of_seeds, mean_of(of_seeds))
-            if rate == "0.0005":
-                row += " {}, {}, {} |"
-                values = (*values, *welch(of_seeds, fresh["0.00025"]))
-            claims.append(Claim("docs/results.md", row, values))
-    return claims
-
-
 def population_rows() -> list[Claim]:
     """Shared replay against none, Breakout: areas to 0.3 M own steps, and their difference."""
     claims = []
@@ -317,7 +251,6 @@ CLAIMS = [
     *screen_rows(),
     *three_quarter_rows(),
     *three_seed_rows(),
-    *lever_rows(),
     *laser_rows(),
     *population_rows(),
     *elite_rows(),
