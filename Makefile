@@ -37,8 +37,8 @@ train: $(VENV)/run.stamp  ## train; flags in ARGS, e.g. make train ARGS="--env=C
 	$(BIN)/python main.py $(ARGS)
 
 # The dummy driver makes a film where there is a display as well.
-watch: $(VENV)/run.stamp  ## record a video of the bundled Pong agent; flags in ARGS as above
-	SDL_VIDEODRIVER=dummy $(BIN)/python main.py --op_mode=test --load_model_url=models/pong --render=True --test_episode_count=1 $(ARGS)
+watch: $(VENV)/run.stamp  ## record a video of a bundled agent, e.g. make watch GAME=breakout; flags in ARGS as above
+	SDL_VIDEODRIVER=dummy $(BIN)/python main.py --op_mode=test --load_model_url=models/$(or $(GAME),pong) --render=True --test_episode_count=1 $(ARGS)
 
 live: $(VENV)/live.stamp  ## a page in the browser that shows the runs in results/; options in ARGS
 	$(BIN)/python -m live $(ARGS)

@@ -63,6 +63,21 @@ def test_no_figure_that_needs_a_file_is_without_a_claim(document: str) -> None:
             )
 
 
+def test_what_is_known_about_replay_repeats_figures_of_its_sections() -> None:
+    page = (ROOT / "docs" / "results.md").read_text("utf-8")
+    summary, sections = page.partition("## What we know about replay")[2].split("\n## ", 1)
+    rows = [line.strip("| ").split(" | ") for line in summary.splitlines() if line[:2] == "| "]
+    assert len(rows) > 5
+    figure = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w.]*\d)")
+    for _, _, figures, section in rows[1:]:
+        of_section = sections.partition(f"### {section}")[2].partition("\n### ")[0]
+        assert of_section, f"{section} is no section"
+        stated = figure.findall(figures.replace("1 M steps", ""))
+        assert stated
+        missing = set(stated) - set(figure.findall(of_section))
+        assert not missing, f"{section} does not have {missing}"
+
+
 @pytest.mark.parametrize(
     ("shown", "value", "right"),
     [

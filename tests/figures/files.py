@@ -94,6 +94,11 @@ def mean_of(values: Sequence[Value]) -> Value:
     return lambda: fmean(value() for value in values)
 
 
+def meanwhile(name: str, other: str) -> Value:
+    """The training return at the time at which the run beside it was at its end."""
+    return lambda: run(name).curve.at_seconds(run(other).curve.wall_s[-1])
+
+
 def best(name: str) -> Value:
     """The best single game of training."""
     return lambda: run(name).about.best or float("nan")

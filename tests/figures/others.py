@@ -14,10 +14,10 @@ from tests.figures.files import (
     at,
     end,
     mean_of,
+    meanwhile,
     minutes_to,
     over,
     played,
-    run,
     steps_per_s,
     steps_to,
     welch,
@@ -81,7 +81,7 @@ def key_rows() -> list[Claim]:
         runs = [f"doorkey_fading/{arm}_{game}_seed{seed}" for seed in (1, 2, 3)]
         for row, values in (
             ("return after 0.3 M steps", [end(name) for name in runs]),
-            ("0.95 after million steps", [steps_to(name, 0.95) for name in runs]),
+            ("million steps until 0.95", [steps_to(name, 0.95) for name in runs]),
         ):
             sentence = f"| {shown}, {row} | {{}} | {{}} | {{}} |"
             claims.append(Claim("docs/results.md", sentence, tuple(values)))
@@ -122,14 +122,13 @@ def breakout_rows() -> list[Claim]:
         arm: [f"impact_breakout/{arm}_BreakoutNoFrameskip-v4_seed{seed}" for seed in (1, 2, 3)]
         for arm in ("default", "impact")
     }
-    meanwhile: list[Value] = [
-        lambda name=name, other=other: run(name).curve.at_seconds(run(other).curve.wall_s[-1])
-        for name, other in zip(runs["impact"], runs["default"], strict=True)
+    at_equal_time = [
+        meanwhile(name, other) for name, other in zip(runs["impact"], runs["default"], strict=True)
     ]
     areas = {arm: [area_to(name, 7e5) for name in names] for arm, names in runs.items()}
     rows: dict[str, list[Value]] = {
         "default": [end(name) for name in runs["default"]],
-        "IMPACT": meanwhile,
+        "IMPACT": at_equal_time,
         "default, area to 0.7 M steps": areas["default"],
         "IMPACT, area to 0.7 M steps": areas["impact"],
     }

@@ -18,6 +18,7 @@ from tests.figures.files import (
     at,
     end,
     mean_of,
+    meanwhile,
     minutes,
     over,
     welch,
@@ -193,7 +194,8 @@ def laser_rows() -> list[Claim]:
             both = (mean_of(areas["replay-7-of-8"]), mean_of(areas["queue-only"]))
             rows = (
                 "| Breakout, mean return over the first 2 M frames, seven eighths of each batch "
-                "replayed, mean of three seeds | {} | `make experiments`, entry `laser` | "
+                "replayed (eight times as many updates), mean of three seeds | {} | `python -m "
+                "analysis compare --runs docs/results/laser --area_to=500000` shows it | "
                 "| The same with new data alone | {} |"
             )
             claims.append(Claim("README.md", rows, both))
@@ -204,6 +206,21 @@ def laser_rows() -> list[Claim]:
         ):
             row = f"| {shown}, {game} | {{}} | {{}} | {{}} |"
             claims.append(Claim("docs/results.md", row, welch(areas[one], areas[other])))
+    return claims
+
+
+def most_replayed_rows() -> list[Claim]:
+    """Seven eighths replayed beside the default on the same machine, one seed."""
+    claims = []
+    for game in ("Breakout", "SpaceInvaders"):
+        default = f"most_replayed/default_{game}NoFrameskip-v4_seed4"
+        more = f"most_replayed/replay-7-of-8-mask_{game}NoFrameskip-v4_seed4"
+        for row, name in (
+            (f"| `default`, {game} |", default),
+            (f"| `replay-7-of-8-mask`, beside it in {game} |", more),
+        ):
+            values = (area_to(name, 7e5), end(name), meanwhile(name, default))
+            claims.append(Claim("docs/results.md", row + " {} |" * 3, values))
     return claims
 
 
@@ -252,6 +269,7 @@ CLAIMS = [
     *three_quarter_rows(),
     *three_seed_rows(),
     *laser_rows(),
+    *most_replayed_rows(),
     *population_rows(),
     *elite_rows(),
 ]
