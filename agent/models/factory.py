@@ -154,6 +154,11 @@ def _of_one_array(config: ModelConfig, env_spec: EnvSpec, extras: ExtraInputs) -
     name = network_name(config, env_spec)
     network = NETWORKS.find(name)
     _check_sight(name, network, env_spec)
+    if config.layer_norm != "none" and not network.takes_layer_norm:
+        raise ConfigError(
+            f"layer_norm is {config.layer_norm}, which model {name!r} does not follow: expected "
+            "none. A network of your own says takes_layer_norm=True (docs/your_own.md)."
+        )
     of_pixels = config.normalise_pixels and env_spec.frame_dtype == "uint8"
     request = NetworkRequest(
         obs_shape=env_spec.obs_shape,
@@ -167,12 +172,6 @@ def _of_one_array(config: ModelConfig, env_spec: EnvSpec, extras: ExtraInputs) -
     torso, core = built if isinstance(built, tuple) else (built, None)
     if not isinstance(torso, nn.Module):
         raise ConfigError(f"network {name!r} returns {shown(torso)}, expected a torch module.")
-    norms = (nn.LayerNorm, nn.GroupNorm)
-    if config.layer_norm != "none" and not any(isinstance(m, norms) for m in torso.modules()):
-        raise ConfigError(
-            f"layer_norm is {config.layer_norm}, but model {name!r} has no normalised layer: "
-            "expected none."
-        )
     if not network.takes_raw:
         pixels = PixelStatistics(request.obs_shape) if request.normalise_pixels else None
         torso = FloatInput(torso, pixels)

@@ -49,12 +49,14 @@ class Network:
     # Whether its torso takes uint8 pixels and any dtype of weights. Others get floating-point
     # numbers in the dtype of their weights, pixels normalised or in [0, 1].
     takes_raw: bool = False
+    # Whether it normalises layers as the request's `layer_norm` says; others refuse to be asked.
+    takes_layer_norm: bool = False
     # Whether its kernels are kept in NHWC order wherever it computes, because that is faster.
     channels_last: bool = False
 
 
 def register_network(
-    name: str, *, sees: str = "anything"
+    name: str, *, sees: str = "anything", takes_layer_norm: bool = False
 ) -> Callable[[Callable[[NetworkRequest], nn.Module]], Callable[[NetworkRequest], nn.Module]]:
     """Return a decorator that makes a function a network of `--model=<its module>:<name>`.
 
@@ -65,6 +67,7 @@ def register_network(
     Args:
       name: of letters, digits and underscores.
       sees: "images", "vectors" or "anything"; what else an environment shows is refused.
+      takes_layer_norm: whether the function follows the request's `layer_norm`.
     """
     if sees not in SEES:
         raise ConfigError(f"network {name!r} sees {sees!r}, expected one of {', '.join(SEES)}.")
@@ -72,7 +75,8 @@ def register_network(
     def keep(
         build: Callable[[NetworkRequest], nn.Module],
     ) -> Callable[[NetworkRequest], nn.Module]:
-        NETWORKS.add(name, Network(build, sees), build.__module__)
+        network = Network(build, sees, takes_layer_norm=takes_layer_norm)
+        NETWORKS.add(name, network, build.__module__)
         return build
 
     return keep

@@ -267,7 +267,13 @@ def _image_network(name: str) -> Network:
             layer_norm=request.layer_norm,
         )
 
-    return Network(build, sees="images", takes_raw=True, channels_last=name.startswith("resnet"))
+    return Network(
+        build,
+        sees="images",
+        takes_raw=True,
+        takes_layer_norm=True,
+        channels_last=name.startswith("resnet"),
+    )
 
 
 for _name in IMAGE_TORSOS:

@@ -90,7 +90,12 @@ def test_a_network_with_normalised_layers_learns_them(name, layer_norm):
 
 
 @pytest.mark.parametrize(
-    ("name", "layer_norm"), [("resnet", "all"), ("resnet_light", "all"), ("attention", "features")]
+    ("name", "layer_norm"),
+    [
+        ("resnet", "all"),
+        ("resnet_light", "all"),
+        ("attention", "features"),
+    ],
 )
 def test_layers_that_a_network_does_not_normalise_are_refused(name, layer_norm):
     with pytest.raises(ConfigError, match=f"layer_norm is {layer_norm}.*{name}.*expected"):

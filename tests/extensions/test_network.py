@@ -47,6 +47,21 @@ def nothing(request):
     return None
 
 
+@register_network("asked", takes_layer_norm=True)
+def asked(request):
+    norm = nn.Identity() if request.layer_norm == "none" else nn.LayerNorm(5)
+    return nn.Sequential(nn.Linear(request.obs_shape[-1], 5), norm)
+
+
+def test_layers_are_normalised_only_by_a_network_that_follows_the_flag():
+    def model(name):
+        return make_model(ModelConfig(f"{__name__}:{name}", layer_norm="features"), make_spec((6,)))
+
+    assert any(isinstance(layer, nn.LayerNorm) for layer in model("asked").modules())
+    with pytest.raises(ConfigError, match="layer_norm is features.*:tall.*expected none"):
+        model("tall")
+
+
 def test_a_network_of_ones_own_is_trained_saved_and_loaded(tmp_path):
     folder = new_folder(tmp_path)
     summary, records = trained(folder, model=WIDE)
