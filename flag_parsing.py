@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from types import NoneType
+from typing import Any, get_args
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_settings import CliSettingsSource, SettingsError
@@ -46,6 +48,11 @@ NOT_FROM_CHECKPOINT = {
 
 # Nor does this where a new run starts from the weights of another: it plays other games.
 NOT_FROM_START = {"seed"}
+
+# What `--help` shows as `none` may be typed so: a value of these that says there is none.
+MAY_BE_NONE = {
+    name for name, field in Flags.model_fields.items() if NoneType in get_args(field.annotation)
+}
 
 REGISTRIES = (NETWORKS, ALGORITHMS, SINKS)  # of parts of a user's own, named by flags
 
@@ -115,7 +122,8 @@ def _flags_file(said: Mapping[str, Any]) -> FlagsFile:
     if not isinstance(path, str) or not path:
         return FlagsFile()
     known = {name: name in NOT_FROM_CHECKPOINT for name in Flags.model_fields}
-    return read_flags_file(path, known, _unknown)
+    file = read_flags_file(path, known, _unknown)
+    return replace(file, values=_none_read(file.values))
 
 
 def _of_preset(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -309,9 +317,17 @@ def _split(values: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
         source: CliSettingsSource[Any] = CliSettingsSource(
             Flags, cli_parse_args=arguments, cli_exit_on_error=False, cli_implicit_flags=False
         )
-        return {**source(), **unread}, overrides
+        return _none_read({**source(), **unread}), _none_read(overrides)
     except SettingsError as error:
         raise ConfigError(_listed(str(error).splitlines())) from error
+
+
+def _none_read(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values with None where a flag that may have none has the word for it."""
+    return {
+        name: None if name in MAY_BE_NONE and str(value).lower() == "none" else value
+        for name, value in values.items()
+    }
 
 
 def _read_overrides(path: str) -> dict[str, Any]:

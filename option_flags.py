@@ -150,7 +150,7 @@ class Flags(  # the last group first: pydantic lists the fields of the last base
         if self.entropy_end_share < 1 and self.entropy_end_weight is None:
             problems.append(
                 f"--entropy_end_share={self.entropy_end_share} needs --entropy_end_weight: without "
-                "one the bonus keeps its weight"
+                "one the bonus keeps its weight, so give --entropy_end_share=1"
             )
         if problems:
             raise ValueError("\n".join(problems))

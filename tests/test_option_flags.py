@@ -368,6 +368,18 @@ def test_an_overrides_file_may_not_be_a_pipe_that_nobody_writes(tmp_path):
         resolve(f"--multi_train_overrides={tmp_path / 'pipe'}")
 
 
+@pytest.mark.parametrize("word", ["none", "None", "null"])
+def test_what_the_help_calls_none_can_be_typed(word, tmp_path):
+    argv = ["--preset=minigrid", f"--entropy_end_weight={word}", f"--share_replay_in={word}"]
+    flags = resolve(*argv)
+    assert flags.entropy_end_weight is None
+    assert flags.share_replay_in is None
+    file = tmp_path / "run.yaml"
+    file.write_text(f"advantage_lambda: {word}\nlayer_norm: none\n")
+    flags = resolve(f"--flags_file={file}")
+    assert (flags.advantage_lambda, flags.layer_norm) == (None, "none")
+
+
 @pytest.mark.parametrize(
     "flag",
     ["lr=inf", "training_seconds=nan", "stop_at_mean_return=nan", "entropy_loss_weight=inf"],
