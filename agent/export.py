@@ -147,9 +147,9 @@ def summary_lines(facts: dict[str, Any], output: Path) -> list[str]:
     if test is None:
         lines.append("  not tested yet: run --op_mode=test with it, then export again")
     else:
-        lines.append(
-            f"  tested: {test['episodes']} games, {test['policy']}, mean {test['mean']:.2f}"
-        )
+        # The report of an agent of several games has a mean for each of them, and none over all.
+        mean = "" if test["mean"] is None else f", mean {test['mean']:.2f}"
+        lines.append(f"  tested: {test['episodes']} games, {test['policy']}{mean}")
     return [*lines, f"play: python main.py --op_mode=test --load_model_url={output}"]
 
 

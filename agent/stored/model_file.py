@@ -120,8 +120,14 @@ def save_model(
             f"{folder} holds {FLAGS} but no {WEIGHTS}, so it is the folder of a run and not of a "
             "model: writing there would replace the flags of that run. Give another folder."
         )
-    # Weights may lie in memory as NHWC; the file has one order only.
-    content = tensors_to_bytes({name: tensor.contiguous() for name, tensor in weights.items()})
+    # Weights may lie in memory as NHWC, and two of them in one place; the file has one order, and
+    # each by itself.
+    content = tensors_to_bytes(
+        {
+            name: tensor.clone(memory_format=torch.contiguous_format)
+            for name, tensor in weights.items()
+        }
+    )
     kept = {name: value for name, value in flags.items() if name not in FLAGS_OF_THE_MACHINE}
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agent.assembly import Blueprint
-from agent.export import export, main
+from agent.export import export, main, summary_lines
 from agent.run.tally import Tally
 from agent.stored.checkpoint import CheckpointWriter, load
 from agent.stored.model_file import load_model
@@ -55,6 +55,13 @@ def fingerprints(folder: Path) -> list[str]:
 
 def silent(line: str) -> None:
     """Show nothing."""
+
+
+def test_an_agent_of_several_games_has_no_mean_over_all_of_them(run: Path, tmp_path: Path) -> None:
+    facts = export(str(run), tmp_path / "models" / "counting")
+    facts["test"] = {"episodes": 8, "policy": "sampled", "mean": None}
+    lines = summary_lines(facts, tmp_path / "models" / "counting")
+    assert "  tested: 8 games, sampled" in lines
 
 
 def test_the_facts_are_those_of_the_run(run: Path, tmp_path: Path) -> None:

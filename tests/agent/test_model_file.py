@@ -90,6 +90,14 @@ def test_weights_in_nhwc_order_are_stored(tmp_path: Path) -> None:
     assert torch.equal(load_model(tmp_path).state["learner"]["model"]["kernel"], kernel)
 
 
+def test_weights_that_two_layers_share_are_stored_for_each(tmp_path: Path) -> None:
+    kernel = torch.arange(6.0).view(2, 3)
+    save_model(tmp_path, {"one": kernel, "other": kernel}, FLAG_VALUES, facts())
+    model = load_model(tmp_path).state["learner"]["model"]
+    assert torch.equal(model["one"], kernel)
+    assert torch.equal(model["other"], kernel)
+
+
 def test_a_model_folder_can_be_written_anew_but_the_folder_of_a_run_cannot(tmp_path: Path) -> None:
     write(tmp_path / "pong", seed=1)
     weights = write(tmp_path / "pong", seed=2)
