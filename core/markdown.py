@@ -1,12 +1,18 @@
-"""Tables in Markdown."""
+"""Tables and texts in Markdown."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from core.plain_data import shown_text
 
 MAX_CELL = 5000  # characters
+
+
+def plain(text: str) -> str:
+    """Return Markdown that shows `text`: no image, link, code or HTML of a stranger's begins."""
+    return re.sub(r"([\\`<\[])", r"\\\1", text)
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from core.markdown import table
+from core.markdown import plain, table
 from core.plain_data import shown_text
 from core.spec import game_name
 
@@ -105,10 +105,10 @@ def model_card(
     url = f"hf:{repository}" if repository else "<this folder>"
     lines = [
         *_header(title, [_algorithm(flags), *games], scores),
-        f"# {title}",
+        f"# {plain(title)}",
         "",
-        f"An actor-critic agent ({_algorithm(flags)}) of {_listed(games)}, trained for "
-        f"{facts['agent_steps']:,} agent steps ({facts['updates']:,} updates).",
+        f"An actor-critic agent ({plain(_algorithm(flags))}) of {plain(_listed(games))}, trained "
+        f"for {facts['agent_steps']:,} agent steps ({facts['updates']:,} updates).",
         "",
         "## Score",
         "",
@@ -116,7 +116,7 @@ def model_card(
         "",
     ]
     if film_of:
-        lines += ["## Film", "", f"[{film_of}]({FILM})", ""]
+        lines += ["## Film", "", f"[{plain(film_of)}]({FILM})", ""]
     lines += [
         "## Use",
         "",
@@ -144,7 +144,7 @@ def model_card(
             for package, version in (facts.get("versions") or {}).items()
         ),
     ]
-    rows = [(key, str(value)) for key, value in known if value is not None]
+    rows = [(plain(key), plain(str(value))) for key, value in known if value is not None]
     return "\n".join([*lines, *table(["", ""], rows), ""])
 
 
@@ -196,8 +196,8 @@ def _score_lines(scores: Sequence[Score], facts: Mapping[str, Any]) -> list[str]
         human = score.human_normalised
         rows.append(
             (
-                score.env,
-                score.policy,
+                plain(score.env),
+                plain(score.policy),
                 str(len(score.returns)),
                 str(score.distinct_games),
                 f"{score.mean:.2f}",
@@ -206,7 +206,7 @@ def _score_lines(scores: Sequence[Score], facts: Mapping[str, Any]) -> list[str]
             )
         )
     headings = ["game", "actions", "games", "distinct", "mean return", "95 % interval", "of human"]
-    rules = dict.fromkeys(shown_text(score.rules, 1000) for score in scores if score.rules)
+    rules = dict.fromkeys(plain(shown_text(score.rules, 1000)) for score in scores if score.rules)
     return [
         *table(headings, rows),
         "",

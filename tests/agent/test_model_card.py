@@ -86,11 +86,17 @@ def test_a_card_names_the_algorithm_that_trained_the_agent():
 
 
 def test_texts_of_a_stranger_stay_texts():
-    evil = "a\n---\nb\x1b[2J```\n</details><script>|"
+    evil = "a\n---\nb\x1b[2J```\n</details><script>|![y](http://there)"
     facts = {**FACTS, "env_spec": {"env_id": evil}, "commit": evil, "versions": {evil: evil}}
     score = Score(evil, evil, (1.0,), 1, None, evil)
-    card = model_card(evil, facts, {"env": evil}, scores=[score], command=[evil], film_of="x")
+    card = model_card(
+        evil, facts, {"env": evil, "algorithm": evil}, scores=[score], command=[evil], film_of="x"
+    )
     assert "\x1b" not in card
+    _, _, body = card.split("---\n", 2)
+    shown = re.sub(r"(?ms)^```.*?^```", "", body)  # in a block everything is text
+    assert not re.search(r"(?<!\\)<(?!/?details>|/?summary>)", shown)
+    assert not re.search(r"(?<!\\)\[y\]", shown)
     assert len(re.findall(r"^---$", card, re.MULTILINE)) == 2
     assert len(re.findall(r"^</details>$", card, re.MULTILINE)) == 1
     assert len(re.findall(r"^```", card, re.MULTILINE)) == 6
