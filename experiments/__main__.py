@@ -6,7 +6,7 @@
 What is to be run stands in experiments/queue.yaml, in the order of its priorities. Run folders lie
 outside of the clone (--store); curves and the index of all runs are written to docs/results. The
 queue may be stopped (Ctrl-C, once: a checkpoint is saved) or killed at any time: the next one goes
-on from the last checkpoints. Two never work on one store.
+on from the last checkpoints. Two never work on one store, nor write to one folder of results.
 
 Exit status: 0 done, 1 a run failed, 2 the command cannot be honoured, 130 interrupted.
 """
@@ -61,6 +61,7 @@ def _run(options: argparse.Namespace) -> int:
     with StopRequests().installed() as requests:
         try:
             store.lock(GRACE_S, log.info)
+            store.lock_results(places.results)
             if options.retry_failed:
                 _forget_failures(places, store)
             seconds = None if options.minutes is None else 60.0 * options.minutes

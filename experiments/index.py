@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
@@ -19,6 +20,7 @@ from agent.stored.run_folder import RunFolder
 from analysis.runs import commit_text, machine_text
 from core.atomic_file import write_text
 from core.errors import ConfigError
+from core.plain_data import shown
 from experiments.plan import PlannedRun
 from experiments.store import Store
 from metrics.machine_share import undisturbed_share
@@ -26,6 +28,7 @@ from metrics.record import Record
 from metrics.run_files import read_records
 
 INDEX_FILE = "index.csv"
+MAX_DIGITS = 18  # of a count
 RUNNING, STOPPED, DONE, FAILED, ABANDONED = "running", "stopped", "done", "failed", "abandoned"
 
 
@@ -60,7 +63,7 @@ def read_index(path: Path) -> dict[str, Row]:
     """Return folder -> row, in the order of the file; empty without a file.
 
     Raises:
-      ConfigError: if the file is no index, or two of its rows have one folder.
+      ConfigError: if the file is no index, a count in it is none, or two rows have one folder.
     """
     columns = [field.name for field in fields(Row)]
     try:
@@ -68,7 +71,7 @@ def read_index(path: Path) -> dict[str, Row]:
             reader = csv.DictReader(file, strict=True)
             if reader.fieldnames != columns:
                 raise ValueError(f"its columns are {reader.fieldnames}")
-            rows = [Row(**row) for row in reader]
+            rows = [_checked(row, reader.line_num) for row in reader]
         folders = Counter(row.folder for row in rows)
         for folder, count in folders.items():
             if not folder or count > 1:  # one row would hide the others, and be all that is kept
@@ -81,6 +84,28 @@ def read_index(path: Path) -> dict[str, Row]:
             f"{', '.join(columns)}; take it from git again."
         ) from error
     return {row.folder: row for row in rows}
+
+
+def _checked(values: Mapping[Any, Any], line: int) -> Row:
+    """Return a row of the file; raises ValueError if it is none, as the marks of a merge are."""
+    if None in values or None in values.values():  # so csv says that there are more, or fewer
+        raise ValueError(f"line {line} has not as many columns as the first")
+    row = Row(**values)
+    for name in ("steps_asked", "steps_done", "sessions"):
+        text = values[name]
+        if text and not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS):
+            raise ValueError(
+                f"line {line}, {name} is {shown(text)}, expected a whole number or nothing"
+            )
+    try:
+        is_time = 0.0 <= float(row.minutes or 0) < math.inf
+    except ValueError:
+        is_time = False
+    if not is_time:
+        raise ValueError(
+            f"line {line}, minutes is {shown(row.minutes)}, expected a number or nothing"
+        )
+    return row
 
 
 def write_index(path: Path, rows: Iterable[Row]) -> None:
@@ -123,7 +148,7 @@ def refresh(
             name = folder.path.relative_to(store.path).as_posix()
             before = fresh.get(name)
             # What has come to its end stays as it is, unless more steps are asked of it.
-            if not (before and before.status == DONE and int(before.steps_asked) >= run.steps):
+            if not (before and before.status == DONE and int(before.steps_asked or 0) >= run.steps):
                 fresh[name] = _row(run, folder, name, store, counts, running)
         here = {str(folder.path.relative_to(store.path)) for folder in folders}
         for name, row in fresh.items():

@@ -45,7 +45,9 @@ from pydantic import (
 
 from agent.stored.run_folder import safe_name
 from core.errors import ConfigError
+from core.plain_data import check_plain
 from flag_parsing import parse
+from flags.former_names import ALIASES
 from sequences.plan import shipped_plans
 
 SHIPPED_QUEUE = Path(__file__).resolve().parent / "queue.yaml"
@@ -53,6 +55,11 @@ SHIPPED_QUEUE = Path(__file__).resolve().parent / "queue.yaml"
 TAKEN_FLAGS = {
     *("env", "seed", "environment_max_steps", "op_mode", "load_model_url", "results_dir"),
     *("new_run_folder", "training_seconds", "background"),
+}
+# What no run of the queue may have, wherever it is set, and why.
+REFUSED_FLAGS = {
+    "run_name": "the queue resumes a run in its folder, which no resume may name",
+    "stop_at_mean_return": "a run is done when its steps are done, and fails if it ends before",
 }
 
 
@@ -98,12 +105,20 @@ class Experiment(BaseModel):
         if len({arm.lower() for arm in self.arms}) < len(self.arms):
             raise ValueError("two arms differ in nothing but capitals")
         for where, flags in (("flags", self.flags), *self.arms.items()):
-            taken = sorted(TAKEN_FLAGS & flags.keys())
+            meant = {name: name.replace("-", "_") for name in flags}
+            taken = sorted(
+                name for name, plain in meant.items() if ALIASES.get(plain, plain) in TAKEN_FLAGS
+            )
             if taken:
                 raise ValueError(
                     f"{where} sets {', '.join(taken)}: games, seeds and steps have keys of their "
                     "own, and the rest is the queue's"
                 )
+            try:
+                for name, value in flags.items():
+                    check_plain(value, f"{where}: {name}")
+            except ConfigError as error:
+                raise ValueError(str(error)) from error
         return self
 
 
@@ -230,7 +245,7 @@ def load_queue(path: Path) -> Queue:
         raise ConfigError(
             f"{path} cannot be read ({error}). Give a file: --queue=<path>"
         ) from error
-    except yaml.YAMLError as error:
+    except Exception as error:  # its constructors of dates and numbers raise many kinds
         raise ConfigError(f"{path} is not valid YAML: {error}") from error
     if not isinstance(data, list) or not data:
         raise ConfigError(
@@ -254,10 +269,24 @@ def load_queue(path: Path) -> Queue:
     problems += [
         f"  {name}: two experiments have this name" for name in names if names.count(name) > 1
     ]
-    problems += _flag_problems(planned_runs(experiments))
+    queue = Queue(tuple(experiments), planned_runs(experiments), planned_sequences(sequences))
+    problems += _folder_problems([*queue.runs, *queue.sequences])
+    problems += _flag_problems(queue.runs)
     if problems:
         raise ConfigError(f"{path}:\n" + "\n".join(dict.fromkeys(problems)))
-    return Queue(tuple(experiments), planned_runs(experiments), planned_sequences(sequences))
+    return queue
+
+
+def _folder_problems(planned: Iterable[PlannedRun | PlannedSequence]) -> Iterator[str]:
+    first: dict[str, PlannedRun | PlannedSequence] = {}
+    for each in planned:
+        other = first.setdefault(each.name.lower(), each)
+        if other.env != each.env:
+            yield (
+                f"  {each.experiment}: the games {other.env!r} and {each.env!r} would have one run "
+                "folder, as a name in a path is cut, has - in the place of other characters, and "
+                "may not differ in capitals alone. Give one of them an entry of its own"
+            )
 
 
 def _flag_problems(runs: list[PlannedRun]) -> Iterator[str]:
@@ -269,10 +298,14 @@ def _flag_problems(runs: list[PlannedRun]) -> Iterator[str]:
             continue
         checked |= parts
         try:
-            parse(run.arguments())
+            parsed = parse(run.arguments())
         except ConfigError as error:
             for line in str(error).splitlines():
                 yield f"  {run.experiment}, {run.arm}: {line}"
+            continue
+        for name, reason in REFUSED_FLAGS.items():
+            if getattr(parsed, name) is not None:
+                yield f"  {run.experiment}, {run.arm}: sets --{name}: {reason}"
 
 
 def _lines(error: ValidationError) -> Iterator[str]:
@@ -290,7 +323,7 @@ def _lines(error: ValidationError) -> Iterator[str]:
 def _as_text(value: Any) -> str:
     if isinstance(value, str):
         return value
-    return str(value) if isinstance(value, bool) or value is None else json.dumps(value)
+    return str(value) if isinstance(value, bool) else json.dumps(value)
 
 
 class _Loader(yaml.SafeLoader):

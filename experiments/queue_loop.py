@@ -89,7 +89,7 @@ class QueueLoop:
         self._deadline_s = None if seconds is None else time.monotonic() + seconds
         self._index_file = places.results / index.INDEX_FILE
         self._read_queue()
-        index.read_index(self._index_file)
+        self._known = index.read_index(self._index_file)  # as it could be read last
         self.failed = 0  # runs and sequences that failed in this session
 
     def run(self, requests: StopRequests) -> None:
@@ -97,8 +97,8 @@ class QueueLoop:
         self._book()
         while not self._is_over(requests):
             self._reread()
-            run = next_run(self._runs, self._store, self._rows())
-            sequence = self._sequences.next(self._rows())
+            run = next_run(self._runs, self._store, self._known)
+            sequence = self._sequences.next(self._known)
             if run is None and sequence is None:
                 log.info("nothing is left to do")
                 break
@@ -197,14 +197,11 @@ class QueueLoop:
         except (ConfigError, OSError) as error:
             log.warning("the curve of %s was not written: %s", run.name, error)
 
-    def _rows(self) -> dict[str, index.Row]:
-        return index.read_index(self._index_file)
-
     def _book(self, running: Collection[str] = ()) -> None:
         """Bring index.csv up to date. A full disk must not end a run that trains."""
         runs = [*self._runs, *self._sequences.trainings()]
         try:
-            rows = index.refresh(self._rows(), runs, self._store, running)
+            rows = index.refresh(index.read_index(self._index_file), runs, self._store, running)
             index.write_index(self._index_file, rows.values())
         except (ConfigError, OSError) as error:
             log.warning("index.csv was not written: %s", error)
@@ -228,6 +225,10 @@ class QueueLoop:
             self._read_queue()
         except ConfigError as error:
             log.warning("going on with the queue as it was: %s", error)
+        try:
+            self._known = index.read_index(self._index_file)
+        except ConfigError as error:
+            log.warning("going on with the index as it was: %s", error)
 
 
 def next_run(

@@ -41,6 +41,10 @@ OUTPUT_FILE = "output.log"
 MAX_FAILURES = 2
 LOCK_FILES = ("queue.lock", "trainer.lock")
 LOCK_POLL_S = 0.2
+OF_ITS_OWN = (
+    "Stop that one, or give this one a store and results of its own: "
+    "--store=<path> --results_dir=<path>"
+)
 
 
 @dataclass(frozen=True)
@@ -148,8 +152,7 @@ class Store:
             ) from error
         if not _lock_within(queue, 1.0):  # `list` looks at the lock for a moment
             raise ConfigError(
-                f"another queue works on {self.path} (process {_read(queue)}). Stop that one, or "
-                "give a store of its own to this one: --store=<path>"
+                f"another queue works on {self.path} (process {_read(queue)}). {OF_ITS_OWN}"
             )
         _write(queue, str(os.getpid()))
         if not _lock_within(trainer, 0.0):
@@ -162,6 +165,27 @@ class Store:
                     f"Stop it, or give another store: --store=<path> (this one is {self.path})"
                 )
         self.trainer_lock = trainer
+
+    def lock_results(self, results: Path) -> None:
+        """Become the only queue that writes to a folder of results, until `close`.
+
+        Raises:
+          ConfigError: if it cannot be made, or another queue, on another store, writes to it.
+        """
+        try:
+            results.mkdir(parents=True, exist_ok=True)
+            folder = os.open(results, os.O_RDONLY)
+        except OSError as error:
+            raise ConfigError(
+                f"{results} cannot be used ({error}). Give another folder: --results_dir=<path>"
+            ) from error
+        self._locks.callback(os.close, folder)
+        try:
+            is_ours = _try_lock(folder)  # the folder itself, since git would show a file in it
+        except OSError:
+            return  # NFS locks no folder: there, users have to take care themselves
+        if not is_ours:
+            raise ConfigError(f"another queue writes to {results}. {OF_ITS_OWN}")
 
     def is_locked(self) -> bool:
         """Whether a queue works on this store now."""
@@ -183,7 +207,7 @@ class Store:
         self._locks.close()
 
 
-def _try_lock(file: TextIO) -> bool:
+def _try_lock(file: TextIO | int) -> bool:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -57,7 +57,8 @@ def run_trainer(
       output_file: file to which its output is added.
       lock: an open lock that the child holds as long as it lives, also beyond this process.
       started: function that is called once with its process id.
-      wants_stop: function that is asked twice a second; True: save and stop (SIGINT).
+      wants_stop: function that is asked twice a second; True: save and stop (SIGINT). If it
+        raises, the child is told to as well, and the error goes on after its end.
       wants_kill: function that is asked after that; True: do not wait for the checkpoint.
       main_program: path of main.py.
       grace_s: seconds for which a child that was told to stop is waited for.
@@ -98,15 +99,23 @@ def _wait(
 ) -> bool:
     """Wait for the end, or until waiting makes no sense; return whether the child was told to."""
     kill_at_s: float | None = None
+    problem: Exception | None = None
     while child.poll() is None:
         with suppress(subprocess.TimeoutExpired):
             child.wait(timeout=POLL_S)
             break
-        if kill_at_s is None and wants_stop():
-            child.send_signal(stop_signal)
-            kill_at_s = time.monotonic() + grace_s
-        elif kill_at_s is not None and (wants_kill() or time.monotonic() >= kill_at_s):
+        if kill_at_s is None:
+            try:
+                is_to_stop = wants_stop()
+            except Exception as error:  # no reason to lose what was learned since the checkpoint
+                problem, is_to_stop = error, True
+            if is_to_stop:
+                child.send_signal(stop_signal)
+                kill_at_s = time.monotonic() + grace_s
+        elif wants_kill() or time.monotonic() >= kill_at_s:
             break
+    if problem is not None:
+        raise problem
     return kill_at_s is not None
 
 

@@ -85,13 +85,15 @@ class SequenceWatch(_Watch):
         self._outputs: list[Path] | None = None  # of the tests; None: there is no plan yet
         super().__init__()
 
-    def _look(self) -> int:
-        newest = 0
+    def _look(self) -> frozenset[tuple[str, int, int]]:
+        # All of them: a single time in the future would be the newest for good.
+        seen = set()
         signs = (self._folder.glob(f"*/*/*/{name}") for name in ("metrics.jsonl", SCORES))
         for path in chain(*signs, self._outputs_of_tests()):
             with suppress(OSError):
-                newest = max(newest, path.stat().st_mtime_ns)
-        return newest
+                state = path.stat()
+                seen.add((str(path), state.st_size, state.st_mtime_ns))
+        return frozenset(seen)
 
     def _run_folders(self) -> Iterable[Path]:
         return (path.parent for path in self._folder.glob(f"*/*/*/{CONTROL}"))
@@ -116,4 +118,5 @@ def is_paused(run_folder: Path) -> bool:
     if not isinstance(state, dict) or state.get("paused") is not True:
         return False
     pid = state.get("pid")
-    return type(pid) is not int or psutil.pid_exists(pid)
+    # More than 31 bits are an OverflowError of the system's call.
+    return type(pid) is int and 0 < pid < 2**31 and psutil.pid_exists(pid)

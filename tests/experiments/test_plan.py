@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,13 @@ import yaml
 
 from core.errors import ConfigError
 from experiments.plan import SHIPPED_QUEUE, load_queue
+from flag_parsing import parse
 from tests.experiments.conftest import entry
 from wrappers.extra_worlds import is_installed, world_of
+
+DATE = datetime.date(2026, 1, 1)
+GAMES = ("Breakout", "Seaquest", "SpaceInvaders", "DemonAttack")
+FOUR_GAMES = ",".join(f"{name}NoFrameskip-v4" for name in GAMES)
 
 
 def queue_of(path: Path, *entries: Any) -> Path:
@@ -72,10 +78,16 @@ def test_runs_come_by_priority_then_seed_then_game_then_arm(tmp_path: Path) -> N
         ({"arms": {"a": {}, "A": {}}}, "capitals"),
         ({"arms": {"a": {"seed": 3}}}, "a sets seed"),
         ({"flags": {"env": "x"}}, "flags sets env"),
+        ({"flags": {"savedir": "x"}}, "flags sets savedir"),
         ({"flags": {"entropy": 1}}, "unknown option --entropy"),
         ({"arms": {"high": {"lr": -1}}}, "high: --lr=-1"),
         ({"arms": {"a": {"replay_parameters": [{"type": "heap"}]}}}, "heap"),
         ({"seed": 3}, "seed: Extra inputs"),
+        ({"flags": {"run_name": "x"}}, "sets --run_name: the queue resumes a run in its folder"),
+        ({"arms": {"a": {"xpid": "x"}}}, "first, a: sets --run_name"),
+        ({"flags": {"stop_at_mean_return": 18}}, "sets --stop_at_mean_return: a run is done when"),
+        ({"flags": {"lr": DATE}}, "flags: lr holds datetime.date(2026, 1, 1)"),
+        ({"arms": {"a": {"replay_parameters": [{"type": DATE}]}}}, "a: replay_parameters holds"),
     ],
 )
 def test_a_mistake_is_named_with_its_place(
@@ -96,6 +108,36 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "games",
+    [
+        ("ALE/Pong-v5", "ALE-Pong-v5"),
+        ("CartPole-v1", "cartpole-v1"),
+        (f"{FOUR_GAMES},AsterixNoFrameskip-v4", f"{FOUR_GAMES},AssaultNoFrameskip-v4"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["runs", "sequences"])
+def test_two_games_that_would_share_a_run_folder_are_refused_by_their_names(
+    tmp_path: Path, games: tuple[str, str], kind: str
+) -> None:
+    queued = entry(seeds=[1, 2], arms={"a": {}, "b": {}}, games=list(games))
+    if kind == "sequences":
+        queued = {key: queued[key] for key in ("name", "question", "what_counts", "priority")}
+        queued |= {"sequence": "population_claim", "games": list(games)}
+    with pytest.raises(ConfigError, match="run folder") as caught:
+        load_queue(queue_of(tmp_path, queued))
+    lines = str(caught.value).splitlines()[1:]
+    assert len(lines) == 1, lines  # not one for each arm and seed
+    assert all(repr(game) in lines[0] for game in games)
+
+
+def test_a_flag_of_null_is_sent_as_no_value(tmp_path: Path) -> None:
+    flags = {"entropy_end_weight": None, "charts": False}
+    (run,) = load_queue(queue_of(tmp_path, entry(flags=flags))).runs
+    assert run.arguments()[:2] == ["--entropy_end_weight=null", "--charts=False"]
+    assert parse(run.arguments()).entropy_end_weight is None
+
+
+@pytest.mark.parametrize(
     ("text", "complaint"),
     [
         ("", "expected a list"),
@@ -104,6 +146,7 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
         ("- {name: a, name: b}", "given twice"),
         ("- !!python/object/apply:os.system ['true']", "not valid YAML"),
         ("\x00", "not valid YAML"),
+        ("- {lr: 2026-13-01}", "not valid YAML"),
     ],
 )
 def test_what_is_no_queue_is_one_readable_message(

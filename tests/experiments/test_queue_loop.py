@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -14,7 +15,7 @@ from analysis.runs import find_runs
 from core import leaving
 from core.errors import ConfigError
 from experiments import __main__ as program
-from experiments import index, queue_loop
+from experiments import index, queue_loop, trainer_process
 from experiments.overview import queue_lines
 from experiments.plan import load_queue
 from experiments.queue_loop import StopRequests, failed
@@ -249,7 +250,48 @@ def test_there_are_never_two_queues_on_one_store(
         store.close()
     assert second.returncode == 2
     assert f"another queue works on {bench.places.store} (process {os.getpid()})" in output
+    assert "--store=<path> --results_dir=<path>" in output
     assert bench.rows() == []
+
+
+def test_there_are_never_two_queues_on_one_folder_of_results(
+    bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    places = bench.places
+    first = Store(tmp_path / "first")
+    first.lock(1.0, print)
+    first.lock_results(places.results)
+    options = ["run", f"--queue={places.queue_file}", f"--store={places.store}"]
+    options.append(f"--results_dir={places.results}")
+    assert program.main(options) == 2
+    message = capsys.readouterr().err
+    assert f"another queue writes to {places.results}" in message
+    assert "--store=<path>" in message
+    assert "--results_dir=<path>" in message
+    assert list(places.results.iterdir()) == []  # git would show a file
+    assert not list(places.store.glob("*/*"))
+    first.close()
+    queue = bench.queue_process()
+    output, _ = queue.communicate(timeout=HANGS_S)
+    assert queue.returncode == 0, output
+
+
+def test_a_folder_of_results_that_cannot_be_made_is_one_message(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="--results_dir="):
+        Store(tmp_path / "store").lock_results(tmp_path / "file" / "results")
+
+
+def test_results_on_a_file_system_that_locks_no_folder_are_written_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: object) -> None:
+        raise OSError(errno.EBADF, "as NFS says of what is open for reading")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    store = Store(tmp_path / "store")
+    store.lock_results(tmp_path / "results")
+    store.close()
 
 
 def test_a_run_begun_anew_leaves_an_abandoned_row(bench: Bench) -> None:
@@ -362,6 +404,88 @@ def test_a_damaged_index_is_told_before_anything_starts(bench: Bench, text: str)
     with pytest.raises(ConfigError, match="index.csv cannot be read"):
         bench.work()
     assert not list(bench.places.store.glob("*/*"))
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("steps_done", "many"),
+        ("steps_asked", "-1000"),
+        ("steps_asked", "1e6"),
+        ("steps_asked", "1_000"),
+        ("sessions", "9" * 5000),
+        ("minutes", "nan"),
+    ],
+)
+def test_a_count_that_is_none_is_told_with_its_row(tmp_path: Path, column: str, value: str) -> None:
+    row = index.Row(*["1"] * len(fields(index.Row)))
+    path = tmp_path / "index.csv"
+    index.write_index(path, [row, replace(row, folder="a/b/c", **{column: value})])
+    with pytest.raises(ConfigError, match=rf"line 3, {column} is .*expected .*number") as caught:
+        index.read_index(path)
+    assert len(str(caught.value)) < 1000
+
+
+def test_a_count_that_is_not_known_is_taken_from_the_run_folder(bench: Bench) -> None:
+    bench.work()
+    before = bench.rows()
+    unknown = [replace(row, steps_asked="", steps_done="", minutes="") for row in before]
+    index.write_index(bench.places.results / "index.csv", unknown)
+    bench.work()
+    assert bench.rows() == before
+
+
+MARKERS = "<<<<<<< HEAD\n=======\n>>>>>>> theirs\n"
+
+
+@pytest.mark.parametrize("damage", [MARKERS, "nonsense", "one,row\n"])
+def test_an_index_with_a_row_that_is_none_is_told_with_its_line(
+    tmp_path: Path, damage: str
+) -> None:
+    row = index.Row(*["1"] * len(fields(index.Row)))
+    path = tmp_path / "index.csv"
+    index.write_index(path, [row])
+    path.write_text(path.read_text() + damage)
+    with pytest.raises(ConfigError, match="line 3"):
+        index.read_index(path)
+
+
+@pytest.mark.parametrize("damage", ["number", "markers"])
+def test_an_index_that_is_damaged_while_the_queue_runs_ends_neither_the_run_nor_the_queue(
+    bench: Bench,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    damage: str,
+) -> None:
+    bench.work()
+    (tmp_path / "store").rename(tmp_path / "gone")  # so that only the index knows of `first`
+    bench.write(entry(priority=9), entry("second"), entry("third", priority=2))
+    path = bench.places.results / "index.csv"
+    sound = path.read_text()
+    damaged = sound + MARKERS if damage == "markers" else sound.replace(",1000,1000,", ",1000,x,")
+    assert damaged != sound
+    started = []
+    real = queue_loop.run_trainer
+
+    def and_damage(arguments: list[str], *others: object, **more: object) -> Ending:
+        started.append(arguments)
+        path.write_text(damaged)
+        return real(arguments, *others, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(queue_loop, "run_trainer", and_damage)
+    assert bench.work().failed == 0
+    assert len(started) == 2
+    first, *others = sorted(bench.runs(), key=lambda run: run.experiment)
+    assert not bench.store.run_folders(first)
+    assert all(bench.store.is_done(run) for run in others)
+    assert "index.csv was not written" in caplog.text
+    assert "going on with the index as it was" in caplog.text
+    assert path.read_text() == damaged  # it is left to the person who edits it
+    path.write_text(sound)
+    bench.work()
+    assert len(started) == 2
+    assert bench.statuses() == {run.name: "done" for run in bench.runs()}
 
 
 @pytest.mark.parametrize("folder", ["", "first/default_CartPole-v1_seed1/CartPole-v1_1"])
@@ -531,3 +655,45 @@ def test_nobody_waits_for_ever_for_a_trainer_that_cannot_be_killed(
         kill(pids[0], signal.SIGKILL)
         os.waitpid(pids[0], 0)
     assert (ending.status, ending.asked) == (-signal.SIGKILL, True)
+
+
+SAVING = """
+import pathlib, signal, sys, time
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+here = pathlib.Path(sys.argv[1])
+(here / "ready").touch()
+signal.sigwait([signal.SIGINT])
+(here / "told").touch()
+time.sleep(float(sys.argv[2]))
+(here / "saved").touch()
+"""
+
+
+@pytest.mark.parametrize(
+    ("save_s", "grace_s", "saves"), [(0.2, HANGS_S, True), (300.0, 0.5, False)]
+)
+def test_an_error_of_the_queue_lets_the_trainer_save_and_then_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, save_s: float, grace_s: float, saves: bool
+) -> None:
+    monkeypatch.setattr(trainer_process, "POLL_S", 0.02)
+    program = tmp_path / "saving.py"
+    program.write_text(SAVING)
+    pids: list[int] = []
+    asked = 0
+
+    def breaks() -> bool:
+        nonlocal asked
+        if not (tmp_path / "ready").exists():
+            return False
+        asked += 1
+        raise ValueError("a number that is none")
+
+    with (tmp_path / "lock").open("w") as lock, pytest.raises(ValueError, match="that is none"):
+        run_trainer(
+            [str(tmp_path), str(save_s)], tmp_path / "output", lock=lock, started=pids.append,
+            grace_s=grace_s, wants_stop=breaks, wants_kill=lambda: False, main_program=program,
+        )  # fmt: skip
+    assert asked == 1
+    assert (tmp_path / "told").exists()
+    assert (tmp_path / "saved").exists() is saves
+    assert not lives(pids[0])

@@ -19,6 +19,9 @@ from sequences.plan import TEST_FLAGS
 GONE = 2**22 + 1  # beyond the largest number that Linux gives to a process
 
 
+NO_PROCESS = (0, -1, 2**31, 2**62, True, 1.5, "1", None, [1])
+
+
 class Clock:
     """Gives the time to the watch, and to the files that are written."""
 
@@ -78,6 +81,25 @@ def test_a_training_of_a_sequence_lives_by_its_records_and_not_by_what_it_compla
     assert looks.silence_s() == 0.0
 
 
+def test_a_file_from_the_future_hides_no_other_that_grows(tmp_path: Path, clock: Clock) -> None:
+    training, _ = begun_sequence(tmp_path)
+    ahead = training / "Pong-v5_1" / "metrics.jsonl"
+    clock.write(ahead)
+    os.utime(ahead, (1e10, 1e10))  # as by a clock that was set back
+    looks = SequenceWatch(tmp_path)
+    for _ in range(3):
+        clock.now_s += 600.0
+        clock.write(training / "Pong-v5_2" / "metrics.jsonl")
+        assert looks.silence_s() == 0.0
+    with ahead.open("a") as file:
+        file.write("a record")
+    os.utime(ahead, (1e10, 1e10))
+    clock.now_s += 600.0
+    assert looks.silence_s() == 0.0
+    clock.now_s += 600.0
+    assert looks.silence_s() == 600.0
+
+
 def watched(kind: str, store: Path) -> tuple[Watch | SequenceWatch, Path]:
     """Return a watch, and the run folder that it looks at."""
     if kind == "sequence":
@@ -97,8 +119,8 @@ def test_a_run_that_somebody_has_paused_does_not_hang(
 ) -> None:
     looks, run_folder = watched(kind, tmp_path)
     state = run_folder / "control" / "state.json"
-    for more in ({}, {"pid": os.getpid()}):
-        clock.write(state, json.dumps({"format": 1, "paused": True, **more}))
+    for _ in range(2):
+        clock.write(state, json.dumps({"format": 1, "paused": True, "pid": os.getpid()}))
         clock.now_s += 6000.0
         assert looks.silence_s() == 0.0
     clock.write(state, json.dumps({"format": 1, "paused": False, "pid": os.getpid()}))
@@ -108,7 +130,11 @@ def test_a_run_that_somebody_has_paused_does_not_hang(
 
 @pytest.mark.parametrize("kind", ["run", "sequence"])
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"paused": 1}', json.dumps({"paused": True, "pid": GONE})]
+    "text",
+    [
+        *("", "{", "[]", '{"paused": 1}', '{"paused": true}'),
+        *(json.dumps({"paused": True, "pid": pid}) for pid in (GONE, *NO_PROCESS)),
+    ],
 )
 def test_a_pause_of_which_nobody_is_left_to_know_is_none(
     tmp_path: Path, clock: Clock, kind: str, text: str
