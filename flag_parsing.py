@@ -255,7 +255,7 @@ def remarks(argv: Sequence[str], flags: Flags) -> list[str]:
       flags: the flags that `parse` has made of it.
     """
     written = [item[2:].partition("=")[0].replace("-", "_") for item in argv if item[:2] == "--"]
-    names = {ALIASES.get(name, name) for name in written}
+    names = set(map(flag_of, written))
     lines = [f"--{name} is --{ALIASES[name]} here" for name in written if name in ALIASES]
     length = flags.schedule_steps
     if "lr_scheduler_steps" in names and 0 < length < SHORT * flags.environment_max_steps:
@@ -270,6 +270,12 @@ def remarks(argv: Sequence[str], flags: Flags) -> list[str]:
             f"policy gradient, as the older platform did: --pg_rho_const={flags.c_const:g}"
         )
     return lines
+
+
+def flag_of(name: str) -> str:
+    """Return the name of the flag that a name means here, as it is or as another program has it."""
+    plain = name.replace("-", "_")
+    return ALIASES.get(plain, plain)
 
 
 def _unknown(name: str) -> str:

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
+from analysis.configuration import default_flags
 from analysis.markup import Markup, el, facts, folded, join, table
 from analysis.report import Maker
 from analysis.report_files import read_object
 from analysis.runs import commit_text, machine_text
 from core.plain_data import shown
-from option_flags import Flags
 
 MAX_SESSIONS = 20  # that are shown one by one
 
@@ -82,7 +81,7 @@ def flags_of(place: Path) -> Markup:
     flags = read_object(place, "flags.json")
     if not flags:
         return el("p", "flags.json is missing.", class_="soft")
-    own = _defaults()
+    own = default_flags()
     changed = [
         (
             name,
@@ -99,12 +98,6 @@ def flags_of(place: Path) -> Markup:
             folded(f"All {len(every)} flags", table(("flag", "value"), every, "All flags")),
         ]
     )
-
-
-@cache
-def _defaults() -> dict[str, Any]:
-    """Return the flags with the values that they have without any, as JSON has them."""
-    return dict(json.loads(Flags().model_dump_json()))
 
 
 def _machine(found: Mapping[str, Any]) -> str:

@@ -21,14 +21,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from glob import glob
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
 
 from agent.stored.run_folder import RunFolder, safe_name
+from analysis.configuration import (
+    default_flags,
+    distinguishing_labels,
+    label_among,
+    label_by,
+)
 from analysis.options import split_label
 from core.atomic_file import write_text
 from core.errors import ConfigError
+from core.plain_data import parse_json, shown
 from metrics.curve import BEST, RETURN, SCORE, Curve, curve_of
 from metrics.energy import EnergyBook
 from metrics.machine_share import undisturbed_share
@@ -37,19 +44,6 @@ from sequences.runner import STATE_FILE, RunState, SequenceFolder
 
 COLUMNS = ("agent_steps", "wall_s", "return_mean")
 MAX_ROWS = 200
-# Flags that say where a run writes, how long it was meant to take or how it is shown: runs that
-# differ in nothing else have one configuration.
-NOT_CONFIGURATION = {
-    *("seed", "env", "op_mode", "load_model_url", "load_optimizer_save", "load_replay"),
-    *("new_run_folder", "results_dir", "training_seconds", "stop_at_mean_return", "debug"),
-    *("save_model_period", "keep_checkpoints", "save_model_every_nsteps", "save_replay"),
-    *("log_interval_s", "gradient_metrics", "basic_verbose", "tensorboard", "charts"),
-    *("test_episode_count", "test_all_checkpoints", "render", "greedy", "background"),
-    *("auto_restart", "debug_faults", "flags_file", "run_name", "sink", "live", "console"),
-    *("tracker_project", "share_replay_in", "agent_number"),
-    *("trust_env_module", "multiprocessing_backend", "ray_address", "ray_insecure"),
-    "learner_timeout",
-}
 
 
 @dataclass(frozen=True)
@@ -75,7 +69,7 @@ class Run:
     about: About
     curve: Curve
     source: Path
-    flags: dict[str, Any]  # empty if it came from a CSV
+    flags: dict[str, Any]  # all that there are today; empty if it came from a CSV
 
     @property
     def csv_name(self) -> str:
@@ -118,7 +112,7 @@ def find_runs(places: Sequence[str], by: str = "label") -> tuple[list[Run], list
             runs.append(run if label is None else relabelled(run, label))
     if not runs:
         raise ConfigError(f"nothing to compare yet: no run has finished a game.\n{notes}")
-    runs = _label_by_replay_and_flags(runs) if by == "label" else _label_by(by.split(","), runs)
+    runs = _label_by_what_differs(runs) if by == "label" else _label_by(by.split(","), runs)
     _check_distinct(runs)
     return runs, notes
 
@@ -163,44 +157,79 @@ def thinned(run: Run, at_steps: float, at_seconds: float) -> Run:
 def read_runs(path: Path) -> Iterator[Run]:
     """Yield every run in or below `path`, also one that has not finished a game.
 
+    What is no run is passed over, and so are links to folders below `path`.
+
     Raises:
       ConfigError: if the files of one cannot be read.
     """
+    try:
+        yield from _read_below(path)
+    except OSError as error:
+        raise ConfigError(
+            f"{error.filename or path} cannot be read: {error.strerror or error}. Leave it out, or "
+            "give yourself the right to read it."
+        ) from error
+
+
+def _read_below(path: Path) -> Iterator[Run]:
     if path.is_file():
         if path.suffix == ".csv":
             yield from _read_csv(path)
-    elif (path / STATE_FILE).exists():
+    elif (path / STATE_FILE).is_file():
         sequence = SequenceFolder.open(path)
         for state in sequence.runs:
             yield from of_sequence(sequence, state)
-    elif (path / "metrics.jsonl").exists():
+    elif (path / "metrics.jsonl").is_file():
         folder = RunFolder(path)
         about = _about(folder, "", folder.summary_file.exists(), None)
         yield from _games(about, [folder])
-    else:
+    elif path.is_dir():
         for child in sorted(path.iterdir()):
-            yield from read_runs(child)
+            # A link may lead back up, or to a run that is met in its own place as well.
+            if not (child.is_symlink() and child.is_dir()):
+                yield from _read_below(child)
 
 
 def _read_csv(path: Path) -> Iterator[Run]:
     """Yield the run of a CSV; nothing if the file is a table of another kind."""
-    lines = path.read_text(encoding="utf-8").splitlines()
+    # A table of another kind need not be UTF-8; of ours, whatever is not is refused below.
+    lines = path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     if len(lines) < 2 or not lines[0].startswith("# {") or lines[1] != ",".join(COLUMNS):
         return
     try:
-        data = json.loads(lines[0][2:])
-        for name in ("undisturbed", "joules_per_million_steps"):
-            data.setdefault(name, None)  # older files do not say
-        about = About(**{field.name: data[field.name] for field in fields(About)})
+        about = _about_of(lines[0][2:])
         points = np.array([list(map(float, row)) for row in csv.reader(lines[2:])], np.float64)
         if not np.isfinite(points).all():
             raise ValueError("a number in it is not finite")
         yield Run(about, _curve(points.reshape(-1, len(COLUMNS)), about.best), path, {})
-    except (ValueError, KeyError, TypeError) as error:
+    except (ConfigError, ValueError, csv.Error) as error:
         raise ConfigError(
-            f"{path} is damaged ({error!r}). Expected a comment line with {{label, env, seed, "
+            f"{path} is damaged ({error}). Expected a comment line with {{label, env, seed, "
             f"...}}, then {','.join(COLUMNS)}; write it again with `analysis compare --output`."
         ) from error
+
+
+def _about_of(text: str) -> About:
+    """Return what the comment line of a CSV says.
+
+    Raises:
+      ConfigError: if it is no JSON.
+      ValueError: if something in it is missing, or of a wrong type.
+    """
+    # Older files do not say these two.
+    data = {"undisturbed": None, "joules_per_million_steps": None, **parse_json(text, "its line 1")}
+    kinds = get_type_hints(About)
+    for field in fields(About):
+        if field.name not in data:
+            raise ValueError(f"{field.name} is missing")
+        value, kind = data[field.name], kinds[field.name]
+        allowed = {kind, *get_args(kind)}
+        # A float may be written as a whole number, but True is no number here.
+        if type(value) not in allowed and not (type(value) is int and float in allowed):
+            raise ValueError(f"{field.name} is {shown(value)}, expected {field.type}")
+    if not data["label"]:
+        raise ValueError("label is empty")
+    return About(**{name: data[name] for name in kinds})
 
 
 def of_sequence(sequence: SequenceFolder, state: RunState) -> Iterator[Run]:
@@ -227,15 +256,14 @@ def _games(about: About, folders: Sequence[RunFolder]) -> Iterator[Run]:
     energy = EnergyBook(records).joules_per_million_steps
     about = replace(about, undisturbed=undisturbed_share(records), joules_per_million_steps=energy)
     games = about.env.split(",")
-    flags = folders[-1].read_flags()
+    flags = {**default_flags(), **folders[-1].read_flags()}
     shares = [float(share) for share in flags.get("env_shares") or [1.0] * len(games)]
     for task, (game, share) in enumerate(zip(games, shares, strict=True)):
         means: tuple[str, ...] = (RETURN, SCORE)
-        best_metric, label = BEST, about.label
+        best_metric = BEST
         if len(games) > 1:
             means, best_metric = (f"{RETURN}_{task}",), f"{BEST}_{task}"
-            # It must not be taken for a run of this game alone.
-            label = f"{label}, {len(games)} games" if label else ""
+        label = label_among(about.label, len(games)) if about.label else ""
         points, best = _points(curve_of(records, means, best_metric))
         # What counts as experience of a game is what was played of it.
         points[:, 0] *= share / sum(shares)
@@ -328,48 +356,15 @@ def _label_by(names: Sequence[str], runs: Sequence[Run]) -> list[Run]:
                 f"--by={','.join(names)}: {run.source} has no flag {missing[0]!r}. Give names that "
                 "`python main.py --help=all` lists; runs read from CSV files have only a label."
             )
-        text = " ".join(f"{name}={_short(run.flags[name])}" for name in names)
-        labelled.append(relabelled(run, text))
+        labelled.append(relabelled(run, label_by(names, run.flags)))
     return labelled
 
 
-def _label_by_replay_and_flags(runs: Sequence[Run]) -> list[Run]:
-    """Label the runs that have no label yet by their replay, and by flags that tell them apart.
-
-    Flags are compared within an environment: each kind of environment has presets of its own.
-    """
+def _label_by_what_differs(runs: Sequence[Run]) -> list[Run]:
+    """Label the runs that have no label yet by what tells their configurations apart."""
     unnamed = [run for run in runs if not run.about.label]
-    varying = set()
-    first: dict[tuple[str, str], str] = {}
-    for run in unnamed:
-        for name in run.flags.keys() - NOT_CONFIGURATION:
-            value = json.dumps(run.flags[name], sort_keys=True)
-            if first.setdefault((run.about.env, name), value) != value:
-                varying.add(name)
-    varying.discard("replay_parameters")  # always said, in short form
-    buffers = [buffer for run in unnamed for buffer in run.flags.get("replay_parameters", [])]
-    labelled = []
-    for run in runs:
-        if not run.about.label:
-            replay = [_buffer_text(b, buffers) for b in run.flags.get("replay_parameters", [])]
-            parts = [" + ".join(replay)]
-            parts += [f"{name}={_short(run.flags.get(name))}" for name in sorted(varying)]
-            games = run.flags["env"].count(",") + 1
-            parts += [f"{games} games"] if games > 1 else []
-            run = relabelled(run, " ".join(parts).strip() or "run")
-        labelled.append(run)
-    return labelled
-
-
-def _buffer_text(buffer: dict[str, Any], others: Sequence[dict[str, Any]]) -> str:
-    """Name a buffer by its kind, and by the keys in which those of its kind differ."""
-    kind = [other for other in others if other.get("type") == buffer.get("type")]
-    keys = [key for key in buffer if any(other.get(key) != buffer[key] for other in kind)]
-    return " ".join([str(buffer.get("type")), *(f"{key}={_short(buffer[key])}" for key in keys)])
-
-
-def _short(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+    labels = iter(distinguishing_labels([(run.about.env, run.flags) for run in unnamed]))
+    return [run if run.about.label else relabelled(run, next(labels)) for run in runs]
 
 
 def _check_distinct(runs: Sequence[Run]) -> None:

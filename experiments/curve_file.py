@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from analysis.configuration import label_among
 from analysis.runs import read_runs, relabelled, thinned, write_csv
 from experiments.plan import PlannedRun
 from experiments.store import Store
@@ -12,6 +13,8 @@ from experiments.store import Store
 
 def export_curve(run: PlannedRun, store: Store, results: Path) -> list[Path]:
     """Write `results/<experiment>/<arm>_<game>_seed<k>.csv` anew, one file for each game played.
+
+    Of a run of n games each is `<arm>-<n>-games_<game>_seed<k>.csv`.
 
     Returns:
       The files; none if no game was finished yet.
@@ -23,16 +26,18 @@ def export_curve(run: PlannedRun, store: Store, results: Path) -> list[Path]:
     folder = store.present_folder(run)
     if folder is None or not folder.metrics_file.exists():
         return []
-    found = [each for each in read_runs(folder.path) if len(each.curve.agent_steps)]
+    games = list(read_runs(folder.path))
+    found = [each for each in games if len(each.curve.agent_steps)]
     if not found:
         return []
     target = results / run.experiment
     target.mkdir(parents=True, exist_ok=True)
+    label = label_among(run.arm, len(games))
     files = []
     for each in found:
         curve = each.curve
         thin = thinned(
-            relabelled(each, run.arm), float(curve.agent_steps[-1]), float(curve.wall_s[-1])
+            relabelled(each, label), float(curve.agent_steps[-1]), float(curve.wall_s[-1])
         )
         # The agents of a population have seeds of their own; they belong to that of the sequence.
         about = replace(thin.about, seed=run.seed, finished=store.is_done(run))

@@ -46,8 +46,7 @@ from pydantic import (
 from agent.stored.run_folder import safe_name
 from core.errors import ConfigError
 from core.plain_data import check_plain
-from flag_parsing import parse
-from flags.former_names import ALIASES
+from flag_parsing import flag_of, parse
 from sequences.plan import shipped_plans
 
 SHIPPED_QUEUE = Path(__file__).resolve().parent / "queue.yaml"
@@ -105,10 +104,7 @@ class Experiment(BaseModel):
         if len({arm.lower() for arm in self.arms}) < len(self.arms):
             raise ValueError("two arms differ in nothing but capitals")
         for where, flags in (("flags", self.flags), *self.arms.items()):
-            meant = {name: name.replace("-", "_") for name in flags}
-            taken = sorted(
-                name for name, plain in meant.items() if ALIASES.get(plain, plain) in TAKEN_FLAGS
-            )
+            taken = sorted(name for name in flags if flag_of(name) in TAKEN_FLAGS)
             if taken:
                 raise ValueError(
                     f"{where} sets {', '.join(taken)}: games, seeds and steps have keys of their "

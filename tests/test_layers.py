@@ -47,7 +47,7 @@ READERS_OF_FLAGS = {
     "agent/run/training.py",
     "agent/run/reporting.py",
     "agent/testing/evaluator.py",
-    "analysis/report_what.py",  # which flags of a file differ from the defaults
+    "analysis/configuration.py",  # the defaults of flags that are newer than a run
     "sequences/populations.py",
 }
 # What flags choose from, which those who take the settings as plain values know as well.

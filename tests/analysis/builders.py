@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 QUEUE = [{"type": "queue", "capacity": 4, "sample_ratio": 1.0}]
@@ -50,6 +51,24 @@ def write_run(
     (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")
     if finished:
         (folder / "summary.json").write_text("{}")
+    return folder
+
+
+def write_run_of_games(
+    folder: Path, *, seed: int, shares: Sequence[float] = (), **flags: object
+) -> Path:
+    """Write a run of Pong and Breakout whose returns are 0.1 and 2 per step of the whole run."""
+    env = "PongNoFrameskip-v4,BreakoutNoFrameskip-v4"
+    write_run(folder, seed=seed, env=env, env_shares=list(shares), **flags)
+    lines = []
+    for line in (folder / "metrics.jsonl").read_text().splitlines():
+        record = json.loads(line)
+        steps = record["agent_steps"]
+        if record["values"]:
+            values = {f"episode/return_mean_{k}": slope * steps for k, slope in ((0, 0.1), (1, 2))}
+            record["values"] = {**values, "episode/return_best_1": 3.0 * steps}
+        lines.append(json.dumps(record))
+    (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")
     return folder
 
 

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from analysis.runs import MAX_ROWS, NOT_CONFIGURATION, find_runs, thinned, write_csv
+from analysis.configuration import NOT_CONFIGURATION
+from analysis.runs import MAX_ROWS, find_runs, thinned, write_csv
 from core.errors import ConfigError
 from flags.group import is_of_this_command
 from option_flags import Flags
-from tests.analysis.builders import MIXED, write_run, write_sequence
+from tests.analysis.builders import MIXED, write_run, write_run_of_games, write_sequence
 
 
 def labels(runs):
@@ -52,6 +55,37 @@ def test_the_number_of_learners_is_part_of_the_configuration(tmp_path):
     write_run(tmp_path / "two", seed=1, learner_count=2)
     runs, _ = find_runs([str(tmp_path)])
     assert len(set(labels(runs))) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "default", "other"),
+    [
+        ("layer_norm", "none", "all"),
+        ("frame_scale_resolution", [84, 84], [96, 96]),
+        ("max_draws_per_unroll", None, 4.0),
+    ],
+)
+def test_a_flag_that_is_newer_than_a_run_has_its_default_there(tmp_path, name, default, other):
+    before = write_run(tmp_path / "before", seed=1)
+    usual = write_run(tmp_path / "usual", seed=2, **{name: default})
+    changed = write_run(tmp_path / "changed", seed=3, **{name: other})
+    written = (before / "flags.json").read_bytes()
+    same, _ = find_runs([str(before), str(usual)])
+    assert labels(same) == ["queue"] * 2
+    two, _ = find_runs([str(before), str(changed)])
+    assert len(set(labels(two))) == 2, "runs with another value were pooled with it"
+    values = [f"{name}={x if isinstance(x, str) else json.dumps(x)}" for x in (default, other)]
+    three, _ = find_runs([str(before), str(usual), str(changed)])
+    assert labels(three) == [f"queue {values[k]}" for k in (0, 0, 1)]
+    by_name, _ = find_runs([str(before), str(usual), str(changed)], by=name)
+    assert labels(by_name) == [values[k] for k in (0, 0, 1)]
+    assert (before / "flags.json").read_bytes() == written
+
+
+def test_a_csv_has_no_flags_by_which_it_could_be_told_apart(tmp_path):
+    (run,), _ = find_runs([f"x={write_run(tmp_path / 'a', seed=1)}"])
+    with pytest.raises(ConfigError, match="no flag 'layer_norm'.*CSV files have only a label"):
+        find_runs([str(write_csv(run, tmp_path))], by="layer_norm")
 
 
 def test_a_label_may_be_given_and_else_says_what_differs(tmp_path):
@@ -165,20 +199,87 @@ def test_a_damaged_csv_is_named(tmp_path):
         find_runs([str(path)])
 
 
-def write_run_of_games(folder, *, shares=(), **options):
-    """Write a run of Pong and Breakout whose returns are 0.1 and 2 per step of the whole run."""
-    env = "PongNoFrameskip-v4,BreakoutNoFrameskip-v4"
-    write_run(folder, env=env, env_shares=list(shares), **options)
-    lines = []
-    for line in (folder / "metrics.jsonl").read_text().splitlines():
-        record = json.loads(line)
-        steps = record["agent_steps"]
-        if record["values"]:
-            values = {f"episode/return_mean_{k}": slope * steps for k, slope in ((0, 0.1), (1, 2))}
-            record["values"] = {**values, "episode/return_best_1": 3.0 * steps}
-        lines.append(json.dumps(record))
-    (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")
-    return folder
+def test_what_lies_among_runs_and_is_none_is_passed_over(tmp_path):
+    results = tmp_path / "results"
+    run = write_run(results / "a", seed=1)
+    (results / "gone").symlink_to("nowhere")
+    (results / "itself").symlink_to("itself")
+    (results / "back").symlink_to(results)
+    (results / "latest").symlink_to(run)
+    os.mkfifo(results / "pipe")
+    os.mkfifo(results / "pipe.csv")
+    (results / "latin.csv").write_bytes("Größe,Höhe\n1,2\n".encode("latin-1"))
+    (results / "zeros.csv").write_bytes(bytes(100))
+    (results / "folder.csv").mkdir()
+    for place in (results, f"{results}/[!bl]*", results / "latest"):
+        runs, notes = find_runs([str(place)])
+        assert ([run.about.seed for run in runs], notes) == ([1], [])
+    for name in ("gone", "itself", "pipe", "pipe.csv", "latin.csv", "folder.csv"):
+        with pytest.raises(ConfigError, match="holds no run"):
+            find_runs([str(results / name)])
+
+
+def test_a_folder_that_cannot_be_read_is_named(tmp_path, monkeypatch):
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "iterdir", refuse)  # root, who may run this, reads any folder
+    with pytest.raises(ConfigError, match=f"{tmp_path} cannot be read: Permission denied"):
+        find_runs([str(tmp_path)])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("env", 3),
+        ("label", None),
+        ("label", ""),
+        ("seed", "1"),
+        ("seed", True),
+        ("seed", 1.5),
+        ("finished", "no"),
+        ("best", "20"),
+        ("command", ["python"]),
+        ("machine", {}),
+        ("undisturbed", "all"),
+        ("commit", "\ud800"),  # half of a character, which no file can hold
+        ("machine", [[]] * 3),
+    ],
+)
+def test_a_csv_whose_comment_line_has_a_wrong_value_is_named(tmp_path, name, value):
+    (run,), _ = find_runs([f"x={write_run(tmp_path / 'a', seed=1)}"])
+    path = write_csv(run, tmp_path)
+    first, rest = path.read_text().split("\n", 1)
+    about = {**json.loads(first[2:]), name: value}
+    path.write_text(f"# {json.dumps(about)}\n{rest}")
+    with pytest.raises(ConfigError, match=rf"{path.name} is damaged \(") as caught:
+        find_runs([str(path)])
+    assert "\n" not in str(caught.value)
+
+
+def test_a_csv_of_before_what_is_said_today_is_read(tmp_path):
+    (run,), _ = find_runs([f"x={write_run(tmp_path / 'a', seed=1)}"])
+    path = write_csv(run, tmp_path)
+    first, rest = path.read_text().split("\n", 1)
+    about = {**json.loads(first[2:]), "best": 20, "of_tomorrow": []}
+    del about["undisturbed"], about["joules_per_million_steps"]
+    path.write_text(f"# {json.dumps(about)}\n{rest}")
+    (back,), _ = find_runs([str(path)])
+    assert (back.about.best, back.about.undisturbed) == (20, None)
+    del about["commit"]
+    path.write_text(f"# {json.dumps(about)}\n{rest}")
+    with pytest.raises(ConfigError, match="commit is missing"):
+        find_runs([str(path)])
+
+
+@pytest.mark.parametrize(
+    "line", [b'# {"env": ', b"# {}", b"# {" + b'"x": {' * 100_000, b'# {"label": "\xff"}']
+)
+def test_a_csv_whose_comment_line_is_no_json_of_ours_is_named(tmp_path, line):
+    path = tmp_path / "a.csv"
+    path.write_bytes(line + b"\nagent_steps,wall_s,return_mean\n1,2,3\n")
+    with pytest.raises(ConfigError, match=r"a.csv is damaged \("):
+        find_runs([str(path)])
 
 
 def test_a_run_of_several_games_counts_in_each_with_its_share_of_the_steps(tmp_path):
