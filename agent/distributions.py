@@ -149,8 +149,7 @@ class CategoricalPolicy(Policy):
     @property
     def highest_entropy(self) -> float:
         """That of equal odds."""
-        # An environment with one action has no entropy to speak of; 2 keeps shares of it finite.
-        return math.log(max(2, self.params.shape[-1]))
+        return math.log(self.params.shape[-1])
 
     def log_prob(self, action: Tensor) -> Tensor:
         """Return log pi(a), [...], of actions [...] int64."""

@@ -130,7 +130,10 @@ class EnergyBook:
         """
         self.joules = 0.0
         self.steps = 0  # agent steps during which energy was measured
-        self._last_steps = 0
+        self._joules_of_steps = 0.0  # what was used in these
+        # The first record says how much was used, but not since which step: a run that was resumed
+        # into another folder has the steps of before.
+        self._last_steps: int | None = None
         for record in records:
             self.add(record.values.get("system/energy_j"), record.agent_steps)
 
@@ -143,10 +146,12 @@ class EnergyBook:
         """
         if joules is not None:
             self.joules += joules
-            self.steps += max(0, agent_steps - self._last_steps)
+            if self._last_steps is not None:
+                self._joules_of_steps += joules
+                self.steps += max(0, agent_steps - self._last_steps)
         self._last_steps = agent_steps
 
     @property
     def joules_per_million_steps(self) -> float | None:
         """Energy per million agent steps; None if none was measured."""
-        return 1e6 * self.joules / self.steps if self.steps else None
+        return 1e6 * self._joules_of_steps / self.steps if self.steps else None

@@ -158,14 +158,20 @@ class EpisodeMeter:
             "best": self.best,
             "best_mean": self.best_mean,
             "window": list(self._window.values),
+            "window_games": self._window.values.maxlen,
             "recent": self._recent.state_dict(),
         }
+
+    def has_window_of(self, state: Mapping[str, Any]) -> bool:
+        """Whether a saved best mean is over as many games as here; older states do not say."""
+        size = self._window.values.maxlen
+        return bool(state.get("window_games", size) == size)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from `state_dict`."""
         self.count = int(state["count"])
         self.best = state["best"]
-        self.best_mean = state["best_mean"]
+        self.best_mean = state["best_mean"] if self.has_window_of(state) else None
         self._window.values.clear()
         self._window.values.extend(state["window"])
         # Checkpoints of before had none: the first record after the resume knew fewer games.

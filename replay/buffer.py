@@ -77,7 +77,7 @@ class Buffer:
         self.score_stride = score_stride
         self.task = task
         self._table = EntryTable(with_priorities=sampler.uses_priorities)
-        self._counts = Counts()
+        self.counts = Counts()
         # The games' parts of one buffer are examined in turn, not all for the same batch.
         self._batches_unexamined = task or 0
 
@@ -144,13 +144,13 @@ class Buffer:
             )
         if item.id in self._table:
             raise ValueError(f"item {item.id} is in buffer {self.name} already.")
-        self._counts.offered += 1
+        self.counts.offered += 1
         dropped = None
         if len(self) == self.capacity:
             oldest = self._table.oldest()
-            victim = self.remover.victim(self._table.entries, oldest, self._counts.offered, rng)
+            victim = self.remover.victim(self._table.entries, oldest, self.counts.offered, rng)
             if victim is None:
-                self._counts.add_unused(while_filling=False)
+                self.counts.add_unused(while_filling=False)
                 return item
             dropped = self._evict(victim)
         self._table.append(item)
@@ -176,8 +176,8 @@ class Buffer:
 
     def skip(self, *, while_filling: bool = False) -> None:
         """Count an item that did not get in because the buffer is full; see `make_room`."""
-        self._counts.offered += 1
-        self._counts.add_unused(while_filling)
+        self.counts.offered += 1
+        self.counts.add_unused(while_filling)
 
     def propose(self, count: int, progress: float, rng: np.random.Generator) -> Proposal:
         """Return candidates for `count` draws; this is cheap and uses no model.
@@ -195,12 +195,12 @@ class Buffer:
             if count > size:
                 raise ValueError(f"{count} draws asked of queue {self.name}, which holds {size}.")
             taken = [self._table.remove(self._table.oldest()).item for _ in range(count)]
-            self._counts.drawn += count
+            self.counts.drawn += count
             return Proposal(count, taken, np.zeros(count, np.int64))
         if isinstance(self.sampler, Circular):
             if not self.can_sample():
                 raise ValueError(f"{count} draws asked of {self.name}, which holds {size} items.")
-            self._counts.drawn += count
+            self.counts.drawn += count
             return next_in_turn(self._table, self.sampler, count)
         held, priorities = self._table.entries, self._table.priorities
         contents = Contents(held, None if priorities is None else priorities.tree)
@@ -240,7 +240,7 @@ class Buffer:
         if self.consumes or self.takes_turns:  # `propose` has counted them
             return
         for entry in self._table.still_held(drawn):
-            self._counts.drawn += 1
+            self.counts.drawn += 1
             if entry is not None:
                 entry.draws += 1
 
@@ -293,7 +293,7 @@ class Buffer:
         `dropped` counts the items that left, or never got in, and were never drawn. Those that
         had to go so that other buffers could fill up are counted by `dropped_while_filling`.
         """
-        figures = {"fill": len(self) / self.capacity, **self._counts.stats()}
+        figures = {"fill": len(self) / self.capacity, **self.counts.stats()}
         if len(self):
             figures["mean_age_updates"] = update - self._table.mean_inserted_at_update
         return figures
@@ -302,7 +302,7 @@ class Buffer:
         """Return a copy of the bookkeeping. It has ids of items; the manager owns the items."""
         return {
             **self._table.state_dict(),
-            **self._counts.state_dict(),
+            **self.counts.state_dict(),
             "name": self.name,
             "batches_unexamined": self._batches_unexamined,
         }
@@ -315,7 +315,7 @@ class Buffer:
         """
         self.check_room_for(state)
         self._table.load_state_dict(state, items)
-        self._counts.load_state_dict(state)
+        self.counts.load_state_dict(state)
         self._batches_unexamined = int(state["batches_unexamined"])
         self.check_valid()
 
@@ -340,5 +340,5 @@ class Buffer:
     def _evict(self, position: int, while_filling: bool = False) -> Item:
         entry = self._table.remove(position)
         if not entry.draws:
-            self._counts.add_unused(while_filling)
+            self.counts.add_unused(while_filling)
         return entry.item

@@ -203,8 +203,7 @@ class _Stats:
         self._wait_s += waited_s
 
     def waited(self, waited_s: float) -> None:
-        self.waits += 1
-        self._wait_s += waited_s
+        self._wait_s += waited_s  # the same wait goes on, and is counted when it ends
 
     def figures(self, now: float) -> dict[str, float]:
         figures = {

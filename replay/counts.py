@@ -34,6 +34,13 @@ class Counts:
         """Return the counters by name."""
         return asdict(self)
 
+    def go_on_without_items(self, state: Mapping[str, Any]) -> None:
+        """Take over counters from `state_dict` into a buffer that is empty again.
+
+        All but `offered`, which says to a reservoir of how many items its own are a sample.
+        """
+        self.load_state_dict({**state, "offered": self.offered})
+
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over counters by name; one that an older version did not count stays as it is."""
         for field in fields(self):

@@ -343,6 +343,7 @@ class ReplayManager:
                 "buffers": [buffer.name for buffer in self.buffers],
                 "counters": {name: getattr(self, f"_{name}") for name in COUNTERS},
                 "mixer": self._mixer.state_dict(),
+                "counts": [buffer.counts.state_dict() for buffer in self.buffers],
                 "contents": self._mixer.contents(self._schema.nbytes) if contents else None,
             }
 
@@ -362,6 +363,9 @@ class ReplayManager:
         with self._lock:
             if state["contents"] is not None:
                 self._mixer.load_contents(state["contents"], self._schema)
+            else:
+                for buffer, counts in zip(self.buffers, state.get("counts") or (), strict=False):
+                    buffer.counts.go_on_without_items(counts)
             self._mixer.load_state_dict(state["mixer"])
             for name in COUNTERS:
                 setattr(self, f"_{name}", int(state["counters"].get(name, 0)))

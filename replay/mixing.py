@@ -269,6 +269,7 @@ class Mixer:
             "collected": [[item.id for item in items] for items in self._collected],
             "newest": self._newest.state(),
             "pace": [0, 0] if self._pace is None else [self._pace.unrolls, self._pace.draws],
+            "draws_per_unroll": None if self._pace is None else self._pace.draws_per_unroll,
         }
 
     def load_contents(self, contents: Mapping[str, Any], schema: UnrollSchema) -> None:
@@ -285,4 +286,5 @@ class Mixer:
         self._collected = [deque(items[int(i)] for i in ids) for ids in contents["collected"]]
         self._newest.load_state(contents["newest"], items, schema)
         if self._pace is not None:
-            self._pace.unrolls, self._pace.draws = (int(n) for n in contents["pace"])
+            unrolls, draws = (int(n) for n in contents["pace"])
+            self._pace.go_on(unrolls, draws, contents.get("draws_per_unroll"))

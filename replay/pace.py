@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from core.errors import ConfigError
 
 
@@ -35,6 +37,19 @@ class Pace:
     def balance(self) -> float:
         """Draws that are still owed to the unrolls so far."""
         return self.draws_per_unroll * self.unrolls - self.draws
+
+    def go_on(self, unrolls: int, draws: int, draws_per_unroll: float | None) -> None:
+        """Take over the counts of a saved run, whose rate may have been another; None: this one.
+
+        At another rate only the balance is kept: judged by the new one, all that the run has ever
+        drawn would hold the learner or the workers up for as long as it has lasted.
+        """
+        self.unrolls, self.draws = unrolls, draws
+        if draws_per_unroll in (None, self.draws_per_unroll):
+            return
+        owed = min(max(draws_per_unroll * unrolls - draws, -self.slack), self.slack)
+        self.unrolls = math.ceil(max(owed, 0.0) / self.draws_per_unroll)
+        self.draws = round(self.draws_per_unroll * self.unrolls - owed)
 
     def allows_batch(self) -> bool:
         """Whether another batch keeps the learner from running ahead."""

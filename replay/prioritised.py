@@ -33,8 +33,9 @@ class Prioritised(Sampler):
 
         w_i = (N P(i))^-beta / (the largest such number among the n draws),
 
-    which makes the mean gradient that of uniform replay at beta = 1. Beta rises linearly from its
-    initial value to 1 at the end of training.
+    which makes the mean gradient that of uniform replay at beta = 1, up to a scale that differs
+    from batch to batch: with few draws some bias remains, and a single draw has the weight 1. Beta
+    rises linearly from its initial value to 1 at the end of training.
 
     The priority of an unroll follows Kapturowski et al., "Recurrent Experience Replay in
     Distributed Reinforcement Learning" (R2D2, ICLR 2019, section 2.3): with delta_t = the value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
@@ -60,7 +61,9 @@ def policy_health(
     mean_square = metrics["vtrace/ess"].clamp(min=1e-12)
     metrics["vtrace/ess"] = metrics["vtrace/rho_mean"].square() / mean_square
     if seen.pi.highest_entropy is not None:
-        metrics["policy/entropy_fraction"] = metrics["policy/entropy"] / seen.pi.highest_entropy
+        # With one action there is no entropy to speak of; log 2 keeps its share finite.
+        highest = seen.pi.highest_entropy or math.log(2)
+        metrics["policy/entropy_fraction"] = metrics["policy/entropy"] / highest
     metrics["vtrace/reset_fraction"] = batch.reset_row.float().mean()
     if buffers:
         metrics |= _buffer_health(batch, buffers, steps, sum_of)
@@ -130,12 +133,13 @@ def _agent_health(
 def value_health(valid: Tensor, values: Tensor, targets: Tensor) -> dict[str, Tensor]:
     """Return how well values explain the targets they are regressed on; each is [T, B]."""
     count = valid.sum().clamp(min=1)
-    errors = targets - values
-    rows = torch.stack([values, targets, errors, targets.square(), errors.square()])
-    value, target, error, target_square, error_square = (rows * valid).sum((1, 2)) / count
-    target_variance = (target_square - target.square()).clamp(min=1e-8)
+    rows = torch.stack([values, targets, targets - values])
+    means = (rows * valid).sum((1, 2)) / count
+    # Of deviations: a difference of mean squares would cancel where values are far from 0.
+    deviations = (rows - means[:, None, None]) * valid
+    _, target_variance, error_variance = deviations.square().sum((1, 2)) / count
     return {
-        "value/mean": value,
-        "value/target_mean": target,
-        "value/explained_variance": 1 - (error_square - error.square()) / target_variance,
+        "value/mean": means[0],
+        "value/target_mean": means[1],
+        "value/explained_variance": 1 - error_variance / target_variance.clamp(min=1e-8),
     }

@@ -9,6 +9,7 @@ Next to read: agent/run/experience.py, which makes batches.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -145,8 +146,9 @@ class Learner:
             "grad/norm_before_clip": norm,
             "grad/clipped_fraction": (norm > self._max_grad_norm).float(),
             "optimiser/lr": norm.new_tensor(lr),
-            "lag/mean_updates": lag.sum() / batch.is_online.sum().clamp(min=1),
-            "lag/max_updates": lag.max(),
+            # Without a new unroll there is no lag: NaN, which no average takes in.
+            "lag/mean_updates": lag.sum() / batch.is_online.sum(),
+            "lag/max_updates": torch.where(batch.is_online.any(), lag.max(), math.nan),
         }
         if self.version % WEIGHTS_MEASURED_EACH == 0:
             weights = [parameter.detach() for parameter in self._measured]

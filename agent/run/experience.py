@@ -181,10 +181,14 @@ class ReplaySide:
 
     def load_state_dict(self, state: Mapping[str, Any], contents: Mapping[str, Any] | None) -> None:
         """Go on from `state_dict` and, where they were saved, the contents."""
-        try:
-            self.replay.load_state_dict(contents if contents is not None else state["replay"])
-        except CheckpointError as error:
-            log.warning("%s Going on with empty buffers.", error)
+        for saved in (contents, state["replay"]):
+            if saved is None:
+                continue
+            try:
+                self.replay.load_state_dict(saved)
+                return
+            except CheckpointError as error:
+                log.warning("%s Going on with empty buffers.", error)
 
     def sample(self, moment: Moment, timeout_s: float) -> Batch | None:
         """Return a batch as of `moment`, or None if there was nothing to draw in time."""

@@ -42,7 +42,6 @@ class TaskMeter:
         self.best: float | None = None  # a best return of different games says nothing
         self.best_mean: float | None = None
         self._tasks = tuple(tasks)
-        self._window = window
         self._meters = [EpisodeMeter(window) for _ in tasks]
         known = [task for task, game in enumerate(tasks) if human_normalised(game, 0.0) is not None]
         self._judged = known or list(range(len(tasks)))
@@ -67,7 +66,7 @@ class TaskMeter:
     @property
     def full_mean(self) -> float | None:
         """The score over full windows of all judged games, None before: models are ranked by it."""
-        is_full = all(self._meters[task].count >= self._window for task in self._judged)
+        is_full = all(self._meters[task].full_mean is not None for task in self._judged)
         return self.mean if is_full else None
 
     def add(self, episode: EpisodeEnd) -> None:
@@ -108,8 +107,11 @@ class TaskMeter:
                 f"the saved counters are of {len(saved)} games, expected {len(self._meters)}: "
                 "resume with the same --env."
             )
-        self.best_mean = state["best_mean"]
-        for meter, of_game in zip(self._meters, saved, strict=True):
+        pairs = list(zip(self._meters, saved, strict=True))
+        # The best of shorter or longer windows is no best of these.
+        is_comparable = all(meter.has_window_of(of_game) for meter, of_game in pairs)
+        self.best_mean = state["best_mean"] if is_comparable else None
+        for meter, of_game in pairs:
             meter.load_state_dict(of_game)
 
 

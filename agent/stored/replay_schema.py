@@ -159,6 +159,9 @@ class ContentsState(Part):
     collected: list[Ids]
     newest: list[Annotated[list[int], Field(min_length=3, max_length=3)]]  # worker, env, item
     pace: Annotated[list[Count], Field(min_length=2, max_length=2)]
+    draws_per_unroll: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = (
+        None  # of the pace
+    )
 
     @model_validator(mode="after")
     def _check(self) -> ContentsState:
@@ -175,6 +178,15 @@ class ContentsState(Part):
         return self
 
 
+class CountsState(Part):
+    """`replay.counts.Counts`."""
+
+    offered: Count
+    drawn: Count
+    unused: Count
+    unused_while_filling: Count
+
+
 class ReplayState(Part):
     """`replay.manager.ReplayManager.state_dict`, with or without contents."""
 
@@ -182,6 +194,7 @@ class ReplayState(Part):
     buffers: Annotated[list[str], Field(min_length=1)]
     counters: CountersState
     mixer: MixerState
+    counts: list[CountsState] | None = None  # of each buffer
     contents: ContentsState | None
 
     @model_validator(mode="after")
@@ -189,6 +202,8 @@ class ReplayState(Part):
         count = len(self.buffers)
         if len(self.mixer.wanted) != count:
             raise ValueError(f"expected what is wanted of {count} buffers")
+        if self.counts is not None and len(self.counts) != count:
+            raise ValueError(f"expected the counts of {count} buffers")
         if self.contents is None:
             return self
         if [buffer.name for buffer in self.contents.buffers] != self.buffers:

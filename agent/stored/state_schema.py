@@ -153,6 +153,7 @@ class GamesState(Part):
     best: float | None = None
     best_mean: float | None
     window: list[float] | None = None
+    window_games: Count | None = None  # that the window has room for
     recent: dict[str, Annotated[list[float] | tuple[float, ...], Field(max_length=2)]] | None = None
     tasks: list[GamesState] | None = None
 

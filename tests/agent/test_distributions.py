@@ -172,7 +172,8 @@ def test_the_implied_kl_is_refused_where_it_has_no_closed_form(spec):
 
 
 def test_the_highest_entropy_is_that_of_equal_odds_where_there_is_one():
-    for spec in (SPECS["one choice"], SPECS["several choices"]):
+    with_a_fixed_part = ActionSpec((ActionPart(CHOICE, 1), ActionPart(CHOICE, 3)))
+    for spec in (SPECS["one choice"], SPECS["several choices"], with_a_fixed_part):
         distribution = distribution_of(spec)
         even = distribution.policy(torch.zeros(distribution.param_count))
         assert even.entropy().item() == pytest.approx(even.highest_entropy)

@@ -2,9 +2,11 @@ import copy
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
+from agent.algorithms.health import value_health
 from agent.algorithms.impala import Impala
 from agent.algorithms.impala_config import ImpalaConfig
 from agent.distributions import implied_kl
@@ -363,6 +365,18 @@ def test_a_value_that_equals_its_targets_explains_all_variance():
     metrics = loss_of(model, batch).metrics
     assert metrics["value/explained_variance"].item() == pytest.approx(1, abs=1e-3)
     assert metrics["loss/value"].item() == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize(("middle", "spread"), [(0.0, 1.0), (100.0, 0.01), (936.0, 0.1)])
+def test_explained_variance_is_exact_far_from_zero(middle, spread):
+    rng = np.random.default_rng(5)
+    targets = middle + spread * rng.standard_normal((20, 8))
+    values = targets + 0.6 * spread * rng.standard_normal((20, 8))
+    shown = [torch.tensor(rows, dtype=torch.float32) for rows in (values, targets)]
+    valid = torch.tensor(rng.random((20, 8)) < 0.9)
+    got = value_health(valid, *shown)["value/explained_variance"].item()
+    values, targets = (rows[valid].double().numpy() for rows in shown)
+    assert got == pytest.approx(1 - (targets - values).var() / targets.var(), abs=0.01)
 
 
 def recurrent():

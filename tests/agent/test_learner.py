@@ -1,4 +1,5 @@
 import copy
+import math
 from dataclasses import replace
 
 import pytest
@@ -179,6 +180,13 @@ def test_lag_is_counted_in_updates_since_the_weights_that_acted():
     assert metrics["lag/mean_updates"] == 2.5
     assert metrics["lag/max_updates"] == 4
     assert learner.version == 11
+
+
+def test_a_batch_without_new_data_has_no_lag():
+    batch = make_batch()
+    metrics = make_learner().step(replace(batch, is_online=torch.zeros_like(batch.is_online)), 0.0)
+    assert math.isnan(metrics["lag/mean_updates"])
+    assert math.isnan(metrics["lag/max_updates"])
 
 
 def test_the_learning_rate_follows_progress():

@@ -103,6 +103,24 @@ def test_a_restored_tally_continues_counters_window_best_and_time():
     assert (restored.games.mean, restored.games.best, restored.games.best_mean) == (3.0, 4.0, 3.0)
 
 
+def test_the_best_mean_of_other_windows_is_no_best_of_these():
+    longer = Tally(4, 100)
+    longer.load_state_dict(busy_tally().state_dict())
+    assert (longer.games.mean, longer.games.full_mean, longer.games.best_mean) == (3.0, None, None)
+    several = Tally(4, 2, (PONG, INVADERS))
+    for task, value in ((0, 1.0), (0, 2.0), (1, 300.0), (1, 500.0)):
+        play(several, task, value)
+    again = Tally(4, 100, (PONG, INVADERS))
+    again.load_state_dict(several.state_dict())
+    assert again.games.full_mean is None
+    assert again.games.best_mean is None
+    state = busy_tally().state_dict()
+    del state["games"]["window_games"]  # of an older checkpoint, which does not say
+    older = Tally(4, 3)
+    older.load_state_dict(state)
+    assert older.games.best_mean == 3.0
+
+
 def test_taking_a_state_does_not_tie_it_to_the_tally():
     tally = busy_tally()
     state = tally.state_dict()

@@ -159,14 +159,18 @@ def test_a_machine_without_counters_says_so(tree: Tree, clock: Clock) -> None:
 def test_energy_per_step_is_over_the_steps_in_which_it_was_measured_and_over_sessions() -> None:
     used = {"system/energy_j": 50.0}
     records = [
-        Record(agent_steps=1000, values=used),
-        Record(agent_steps=3000),  # not measured
-        Record(agent_steps=4000, values=used),
+        # Since which step is not known: the run may have been resumed into another folder.
+        Record(agent_steps=10_000_000, values={"system/energy_j": 70.0}),
+        Record(agent_steps=10_001_000, values=used),
+        Record(agent_steps=10_003_000),  # not measured
+        Record(agent_steps=10_004_000, values=used),
     ]
     book = EnergyBook(records)
     assert book.joules_per_million_steps == pytest.approx(50_000.0)
-    book.add(200.0, 5000)
-    assert (book.joules, book.steps) == (300.0, 3000)
+    book.add(200.0, 10_005_000)
+    assert (book.joules, book.steps) == (370.0, 3000)
+    assert book.joules_per_million_steps == pytest.approx(100_000.0)
+    assert EnergyBook(records[:1]).joules_per_million_steps is None
     assert EnergyBook().joules_per_million_steps is None
 
 

@@ -176,6 +176,12 @@ def test_stats_tell_whether_the_learner_starves(build):
     assert starving["cache/fill"] == 0
     assert starving["cache/depth"] == 1
 
+    late = threading.Event()
+    patient = build(lambda: late.wait(0.3) or "batch", 1)
+    while patient.get(0.02) is None:
+        pass
+    assert patient.stats()["cache/waits"] == 1, "one wait in several steps"
+
     fast = build(itertools.count().__next__, 3)
     wait_until(lambda: len(fast._ready) == 3)
     fast.get(HANGS_S)

@@ -514,7 +514,10 @@ def test_a_state_without_contents_keeps_counters_and_fills_up_again():
     resumed = make_manager([queue(8, 0.5), standard(8, 0.5)], 4, fill_in_factor=0.5, seed=9)
     resumed.load_state_dict(manager.state_dict(contents=False))
     assert resumed.stats()["replay/draws_per_unroll"] == 1
+    assert resumed.stats()["replay/standard/draws"] == 2
+    assert resumed.stats()["replay/queue/draws"] == 2
     assert resumed.stats()["replay/standard/fill"] == 0
+    assert resumed.buffers[1].counts.offered == 0, "a reservoir would hardly take anything in"
     assert resumed.missing() == "queue has 0 of 2 unrolls, standard has 0 of 4 unrolls"
     insert(resumed, 4, 5, 6, 7)
     assert sample_seqs(resumed)[:2] == [4, 5]

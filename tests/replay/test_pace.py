@@ -22,6 +22,25 @@ def test_one_side_can_always_go_on_and_the_balance_stays_within_the_slack(ratio,
         assert abs(pace.balance) <= pace.slack + 1e-9
 
 
+@pytest.mark.parametrize("before", [0.5, 2.0, 3.7, 4.0, 8.0])
+def test_a_resumed_run_with_another_rate_holds_neither_side_up(before):
+    old, new = Pace(before, 4), Pace(4.0, 4)
+    for _ in range(2_000):
+        if old.allows_batch():
+            old.draws += 4
+        else:
+            old.unrolls += 1
+    new.go_on(old.unrolls, old.draws, before)
+    assert abs(new.balance) <= new.slack + 1
+    assert min(new.unrolls, new.draws) >= 0
+    assert new.allows_batch() or new.allows_unroll()
+    same = Pace(before, 4)
+    same.go_on(old.unrolls, old.draws, before)
+    assert (same.unrolls, same.draws) == (old.unrolls, old.draws)
+    same.go_on(old.unrolls, old.draws, None)  # an older state does not say
+    assert (same.unrolls, same.draws) == (old.unrolls, old.draws)
+
+
 def test_draws_per_unroll_settle_at_the_given_number():
     pace = Pace(4.0, 16)
     while pace.unrolls < 400:
