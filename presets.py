@@ -152,6 +152,17 @@ PRESETS: dict[str, Preset] = {
             "entropy_on": "online",
         },
     ),
+    "more-replay": Preset(
+        "three quarters of each batch replayed from a larger buffer, with a smaller entropy bonus: "
+        'for which games, docs/results.md, "Three quarters replayed"',
+        {
+            "replay_parameters": [
+                {"type": "queue", "capacity": 4, "sample_ratio": 0.25},
+                {"type": "standard", "capacity": 10_000, "sample_ratio": 0.75},
+            ],
+            "entropy_on": "online",
+        },
+    ),
     "clear": Preset(
         "half replay from a reservoir, cloning losses, against forgetting (Rolnick et al. 2019)",
         {

@@ -7,9 +7,16 @@ document shows. White space in a sentence stands for any, also for a line end.
 
 from __future__ import annotations
 
-from tests.figures import defaults, levers, others, replay, speed
+from tests.figures import agents, defaults, levers, others, replay, speed
 from tests.figures.files import Claim
 
-CLAIMS = [*defaults.CLAIMS, *replay.CLAIMS, *levers.CLAIMS, *speed.CLAIMS, *others.CLAIMS]
+CLAIMS = [
+    *agents.CLAIMS,
+    *defaults.CLAIMS,
+    *replay.CLAIMS,
+    *levers.CLAIMS,
+    *speed.CLAIMS,
+    *others.CLAIMS,
+]
 
 __all__ = ["CLAIMS", "Claim"]
