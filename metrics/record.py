@@ -169,7 +169,8 @@ METRICS: dict[str, MetricInfo] = {
         "updates", "Updates skipped because loss or gradient was not finite, since the start.", "0"
     ),
     "lag/mean_updates": _info(
-        "updates", "Mean number of updates between acting and learning, over new unrolls."
+        "updates",
+        "Mean number of updates between acting and learning, over new unrolls; absent without any.",
     ),
     "lag/max_updates": _info(
         "updates", "Largest number of updates between acting and learning in the batch."

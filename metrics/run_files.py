@@ -54,8 +54,11 @@ def read_records(folder: Path) -> list[Record]:
 
 def last_record(folder: Path) -> Record | None:
     """Return the newest whole record of metrics.jsonl without reading all of it; None without."""
+    path = folder / "metrics.jsonl"
     try:
-        with (folder / "metrics.jsonl").open("rb") as file:
+        if not path.is_file():  # opening a pipe would wait for somebody to write
+            return None
+        with path.open("rb") as file:
             file.seek(0, os.SEEK_END)
             file.seek(max(0, file.tell() - TAIL_BYTES))
             lines = file.read().split(b"\n")
@@ -93,13 +96,31 @@ class Evaluated:
 def read_evaluations(folder: Path) -> list[Evaluated]:
     """Return the rows of evaluations.csv, oldest first."""
     found = []
-    for row in csv.DictReader(_lines(folder / "evaluations.csv")):
-        with contextlib.suppress(ValueError, KeyError, TypeError):
+    for row in csv_rows(_lines(folder / "evaluations.csv")):
+        with contextlib.suppress(ValueError, KeyError):
             steps, mean = float(row["agent_steps"]), float(row["mean"])
             error = float(row["standard_error"] or 0)
             if all(map(math.isfinite, (steps, mean, error))):
                 found.append(Evaluated(steps, row["game"], row["policy"], mean, error))
     return found
+
+
+def csv_rows(lines: Iterable[str]) -> Iterator[dict[str, str]]:
+    """Yield column -> cell for each row of a table in CSV, of which the first line is the heading.
+
+    Each line is read by itself, so that a quote that is not closed spoils no other one. A damaged
+    line may give a row that lacks columns, or none.
+    """
+    columns: list[str] | None = None
+    for line in lines:
+        try:
+            cells = next(csv.reader([line]), [])
+        except csv.Error:  # a cell that is too long, or a line end within one
+            cells = []
+        if columns is None:
+            columns = cells
+        else:
+            yield dict(zip(columns, cells, strict=False))
 
 
 def games_counted(folder: Path) -> int:

@@ -25,7 +25,7 @@ from replay.discarding import Discarding
 from replay.foreign import takers_of_foreign
 from replay.item import Item
 from replay.newest import NewestUnrolls, Origin
-from replay.pace import Pace
+from replay.pace import NO_PACE, Pace
 from replay.proposal import Proposal
 from replay.quotas import AdjustableQuotas
 from replay.scoring import Claim
@@ -268,8 +268,7 @@ class Mixer:
             "buffers": [buffer.state_dict() for buffer in self.buffers],
             "collected": [[item.id for item in items] for items in self._collected],
             "newest": self._newest.state(),
-            "pace": [0, 0] if self._pace is None else [self._pace.unrolls, self._pace.draws],
-            "draws_per_unroll": None if self._pace is None else self._pace.draws_per_unroll,
+            **(NO_PACE if self._pace is None else self._pace.state_dict()),
         }
 
     def load_contents(self, contents: Mapping[str, Any], schema: UnrollSchema) -> None:
@@ -286,5 +285,4 @@ class Mixer:
         self._collected = [deque(items[int(i)] for i in ids) for ids in contents["collected"]]
         self._newest.load_state(contents["newest"], items, schema)
         if self._pace is not None:
-            unrolls, draws = (int(n) for n in contents["pace"])
-            self._pace.go_on(unrolls, draws, contents.get("draws_per_unroll"))
+            self._pace.load_state_dict(contents)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 from core.errors import ConfigError
+
+NO_PACE = {"pace": [0, 0], "draws_per_unroll": None}  # the state where a queue sets it
 
 
 class Pace:
@@ -38,16 +42,21 @@ class Pace:
         """Draws that are still owed to the unrolls so far."""
         return self.draws_per_unroll * self.unrolls - self.draws
 
-    def go_on(self, unrolls: int, draws: int, draws_per_unroll: float | None) -> None:
-        """Take over the counts of a saved run, whose rate may have been another; None: this one.
+    def state_dict(self) -> dict[str, Any]:
+        """Return the counts, [unrolls, draws], and the rate by which they are judged."""
+        return {"pace": [self.unrolls, self.draws], "draws_per_unroll": self.draws_per_unroll}
 
-        At another rate only the balance is kept: judged by the new one, all that the run has ever
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from `state_dict`; older states do not say the rate, which is taken for this one.
+
+        Of another rate only the balance is kept: judged by the new one, all that the run has ever
         drawn would hold the learner or the workers up for as long as it has lasted.
         """
-        self.unrolls, self.draws = unrolls, draws
-        if draws_per_unroll in (None, self.draws_per_unroll):
+        self.unrolls, self.draws = (int(count) for count in state["pace"])
+        rate = state.get("draws_per_unroll")
+        if rate in (None, self.draws_per_unroll):
             return
-        owed = min(max(draws_per_unroll * unrolls - draws, -self.slack), self.slack)
+        owed = min(max(rate * self.unrolls - self.draws, -self.slack), self.slack)
         self.unrolls = math.ceil(max(owed, 0.0) / self.draws_per_unroll)
         self.draws = round(self.draws_per_unroll * self.unrolls - owed)
 

@@ -138,12 +138,14 @@ class SequenceFolder:
         return self.runs[index]
 
     def run_folders(self, run: RunState) -> list[RunFolder]:
-        """Return the folders that main.py made for a run, oldest first.
+        """Return the folders that main.py made for a run; the last one is what counts.
 
-        More than one if it was begun anew because it had no checkpoint to resume from.
+        More than one if it was begun anew because it had no checkpoint to resume from. Those
+        without a checkpoint come first, and otherwise the oldest.
         """
-        found = (self.path / run.name).glob("*/checkpoints")
-        return [RunFolder(path.parent) for path in sorted(found)]  # names end in the time
+        found = [RunFolder(path.parent) for path in (self.path / run.name).glob("*/checkpoints")]
+        # Names end in the time, but a clock can be put back while a run is begun anew.
+        return sorted(found, key=lambda made: (made.has_checkpoint(), made.path))
 
     def has_ended(self, run: RunState) -> bool:
         """Whether a training came to its own end, whatever became of its process since.

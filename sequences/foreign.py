@@ -106,19 +106,29 @@ def check_saved(
     _check_flags(arguments, typed, f"{where}: arguments")
     for run in runs:
         _check_flags(run.flags, typed, f"{where}: {run.name}")
-        _check_place(folder, run.name)
+        check_place(folder, run.name)
         if run.agent is not None:
-            _check_place(folder, f"exchange_seed{run.seed}")
-    if trust_files:
-        return
-    for url, name in [
-        (arguments.get("load_model_url"), "arguments"),
-        *((run.flags.get("load_model_url"), run.name) for run in runs),
-    ]:
-        if isinstance(url, str) and not is_inside(Path(url), (folder, SHIPPED_MODELS)):
+            check_place(folder, f"exchange_seed{run.seed}")
+    if not trust_files:
+        of_runs = [(run.name, run.flags) for run in runs]
+        check_weights(folder, [("arguments", arguments), *of_runs], where)
+
+
+def check_weights(folder: Path, flags: Iterable[tuple[str, Mapping[str, Any]]], where: str) -> None:
+    """Raise ConfigError if a run would start from weights outside of the folder that it is in.
+
+    Args:
+      folder: folder of the sequence, or of the search.
+      flags: (name, flags) of each run.
+      where: the file that holds them, for messages.
+    """
+    for name, of_run in flags:
+        url = of_run.get("load_model_url")
+        # A run is started in the folder of the program, and looks for its weights from there.
+        if isinstance(url, str) and not is_inside(PROJECT_ROOT / url, (folder, SHIPPED_MODELS)):
             raise ConfigError(
-                f"{where}: {name} starts from {shown(url)}, which is not in the folder of the "
-                "sequence. If the sequence is your own, add --trust_files=True."
+                f"{where}: {shown_text(name)} starts from {shown(url)}, which is not in the folder "
+                f"{shown_text(str(folder))}. If it is your own, add --trust_files=True."
             )
 
 
@@ -152,14 +162,20 @@ def _is_trusted(name: str, part: str, typed: Mapping[str, str]) -> bool:
     return trusts or modules <= named
 
 
-def _check_place(folder: Path, name: str) -> None:
-    """Raise ConfigError if a run's folder, or one of those in it, leads out of the sequence's."""
+def check_place(folder: Path, name: str) -> None:
+    """Raise ConfigError if a run's folder, or one of those in it, leads out of `folder`.
+
+    Args:
+      folder: folder of the sequence, or of the search.
+      name: of the run's folder in it.
+    """
     path = folder / name
     for each in (path, *path.glob("*"), *path.glob("*/*")):
         if each.is_symlink() and not is_inside(each, (folder,)):
             raise ConfigError(
-                f"{shown_text(str(each))} is a link that leads out of the folder of the sequence: "
-                "what is written there would be written elsewhere. Remove it."
+                f"{shown_text(str(each))} is a link that leads out of the folder "
+                f"{shown_text(str(folder))}: what is written there would be written elsewhere. "
+                "Remove it."
             )
 
 

@@ -8,7 +8,6 @@ of the other's games: the mean over these of the score after, divided by the sco
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from core.atomic_file import write_text
 from core.errors import ConfigError
 from core.plain_data import shown_text
 from core.spec import game_name
+from metrics.run_files import csv_rows
 from sequences.plan import is_test, source_of
 from sequences.runner import SequenceFolder
 from wrappers.games import expand_games
@@ -153,11 +153,11 @@ def _rows_of(path: Path) -> list[tuple[str, int, str, float]]:
         return []
     rows = []
     with path.open(newline="", encoding="utf-8", errors="replace") as file:
-        for row in csv.DictReader(line.replace("\0", "") for line in file):
+        for row in csv_rows(line.replace("\0", "") for line in file):
             try:
                 steps, mean = int(row["model_steps"]), float(row["episode_return"])
-                env, model = str(row["env"]), str(row["model_id"])
-            except (KeyError, ValueError, TypeError):
+                env, model = row["env"], row["model_id"]
+            except (KeyError, ValueError):
                 continue
             if np.isfinite(mean):
                 rows.append((shown_text(env), steps, model, mean))

@@ -29,7 +29,7 @@ from core.plain_data import parse_json, read_text, shown, shown_text
 from metrics.curve import Curve, curve_of
 from metrics.run_files import read_records
 from sequences.folder import LOCK_FILE, RunState, SequenceFolder
-from sequences.foreign import check_plan, check_typed, keepable
+from sequences.foreign import check_place, check_plan, check_typed, check_weights, keepable
 from sequences.plan import PlannedRun
 from sequences.runner import Interrupts, run_one
 from sequences.study import Finished, Study, Trial
@@ -89,12 +89,13 @@ class TuningFolder:
         return folder
 
     @classmethod
-    def open(cls, path: Path, typed: Sequence[str]) -> TuningFolder:
+    def open(cls, path: Path, typed: Sequence[str], *, trust_files: bool = False) -> TuningFolder:
         """Read a search that was begun; what the file asks for is checked as a stranger's.
 
         Args:
           path: the folder.
           typed: arguments that are given to every run, beside those that were given before.
+          trust_files: whether weights may lie outside of the folder.
 
         Raises:
           ConfigError: if it is none of ours, or asks for what a file may not.
@@ -111,11 +112,12 @@ class TuningFolder:
             raise ConfigError(f"{where} gives arguments to the runs that no file may give.")
         of_file, by_hand = check_typed(kept), check_typed(typed)
         tuning = parse_tuning(data.get("search"), where)
-        check_plan(tuning.extremes().runs, by_hand, where)
-        check_plan([PlannedRun("arguments", 0, dict(of_file))], by_hand, where)
+        runs = [PlannedRun("arguments", 0, dict(of_file)), *tuning.extremes().runs]
+        check_plan(runs, by_hand, where)
         for place in path.glob("trial_*"):
-            if place.is_symlink():
-                raise ConfigError(f"{shown_text(str(place))} is a link: remove it.")
+            check_place(path, place.name)
+        if not trust_files:
+            check_weights(path, [(run.group, run.flags) for run in runs], where)
         return cls(path, tuning, [*kept, *typed])
 
     def claim(self) -> None:
@@ -196,6 +198,9 @@ class Tuner:
           TuningFailed: if one trial after the other fails.
           StudyError: if the study cannot be read or written.
         """
+        if earlier := self._study.finished():
+            # A process before may have been killed when a trial was over, but not yet written.
+            self._folder.write_results(earlier)
         while len(finished := self._study.finished()) < self._folder.tuning.trials:
             newest = [trial.state for trial in finished[-MAX_FAILURES:]]
             if newest == ["failed"] * MAX_FAILURES:

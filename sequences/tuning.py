@@ -34,7 +34,7 @@ from core.nearest_names import did_you_mean
 from core.plain_data import read_text, shown, shown_text
 from core.plain_yaml import parse_yaml
 from metrics.curve import Curve
-from sequences.plan import MAX_GROUP_LENGTH, MAX_PLAN_BYTES, Plan, PlannedRun
+from sequences.plan import MAX_GROUP_LENGTH, MAX_PLAN_BYTES, Plan, PlannedRun, source_of
 
 KEYS = (
     *("name", "about", "base", "search", "objective", "steps", "trials", "seeds", "prune"),
@@ -180,7 +180,7 @@ def parse_tuning(data: Any, where: str) -> Tuning:
     name = data.get("name", "tuning")
     if not isinstance(name, str) or not 0 < len(name) <= MAX_GROUP_LENGTH:
         raise ConfigError(f"{where}: name is {shown(name)}, expected a short text.")
-    return Tuning(
+    tuning = Tuning(
         name,
         str(data.get("about", "")),
         dict(base),
@@ -196,6 +196,14 @@ def parse_tuning(data: Any, where: str) -> Tuning:
         sampler_seed,
         dict(data),
     )
+    for run in tuning.extremes().runs:
+        if source_of(run.flags) is not None:
+            url = shown(run.flags["load_model_url"])
+            raise ConfigError(
+                f"{where}: load_model_url is {url}, expected a path: no run of a search starts "
+                "from another one."
+            )
+    return tuning
 
 
 def _range(data: Any, where: str) -> Range:

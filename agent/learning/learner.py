@@ -9,7 +9,6 @@ Next to read: agent/run/experience.py, which makes batches.
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -146,9 +145,8 @@ class Learner:
             "grad/norm_before_clip": norm,
             "grad/clipped_fraction": (norm > self._max_grad_norm).float(),
             "optimiser/lr": norm.new_tensor(lr),
-            # Without a new unroll there is no lag: NaN, which no average takes in.
             "lag/mean_updates": lag.sum() / batch.is_online.sum(),
-            "lag/max_updates": torch.where(batch.is_online.any(), lag.max(), math.nan),
+            "lag/max_updates": torch.where(batch.is_online.any(), lag.max(), torch.nan),
         }
         if self.version % WEIGHTS_MEASURED_EACH == 0:
             weights = [parameter.detach() for parameter in self._measured]

@@ -1,11 +1,20 @@
 from __future__ import annotations
 
+import csv
+import os
+
 import numpy as np
 import pytest
 
 from core.episode import EpisodeEnd
 from metrics.record import Record
-from metrics.run_files import open_for_append, read_games, read_records
+from metrics.run_files import (
+    last_record,
+    open_for_append,
+    read_evaluations,
+    read_games,
+    read_records,
+)
 from metrics.sinks import JsonLinesSink, TextFilesSink
 
 
@@ -56,3 +65,37 @@ def test_appending_adds_no_empty_lines(tmp_path):
     with open_for_append(path) as file:
         file.write("c\n")
     assert path.read_text() == "a\na\nb\nc\n"
+
+
+def test_nobody_waits_for_a_pipe_in_the_place_of_the_records(tmp_path):
+    os.mkfifo(tmp_path / "metrics.jsonl")
+    assert last_record(tmp_path) is None
+    assert read_records(tmp_path) == []
+
+
+LONG_CELL = "x" * (csv.field_size_limit() + 1)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param(f"2,200,A-v0,greedy,{LONG_CELL},0", id="a cell that is too long"),
+        pytest.param('2,200,"A-v0,greedy,2.5,0', id="a quote that is not closed"),
+        pytest.param("2,200,A-v0\rB,greedy,2.5,0", id="a line end within a cell"),
+        pytest.param("\0\0\0\0", id="nothing"),
+    ],
+)
+def test_a_damaged_evaluation_costs_only_itself(tmp_path, line):
+    rows = [f"{n},{100 * n},A-v0,greedy,{n}.5,0" for n in (1, 3)]
+    text = "time,agent_steps,game,policy,mean,standard_error\n" + "\n".join(
+        [rows[0], line, rows[1], ""]
+    )
+    (tmp_path / "evaluations.csv").write_bytes(text.encode())
+    assert [row.mean for row in read_evaluations(tmp_path)] == [1.5, 3.5]
+
+
+def test_evaluations_under_a_damaged_heading_are_none(tmp_path):
+    row = "1,100,A-v0,greedy,1.5,0\n"
+    for heading in (LONG_CELL, '"time,agent_steps,game,policy,mean,standard_error', ""):
+        (tmp_path / "evaluations.csv").write_text(f"{heading}\n{row}")
+        assert read_evaluations(tmp_path) == []

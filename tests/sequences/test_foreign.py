@@ -194,6 +194,16 @@ def test_weights_elsewhere_are_taken_once_the_folder_is_trusted(
     assert overrides["load_model_url"] == str(elsewhere)
 
 
+def test_weights_are_looked_for_from_where_the_runs_look_for_them(
+    tmp_path: Path, started: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run is started in the folder of the program, wherever multi_train.py is called."""
+    folder = given(tmp_path, **with_flags(load_model_url="results/victim"))
+    monkeypatch.chdir(folder)
+    assert multi_train.main([f"--resume={folder}"]) == 2
+    assert not started.exists()
+
+
 @pytest.mark.parametrize(
     "place", ["001_a_seed1", "001_a_seed1/Pong", "001_a_seed1/Pong/checkpoints"]
 )

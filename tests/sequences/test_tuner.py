@@ -15,7 +15,7 @@ from analysis.area import area
 from core.errors import ConfigError
 from flag_parsing import parse
 from metrics.curve import Curve
-from sequences import runner, tuner
+from sequences import foreign, runner, tuner
 from sequences.study import Finished
 from sequences.tuner import StopAtOnce, Tuner, TuningFailed, TuningFolder, is_tuning
 from sequences.tuning import parse_tuning
@@ -232,11 +232,59 @@ def test_a_strangers_folder_asks_for_nothing_that_a_file_may_not(tmp_path, chang
         TuningFolder.open(folder.path, [])
 
 
-def test_a_folder_of_a_trial_that_leads_elsewhere_is_refused(tmp_path):
+@pytest.mark.parametrize("place", ["", "Pong", "Pong/checkpoints"])
+def test_a_folder_of_a_trial_that_leads_elsewhere_is_refused(tmp_path, place):
     folder = begun(tmp_path)
-    (folder.path / "trial_0000_seed1").symlink_to(tmp_path)
-    with pytest.raises(ConfigError, match="is a link"):
-        TuningFolder.open(folder.path, [])
+    link = folder.path / "trial_0000_seed1" / place
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(tmp_path)
+    with pytest.raises(ConfigError, match="is a link that leads out of the folder"):
+        TuningFolder.open(folder.path, [], trust_files=True)
+
+
+def with_weights(place, url):
+    """Return what a tuning.json has to say for weights to be taken from a path."""
+    base = {**SEARCH["base"], "load_model_url": url}
+    search = {**SEARCH["search"], "load_model_url": {"choose": [None, url]}}
+    return {
+        "arguments": {"arguments": [f"--load_model_url={url}"]},
+        "base": {"search": {**SEARCH, "base": base}},
+        "search": {"search": {**SEARCH, "search": search}},
+    }[place]
+
+
+@pytest.mark.parametrize("place", ["arguments", "base", "search"])
+def test_weights_elsewhere_are_taken_once_the_folder_is_trusted(tmp_path, place):
+    folder = begun(tmp_path)
+    file = folder.path / "tuning.json"
+    saved = json.loads(file.read_text())
+    for url in (tmp_path / "victim", folder.path / ".." / "victim", "results/victim"):
+        file.write_text(json.dumps({**saved, **with_weights(place, str(url))}))
+        with pytest.raises(ConfigError, match="victim.*--trust_files=True"):
+            TuningFolder.open(folder.path, [])
+        assert TuningFolder.open(folder.path, [], trust_files=True).tuning.name == "false"
+    for url in (folder.path / "weights", foreign.SHIPPED_MODELS / "pong"):
+        file.write_text(json.dumps({**saved, **with_weights(place, str(url))}))
+        assert TuningFolder.open(folder.path, []).tuning.name == "false"
+
+
+@pytest.mark.parametrize("url", [{"run": "victim"}, ["victim"]])
+def test_weights_of_a_search_are_a_path(tmp_path, url):
+    folder = begun(tmp_path)
+    file = folder.path / "tuning.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **with_weights("base", url)}))
+    with pytest.raises(ConfigError, match="expected a path"):
+        TuningFolder.open(folder.path, [], trust_files=True)
+
+
+def test_a_search_that_was_killed_before_it_wrote_its_results_writes_them_when_resumed(tmp_path):
+    folder, study = begun(tmp_path, trials=2), FalseStudy()
+    study.over = [Finished(0, "complete", 5.0, {"lr": 0.1})]
+    folder.write_results(study.over)
+    study.over.append(Finished(1, "complete", 7.0, {"lr": 0.9}))
+    assert worked(TuningFolder.open(folder.path, []), study)
+    assert json.loads((folder.path / "best.json").read_text())["lr"] == 0.9
+    assert "0.9" in (folder.path / "trials.md").read_text()
 
 
 def test_a_search_in_which_nothing_came_to_its_end_names_no_best_flags(
