@@ -153,8 +153,7 @@ PRESETS: dict[str, Preset] = {
         },
     ),
     "more-replay": Preset(
-        "three quarters of each batch replayed from a larger buffer, with a smaller entropy bonus: "
-        'for which games, docs/results.md, "Three quarters replayed"',
+        "three quarters of each batch replayed, little entropy bonus: docs/results.md",
         {
             "replay_parameters": [
                 {"type": "queue", "capacity": 4, "sample_ratio": 0.25},

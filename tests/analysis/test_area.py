@@ -167,9 +167,10 @@ def test_tables_say_how_much_energy_the_steps_took_where_it_was_measured(
     run = write_run(tmp_path / "a", seed=1)
     write_run(tmp_path / "b", seed=2)
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    steps = lines[-1]["agent_steps"]
-    for record in lines:
-        record["values"]["system/energy_j"] = steps / len(lines)  # one joule a step
+    before = 0
+    for record in lines:  # one joule a step
+        record["values"]["system/energy_j"] = float(record["agent_steps"] - before)
+        before = record["agent_steps"]
     (run / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in lines))
     out = tmp_path / "out"
     for place in (f"x={tmp_path}/[ab]", str(out)):  # from the run folders, and from the CSV files

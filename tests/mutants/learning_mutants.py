@@ -159,7 +159,7 @@ LOSS_MUTANTS = (
     ),
     Mutant(
         "entropy-annealing-stuck", "never moves the entropy cost towards its end",
-        Place(LOSS, "return first if last is None else first + (last - first) * progress",
+        Place(LOSS, "return first if last is None else first + (last - first) * done",
               "return first"),
         ("test_learner.py::test_the_entropy_cost_follows_the_progress_of_the_run",),
     ),
