@@ -30,7 +30,7 @@ from typing import NoReturn
 from agent.learners.place import ALONE_HERE, Place
 from agent.run.guardian import Guardian, restarts_wanted
 from agent.run.launcher import Launcher, learners_wanted
-from core.command_line import reader_may_leave
+from core.command_line import printable, reader_may_leave
 from core.leaving import leave
 from core.process_death import end_with_starter, mark_own_children
 from core.stop_signals import StopSignals, let_through
@@ -67,15 +67,17 @@ def main(argv: list[str], stop: StopSignals | None = None, place: Place | None =
         if not place.speaks and place.is_launched:  # learner 0 says the same
             return 2
         # Everything that can be wrong is found before a run begins; a run reports its own failures.
-        for line in str(error).splitlines():
+        for line in printable(str(error)).splitlines():
             print(f"error: {line}" if not line.startswith(" ") else line, file=sys.stderr)
         return 2
     except PlatformError as error:
         if place.speaks:
-            print(f"error: the run could not be started: {error}", file=sys.stderr)
+            text = printable(str(error))
+            print(f"error: the run could not be started: {text}", file=sys.stderr)
         return 1
     except OSError as error:
-        print(f"error: the run could not be started: {explain(error)}", file=sys.stderr)
+        text = printable(explain(error))
+        print(f"error: the run could not be started: {text}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:  # signals have handlers of their own: it is from somebody's code
         print("interrupted: what was tried out or played raised KeyboardInterrupt", file=sys.stderr)

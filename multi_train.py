@@ -54,7 +54,7 @@ from rich.markup import escape
 
 from analysis.compare_sequence import CSV_TABLE, FIGURE, TABLE, rich_tables, write_report
 from analysis.population import PAGE as POPULATION_PAGE
-from core.command_line import WrappedHelp, add_switch
+from core.command_line import WrappedHelp, add_switch, printable
 from core.errors import ConfigError
 from core.leaving import leave
 from core.plain_data import shown, shown_text
@@ -147,14 +147,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _do(Terminal(), arguments, rest)
     except ConfigError as error:
-        print(f"multi_train.py: {error}", file=sys.stderr)
+        print(f"multi_train.py: {printable(str(error))}", file=sys.stderr)
         return 2
     except OSError as error:
         where = f": {shown_text(str(error.filename))}" if error.filename else ""
+        reason = printable(f"{error.strerror or error}{where}")
         print(
-            f"multi_train.py: {error.strerror or error}{where}. What was done is kept; --resume "
-            "goes on.",
-            file=sys.stderr,
+            f"multi_train.py: {reason}. What was done is kept; --resume goes on.", file=sys.stderr
         )
         return 1
 
@@ -206,7 +205,7 @@ def _folder(
 def _tune(terminal: Terminal, arguments: argparse.Namespace, rest: Sequence[str]) -> int:
     """Work on a search, new or resumed; return 0 if it is done, 1 if not, 130 if interrupted."""
     if arguments.resume:
-        folder = TuningFolder.open(Path(arguments.resume), rest)
+        folder = TuningFolder.open(Path(arguments.resume), rest, trust_files=arguments.trust_files)
     else:
         tuning = load_tuning(arguments.tune)
         check_flags(tuning.extremes(), Flags.model_fields, check_values)
@@ -235,7 +234,7 @@ def _tune(terminal: Terminal, arguments: argparse.Namespace, rest: Sequence[str]
                 terminal.plainly(f"saved; go on with --resume={path}")
             return 0 if done else INTERRUPTED
     except (StudyError, TuningFailed) as error:
-        print(f"multi_train.py: {error}", file=sys.stderr)
+        print(f"multi_train.py: {printable(str(error))}", file=sys.stderr)
         return 1
     finally:
         folder.lock.release()

@@ -43,8 +43,9 @@ from agent.testing.score_table import Report
 from agent.testing.whole_games import check_can_be_shown
 from agent.torchbeast import is_saved_by_torchbeast
 from core import faults
-from core.command_line import tell
+from core.command_line import printable, tell
 from core.errors import CheckpointError, ConfigError, EnvironmentFault
+from core.plain_data import shown_text
 from core.spec import EnvSpec
 from core.standard_error import say
 from core.stop_signals import INTERRUPTED, Answer, StopSignals
@@ -107,9 +108,10 @@ def _resolve(
             flags = _with_actions_of(checkpoint, flags)
         elif not begins and max(len(envs), saved.task_count) > 1 and envs != saved.tasks:
             raise CheckpointError(
-                f"{checkpoint.path} is of a run of {saved.env_id}, got --env={flags.env}: expected "
-                "the same games in the same order to resume it. To start a new run in other games "
-                f"from its weights: --op_mode=train --load_model_url={flags.load_model_url}"
+                f"{checkpoint.path} is of a run of {shown_text(saved.env_id)}, got "
+                f"--env={flags.env}: expected the same games in the same order to resume it. To "
+                "start a new run in other games from its weights: --op_mode=train "
+                f"--load_model_url={flags.load_model_url}"
             )
     blueprint = Blueprint.draw(flags, company.place, _room_on_cluster(flags))
     start = None
@@ -294,6 +296,6 @@ class Session:
         except KeyboardInterrupt:
             return INTERRUPTED
         except EnvironmentFault as fault:
-            say(f"error: {fault}")
+            say(f"error: {printable(str(fault))}")
             return 1
         return 0

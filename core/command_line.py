@@ -11,6 +11,9 @@ import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from core.plain_data import shown_text
+
+MAX_LINE = 10_000  # characters that are printed of one line: a list of all games is below
 # A line of a table: a key, at least two blanks, and the text about it.
 _ROW = re.compile(r"( +\S.*?\S? {2,})(\S.*)")
 
@@ -98,10 +101,19 @@ def _true_or_false(text: str) -> bool:
     return text.lower() == "true"
 
 
+def printable(text: str) -> str:
+    """Return lines in which no terminal finds anything to obey, each of bounded length.
+
+    What is printed may name what a stranger's file holds: tensors, games, files.
+    """
+    return "\n".join(shown_text(line, MAX_LINE) for line in text.split("\n"))
+
+
 def tell(text: str) -> None:
-    """Print to stdout; on a terminal, break long lines at blanks only."""
+    """Print to stdout as `printable` text; on a terminal, break long lines at blanks only."""
     if sys.stdout is None:  # started with a closed output
         return
+    text = printable(text)
     width = shutil.get_terminal_size((80, 24)).columns if sys.stdout.isatty() else len(text)
     for line in text.split("\n"):
         margin = " " * (len(line) - len(line.lstrip()) + 2)

@@ -6,7 +6,7 @@ and after it. It writes nothing but the wishes of its user, as files in a run's 
 
     places.py     runs below a folder, and files in them: nothing outside can be named
     journal.py    metrics.jsonl in columns, read once and then only further; thinned for a chart
-    records.py    lines of that file; rows.py: what a chart is given of them
+    columns.py    its columns; records.py: its lines; rows.py: what a chart is given of them
     overview.py   one line about each run, from the edges of its files
     details.py    what the page of one run shows beside its curves
     comparison.py several runs, by the statistics of analysis/

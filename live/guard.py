@@ -20,7 +20,6 @@ import ipaddress
 import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
-from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -158,13 +157,14 @@ class Guard:
         return any(_equal(token, self._keys.token) for token in given.get("token", []))
 
     def _is_known(self, headers: dict[str, list[str]]) -> bool:
+        # Not with SimpleCookie, which drops all that follows a value that it cannot read: cookies
+        # are shared by all ports, and other programs write what they like into theirs.
         for text in headers.get("cookie", []):
-            try:
-                morsel = SimpleCookie(text).get(self._keys.cookie_name)
-            except CookieError:
-                continue
-            if morsel is not None and _equal(morsel.value, self._keys.cookie):
-                return True
+            for part in text.split(";"):
+                name, _, value = part.partition("=")
+                is_ours = name.strip() == self._keys.cookie_name
+                if is_ours and _equal(value.strip(), self._keys.cookie):
+                    return True
         return False
 
 

@@ -1,7 +1,7 @@
 """metrics.jsonl as columns: read once, then only what has been added, and thinned for a chart.
 
-A day of training is 17,000 records of 100 numbers. They are kept as one array per metric, so a
-chart of a few metrics touches a few arrays. A browser gets at most `points` rows at first, and
+A day of training is 17,000 records of 100 numbers. They are kept as one column per metric, so a
+chart of a few metrics touches a few columns. A browser gets at most `points` rows at first, and
 later only the rows that are new.
 
 The file is somebody else's and may change in any way: a line may be damaged or half written, and a
@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from live.columns import Column
 from live.places import METRICS, NotThereError, ResultsFolder
 from live.records import COUNTERS, record_in, sampled, table
 from live.rows import Floats, Rows, thinned
@@ -69,7 +70,7 @@ class Journal:
             newest = {name: float(self._counters[name][self._count - 1]) for name in COUNTERS}
             newest["minutes"] = float(self._minutes[self._count - 1])
             for name, column in self._columns.items():
-                known = column[max(0, self._count - 50) : self._count]
+                known = column.between(max(0, self._count - 50), self._count)
                 known = known[np.isfinite(known)]
                 if len(known):
                     newest[name] = float(known[-1])
@@ -100,7 +101,11 @@ class Journal:
                 self._count,
                 self._counters["agent_steps"][part].astype(np.float64),
                 self._minutes[part].copy(),
-                {n: self._columns[n][part].copy() for n in names if n in self._columns},
+                {
+                    name: self._columns[name].between(begin, self._count)
+                    for name in names
+                    if name in self._columns
+                },
             )
         return thinned(rows, min(points, MAX_POINTS))
 
@@ -109,17 +114,14 @@ class Journal:
         with self._lock:
             if generation != self._generation:
                 return None
-            part = slice(begin, min(end, self._count))
-            missing = np.full(len(self._minutes[part]), np.nan)
+            end = min(end, self._count)
+            part, none = slice(begin, end), Column()
             return Rows(
                 generation,
                 self._count,
                 self._counters["agent_steps"][part].astype(np.float64),
                 self._minutes[part].copy(),
-                {
-                    n: self._columns[n][part].copy() if n in self._columns else missing
-                    for n in names
-                },
+                {name: self._columns.get(name, none).between(begin, end) for name in names},
             )
 
     def _forget(self) -> None:
@@ -128,7 +130,7 @@ class Journal:
         self._inode = 0
         self._before = b""  # the bytes that end at the offset
         self._is_skipping = False  # within a line that is too long
-        self._columns: dict[str, Floats] = {}
+        self._columns: dict[str, Column] = {}
         self._counters = {name: np.zeros(0, np.int64) for name in COUNTERS}
         self._minutes: Floats = np.zeros(0)
         self._clock_offset_s = self._last_wall_s = 0.0
@@ -161,13 +163,13 @@ class Journal:
 
     def _read_lines(self, file: BinaryIO, size: int) -> None:
         """Read whole lines up to `size`; what a writer adds meanwhile waits for the next time."""
-        batch: list[dict[str, Any]] = []
         rest = b""
         while self._offset + len(rest) < size:
             piece = file.read(min(READ_BYTES, size - self._offset - len(rest)))
             if not piece:
                 break
             *whole, rest = (rest + piece).split(b"\n")
+            batch: list[dict[str, Any]] = []
             for line in whole:
                 if not self._is_skipping and (record := record_in(line)):
                     batch.append(record)
@@ -175,11 +177,11 @@ class Journal:
                 if len(batch) >= BATCH:
                     self._take(batch)
                     batch = []
+            self._take(batch)
             used = sum(map(len, whole)) + len(whole)
             if len(rest) > MAX_LINE_BYTES:  # not one of ours, however it may end
                 self._is_skipping, used, rest = True, used + len(rest), b""
             self._offset += used
-        self._take(batch)
         file.seek(max(0, self._offset - FINGERPRINT_BYTES))
         self._before = file.read(min(FINGERPRINT_BYTES, self._offset))
 
@@ -192,6 +194,8 @@ class Journal:
                 self._append(batch[start:index])
                 steps = self._counters["agent_steps"][: self._count]
                 self._count = int(np.searchsorted(steps, record["agent_steps"]))
+                for column in self._columns.values():
+                    column.cut(self._count)
                 self._generation += 1
                 start = index
         self._append(batch[start:])
@@ -211,8 +215,6 @@ class Journal:
                 self._clock_offset_s += self._last_wall_s
             self._last_wall_s = record["wall_s"]
             self._minutes[row] = (self._clock_offset_s + record["wall_s"]) / 60
-        for column in self._columns.values():
-            column[begin:end] = np.nan
         # Most records have the same names, so there are few tables to make.
         alike: dict[tuple[str, ...], list[int]] = {}
         for index, record in enumerate(batch):
@@ -221,17 +223,9 @@ class Journal:
             measured = table([list(batch[index]["values"].values()) for index in indices])
             at = begin + np.array(indices)
             for name, values in zip(names, measured.T, strict=True):
-                self._column(name)[at] = values
+                if name in self._columns or len(self._columns) < MAX_NAMES:
+                    self._columns.setdefault(name, Column()).add(at, values)
         self._count = end
-
-    def _column(self, name: str) -> Floats:
-        """Return the column of a metric; beyond MAX_NAMES one that nobody sees."""
-        if name in self._columns:
-            return self._columns[name]
-        column = np.full(len(self._minutes), np.nan)
-        if len(self._columns) < MAX_NAMES:
-            self._columns[name] = column
-        return column
 
     def _make_room(self, needed: int) -> None:
         room = len(self._minutes)
@@ -241,8 +235,6 @@ class Journal:
         self._minutes = np.concatenate([self._minutes, np.zeros(more)])
         for name, counter in self._counters.items():
             self._counters[name] = np.concatenate([counter, np.zeros(more, np.int64)])
-        for name, column in self._columns.items():
-            self._columns[name] = np.concatenate([column, np.full(more, np.nan)])
 
 
 class Journals:

@@ -21,6 +21,7 @@ from core.spec import game_name
 from live.places import FLAGS, METRICS, NotThereError, ResultsFolder
 from live.records import sampled
 from metrics.curve import RETURN, SCORE
+from metrics.status_file import start_of
 
 STATUS, SUMMARY, LOCK, SESSIONS = "status.json", "summary.json", "lock", "run.json"
 STATE = f"{CONTROL}/{control_file.STATE}"
@@ -133,7 +134,7 @@ def state_of(status: dict[str, Any], holder: dict[str, Any], *, has_summary: boo
     said = status.get("state")
     if said in ENDED:
         return str(said)
-    is_alive = _is_alive(holder)
+    is_alive = _is_alive(holder, status)
     if said in RUNNING and is_alive:
         return str(said)
     if has_summary:
@@ -146,13 +147,16 @@ def is_running(state: str) -> bool:
     return state in RUNNING
 
 
-def _is_alive(holder: dict[str, Any]) -> bool:
+def _is_alive(holder: dict[str, Any], status: dict[str, Any]) -> bool:
     """Whether the process that took the run's lock is there still; one elsewhere is believed."""
     pid, since = holder.get("pid"), holder.get("since")
     if type(pid) is not int or not 0 < pid < 2**31 or not isinstance(since, str):
         return False
     if holder.get("host") != socket.gethostname():
         return True  # nothing more is known here; the page shows how long it has been silent
+    start = start_of(pid)
+    if start is not None and (status.get("pid"), status.get("pid_start")) == (pid, start):
+        return True  # what follows would be deceived by a clock that was set meanwhile
     try:
         began_s = psutil.Process(pid).create_time()
         # A later process may have been given the same number.

@@ -35,8 +35,24 @@ def identity() -> dict[str, Any]:
     return {
         "pid": os.getpid(),
         "pid_started": psutil.Process().create_time(),
+        "pid_start": start_of(os.getpid()),
         "host": platform.node(),
     }
+
+
+def start_of(pid: int) -> str | None:
+    """Return what no other process of this number has had; None if the system does not tell.
+
+    It is the start of the machine, and the ticks from there to that of the process. A time of day
+    would move whenever the clock is set.
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+        # The name of the program, in brackets, may hold anything.
+        ticks = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19]
+        return f"{boot} {int(ticks)}"
+    except (OSError, ValueError, LookupError):
+        return None
 
 
 def write_status(path: Path, status: Mapping[str, Any]) -> None:
@@ -92,6 +108,10 @@ def _lives(status: Mapping[str, Any]) -> bool:
         process = psutil.Process(pid)
         if process.status() == psutil.STATUS_ZOMBIE:
             return False
+        start, said = start_of(pid), status.get("pid_start")
+        if start is not None and isinstance(said, str):
+            return start == said
+        # A file of an earlier version, or another system. A clock that is set deceives this.
         return abs(process.create_time() - started) <= SAME_START_S
     except (psutil.Error, ValueError, OverflowError):
         return False

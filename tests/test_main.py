@@ -9,6 +9,7 @@ import sys
 import pytest
 
 import main
+from core.errors import CheckpointError, PlatformError
 from tests.deadlines import HANGS_S
 
 
@@ -66,3 +67,18 @@ def test_an_environment_that_raises_keyboard_interrupt_ends_without_a_traceback(
     assert main.main(["--env=CartPole-v1"]) == 130
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("interrupted: ")
+
+
+@pytest.mark.parametrize(("kind", "status"), [(CheckpointError, 2), (PlatformError, 1)])
+def test_what_a_strangers_file_names_is_shown_as_text(monkeypatch, capsys, kind, status):
+    def refuse(argv, place):
+        raise kind(
+            "é\x1b[2J │ of another network:\n  \x1b]0;owned\x07: expected nothing\nLeave it."
+        )
+
+    monkeypatch.setattr("agent.session.prepare", refuse)
+    assert main.main(["--env=CartPole-v1"]) == status
+    first, second, last = capsys.readouterr().err.splitlines()
+    assert first.endswith("é\\x1b[2J │ of another network:")
+    assert second == "  \\x1b]0;owned\\x07: expected nothing"
+    assert last.endswith("Leave it.")

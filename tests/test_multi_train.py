@@ -629,3 +629,15 @@ def test_wrong_arguments_end_with_status_2_and_one_sentence(
 ) -> None:
     assert multi_train.main(["--sequence=nothing_like_it"]) == 2
     assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error", [ConfigError, OSError])
+def test_what_a_strangers_sequence_names_is_shown_as_text(monkeypatch, capsys, error):
+    def refuse(terminal, arguments, rest):
+        raise error("\x1b]0;owned\x07 is no sequence:\n  │ é")
+
+    monkeypatch.setattr(multi_train, "_do", refuse)
+    assert multi_train.main(["--list"]) == (2 if error is ConfigError else 1)
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == "multi_train.py: \\x1b]0;owned\\x07 is no sequence:"
+    assert second.startswith("  │ é")

@@ -11,8 +11,9 @@ exactly, is noted for the log.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from fnmatch import fnmatch
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from agent.stored.checkpoint import Checkpoint
 from agent.stored.checkpoint_folder import run_of
 from agent.stored.model_file import ShippedModel
 from agent.stored.state_schema import check_part, section
+from agent.testing.score_table import WRITTEN_BY_TESTS
 from core.errors import CheckpointError, ConfigError
 from core.plain_data import shown_text
 
@@ -35,6 +37,7 @@ MOMENTS = {
     "rmsprop_tf": ("square_avg",),
 }
 COUNTS = {"adam": ("step",), "rmsprop": ("step",), "rmsprop_tf": ()}
+MAX_PATH = 1000  # characters of a path in a message
 
 
 def check_session(checkpoint: Checkpoint, blueprint: Blueprint) -> Checkpoint:
@@ -54,7 +57,8 @@ def check_session(checkpoint: Checkpoint, blueprint: Blueprint) -> Checkpoint:
     if isinstance(checkpoint, ShippedModel):
         return checkpoint
     resumes = blueprint.flags.op_mode == "train_w_load"
-    if not (resumes and blueprint.flags.new_run_folder):
+    makes_folder = blueprint.flags.new_run_folder or run_of(checkpoint.path) is None
+    if not (resumes and makes_folder):
         check_folder(checkpoint)
     return check_resume(checkpoint, blueprint) if resumes else checkpoint
 
@@ -84,26 +88,37 @@ def check_resume(checkpoint: Checkpoint, blueprint: Blueprint) -> Checkpoint:
 
 
 def check_folder(checkpoint: Checkpoint) -> None:
-    """Refuse a run folder in which a link leads out of it: a session would write there.
+    """Refuse a folder in which a link leads out of it: a session would write there.
+
+    Of a run folder that is any link. Beside a checkpoint that lies in no run folder only a test
+    writes, so its own files are looked at, and whatever else lies there is not.
 
     Raises:
       ConfigError: naming the link.
     """
     run = run_of(checkpoint.path)
-    if run is None:
-        return
-    inside = Path(os.path.realpath(run))
+    home, what = (checkpoint.path.parent, "folder") if run is None else (run, "run folder")
+    inside = Path(os.path.realpath(home))
+    for path in _written_by_tests(home) if run is None else _all_below(home):
+        target = Path(os.path.realpath(path))  # which `resolve` does not say of links in a circle
+        if path.is_symlink() and not target.is_relative_to(inside):
+            link, end = shown_text(str(path), MAX_PATH), shown_text(str(target), MAX_PATH)
+            raise ConfigError(
+                f"{link} is a link that leads out of the {what}, to {end}: what is written for "
+                "this run would be written there. Remove the link (to keep a run on another disk, "
+                "make the whole folder a link), or copy what you need."
+            )
+
+
+def _all_below(run: Path) -> Iterator[Path]:
     for folder, folders, files in os.walk(run):
-        for path in (Path(folder, name) for name in (*folders, *files)):
-            target = Path(
-                os.path.realpath(path)
-            )  # which `resolve` does not say of links in a circle
-            if path.is_symlink() and not target.is_relative_to(inside):
-                raise ConfigError(
-                    f"{path} is a link that leads out of the run folder, to {target}: what "
-                    "is written for this run would be written there. Remove the link (to keep a "
-                    "run on another disk, make the whole folder a link), or copy what you need."
-                )
+        yield from (Path(folder, name) for name in (*folders, *files))
+
+
+def _written_by_tests(home: Path) -> Iterator[Path]:
+    for path in home.iterdir():
+        if any(fnmatch(path.name.lower(), pattern) for pattern in WRITTEN_BY_TESTS):
+            yield path
 
 
 def _check_algorithm(checkpoint: Checkpoint, blueprint: Blueprint) -> None:

@@ -63,6 +63,7 @@ from core import faults
 from core.atomic_file import atomic_path, remove_temporaries, write_text
 from core.errors import CheckpointError
 from core.files import disk
+from core.plain_data import shown_text
 from core.spec import MODEL_DECIDING_FIELDS, EnvSpec
 
 __all__ = [
@@ -322,10 +323,7 @@ class Checkpoint:
         return self.path.with_name(name)
 
     def check_spec(self, current: EnvSpec) -> None:
-        """Raise CheckpointError unless the saved model fits the environment at hand.
-
-        Compares the spec stored under the key "env_spec" and lists every difference.
-        """
+        """Raise CheckpointError, with every difference, unless state["env_spec"] fits `current`."""
         saved = EnvSpec.from_dict(self.state["env_spec"])
         differences = [
             f"  {name}: {getattr(saved, name)} in the checkpoint, {getattr(current, name)} now"
@@ -334,7 +332,8 @@ class Checkpoint:
         ]
         if differences:
             raise CheckpointError(
-                f"{self.path} was trained on {saved.env_id} and does not fit {current.env_id}:\n"
+                f"{self.path} was trained on {shown_text(saved.env_id)} and does not fit "
+                f"{current.env_id}:\n"
                 + "\n".join(differences)
                 + "\nGive the flags of that run (its flags.json), or start a new one."
             )

@@ -35,7 +35,7 @@ from agent.stored.checkpoint_tree import KNOWN_DTYPES, first_not_finite
 from agent.stored.state_schema import Count, Part, SpecState, check_part
 from core.atomic_file import atomic_path, write_json
 from core.errors import CheckpointError, ConfigError
-from core.plain_data import parse_json, read_text, shown
+from core.plain_data import parse_json, read_text, shown, shown_text
 from core.spec import EnvSpec
 
 FORMAT_VERSION = 1
@@ -193,17 +193,18 @@ def check_weights(checkpoint: Checkpoint, model: torch.nn.Module) -> None:
     saved = {name: tuple(t.shape) for name, t in checkpoint.state["learner"]["model"].items()}
     wanted = {name: tuple(t.shape) for name, t in model.state_dict().items()}
     differences = [
-        f"  {name}: expected {wanted.get(name, 'nothing')}, got {saved.get(name, 'nothing')}"
+        f"  {shown_text(name)}: expected {wanted.get(name, 'nothing')}, "
+        f"got {saved.get(name, 'nothing')}"
         for name in {**wanted, **saved}
         if saved.get(name) != wanted.get(name)
     ]
     if differences:
-        shown = differences[:MAX_DIFFERENCES_SHOWN]
-        if len(differences) > len(shown):
-            shown.append(f"  and {len(differences) - len(shown)} more")
+        first = differences[:MAX_DIFFERENCES_SHOWN]
+        if len(differences) > len(first):
+            first.append(f"  and {len(differences) - len(first)} more")
         raise CheckpointError(
             f"{checkpoint.path} holds the weights of another network:\n"
-            + "\n".join(shown)
+            + "\n".join(first)
             + "\nLeave the flags of group model (--model and others) as they were in that run."
         )
 

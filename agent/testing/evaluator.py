@@ -9,6 +9,7 @@ agent/testing/whole_games.py, how games are played, and score_table.py, what is 
 from __future__ import annotations
 
 import csv
+import io
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
@@ -17,19 +18,20 @@ from pathlib import Path
 from agent.assembly import Blueprint
 from agent.models.base import ActorCritic
 from agent.stored.checkpoint import Checkpoint, load
-from agent.stored.model_file import ShippedModel
+from agent.stored.model_file import ShippedModel, check_weights
 from agent.testing.player import game_config
 from agent.testing.score_table import (
     Game,
     Report,
     ScoreTable,
+    alone_with_table,
     mean_human_normalised,
     policy_name,
     report_stem,
     summarise,
 )
 from agent.testing.whole_games import MAX_ENVS, play_games, play_shown
-from core.atomic_file import write_json
+from core.atomic_file import write_json, write_text
 from core.command_line import tell
 from core.durations import duration
 from core.errors import CheckpointError
@@ -126,8 +128,19 @@ def evaluate_all(
       show: function that is called with each line of progress.
 
     Raises:
-      ConfigError: if the table there is of another kind of test.
+      ConfigError: if the table there is of another kind of test, or another process writes it.
     """
+    with alone_with_table(output):
+        _evaluate_all(blueprint, checkpoint, output, envs, show)
+
+
+def _evaluate_all(
+    blueprint: Blueprint,
+    checkpoint: Checkpoint,
+    output: Path,
+    envs: Sequence[str],
+    show: Callable[[str], None],
+) -> None:
     flags = blueprint.flags
     policy = policy_name(flags.greedy)
     table = ScoreTable(output, flags.test_episode_count, policy)
@@ -139,19 +152,21 @@ def evaluate_all(
     waiting = [pair for pair in pairs if not table.has(pair[0].stem, *pair[1:])]
     show(f"{len(pairs) - len(waiting)} of {len(pairs)} tests are in {table.games_file} already")
     began_s = time.monotonic()
-    loaded: Path | None = None
+    tried: Path | None = None
+    model: ActorCritic | None = None
     for number, (path, _, env) in enumerate(waiting, start=1):
-        if path != loaded:
+        if path != tried:
+            tried, model = path, None
             try:
                 current = checkpoint if path == checkpoint.path else load(path)
-            except CheckpointError as error:  # a training beside this has dropped it since
+                current.check_spec(blueprint.env_spec)
+                model = _acting_model(blueprint, current)
+            except CheckpointError as error:  # of another network, or dropped since by a training
                 show(f"left out: {error}")
                 continue
-            current.check_spec(blueprint.env_spec)
-            model, loaded = _acting_model(blueprint, current), path
             # Not as they were found: a training beside this may have a better best.pt by now.
             steps = int(current.state["tally"]["agent_steps"])
-        if table.has(path.stem, steps, env):
+        if model is None or table.has(path.stem, steps, env):
             continue
         games: list[Game] = []
         play_games(blueprint, model, env, flags.test_episode_count, games, games.append, show)
@@ -190,9 +205,14 @@ def _checkpoints_beside(
 
 
 def _acting_model(blueprint: Blueprint, checkpoint: Checkpoint) -> ActorCritic:
-    """Return an acting copy of the checkpoint's model."""
+    """Return an acting copy of the checkpoint's model.
+
+    Raises:
+      CheckpointError: if its weights are of another network.
+    """
     model, block = blueprint.acting_model()
     trained, _ = blueprint.acting_model()
+    check_weights(checkpoint, trained)
     trained.load_state_dict(checkpoint.state["learner"]["model"])
     blueprint.acting_weights.pack(trained, block)
     return model
@@ -204,10 +224,11 @@ def _write(
     """Write <stem>.csv, a row per game, and <stem>.json, the report or the list of reports."""
     output.mkdir(parents=True, exist_ok=True)
     rows = [{"env": env, **game.row()} for env, games in played.items() for game in games]
-    with (output / f"{stem}.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+    table = io.StringIO()
+    writer = csv.DictWriter(table, fieldnames=list(rows[0]))
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(output / f"{stem}.csv", table.getvalue())  # it follows no link
     first = reports[0]
     report = asdict(first)
     if len(reports) > 1:

@@ -17,7 +17,9 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -27,9 +29,13 @@ from agent.stored.run_folder import run_name
 from agent.testing.human_scores import human_normalised
 from core.atomic_file import write_text
 from core.errors import ConfigError
+from core.file_lock import FileLock
 from core.plain_data import read_text, shown_text
 
 SCORES, SCORES_PER_LIFE = "scores.csv", "scores_per_life.csv"
+LOCK = "scores.lock"
+REPORT = "test_"  # followed by what was tested, and how
+WRITTEN_BY_TESTS = (f"{REPORT}*", SCORES, SCORES_PER_LIFE)  # patterns of names
 # What every reader may rely on, in both files.
 SHARED_COLUMNS = ("model_id", "model_steps", "env", "episode_steps", "episode_return")
 GAME_COLUMNS = (
@@ -114,7 +120,7 @@ def report_stem(checkpoint: str, envs: Sequence[str], policy: str) -> str:
       envs: the games that are played.
       policy: result of `policy_name`.
     """
-    return f"test_{checkpoint}_{run_name(','.join(envs))}_{policy}"
+    return f"{REPORT}{checkpoint}_{run_name(','.join(envs))}_{policy}"
 
 
 def policy_name(greedy: bool) -> str:
@@ -153,8 +159,31 @@ def mean_human_normalised(reports: Iterable[Report]) -> float | None:
     return float(np.mean(known)) if known else None
 
 
+@contextmanager
+def alone_with_table(folder: Path) -> Iterator[None]:
+    """Hold the right to write the table of a folder, which is made if missing.
+
+    Raises:
+      ConfigError: if another process has it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / LOCK)
+    if not lock.acquire():
+        raise ConfigError(
+            f"{folder / SCORES} is being written by {lock.holder()}, which tests all checkpoints "
+            "there: expected one such test at a time. Wait until it is done, or stop it and try "
+            "again: what it has added stays, and the test goes on from there."
+        )
+    try:
+        yield
+    finally:
+        lock.release()
+
+
 class ScoreTable:
-    """The two files in one folder, read back when a test goes on. One process writes them.
+    """The two files in one folder, read back when a test goes on.
+
+    One process writes them, within `alone_with_table`.
 
     A model and a game are added together, when all games are played: an interrupted test loses at
     most the games of one pair.
@@ -162,6 +191,8 @@ class ScoreTable:
 
     def __init__(self, folder: Path, episodes: int, policy: str) -> None:
         """Read what is there; drop what a killed process left half-written, and what is no row.
+
+        If two processes have added the same games, those that were added first stay.
 
         Args:
           folder: folder of the table; it is made if missing.
@@ -176,11 +207,14 @@ class ScoreTable:
         folder.mkdir(parents=True, exist_ok=True)
         games = _read(self.games_file, GAME_COLUMNS)
         lives = _read(self.lives_file, LIFE_COLUMNS)  # before anything is changed
-        whole = {pair: rows for pair, rows in _by_pair(games).items() if _is_whole(rows)}
+        whole = {
+            pair: rows for pair, all_rows in _by_pair(games).items() if (rows := _whole(all_rows))
+        }
         self._check(whole, episodes, policy)
         self._done = set(whole)
-        self._rewrite(self.games_file, GAME_COLUMNS, games)
-        self._rewrite(self.lives_file, LIFE_COLUMNS, lives)
+        kept = [row for rows in whole.values() for row in rows]
+        _rewrite(self.games_file, GAME_COLUMNS, kept)
+        _rewrite(self.lives_file, LIFE_COLUMNS, _lives_of(kept, lives))
 
     def has(self, model_id: str, model_steps: int, env: str) -> bool:
         """Whether these games are in the table already."""
@@ -224,14 +258,16 @@ class ScoreTable:
                     f"--greedy={got == 'greedy'}, or move {SCORES} and {SCORES_PER_LIFE} away."
                 )
 
-    def _rewrite(self, path: Path, columns: Sequence[str], rows: Sequence[dict[str, str]]) -> None:
-        """Leave only the rows of pairs that are done."""
-        text = io.StringIO()
-        writer = csv.DictWriter(text, columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(row for row in rows if _pair(row) in self._done)
-        if not path.exists() or path.read_text(encoding="utf-8") != text.getvalue():
-            write_text(path, text.getvalue())
+
+def _rewrite(path: Path, columns: Sequence[str], rows: Sequence[dict[str, str]]) -> None:
+    """Leave only these rows, in a file of the folder's own: a link is not followed."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    is_own = path.is_file() and not path.is_symlink()
+    if not is_own or path.read_text(encoding="utf-8") != text.getvalue():
+        write_text(path, text.getvalue())
 
 
 def _read(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
@@ -286,8 +322,27 @@ def _by_pair(rows: Iterable[dict[str, str]]) -> dict[tuple[str, str, str], list[
     return pairs
 
 
-def _is_whole(rows: Sequence[dict[str, str]]) -> bool:
-    return len(rows) == int(rows[0]["games"])
+def _whole(rows: Sequence[dict[str, str]]) -> list[dict[str, str]]:
+    """Return the games of a pair, the first row of each number; none if there are too few."""
+    first: dict[str, dict[str, str]] = {}
+    for row in rows:
+        first.setdefault(row["game"], row)
+    wanted = int(rows[0]["games"])
+    return list(first.values())[:wanted] if len(first) >= wanted else []
+
+
+def _lives_of(
+    games: Iterable[dict[str, str]], lives: Iterable[dict[str, str]]
+) -> list[dict[str, str]]:
+    """Return the rows of the lives of these games, of each game as many as it says it has."""
+    left = Counter({(*_pair(game), game["game"]): int(game["lives"]) for game in games})
+    kept = []
+    for life in lives:
+        key = (*_pair(life), life["game"])
+        if left[key] > 0:
+            left[key] -= 1
+            kept.append(life)
+    return kept
 
 
 def _append(path: Path, rows: Iterable[Sequence[object]]) -> None:

@@ -425,6 +425,15 @@ def test_a_checkpoint_of_another_shape_lists_every_difference(tmp_path: Path) ->
     assert "frame_dtype" not in message
 
 
+def test_the_game_of_a_checkpoint_is_named_as_text(tmp_path: Path) -> None:
+    save_several(tmp_path, [1])
+    checkpoint = load(tmp_path)
+    checkpoint.state["env_spec"] |= {"env_id": "\x1b]0;owned\x07", "frame_shape": (3, 84, 84)}
+    with pytest.raises(CheckpointError) as caught:
+        checkpoint.check_spec(SPEC)
+    assert all(line.isprintable() for line in str(caught.value).split("\n"))
+
+
 def test_going_on_in_another_game_of_the_same_shape_is_allowed(tmp_path: Path) -> None:
     save_several(tmp_path, [1])
     same_shape = EnvSpec("ALE/Tennis-v5", (1, 84, 84), "uint8", 4, SPEC.action_meanings, 2)

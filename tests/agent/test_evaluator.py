@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -16,9 +17,10 @@ from agent.testing import evaluator, whole_games
 from agent.testing.evaluator import evaluate, evaluate_all
 from agent.testing.games_played import Lives
 from agent.testing.player import Player, Step
-from agent.testing.score_table import Game, Life, summarise
+from agent.testing.score_table import Game, Life, report_stem, summarise
 from agent.testing.whole_games import has_display
 from core.episode import EpisodeEnd
+from core.errors import ConfigError
 from tests.agent.runs import COUNTING, make_blueprint
 from wrappers.vector import StepResult
 
@@ -157,6 +159,20 @@ def test_no_test_overwrites_the_report_of_another(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("test_some_*.csv"))) == 4
 
 
+def test_a_report_takes_the_place_of_a_link_and_follows_none(tmp_path: Path) -> None:
+    victim, output = tmp_path / "victim", tmp_path / "output"
+    victim.write_text("somebody's words")
+    output.mkdir()
+    blueprint = make_blueprint(test_episode_count=2)
+    stem = report_stem("some", [COUNTING], "sampled")
+    for kind in ("csv", "json"):
+        (output / f"{stem}.{kind}").symlink_to(victim)
+    checkpoint = Checkpoint(tmp_path / "some.pt", state_of(blueprint))
+    evaluate(blueprint, checkpoint, output, show=silent)
+    assert victim.read_text() == "somebody's words"
+    assert len(read_rows(output / f"{stem}.csv")) == 2
+
+
 def test_one_of_the_games_alone_keeps_its_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -283,6 +299,45 @@ def test_a_damaged_checkpoint_is_left_out_by_name(run: tuple[Blueprint, Path]) -
     evaluate_all(blueprint, checkpoint, folder, show=lines.append)
     assert any(line.startswith(f"left out: {damaged}") for line in lines)
     assert {row["model_steps"] for row in read_rows(folder / "scores.csv")} == {"200", "250"}
+
+
+def test_a_checkpoint_of_another_network_is_left_out_by_name_and_once(
+    run: tuple[Blueprint, Path],
+) -> None:
+    blueprint, folder = run
+    checkpoint = load(folder)
+    narrow = state_of(make_blueprint(f"{COUNTING},{OWING}", feature_out_layer_size=8), 120)
+    other_actions = state_of(blueprint, 140)
+    other_actions["env_spec"]["action_meanings"] = ["LEFT", "RIGHT", "UP"]
+    writer = CheckpointWriter(folder / "checkpoints", keep_last=9, milestone_steps=1)
+    for steps, state in ((120, narrow), (140, other_actions)):
+        writer.save(state, updates=steps, agent_steps=steps)
+    lines: list[str] = []
+    evaluate_all(blueprint, checkpoint, folder, show=lines.append)
+    left_out = [line for line in lines if line.startswith("left out: ")]
+    assert len(left_out) == 2, "though two games wait for each"
+    assert "step_000000000120.pt holds the weights of another network" in left_out[0]
+    assert "step_000000000140.pt was trained on" in left_out[1]
+    rows = read_rows(folder / "scores.csv")
+    assert {row["model_steps"] for row in rows} == {"100", "200", "250"}
+
+
+def test_a_second_test_of_the_same_run_at_the_same_time_is_refused(
+    run: tuple[Blueprint, Path],
+) -> None:
+    blueprint, folder = run
+    checkpoint = load(folder)
+
+    def start_another(line: str) -> None:
+        if line.startswith("1/6"):
+            with pytest.raises(ConfigError, match=rf"{folder}/scores.csv .*{os.getpid()}, since"):
+                evaluate_all(blueprint, checkpoint, folder, show=silent)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        evaluate_all(blueprint, checkpoint, folder, show=start_another)
+    evaluate_all(blueprint, checkpoint, folder, show=silent)  # the first one is over
+    assert len(read_rows(folder / "scores.csv")) == 18
 
 
 def test_a_checkpoint_that_a_training_drops_meanwhile_is_left_out_by_name(

@@ -299,3 +299,14 @@ def test_weights_of_another_network_are_listed_by_name_and_shape(tmp_path: Path)
     ]
     with pytest.raises(CheckpointError, match="and [0-9]+ more"):
         check_weights(model, make_small_model(feature_count=8))
+
+
+def test_names_of_tensors_are_shown_on_one_line_as_text(tmp_path: Path) -> None:
+    write(tmp_path)
+    model = load_model(tmp_path)
+    model.state["learner"]["model"]["\x1b]0;owned\x07\nnot an error"] = torch.zeros(2)
+    with pytest.raises(CheckpointError) as caught:
+        check_weights(model, make_small_model(popart=True))
+    assert str(caught.value).split("\n")[1:-1] == [
+        "  \\x1b]0;owned\\x07\\nnot an error: expected nothing, got (2,)"
+    ]

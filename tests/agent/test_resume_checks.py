@@ -13,7 +13,9 @@ from agent.session import Session, prepare
 from agent.stored.checkpoint import load
 from agent.stored.checkpoint_file import write_tree
 from agent.stored.checkpoint_tree import encode
+from agent.testing.score_table import SCORES, SCORES_PER_LIFE
 from core.errors import CheckpointError, ConfigError
+from core.plain_data import shown_text
 from wrappers import trusted_modules
 
 ONE = "tests.fakes:tests/Counting-v0"
@@ -24,6 +26,7 @@ SMALL = (
     "--learner_thread_count=1", "--training_fill_in_factor=0.01", "--avg_buff_size=5",
     "--basic_verbose=False", "--tensorboard=False", "--charts=False",
 )  # fmt: skip
+TABLES = (SCORES, SCORES_PER_LIFE)
 RESUME = ("--op_mode=train_w_load", "--environment_max_steps=1000")
 
 
@@ -225,3 +228,36 @@ def test_links_in_a_circle_are_no_traceback(run: Path) -> None:
     (run / "one").symlink_to(run / "other")
     (run / "other").symlink_to(run / "one")
     assert notes(run) == ()
+
+
+@pytest.fixture
+def flat(run: Path, tmp_path: Path) -> Path:
+    """A checkpoint that lies in a folder of its own, not in that of a run."""
+    folder = tmp_path / "flat"
+    folder.mkdir()
+    return Path(shutil.copy(load(run).path, folder / "agent.pt"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [*(f"test_agent_Counting_sampled.{kind}" for kind in ("csv", "json", "mp4")), *TABLES,
+     "test_\x1b]0;owned\x07"],
+)  # fmt: skip
+def test_a_link_is_refused_where_a_test_of_a_single_checkpoint_would_write(
+    flat: Path, tmp_path: Path, name: str
+) -> None:
+    (flat.parent / name).symlink_to(tmp_path / "victim")
+    argv = [f"--load_model_url={flat}", "--environment_max_steps=1000"]
+    with pytest.raises(ConfigError, match=r"is a link that leads out of the folder") as told:
+        prepare(["--op_mode=test", *argv])
+    assert shown_text(name) in str(told.value)
+    assert str(told.value).isprintable()
+    prepare(["--op_mode=train", *argv])  # which writes elsewhere
+
+
+def test_other_links_beside_a_single_checkpoint_are_fine(flat: Path, tmp_path: Path) -> None:
+    (flat.parent / "test_within.csv").symlink_to(flat)
+    (flat.parent / "other.pt").symlink_to(tmp_path / "elsewhere" / "other.pt")
+    (flat.parent / "deep").mkdir()
+    (flat.parent / "deep" / "test_agent.csv").symlink_to(tmp_path / "victim")
+    prepare(["--op_mode=test", f"--load_model_url={flat}"])

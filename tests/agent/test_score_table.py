@@ -76,6 +76,19 @@ def test_an_interrupted_table_goes_on_where_it_was(tmp_path: Path) -> None:
     assert not again.has("b", 10, A)
 
 
+@pytest.mark.parametrize("name", [SCORES, SCORES_PER_LIFE])
+def test_a_table_takes_the_place_of_a_link_and_follows_none(name: str, tmp_path: Path) -> None:
+    ScoreTable(tmp_path, 2, "sampled").add("a", 10, A, games(2), "sampled")
+    before = (tmp_path / name).read_text()
+    (tmp_path / name).rename(tmp_path / "victim")
+    (tmp_path / name).symlink_to(tmp_path / "victim")
+    again = ScoreTable(tmp_path, 2, "sampled")
+    assert again.has("a", 10, A), "a link is read"
+    again.add("b", 20, A, games(2), "sampled")
+    assert (tmp_path / "victim").read_text() == before
+    assert (tmp_path / name).read_text().startswith(before)
+
+
 @pytest.mark.parametrize("left", ["half a line", "half of the games", "lives only"])
 def test_what_a_killed_test_left_behind_is_played_again(left: str, tmp_path: Path) -> None:
     table = ScoreTable(tmp_path, 2, "sampled")
@@ -91,6 +104,24 @@ def test_what_a_killed_test_left_behind_is_played_again(left: str, tmp_path: Pat
     again = ScoreTable(tmp_path, 2, "sampled")
     assert again.has("a", 10, A)
     assert not again.has("b", 20, A)
+    assert (tmp_path / SCORES).read_text() == whole
+    assert (tmp_path / SCORES_PER_LIFE).read_text() == lives
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["both whole", "one killed before its end"])
+def test_of_games_that_two_tests_have_added_one_of_each_number_is_kept(
+    killed: bool, tmp_path: Path
+) -> None:
+    first = ScoreTable(tmp_path, 3, "sampled")
+    second = ScoreTable(tmp_path, 3, "sampled")
+    first.add("a", 10, A, games(3), "sampled")
+    whole = (tmp_path / SCORES).read_text()
+    lives = (tmp_path / SCORES_PER_LIFE).read_text()
+    if killed:
+        (tmp_path / SCORES).write_text("".join(whole.splitlines(keepends=True)[:-1]))
+    second.add("a", 10, A, games(3), "sampled")
+    again = ScoreTable(tmp_path, 3, "sampled")
+    assert again.has("a", 10, A), "hours of games"
     assert (tmp_path / SCORES).read_text() == whole
     assert (tmp_path / SCORES_PER_LIFE).read_text() == lives
 

@@ -12,7 +12,7 @@ from agent.stored.checkpoint_file import write_tree
 from agent.stored.checkpoint_tree import encode
 from agent.stored.model_file import ShippedModel, save_model
 from agent.stored.run_folder import RunFolder
-from core.errors import CheckpointError, ConfigError
+from core.errors import CheckpointError, ConfigError, EnvironmentFault
 from tests.agent.runs import make_blueprint, states_at_start
 
 SHIPPED_STEPS = 5000
@@ -162,3 +162,14 @@ def test_a_checkpoint_that_lacks_what_it_must_say_is_refused_in_one_message(
     with pytest.raises(CheckpointError, match="strange.pt") as caught:
         prepare([f"--op_mode={mode}", f"--load_model_url={path}"])
     assert len(str(caught.value)) < 1000
+
+
+def test_a_failure_of_an_environment_in_a_test_is_shown_as_text(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(self: Session, show: object) -> None:
+        raise EnvironmentFault("it raised \x1b]0;owned\x07")
+
+    monkeypatch.setattr(Session, "test", fail)
+    assert Session(make_blueprint(op_mode="test", load_model_url="some.pt"), None, []).run() == 1
+    assert capsys.readouterr().err == "error: it raised \\x1b]0;owned\\x07\n"

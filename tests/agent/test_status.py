@@ -26,7 +26,7 @@ from metrics.health import Finding
 from metrics.output_thread import OutputThread
 from metrics.record import Record, check_declared
 from metrics.rewind import rewind
-from metrics.status_file import DIED, FORMAT, identity, read_status, write_status
+from metrics.status_file import DIED, FORMAT, identity, read_status, start_of, write_status
 from tests.agent.runs import BOTH_GAMES, make_blueprint
 from tests.agent.test_trainer import EveryRecord, Noted, in_turn
 from tests.deadlines import HANGS_S
@@ -269,7 +269,10 @@ def test_a_reader_sees_that_the_process_is_gone_and_takes_no_other_for_it(tmp_pa
     path = tmp_path / "status.json"
     for change, state in (
         ({}, "training"),
-        ({"pid_started": words["pid_started"] - 60}, DIED),  # its number was given away again
+        # Its number was given away again.
+        ({"pid_start": "another", "pid_started": words["pid_started"] - 60}, DIED),
+        ({"pid_start": None, "pid_started": words["pid_started"] - 60}, DIED),
+        ({"pid_start": None}, "training"),  # a file of an earlier version
         ({"pid": 2**22 + 1}, DIED),
         ({"pid": 2**62}, DIED),
         ({"pid": "1"}, DIED),
@@ -282,6 +285,32 @@ def test_a_reader_sees_that_the_process_is_gone_and_takes_no_other_for_it(tmp_pa
     monkeypatch.setattr(status_file.psutil, "Process", lambda pid: zombie)
     path.write_text(json.dumps(words))
     assert read_status(tmp_path)["state"] == DIED
+
+
+@pytest.mark.skipif(start_of(os.getpid()) is None, reason="this system tells no such start")
+@pytest.mark.parametrize("step_s", [3600.0, -3600.0])
+def test_a_clock_that_is_set_kills_no_run(tmp_path, monkeypatch, step_s):
+    words = {"format": FORMAT, "state": "training", **identity()}
+    (tmp_path / "status.json").write_text(json.dumps(words))
+    began_s = words["pid_started"]
+    monkeypatch.setattr(status_file.psutil.Process, "create_time", lambda _: began_s + step_s)
+    assert read_status(tmp_path)["state"] == "training"
+    # Nor does one give life to a run whose number was given away at the same time of day.
+    later = {**words, "pid_start": "another", "pid_started": began_s + step_s}
+    (tmp_path / "status.json").write_text(json.dumps(later))
+    assert read_status(tmp_path)["state"] == DIED
+
+
+def test_of_two_processes_neither_has_the_start_of_the_other():
+    if start_of(os.getpid()) is None:
+        pytest.skip("this system tells no such start")
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        assert start_of(other.pid) not in (None, start_of(os.getpid()))
+        assert start_of(other.pid) == start_of(other.pid)
+        assert other.stdin is not None
+        other.stdin.close()
+        assert other.wait(HANGS_S) != 0  # there was nothing to read
+    assert start_of(other.pid) is None
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "7", '{"format": 2}', "{}", "\0" * 100])

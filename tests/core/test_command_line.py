@@ -89,6 +89,19 @@ def test_lines_are_broken_at_blanks_on_a_terminal_alone(
     assert capsys.readouterr().out == printed
 
 
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_what_a_terminal_would_obey_is_told_as_text(
+    is_terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal, raising=False)
+    tell("left out: \x1b]0;owned\x07\r é │ \x9b2J\n  a second line: \udcff" + "x" * 20_000)
+    first, *others = capsys.readouterr().out.splitlines()
+    assert first == "left out: \\x1b]0;owned\\x07\\r é │ \\x9b2J"
+    assert others[0].startswith("  a second line:")
+    assert "\\udcffxxx" in "".join(others)
+    assert len("".join(others)) < 11_000
+
+
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="pipes are another thing there")
 @pytest.mark.parametrize(
     "command",

@@ -65,6 +65,18 @@ def test_the_cookie_of_another_start_opens_nothing(browser: Browser, tmp_path: P
     assert browser.get("/api/runs").status_code == 403
 
 
+@pytest.mark.parametrize("other", ['seen={"a": 1, "b": [2]}', "a name=b", "é=1", "alone", "=", ""])
+@pytest.mark.parametrize("order", ["{own}; {other}", "{other}; {own}", "{other};{own} ;{other}"])
+def test_cookies_of_other_programs_on_this_machine_lock_nobody_out(
+    browser: Browser, other: str, order: str
+) -> None:
+    own = f"{browser.keys.cookie_name}={browser.keys.cookie}"
+    cookie = order.format(own=own, other=other).encode()
+    assert browser.get("/api/runs", headers=[(b"cookie", cookie)]).status_code == 200  # type: ignore[arg-type]
+    wrong = order.format(own=own[:-1], other=other).encode()
+    assert browser.get("/api/runs", headers=[(b"cookie", wrong)]).status_code == 403  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("host", FOREIGN_HOSTS)
 def test_a_foreign_host_is_refused_with_every_secret(browser: Browser, host: str) -> None:
     browser.enter()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from live.journal import Journal, Journals
 from live.places import ResultsFolder
 from live.records import sampled
 from live.rows import Rows, thinned
+from metrics.record import Record
 from metrics.run_files import read_records
 from tests.live.builders import eventually, make_run, record, write_records
 
@@ -104,6 +106,21 @@ def test_a_line_without_end_does_not_fill_the_memory(
     assert read.read()[1] == 3
 
 
+def test_records_are_taken_over_with_each_piece_of_the_file_that_was_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long lines are, parsed ones take ten times the memory of a piece at most."""
+    monkeypatch.setattr(journal, "READ_BYTES", 4 * len(record(1).to_json()))
+    taken: list[int] = []
+    take = Journal._take
+    monkeypatch.setattr(
+        Journal, "_take", lambda j, batch: taken.append(len(batch)) or take(j, batch)
+    )
+    read = journal_of(make_run(tmp_path, "run", 100))
+    assert read.read()[1] == sum(taken) == 100
+    assert max(taken) <= 5
+
+
 @given(st.dictionaries(st.text(max_size=5), st.recursive(
     st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3), max_leaves=5,
@@ -175,6 +192,55 @@ def test_no_more_names_are_kept_than_allowed(
     monkeypatch.setattr(journal, "MAX_NAMES", 10)
     folder = make_run(tmp_path, "run", [record(1, more=50), record(2, more=90)])
     assert len(journal_of(folder).names()) == 10
+
+
+def test_a_file_takes_no_more_memory_for_names_than_it_has_values(tmp_path: Path) -> None:
+    """Two records name every metric that is allowed, and thousands between them name one."""
+    folder = make_run(tmp_path, "run", 0)
+    many = {f"m{number}": 0.5 for number in range(journal.MAX_NAMES)}
+    with (folder / "metrics.jsonl").open("w", encoding="utf-8") as file:
+        for number in range(1, 5001):
+            values = many if number in (1, 5000) else {"m7": float(number)}
+            file.write(Record(agent_steps=number, updates=1, values=values).to_json() + "\n")
+    size = (folder / "metrics.jsonl").stat().st_size
+    tracemalloc.start()
+    try:
+        read = journal_of(folder)
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 3 * size + 1_000_000, f"{kept:,} bytes for {size:,}"
+    generation, total = read.read()
+    rows = read.exactly(["m7", "m8"], 0, total, generation)
+    assert rows is not None
+    assert len(read.names()) == journal.MAX_NAMES
+    assert rows.columns["m7"].tolist() == [0.5, *map(float, range(2, 5000)), 0.5]
+    assert np.flatnonzero(np.isfinite(rows.columns["m8"])).tolist() == [0, total - 1]
+
+
+def test_metrics_of_some_records_stand_in_their_rows_in_whichever_order_they_come(
+    tmp_path: Path,
+) -> None:
+    folder = make_run(tmp_path, "run", 0)
+    names = (("a",), ("a", "b"), ("b",), (), ("b", "a"))
+    records = [
+        Record(agent_steps=n, updates=n, values={name: float(n) for name in names[n % 5]})
+        for n in range(1, 1500)
+    ]
+    write_records(folder, records[:600])
+    read = journal_of(folder)
+    write_records(folder, records[600:], append=True)
+    write_records(folder, [Record(agent_steps=1000, updates=1, values={"b": -1.0})], append=True)
+    generation, total = read.read()  # the run has gone back, and what came after is dropped
+    assert total == 1000
+    for begin, end in ((0, 1000), (3, 9), (995, 1000), (700, 700)):
+        rows = read.exactly(["a", "b", "none"], begin, end, generation)
+        assert rows is not None
+        for name in ("a", "b", "none"):
+            expected = [r.values.get(name) for r in records[begin:end]]
+            if end == 1000:
+                expected[-1] = {"b": -1.0}.get(name)
+            assert [None if v != v else v for v in rows.columns[name].tolist()] == expected, name
 
 
 @given(

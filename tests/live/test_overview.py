@@ -6,10 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from live.overview import SPARK_POINTS, Overview
 from live.places import ResultsFolder
+from metrics.status_file import identity, start_of
 from tests.live.builders import hold, make_run, record, write_records, write_status
 
 
@@ -66,6 +68,22 @@ def test_a_process_that_is_gone_is_not_believed_to_train(tmp_path: Path) -> None
     lock["host"] = "elsewhere"  # where nothing can be asked
     (folder / "lock").write_text(json.dumps(lock))
     assert only(tmp_path)["state"] == "training"
+
+
+@pytest.mark.skipif(start_of(os.getpid()) is None, reason="this system tells no such start")
+@pytest.mark.parametrize("step_s", [3600.0, -3600.0])
+def test_a_clock_that_is_set_stops_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step_s: float
+) -> None:
+    """The system counts the start of a process from its own start, whose time moves with it."""
+    folder = make_run(tmp_path, "run")
+    hold(folder)
+    write_status(folder, **identity(), state="training")
+    began_s = psutil.Process().create_time()
+    monkeypatch.setattr(psutil.Process, "create_time", lambda process: began_s + step_s)
+    assert only(tmp_path)["state"] == "training"
+    write_status(folder, **{**identity(), "pid_start": "another"}, state="training")
+    assert only(tmp_path)["state"] == ("stopped" if step_s > 0 else "training"), "as without it"
 
 
 def test_what_is_known_is_looked_at_again_only_when_a_file_changes(
