@@ -64,8 +64,9 @@ class Progress:
         if not self._lengths:
             return f"{text}; nobody knows yet how long a game takes"
         expected = np.array(left) * np.mean(self._lengths) - self._running
-        # A game that is longer than its forerunners may end at any moment.
-        rows = max(0.0, float(expected.max()))
+        rows = float(expected.max())
+        if rows <= 0:
+            return f"{text}; the others last longer than these did, and nobody knows how long"
         return f"{text}; about {duration(rows * seconds / self._rows)} left"
 
 

@@ -140,6 +140,14 @@ def test_progress_says_what_is_over_and_how_long_the_rest_will_take() -> None:
     # Environment 0 ends a game of 40 steps; 1 is still in its first, and has a second one to play.
     steps(20, EpisodeEnd(0, 1.0, 40, 40))
     assert lines[1] == "1/4 games over after 0:00:20, 80 steps; about 0:00:20 left"
+    left[:] = [0, 1]
+    steps(40)  # the one that is left is at its 80th step, and the only one that is over had 40
+    assert lines[2:] == [
+        "3/4 games over after 0:00:30, 120 steps; the others last longer than these did, and "
+        "nobody knows how long",
+        "3/4 games over after 0:00:40, 160 steps; the others last longer than these did, and "
+        "nobody knows how long",
+    ]
     left[:] = [0, 0]
     steps(40)
-    assert len(lines) == 2, "nothing is said of games that nobody waits for"
+    assert len(lines) == 4, "nothing is said of games that nobody waits for"
