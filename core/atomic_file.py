@@ -56,7 +56,9 @@ def write_json(path: Path, data: Mapping[str, Any]) -> None:
 
 def remove_temporaries(folder: Path) -> list[Path]:
     """Remove what a killed process left half-written in `folder`; return the removed paths."""
-    stale = sorted(folder.glob(f".*{TEMPORARY_SUFFIX}"))
+    found = sorted(folder.glob(f".*{TEMPORARY_SUFFIX}"))
+    # A folder of such a name is none of ours.
+    stale = [path for path in found if path.is_symlink() or not path.is_dir()]
     for path in stale:
         disk().unlink(path)
     return stale

@@ -139,9 +139,10 @@ class FileLock:
     def holder(self) -> str:
         """Return "process 4121, since <time>", or "another process" if the file does not say."""
         try:
-            about: Any = json.loads(self.path.read_bytes()[:1000])
+            with open(self.path, "rb") as file:
+                about: Any = json.loads(file.read(1000))
             pid, host, since = int(about["pid"]), str(about["host"]), str(about["since"])
-        except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        except (OSError, ArithmeticError, ValueError, LookupError, TypeError, RecursionError):
             return "another process"
         where = "" if host == socket.gethostname() else f" on {host}"
         text = f"process {pid}{where}, since {since}"

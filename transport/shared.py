@@ -234,6 +234,7 @@ def memory_fence() -> None:
 def _lines(path: str) -> list[str]:
     """Return the lines of a small system file, or nothing where it does not exist."""
     try:
-        return Path(path).read_text(encoding="ascii").splitlines()
+        # A group of processes may be named after anybody, in any bytes.
+        return Path(path).read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:
         return []

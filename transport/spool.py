@@ -42,6 +42,7 @@ MAGIC = b"VTS1"
 HEADER = struct.Struct("<4sIQI")
 NAME = re.compile(r"([0-9]{6,15})_([0-9]{9,15})\.segment")
 MAX_GAP = 1 << 40  # messages; no sender can have lost so many
+MAX_PLACE = 10**14  # no honest session or message has such a number, and names have room beyond
 MAX_NAMES = 1000  # of a folder; whatever else somebody has put there is not looked at
 CHUNK_BYTES = 1 << 20
 MAX_TURNS = 2 * SEGMENTS  # segments that are opened in one go; an honest sender never has more
@@ -186,6 +187,9 @@ class Inbox:
         if places:
             self._enter(self._place, is_new=False)
             for number, _ in self._frames():
+                if not self.expected <= number < self.expected + MAX_GAP:
+                    self._spoil()
+                    break
                 self.expected = number + 1
 
     def receive(self, limit: int) -> list[bytes]:
@@ -302,8 +306,9 @@ def _places(folder: Path) -> list[Place]:
             if count >= MAX_NAMES:
                 break
             match = NAME.fullmatch(entry.name)
-            if match:
-                found.append((int(match[1]), int(match[2])))
+            place = (int(match[1]), int(match[2])) if match else (MAX_PLACE, 0)
+            if max(place) < MAX_PLACE:
+                found.append(place)
     return found
 
 

@@ -12,10 +12,13 @@ import os
 import subprocess
 import sys
 
+from core.plain_data import shown_text
+
 log = logging.getLogger(__name__)
 
 ASK_S = 120.0  # loading Ray takes two seconds, and a minute on a busy machine
 OF_TOKENS = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
+OF_A_REFUSAL = ("auth", "token", "permission", "denied")
 QUESTION = """
 import sys
 from ray._raylet import GcsClient
@@ -41,9 +44,18 @@ def lets_in_without_token(address: str) -> bool:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        log.warning(
-            "whether the Ray cluster at %s asks for a token could not be found out within %.0f s",
-            address, ASK_S,
-        )  # fmt: skip
+        _warn(address, f"no answer within {ASK_S:.0f} s")
         return False
+    if done.returncode:
+        # What a refusal says differs from Ray to Ray; what is none of one may be anything.
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        if not any(word in line.lower() for line in lines[-1:] for word in OF_A_REFUSAL):
+            _warn(address, shown_text(lines[-1] if lines else f"status {done.returncode}", 300))
     return done.returncode == 0
+
+
+def _warn(address: str, why: str) -> None:
+    log.warning(
+        "whether the Ray cluster at %s asks for a token could not be found out (%s): make sure "
+        "that it does, since whoever reaches an open one can run anything there", address, why,
+    )  # fmt: skip

@@ -142,7 +142,11 @@ class Group:
           sentence: what they are to tell the user.
         """
         sentence = sentence[:MAX_SENTENCE]
-        _in_time(lambda: self._store.set(f"failed/{self.rank}", sentence.encode()))
+        _in_time(
+            lambda: self._store.set(
+                f"failed/{self.rank}", sentence.encode(errors="backslashreplace")
+            )
+        )
         self.leave()
 
     def leave(self) -> None:

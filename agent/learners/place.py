@@ -14,6 +14,7 @@ from core.errors import ConfigError
 
 # Set by `torchrun` and by agent/learners/launcher.py.
 NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+MAX_PORT = 65_535
 NUMBERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_PORT")
 # Of `torchrun` alone: whether it serves the store, and which start of the group this is.
 AGENT_STORE, RESTART = "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT"
@@ -80,6 +81,11 @@ class Place:
                 f"LOCAL_WORLD_SIZE={local_size}: expected each rank below its size. These "
                 "environment variables say which of several learners this is; torchrun sets them, "
                 "and for one learner they have to be unset."
+            )
+        if not 0 < numbers["MASTER_PORT"] <= MAX_PORT:
+            raise ConfigError(
+                f"MASTER_PORT={numbers['MASTER_PORT']}: expected the port of learner 0, from 1 to "
+                f"{MAX_PORT}. torchrun sets it, and for one learner it has to be unset."
             )
         return cls(
             rank,

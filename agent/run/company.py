@@ -267,7 +267,7 @@ class Several:
 
     def _tell_all(self, text: str) -> list[str]:
         """Return the text of each learner."""
-        data = text.encode()
+        data = text.encode(errors="backslashreplace")  # paths may hold any bytes
         sizes = [int(n) for n in self._everybodys(len(data))]
         return [piece.decode() for piece in self._group.gather(data, sizes)]
 

@@ -46,6 +46,8 @@ MAIN_PROGRAM = Path(__file__).resolve().parents[2] / "main.py"
 # The first is what the workers of the learner that died may take to leave.
 FIRST_DELAY_S, MAX_DELAY_S = 5.0, 300.0
 STEADY_S = 600.0  # after so long a session the next delay is the first again
+KILLED = 128  # and the number of the signal: the status of a group whose first learner was killed
+MAX_DIGITS = 9  # of a count on the command line; whoever checks all flags says what is wrong
 LOOK_S = 1.0
 # Of a learner's command line that a resume says otherwise.
 REPLACED = ("op_mode", "load_model_url", "new_run_folder", "run_name", "training_seconds")
@@ -69,7 +71,8 @@ def restarts_wanted(argv: Sequence[str]) -> int:
     values = dict(flag_pairs(argv))
     wanted = values.get(FLAG, "0")
     # What is wrong with a value is said by whoever checks all flags.
-    return int(wanted) if wanted.isdecimal() and values.get("op_mode", "train") != "test" else 0
+    is_count = wanted.isdecimal() and len(wanted) <= MAX_DIGITS
+    return int(wanted) if is_count and values.get("op_mode", "train") != "test" else 0
 
 
 def report_descriptor() -> tuple[str, int] | None:
@@ -168,12 +171,11 @@ class Guardian:
         """Return how the learner ended, if that is a reason to start it again."""
         if self._asked_to_stop.is_set():
             return None
-        if status < 0 and -status not in SIGNALS:
+        number = -status if status < 0 else status - KILLED
+        if number > 0 and number not in SIGNALS:
             with contextlib.suppress(ValueError):
-                return (
-                    f"the learner was killed by signal {-status} ({signal.Signals(-status).name})"
-                )
-            return f"the learner was killed by signal {-status}"
+                return f"the learner was killed by signal {number} ({signal.Signals(number).name})"
+            return f"the learner was killed by signal {number}"
         began_at = self._began_at
         if status == 1 and began_at is not None and self._newest_update() > began_at:
             return "the learner failed, later than the last time"

@@ -32,7 +32,7 @@ from pathlib import Path
 from types import FrameType
 
 from agent.learners.place import SOCKET
-from agent.run.guardian import flag_pairs, report_descriptor
+from agent.run.guardian import KILLED, MAX_DIGITS, flag_pairs, report_descriptor
 from core.process_death import environment_for_child
 from core.standard_error import say
 from core.stop_signals import INTERRUPTED, StopSignals, handled_by
@@ -42,7 +42,7 @@ MAIN_PROGRAM = Path(__file__).resolve().parents[2] / "main.py"
 LOOPBACK = "127.0.0.1"
 LOOK_S = 0.1
 LEAVE_S = 5.0  # for a learner to end that is stopped, or of a run that has failed
-LAST_S = 120.0  # for a learner to save and end, once the others have ended
+LAST_S = 600.0  # for a learner to save, perhaps gigabytes, and end, once the others have ended
 
 
 def learners_wanted(argv: Sequence[str]) -> int:
@@ -54,7 +54,8 @@ def learners_wanted(argv: Sequence[str]) -> int:
         return 1
     values = dict(flag_pairs(argv))
     wanted = values.get(FLAG, "1")
-    if not wanted.isdecimal() or values.get("op_mode", "train") == "test":
+    is_count = wanted.isdecimal() and len(wanted) <= MAX_DIGITS
+    if not is_count or values.get("op_mode", "train") == "test":
         return 1
     return max(1, int(wanted))
 
@@ -151,7 +152,9 @@ class Launcher:
             else:
                 why = f"was killed by {_signal_name(-(first or 0))}"
             say(f"error: learner 0 {why}; a resume goes on from the newest checkpoint")
-            return 1
+            # As a shell says it: a guardian starts the run again after a death that nobody chose.
+            is_told = report_descriptor() is not None and 0 not in self._killed
+            return KILLED + -(first or 0) if is_told else 1
         if first:
             return first
         bad = [rank for rank, status in enumerate(statuses) if status]

@@ -85,6 +85,17 @@ def play(tmp_path, monkeypatch, capfd):
 KILLED, CRASHED = -signal.SIGKILL, -signal.SIGSEGV
 
 
+def test_a_group_whose_first_learner_was_killed_is_started_again(play):
+    """A launcher tells its guardian so by its status, since it is not killed itself."""
+    status, calls, said = play([["report", 128 + signal.SIGKILL], [0]])
+    assert (status, len(calls)) == (0, 2)
+    assert "killed by signal 9 (SIGKILL)" in said
+
+
+def test_a_number_of_restarts_that_nobody_can_mean_is_left_to_the_check_of_the_flags():
+    assert restarts_wanted([f"--auto_restart={'9' * 5000}"]) == 0
+
+
 @pytest.mark.parametrize("status", [0, 2, 130])
 def test_an_end_is_an_end(play, status):
     assert play([["report", "save 7", status]])[::2] == (status, "")

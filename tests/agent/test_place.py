@@ -40,6 +40,7 @@ def test_without_them_or_with_one_learner_it_is_alone(environment):
         ({"LOCAL_RANK": "2"}, "LOCAL_RANK=2 of LOCAL_WORLD_SIZE=2"),
         ({"WORLD_SIZE": "many"}, "WORLD_SIZE is 'many', expected a number"),
         ({"MASTER_PORT": "-1"}, "MASTER_PORT is '-1', expected a number"),
+        ({"MASTER_PORT": "99999"}, "MASTER_PORT=99999: expected the port"),
     ],
 )
 def test_what_makes_no_sense_is_one_sentence(change, text):
@@ -65,6 +66,7 @@ def test_the_next_learner_saves_if_the_first_is_lost(rank, lost, inherits):
         (["--learner-count", "2"], 2),
         (["--learner_count=none"], 1),
         (["--learner_count=0"], 1),
+        ([f"--learner_count={'9' * 5000}"], 1),
         (["--learner_count=2", "--op_mode=test"], 1),
         (["--learner_count=2", "--help"], 1),
         (["--learner_count=2", "--version"], 1),

@@ -123,3 +123,10 @@ def test_where_the_file_system_has_no_locks_every_one_is_granted(
 
     monkeypatch.setattr(file_lock.fcntl, "flock", refuse)
     assert FileLock(tmp_path / "lock").acquire()
+
+
+@pytest.mark.parametrize("pid", ["1e999", "-1e999", "[]", "null"])
+def test_a_holder_that_makes_no_sense_is_another_process(tmp_path: Path, pid: str) -> None:
+    path = tmp_path / "lock"
+    path.write_text(f'{{"pid": {pid}, "host": "a", "since": "b"}}')
+    assert FileLock(path).holder() == "another process"

@@ -100,3 +100,10 @@ def test_a_second_name_is_a_copy_where_the_file_system_knows_no_links(
     monkeypatch.setattr(os, "link", refuse)
     files.disk().link(tmp_path / "a", tmp_path / "b")
     assert (tmp_path / "b").read_text("utf-8") == "content"
+
+
+def test_a_folder_that_is_named_like_a_temporary_file_is_left_alone(tmp_path):
+    (tmp_path / ".x.tmp").mkdir()
+    (tmp_path / ".y.tmp").write_text("half")
+    assert atomic_file.remove_temporaries(tmp_path) == [tmp_path / ".y.tmp"]
+    assert (tmp_path / ".x.tmp").is_dir()

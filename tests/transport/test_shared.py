@@ -122,6 +122,12 @@ def test_the_limit_of_the_container_counts_but_droppable_pages_do_not(cgroups):
     assert free_shared_memory_bytes() > 1_000_000
 
 
+def test_a_group_may_be_named_after_anybody(cgroups):
+    (cgroups.parent / "own").write_bytes("0::/spiel-ü/".encode() + b"\xff")
+    limit_memory(cgroups / "spiel-ü", 500_000, 100_000, "")
+    assert container_free_bytes() == 400_000
+
+
 def test_the_tightest_limit_of_all_groups_around_a_process_counts(cgroups):
     limit_memory(cgroups, "max", 0)
     limit_memory(cgroups / "app.slice", 500_000, 100_000, "")

@@ -366,3 +366,25 @@ def test_a_segment_without_end_is_read_no_further_than_an_honest_one_goes(
     assert inbox.damaged == 1
     outbox.close()
     inbox.close()
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        (("000002", "000000000"), 2**64 - 1),
+        (("000002", "000000000"), 2**63),
+        (("999999999999999", "000000000"), 0),
+        (("000002", "999999999999999"), 999_999_999_999_999),
+    ],
+)
+def test_numbers_that_no_honest_sender_has_end_and_silence_nobody(tmp_path, planted):
+    (session, first), number = planted
+    text = b"planted"
+    check = spool._checksum(len(text), number, text)
+    data = HEADER.pack(spool.MAGIC, len(text), number, check) + text
+    (tmp_path / f"{session}_{first}.segment").write_bytes(data)
+    outbox, inbox = Outbox(tmp_path), Inbox(tmp_path, MAX_BYTES)
+    assert outbox.send(b"mine")
+    assert inbox.receive(9)[-1:] == [b"mine"]
+    outbox.close()
+    inbox.close()
