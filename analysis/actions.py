@@ -28,7 +28,7 @@ from analysis.statistics import Estimate, interval
 from core.atomic_file import write_json
 from core.errors import ConfigError
 from core.spec import game_name
-from metrics.charts import COLOURS, INK, new_figure, style
+from metrics.charts import COLOURS, INK, figure_text, new_figure, style
 from wrappers.trusted_modules import trust_modules_of
 
 EPILOG = """examples:
@@ -239,15 +239,22 @@ def _draw(played: Sequence[Played], path: Path) -> None:
     """Draw bars: a panel per game, a group per action, a colour per agent."""
     envs = list(dict.fromkeys(one.env for one in played))
     agents = list(dict.fromkeys(one.agent for one in played))
-    actions = max(len(one.names) for one in played)
+    # Agents of one game may differ in their actions: one may have the full set.
+    names_of = {
+        env: list(dict.fromkeys(name for one in played if one.env == env for name in one.names))
+        for env in envs
+    }
+    actions = max(map(len, names_of.values()))
     width = max(6.0, 1.6 + 0.35 * actions * max(2, len(agents)))
     figure = new_figure(width, 0.6 + 2.8 * len(envs), dpi=110)
     panels = figure.subplots(len(envs), 1, squeeze=False)[:, 0]
     for env, axes in zip(envs, panels, strict=True):
         here = [one for one in played if one.env == env]
+        names = names_of[env]
         width = 0.8 / len(here)
         for number, one in enumerate(here):
-            places = np.arange(len(one.names)) + (number - (len(here) - 1) / 2) * width
+            places = np.array([names.index(name) for name in one.names])
+            shift = (number - (len(here) - 1) / 2) * width
             means = mean_of(one.shares)
             heights = np.array([100 * mean.value for mean in means])
             # Rounding may put the bound of a constant a hair beyond its mean.
@@ -258,10 +265,12 @@ def _draw(played: Sequence[Played], path: Path) -> None:
                  zip(means, heights, strict=True)],
             ]  # fmt: skip
             colour = COLOURS[agents.index(one.agent) % len(COLOURS)]
-            label = f"{one.agent} (entropy {one.entropy.mean():.2f} nats)"
-            axes.bar(places, heights, width, yerr=errors, color=colour, ecolor=INK, label=label)
+            label = f"{figure_text(one.agent)} (entropy {one.entropy.mean():.2f} nats)"
+            axes.bar(
+                places + shift, heights, width, yerr=errors, color=colour, ecolor=INK, label=label
+            )
         style(axes, game_name(env), "", "% of steps")
-        axes.set_xticks(np.arange(len(here[0].names)), here[0].names)
+        axes.set_xticks(np.arange(len(names)), [figure_text(name) for name in names])
         axes.legend(frameon=False, fontsize=8, labelcolor=INK)
     save(figure, path)
 

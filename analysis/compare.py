@@ -71,8 +71,7 @@ def main(arguments: Sequence[str]) -> int:
         return _compare_profiles(options, at_equal_steps(compared), [*notes, *left_out])
     games = compare(runs, options.at_steps)
     text = page(games, notes)
-    with reader_may_leave():
-        sys.stdout.write(text)
+    _print(text)
     if options.output:
         folder = Path(options.output)
         folder.mkdir(parents=True, exist_ok=True)
@@ -82,7 +81,7 @@ def main(arguments: Sequence[str]) -> int:
             write_csv(run, folder)
         draw_games(games, folder / "curves.png")
         files = f"table.md, curves.png, {len(thin)} CSV files"
-        sys.stdout.write(f"written to {folder}: {files}\n")
+        _print(f"written to {folder}: {files}\n")
     return 0
 
 
@@ -141,31 +140,37 @@ def _compare_profiles(options: argparse.Namespace, scored: Scored, notes: Sequen
     figure = profiles_figure(scored) if options.output else None
     if figure is not None:
         save(figure, Path(options.output) / "profiles.png")
-        sys.stdout.write(f"written to {options.output}: profiles.png\n")
+        _print(f"written to {options.output}: profiles.png\n")
     return 0
+
+
+def _print(text: str) -> None:
+    """Print to whoever still reads."""
+    with reader_may_leave():
+        sys.stdout.write(text)
 
 
 def _say(options: argparse.Namespace, name: str, text: str) -> None:
     """Print a page, and write it into the folder of `--output`."""
-    sys.stdout.write(text)
+    _print(text)
     if options.output:
         folder = Path(options.output)
         folder.mkdir(parents=True, exist_ok=True)
         write_text(folder / name, text)
-        sys.stdout.write(f"written to {folder}: {name}\n")
+        _print(f"written to {folder}: {name}\n")
 
 
 def _compare_scores(options: argparse.Namespace) -> int:
     """Compare tables of tested agents."""
     tables = read_tables([place for place in options.scores.split(",") if place])
     text = scores_markdown(tables, options.at_steps)
-    sys.stdout.write(text)
+    _print(text)
     if options.output:
         folder = Path(options.output)
         folder.mkdir(parents=True, exist_ok=True)
         write_text(folder / "scores.md", text)
         draw_scores(tables, folder / "scores.png")
-        sys.stdout.write(f"written to {folder}: scores.md, scores.png\n")
+        _print(f"written to {folder}: scores.md, scores.png\n")
     return 0
 
 

@@ -9,9 +9,10 @@ One table is one training; tables with the same label are its repetitions with o
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from glob import glob
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ from analysis.options import split_label
 from analysis.statistics import interval, mean_estimate
 from core import markdown
 from core.errors import ConfigError
+from core.plain_data import shown_text
 from metrics.charts import INK, figure_text, new_figure, style
 from wrappers.env_ids import is_atari, rom_name
 
@@ -74,9 +76,11 @@ def read_tables(places: Sequence[str]) -> list[Table]:
         `label=place` gives a label, else it is the name of the folder.
 
     Raises:
-      ConfigError: if there is no table, one is damaged, or games and lives are mixed.
+      ConfigError: if there is no table, one is damaged or given twice, or games and lives are
+        mixed.
     """
     tables: list[Table] = []
+    given: dict[Path, Path] = {}  # resolved -> as it was found first
     for place in places:
         label, pattern = split_label(place)
         paths = [Path(path) for path in sorted(glob(pattern))]
@@ -88,6 +92,12 @@ def read_tables(places: Sequence[str]) -> list[Table]:
                 "with one: python main.py --op_mode=test --test_all_checkpoints=True writes it."
             )
         for file in found:
+            first = given.setdefault(file.resolve(), file)
+            if first is not file:  # it would pass for another seed with the same returns
+                raise ConfigError(
+                    f"--scores={pattern}: {file} is given twice, before as {first}. Expected each "
+                    "table once: leave one out, or give patterns that do not overlap."
+                )
             tables += _read(file, label or file.resolve().parent.name)
     if len({table.per_life for table in tables}) > 1:
         raise ConfigError(
@@ -171,22 +181,24 @@ def _draw_interval(axes: Axes, table: Table, colour: str) -> None:
 
 def _read(path: Path, label: str) -> list[Table]:
     """Return the tables of a file, one per game."""
-    with path.open(newline="", encoding="utf-8") as file:
-        reader = csv.DictReader(file)
-        names = reader.fieldnames or []
-        if tuple(names[: len(COLUMNS)]) != COLUMNS:
-            raise ConfigError(
-                f"{path} is another table: expected the columns {','.join(COLUMNS)} first, got "
-                f"{','.join(names) or 'nothing'}."
-            )
-        found: dict[str, dict[int, list[tuple[float, float]]]] = {}
-        for row in reader:
-            try:
-                steps = int(row["model_steps"])
-                numbers = float(row["episode_return"]), float(row["episode_steps"])
-            except (ValueError, TypeError) as error:
-                raise ConfigError(f"{path}, line {reader.line_num}: {error}.") from error
-            found.setdefault(row["env"], {}).setdefault(steps, []).append(numbers)
+    found: dict[str, dict[int, list[tuple[float, float]]]] = {}
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file)
+            names = reader.fieldnames or []
+            if tuple(names[: len(COLUMNS)]) != COLUMNS:
+                raise ConfigError(
+                    f"{path} is another table: expected the columns {','.join(COLUMNS)} first, got "
+                    f"{shown_text(','.join(names)) or 'nothing'}."
+                )
+            for row in reader:
+                steps, returned, length = _numbers(row, f"{path}, line {reader.line_num}")
+                found.setdefault(row["env"], {}).setdefault(steps, []).append((returned, length))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ConfigError(
+            f"{path} is damaged ({error}). Expected a table in UTF-8 with the columns "
+            f"{','.join(COLUMNS)}."
+        ) from error
     if not found:
         raise ConfigError(f"{path} holds no game yet.")
     tables = []
@@ -194,6 +206,20 @@ def _read(path: Path, label: str) -> list[Table]:
         checkpoints = [Checkpoint(s, *np.array(by_steps[s]).T) for s in sorted(by_steps)]
         tables.append(Table(label, env, tuple(checkpoints), path, "life" in names))
     return tables
+
+
+def _numbers(row: Mapping[str, str], where: str) -> tuple[int, float, float]:
+    """Return the agent steps of the model of a row, the return of its game, and the length."""
+    try:
+        numbers = int(row["model_steps"]), float(row["episode_return"]), float(row["episode_steps"])
+        if not all(map(isfinite, numbers)):
+            raise ValueError(f"{row['episode_return']!r} or {row['episode_steps']!r} is not finite")
+    except (ValueError, TypeError, OverflowError) as error:
+        raise ConfigError(
+            f"{where}: {error}. Expected a whole number as model_steps, and finite numbers as "
+            "episode_steps and episode_return."
+        ) from error
+    return numbers
 
 
 def _rows(

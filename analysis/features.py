@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ from analysis.options import add_place, command_parser
 from analysis.playing import LoadedAgent, load_agent, play_many
 from core.atomic_file import atomic_path, write_json
 from core.errors import ConfigError
-from metrics.charts import INK
+from metrics.charts import INK, figure_text
 from replay.item import Draw, Item
 from replay.snapshot import unpack_items
 
@@ -71,6 +72,11 @@ def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     if not 10 <= options.points <= MAX_POINTS:
         raise ConfigError(f"--points={options.points}, expected 10 to {MAX_POINTS}.")
+    if not 0 < options.perplexity < inf:
+        raise ConfigError(
+            f"--perplexity={options.perplexity:g}, expected a finite number above 0, of neighbours "
+            "that each point has."
+        )
     agent = load_agent(options.load_model_url)
     if options.of == "replay":
         points = replay_points(agent, _with_replay(options), options.points, options)
@@ -227,7 +233,9 @@ def _draw(
         layout="constrained",
         facecolor="white",
     )
-    figure.suptitle(title, x=0.01, ha="left", color=INK, fontsize=10, fontweight="bold")
+    figure.suptitle(
+        figure_text(title, 100), x=0.01, ha="left", color=INK, fontsize=10, fontweight="bold"
+    )
     panels = figure.subplots(len(maps), len(colours), squeeze=False)
     for line, (method, layout) in zip(panels, maps.items(), strict=True):
         for axes, (name, values) in zip(line, colours.items(), strict=True):

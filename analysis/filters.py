@@ -11,9 +11,11 @@ from __future__ import annotations
 import argparse
 import csv
 import io
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -285,13 +287,14 @@ def read_observations(path: Path, agent: LoadedAgent) -> Shown:
     Without `games`, as in files of before, all are of the agent's first game.
 
     Raises:
-      ConfigError: if they are not there, or are of another shape.
+      ConfigError: if they are not there, damaged, not finite, or of another shape.
     """
     try:
-        with np.load(path) as file:
+        # Opened here, because np.load leaves a file open that it cannot read.
+        with path.open("rb") as opened, np.load(opened) as file:
             obs = torch.from_numpy(file["obs"])
             games = file["games"].tolist() if "games" in file else [agent.games[0]] * len(obs)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile, zlib.error) as error:
         raise ConfigError(
             f"--observations={path}: expected an .npz file with an array obs, got {error!r}. "
             "Leave it out, and the agent plays for them."
@@ -301,6 +304,11 @@ def read_observations(path: Path, agent: LoadedAgent) -> Shown:
         raise ConfigError(
             f"--observations={path} has shape {tuple(obs.shape)}, expected [N, *{obs_shape}], N at "
             "least 2: they are of another environment."
+        )
+    if not obs.isfinite().all():
+        raise ConfigError(
+            f"--observations={path} holds numbers that are not finite, expected none. Leave it "
+            "out, and the agent plays for them."
         )
     if not isinstance(games, list) or len(games) != len(obs):
         raise ConfigError(

@@ -33,7 +33,7 @@ from analysis.filters import checkpoint_files
 from analysis.options import add_place, at_least, command_parser
 from analysis.playing import load_agent
 from core.atomic_file import write_text
-from metrics.charts import COLOURS, INK, new_figure, tick
+from metrics.charts import COLOURS, INK, figure_text, new_figure, tick
 from metrics.run_files import read_records
 from replay.codec import make_codec
 from replay.item import Draw, Item
@@ -242,8 +242,10 @@ def heat_maps(measured: Sequence[Measurement], title: str) -> Figure:
     known = {quantity: table for quantity, table in tables.items() if np.isfinite(table).any()}
     rows = -(-len(known) // 2)
     figure = new_figure(11.0, rows * (0.22 * len(layers) + 1.2), dpi=110)
-    figure.suptitle(title, x=0.01, ha="left", color=INK, fontsize=10, fontweight="bold")
-    names = [layer.removeprefix("torso_net.") for layer in layers]
+    figure.suptitle(
+        figure_text(title, 100), x=0.01, ha="left", color=INK, fontsize=10, fontweight="bold"
+    )
+    names = [figure_text(layer.removeprefix("torso_net.")) for layer in layers]
     for number, (quantity, table) in enumerate(known.items()):
         axes = figure.add_subplot(rows, 2, number + 1)
         is_share = quantity == "zero_fraction"

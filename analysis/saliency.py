@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from math import inf
 
 import numpy as np
 
@@ -131,6 +132,8 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     radius, density = DEFAULTS[options.form]
     options.radius = radius if options.radius is None else options.radius
+    if not 0 < options.radius < inf:
+        parser.error(f"--radius={options.radius:g}, expected a finite number of pixels above 0")
     options.density = density if options.density is None else options.density
     if options.precision is None:
         options.precision = "bf16" if bf16_is_faster() else "fp32"

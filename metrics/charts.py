@@ -158,7 +158,9 @@ def _draw_per_game(
     columns = min(3, len(names))
     rows = -(-len(names) // columns)
     figure = new_figure(max(8.0, 4.4 * columns), max(4.0, 2.9 * rows))
-    figure.suptitle(title, x=0.01, ha="left", color=INK, fontweight="bold", fontsize=11)
+    figure.suptitle(
+        figure_text(title, 100), x=0.01, ha="left", color=INK, fontweight="bold", fontsize=11
+    )
     for task, name in enumerate(names):
         axes = figure.add_subplot(rows, columns, task + 1)
         plot(axes, records, task)
@@ -222,13 +224,13 @@ def _draw_overview(records: list[Record], title: str) -> Figure:
     columns = 3
     rows = max(1, -(-len(charts) // columns))
     figure = new_figure(4.4 * columns, 2.9 * rows)
-    figure.suptitle(title, x=0.01, ha="left", color=INK, fontweight="bold")
+    figure.suptitle(figure_text(title, 100), x=0.01, ha="left", color=INK, fontweight="bold")
     for number, (chart, found) in enumerate(charts, start=1):
         axes = figure.add_subplot(rows, columns, number)
         for colour, name in zip(_colours(), found, strict=False):
             points = [(r.agent_steps, r.values[name]) for r in records if name in r.values]
             x, y = np.array(points, np.float64).T
-            label = _label(chart, name)
+            label = figure_text(_label(chart, name))
             thin = _thin(len(y))
             if len(y) > 100:  # raw and faint below, the trend above
                 axes.plot(x[thin], y[thin], color=colour, linewidth=0.6, alpha=0.3)

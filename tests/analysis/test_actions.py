@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 from agent.assembly import build_model
 from agent.stored.model_file import save_model
@@ -132,3 +133,48 @@ def test_actions_with_and_without_fire_can_be_counted_together() -> None:
     assert together.names == ("NOOP", "FIRE", "RIGHT")
     np.testing.assert_allclose(together.shares, [[0.1, 0.2, 0.7]])
     np.testing.assert_allclose(together.probabilities, [[0.4, 0.3, 0.3]])
+
+
+def drawn(played: list[Played], monkeypatch: pytest.MonkeyPatch) -> Figure:
+    """Return the figure of what was played, laid out as if it were saved."""
+    figures: list[Figure] = []
+    monkeypatch.setattr(actions, "save", lambda figure, _: figures.append(figure))
+    actions._draw(played, Path("actions.png"))
+    figures[0].draw_without_rendering()
+    return figures[0]
+
+
+def one_game(agent: str, names: tuple[str, ...], shares: list[float]) -> Played:
+    each = np.array([shares])
+    return Played(agent, "Pong", names, np.array([10]), each, each, np.array([1.0]), [])
+
+
+def test_bars_stand_at_their_action_where_agents_have_other_actions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    few = one_game("few", ("NOOP", "LEFT"), [0.25, 0.75])
+    other = one_game("other", ("NOOP", "UP", "LEFT", "DOWN"), [0.1, 0.2, 0.3, 0.4])
+    figure = drawn([few, other], monkeypatch)
+    (axes,) = figure.axes
+    names = [label.get_text() for label in axes.get_xticklabels()]
+    assert names == ["NOOP", "LEFT", "UP", "DOWN"]
+    seen = {}
+    for bar in axes.patches:
+        place = bar.get_x() + bar.get_width() / 2
+        seen[names[round(place)], round(bar.get_height())] = place
+    assert set(seen) == {
+        ("NOOP", 25), ("LEFT", 75), ("NOOP", 10), ("UP", 20), ("LEFT", 30), ("DOWN", 40),
+    }  # fmt: skip
+    assert seen["LEFT", 75] < 1 < seen["LEFT", 30], "beside each other, not on top"
+    ten = tuple(f"action {n}" for n in range(10))
+    apart = [one_game("a", ten[:5], [0.2] * 5), one_game("b", ten[5:], [0.2] * 5)]
+    union = [one_game("a", ten, [0.1] * 10), one_game("b", ten, [0.1] * 10)]
+    assert drawn(apart, monkeypatch).get_figwidth() == drawn(union, monkeypatch).get_figwidth()
+
+
+def test_dollars_in_the_names_of_agents_and_actions_begin_no_formula(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    figure = drawn([one_game(r"$\no$", (r"$\left$", "RIGHT"), [0.5, 0.5])], monkeypatch)
+    (text,) = figure.axes[0].get_legend().get_texts()
+    assert text.get_text().startswith(r"\$\no\$ (entropy")

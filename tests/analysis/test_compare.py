@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import contextlib
+import os
 import subprocess
 import sys
 
@@ -126,3 +128,29 @@ def test_a_comparison_needs_no_torch(tmp_path):
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stderr
+
+
+@contextlib.contextmanager
+def nobody_reads():
+    """Print to an output whose reader has left."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    # No fixture: between a test and its fixtures, pytest puts its own output back.
+    with open(writing, "w", encoding="utf-8") as stdout, contextlib.redirect_stdout(stdout):
+        yield
+
+
+@pytest.mark.parametrize("options", [(), ("--area_to=100",), ("--profiles",), ("--to_score=1",)])
+def test_a_reader_may_leave_before_the_table_of_runs(tmp_path, options):
+    folder = write_run(tmp_path / "a", seed=1)
+    with nobody_reads():
+        assert main([f"--runs={folder}", f"--output={tmp_path}/out", *options]) == 0
+    assert list((tmp_path / "out").glob("*.md")), "files are written all the same"
+
+
+def test_a_reader_may_leave_before_the_table_of_tests(tmp_path):
+    table = tmp_path / "scores.csv"
+    table.write_text("model_id,model_steps,env,episode_steps,episode_return\nm,1,A-v0,9,1\n")
+    with nobody_reads():
+        assert main([f"--scores={table}", f"--output={tmp_path}/out"]) == 0
+    assert (tmp_path / "out" / "scores.md").exists()

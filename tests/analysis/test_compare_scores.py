@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import csv
+
 import pytest
 
 from analysis.compare import main
@@ -99,4 +101,40 @@ def test_what_is_no_table_is_refused(tmp_path):
         read_tables([str(tmp_path)])
     path.write_text(f"{HEAD}\nm,many,{PONG},1,2\n")
     with pytest.raises(ConfigError, match="line 2: invalid literal"):
+        read_tables([str(tmp_path)])
+
+
+def test_a_table_counts_once(tmp_path):
+    one = write_table(tmp_path / "one", {PONG: 10})
+    two = write_table(tmp_path / "two", {PONG: 14})
+    (tmp_path / "link").symlink_to(one)
+    for places in (
+        [f"mine={tmp_path}/o*", f"mine={tmp_path}/*e"],  # patterns that overlap
+        [str(one), f"{one}/scores.csv"],
+        [str(one), str(two), f"{tmp_path}/link"],
+        [f"a={one}", f"b={one}"],
+    ):
+        with pytest.raises(ConfigError, match=r"scores.csv is given twice, before as .*one/scores"):
+            read_tables(places)
+    assert len(read_tables([str(one), str(two)])) == 2
+
+
+@pytest.mark.parametrize(
+    ("row", "found"),
+    [
+        pytest.param(f"m,1,{PONG},1,nan", "line 3: .*'nan'", id="no number"),
+        pytest.param(f"m,1,{PONG},inf,1", "line 3: .*'inf'", id="an infinite length"),
+        pytest.param(f"m,{'9' * 400},{PONG},1,1", "line 3: .*too large", id="steps beyond floats"),
+        pytest.param(f"m,1,{PONG},1", "line 3: .*NoneType", id="a row that was cut"),
+        pytest.param("m,1,P\udcffng,1,1", "byte 0xff", id="a byte that is not UTF-8"),
+        pytest.param(
+            "x" * (csv.field_size_limit() + 1) + f",1,{PONG},1,1", "larger than", id="a long cell"
+        ),
+    ],
+)
+def test_what_is_damaged_in_a_table_is_one_message(tmp_path, row, found):
+    path = tmp_path / "scores.csv"
+    text = f"{HEAD}\nm,1,{PONG},100,5\n{row}\n"
+    path.write_text(text, encoding="utf-8", errors="surrogateescape")
+    with pytest.raises(ConfigError, match=rf"scores.csv.*{found}.*[Ee]xpected .*episode_return"):
         read_tables([str(tmp_path)])

@@ -9,7 +9,7 @@ import torch
 from agent.assembly import build_model
 from agent.pools.pool import SerialPool
 from agent.stored.checkpoint import CheckpointWriter
-from analysis.features import game_points, main
+from analysis.features import Points, _draw, game_points, main
 from analysis.features_projection import affinities, pca, tsne, tsne_gradient
 from analysis.playing import load_agent
 from core.errors import ConfigError
@@ -152,3 +152,16 @@ def test_what_has_no_replay_is_refused(tmp_path):
         main([f"--load_model_url={folder}", "--of=replay"])
     with pytest.raises(ConfigError, match="expected 10 to"):
         main([f"--load_model_url={folder}", "--points=3"])
+
+
+@pytest.mark.parametrize("perplexity", ["nan", "inf", "0", "-5"])
+def test_a_perplexity_that_is_no_number_of_neighbours_is_refused(perplexity):
+    with pytest.raises(ConfigError, match=r"--perplexity=.*, expected a finite number above 0"):
+        main(["--load_model_url=nowhere", f"--perplexity={perplexity}"])
+
+
+def test_dollars_in_the_name_of_a_run_begin_no_formula(tmp_path):
+    points = Points(draw(12, 3), {"value": np.arange(12.0)}, "agent steps")
+    maps = {"PCA": draw(12, 2)}
+    _draw(points, maps, [0.6, 0.4], r"$\run$, game", tmp_path / "map.png")
+    assert (tmp_path / "map.png").stat().st_size > 1000

@@ -218,3 +218,23 @@ def test_preferred_images_excite_their_own_filter(normalise):
     assert (own > before + 0.1).all()
     assert (excitement(images).argmax(0) == torch.arange(5)).all(), "nobody else's image does more"
     assert not conv._forward_hooks
+
+
+def test_observations_that_are_damaged_are_one_message(agents, tmp_path):
+    agent = load_agent(str(agents[0]))
+    path = tmp_path / "obs.npz"
+    noise = np.random.default_rng(0).integers(0, 256, (4, 4, 84, 84), dtype=np.uint8)
+    np.savez_compressed(path, obs=noise)
+    whole = path.read_bytes()
+    contents = [b"", whole[: len(whole) // 2]]
+    for byte in (57, 200):  # how the data are compressed, and the data themselves
+        flipped = bytearray(whole)
+        flipped[byte] ^= 0xFF
+        contents.append(bytes(flipped))
+    for content in contents:
+        path.write_bytes(content)
+        with pytest.raises(ConfigError, match="obs.npz: expected an .npz file with an array obs"):
+            filters.read_observations(path, agent)
+    np.savez(path, obs=np.full(noise.shape, np.nan, np.float32))
+    with pytest.raises(ConfigError, match="obs.npz holds numbers that are not finite"):
+        filters.read_observations(path, agent)

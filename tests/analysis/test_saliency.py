@@ -143,7 +143,11 @@ def test_an_agent_that_sees_no_images_is_refused(
     assert "CartPole-v1 shows vectors" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("option", ["--what=all", "--steps=-1", "--seconds=0", "--form=new"])
+@pytest.mark.parametrize(
+    "option",
+    ["--what=all", "--steps=-1", "--seconds=0", "--form=new"]
+    + [f"--radius={radius}" for radius in ("nan", "inf", "0", "-2.5")],
+)
 def test_a_wrong_option_is_a_message(option: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main([PONG, option])

@@ -153,3 +153,17 @@ def test_evaluations_are_drawn_for_each_game_and_damaged_rows_are_passed_over(
     assert [line.get_xdata().tolist() for line in lines] == [[100.0], [200.0]]
     (tmp_path / "evaluations.csv").unlink()
     assert draw_run(tmp_path) == []
+
+
+def test_dollars_in_the_names_of_runs_and_buffers_begin_no_formula(tmp_path: Path) -> None:
+    name = r"$\run$"
+    assert len(draw_run(make_run(tmp_path / name))) == 2
+    two = tmp_path / "two"
+    two.mkdir()
+    assert len(draw_run(make_run_of_two_games(two / name, 30))) == 3
+    values = {rf"replay/{name}/fill": 0.5}
+    records = [Record(agent_steps=n, values=values) for n in (1, 2)]
+    figure = charts._draw_overview(records, "a run")
+    figure.draw_without_rendering()
+    (text,) = figure.axes[0].get_legend().get_texts()
+    assert text.get_text() == r"\$\run\$"
