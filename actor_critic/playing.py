@@ -21,7 +21,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -47,6 +47,14 @@ class Decision:
     action: Any  # int, or [E] int64; [W] or [E, W] where an action is more than one choice
     params: np.ndarray  # [E, P] float32, of the policy: logits, where one action is chosen
     value: Any  # float, or [E] float32: the discounted return that it expects, as it was trained
+
+
+class _Past(NamedTuple):
+    """What an agent remembers of the E environments that it acts in."""
+
+    stacks: np.ndarray  # [E, S, *frame_shape]
+    state: torch.Tensor  # [E, state_count]
+    last_action: np.ndarray  # [E, *action_shape]
 
 
 class Agent:
@@ -108,9 +116,7 @@ class Agent:
         """
         if game is not None:
             self._task = self._loaded.task_of(game)
-        self._stacks: np.ndarray | None = None  # [E, S, *frame_shape], from the first decision on
-        self._state: torch.Tensor | None = None  # [E, state_count]
-        self._last_action: np.ndarray | None = None  # [E, *action_shape]
+        self._past: _Past | None = None  # from the first decision on
 
     def act(
         self,
@@ -142,28 +148,25 @@ class Agent:
         Args:
           observation: the newest frame, as the environment of `make_env` shows it: an array of
             `spec.frame_shape`, or `[E, *frame_shape]`. A gray image may lack its channel.
-          reward: number or [E], raw, what the action before it earned. Only agents that look at it
-            (--use_last_reward) need it, and not at the start of a game.
+          reward: finite number or [E], raw, what the action before it earned. Only agents that look
+            at it (--use_last_reward) need it, and not at the start of a game.
           first: bool or [E] bool, whether it is the first one of a game; None: only after `reset`.
           last_action: what was done instead of the action that it chose last, as `act` returns it.
 
         Raises:
-          ShapeError: if the observation has another shape or dtype than the agent's games show.
+          ShapeError: if the observation has another shape or dtype than the agent's games show, or
+            another argument is not what is expected.
           ConfigError: if E has changed without `reset`, or the reward is missing.
+
+        A call that is refused changes nothing.
         """
         frames, is_single = self._frames(observation)
         count, actions = len(frames), self.spec.actions
-        begins = self._stacks is None
-        if self._stacks is None:
-            shape = (count, self.spec.frames_stacked, *self.spec.frame_shape)
-            self._stacks = np.zeros(shape, self.spec.frame_dtype)
-            self._state = self._loaded.model.initial_state(count)
-            self._last_action = np.zeros((count, *actions.shape), actions.dtype)
-        assert self._state is not None
-        assert self._last_action is not None
-        if len(self._stacks) != count:
+        begins = self._past is None
+        past = self._past or self._nothing_yet(count)
+        if len(past.stacks) != count:
             raise ConfigError(
-                f"got {count} observations after {len(self._stacks)} of them: expected the same "
+                f"got {count} observations after {len(past.stacks)} of them: expected the same "
                 "number of environments until reset() is called."
             )
         starts = np.ones(count, bool) if begins else _column("first", first, count, np.bool_, False)
@@ -173,19 +176,21 @@ class Agent:
                 "call act(observation, reward=...)."
             )
         if last_action is not None:
-            self._last_action = _actions("last_action", last_action, count, actions)
-        self._stacks[starts] = 0
-        self._stacks[:, :-1] = self._stacks[:, 1:]
-        self._stacks[:, -1] = frames
+            past = past._replace(last_action=_actions(last_action, count, actions))
+        rewards = _rewards(reward, count)
+        stacks = past.stacks.copy()  # what is remembered changes when nothing can fail any more
+        stacks[starts] = 0
+        stacks[:, :-1] = stacks[:, 1:]
+        stacks[:, -1] = frames
         shown_now = Observation(
-            self._stacks,
+            stacks,
             starts,
-            self._last_action,
-            _column("reward", reward, count, np.float32, 0.0),
+            past.last_action,
+            rewards,
             np.full(count, self._task, np.int64),
         )
-        decided, self._state = self._actor.decide(shown_now, self._state)
-        self._last_action = decided.action.copy()
+        decided, state = self._actor.decide(shown_now, past.state)
+        self._past = _Past(stacks, state, decided.action.copy())
         if is_single:
             action = decided.action[0]
             action = action.item() if actions.is_single_choice else action.copy()
@@ -204,6 +209,17 @@ class Agent:
           ConfigError: if it cannot be made.
         """
         return make_single_env(self._loaded.game_config(self._task), render_mode=render_mode)
+
+    def _nothing_yet(self, count: int) -> _Past:
+        """Return what is remembered before the first observation."""
+        actions = self.spec.actions
+        return _Past(
+            np.zeros(
+                (count, self.spec.frames_stacked, *self.spec.frame_shape), self.spec.frame_dtype
+            ),
+            self._loaded.model.initial_state(count),
+            np.zeros((count, *actions.shape), actions.dtype),
+        )
 
     def _frames(self, observation: Any) -> tuple[np.ndarray, bool]:
         """Return `[E, *frame_shape]`, and whether a single observation was given."""
@@ -254,17 +270,39 @@ def load_agent(
     return Agent(loaded, greedy=greedy, seed=seed)
 
 
-def _actions(name: str, value: Any, count: int, actions: ActionSpec) -> np.ndarray:
-    """Return `[count, *action_shape]` of one action for all, or of one for each."""
-    if actions.is_single_choice:
-        return _column(name, value, count, np.int64, 0)
+def _actions(value: Any, count: int, actions: ActionSpec) -> np.ndarray:
+    """Return `last_action` as `[count, *action_shape]`, of one for all or of one for each."""
     array = np.asarray(value)
-    if array.shape not in (actions.shape, (count, *actions.shape)) or array.dtype.kind not in "iuf":
+    shapes = [actions.shape, (count, *actions.shape)]
+    if actions.is_single_choice:
+        shapes.append((1,))
+    is_right = array.shape in shapes and _is_finite(array)
+    # Checked before the cast, which would make a whole number of 1.7.
+    if not is_right or not all(
+        ((chosen == np.floor(chosen)) & (chosen >= 0) & (chosen < option_count)).all()
+        for chosen, option_count in actions.choices_in(array)
+    ):
+        of_shape = f"an array of shape {actions.shape}" if actions.shape else "one number"
         raise ShapeError(
-            f"{name} is {shown(value)}, expected {actions.describe()}: an array of shape "
-            f"{actions.shape}, or {count} of them."
+            f"last_action is {shown(value)}, expected {actions.describe()}, where a choice is a "
+            f"whole number from 0 and a real number is finite: {of_shape}, or {count} of them."
         )
     return np.array(np.broadcast_to(array, (count, *actions.shape)), actions.dtype)
+
+
+def _rewards(value: Any, count: int) -> np.ndarray:
+    """Return `[count]` float32 of a number, an array or None."""
+    if value is not None and not _is_finite(np.asarray(value)):
+        raise ShapeError(f"reward is {shown(value)}, expected a finite number, or {count} of them.")
+    return _column("reward", value, count, np.float32, 0.0)
+
+
+def _is_finite(array: np.ndarray) -> bool:
+    """Whether all are numbers that are finite in float32, as which the model sees them."""
+    if array.dtype.kind not in "biuf":
+        return False
+    with np.errstate(over="ignore"):  # it becomes an infinity, which is found
+        return bool(np.isfinite(array.astype(np.float32)).all())
 
 
 def _column(name: str, value: Any, count: int, dtype: Any, default: Any) -> np.ndarray:

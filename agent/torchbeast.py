@@ -14,22 +14,21 @@ shapes of its tensors; each tensor of the file is used, and each of our model is
 
 from __future__ import annotations
 
-import _codecs
 import argparse
-import pickle
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from agent.models.factory import ModelConfig, make_model
 from agent.stored.model_file import WEIGHTS, save_model
+from agent.stored.torchbeast_file import MAX_WHOLE, number, read, table, whole_number
 from core.errors import CheckpointError, ConfigError, PlatformError
+from core.plain_data import shown_text
 from core.spec import EnvSpec
 from wrappers.config import EnvConfig
 from wrappers.games import expand_games
@@ -38,16 +37,6 @@ from wrappers.registry import make_env_spec
 FRAMES_STACKED, HEIGHT, WIDTH = 4, 84, 84  # gray; its networks fit no other size
 ALL_ACTIONS = 18
 MAX_TENSORS_SHOWN = 60
-
-# PolyBeast keeps the returns of its last games as NumPy numbers. These are the parts that such
-# numbers and arrays are pickled of; none of them does anything but hold data.
-_MAKES_NUMBER, _MAKES_ARRAY = np.float64(0).__reduce__()[0], np.empty(0).__reduce__()[0]
-_NUMPY_PARTS: list[Any] = [
-    *((_MAKES_NUMBER, f"{module}.multiarray.scalar") for module in ("numpy.core", "numpy._core")),
-    *((_MAKES_ARRAY, f"{m}.multiarray._reconstruct") for m in ("numpy.core", "numpy._core")),
-    *(np.ndarray, np.dtype, (_codecs.encode, "_codecs.encode")),
-    *(type(np.dtype(name)) for name in ("f4", "f8", "i4", "i8", "?")),
-]
 
 
 @dataclass(frozen=True)
@@ -92,45 +81,26 @@ def is_saved_by_torchbeast(path: Path) -> bool:
         return False
 
 
-def read(path: Path) -> dict[str, Any]:
-    """Return the content of a `model.tar`: plain types and tensors on the CPU.
-
-    Raises:
-      CheckpointError: if it is not there, damaged, holds anything but data, or no weights.
-    """
-    try:
-        with torch.serialization.safe_globals(_NUMPY_PARTS):
-            content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        reason = str(error).split("\n")[0]
-        raise CheckpointError(
-            f"{path} is refused: expected tensors, numbers and text only, as TorchBeast saves "
-            f"them, got something that would have to be executed or is damaged ({reason})."
-        ) from error
-    except (OSError, EOFError, RuntimeError, ValueError, KeyError) as error:
-        reason = str(error).split("\n")[0]
-        raise CheckpointError(f"{path} cannot be read as a file of torch: {reason}") from error
-    weights = content.get("model_state_dict") if isinstance(content, dict) else None
-    if not isinstance(weights, dict) or not all(isinstance(t, Tensor) for t in weights.values()):
-        keys = ", ".join(map(str, content)) if isinstance(content, dict) else type(content).__name__
-        raise CheckpointError(
-            f"{path} is no checkpoint of TorchBeast: expected the key model_state_dict with "
-            f"tensors, got {keys}."
-        )
-    return content
-
-
 def recognise(weights: Mapping[str, Tensor]) -> Layout:
     """Return what network the tensors are of.
 
     Raises:
       CheckpointError: if it is none of the known ones; the message lists what was found.
     """
-    missing = {"fc.weight", "policy.weight", "baseline.weight"} - set(weights)
+    missing = {"fc.weight", "policy.weight", "baseline.weight", "baseline.bias"} - set(weights)
     torsos = {"conv1.weight": "nature", "feat_convs.0.0.weight": "resnet"}
     torso = next((torso for name, torso in torsos.items() if name in weights), None)
     if missing or torso is None:
         raise _unknown(weights, f"there is no {' and no '.join(sorted(missing or torsos))}")
+    for name in ("fc.weight", "policy.weight", "baseline.weight", "core.weight_ih_l0"):
+        if name in weights and weights[name].dim() != 2:
+            shape = tuple(weights[name].shape)
+            raise _unknown(weights, f"{name} has shape {shape}, expected (outputs, inputs)")
+    values = weights["baseline.weight"].shape[0]
+    for name in ("baseline.bias", "baseline.mu", "baseline.sigma"):
+        if name in weights and weights[name].shape != (values,):
+            shape = tuple(weights[name].shape)
+            raise _unknown(weights, f"{name} has shape {shape}, expected {(values,)}")
     features, actions = weights["fc.weight"].shape[0], weights["policy.weight"].shape[0]
     lstm = weights.get("core.weight_ih_l0")
     into_core = (weights["policy.weight"] if lstm is None else lstm).shape[1]
@@ -146,7 +116,7 @@ def recognise(weights: Mapping[str, Tensor]) -> Layout:
         torso=torso,
         feature_count=features,
         action_count=actions,
-        value_count=weights["baseline.weight"].shape[0],
+        value_count=values,
         has_last_reward=extras > 0,
         has_last_action=extras > 1,
         lstm_size=0 if lstm is None else lstm.shape[0] // 4,  # its four gates
@@ -210,8 +180,7 @@ def migrate(path: Path, output: Path, env: str = "", *, raw_reward: bool | None 
       ConfigError: if the games do not fit the network, or the folder cannot be written.
     """
     content = read(path)
-    weights, trained = content["model_state_dict"], content.get("flags")
-    trained = trained if isinstance(trained, dict) else {}
+    weights, trained = content["model_state_dict"], table(content, "flags")
     layout = recognise(weights)
     env = env or str(trained.get("env", ""))
     if not env:
@@ -226,11 +195,16 @@ def migrate(path: Path, output: Path, env: str = "", *, raw_reward: bool | None 
     if raw_reward is None:
         # Only the ResNet of the fork, which is known by its statistics, does not clamp its input.
         is_of_fork = layout.torso == "resnet" and "baseline.mu" in weights
-        raw_reward = is_of_fork and trained.get("reward_clipping") == "none"
-    flags = _flags(layout, spec, full_action_space, raw_reward, trained)
+        raw_reward = is_of_fork and not _clips_rewards(trained)
+    gamma = number(path, content, "flags", "discounting", 0.99, most=1)
+    steps, updates = _progress(path, content)
+    flags = _flags(layout, spec, full_action_space, raw_reward) | {
+        "clip_rewards": _clips_rewards(trained),
+        "reward_clipping_method": "abs_one_clamp",
+        "gamma": gamma,
+    }
     converted = convert(weights, layout, spec.task_count)
     _check(converted, weights, flags, spec)
-    steps, updates = _progress(content, trained)
     facts = {
         "env_spec": spec.to_dict(),
         "agent_steps": steps,
@@ -275,7 +249,7 @@ def main(argv: Sequence[str], show: Callable[[str], None] = print) -> None:
 
 
 def _unknown(weights: Mapping[str, Tensor], reason: str) -> CheckpointError:
-    found = [f"  {name}: {tuple(tensor.shape)}" for name, tensor in weights.items()]
+    found = [f"  {shown_text(name)}: {tuple(tensor.shape)}" for name, tensor in weights.items()]
     if len(found) > MAX_TENSORS_SHOWN:
         found = [*found[:MAX_TENSORS_SHOWN], f"  and {len(found) - MAX_TENSORS_SHOWN} more"]
     return CheckpointError(
@@ -322,11 +296,7 @@ def _env_spec(env_id: str, layout: Layout) -> tuple[EnvSpec, bool]:
 
 
 def _flags(
-    layout: Layout,
-    spec: EnvSpec,
-    full_action_space: bool,
-    raw_reward: bool,
-    trained: Mapping[str, Any],
+    layout: Layout, spec: EnvSpec, full_action_space: bool, raw_reward: bool
 ) -> dict[str, Any]:
     """Return the flags that decide what the network is and what it is shown."""
     lstm = {"lstm_size": layout.lstm_size, "lstm_layers": layout.lstm_layers}
@@ -350,9 +320,6 @@ def _flags(
         "episodic_life": True,
         "fire_reset": True,
         "full_action_space": full_action_space,
-        "clip_rewards": trained.get("reward_clipping") != "none",
-        "reward_clipping_method": "abs_one_clamp",
-        "gamma": float(trained.get("discounting", 0.99)),
     }
 
 
@@ -377,17 +344,30 @@ def _check(
     got = {name: tensor.shape for name, tensor in converted.items()}
     wrong = [name for name in {**wanted, **got} if wanted.get(name) != got.get(name)]
     if wrong:
-        raise _unknown(weights, f"{', '.join(wrong)} (by our names) are not as they should be")
+        names = shown_text(", ".join(wrong))
+        raise _unknown(weights, f"{names} (by our names) are not as they should be")
 
 
-def _progress(content: Mapping[str, Any], trained: Mapping[str, Any]) -> tuple[int, int]:
+def _clips_rewards(trained: Mapping[str, Any]) -> bool:
+    # As a text, because an array of NumPy compares number by number.
+    return str(trained.get("reward_clipping")) != "none"
+
+
+def _progress(path: Path, content: Mapping[str, Any]) -> tuple[int, int]:
     """Return (agent steps, updates) of the training; zeros where the file does not say."""
-    scheduler, stats = content.get("scheduler_state_dict"), content.get("stats")
-    updates = int(scheduler.get("last_epoch", 0)) if isinstance(scheduler, dict) else 0
-    if isinstance(stats, dict) and "step" in stats:
-        return int(stats["step"]), updates
-    per_update = int(trained.get("unroll_length", 0)) * int(trained.get("batch_size", 0))
-    return updates * per_update, updates
+    updates = whole_number(path, content, "scheduler_state_dict", "last_epoch")
+    if "step" in table(content, "stats"):
+        return whole_number(path, content, "stats", "step"), updates
+    per_update = whole_number(path, content, "flags", "unroll_length") * whole_number(
+        path, content, "flags", "batch_size"
+    )
+    steps = updates * per_update
+    if steps > MAX_WHOLE:
+        raise CheckpointError(
+            f"{path} has wrong numbers: last_epoch, unroll_length and batch_size multiply to "
+            f"{steps:,} steps, expected {MAX_WHOLE:,} at most."
+        )
+    return steps, updates
 
 
 if __name__ == "__main__":

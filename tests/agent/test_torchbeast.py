@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -12,7 +13,8 @@ from agent.assembly import build_model
 from agent.models.base import Inputs
 from agent.session import prepare
 from agent.stored.model_file import load_model
-from agent.torchbeast import main, migrate, read, recognise
+from agent.stored.torchbeast_file import read
+from agent.torchbeast import main, migrate, recognise
 from core.errors import CheckpointError, ConfigError
 from core.spec import EnvSpec
 from flag_parsing import parse
@@ -250,6 +252,93 @@ def test_an_unknown_network_is_an_error_that_lists_what_was_found(
     with pytest.raises(CheckpointError, match=f"(?s)not known: {reason}.*\n  conv2.weight: \\(64"):
         migrate(file, tmp_path / "ours", PONG)
     assert not (tmp_path / "ours").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"fc.weight": torch.tensor(1.0)}, "fc.weight has shape \\(\\), expected"),
+        ({"policy.weight": torch.zeros(6)}, "policy.weight has shape \\(6,\\), expected"),
+        ({"baseline.weight": torch.tensor(1.0)}, "baseline.weight has shape \\(\\), expected"),
+        ({"baseline.bias": None}, "there is no baseline.bias"),
+        ({"baseline.bias": torch.tensor(1.0)}, "baseline.bias has shape .* expected \\(1,\\)"),
+        ({"baseline.mu": torch.zeros(3)}, "baseline.mu has shape \\(3,\\), expected \\(1,\\)"),
+        ({"baseline.sigma": torch.ones(1, 1)}, "baseline.sigma has shape"),
+        ({"core.weight_ih_l0": torch.zeros(8)}, "core.weight_ih_l0 has shape"),
+        ({"\x1b[2J": torch.zeros(1)}, r"\\x1b\[2J \(by our names\)"),
+    ],
+)
+def test_a_tensor_of_an_unknown_shape_is_an_error_that_names_it(
+    change: dict[str, Tensor | None], reason: str, tmp_path: Path
+) -> None:
+    given = draw_weights("AtariNet", extras=7) | change
+    file = save(tmp_path / "model.tar", {n: t for n, t in given.items() if t is not None})
+    with pytest.raises(CheckpointError, match=f"not known: {reason}") as caught:
+        migrate(file, tmp_path / "ours")
+    assert "\x1b" not in str(caught.value)
+    assert not (tmp_path / "ours").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor"),
+    [
+        (7, torch.zeros(1)),
+        ("conv1.bias", torch.full((32,), torch.nan)),
+        ("conv1.bias", torch.full((32,), 1e300, dtype=torch.float64)),
+        ("conv1.bias", torch.zeros(32, dtype=torch.complex64)),
+        ("conv1.bias", torch.zeros(32).to_sparse()),
+        ("conv1.bias", torch.zeros(1).expand(2**40)),  # 4 TB
+        ("conv1.bias", torch.zeros(32, device="meta")),
+    ],
+)
+def test_weights_without_a_name_or_a_finite_number_are_refused(
+    name: Any, tensor: Tensor, tmp_path: Path
+) -> None:
+    file = save(tmp_path / "model.tar", draw_weights("AtariNet", extras=7) | {name: tensor})
+    with pytest.raises(CheckpointError, match=f"model.tar .* expected .*, got {name}"):
+        migrate(file, tmp_path / "ours")
+    assert not (tmp_path / "ours").exists()
+
+
+@pytest.mark.parametrize("value", ["high", None, float("nan"), float("inf"), -1, 10**30, True, [1]])
+@pytest.mark.parametrize(
+    ("part", "key"),
+    [
+        *(("flags", "discounting"), ("flags", "unroll_length"), ("flags", "batch_size")),
+        *(("stats", "step"), ("scheduler_state_dict", "last_epoch")),
+    ],
+)
+def test_a_number_that_is_none_is_refused(
+    part: str, key: str, value: object, tmp_path: Path
+) -> None:
+    content = read(save(tmp_path / "model.tar", draw_weights("ResNet", extras=1)))
+    content[part][key] = value
+    if key in ("unroll_length", "batch_size"):
+        del content["stats"]  # or else the steps are known without them
+    torch.save(content, tmp_path / "model.tar")
+    with pytest.raises(CheckpointError, match=f"model.tar .*{part}.{key}: expected .*, got "):
+        migrate(tmp_path / "model.tar", tmp_path / "ours")
+    assert not (tmp_path / "ours").exists()
+
+
+def test_more_steps_than_a_run_can_count_are_refused(tmp_path: Path) -> None:
+    content = read(save(tmp_path / "model.tar", draw_weights("ResNet", extras=1)))
+    del content["stats"]
+    content["scheduler_state_dict"]["last_epoch"] = 2**52
+    torch.save(content, tmp_path / "model.tar")
+    with pytest.raises(CheckpointError, match="model.tar .* unroll_length and .* multiply to"):
+        migrate(tmp_path / "model.tar", tmp_path / "ours")
+    assert not (tmp_path / "ours").exists()
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
+    content = read(save(tmp_path / "model.tar", draw_weights("ResNet", extras=1)))
+    content["stats"]["step"] = np.int64(77)
+    content["flags"] |= {"discounting": np.float32(0.5), "reward_clipping": np.zeros(2)}
+    torch.save(content, tmp_path / "model.tar")
+    migrate(tmp_path / "model.tar", tmp_path / "ours")
+    state = load_model(tmp_path / "ours").state
+    assert (state["tally"]["agent_steps"], state["flags"]["gamma"]) == (77, 0.5)
 
 
 def test_games_that_do_not_fit_the_network_are_refused(tmp_path: Path) -> None:

@@ -7,8 +7,10 @@ import pytest
 import torch
 
 from actor_critic import CheckpointError, ConfigError, load_agent, train
+from actor_critic.playing import _actions
 from agent.testing.player import Player, env_seeds, game_config
 from core.errors import ShapeError
+from core.spec import CHOICE, NUMBERS, ActionPart, ActionSpec
 from tests.house import ROOT
 from tests.library.runs import COUNTING, TINY
 from wrappers import trusted_modules
@@ -117,6 +119,53 @@ def test_what_cannot_be_acted_on_is_told(recurrent):
     assert agent.act([frame, frame]).shape == (2,)
     with pytest.raises(ConfigError, match="not Other"):
         agent.reset("Other")
+
+
+def test_a_refused_call_costs_no_frame(recurrent):
+    frames = np.random.default_rng(0).integers(0, 256, (3, 1, 84, 84), np.uint8)
+    refused, undisturbed = (load_agent(PONG, greedy=True) for _ in range(2))
+    for frame, other in zip(frames, frames[::-1], strict=True):
+        with pytest.raises(ShapeError, match="reward is 'x'"):
+            refused.act(255 - other, reward="x")
+        with pytest.raises(ShapeError, match="last_action is 99"):
+            refused.act(255 - other, last_action=99)
+        assert np.array_equal(refused.decide(frame).params, undisturbed.decide(frame).params)
+    agent = load_agent(recurrent, env=COUNTING)
+    with pytest.raises(ShapeError, match="reward is 'x'"):
+        agent.act(np.zeros((2, 4)), reward="x")
+    agent.act(np.zeros(4))  # still the start of a game, which needs no reward, and of any number
+
+
+@pytest.mark.parametrize("value", [99, -1, 1.7, np.nan, np.inf, "x", [0, 99]])
+def test_a_last_action_is_one_that_there_is(recurrent, value):
+    agent = load_agent(recurrent, env=COUNTING)
+    with pytest.raises(ShapeError, match=r"last_action is .*, expected 1 of \d actions, where"):
+        agent.act(np.zeros((2, 4)), last_action=value)
+    for good in (1, 1.0, [0, 1], np.array([1, 0], np.float32)):
+        agent.act(np.zeros((2, 4)), reward=0, last_action=good)
+
+
+@pytest.mark.parametrize("value", [np.nan, -np.inf, 1e39, [0, np.nan]])
+def test_a_reward_is_finite(recurrent, value):
+    agent = load_agent(recurrent, env=COUNTING)
+    with pytest.raises(ShapeError, match="reward is .*, expected a finite number, or 2 of them"):
+        agent.act(np.zeros((2, 4)), reward=value)
+
+
+@pytest.mark.parametrize(
+    ("part", "good", "wrong"),
+    [
+        (ActionPart(CHOICE, 3), (0, 1, 2.0), (3, -1, 0.5, np.nan)),
+        (ActionPart(NUMBERS, 1), (0, -7.5, 1e9), (np.nan, np.inf, 1e39)),
+    ],
+)
+def test_each_part_of_an_action_is_one_that_there_is(part, good, wrong):
+    actions = ActionSpec((ActionPart(CHOICE, 5), part))
+    for value in good:
+        assert _actions([4, value], 2, actions).tolist() == [[4, value]] * 2
+    for value in wrong:
+        with pytest.raises(ShapeError, match=r"expected .* finite: an array of shape \(2,\), or 2"):
+            _actions([[4, value], [4, good[0]]], 2, actions)
 
 
 def test_a_loaded_module_is_trusted_by_one_call_only(recurrent, monkeypatch):

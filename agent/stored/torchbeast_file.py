@@ -1,0 +1,132 @@
+"""A `model.tar` of TorchBeast, as a stranger sends it: what is read of it, and what is refused.
+
+agent/torchbeast.py makes a model of it.
+"""
+
+from __future__ import annotations
+
+import _codecs
+import math
+import pickle
+from collections.abc import Mapping
+from numbers import Real
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from core.errors import CheckpointError
+from core.plain_data import shown, shown_text
+
+MAX_WHOLE = 2**53  # of steps and updates; a float of double precision holds each one below it
+
+# PolyBeast keeps the returns of its last games as NumPy numbers. These are the parts that such
+# numbers and arrays are pickled of; none of them does anything but hold data.
+_MAKES_NUMBER, _MAKES_ARRAY = np.float64(0).__reduce__()[0], np.empty(0).__reduce__()[0]
+_NUMPY_PARTS: list[Any] = [
+    *((_MAKES_NUMBER, f"{module}.multiarray.scalar") for module in ("numpy.core", "numpy._core")),
+    *((_MAKES_ARRAY, f"{m}.multiarray._reconstruct") for m in ("numpy.core", "numpy._core")),
+    *(np.ndarray, np.dtype, (_codecs.encode, "_codecs.encode")),
+    *(type(np.dtype(name)) for name in ("f4", "f8", "i4", "i8", "?")),
+]
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Return the content of a `model.tar`: plain types and tensors on the CPU.
+
+    Its `model_state_dict` is name -> tensor, dense and finite in fp32.
+
+    Raises:
+      CheckpointError: if it is not there, damaged, holds anything but data, or no such weights.
+    """
+    try:
+        with torch.serialization.safe_globals(_NUMPY_PARTS):
+            content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        reason = str(error).split("\n")[0]
+        raise CheckpointError(
+            f"{path} is refused: expected tensors, numbers and text only, as TorchBeast saves "
+            f"them, got something that would have to be executed or is damaged ({reason})."
+        ) from error
+    except (OSError, EOFError, RuntimeError, ValueError, KeyError) as error:
+        reason = str(error).split("\n")[0]
+        raise CheckpointError(f"{path} cannot be read as a file of torch: {reason}") from error
+    weights = content.get("model_state_dict") if isinstance(content, dict) else None
+    if not isinstance(weights, dict) or not all(isinstance(t, Tensor) for t in weights.values()):
+        keys = ", ".join(map(str, content)) if isinstance(content, dict) else type(content).__name__
+        raise CheckpointError(
+            f"{path} is no checkpoint of TorchBeast: expected the key model_state_dict with "
+            f"tensors, got {shown_text(keys)}."
+        )
+    for name, tensor in weights.items():
+        if not isinstance(name, str):
+            raise CheckpointError(
+                f"{path} is no checkpoint of TorchBeast: expected texts as the names of its "
+                f"tensors, got {shown(name)}."
+            )
+        if not _is_finite(tensor):
+            raise CheckpointError(
+                f"{path} holds weights that no model can have: expected tensors of finite "
+                f"numbers, got {shown_text(name)}, a {tensor.dtype} of shape "
+                f"{tuple(tensor.shape)} that is not. Take an older file of that training."
+            )
+    return content
+
+
+def table(content: Mapping[str, Any], part: str) -> Mapping[str, Any]:
+    """Return what stands in the file beside the weights under `part`; empty: no such table."""
+    found = content.get(part)
+    return found if isinstance(found, dict) else {}
+
+
+def number(
+    path: Path,
+    content: Mapping[str, Any],
+    part: str,
+    key: str,
+    default: float,
+    *,
+    most: float,
+    is_whole: bool = False,
+) -> float:
+    """Return a number that stands beside the weights.
+
+    Args:
+      path: path of the file, for the message.
+      content: result of `read`.
+      part: which table of the file.
+      key: key in that table.
+      default: what is returned where the table or the key is missing.
+      most: the largest number that makes sense; the smallest is 0.
+      is_whole: whether it must be a whole number.
+
+    Raises:
+      CheckpointError: if there is something else.
+    """
+    value = table(content, part).get(key, default)
+    # NumPy's numbers are of the kind Real, too.
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if not is_number or not 0 <= value <= most or (is_whole and value != math.floor(value)):
+        kind = "a whole number" if is_whole else "a number"
+        raise CheckpointError(
+            f"{path} has a wrong {part}.{key}: expected {kind} in [0, {most}], got {shown(value)}."
+        )
+    return float(value)
+
+
+def whole_number(path: Path, content: Mapping[str, Any], part: str, key: str) -> int:
+    """Return a whole number that stands beside the weights, 0 where it is missing; see `number`."""
+    return int(number(path, content, part, key, 0, most=MAX_WHOLE, is_whole=True))
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    """Whether a tensor is dense, real, and finite in fp32."""
+    is_plain = tensor.layout == torch.strided and tensor.device.type == "cpu"
+    if not is_plain or tensor.is_quantized or tensor.is_complex():
+        return False
+    # One number of the file can stand for billions of a tensor that is no copy of it.
+    if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
+        return False
+    return bool(torch.isfinite(tensor.float()).all())
