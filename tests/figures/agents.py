@@ -13,13 +13,39 @@ from tests.figures.files import (
     Value,
     area_to,
     at,
+    best,
     end,
     minutes,
+    percent_of_human,
     played,
 )
 from tests.house import ROOT
 
 GAMES = ("Breakout", "SpaceInvaders")
+
+
+def seaquest_rows() -> list[Claim]:
+    """The default on Seaquest to its end."""
+    name = "default_seaquest/default_SeaquestNoFrameskip-v4_seed1"
+    folder = "default_seaquest"
+    return [
+        Claim(
+            "docs/results.md",
+            "training return **{}**, best game {}, {} minutes of running time. {} test games of the "
+            "final policy: **{}**, from {} to {}, {} % of human.",
+            (
+                *(end(name), best(name), minutes(name)),
+                *(played(folder, of) for of in (len, fmean, min, max)),
+                percent_of_human(folder, "SeaquestNoFrameskip-v4"),
+            ),
+        ),
+        Claim("docs/results.md", "It is at {} after 0.5 M steps", (at(name, 5e5),)),
+        Claim(
+            "README.md",
+            "| Seaquest, return after 10 M frames, one seed | {} ({} in test games) |",
+            (end(name), played(folder, fmean)),
+        ),
+    ]
 
 
 def long_rows() -> list[Claim]:
@@ -106,4 +132,4 @@ def agent_rows() -> list[Claim]:
     ]
 
 
-CLAIMS = [*long_rows(), *agent_rows()]
+CLAIMS = [*seaquest_rows(), *long_rows(), *agent_rows()]
