@@ -52,8 +52,9 @@ SPOOL_MUTANTS = (
     ),
     Mutant(
         "spool-gives-numbers-twice", "believes in a number that was there before",
-
-
+        Place("spool.py", "if not self.expected <= number < self.expected + MAX_GAP:\n"
+              "                    # An honest", "if not number < self.expected + MAX_GAP:\n"
+              "                    # An honest"),
         SPOOL,
     ),
 )  # fmt: skip
