@@ -31,8 +31,8 @@ def seaquest_rows() -> list[Claim]:
     return [
         Claim(
             "docs/results.md",
-            "training return **{}**, best game {}, {} minutes of running time. {} test games of the "
-            "final policy: **{}**, from {} to {}, {} % of human.",
+            "training return **{}**, best game {}, {} minutes of running time. {} test games of "
+            "the final policy: **{}**, from {} to {}, {} % of human.",
             (
                 *(end(name), best(name), minutes(name)),
                 *(played(folder, of) for of in (len, fmean, min, max)),
