@@ -23,7 +23,7 @@ from tests.figures.files import (
     welch,
 )
 
-POPART_SEEDS = (4, 5)
+POPART_SEEDS = (4, 5, 6)
 
 
 def ray_rows() -> list[Claim]:
