@@ -225,8 +225,7 @@ def named_values(argv: Sequence[str]) -> dict[str, str]:
             problems.append(f"{shown(item)} is not an option; options look like --name=value{hint}")
             continue
         name, equals, value = item[2:].partition("=")
-        name = name.replace("-", "_")
-        name = ALIASES.get(name, name)
+        name = flag_of(name)
         if name not in known:
             problems.append(_unknown(name))
             if not equals and items and not items[0].startswith("--"):

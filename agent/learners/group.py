@@ -141,12 +141,8 @@ class Group:
         Args:
           sentence: what they are to tell the user.
         """
-        sentence = sentence[:MAX_SENTENCE]
-        _in_time(
-            lambda: self._store.set(
-                f"failed/{self.rank}", sentence.encode(errors="backslashreplace")
-            )
-        )
+        told = sentence[:MAX_SENTENCE].encode(errors="backslashreplace")  # paths may hold any bytes
+        _in_time(lambda: self._store.set(f"failed/{self.rank}", told))
         self.leave()
 
     def leave(self) -> None:

@@ -231,3 +231,20 @@ def test_a_learner_alone_is_told_what_it_says():
     assert SINGLE.from_first("text") == "text"
     assert join(replace(Place()), 60.0) is not None
     assert SINGLE.across.world_size == 1
+
+
+def test_a_reason_with_a_path_of_any_bytes_reaches_the_others():
+    store = dist.HashStore()
+
+    def tell(rank):
+        groups[rank] = Group(store, rank, 2, timeout_s=HANGS_S, first_timeout_s=HANGS_S)
+
+    groups = {}
+    threads = [threading.Thread(target=tell, args=(rank,), daemon=True) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(HANGS_S)
+    groups[1].tell("cannot read /data/\udcff.pt")
+    assert store.get("failed/1") == rb"cannot read /data/\udcff.pt"
+    groups[0].leave()

@@ -1,11 +1,15 @@
+from types import SimpleNamespace
+
 import pytest
 
 from agent.algorithms.base import Algorithm, register_algorithm
 from agent.learners.place import Place
-from agent.run.launcher import learners_wanted
+from agent.run import launcher
+from agent.run.launcher import Launcher, learners_wanted
 from agent.run.several_checks import check_several, check_several_resume
 from agent.stored.checkpoint import Checkpoint
 from core.errors import ConfigError
+from core.stop_signals import StopSignals
 from option_flags import Flags
 
 TORCHRUN = {
@@ -112,3 +116,24 @@ def test_replay_contents_of_one_learner_are_not_lost_without_a_word(tmp_path):
     check_several_resume(checkpoint, Flags(load_replay=False), TWO)
     check_several_resume(checkpoint, Flags(), Place())
     check_several_resume(Checkpoint(tmp_path, {"has_replay": False}), Flags(), TWO)
+
+
+@pytest.mark.parametrize(
+    ("is_guarded", "statuses", "killed", "status"),
+    [
+        (False, (-9, 1), [], 1),
+        (True, (-9, 1), [], 128 + 9),  # so that the guardian starts the group again
+        (True, (-9, 0), [0], 1),  # by the launcher, because it hung
+        (True, (1, 1), [], 1),
+        (True, (0, 0), [], 0),
+    ],
+)
+def test_a_guardian_is_told_that_the_first_learner_was_killed(
+    is_guarded, statuses, killed, status, monkeypatch
+):
+    told = ("VARIABLE", 3) if is_guarded else None
+    monkeypatch.setattr(launcher, "report_descriptor", lambda: told)
+    group = Launcher([], len(statuses), stop=StopSignals())
+    group._learners = [SimpleNamespace(poll=lambda status=status: status) for status in statuses]
+    group._killed = killed
+    assert group._status() == status

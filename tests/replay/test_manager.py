@@ -3,6 +3,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from agent.run.experience import ReplaySide
 from core.errors import CheckpointError, Closed, ConfigError, ShapeError
 from replay.manager import Evaluation, ReplayManager, SampleContext
 from replay.scoring import scored_rows
@@ -585,3 +586,19 @@ def test_a_buffer_keeps_what_it_must_hold_for_anything_to_be_drawn():
     assert manager.can_sample()
     assert [item.id for item in manager.buffers[1].items] == [0, 1, 2, 3]
     assert [item.id for item in manager.buffers[0].items] == [2, 3]
+
+
+def test_contents_that_do_not_fit_cost_the_contents_and_not_the_counters(caplog):
+    """A resume with a smaller buffer: what plays on has to know what was drawn before."""
+    manager = make_manager([queue(8, 0.5), standard(8, 0.5)], 4, fill_in_factor=0.5)
+    insert(manager, *range(8))
+    manager.sample(context(), 0)
+    smaller = make_manager([queue(8, 0.5), standard(4, 0.5)], 4, fill_in_factor=0.5, seed=9)
+    side = ReplaySide(None, smaller, None)
+    side.load_state_dict(
+        {"replay": manager.state_dict(contents=False)}, manager.state_dict(contents=True)
+    )
+    assert "Going on with empty buffers" in caplog.text
+    assert smaller.stats()["replay/unrolls"] == 0
+    for name in ("replay/standard/draws", "replay/draws_per_unroll"):
+        assert smaller.stats()[name] == manager.stats()[name] > 0
