@@ -99,6 +99,11 @@ def meanwhile(name: str, other: str) -> Value:
     return lambda: run(name).curve.at_seconds(run(other).curve.wall_s[-1])
 
 
+def ratio(one: Value, other: Value) -> Value:
+    """One figure divided by another."""
+    return lambda: one() / other()
+
+
 def best(name: str) -> Value:
     """The best single game of training."""
     return lambda: run(name).about.best or float("nan")

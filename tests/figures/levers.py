@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.figures.files import USUAL, Claim, Value, area_to, at, end, mean_of, over, welch
+from tests.figures.files import USUAL, Claim, Value, area_to, at, end, mean_of, ratio, welch
 
 BREAKOUT = "BreakoutNoFrameskip-v4"
 # The areas of four runs of the default to 0.35 M steps.
@@ -29,8 +29,8 @@ def first_rows() -> list[Claim]:
     ]
     for arm in arms:
         value = area_to(f"levers/{arm}_{BREAKOUT}_seed1", 3.5e5)
-        ratio = over(lambda pair: pair[0] / pair[1], value, usual)
-        claims.append(Claim("docs/results.md", f"| `{arm}` | {{}} | {{}} |", (value, ratio)))
+        values = (value, ratio(value, usual))
+        claims.append(Claim("docs/results.md", f"| `{arm}` | {{}} | {{}} |", values))
     return claims
 
 
@@ -46,10 +46,9 @@ def second_rows() -> list[Claim]:
             for arm in ("default", "lr-0.0005", "lr-0.001")
         }
         for arm, of_seeds in areas.items():
-            pair = (mean_of(of_seeds), mean_of(areas["default"]))
-            ratio = over(lambda pair: pair[0] / pair[1], *pair)
+            to_default = ratio(mean_of(of_seeds), mean_of(areas["default"]))
             row = f"| `{arm}`, levers in {game} |" + " {} |" * 3
-            claims.append(Claim("docs/results.md", row, (*of_seeds, ratio)))
+            claims.append(Claim("docs/results.md", row, (*of_seeds, to_default)))
     return claims
 
 
@@ -87,8 +86,8 @@ def later_rows() -> list[Claim]:
     claims = []
     for shown, (name, game) in to_end.items():
         usual = mean_of([area_to(each, 7e5) for each in USUAL[game]])
-        ratio = over(lambda pair: pair[0] / pair[1], area_to(name, 7e5), usual)
-        values = (area_to(name, 7e5), usual, ratio, end(name))
+        value = area_to(name, 7e5)
+        values = (value, usual, ratio(value, usual), end(name))
         claims.append(Claim("docs/results.md", f"| {shown} |" + " {} |" * 4, values))
     tried = "spaceinvaders_trials/{}_SpaceInvadersNoFrameskip-v4_seed1"
     claims.append(
@@ -117,9 +116,8 @@ def later_rows() -> list[Claim]:
         ),
     ):
         value, usual = area_to(f"{name}_seed1", 3.5e5), mean_of(defaults)
-        ratio = over(lambda pair: pair[0] / pair[1], value, usual)
         row = f"| `{shown} | {{}} | {{}} | {{}} |"
-        claims.append(Claim("docs/results.md", row, (value, usual, ratio)))
+        claims.append(Claim("docs/results.md", row, (value, usual, ratio(value, usual))))
     return claims
 
 
