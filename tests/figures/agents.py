@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.figures.files import (
     SPEED,
+    USUAL,
     Claim,
     Value,
     area_to,
@@ -16,6 +17,7 @@ from tests.figures.files import (
     best,
     end,
     minutes,
+    over,
     percent_of_human,
     played,
 )
@@ -69,6 +71,14 @@ def long_rows() -> list[Claim]:
             ),
         )
     ]
+    others = [over(each, *map(end, USUAL[game])) for game in GAMES for each in (min, max)]
+    at_700k = [
+        end(f"three_quarters/replay-3-of-4-online_{game}NoFrameskip-v4_seed4") for game in GAMES
+    ]
+    sentence = (
+        "there as well: {} to {} in Breakout and {} to {} in SpaceInvaders, against {} and {}."
+    )
+    claims.append(Claim("docs/results.md", sentence, (*others, *at_700k)))
     for game in GAMES:
         env = f"{game}NoFrameskip-v4"
         name = f"three_quarters_long/replay-3-of-4-online_{env}_seed4"
