@@ -5,8 +5,6 @@ Every file may be missing, half written or damaged; then its part of the page is
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 from contextlib import suppress
@@ -16,6 +14,7 @@ from agent.run.control_file import CONTROL, NAME
 from live.journal import Journal
 from live.overview import SESSIONS, STATE, STATUS, SUMMARY
 from live.places import FLAGS, NotThereError, ResultsFolder, lines
+from metrics.run_files import csv_cells
 
 FINDINGS, EVALUATIONS, LOG = "findings.jsonl", "evaluations.csv", "train.log"
 FILMS, CHARTS = "films", "charts"
@@ -90,17 +89,13 @@ def evaluations(results: ResultsFolder, run: str) -> list[dict[str, Any]]:
             heading = file.readline(10_000).decode("utf-8", "replace")
     except (NotThereError, OSError):
         return []
-    text = "".join(
-        line + "\n" for line in _tail(results, run, EVALUATIONS) if line + "\n" != heading
-    )
-    rows: list[dict[str, Any]] = []
-    with suppress(csv.Error):
-        names = next(csv.reader([heading]), [])
-        rows = [
-            {n: _cell(v) for n, v in zip(names, row, strict=True)}
-            for row in csv.reader(io.StringIO(text))
-            if len(row) == len(names)
-        ]
+    lines = [line for line in _tail(results, run, EVALUATIONS) if line + "\n" != heading]
+    names = csv_cells(heading)
+    rows = [
+        {name: _cell(value) for name, value in zip(names, cells, strict=True)}
+        for cells in map(csv_cells, lines)
+        if len(cells) == len(names)
+    ]
     return rows[: -MAX_ROWS - 1 : -1]
 
 

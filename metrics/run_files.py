@@ -111,16 +111,18 @@ def csv_rows(lines: Iterable[str]) -> Iterator[dict[str, str]]:
     Each line is read by itself, so that a quote that is not closed spoils no other one. A damaged
     line may give a row that lacks columns, or none.
     """
-    columns: list[str] | None = None
-    for line in lines:
-        try:
-            cells = next(csv.reader([line]), [])
-        except csv.Error:  # a cell that is too long, or a line end within one
-            cells = []
-        if columns is None:
-            columns = cells
-        else:
-            yield dict(zip(columns, cells, strict=False))
+    each = map(csv_cells, lines)
+    columns = next(each, [])
+    for cells in each:
+        yield dict(zip(columns, cells, strict=False))
+
+
+def csv_cells(line: str) -> list[str]:
+    """Return the cells of one line alone: a quote that is not closed spoils no other one."""
+    try:
+        return next(csv.reader([line]), [])
+    except csv.Error:  # a cell that is too long, a line end within one; before 3.11 a NUL byte
+        return []
 
 
 def games_counted(folder: Path) -> int:

@@ -31,6 +31,7 @@ from core.atomic_file import write_text
 from core.errors import ConfigError
 from core.file_lock import FileLock
 from core.plain_data import read_text, shown_text
+from metrics.run_files import csv_cells
 
 SCORES, SCORES_PER_LIFE = "scores.csv", "scores_per_life.csv"
 LOCK = "scores.lock"
@@ -282,23 +283,15 @@ def _read(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
     whole = [line for line in lines if line.endswith("\n")]  # not one that was cut
     if not whole:
         return []
-    head = _cells(whole[0])
+    head = csv_cells(whole[0])
     if head != list(columns):
         raise ConfigError(
             f"{path} is another table: expected the columns {','.join(columns)}, got "
             f"{shown_text(','.join(head))}. Move it away."
         )
-    of_right_length = (cells for cells in map(_cells, whole[1:]) if len(cells) == len(columns))
+    of_right_length = (cells for cells in map(csv_cells, whole[1:]) if len(cells) == len(columns))
     rows = (dict(zip(columns, cells, strict=True)) for cells in of_right_length)
     return [row for row in rows if _is_ours(row)]
-
-
-def _cells(line: str) -> list[str]:
-    """Return the cells of one line alone: a quote that is not closed spoils no other one."""
-    try:
-        return next(csv.reader([line]), [])
-    except csv.Error:  # a cell that is too long; before Python 3.11 a NUL byte
-        return []
 
 
 def _is_ours(row: dict[str, str]) -> bool:

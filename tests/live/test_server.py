@@ -124,7 +124,7 @@ def test_a_run_is_told_with_all_that_its_files_say(browser: Browser, results: Pa
         '{"name": "a", "advice": "--lr"}\nbroken\n[1]\n{"name": "b"}\n'
     )
     (folder / "evaluations.csv").write_text(
-        "time,game,mean,standard error\n1,Pong,2.5,0.1\n2,Pong,3.5,0.1\nhalf,"
+        'time,game,mean,standard error\n1,Pong,2.5,0.1\n1,"Pong,9.5,0.1\n2,Pong,3.5,0.1\nhalf,'
     )
     (folder / "train.log").write_text(
         "12:00 INFO one\n12:00 DEBUG two\n12:01 WARNING three\n", encoding="utf-8"
