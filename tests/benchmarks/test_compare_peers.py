@@ -207,7 +207,9 @@ def test_processor_time_of_a_process_that_has_ended_is_kept(tmp_path):
         (child,) = psutil.Process(process.pid).children()
         child.kill()
         wait_until(lambda: not child.is_running(), "the child does not end")
-        assert before.cpu_s >= 0.3
+        # The child burns 0.3 s by a finer clock than the hundredths in which psutil counts user and
+        # system time, each rounded down.
+        assert before.cpu_s >= 0.25
         assert tree.measure().cpu_s >= before.cpu_s
     finally:
         tree.stop()
