@@ -20,6 +20,7 @@ import numpy as np
 
 from core.errors import ConfigError
 from core.plain_data import shown_text
+from live.export import safe_cell
 from live.overview import SESSIONS
 from live.places import FLAGS, METRICS, NotThereError, ResultsFolder
 
@@ -96,11 +97,11 @@ class Comparisons:
             for row in game.rows:
                 for run in row.runs:
                     curve = run.curve
-                    about = [_safe_cell(x) for x in (row.label, game.env)]
+                    about = [safe_cell(x) for x in (row.label, game.env)]
                     for steps, wall_s, mean in zip(
                         curve.agent_steps, curve.wall_s, curve.mean_return, strict=True
                     ):
-                        name = _safe_cell(self._name(run.source))
+                        name = safe_cell(self._name(run.source))
                         writer.writerow((*about, run.about.seed, name, int(steps), wall_s, mean))
         return text.getvalue()
 
@@ -243,8 +244,3 @@ def _label(run: str) -> str:
 
 def _plain(values: np.ndarray) -> list[float]:
     return [float(f"{value:.6g}") for value in values.tolist()]
-
-
-def _safe_cell(text: str) -> str:
-    """Return text that a spreadsheet does not take for a formula."""
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text

@@ -20,7 +20,7 @@ FINDINGS, EVALUATIONS, LOG = "findings.jsonl", "evaluations.csv", "train.log"
 FILMS, CHARTS = "films", "charts"
 TAIL_BYTES = 200_000  # of findings and evaluations: some thousand lines
 MAX_ROWS = 200
-LOG_BYTES = 20_000
+LOG_BYTES = 200_000  # of train.log: lines for debugging among them, which can be most of it
 MAX_CELL = 500  # characters
 # What a browser may be given of a run's folder, and as what. Nothing of it can hold code.
 KINDS = {
@@ -108,9 +108,10 @@ def media(results: ResultsFolder, run: str, folder: str) -> list[dict[str, Any]]
     ][: -MAX_ROWS - 1 : -1]
 
 
-def log_tail(results: ResultsFolder, run: str, limit: int = LOG_BYTES) -> list[str]:
-    """Return the last whole lines of train.log, without those for debugging."""
-    return [line for line in _tail(results, run, LOG, limit * 10) if " DEBUG " not in line][-200:]
+def log_tail(results: ResultsFolder, run: str) -> list[str]:
+    """Return the last whole lines of train.log; those for debugging only where all are."""
+    every = _tail(results, run, LOG, LOG_BYTES)
+    return ([line for line in every if " DEBUG " not in line] or every)[-MAX_ROWS:]
 
 
 def _waiting(results: ResultsFolder, run: str) -> int:

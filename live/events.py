@@ -7,6 +7,7 @@ some, because the connection broke or the lid was closed, asks for what is new a
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -51,16 +52,25 @@ class Streams:
         return self._events(look, RUN_POLL_S)
 
     def of_all(self) -> AsyncIterator[str]:
-        """Yield events about the list: {"runs": [those that changed], "gone": [names]}."""
+        """Yield events about the list: {"runs": [those that changed], "gone": [names], ...}.
+
+        The first says "all": true. It has every run, and what it lacks is there no more: only so a
+        browser that was away knows. "now" is the time here.
+        """
         seen: dict[str, dict[str, Any]] = {}
+        is_first = True
 
         def look() -> dict[str, Any] | None:
+            nonlocal is_first
             now = {about["run"]: about for about in self._overview.runs()}
             changed = [about for name, about in now.items() if seen.get(name) != about]
             gone = [name for name in seen if name not in now]
             seen.clear()
             seen.update(now)
-            return {"runs": changed, "gone": gone} if changed or gone else None
+            news = {"runs": changed, "gone": gone, "all": is_first, "now": time.time()}
+            is_news = bool(changed or gone or is_first)
+            is_first = False
+            return news if is_news else None
 
         return self._events(look, LIST_POLL_S)
 

@@ -19,7 +19,7 @@ def csv_of(journal: Journal) -> Iterator[bytes]:
     an apostrophe before it.
     """
     names = journal.names()
-    yield _line(["agent_steps", "minutes", *(_safe_name(name) for name in names)])
+    yield _line(["agent_steps", "minutes", *map(safe_cell, names)])
     generation, total = journal.read()
     begin = 0
     while begin < total:
@@ -34,11 +34,12 @@ def csv_of(journal: Journal) -> Iterator[bytes]:
         begin += ROWS_AT_ONCE
 
 
+def safe_cell(text: str) -> str:
+    """Return text that a spreadsheet does not take for a formula."""
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
+
+
 def _line(cells: list[str]) -> bytes:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerow(cells)
     return encoded(text.getvalue())
-
-
-def _safe_name(name: str) -> str:
-    return f"'{name}" if name[:1] in ("=", "+", "-", "@", "\t", "\r") else name

@@ -26,7 +26,7 @@ from metrics.status_file import start_of
 STATUS, SUMMARY, LOCK, SESSIONS = "status.json", "summary.json", "lock", "run.json"
 STATE = f"{CONTROL}/{control_file.STATE}"
 SPARK_POINTS = 32
-SILENT_S = 60.0  # a run that gave no sign for so long is shown as silent
+SILENT_S = 60.0  # a run that gave no sign for so long is shown as silent, by the page itself
 # What status.json may say, and what it means that the process is gone without having said the last.
 RUNNING = ("starting", "filling", "training", "paused", "saving")
 ENDED = ("ended", "failed")

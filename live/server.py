@@ -6,6 +6,7 @@ Next to read: guard.py, which every request passes first.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -30,7 +31,7 @@ from live.export import csv_of
 from live.guard import App, Guard, Keys
 from live.journal import MAX_POINTS, Journals
 from live.json_text import encoded, json_text
-from live.overview import STATE, Overview, is_running
+from live.overview import SILENT_S, STATE, Overview, is_running
 from live.places import NotThereError, ResultsFolder
 from metrics.charts import COLOURS, OVERVIEW, Chart
 from metrics.record import METRICS
@@ -89,6 +90,8 @@ class Page:
         return _json(
             {
                 "post": self.keys.post,
+                "now": time.time(),
+                "silent_s": SILENT_S,
                 "version": VERSION,
                 "results": str(self.results.root),
                 "colours": COLOURS,
@@ -106,13 +109,14 @@ class Page:
 
     def runs(self, request: Request) -> Response:
         """Return a line about each run."""
-        return _json({"runs": self.overview.runs()})
+        return _json({"runs": self.overview.runs(), "now": time.time()})
 
     def run(self, request: Request) -> Response:
         """Return what is known of one run beside its curves."""
         run = self._run(request)
         journal = self.journals.at_once(run)
-        return _json({**self.overview.of(run), **details(self.results, run, journal)})
+        about = {**self.overview.of(run), **details(self.results, run, journal)}
+        return _json({**about, "now": time.time()})
 
     def rows(self, request: Request) -> Response:
         """Return the rows of some metrics, all of them thinned or the new ones."""

@@ -1,6 +1,13 @@
 // Questions to the server, and the stream in which it says what has changed.
 
-export class Problem extends Error {}
+import { el, setNow } from "./dom.js";
+
+export class Problem extends Error {
+  constructor(text, status) {
+    super(text);
+    this.status = status;
+  }
+}
 
 /** Ask for JSON; the answer's own words if it says no. */
 export async function ask(path, query = {}) {
@@ -31,15 +38,25 @@ async function answer(response) {
   const text = await response.text();
   let data = null;
   try { data = JSON.parse(text); } catch { /* not JSON: it is a message */ }
-  if (!response.ok) throw new Problem((data && data.error) || text || `the server said ${response.status}`);
+  if (!response.ok) throw new Problem((data && data.error) || text || `the server said ${response.status}`, response.status);
+  return timed(data);
+}
+
+/** Set the clock by what the server says, wherever it says the time. */
+function timed(data) {
+  if (typeof data?.now === "number") setNow(data.now);
   return data;
 }
 
 const shown = document.getElementById("connection");
+const refusal = el("p.problem.pad", { role: "alert" });
 
-function say(text, state) {
+function say(text, state, why = "") {
   if (shown.textContent !== text) shown.textContent = text;
   shown.dataset.state = state;
+  refusal.textContent = why;
+  if (why) document.getElementById("main").before(refusal);
+  else refusal.remove();
 }
 
 /** Say that this view is not followed: it shows a moment. */
@@ -52,26 +69,43 @@ export function resting() {
  * tab that nobody sees gives its own back, and asks again when it is seen.
  */
 export function follow(query, onnews) {
-  let source = null, ended = false;
+  let source = null, ended = false, refused = false;
   const open = () => {
     if (ended || source || document.hidden) return;
     source = new EventSource(address("/api/events", query));
     source.onopen = () => say("live", "live");
-    source.onmessage = (event) => onnews(JSON.parse(event.data));
+    source.onmessage = (event) => onnews(timed(JSON.parse(event.data)));
     source.onerror = () => {
       say("connection lost, trying again", "lost");
       if (source && source.readyState === EventSource.CLOSED) {
         source = null;
-        setTimeout(open, 3000);
+        enter(() => setTimeout(open, 3000));
       }
     };
+  };
+  // A stream that is refused does not say why, but another question does. A server that was started
+  // again has another token, and lets this page in once its new address was opened in any tab.
+  const enter = async (then) => {
+    try {
+      mayPost((await ask("/api/session")).post);
+      refused = false;
+    } catch (problem) {
+      refused = problem.status === 403;
+      if (refused && !ended) say("not let in", "lost", problem.message);
+    }
+    if (!ended && !refused) then();
   };
   const close = () => {
     if (source) source.close();
     source = null;
   };
   const look = () => {
-    if (document.hidden) { close(); say("asleep while hidden", "asleep"); } else open();
+    if (refused) {
+      if (!document.hidden) enter(open);
+    } else if (document.hidden) {
+      close();
+      say("asleep while hidden", "asleep");
+    } else open();
   };
   document.addEventListener("visibilitychange", look);
   addEventListener("pagehide", close);
@@ -80,5 +114,6 @@ export function follow(query, onnews) {
     ended = true;
     close();
     document.removeEventListener("visibilitychange", look);
+    removeEventListener("pagehide", close);
   };
 }

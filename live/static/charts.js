@@ -52,12 +52,17 @@ export class Panel {
     this.place = el("div.plot", { tabindex: "0", role: "img", onkeydown: (event) => this.key(event) });
     this.legend = el("div.legend");
     const close = onclose && el("button.quiet.small", { type: "button", onclick: onclose, "aria-label": `Remove the chart ${title}` }, "×");
+    this.heading = el(`h${rank}`, { title: about || null }, title);
     this.node = el("section.panel", {},
-      el("div.panel-head", {}, el(`h${rank}`, { title: about || null }, title), el("span.muted", {}, unit), close),
+      el("div.panel-head", {}, this.heading, el("span.muted", {}, unit), close),
       this.place, this.legend);
     this.observer = new ResizeObserver(() => this.resize());
     this.observer.observe(this.place);
     charts.add(this);
+  }
+
+  rename(title) {
+    this.title = this.heading.textContent = title;
   }
 
   /** Show curves over x; `axis` is "steps" or "minutes". */
@@ -80,7 +85,6 @@ export class Panel {
     if (this.plot) this.plot.destroy();
     this.shape = shape;
     this.isZoomed = false;
-    this.known = known;
     this.plot = known.length ? new uPlot(this.options(known, axis), data, this.place) : null;
     this.makeLegend(known);
   }

@@ -12,6 +12,7 @@ export class ControlPanel {
     this.bounds = session.settings;
     this.node = el("section.card.control", { "aria-label": "Control" });
     this.said = el("p.muted", { role: "status" });
+    this.refusal = el("p.problem", { role: "alert" });  // stays until the next command
     this.buttons = {};
     const button = (name, text, kind = "button") => {
       this.buttons[name] = el(kind, { type: "button", onclick: () => this.command(name) }, text);
@@ -27,7 +28,7 @@ export class ControlPanel {
     });
     this.form = el("form.more", { onsubmit: (event) => { event.preventDefault(); this.set(); } }, fields, el("button", { type: "submit" }, "Apply"));
     this.answers = el("ul.answers");
-    put(this.node, el("h2", {}, "Control"), row, this.form, this.said, this.answers);
+    put(this.node, el("h2", {}, "Control"), row, this.form, this.refusal, this.said, this.answers);
     this.node.hidden = true;
   }
 
@@ -56,10 +57,9 @@ export class ControlPanel {
     this.node.hidden = !isRunning || !able.length;
     if (this.node.hidden) return;
     for (const [name, button] of Object.entries(this.buttons)) button.hidden = !able.includes(name);
-    const hadFocus = [this.buttons.pause, this.buttons.continue].includes(document.activeElement);
-    this.buttons.pause.hidden = control.paused === true;
-    this.buttons.continue.hidden = control.paused !== true;
-    if (hadFocus && document.activeElement === document.body) (control.paused ? this.buttons.continue : this.buttons.pause).focus();
+    const [shown, gone] = control.paused === true ? [this.buttons.continue, this.buttons.pause] : [this.buttons.pause, this.buttons.continue];
+    if (document.activeElement === gone) shown.focus();  // before it is hidden, or the focus were lost
+    gone.hidden = true;
     this.form.hidden = !able.includes("set");
     const settings = control.settings || {};
     for (const [name, input] of Object.entries(this.inputs)) {
@@ -84,16 +84,18 @@ export class ControlPanel {
       if (!input.parentNode.hidden && JSON.stringify(Number(input.value)) !== input.dataset.now) values[name] = Number(input.value);
     }
     if (Object.keys(values).length) this.command("set", values);
-    else this.said.textContent = "These are the present values.";
+    else this.refusal.textContent = "These are the present values.";
   }
 
   async command(name, values = {}) {
+    this.refusal.textContent = "";
     this.said.textContent = `sending ${name} ...`;
     try {
       await send("/api/control", { run: this.run }, { command: name, values });
       this.said.textContent = `${name}: waiting for the run's answer`;
     } catch (problem) {
-      this.said.textContent = `${name}: ${problem.message}`;
+      this.said.textContent = "";
+      this.refusal.textContent = `${name}: ${problem.message}`;
     }
   }
 }

@@ -70,10 +70,22 @@ export function duration(seconds) {
   return `${Math.floor(hours / 24)} d ${hours % 24} h`;
 }
 
+let aheadS = 0;  // of this machine's clock, the server's
+
+/** Take over the clock of the server (unix seconds): files have its times, and this machine may have others. */
+export function setNow(seconds) {
+  aheadS = seconds - Date.now() / 1000;
+}
+
+/** What time it is by the clock of the server, in unix seconds. */
+export function now() {
+  return Date.now() / 1000 + aheadS;
+}
+
 /** How long ago a moment (unix seconds) was, in words. */
 export function ago(moment) {
   if (typeof moment !== "number" || !moment) return "–";
-  const seconds = Date.now() / 1000 - moment;
+  const seconds = now() - moment;
   return seconds < 5 ? "now" : `${duration(seconds)} ago`;
 }
 

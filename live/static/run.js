@@ -3,7 +3,7 @@
 import { ask, address, follow } from "./api.js";
 import { Panel } from "./charts.js";
 import { ControlPanel } from "./control.js";
-import { ago, badge, bar, choice, duration, el, percent, put, short } from "./dom.js";
+import { ago, badge, bar, choice, duration, el, now, percent, put, short } from "./dom.js";
 import { buffersOf, evaluationsOf, filmsOf, findingsOf, flagsOf, hardwareOf, sessionOf, workersOf } from "./parts.js";
 
 const RETURNS = ["episode/return_mean", "episode/score_mean"];
@@ -33,16 +33,22 @@ export function showRun({ main, crumbs, session, query }) {
     el("div.cards", {}, side.films, side.evaluations, side.buffers, side.workers, side.hardware, side.session),
     side.flags, side.log));
 
-  let about = null, rows = null, ended = false, asking = false, again = false;
+  let about = null, rows = null, several = false, ended = false, asking = false, again = false;
   const panels = [];  // {panel, metrics: patterns}
 
   function makePanels() {
-    const several = (about.names || []).some((metric) => metric.startsWith("episode/return_mean_"));
-    const first = new Panel({ title: several ? "Score" : "Mean return", about: "Mean of the last games, not clipped", height: 280, sync: "run" });
+    const first = new Panel({ title: "Mean return", about: "Mean of the last games, not clipped", height: 280, sync: "run" });
     panels.push({ panel: first, metrics: [...RETURNS, "evaluation/return_*"] });
     big.append(first.node);
-    if (several) add({ title: "Mean return of each game", metrics: ["episode/return_mean_*"], unit: "points" });
     for (const chart of session.charts) add(chart);
+  }
+
+  /** Show each of several games; that there are several is known once a game of each kind has ended. */
+  function makePanelOfGames() {
+    if (several || !about.names.some((metric) => metric.startsWith("episode/return_mean_"))) return;
+    several = true;
+    panels[0].panel.rename("Score");
+    charts.prepend(add({ title: "Mean return of each game", metrics: ["episode/return_mean_*"], unit: "points" }).node);
   }
 
   function add({ title, metrics, unit }, onclose = null) {
@@ -70,34 +76,41 @@ export function showRun({ main, crumbs, session, query }) {
     }
   }
 
+  const pick = el("select", { id: "more-metrics", onblur: drawMore, onchange: () => {
+    const metric = pick.value;
+    if (!metric) return;
+    const panel = add({ title: metric, metrics: [metric], unit: session.metrics[metric]?.unit || "" }, () => {
+      panels.splice(panels.findIndex((each) => each.panel === panel), 1);
+      panel.remove();
+      drawMore();
+      pick.focus();
+    });
+    load().then(() => panel.place.focus());
+  } });
+
+  /** Offer the metrics that no chart shows; not while somebody chooses one, but right afterwards. */
   function drawMore() {
     const shown = new Set(panels.flatMap(({ metrics }) => metricsOf(metrics)));
     const others = about.names.filter((metric) => !shown.has(metric));
-    const id = "more-metrics";
-    const pick = el("select", { id, onchange: () => {
-      const metric = pick.value;
-      if (!metric) return;
-      const panel = add({ title: metric, metrics: [metric], unit: session.metrics[metric]?.unit || "" }, () => {
-        panels.splice(panels.findIndex((each) => each.panel === panel), 1);
-        panel.remove();
-        drawMore();
-      });
-      rows = null;
-      load().then(() => panel.place.focus());
-    } }, el("option", { value: "" }, `choose one of ${others.length} ...`), others.map((metric) => el("option", { value: metric }, metric)));
-    put(more, el("label", { for: id }, "Another curve"), pick,
-      el("a.button", { href: address("/api/run.csv", { run }), download: "" }, "All metrics as CSV"),
-      el("a.button", { href: address("/compare", { run }) }, "As a figure"));
+    const offered = others.join("\n");
+    if (pick.isConnected && (pick.dataset.offered === offered || document.activeElement === pick)) return;
+    pick.dataset.offered = offered;
+    put(pick, el("option", { value: "" }, `choose one of ${others.length} ...`), others.map((metric) => el("option", { value: metric }, metric)));
+    if (!pick.isConnected) {
+      put(more, el("label", { for: pick.id }, "Another curve"), pick,
+        el("a.button", { href: address("/api/run.csv", { run }), download: "" }, "All metrics as CSV"),
+        el("a.button", { href: address("/compare", { run }) }, "As a figure"));
+    }
   }
 
   function drawHead() {
     const share = about.target_steps ? (about.agent_steps ?? 0) / about.target_steps : null;
     const isOver = ["ended", "failed", "stopped"].includes(about.state);
-    const sign = about.changed;
-    const quiet = !isOver && Date.now() / 1000 - sign > 60;
+    const silentS = now() - about.changed;
+    const quiet = !isOver && silentS > session.silent_s;
     put(head,
       el("div.title", {}, el("h1", {}, about.games || name), badge(about.state),
-        quiet ? el("span.quiet-run", {}, `no sign for ${duration(Date.now() / 1000 - sign)}`) : null),
+        quiet ? el("span.quiet-run", {}, `no sign for ${duration(silentS)}`) : null),
       el("p.muted.path", {}, run),
       el("div.headbar", {}, share === null ? null : bar(share, `${percent(share)} of the agent steps`),
         el("p", {}, `${short(about.agent_steps)}${about.target_steps ? ` of ${short(about.target_steps)} agent steps` : " agent steps"}`,
@@ -129,8 +142,11 @@ export function showRun({ main, crumbs, session, query }) {
   }
 
   async function loadAbout() {
-    about = await ask("/api/run", { run });
+    const got = await ask("/api/run", { run });
+    if (ended) return;
+    about = got;
     if (!panels.length) makePanels();
+    makePanelOfGames();
     drawHead();
     control.update(about);
     drawParts();
@@ -139,23 +155,25 @@ export function showRun({ main, crumbs, session, query }) {
   }
 
   async function loadRows() {
-    const isNew = !rows || rows.generation < 0 || rows.steps.length > TOO_MANY_ROWS;
     const names = wanted();
+    const isNew = !rows || rows.generation < 0 || rows.steps.length > TOO_MANY_ROWS || !names.every((metric) => rows.names.has(metric));
     const got = await ask("/api/rows", { run, names: names.join(","), ...(isNew ? {} : { after: rows.total, generation: rows.generation }) });
-    if (isNew || got.generation !== rows.generation) rows = got;
+    if (ended) return;
+    if (isNew || got.generation !== rows.generation) rows = { ...got, names: new Set(names) };
     else if (got.steps.length) append(rows, got, names);
     drawCharts();
-    if (got.generation < 0 && !ended) setTimeout(load, 700);  // a sample, until all is read
+    if (got.generation < 0) setTimeout(load, 700);  // a sample, until all is read
   }
 
   async function load() {
+    if (ended) return;
     if (asking) { again = true; return; }
     asking = true;
     try {
       do {
         again = false;
         await loadAbout();
-        await loadRows();
+        if (!ended) await loadRows();
       } while (again && !ended);
     } catch (error) {
       if (!ended) put(problem, el("p.problem", { role: "alert" }, error.message));
@@ -170,7 +188,9 @@ export function showRun({ main, crumbs, session, query }) {
   return () => { ended = true; stop(); clearInterval(timer); };
 }
 
-/** Put a part below its heading; what is not there takes no room. Open details stay open. */
+const REACHED = "a[href], button, summary, video, [tabindex]";  // with Tab
+
+/** Put a part below its heading; what is not there takes no room. What its reader did with it stays: open, scrolled, in focus. */
 function section(place, title, content, isThere = true) {
   place.hidden = !content || !isThere;
   if (place.hidden) { put(place); return; }
@@ -178,16 +198,23 @@ function section(place, title, content, isThere = true) {
   if (place.dataset.shown === text) return;  // a film that plays goes on playing
   place.dataset.shown = text;
   const open = [...place.querySelectorAll("details")].map((node) => node.open);
-  const scrolled = place.querySelector("pre")?.scrollTop;
+  const scrolled = [...place.querySelectorAll("pre, .scroll")].map((node) => [node.scrollLeft, node.scrollTop]);
+  const focused = document.activeElement;
+  const number = [...place.querySelectorAll(REACHED)].indexOf(focused);
   put(place, el("h2", {}, title), ...content);
   place.querySelectorAll("details").forEach((node, index) => { node.open = open[index] ?? node.open; });
-  const log = place.querySelector("pre");
-  if (log) log.scrollTop = scrolled ?? log.scrollHeight;
+  place.querySelectorAll("pre, .scroll").forEach((node, index) => {
+    [node.scrollLeft, node.scrollTop] = scrolled[index] ?? [0, node.matches("pre") ? node.scrollHeight : 0];
+  });
+  if (number < 0) return;
+  const reached = [...place.querySelectorAll(REACHED)];
+  (reached.find((node) => node.isEqualNode(focused)) ?? reached[number])?.focus({ preventScroll: true });
 }
 
 function append(rows, got, names) {
   const before = rows.steps.length;
   rows.total = got.total;
+  rows.names = new Set(names);  // of others the new rows have no values
   rows.steps.push(...got.steps);
   rows.minutes.push(...got.minutes);
   for (const name of new Set([...names, ...Object.keys(rows.columns)])) {

@@ -21,7 +21,7 @@ export function showRuns({ main, crumbs, session, go }) {
   const rows = new Map();
   const count = el("p.muted", { role: "status" });
   const list = el("tbody");
-  const compare = el("button.primary", { type: "button", onclick: () => go(address("/compare", { run: [...chosen] })) });
+  const compare = el("button.primary", { type: "button", onclick: () => go(address("/compare", { run: chosenHere() })) });
   const none = el("button", { type: "button", onclick: () => { chosen.clear(); draw(); } }, "Clear");
   const tray = el("div.tray", { role: "region", "aria-label": "Selected runs" }, compare, none);
   const more = el("p.muted");
@@ -48,6 +48,8 @@ export function showRuns({ main, crumbs, session, go }) {
           list)),
       more, tray));
 
+  const chosenHere = () => [...chosen].filter((run) => runs.has(run));
+
   function matches(about) {
     if (wish.state && about.state !== wish.state) return false;
     const text = `${about.run} ${about.games} ${Object.values(about.flags).join(" ")} seed${about.flags.seed}`.toLowerCase();
@@ -57,6 +59,8 @@ export function showRuns({ main, crumbs, session, go }) {
   function draw() {
     const found = [...runs.values()].filter(matches).sort(ORDERS[wish.order][1]);
     const shown = found.slice(0, SHOWN_AT_ONCE);
+    const at = document.activeElement;
+    const focused = shown.find((about) => rows.get(about.run)?.node.contains(at));
     const nodes = shown.map((about) => {
       const kept = rows.get(about.run);
       if (kept && kept.about === about) return kept.node;
@@ -71,17 +75,17 @@ export function showRuns({ main, crumbs, session, go }) {
       node.querySelector(".when").textContent = ago(about.changed);
     }
     if (!same(list.children, nodes)) {
-      const at = document.activeElement;
       list.replaceChildren(...nodes);
-      if (at && at.isConnected) at.focus({ preventScroll: true });
+      // The row itself may have been made anew; a row has one box and one link.
+      if (focused) (at.isConnected ? at : rows.get(focused.run).node.querySelector(at.tagName)).focus({ preventScroll: true });
     }
     const training = found.filter((about) => ["starting", "filling", "training", "saving"].includes(about.state)).length;
     const text = runs.size === 0 ? "No runs here yet. Start one with: make train" : `${found.length} of ${runs.size} runs, ${training} training`;
     if (count.textContent !== text) count.textContent = text;
     more.textContent = found.length > shown.length ? `The first ${SHOWN_AT_ONCE} are shown; find others by their names.` : "";
-    const there = [...chosen].filter((run) => runs.has(run));
-    tray.hidden = there.length === 0;
-    compare.textContent = there.length === 1 ? "Show 1 run as a figure" : `Compare ${there.length} runs`;
+    const there = chosenHere().length;
+    tray.hidden = there === 0;
+    compare.textContent = there === 1 ? "Show 1 run as a figure" : `Compare ${there} runs`;
   }
 
   function row(about) {
@@ -106,22 +110,31 @@ export function showRuns({ main, crumbs, session, go }) {
       el("td.when", {}, ago(about.changed)));
   }
 
-  function take(list) {
-    for (const about of list) runs.set(about.run, about);
+  function take(changed, gone) {
+    for (const run of gone) { runs.delete(run); rows.delete(run); chosen.delete(run); }
+    for (const about of changed) runs.set(about.run, about);
     draw();
+  }
+
+  /** Take the whole list: what it lacks is there no more. */
+  function takeAll(found) {
+    const there = new Set(found.map((about) => about.run));
+    take(found, [...runs.keys(), ...chosen].filter((run) => !there.has(run)));
   }
 
   draw();
   count.textContent = "Looking for runs ...";
-  ask("/api/runs").then(({ runs: found }) => take(found)).catch((problem) => {
-    put(main, el("p.problem", { role: "alert" }, problem.message));
+  let ended = false, isTold = false;  // what the stream tells is newer than the answer
+  ask("/api/runs").then(({ runs: found }) => { if (!ended && !isTold) takeAll(found); }).catch((problem) => {
+    if (!ended && !isTold) put(main, el("p.problem", { role: "alert" }, problem.message));
   });
-  const stop = follow({}, ({ runs: changed, gone }) => {
-    for (const run of gone) { runs.delete(run); rows.delete(run); chosen.delete(run); }
-    take(changed);
+  const stop = follow({}, ({ runs: changed, gone, all }) => {
+    isTold = true;
+    if (all) takeAll(changed);
+    else take(changed, gone);
   });
   const timer = setInterval(draw, 20000);  // "3 min ago" gets older
-  return () => { stop(); clearInterval(timer); };
+  return () => { ended = true; stop(); clearInterval(timer); };
 }
 
 function select(id, options, value, onchoose) {

@@ -4,10 +4,12 @@ import csv
 import hashlib
 import io
 import re
+import time
 from pathlib import Path
 
 import pytest
 
+from live.details import MAX_ROWS
 from live.places import ResultsFolder
 from live.server import STATIC
 from metrics.run_files import read_records
@@ -289,3 +291,31 @@ def test_a_single_run_is_a_results_folder_too(results: Path) -> None:
     assert [each["run"] for each in browser.get("/api/runs").json()["runs"]] == ["run"]
     assert ResultsFolder(results / "run").root == results
     assert browser.get("/api/run", params={"run": "sequence/1/Pong"}).status_code == 404
+
+
+@pytest.mark.parametrize("route", ["session", "runs", "run"])
+def test_the_page_is_told_the_time_of_the_server(browser: Browser, route: str) -> None:
+    before_s = time.time()
+    said = browser.get(f"/api/{route}", params={"run": "run"}).json()
+    assert before_s <= said["now"] <= time.time()
+
+
+def test_the_page_is_told_how_long_a_run_may_be_silent(browser: Browser) -> None:
+    assert browser.get("/api/session").json()["silent_s"] == 60
+
+
+def test_the_log_is_shown_without_lines_for_debugging(browser: Browser, results: Path) -> None:
+    log = results / "run/train.log"
+
+    def shown() -> list[str]:
+        lines: list[str] = browser.get("/api/run", params={"run": "run"}).json()["log"]
+        return lines
+
+    log.write_text("1 INFO a\n2 DEBUG b\n3 INFO c\n")
+    assert shown() == ["1 INFO a", "3 INFO c"]
+    long = "4 DEBUG " + "x" * 100 + "\n"
+    log.write_text("1 INFO a\n" + long * 4000)
+    assert shown() == [long.strip()] * MAX_ROWS, "there is nothing else at the end of it"
+    with log.open("a") as file:
+        file.write("5 INFO d\n")
+    assert shown() == ["5 INFO d"]
