@@ -55,6 +55,30 @@ def elite_rows() -> list[Claim]:
     return claims
 
 
+def elite_seaquest_rows() -> list[Claim]:
+    """Elite replay where it was claimed, on Seaquest: areas to 1 M steps, ends, and differences."""
+    arms = ("uniform", "elite-3", "least-drawn", "elite-1")
+    runs = {
+        arm: [f"elite_seaquest/{arm}_SeaquestNoFrameskip-v4_seed{seed}" for seed in (1, 2, 3)]
+        for arm in arms
+    }
+    areas = {arm: [area_to(name, 1e6) for name in names] for arm, names in runs.items()}
+    ends = {arm: [end(name) for name in names] for arm, names in runs.items()}
+    claims = []
+    for arm in arms:
+        values = (*areas[arm], mean_of(areas[arm]), mean_of(ends[arm]))
+        claims.append(Claim("docs/results.md", f"| `{arm}` in Seaquest |" + " {} |" * 5, values))
+    for one, other in (
+        ("elite-3", "uniform"),
+        ("elite-1", "uniform"),
+        ("least-drawn", "uniform"),
+        ("elite-3", "least-drawn"),
+    ):
+        row = f"| `{one}` minus `{other}` | {{}} | {{}} | {{}} |"
+        claims.append(Claim("docs/results.md", row, welch(areas[one], areas[other])))
+    return claims
+
+
 def screen_rows() -> list[Claim]:
     """The arms of the screen of replay: area to 0.7 M steps, and return there."""
     names = {
@@ -272,4 +296,5 @@ CLAIMS = [
     *most_replayed_rows(),
     *population_rows(),
     *elite_rows(),
+    *elite_seaquest_rows(),
 ]
