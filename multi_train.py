@@ -63,11 +63,12 @@ from flag_parsing import check_values
 from flags.former_names import answer
 from metrics.output_thread import OutputThread
 from option_flags import Flags
+from sequences.folder import RunState, SequenceFolder
 from sequences.foreign import check_plan, check_saved, check_typed
 from sequences.plan import Plan, check_flags, load_plan, shipped_plans, source_of
 from sequences.populations import chosen_at_once
 from sequences.progress import line_on
-from sequences.runner import Interrupts, RunState, SequenceFolder, run_sequence
+from sequences.runner import Interrupts, run_sequence
 from sequences.scores import SCORES_PAGE
 from sequences.study import OptunaStudy, StudyError, check_optuna
 from sequences.tuner import (

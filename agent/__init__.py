@@ -15,7 +15,7 @@ The rooms, each of which imports only those above it (tests/test_layers.py):
 | `pools/` | the worker processes of a run: started, watched, replaced, ended |
 | `cluster/` | workers on other machines: hosts that run them, and the gateway to the learner |
 | `sharing/` | agents on one machine that send each other what they play |
-| `learners/` | several learners of one run: their group and their rounds |
+| `learners/` | several learners of one run: which one this is, and their group |
 | `assembly.py` | from flags to parts: the one place that knows both |
 | `testing/` | test mode: whole games, scores, tables |
 | `run/` | the life of a run: experience, the loop, saving, reporting, resuming |

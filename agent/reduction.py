@@ -20,21 +20,19 @@ apart. The others do not show: with them missing, all learners agree on somethin
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from torch import Tensor
 
 
-class Reduction(Protocol):
-    """Adds up over learners. Every learner makes the same calls in the same order."""
+class Reduction:
+    """Adds up over learners. Every learner makes the same calls in the same order.
 
-    @property
-    def rank(self) -> int:
-        """Number of this learner, from 0."""
+    This is the one of a learner that is alone: the sum over all learners is its own.
+    agent/learners/group.py has the one of several.
+    """
 
-    @property
-    def world_size(self) -> int:
-        """Number of learners."""
+    rank = 0  # number of this learner, from 0
+    world_size = 1  # number of learners
 
     def sum_(self, tensor: Tensor, what: str) -> Tensor:
         """Replace `tensor` by the sum over all learners, in place; return it.
@@ -46,6 +44,7 @@ class Reduction(Protocol):
         Raises:
           LearnerLost: if a learner does not take part.
         """
+        return tensor
 
     def agree(self, numbers: Sequence[float]) -> list[float]:
         """Return the sum of each number over all learners, the same everywhere.
@@ -53,21 +52,7 @@ class Reduction(Protocol):
         Raises:
           LearnerLost: if a learner does not take part.
         """
-
-
-class Alone:
-    """One learner: the sum over all learners is its own."""
-
-    rank = 0
-    world_size = 1
-
-    def sum_(self, tensor: Tensor, what: str) -> Tensor:
-        """Return `tensor` itself."""
-        return tensor
-
-    def agree(self, numbers: Sequence[float]) -> list[float]:
-        """Return the numbers themselves."""
         return list(numbers)
 
 
-ALONE = Alone()
+ALONE = Reduction()

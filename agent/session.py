@@ -201,7 +201,7 @@ def _check_limits(flags: Flags, checkpoint: Checkpoint | None) -> None:
         check_installed(name, name)
     if checkpoint is None:
         return  # a new run: it begins to count at zero
-    done = int(checkpoint.state["tally"]["agent_steps"])
+    done = checkpoint.agent_steps
     if done >= flags.environment_max_steps:
         raise ConfigError(
             f"{checkpoint.path} has {done:,} agent steps already and --environment_max_steps is "

@@ -25,7 +25,7 @@ from analysis.to_score import arrivals, arrivals_markdown
 from core.atomic_file import write_text
 from core.command_line import reader_may_leave
 from core.errors import ConfigError
-from sequences.runner import STATE_FILE
+from sequences.folder import STATE_FILE
 
 EPILOG = """examples:
   python -m analysis compare --sequence_folder=results/elite_claim_small_<time>

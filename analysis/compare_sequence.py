@@ -21,8 +21,8 @@ from core import markdown
 from core.atomic_file import write_text
 from core.errors import ConfigError
 from core.plain_data import shown_text
+from sequences.folder import RunState, SequenceFolder
 from sequences.plan import is_test
-from sequences.runner import RunState, SequenceFolder
 from sequences.scores import write_scores
 
 TABLE, CSV_TABLE, FIGURE = "table.md", "table.csv", "comparison.png"

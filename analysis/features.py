@@ -153,7 +153,7 @@ def replay_points(
     Raises:
       ConfigError: if there is no such buffer, or it is empty.
     """
-    items, updates = _items_of(agent, checkpoint, options.buffer), agent_updates(checkpoint)
+    items, updates = _items_of(agent, checkpoint, options.buffer), checkpoint.updates
     rng = np.random.default_rng(options.seed)
     steps = agent.blueprint.schema.unroll_length
     each = min(ROWS_PER_UNROLL, steps)
@@ -188,11 +188,6 @@ def replay_points(
     joined["distance"] = (features - centres).norm(dim=-1)
     order = ("value", "age", "distance", "game")
     return Points(features, {name: joined[name].double().numpy() for name in order}, "updates")
-
-
-def agent_updates(checkpoint: Checkpoint) -> int:
-    """Return the number of updates that the checkpoint's model has seen."""
-    return int(checkpoint.state["tally"]["updates"])
 
 
 def _with_replay(options: argparse.Namespace) -> Checkpoint:

@@ -24,7 +24,7 @@ from rich.progress import Progress
 
 from agent.algorithms.batch import Batch
 from agent.learning.feed import Feed
-from agent.pools.pool import SerialPool
+from agent.pools.serial_pool import SerialPool
 from agent.session import prepare
 from agent.stored.checkpoint import Checkpoint
 from agent.stored.model_file import ShippedModel
@@ -145,7 +145,7 @@ def measured_now(url: str, batches: int, seed: int = 0) -> Measurement:
     assert checkpoint is not None, "prepare loads the checkpoint of a test"
     learner = blueprint.learner()
     state = _learner_state(checkpoint, learner.state_dict())
-    steps = int(checkpoint.state["tally"]["agent_steps"])
+    steps = checkpoint.agent_steps
     progress = min(1.0, steps / blueprint.flags.schedule_steps)
     sums: dict[str, list[float]] = defaultdict(list)
     for batch in _batches(blueprint, state, batches):
@@ -173,7 +173,7 @@ def table(measured: Sequence[Measurement]) -> str:
 def _learner_state(checkpoint: Checkpoint, fresh: dict[str, Any]) -> dict[str, Any]:
     """Return what the learner starts each batch from."""
     saved = checkpoint.state["learner"]
-    version = int(checkpoint.state["tally"]["updates"])
+    version = checkpoint.updates
     return {"optimiser": fresh["optimiser"], "version": version, **saved}
 
 

@@ -95,7 +95,7 @@ def load_agent(url: str, overrides: Sequence[str] = ()) -> LoadedAgent:
         model.eval(),
         blueprint,
         url,
-        int(checkpoint.state["tally"]["agent_steps"]),
+        checkpoint.agent_steps,
         output.name if run is None else f"{run.name}-{path.stem}",
         output / "analysis",
         min(foreign, default=None),

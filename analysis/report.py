@@ -23,7 +23,7 @@ from core.atomic_file import write_text
 from core.errors import ConfigError
 from core.plain_data import shown_text
 from core.version import VERSION
-from sequences.runner import STATE_FILE
+from sequences.folder import STATE_FILE
 
 FILE = "report.html"
 # One of them is enough: a run that was killed at once has no records.

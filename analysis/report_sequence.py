@@ -23,8 +23,8 @@ from analysis.report_media import films, has_films
 from analysis.report_what import flags_of, sessions
 from core.errors import ConfigError
 from core.plain_data import shown_text
+from sequences.folder import STATE_FILE, RunState, SequenceFolder
 from sequences.foreign import is_inside
-from sequences.runner import STATE_FILE, RunState, SequenceFolder
 
 MAX_FIGURES = 12  # games with a figure each
 SCORE = (

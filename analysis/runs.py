@@ -40,7 +40,7 @@ from metrics.curve import BEST, RETURN, SCORE, Curve, curve_of
 from metrics.energy import EnergyBook
 from metrics.machine_share import undisturbed_share
 from metrics.run_files import read_records
-from sequences.runner import STATE_FILE, RunState, SequenceFolder
+from sequences.folder import STATE_FILE, RunState, SequenceFolder
 
 COLUMNS = ("agent_steps", "wall_s", "return_mean")
 MAX_ROWS = 200

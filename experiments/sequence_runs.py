@@ -23,9 +23,10 @@ from experiments.store import OUTPUT_FILE, RunState, Store
 from experiments.trainer_process import SEQUENCE_PROGRAM, Ending, run_trainer
 from experiments.watch import SILENCE_S, SequenceWatch
 from flag_parsing import parse
+from sequences.folder import STATE_FILE, SequenceFolder
 from sequences.folder import RunState as SavedRun
 from sequences.plan import is_test, load_plan
-from sequences.runner import GRACE_S, STATE_FILE, SequenceFolder
+from sequences.runner import GRACE_S
 
 log = logging.getLogger(__name__)
 
@@ -221,12 +222,18 @@ def _steps(flags: Mapping[str, Any]) -> int:
     return parse([]).environment_max_steps  # the default
 
 
-def sequence_lines(sequences: Sequence[PlannedSequence], store: Store) -> list[str]:
-    """Return a line on each sequence: how far it is."""
+def sequence_lines(
+    sequences: Sequence[PlannedSequence], store: Store, rows: Mapping[str, index.Row]
+) -> list[str]:
+    """Return a line on each sequence: how far it is, here or by the rows of the index."""
     lines = []
     for sequence in sequences:
         state = store.state(sequence)
-        text = _progress(runs_done(sequence, store))
+        done = runs_done(sequence, store)
+        text = _progress(done)
+        if not done[1] and is_done_by_index(sequence, rows):
+            count = len(load_plan(sequence.sequence).runs)
+            text = f"{count} of {count} runs done, by the index"
         if state is not None and state.has_failed:
             text += f", failed: {state.message}"
         lines.append(f"{sequence.name}  sequence {sequence.sequence}: {text}")

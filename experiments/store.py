@@ -31,6 +31,7 @@ import psutil
 from agent.stored.run_folder import RunFolder
 from core.atomic_file import write_json
 from core.errors import ConfigError
+from core.process_death import start_of
 from experiments.plan import PlannedRun, PlannedSequence
 from metrics.run_files import last_record
 
@@ -70,7 +71,7 @@ class Store:
     """The folder of all runs. Only the holder of its lock writes to it."""
 
     def __init__(self, path: Path) -> None:
-        """Describe a store; `locked` makes it."""
+        """Describe a store; `lock` makes it."""
         self.path = path
         self.trainer_lock: TextIO | None = None
         self._locks = ExitStack()
@@ -198,7 +199,7 @@ class Store:
     def book_trainer(self, pid: int | None) -> None:
         """Note which process trains (None: no one), for a later queue that finds it at work."""
         assert self.trainer_lock is not None
-        started = "" if pid is None else f"{psutil.Process(pid).create_time():.2f}"
+        started = "" if pid is None else start_of(pid) or psutil.Process(pid).create_time()
         _write(self.trainer_lock, "" if pid is None else f"{pid} {started}")
 
     def close(self) -> None:
@@ -237,12 +238,21 @@ def _write(file: TextIO, text: str) -> None:
     file.flush()
 
 
+def _has_started(pid: int, started: str) -> bool:
+    """Whether a process is the one that `book_trainer` has booked, also if the clock was set."""
+    start = start_of(pid)
+    if start is not None:
+        return start == started
+    return abs(psutil.Process(pid).create_time() - float(started)) < 1.0
+
+
 def _kill(booked: str, say: Callable[[str], None]) -> None:
     """Kill a trainer and its workers, if the process booked is still the same."""
     try:
-        pid, started = int(booked.split()[0]), float(booked.split()[1])
-        if abs(psutil.Process(pid).create_time() - started) < 1.0:
+        number, _, started = booked.partition(" ")
+        pid = int(number)
+        if _has_started(pid, started):
             say(f"process {pid} did not end in time: it is killed; its last checkpoint is there")
             os.killpg(pid, signal.SIGKILL)
-    except (ValueError, IndexError, psutil.Error, OSError):
+    except (ValueError, psutil.Error, OSError):
         return  # it has just ended, or nobody knows which it is: the lock decides

@@ -17,8 +17,6 @@ from core.episode import EpisodeEnd
 from metrics.record import Record
 from metrics.view import Goal, View
 
-__all__ = ["ConsoleSink", "Goal"]
-
 PANEL_INTERVAL_S = 0.5
 LINE_INTERVAL_S = 5.0
 

@@ -1,4 +1,4 @@
-"""The replay manager: the only lock of this package, and the only place where a thread waits.
+"""The replay manager: the lock of the buffers, at which threads wait for unrolls or for room.
 
 The ingest thread adds unrolls by `insert`, and the cache threads take batches of draws by `sample`.
 Each unroll goes into every buffer that accepts its game. Each batch takes its quota from every
@@ -29,9 +29,7 @@ from replay.foreign import takers_of_foreign
 from replay.item import OWN, Draw, Item
 from replay.mixing import Mixer
 from replay.priorities import Outcome
-from replay.scoring import Claim, Evaluation, RecordReader, SampleContext, choose, common_stride
-
-__all__ = ["Evaluation", "ReplayManager", "SampleContext"]
+from replay.scoring import Claim, RecordReader, SampleContext, choose, common_stride
 
 STATE_FORMAT = 1
 COUNTERS = ("next_id", "update", "draws", "online_draws", "foreign", "foreign_draws")

@@ -93,7 +93,7 @@ def check_saved(
 
     Args:
       folder: folder of the sequence.
-      runs: the states of its runs (`runner.RunState`).
+      runs: the states of its runs (`sequences.folder.RunState`).
       kept: the arguments that the file gives to every run.
       typed: flag -> text of what this command gives, result of `check_typed`.
       trust_files: whether weights may lie outside of the folder.

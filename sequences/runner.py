@@ -27,11 +27,9 @@ from core.file_lock import FileLock
 from core.leaving import wait_for_killed
 from core.process_death import environment_for_child
 from core.stop_signals import handled_by
-from sequences.folder import OUTPUT_FILE, RUN_LOCK_FILE, STATE_FILE, RunState, SequenceFolder
+from sequences.folder import OUTPUT_FILE, RUN_LOCK_FILE, RunState, SequenceFolder
 from sequences.plan import is_test
 from sequences.turns import can_begin, runs_due
-
-__all__ = ["STATE_FILE", "Interrupts", "RunState", "SequenceFolder", "command", "run_sequence"]
 
 MAIN_PROGRAM = PROJECT_ROOT / "main.py"
 STOP_WINDOW_S = 5.0  # a second Ctrl-C within this time means: stop everything

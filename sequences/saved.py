@@ -28,7 +28,7 @@ Name = Annotated[str, Field(min_length=1, max_length=MAX_GROUP_LENGTH)]
 
 
 class SavedRun(BaseModel):
-    """One run in sequence.json; the fields of runner.RunState."""
+    """One run in sequence.json; the fields of sequences.folder.RunState."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 

@@ -22,8 +22,8 @@ from core.errors import ConfigError
 from core.plain_data import shown_text
 from core.spec import game_name
 from metrics.run_files import csv_rows
+from sequences.folder import SequenceFolder
 from sequences.plan import is_test, source_of
-from sequences.runner import SequenceFolder
 from wrappers.games import expand_games
 
 SCORES_PAGE = "scores.md"

@@ -22,9 +22,10 @@ from metrics.curve import curve_of
 from metrics.run_files import read_records
 from option_flags import Flags
 from sequences import runner
+from sequences.folder import RunState, SequenceFolder
 from sequences.plan import check_flags, load_plan, parse_plan, shipped_plans, source_of
 from sequences.progress import seconds_to_go
-from sequences.runner import Interrupts, SequenceFolder, run_sequence
+from sequences.runner import Interrupts, run_sequence
 from tests.integration.commands import HANGS_S, ROOT
 from tests.integration.test_endings import has_begun, wait_until
 
@@ -270,7 +271,7 @@ def test_one_interrupt_ends_the_present_run_cleanly_and_goes_on(
     folder = begin(tmp_path, "Wait-v0", "Ok-v0")
     interrupts = Interrupts()
 
-    def interrupt_once_ready(run: runner.RunState, seconds: float) -> None:
+    def interrupt_once_ready(run: RunState, seconds: float) -> None:
         ready = list(folder.path.glob(f"{run.name}/*/ready"))
         if ready and run.status == "running" and not interrupts.skip:
             interrupts.note(signal.SIGINT)
@@ -287,7 +288,7 @@ def test_two_interrupts_stop_the_sequence_and_resume_goes_on_with_the_checkpoint
     folder = begin(tmp_path, "Ok-v0", "Wait-v0", "Ok-v0")
     interrupts = Interrupts()
 
-    def interrupt_twice_once_ready(run: runner.RunState, seconds: float) -> None:
+    def interrupt_twice_once_ready(run: RunState, seconds: float) -> None:
         if list(folder.path.glob("*/*/ready")) and not interrupts.stop:
             interrupts.note(signal.SIGINT)
             interrupts.note(signal.SIGINT)
@@ -327,7 +328,7 @@ def test_a_run_that_ignores_the_interrupt_is_killed_with_its_children(
     interrupts = Interrupts()
     grandchildren: list[int] = []
 
-    def interrupt_once_ready(run: runner.RunState, seconds: float) -> None:
+    def interrupt_once_ready(run: RunState, seconds: float) -> None:
         for path in folder.path.glob("*/ready"):
             if not interrupts.skip and path.read_text():
                 grandchildren.append(int(path.read_text()))
@@ -360,7 +361,7 @@ def test_nobody_waits_for_ever_for_a_run_that_cannot_be_killed(
     monkeypatch.setattr(os, "killpg", lambda group, number: deaf.append(group))
     folder, interrupts = begin(tmp_path, "Held-v0"), Interrupts()
 
-    def interrupt_once_ready(run: runner.RunState, seconds: float) -> None:
+    def interrupt_once_ready(run: RunState, seconds: float) -> None:
         if list(folder.path.glob("*/ready")) and not interrupts.skip:
             interrupts.note(signal.SIGINT)
 

@@ -28,7 +28,7 @@ from core.errors import ConfigError, EnvironmentFault
 from core.plain_data import shown
 from core.spec import EnvSpec
 from wrappers.atari import RenumberActions, action_meanings, make_atari_env
-from wrappers.config import EnvConfig
+from wrappers.config import FRAMES_PER_S, EnvConfig
 from wrappers.env_ids import check_env_id, is_atari, rom_name, with_sticky_actions
 from wrappers.env_kwargs import kwargs_of
 from wrappers.extra_worlds import as_shown
@@ -36,24 +36,14 @@ from wrappers.gym_actions import with_stored_actions
 from wrappers.gym_observations import with_one_observation
 from wrappers.gym_spaces import shown_images, spec_of_spaces
 from wrappers.gym_vector import GymVector
-from wrappers.images import ChannelsFirst, shows_images
+from wrappers.images import ChannelsFirst, is_picture, shows_images, what_is_rendered
 from wrappers.several_games import action_numbers, check_common, negotiate
 from wrappers.task_vector import TaskVector
 from wrappers.trusted_modules import check_trusted_kwargs
 from wrappers.user_code import RAISED, told_if_slow, told_in_one_line
 from wrappers.vector import EnvVector
 
-__all__ = [
-    "Backend",
-    "check_env_id",
-    "check_rendering",
-    "choose_backend",
-    "describe",
-    "gym_spec",
-    "is_atari",
-    "make_env_spec",
-    "make_env_vector",
-]
+MIN_RATE, MAX_RATE = 0.1, 1000.0  # of pictures per second: others are a mistake
 
 
 @dataclass(frozen=True)
@@ -168,11 +158,30 @@ def check_rendering(config: EnvConfig, render_mode: str) -> None:
         with told_in_one_line(config.env_id, "when it was asked for a picture"):
             env.reset(seed=0)
             picture = env.render()
-        if not isinstance(picture, np.ndarray) or picture.ndim != 3:
+        if not is_picture(picture):
             raise ConfigError(
-                f"env {config.env_id} renders {shown(picture)}, expected a picture [H, W, 3]: "
-                "leave out --render, or give the environment render_mode='rgb_array'."
+                f"env {config.env_id} renders {what_is_rendered(picture)}, expected a picture "
+                "[H, W, 3] of at least 2x2 pixels: leave out --render, or give the environment "
+                "render_mode='rgb_array'."
             )
+
+
+@functools.cache
+def steps_per_s(config: EnvConfig) -> float:
+    """Return how many steps of one game a film shows in a second, so that it runs as it should.
+
+    An environment says so in metadata["render_fps"]; one that does not runs as consoles do.
+
+    Raises:
+      ConfigError: if it cannot be made, which is done (once per config) to ask it.
+    """
+    if is_atari(config.env_id):
+        return FRAMES_PER_S / config.action_repeat
+    with _made_for_once(config) as env:
+        said = (getattr(env, "metadata", None) or {}).get("render_fps")
+    if isinstance(said, (int, float)) and MIN_RATE <= said <= MAX_RATE:
+        return float(said)
+    return FRAMES_PER_S
 
 
 @contextmanager
@@ -191,12 +200,8 @@ def _closed_after(
         if render_mode is not None:
             warnings.simplefilter("ignore")  # of a mode that it does not list: asked below
         env = make_env()
-    try:
+    with _closed_if_refused(env):
         yield env
-    except BaseException:
-        with suppress(*RAISED):  # the first error is the one to tell
-            env.close()
-        raise
     with told_in_one_line(config.env_id, "when it was closed"):
         env.close()
 
@@ -338,16 +343,38 @@ def _env_maker(
         if action_numbers is None:
             return lambda: make_atari_env(atari_config, render_mode)
         return lambda: RenumberActions(make_atari_env(atari_config, render_mode), action_numbers)
-    # Some environments know no render_mode, so it is only named where it is wanted. Gymnasium's
-    # checker would look at each observation; the spaces are checked once, below.
-    options: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
     check_trusted_kwargs(config.kwargs)
-    arguments = kwargs_of(config.kwargs)
 
     def make_env() -> gymnasium.Env:
-        env = gymnasium.make(config.env_id, disable_env_checker=True, **options, **arguments)
-        env = as_shown(config.env_id.rpartition(":")[2], env)
-        seen = ChannelsFirst(env) if shows_images(env) else with_one_observation(env)
-        return with_stored_actions(seen)
+        env = make_as_it_is(config.env_id, config.kwargs, render_mode)
+        with _closed_if_refused(env):
+            seen = ChannelsFirst(env) if shows_images(env) else with_one_observation(env)
+            return with_stored_actions(seen)
 
     return make_env
+
+
+def make_as_it_is(env_id: str, kwargs: str = "", render_mode: str | None = None) -> gymnasium.Env:
+    """Make an environment that is not Atari's, with its own observations and actions.
+
+    Args:
+      env_id: id of one environment.
+      kwargs: arguments with which it is made, as text (wrappers/env_kwargs.py).
+      render_mode: "human" or "rgb_array"; None: it is not shown.
+    """
+    # Some environments know no render_mode, so it is only named where it is wanted. Gymnasium's
+    # checker would look at each observation; the spaces are checked once.
+    options: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
+    env = gymnasium.make(env_id, disable_env_checker=True, **options, **kwargs_of(kwargs))
+    with _closed_if_refused(env):
+        return as_shown(env_id.rpartition(":")[2], env)
+
+
+@contextmanager
+def _closed_if_refused(env: gymnasium.Env) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        with suppress(*RAISED):  # the first error is the one to tell
+            env.close()
+        raise

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 import statistics
 import time
 from collections import deque
@@ -34,7 +33,7 @@ from agent.cluster.host_line import HostLine, Totals
 from agent.cluster.hosts import GONE_S, HostEntry, HostLedger, Launch
 from agent.cluster.node_host import HostTask
 from agent.cluster.wire import Delivery, HostReport, WireBlock
-from agent.pools.restarts import RestartLimit
+from agent.pools.restarts import RestartLimit, failure_of_pool
 from core.errors import TransportError, WorkerDied
 from core.watched_time import WatchedTime
 from transport.weights import NO_VERSION, WeightBoard
@@ -89,7 +88,6 @@ class Conductor:
         self._nodes_at = -math.inf
         self._weights = np.zeros(board.nbytes, np.uint8)
         self._version = NO_VERSION
-        self._version_at = 0.0  # when the newest weights were first seen here
         self._shared: Any = None
         self._weights_at = -math.inf  # when weights were put last
 
@@ -180,9 +178,9 @@ class Conductor:
         if line.launch.epoch not in self._lines:
             return
         now = self._clock()
-        # Without numbers, which change from time to time, the same failure has the same words.
-        failure = re.sub(r"\d", "", words.strip().rpartition("\n")[2])
-        verdict = self._limit.book_death(line.launch.node.node_id, failure, now)
+        self._limit.process_count = self.ledger.node_count
+        who = line.launch.node.node_id
+        verdict = self._limit.book_death(who, failure_of_pool(words), now)
         if verdict.reason_to_give_up:
             raise WorkerDied(f"{line.name} failed: {words}\n{verdict.reason_to_give_up}.")
         self.ledger.lose(line.launch.epoch, now, verdict.delay_s)
@@ -306,7 +304,6 @@ class Conductor:
             return
         self.totals.messages += 1
         for block in delivery.blocks:
-            self.totals.blocks += 1
             self.totals.bytes_in += block.nbytes
             self.blocks.append((line, block))
             line.waiting += 1

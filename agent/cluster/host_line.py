@@ -83,7 +83,6 @@ class Totals:
         self.hung = 0
         self.lost_unrolls = 0
         self.hosts_lost = 0
-        self.blocks = 0
         self.bytes_in = 0
         self.messages = 0
         self.blocks_refused = 0

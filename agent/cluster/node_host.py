@@ -39,7 +39,8 @@ from agent.cluster.wire import (
     WireBlock,
     seal,
 )
-from agent.pools.pool import ProcessPool, UnrollBlock, WorkerPool
+from agent.pools.pool import ProcessPool
+from agent.pools.worker_pool import UnrollBlock, WorkerPool
 from core.errors import TransportError, WorkerDied
 from core.watched_time import WatchedTime
 from transport.channel import last_words
@@ -200,7 +201,6 @@ class NodeHost:
             hung=int(stats.get("workers/hung", 0)),
             lost_unrolls=int(stats.get("workers/lost_unrolls", 0)),
             queued=len(self._blocks),
-            weights_version=self._board.version,
             said=said,
             failure="" if self._blocks else self._failure,  # all that it has made comes first
             was_abandoned=self._was_abandoned,

@@ -14,6 +14,7 @@ Next to read: agent/cluster/node_host.py, which makes deliveries.
 from __future__ import annotations
 
 import hashlib
+import math
 import platform
 import struct
 import zlib
@@ -21,6 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +42,7 @@ MAX_WORDS = 8_000  # characters of one line that a host says, such as a tracebac
 MAX_LINES = 20  # that wait in a host to be told
 ROOT = Path(core.__file__).resolve().parent.parent
 # What runs on a host; a difference there changes what is played, or how it is written down.
-PACKAGES = ("core", "wrappers", "replay", "transport", "agent")
+PACKAGES = ("core", "flags", "wrappers", "replay", "transport", "agent")
 LIBRARIES = ("torch", "numpy", "gymnasium", "ale-py", "lz4")
 
 
@@ -71,7 +73,6 @@ class HostReport:
     hung: int = 0
     lost_unrolls: int = 0
     queued: int = 0  # blocks that wait to be taken, or to be acknowledged
-    weights_version: int = -1  # the newest that its workers can see
     said: tuple[str, ...] = ()  # what it has to tell the user since the last report
     failure: str = ""  # what ended it, with its last words; empty as long as it goes on
     was_abandoned: bool = False  # it ended because nobody asked for anything: no fault of its own
@@ -121,7 +122,7 @@ def open_block(block: WireBlock, schema: UnrollSchema, into: Record, newest: int
     Raises:
       TransportError: it is damaged, or of another layout, worker or time.
     """
-    _check_types(block, len(into))
+    _check_types(block, len(into), schema.env_spec.task_count)
     where = f"block {block.number} of worker {block.worker_id} (epoch {block.epoch})"
     if _checksum(block.epoch, block.number, block.worker_id, block.payloads) != block.crc32:
         raise TransportError(f"{where} was changed on its way: its checksum does not fit.")
@@ -143,6 +144,23 @@ def open_block(block: WireBlock, schema: UnrollSchema, into: Record, newest: int
             f"{where} was played with weights of updates {version.tolist()}, expected 0 to "
             f"{newest}, the newest that were sent."
         )
+    _check_range(schema, into, where)
+
+
+def _check_range(schema: UnrollSchema, records: Record, where: str) -> None:
+    """Raise TransportError if records name a game or an action that there is not."""
+    count = schema.env_spec.task_count
+    task = schema.view(records, "task_id")
+    if task.min() < 0 or task.max() >= count:
+        raise TransportError(f"{where} is of games {task.tolist()}, expected 0 to {count - 1}.")
+    for name in ("action", "last_action"):
+        for chosen, count in schema.env_spec.actions.choices_in(schema.view(records, name)):
+            # Written so that NaN is none of them either.
+            if not ((chosen >= 0) & (chosen < count) & (chosen % 1 == 0)).all():
+                raise TransportError(
+                    f"{where} has {name} of {count} choices, expected whole numbers from 0 to "
+                    f"{count - 1}."
+                )
 
 
 def _checksum(epoch: int, number: int, worker_id: int, payloads: Sequence[bytes]) -> int:
@@ -172,7 +190,7 @@ def restore(payload: bytes, nbytes: int, where: str) -> bytes:
     return restored
 
 
-def _check_types(block: Any, envs: int) -> None:
+def _check_types(block: Any, envs: int, tasks: int) -> None:
     if not isinstance(block, WireBlock):
         raise TransportError(f"a host sent {type(block).__name__}, expected WireBlock.")
     numbers = (block.epoch, block.number, block.worker_id, block.crc32)
@@ -189,8 +207,23 @@ def _check_types(block: Any, envs: int) -> None:
     ends = block.episodes
     if not isinstance(ends, tuple) or not all(isinstance(end, EpisodeEnd) for end in ends):
         raise TransportError(f"block {block.number} reports games that are no EpisodeEnd.")
-    if not isinstance(block.stats, WorkerStats):
+    for end in ends:
+        counts = (end.env_id, end.task_id, end.length_steps, end.length_frames)
+        can_be = all(type(count) is int and count >= 0 for count in counts)
+        can_be = can_be and end.env_id < envs and end.task_id < tasks
+        if not (can_be and _is_number(end.return_raw)):
+            raise TransportError(
+                f"block {block.number} reports a game that cannot be: {end!r:.200}."
+            )
+    stats = block.stats
+    if not isinstance(stats, WorkerStats):
         raise TransportError(f"block {block.number} reports times that are no WorkerStats.")
+    if type(stats.steps) is not int or not all(map(_is_number, vars(stats).values())):
+        raise TransportError(f"block {block.number} reports times that cannot be: {stats!r:.200}.")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and math.isfinite(value)
 
 
 # --- the same program everywhere -----------------------------------------------------------------

@@ -1,1 +1,1 @@
-"""Several learners of one run: their group, their rounds, and how they are started."""
+"""Several learners of one run: which one this is, and the group that adds up over all of them."""

@@ -9,7 +9,7 @@ frozen. So every learner ends with the same sentence, which names it.
 
 This is the only file that imports `torch.distributed`. It makes process groups of its own and
 leaves the default one alone, so nothing global has to be cleaned up.
-Next to read: agent/learners/company.py, which decides with it when an update is made.
+Next to read: agent/run/company.py, which decides with it when an update is made.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import torch.distributed
 from torch import Tensor
 
 from agent.learners.place import Place
+from agent.reduction import Reduction
 from core.errors import PlatformError
 
 dist: Any = torch.distributed  # it carries types of a part of what it has
@@ -51,7 +52,7 @@ class LearnerLost(PlatformError):
         self.ranks = tuple(ranks)
 
 
-class Group:
+class Group(Reduction):
     """The sums of `Reduction`, over processes. Not thread-safe: belongs to the learner's thread."""
 
     def __init__(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from core.errors import ConfigError
 
-# Set by `torchrun` and by agent/learners/launcher.py.
+# Set by `torchrun` and by agent/run/launcher.py.
 NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 MAX_PORT = 65_535
 NUMBERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_PORT")

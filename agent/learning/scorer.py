@@ -20,7 +20,7 @@ from agent.acting.acting import ActingModel, FlatWeights
 from agent.learning.feed import stale_frames
 from agent.models.base import ActorCritic, Inputs
 from core.unroll import Record, UnrollSchema
-from replay.manager import Evaluation
+from replay.scoring import Evaluation
 from transport.weights import WeightBoard
 
 CHUNK_ROWS = 256  # observations per forward pass: enough to be efficient, small enough for caches

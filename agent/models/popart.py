@@ -44,11 +44,20 @@ class PopArt(nn.Module):
         task_count: int = 1,
         *,
         enabled: bool = True,
-        step_size: float = 3e-4,
+        step_size: float,
         sigma_min: float = 1e-4,
         sigma_max: float = 1e6,
     ) -> None:
-        """Build the head; the defaults are those of Hessel et al. 2019, appendix."""
+        """Build the head; the bounds of sigma are those of Hessel et al. 2019, appendix.
+
+        Args:
+          feature_count: F, size of the input.
+          task_count: number of games, each with statistics and a value of its own.
+          enabled: whether values are normalised; if not, mu is 0 and sigma 1 for good.
+          step_size: beta, share of the statistics that an update replaces.
+          sigma_min: lower bound of sigma.
+          sigma_max: upper bound of sigma.
+        """
         super().__init__()
         self.enabled = enabled
         self.task_count = task_count

@@ -18,18 +18,15 @@ from typing import Any
 from agent.acting.inference_server import ServerConfig
 from agent.acting.worker import WorkerConfig
 from agent.pools.places import Place, ServerPlace, WorkerPlace
-from agent.pools.restarts import RestartLimit, failure_of
-from agent.pools.serial_pool import SerialPool
+from agent.pools.restarts import GIVING_UP, RestartLimit, failure_of
 from agent.pools.supervision import State, let_leave
-from agent.pools.worker_pool import ProcessRow, UnrollBlock, WorkerPool
+from agent.pools.worker_pool import ProcessRow, UnrollBlock
 from core import faults
 from core.errors import WorkerDied
 from core.warden import Warden
 from core.watched_time import MAX_GAP_S, WatchedTime
 from transport.channel import Ready
 from transport.weights import WeightBoard
-
-__all__ = ["ProcessPool", "SerialPool", "UnrollBlock", "WorkerPool"]
 
 log = logging.getLogger(__name__)
 
@@ -203,7 +200,7 @@ class ProcessPool:
         if words:
             text += f". Its last words:\n{words}"
         if verdict.reason_to_give_up:
-            raise WorkerDied(f"{text}\n{verdict.reason_to_give_up}; giving up.")
+            raise WorkerDied(f"{text}\n{verdict.reason_to_give_up}{GIVING_UP}")
         self.restarts += 1
         when = f" in {verdict.delay_s:g} s" if verdict.delay_s else ""
         log.warning(

@@ -1,7 +1,8 @@
-"""WorkerPool: the seam where one process, many, and (later) many machines are interchangeable.
+"""WorkerPool: the seam where one process, many, and many machines are interchangeable.
 
 `SerialPool` (agent/pools/serial_pool.py) runs rollouts in the caller's thread, `ProcessPool`
-(agent/pools/pool.py) in processes. Who takes a `WorkerPool` knows neither.
+(agent/pools/pool.py) in processes, and `GatewayPool` (agent/cluster/gateway_pool.py) on other
+machines. Who takes a `WorkerPool` knows none of them.
 """
 
 from __future__ import annotations

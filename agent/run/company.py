@@ -8,7 +8,7 @@ messages about games that follow it if there are any. From it every learner keep
 learning rate, entropy cost, the reason to stop and the moments to save are the same, too. An update
 begins when each learner has a batch.
 
-`Single` is the company of a learner that is alone: it says what it is told.
+`Company` is that of a learner that is alone, and says what it is told; `Several` is the other.
 Next to read: agent/run/trainer.py, the loop that meets.
 """
 
@@ -19,7 +19,7 @@ import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from agent.learners.group import Group, LearnerLost, listed, open_store
 from agent.learners.place import ALONE_HERE, Place
@@ -47,19 +47,18 @@ class Meeting(NamedTuple):
     is_ready: bool  # every learner has a batch
 
 
-class Company(Protocol):
-    """The learners of a run, as one of them sees them. Belongs to the learner's thread."""
+class Company:
+    """The learners of a run, as one of them sees them. Belongs to the learner's thread.
 
-    @property
-    def place(self) -> Place:
-        """Which learner this is, among how many."""
+    This is the company of a learner that is alone: it says what it is told. `Several` is the other.
+    """
 
-    @property
-    def across(self) -> Reduction:
-        """Sums over all learners."""
+    place: Place = ALONE_HERE  # which learner this is, among how many
+    across: Reduction = ALONE  # sums over all learners
 
     def from_first(self, text: str) -> str:
         """Return the text that learner 0 gives."""
+        return text
 
     def begin(self, learner: Learner, kind: Mapping[str, str]) -> None:
         """Check that all learners are of one kind and begin with the same weights.
@@ -79,6 +78,7 @@ class Company(Protocol):
           wish: one of WISHES.
           own: whether this one has it; it is told to the others when they meet.
         """
+        return own
 
     def meet(
         self, news: Sequence[News], has_batch: bool, missing: Callable[[], Sequence[str]]
@@ -94,6 +94,7 @@ class Company(Protocol):
           LearnerLost: if a learner does not come, or has no batch for too long.
           LearnersDiffer: if the weights are not the same any more.
         """
+        return Meeting(list(news), has_batch)
 
     def updated(self) -> None:
         """An update was made."""
@@ -102,40 +103,10 @@ class Company(Protocol):
         """Say why this learner leaves, so that the others can tell the user. Idempotent."""
 
 
-class Single:
-    """The company of a learner that is alone."""
-
-    place = ALONE_HERE
-    across: Reduction = ALONE
-
-    def from_first(self, text: str) -> str:
-        """Return the text."""
-        return text
-
-    def begin(self, learner: Learner, kind: Mapping[str, str]) -> None:
-        """Nothing to compare."""
-
-    def agreed(self, wish: str, own: bool) -> bool:
-        """Return `own`."""
-        return own
-
-    def meet(
-        self, news: Sequence[News], has_batch: bool, missing: Callable[[], Sequence[str]]
-    ) -> Meeting:
-        """Return what was told."""
-        return Meeting(list(news), has_batch)
-
-    def updated(self) -> None:
-        """Nothing to do."""
-
-    def tell(self, error: BaseException) -> None:
-        """Nobody to tell."""
+SINGLE = Company()
 
 
-SINGLE = Single()
-
-
-class Several:
+class Several(Company):
     """The company of a learner that is one of several."""
 
     def __init__(self, place: Place, group: Group) -> None:
@@ -146,7 +117,7 @@ class Several:
           group: connects it with the others.
         """
         self.place = place
-        self.across: Reduction = group
+        self.across = group
         self._group = group
         self._learner: Learner | None = None
         self._compared = -1  # the update after which weights were last compared
@@ -284,7 +255,7 @@ def join(place: Place, timeout_s: float) -> Company:
       LearnerLost: if one does not come.
     """
     if place.world_size == 1:
-        return Single()
+        return SINGLE
     first_s = FIRST_TIMEOUTS * timeout_s
     group = Group(
         open_store(place, first_s),

@@ -32,6 +32,7 @@ from agent.testing.evaluation import (
     Order,
     Row,
     evaluation_blueprint,
+    remove_half_films,
     snapshot_layout,
 )
 from metrics.text import short
@@ -220,6 +221,13 @@ class InTurn(Books):
             "news": dict(self._news),
             "best": self._best,
         }
+
+    def close(self) -> None:
+        """Leave nothing behind, nor what a session that was killed has left half done."""
+        try:
+            remove_half_films(self._folder)
+        except OSError as error:
+            log.warning("half a film of an evaluation may be left: %s", error)
 
     def _raise_if_stopped(self) -> None:
         if self._stop_requested():

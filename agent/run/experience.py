@@ -1,4 +1,4 @@
-"""Where batches come from, behind one interface, and its serial implementation.
+"""Where batches come from: what every source has, and the serial one.
 
 `Serial` does everything in the caller's thread, in turn; it is the readable twin, used by
 `--reproducible`. `Threaded` (agent/run/threaded.py) is what trains fast.
@@ -10,21 +10,23 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from agent.algorithms.batch import Batch
 from agent.learning.feed import Feed
-from agent.pools.pool import SerialPool, UnrollBlock, WorkerPool
+from agent.pools.serial_pool import SerialPool
+from agent.pools.worker_pool import UnrollBlock, WorkerPool
 from agent.run.capacity import CapacityWatch
 from agent.stored.state_schema import restoring
 from core.episode import EpisodeEnd
 from core.errors import CheckpointError, ConfigError
 from core.unroll import Record
-from replay.manager import Evaluation, ReplayManager, SampleContext
+from replay.manager import ReplayManager
 from replay.priorities import Outcome
+from replay.scoring import Evaluation, SampleContext
 from transport.channel import WorkerStats
 
 log = logging.getLogger(__name__)
@@ -51,58 +53,12 @@ class News:
     version: int = 0  # of the newest weights that acted in it
 
 
-class Experience(Protocol):
-    """Makes batches. Used by the main thread only; `quiesce` and `close` may be called twice."""
+class Experience:
+    """Makes batches: a pool, replay, and what makes batches of draws.
 
-    def start(self) -> None:
-        """Start workers and threads."""
-
-    def advance(self, moment: Moment) -> None:
-        """Say where learning stands; batches made from now on know it."""
-
-    def next_batch(self) -> Batch | None:
-        """Return the next batch, or None if there was none for a fraction of a second.
-
-        Raises:
-          BaseException: whatever ended the making of experience, such as WorkerDied.
-        """
-
-    def news(self) -> list[News]:
-        """Return what workers have reported since the last call, oldest first."""
-
-    def feed_back(self, batch: Batch, errors: Tensor | None) -> None:
-        """Say what an update has learned from a batch, for replay that draws by it."""
-
-    def discard(self, ids: Sequence[int]) -> None:
-        """Drop items that nothing can be learned from, so that they are not drawn again."""
-
-    def stats(self) -> dict[str, float]:
-        """Return metrics by name; those of the cache are over the time since the last call."""
-
-    def adapt(self, values: Mapping[str, float]) -> None:
-        """Take the values of a whole record, and set what follows from them."""
-
-    def missing(self) -> list[str]:
-        """Return what the next batch waits for and what everybody does, for the user."""
-
-    def quiesce(self) -> None:
-        """End the making of batches. Afterwards replay stands still and can be saved."""
-
-    def close(self) -> None:
-        """Stop the workers."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint holds of it: counters, in a serial run also the rollouts."""
-
-    def replay_contents(self) -> dict[str, Any]:
-        """Return the counters and the unrolls of the buffers, for a file of their own."""
-
-    def load_state_dict(self, state: Mapping[str, Any], contents: Mapping[str, Any] | None) -> None:
-        """Go on from `state_dict` and, where they were saved, the contents. Before `start`."""
-
-
-class ReplaySide:
-    """What every implementation has: a pool, replay, and what makes batches of draws."""
+    What is not implemented here differs between the serial and the threaded one. Used by the main
+    thread only; `quiesce` and `close` may be called twice.
+    """
 
     def __init__(
         self, pool: WorkerPool, replay: ReplayManager, feed: Feed, evaluate: Evaluate | None = None
@@ -122,9 +78,25 @@ class ReplaySide:
         self.capacity: CapacityWatch | None = None  # asked at each record; None: nobody is
         self.moment = Moment()  # written by the main thread, read by all
 
+    def start(self) -> None:
+        """Start workers and threads."""
+        raise NotImplementedError
+
     def advance(self, moment: Moment) -> None:
         """Say where learning stands; batches made from now on know it."""
         self.moment = moment
+
+    def next_batch(self) -> Batch | None:
+        """Return the next batch, or None if there was none for a fraction of a second.
+
+        Raises:
+          BaseException: whatever ended the making of experience, such as WorkerDied.
+        """
+        raise NotImplementedError
+
+    def news(self) -> list[News]:
+        """Return what workers have reported since the last call, oldest first."""
+        raise NotImplementedError
 
     def feed_back(self, batch: Batch, errors: Tensor | None) -> None:
         """Say what an update has learned from a batch; nothing happens unless replay wants it.
@@ -156,12 +128,18 @@ class ReplaySide:
         version = self._feed.schema.view(block.records, "version").max(initial=0)
         return News(block.stats, block.episodes, block.worker_id, len(block.records), int(version))
 
+    def adapt(self, values: Mapping[str, float]) -> None:
+        """Take the values of a whole record, and set what follows from them."""
+        raise NotImplementedError
+
     def missing(self) -> list[str]:
-        """Return what the next batch waits for, and what everybody does."""
+        """Return what the next batch waits for and what everybody does, for the user."""
         return [self.replay.missing(), *self.pool.describe()]
 
     def stats(self) -> dict[str, float]:
         """Return metrics of replay and workers by name.
+
+        Those of the cache, if there is one, are over the time since the last call.
 
         Raises:
           ConfigError: if replay will not fit into memory when it is full (`CapacityWatch`).
@@ -171,16 +149,24 @@ class ReplaySide:
             self.capacity.look(figures)
         return {**figures, **self.pool.stats()}
 
+    def quiesce(self) -> None:
+        """End the making of batches. Afterwards replay stands still and can be saved."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Stop the workers."""
+        raise NotImplementedError
+
     def replay_contents(self) -> dict[str, Any]:
         """Return the counters and the unrolls of the buffers, for a file of their own."""
         return self.replay.state_dict(contents=True)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint holds of it."""
+        """Return what a checkpoint holds of it: counters, in a serial run also the rollouts."""
         return {"replay": self.replay.state_dict(contents=False)}
 
     def load_state_dict(self, state: Mapping[str, Any], contents: Mapping[str, Any] | None) -> None:
-        """Go on from `state_dict` and, where they were saved, the contents."""
+        """Go on from `state_dict` and, where they were saved, the contents. Before `start`."""
         for saved in (contents, state["replay"]):
             if saved is None:
                 continue
@@ -199,13 +185,13 @@ class ReplaySide:
         return None if draws is None else self._feed.compose(draws, moment.update)
 
 
-class Serial(ReplaySide):
+class Serial(Experience):
     """Rollouts, replay and batches in turn, in the caller's thread: deterministic, restorable."""
 
     def __init__(
         self, pool: SerialPool, replay: ReplayManager, feed: Feed, evaluate: Evaluate | None = None
     ) -> None:
-        """Start nothing; see `ReplaySide`."""
+        """Start nothing; see `Experience`."""
         super().__init__(pool, replay, feed, evaluate)
         self._pool = pool
         self._news: list[News] = []

@@ -24,7 +24,7 @@ class _Sign:
 
 
 class Heartbeats:
-    """Signs of life of threads. `beat` and `gone` by the threads, `describe` by anybody."""
+    """Signs of life of threads. `beat` by the threads, `describe` by anybody."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """Nobody has said anything yet.
@@ -46,10 +46,6 @@ class Heartbeats:
         before = self._signs.get(who)
         since = before.since if before is not None and before.what == what else now
         self._signs[who] = _Sign(what, since, now, rests)
-
-    def gone(self) -> None:
-        """Say that the calling thread ends."""
-        self._signs.pop(threading.current_thread().name, None)
 
     def describe(self) -> list[str]:
         """Return a line for each thread: "ingest: inserting into replay for 75 s".

@@ -17,10 +17,11 @@ from agent.run.status_files import StatusFiles
 from agent.stored.run_folder import RunFolder
 from core.spec import game_name
 from flags.parts import SINKS
-from metrics.console import ConsoleSink, Goal
+from metrics.console import ConsoleSink
 from metrics.output_thread import BackgroundSink, OutputThread
 from metrics.sinks import JsonLinesSink, Sink, Tee, TensorBoardSink, TextFilesSink
 from metrics.trackers import TrackerSink
+from metrics.view import Goal
 from option_flags import Flags
 
 SILENT = logging.CRITICAL + 1  # above every message

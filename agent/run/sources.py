@@ -11,7 +11,9 @@ from agent.assembly import Blueprint
 from agent.cluster.gateway_pool import GatewayPool
 from agent.learning.feed import Feed
 from agent.learning.scorer import Scorer
-from agent.pools.pool import ProcessPool, SerialPool, WorkerPool
+from agent.pools.pool import ProcessPool
+from agent.pools.serial_pool import SerialPool
+from agent.pools.worker_pool import WorkerPool
 from agent.run.capacity import CapacityWatch
 from agent.run.experience import Experience, Serial
 from agent.run.memory_check import free_memory_bytes, unrolls_when_full

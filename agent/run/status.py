@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from agent.assembly import Blueprint, buffer_configs
-from agent.run.experience import Experience, ReplaySide
+from agent.run.experience import Experience
 from agent.run.status_files import StatusFiles
 from metrics.health import Finding
 from metrics.record import Record
@@ -143,8 +143,6 @@ class RunStatus:
         }
 
     def _buffers(self, experience: Experience, updates: int) -> list[dict[str, Any]]:
-        if not isinstance(experience, ReplaySide):
-            return []
         replay = experience.replay
         return [
             buffer_row(buffer, kind, inserted, updates, self._games)

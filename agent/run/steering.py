@@ -14,7 +14,7 @@ from agent.learning.learner import Learner
 from agent.run.control import Apply, Control
 from agent.run.control_file import COMMANDS
 from agent.run.evaluating import NoEvaluating
-from agent.run.experience import Experience, ReplaySide
+from agent.run.experience import Experience
 from agent.run.saving import Saving
 from agent.run.tally import Tally
 from agent.stored.checkpoint import Checkpoint
@@ -59,10 +59,13 @@ def control_of(
     if entropy is not None:
         settings["entropy_factor"] = entropy
     own = {}
-    share = _own_share(experience)
-    if share is not None:
-        own["replay_share"] = float(share)
-        settings["replay_share"] = _replay_share(experience)
+    replay = experience.replay
+    if replay.own_share is not None:
+        own["replay_share"] = float(replay.own_share)
+        # As a fraction of small numbers, in which quotas are exact.
+        settings["replay_share"] = lambda share: replay.set_replay_share(
+            Fraction(share).limit_denominator(FINEST_SHARE)
+        )
     control = Control(
         folder.path,
         reproducible=reproducible,
@@ -93,20 +96,6 @@ def _entropy(algorithm: Algorithm) -> Apply | None:
     def apply(factor: float) -> None:
         # A frozen dataclass, as `Algorithm` says.
         algorithm.config = replace(config, **{name: cost * factor for name, cost in known.items()})
-
-    return apply
-
-
-def _own_share(experience: Experience) -> Fraction | None:
-    """Return the share of replay by the flags; None if this run cannot have another one."""
-    return experience.replay.own_share if isinstance(experience, ReplaySide) else None
-
-
-def _replay_share(experience: Experience) -> Apply:
-    def apply(share: float) -> None:
-        assert isinstance(experience, ReplaySide)  # or it would have no share
-        # As a fraction of small numbers, in which quotas are exact.
-        experience.replay.set_replay_share(Fraction(share).limit_denominator(FINEST_SHARE))
 
     return apply
 

@@ -1,4 +1,4 @@
-"""Worker processes, replay and batches side by side with the learner: the only file with threads.
+"""Worker processes, replay and batches side by side with the learner, in threads.
 
 | thread | calls | owns meanwhile |
 |---|---|---|
@@ -21,8 +21,8 @@ from collections.abc import Mapping
 
 from agent.algorithms.batch import Batch
 from agent.learning.feed import Feed
-from agent.pools.pool import UnrollBlock, WorkerPool
-from agent.run.experience import Evaluate, News, ReplaySide
+from agent.pools.worker_pool import UnrollBlock, WorkerPool
+from agent.run.experience import Evaluate, Experience, News
 from agent.run.liveness import Heartbeats
 from agent.sharing.exchange import Exchange
 from agent.sharing.foreign import is_kept_as_it_comes
@@ -37,7 +37,7 @@ MAX_CACHE_DEPTH = 8
 MAX_NEW_AGE_UPDATES = 10.0  # beyond this the cache gets shallower rather than deeper
 
 
-class Threaded(ReplaySide):
+class Threaded(Experience):
     """Worker processes, an ingest thread and cache threads, side by side with the learner."""
 
     def __init__(
@@ -55,9 +55,9 @@ class Threaded(ReplaySide):
 
         Args:
           pool: processes on this machine, or any other pool.
-          replay: see `ReplaySide`.
-          feed: see `ReplaySide`.
-          evaluate: see `ReplaySide`.
+          replay: see `Experience`.
+          feed: see `Experience`.
+          evaluate: see `Experience`.
           cache_depth: number of batches made ahead; 0: each is made when it is needed; None: the
             number adapts itself.
           cache_threads: number of threads that make batches.

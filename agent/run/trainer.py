@@ -37,7 +37,7 @@ from agent.run.tally import Tally, model_facts
 from agent.stored.checkpoint import Checkpoint
 from agent.stored.run_folder import RunFolder
 from core import faults
-from core.stop_signals import StopSignals
+from core.stop_signals import INTERRUPTED, StopSignals
 from metrics.health import Finding
 from metrics.machine_share import load
 from metrics.run_files import read_records
@@ -67,6 +67,11 @@ class Summary:
     findings: tuple[Finding, ...]  # what the health metrics said, earlier sessions included
     energy_j: float | None = None  # of the run so far, over the time in which it was measured
     joules_per_million_steps: float | None = None  # agent steps
+
+    @property
+    def status(self) -> int:
+        """Exit status of the session."""
+        return INTERRUPTED if self.reason == "interrupted" else 0
 
 
 class Trainer:
@@ -118,7 +123,7 @@ class Trainer:
         )
         self._board = WeightBoard(blueprint.acting_weights.nbytes)
         # After a resume the games are others than after the first start.
-        done = 0 if checkpoint is None else int(checkpoint.state["tally"]["updates"])
+        done = 0 if checkpoint is None else checkpoint.updates
         make = experience or partial(make_experience, make_pool=make_pool)
         self._experience = make(blueprint, self._board, done * LIVES_PER_UPDATE)
         self._saving = Saving(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -89,7 +89,7 @@ def train(
     if flags.background:
         go_to_background()
     if not blueprint.place.speaks:
-        return follow(blueprint, stop, company, checkpoint, start)
+        return train_as_other_learner(blueprint, stop, company, checkpoint, start)
     is_resumed = own_folder is not None and checkpoint is not None and not flags.new_run_folder
     folder = own_folder if own_folder is not None and is_resumed else None
     folder = folder or RunFolder.create(flags.results_dir, flags.env, name=flags.run_name)
@@ -99,44 +99,26 @@ def train(
         if resumed is not None:
             check_not_saved_since(resumed)
         reporting = session.enter_context(closing(Reporting(make_way(folder), flags)))
-        try:
+
+        def begin() -> None:
             if resumed is not None:
                 for note in (*resumed.notes, *take_back(folder, resumed)):
                     log.info("%s", note)
             # Not before: a guardian takes a summary in the folder for the end of this session.
-            began_at = -1 if resumed is None else int(resumed.state["tally"]["updates"])
+            began_at = -1 if resumed is None else resumed.updates
             report_run_folder(folder.path, began_at)
             company.from_first(str(folder.path.resolve()))  # its journals are cut by now
             folder.write_flags(flags.to_json())
             folder.write_run_info([PROGRAM, *argv])
-            _set_up_torch(flags)
             _log_start(argv, blueprint, folder, checkpoint, start)
-            if start is not None:
-                checkpoint = start.first_checkpoint(blueprint)
-            trainer = Trainer(
-                blueprint, folder, reporting.open_sinks(), checkpoint,
-                stop=stop, flush=reporting.flush, company=company, status=reporting.status,
-            )  # fmt: skip
-            summary = trainer.run()
-            reporting.close_sinks()
-            reporting.say("ended", reason=summary.reason)
-            return Ending(_finish(summary, folder, flags, stop), folder.path, summary)
-        except (PlatformError, OSError) as error:
-            company.tell(error)
-            reporting.say("failed", reason=str(error))
-            reporting.close_sinks()
-            log.error("the run failed: %s", error)
-            log.debug("traceback", exc_info=True)
-            return Ending(1, folder.path, failure=error)
-        except Exception as error:
-            company.tell(error)
-            reporting.say("failed", reason=repr(error))
-            reporting.close_sinks()
-            log.exception("the run failed")
-            return Ending(1, folder.path, failure=error)
+
+        return _run(
+            blueprint, folder, reporting, stop, company, checkpoint, start,
+            begin=begin, finish=lambda summary: _finish(summary, folder, flags, stop),
+        )  # fmt: skip
 
 
-def follow(
+def train_as_other_learner(
     blueprint: Blueprint,
     stop: StopSignals,
     company: Company,
@@ -154,35 +136,80 @@ def follow(
     """
     path = Path(company.from_first(""))
     path.mkdir(parents=True, exist_ok=True)  # on another machine it is another folder
-    folder, flags, rank = RunFolder(path), blueprint.flags, blueprint.place.rank
-    with closing(Reporting(folder, flags, rank)) as reporting:
-        try:
-            _set_up_torch(flags)
-            log.info("learner %d of %d", rank, blueprint.place.world_size)
-            if start is not None:
-                checkpoint = start.first_checkpoint(blueprint)
-            trainer = Trainer(
-                blueprint, folder, reporting.open_sinks(), checkpoint,
-                stop=stop, flush=reporting.flush, company=company,
-            )  # fmt: skip
-            summary = trainer.run()
-            log.info("this learner has ended: %s", REASONS[summary.reason])
-            status = INTERRUPTED if summary.reason == "interrupted" else 0
-            return Ending(status, path, summary)
-        except Exception as error:
-            company.tell(error)
+    folder, rank = RunFolder(path), blueprint.place.rank
+
+    def finish(summary: Summary) -> int:
+        log.info("this learner has ended: %s", REASONS[summary.reason])
+        return summary.status
+
+    with closing(Reporting(folder, blueprint.flags, rank)) as reporting:
+        ending = _run(
+            blueprint, folder, reporting, stop, company, checkpoint, start,
+            begin=lambda: log.info("learner %d of %d", rank, blueprint.place.world_size),
+            finish=finish,
+        )  # fmt: skip
+        error = ending.failure
+        is_first = isinstance(error, LearnerLost) and 0 in error.ranks  # it cannot say it
+        if is_first and not blueprint.place.is_launched:  # or the launcher does
+            say(f"learner {rank}: the run failed: {error}")
+        return ending
+
+
+def _run(
+    blueprint: Blueprint,
+    folder: RunFolder,
+    reporting: Reporting,
+    stop: StopSignals,
+    company: Company,
+    checkpoint: Checkpoint | None,
+    start: WarmStart | None,
+    *,
+    begin: Callable[[], object],
+    finish: Callable[[Summary], int],
+) -> Ending:
+    """Train with the log open: whatever fails from here on is a message in it.
+
+    Args:
+      blueprint: flags and shapes.
+      folder: the run folder.
+      reporting: log and sinks; belongs to the caller.
+      stop: what the user asks for meanwhile.
+      company: the other learners.
+      checkpoint: what to continue from, if it is of a run.
+      start: what a new run takes its weights from.
+      begin: what comes before the trainer is built.
+      finish: what comes after it has ended; returns the exit status.
+    """
+    try:
+        _set_up_torch(blueprint.flags)
+        begin()
+        if start is not None:
+            checkpoint = start.first_checkpoint(blueprint)
+        trainer = Trainer(
+            blueprint, folder, reporting.open_sinks(), checkpoint,
+            stop=stop, flush=reporting.flush, company=company, status=reporting.status,
+        )  # fmt: skip
+        summary = trainer.run()
+        reporting.close_sinks()
+        reporting.say("ended", reason=summary.reason)
+        return Ending(finish(summary), folder.path, summary)
+    except Exception as error:
+        is_known = isinstance(error, (PlatformError, OSError))
+        company.tell(error)
+        reporting.say("failed", reason=str(error) if is_known else repr(error))
+        reporting.close_sinks()
+        if is_known or not blueprint.place.speaks:
             log.error("the run failed: %s", error)
             log.debug("traceback", exc_info=True)
-            is_first = isinstance(error, LearnerLost) and 0 in error.ranks  # it cannot say it
-            if is_first and not blueprint.place.is_launched:  # or the launcher does
-                say(f"learner {rank}: the run failed: {error}")
-            return Ending(1, path, failure=error)
+        else:
+            log.exception("the run failed")
+        return Ending(1, folder.path, failure=error)
 
 
 def _finish(summary: Summary, folder: RunFolder, flags: Flags, stop: StopSignals) -> int:
     """Write down how the run ended, draw the charts, and say how to go on."""
     folder.write_summary(asdict(summary))
-    status = INTERRUPTED if summary.reason == "interrupted" else 0
+    status = summary.status
     if flags.charts:
         log.info("drawing the charts; Ctrl-C leaves without them")
         try:
@@ -195,8 +222,7 @@ def _finish(summary: Summary, folder: RunFolder, flags: Flags, stop: StopSignals
             # The run is saved and whole; a picture of it can be drawn at any time.
             log.warning("the charts could not be drawn: %s", error)
             log.debug("traceback", exc_info=True)
-    games = len(flags.env.split(","))
-    _log_end(summary, folder, "score" if games > 1 else "mean return", flags.learner_count)
+    _log_end(summary, folder, flags)
     return status
 
 
@@ -229,12 +255,11 @@ def _log_start(
         blueprint.env_spec.actions.describe(),
     )
     log.info(
-        "%d workers of %d environments, actions chosen by %s, torso in %s, learner on %s with %d "
-        "threads",
-        choices.worker_count, choices.envs_per_worker,
+        "%s of %s, actions chosen by %s, torso in %s, learner on %s with %s",
+        _counted(choices.worker_count, "worker"), _counted(choices.envs_per_worker, "environment"),
         "one server" if choices.inference == "server" else "each worker",
         "bf16" if choices.torso_dtype == torch.bfloat16 else "fp32",
-        choices.device, choices.learner_threads,
+        choices.device, _counted(choices.learner_threads, "thread"),
     )  # fmt: skip
     if blueprint.place.world_size > 1:
         count = blueprint.place.world_size
@@ -268,7 +293,7 @@ def _log_start(
     elif checkpoint is not None:
         log.info(
             "resuming %s at %s agent steps",
-            checkpoint.path, f"{checkpoint.state['tally']['agent_steps']:,}",
+            checkpoint.path, f"{checkpoint.agent_steps:,}",
         )  # fmt: skip
     log.info(
         "workers start, and fill the replay up to %.0f %%; the first numbers come after that. "
@@ -277,7 +302,12 @@ def _log_start(
     )
 
 
-def _log_end(summary: Summary, folder: RunFolder, mean_of: str, count: int) -> None:
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _log_end(summary: Summary, folder: RunFolder, flags: Flags) -> None:
+    mean_of = "score" if len(flags.env.split(",")) > 1 else "mean return"
     mean = "none yet" if summary.mean_return is None else f"{summary.mean_return:.2f}"
     log.info(
         "%s: %s agent steps (%.0f a second), %d updates, %d games, %s %s",
@@ -287,8 +317,10 @@ def _log_end(summary: Summary, folder: RunFolder, mean_of: str, count: int) -> N
     if not folder.has_checkpoint():
         log.info("nothing was saved, because no update was made")
         return
-    # Each over two lines: a terminal of 80 columns would break them where a shell does not go on.
-    several = f" --learner_count={count}" if count > 1 else ""
-    for name, mode, more in (("resume", "train_w_load", several), ("test", "test", "")):
+    # Over several lines: a terminal of 80 columns would break one where a shell does not go on.
+    to_resume = f" --learner_count={flags.learner_count}" if flags.learner_count > 1 else ""
+    if summary.reason == "steps":  # without more steps to do, it would be refused
+        to_resume += f" \\\n  --environment_max_steps={2 * flags.environment_max_steps}"
+    for name, mode, more in (("resume", "train_w_load", to_resume), ("test", "test", "")):
         command = f"python main.py --op_mode={mode} \\\n  --load_model_url={folder.path}{more}"
         log.info("%s: %s", name, command)

@@ -22,6 +22,7 @@ from agent.stored.checkpoint import Checkpoint
 from agent.stored.model_file import check_weights
 from core.errors import CheckpointError, ConfigError
 from core.spec import EnvSpec, game_name
+from wrappers.env_ids import is_atari
 
 VALUE_HEAD = "value_head."  # its tensors have one row per game
 GAME_PIXELS = "game_pixels."  # followed by the number of the game, where there are several
@@ -70,11 +71,17 @@ def keep_actions(checkpoint: Checkpoint, own: EnvSpec) -> tuple[str, ...]:
     saved = EnvSpec.from_dict(checkpoint.state["env_spec"])
     missing = [name for name in own.action_meanings if name not in saved.action_meanings]
     if missing:
+        advice = (
+            # Only Atari's games can have more actions than they use, or fewer.
+            "Train the first run with --full_action_space=True, or do without these actions: "
+            f"--action_set={','.join(saved.action_meanings)}"
+            if all(map(is_atari, own.tasks))
+            else "Start without --load_model_url."
+        )
         raise CheckpointError(
             f"{checkpoint.path} was trained with the actions {', '.join(saved.action_meanings)}, "
             f"but {own.env_id} also has {', '.join(missing)}: expected a run with all of them. "
-            "Train the first run with --full_action_space=True, or do without these actions: "
-            f"--action_set={','.join(saved.action_meanings)}"
+            f"{advice}"
         )
     return saved.action_meanings
 
@@ -105,7 +112,7 @@ def warm_start(checkpoint: Checkpoint, blueprint: Blueprint) -> WarmStart:
     )
     return WarmStart(
         checkpoint.path,
-        int(checkpoint.state["tally"]["agent_steps"]),
+        checkpoint.agent_steps,
         weights,
         known=tuple(g for g, j in zip(new.tasks, sources, strict=True) if j is not None),
         fresh=tuple(g for g, j in zip(new.tasks, sources, strict=True) if j is None),

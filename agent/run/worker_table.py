@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent.pools.worker_pool import HasProcesses, ProcessRow
-from agent.run.experience import Experience, News, ReplaySide
+from agent.run.experience import Experience, News
 from metrics.machine_share import ProcessUse
 
 
@@ -75,7 +75,7 @@ class WorkerTable:
 
 def processes_of(experience: Experience) -> list[ProcessRow]:
     """Return the processes of the pool that experience comes from, none if it does not say."""
-    pool = experience.pool if isinstance(experience, ReplaySide) else None
+    pool = experience.pool
     return pool.processes() if isinstance(pool, HasProcesses) else []
 
 

@@ -36,7 +36,6 @@ from typing import Any
 
 from agent.stored.checkpoint_file import (
     DamagedFile,
-    DiskFull,
     NotFinite,
     check_space,
     read_tree,
@@ -52,29 +51,18 @@ from agent.stored.checkpoint_folder import (
     candidates,
     inode_of,
     numbered,
-    resolve,
     unused_replay_path,
     update_name,
 )
-from agent.stored.checkpoint_tree import encode, first_not_finite
-from agent.stored.replay_schema import ReplayState
-from agent.stored.state_schema import RunState, check_part
+from agent.stored.checkpoint_tree import decode, encode, first_not_finite
+from agent.stored.replay_schema import ReplayState, check_run
+from agent.stored.state_schema import check_part
 from core import faults
 from core.atomic_file import atomic_path, remove_temporaries, write_text
 from core.errors import CheckpointError
 from core.files import disk
 from core.plain_data import shown_text
 from core.spec import MODEL_DECIDING_FIELDS, EnvSpec
-
-__all__ = [
-    "Checkpoint",
-    "CheckpointWriter",
-    "DamagedFile",
-    "DiskFull",
-    "NotFinite",
-    "load",
-    "resolve",
-]
 
 # What environments gave and what the user chose need not be finite: a reward may be infinite, and
 # a threshold too. Such an update is not made (agent/learning/learner.py), so the weights stay
@@ -120,7 +108,7 @@ class CheckpointWriter:
         # The weights of a new run may be from another's folder, where nothing is written.
         if resumed_from is not None and resumed_from.path.parent.resolve() == self.folder.resolve():
             self._resumed_path = resumed_from.path.resolve()
-            self._resumed_updates = int(resumed_from.state["tally"]["updates"])
+            self._resumed_updates = resumed_from.updates
         self._stuck: set[Path] = set()  # what could not be removed
         self._drop_replay(of=set(numbered(self.folder, UPDATE_NAME)))
 
@@ -154,8 +142,8 @@ class CheckpointWriter:
         Raises:
           NotFinite: if something other than MAY_BE_NOT_FINITE holds NaN or infinity.
           DiskFull: if there is no room. Nothing of the attempt is left; a later one may succeed.
-          CheckpointError: if the state holds something else than data, this session went on from
-            this update or a later one, or the disk refuses. The previous checkpoint is intact.
+          CheckpointError: if the state is none that `load` would accept, this session went on
+            from this update or a later one, or the disk refuses. The previous one is intact.
         """
         path = self.folder / update_name(updates)
         if updates <= self._resumed_updates:
@@ -173,7 +161,7 @@ class CheckpointWriter:
                 "replay_file": None if replay_path is None else replay_path.name,
             }
         )
-        _refuse_not_finite(tree)
+        _refuse_what_cannot_be_read(tree, contents)
         check_space(self.folder, tree, contents)
         before = inode_of(path)
         try:
@@ -215,7 +203,7 @@ class CheckpointWriter:
         faults.at("save.before_best")
         path = self.folder / BEST
         tree = encode({**state, "has_replay": False, "replay_file": None, "score": score})
-        _refuse_not_finite(tree)
+        _refuse_what_cannot_be_read(tree)
         check_space(self.folder, tree)
         with writing(path):
             if path.resolve() == self._resumed_path:
@@ -279,6 +267,16 @@ class Checkpoint:
     sight: Sight | None = None  # how it was found; None of one that was not looked for
 
     @property
+    def agent_steps(self) -> int:
+        """Number of agent steps that were done."""
+        return int(self.state["tally"]["agent_steps"])
+
+    @property
+    def updates(self) -> int:
+        """Number of updates that were made."""
+        return int(self.state["tally"]["updates"])
+
+    @property
     def score(self) -> float | None:
         """What a `best.pt` is the best by; None of others, and of files of earlier versions."""
         score = self.state.get("score")
@@ -340,7 +338,7 @@ class Checkpoint:
 
 
 def load(url: Path | str) -> Checkpoint:
-    """Load the checkpoint that `url` means (see `resolve`) onto the CPU.
+    """Load the checkpoint that `url` means (see `checkpoint_folder.resolve`) onto the CPU.
 
     If `url` is a folder and its file is damaged, or has weights that are not finite, the next file
     is used, with a warning that names both. If `url` is a file, no other file is used instead.
@@ -368,9 +366,7 @@ def load(url: Path | str) -> Checkpoint:
 def _read(path: Path) -> dict[str, Any]:
     state = read_tree(path)
     try:
-        check_part(RunState, state)
-        if state.get("replay") is not None:
-            check_part(ReplayState, state["replay"], "state['replay']")
+        check_run(state)
     except ValueError as error:
         raise DamagedFile(f"{path} is not what this program saves: {error}.") from error
     found = _first_not_finite(state)
@@ -379,13 +375,16 @@ def _read(path: Path) -> dict[str, Any]:
     return state
 
 
-def _refuse_not_finite(state: Mapping[str, Any]) -> None:
-    found = _first_not_finite(state)
+def _refuse_what_cannot_be_read(tree: Any, contents: Any = None) -> None:
+    """Raise CheckpointError if no run could go on from these encoded trees: `load` refuses them."""
+    intact = "this state is not saved, and the checkpoint before it is intact."
+    found = _first_not_finite(tree)
     if found is not None:
-        raise NotFinite(
-            f"{found}, expected finite numbers: this state is not saved, and the checkpoint before "
-            "it is intact."
-        )
+        raise NotFinite(f"{found}, expected finite numbers: {intact}")
+    try:
+        check_run(decode(tree), decode(contents))
+    except ValueError as error:
+        raise CheckpointError(f"{error}, which could not be read again: {intact}") from error
 
 
 def _first_not_finite(state: Mapping[str, Any]) -> str | None:

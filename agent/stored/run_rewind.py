@@ -103,7 +103,7 @@ def take_back(folder: RunFolder, checkpoint: Checkpoint, now: datetime | None = 
     """
     at = now or datetime.now()
     tally, then = checkpoint.state["tally"], checkpoint.state["flags"]
-    updates, agent_steps = int(tally["updates"]), int(tally["agent_steps"])
+    updates, agent_steps = checkpoint.updates, checkpoint.agent_steps
     try:
         remove_temporaries(folder.path)  # of a session that was killed
         folder.remove_summary()

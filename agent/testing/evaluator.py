@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
@@ -34,8 +35,15 @@ from agent.testing.whole_games import MAX_ENVS, play_games, play_shown
 from core.atomic_file import write_json, write_text
 from core.command_line import tell
 from core.durations import duration
-from core.errors import CheckpointError
+from core.errors import CheckpointError, EnvironmentFault
 from wrappers.registry import describe
+
+# The flags that decide which games these are, besides --env.
+RULES = (
+    "env_kwargs", "skipped_frames", "frames_stacked", "noop_threshold", "grayscaling_frames",
+    "frame_scale_resolution", "fire_reset", "repeat_action_probability", "full_action_space",
+    "action_set", "max_episode_frames",
+)  # fmt: skip
 
 
 def evaluate(
@@ -58,15 +66,20 @@ def evaluate(
 
     Returns:
       One report per env that had a finished game.
+
+    Raises:
+      EnvironmentFault: if an environment fails; the games that were over by then are written first.
     """
     flags = blueprint.flags
     checkpoint.check_spec(blueprint.env_spec)
-    steps = int(checkpoint.state["tally"]["agent_steps"])
+    steps = checkpoint.agent_steps
     show(f"{checkpoint.path}: {steps:,} agent steps")
     envs = envs or blueprint.env_spec.tasks
-    stem = report_stem(checkpoint.path.stem, envs, policy_name(flags.greedy))
+    unusual = _not_its_own(blueprint, checkpoint, envs)
+    stem = report_stem(checkpoint.path.stem, envs, policy_name(flags.greedy), unusual)
     model = _acting_model(blueprint, checkpoint)
     played: dict[str, list[Game]] = {}
+    fault: EnvironmentFault | None = None
     try:
         for env in envs:
             show(describe(game_config(blueprint, env)))
@@ -83,10 +96,12 @@ def evaluate(
                 play_shown(blueprint, model, env, output / f"{stem}.mp4", finished, show)
             show(f"playing {env}, up to {min(MAX_ENVS, flags.test_episode_count)} games at a time")
             play_games(blueprint, model, env, flags.test_episode_count, games, finished, show)
-    except KeyboardInterrupt:
-        if not any(played.values()):
+    except (KeyboardInterrupt, EnvironmentFault) as error:
+        count = sum(map(len, played.values()))
+        if not count:
             raise
-        show(f"interrupted after {sum(map(len, played.values()))} games")
+        fault = error if isinstance(error, EnvironmentFault) else None
+        show(f"{'ended' if fault else 'interrupted'} after {count} game{'s' * (count > 1)}")
     played = {env: games for env, games in played.items() if games}
     reports = [
         replace(
@@ -104,6 +119,8 @@ def evaluate(
         known = sum(report.human_normalised is not None for report in reports)
         show(f"mean human-normalised score over {known} of the games  {100 * mean:.1f} %")
     show(f"written: {output / stem}.csv and .json")
+    if fault is not None:
+        raise fault
     return reports
 
 
@@ -165,7 +182,7 @@ def _evaluate_all(
                 show(f"left out: {error}")
                 continue
             # Not as they were found: a training beside this may have a better best.pt by now.
-            steps = int(current.state["tally"]["agent_steps"])
+            steps = current.agent_steps
         if model is None or table.has(path.stem, steps, env):
             continue
         games: list[Game] = []
@@ -188,20 +205,29 @@ def _checkpoints_beside(
     A milestone and a regular checkpoint of the same moment are one model: the milestone counts.
     """
     if isinstance(checkpoint, ShippedModel):
-        return [(int(checkpoint.state["tally"]["agent_steps"]), checkpoint.path)]
+        return [(checkpoint.agent_steps, checkpoint.path)]
     folder = checkpoint.path.parent
     found: dict[tuple[int, int], Path] = {}
     for pattern in ("step_*.pt", "update_*.pt", "best.pt"):
         for path in sorted(folder.glob(pattern)):
             try:
-                tally = load(path).state["tally"]
+                other = load(path)
             except CheckpointError as error:
                 show(f"left out: {error}")
                 continue
-            found.setdefault((int(tally["agent_steps"]), int(tally["updates"])), path)
+            found.setdefault((other.agent_steps, other.updates), path)
     if not found:  # a single file with a name of its own
-        return [(int(checkpoint.state["tally"]["agent_steps"]), checkpoint.path)]
+        return [(checkpoint.agent_steps, checkpoint.path)]
     return [(steps, path) for (steps, _), path in sorted(found.items())]
+
+
+def _not_its_own(blueprint: Blueprint, checkpoint: Checkpoint, envs: Sequence[str]) -> str:
+    """Return as text which games are played by which rules; "" if both are the model's own."""
+    saved, flags = checkpoint.state["flags"], blueprint.flags.to_json()
+    changed = {name: flags[name] for name in RULES if name in saved and saved[name] != flags[name]}
+    if not changed and tuple(envs) == blueprint.env_spec.tasks:
+        return ""
+    return json.dumps([list(envs), changed], sort_keys=True)
 
 
 def _acting_model(blueprint: Blueprint, checkpoint: Checkpoint) -> ActorCritic:

@@ -20,7 +20,8 @@ from agent.cluster.engine import Node
 from agent.cluster.gateway import GatewayConfig
 from agent.cluster.gateway_pool import GatewayPool
 from agent.cluster.thread_engine import ThreadEngine
-from agent.pools.pool import ProcessPool, WorkerPool
+from agent.pools.pool import ProcessPool
+from agent.pools.worker_pool import WorkerPool
 from benchmarks.scaling.prepared import PreparedGateway, prepared_pool
 from benchmarks.scaling.processes import Processes, difference
 from option_flags import Flags

@@ -16,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from agent.stored.checkpoint import CheckpointWriter, load, resolve
+from agent.stored.checkpoint import CheckpointWriter, load
 from agent.stored.checkpoint_file import read_tree, write_tree
+from agent.stored.checkpoint_folder import resolve
 from agent.stored.checkpoint_tree import decode, encode
 from core import atomic_file, faults, files
 from core.errors import CheckpointError
@@ -148,7 +149,7 @@ def test_read_only_memory_is_written_without_a_second_copy_of_it() -> None:
 
 def test_a_view_does_not_drag_its_whole_storage_into_the_file(tmp_path: Path) -> None:
     big = torch.zeros(1_000_000)
-    path = CheckpointWriter(tmp_path).save({"part": big[:10]}, updates=1, agent_steps=1)
+    path = CheckpointWriter(tmp_path).save(state_at(1, part=big[:10]), updates=1, agent_steps=1)
     assert path.stat().st_size < 10_000
 
 
@@ -217,6 +218,27 @@ def test_a_write_that_fails_in_the_middle_says_so_in_words_and_leaves_nothing(
                 writer.save(state_at(2), updates=2, agent_steps=2)
             assert load(tmp_path).state["updates"] == 1
             assert names(tmp_path, ".*") == [], "a temporary file is left"
+
+
+def test_what_could_not_be_read_again_is_not_saved(tmp_path: Path) -> None:
+    """The words name the place, and the checkpoint before it is the newest."""
+    writer = save_several(tmp_path, [1])
+    writer.save_best(state_at(1), score=1.0)
+    before = names(tmp_path)
+    too_long = replay_with()
+    too_long["mixer"] |= {"quotas": {"claims": [2**80, 2**81], "carry": [0]}}
+    unknown = state_at(2, tally={"updates": 2, "agent_steps": -1})
+    for state, replay, place in (
+        (state_at(2, replay=too_long), None, r"state\['replay'\]\['mixer'\]\['quotas'\]"),
+        (state_at(2), too_long, r"contents\['mixer'\]\['quotas'\]\['claims'\]\[0\]"),
+        (unknown, None, r"state\['tally'\]\['agent_steps'\].*got -1, which could not be read"),
+    ):
+        with pytest.raises(CheckpointError, match=place):
+            writer.save(state, updates=2, agent_steps=2, replay=replay)
+    with pytest.raises(CheckpointError, match="agent_steps"):
+        writer.save_best(unknown, score=2.0)
+    assert names(tmp_path) == before
+    assert load(tmp_path).state["updates"] == 1
 
 
 def test_a_crash_half_way_through_replacing_a_file_leaves_the_old_one(
@@ -322,6 +344,31 @@ def test_a_url_that_leads_nowhere_says_what_was_expected_and_what_there_is(tmp_p
         resolve(tmp_path / "Pong_1")
 
 
+def test_a_folder_of_runs_or_of_models_is_told_from_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("results/Pong_1/checkpoints", "models/pong", "models/seaquest"):
+        Path(name).mkdir(parents=True)
+    for name in ("pong", "seaquest"):
+        Path("models", name, "model.safetensors").touch()
+    with pytest.raises(CheckpointError) as told:
+        resolve("results")
+    assert str(told.value) == "results holds runs, not a run: give one of results/Pong_1."
+    with pytest.raises(CheckpointError) as told:
+        resolve("models")
+    assert str(told.value) == (
+        "models holds models, not a model: give one of models/pong, models/seaquest."
+    )
+    for missing in ("models/pnog", "pong"):
+        with pytest.raises(
+            CheckpointError, match=r"hf:<owner>/<name>.* There are: models/pong, models/seaquest\.$"
+        ):
+            resolve(missing)
+    with pytest.raises(CheckpointError, match=r"There are: results/Pong_1, models/pong, "):
+        resolve("results/Pnog_1")
+
+
 # --- retention ---------------------------------------------------------------------------------
 
 
@@ -343,9 +390,9 @@ def test_what_cannot_be_dropped_is_told_once_and_stops_no_save(
     (tmp_path / "update_000000001.replay" / "within").mkdir(parents=True)
     with caplog.at_level(logging.WARNING):
         for updates in (3, 4):
-            writer.save({"updates": updates}, updates=updates, agent_steps=updates)
+            writer.save(state_at(updates), updates=updates, agent_steps=updates)
         again = CheckpointWriter(tmp_path, keep_last=2)
-    again.save({"updates": 5}, updates=5, agent_steps=5)
+    again.save(state_at(5), updates=5, agent_steps=5)
     assert names(tmp_path, "*.pt") == ["update_000000004.pt", "update_000000005.pt"]
     lines = [line for line in caplog.messages if "update_000000001.replay" in line]
     assert len(lines) == 2, "one of each session"

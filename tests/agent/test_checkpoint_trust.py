@@ -18,7 +18,8 @@ import pytest
 import torch
 
 from agent.stored import checkpoint_file
-from agent.stored.checkpoint import Checkpoint, CheckpointWriter, DiskFull, NotFinite, load
+from agent.stored.checkpoint import Checkpoint, CheckpointWriter, load
+from agent.stored.checkpoint_file import DiskFull, NotFinite
 from agent.stored.checkpoint_tree import first_not_finite
 from core.errors import CheckpointError
 from tests.agent.states import replay_with, state_at
@@ -45,7 +46,10 @@ def test_weights_that_are_not_finite_are_refused_and_nothing_changes(
     weights, square = torch.full((1000,), 1e38), torch.ones(3, dtype=torch.float64)
     learner: dict[str, Any] = {
         "model": {"mu": weights, "counts": torch.arange(3), "empty": torch.zeros(0)},
-        "optimiser": {"state": {0: {"square_avg": square}}, "param_groups": [{"lr": 0.1}]},
+        "optimiser": {
+            "state": {0: {"square_avg": square}},
+            "param_groups": [{"params": [0], "lr": 0.1}],
+        },
     }
     writer.save({**state_at(2), "learner": learner}, updates=2, agent_steps=2)  # all is well
     (tmp_path / "update_000000002.pt").unlink()
@@ -56,7 +60,9 @@ def test_weights_that_are_not_finite_are_refused_and_nothing_changes(
         (square if where == "optimiser" else weights)[0 if where == "first" else -1] = bad
     named = {"optimiser": "square_avg", "float": "lr"}.get(where, "mu")
     for save in (
-        lambda state: writer.save(state, updates=2, agent_steps=2, replay={"a": np.ones(3)}),
+        lambda state: writer.save(
+            state, updates=2, agent_steps=2, replay=replay_with(a=np.ones(3))
+        ),
         lambda state: writer.save_best(state, score=2.0),
     ):
         with pytest.raises(NotFinite, match=rf"\['{named}'\] (holds|is) .*before it is intact"):
@@ -93,7 +99,7 @@ def test_a_checkpoint_that_is_not_finite_is_passed_over_with_the_reason(
 ) -> None:
     save_several(tmp_path, [1])
     with monkeypatch.context() as patch:  # as versions without the check have written it
-        patch.setattr("agent.stored.checkpoint._refuse_not_finite", lambda state: None)
+        patch.setattr("agent.stored.checkpoint._refuse_what_cannot_be_read", lambda *_: None)
         bad = {**state_at(2), "learner": {"model": {"mu": torch.tensor([1.0, NAN])}}}
         CheckpointWriter(tmp_path).save(bad, updates=2, agent_steps=2)
     with caplog.at_level(logging.WARNING):
@@ -274,7 +280,7 @@ def test_room_is_looked_for_before_anything_is_written(
 ) -> None:
     writer = save_several(tmp_path, [1])
     before = contents(tmp_path)
-    replay = {"records": np.zeros(5_000_000, np.uint8)}
+    replay = replay_with(records=np.zeros(5_000_000, np.uint8))
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: Usage(9e9, 9e9, 4_000_000))
     with pytest.raises(DiskFull, match=r"the disk is full.*needs 6\.0 MB, 4\.0 MB are free"):
         writer.save(state_at(2), updates=2, agent_steps=2, replay=replay)
@@ -317,7 +323,7 @@ def test_a_disk_that_fills_up_meanwhile_is_named_and_nothing_is_left_of_the_atte
     with pytest.raises(DiskFull, match="the disk is full") as caught:
         writer.save(
             {**state_at(2), "more": torch.zeros(10_000)},
-            updates=2, agent_steps=2, replay={"a": np.ones(10_000)},
+            updates=2, agent_steps=2, replay=replay_with(a=np.ones(10_000)),
         )  # fmt: skip
     assert "inline_container" not in str(caught.value)
     assert contents(tmp_path) == before

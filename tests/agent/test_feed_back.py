@@ -13,8 +13,8 @@ from agent.algorithms.impala import Impala, Loss
 from agent.algorithms.impala_config import ImpalaConfig
 from agent.algorithms.non_finite import NonFiniteUpdate
 from agent.learning.feed import Feed
-from agent.pools.pool import SerialPool
-from agent.run.experience import ReplaySide
+from agent.pools.serial_pool import SerialPool
+from agent.run.experience import Experience
 from agent.run.threaded import Threaded
 from agent.run.trainer import Trainer
 from agent.stored.checkpoint import load
@@ -152,7 +152,7 @@ def test_what_was_learned_goes_back_by_unroll_with_its_id():
     replay, batch = Recorder(True), make_batch(size=3, item=torch.tensor([7, 9, 8]))
     errors = torch.arange(15.0).reshape(5, 3)
     errors[2, 1] = torch.nan
-    ReplaySide(None, replay, None).feed_back(batch, errors)
+    Experience(None, replay, None).feed_back(batch, errors)
     ((ids, outcome),) = replay.calls
     assert ids == [7, 9, 8]
     assert outcome.errors.tolist() == [[0, 3, 6, 9, 12], [1, 4, 0, 10, 13], [2, 5, 8, 11, 14]]
@@ -162,14 +162,14 @@ def test_what_was_learned_goes_back_by_unroll_with_its_id():
 
 def test_replay_that_does_not_care_is_not_told():
     replay = Recorder(False)
-    ReplaySide(None, replay, None).feed_back(make_batch(), None)
+    Experience(None, replay, None).feed_back(make_batch(), None)
     assert replay.calls == []
 
 
 def test_an_algorithm_without_errors_cannot_serve_replay_by_errors():
     assert Loss(torch.tensor(0.0), {}).errors is None
     with pytest.raises(ConfigError, match="the algorithm reports none"):
-        ReplaySide(None, Recorder(True), None).feed_back(make_batch(), None)
+        Experience(None, Recorder(True), None).feed_back(make_batch(), None)
 
 
 def blueprint_with_priorities(**flags):

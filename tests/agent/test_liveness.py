@@ -32,5 +32,3 @@ def test_each_thread_says_what_it_does_since_when_and_whether_it_still_does():
     in_thread("cache 0", lambda: beats.beat("waiting for the learner", rests=True))
     now[0] += 999.0
     assert beats.describe()[0] == "cache 0: waiting for the learner for 999 s"
-    in_thread("cache 0", beats.gone, beats.gone)
-    assert [line.partition(":")[0] for line in beats.describe()] == ["ingest"]

@@ -5,7 +5,8 @@ import time
 import numpy as np
 import pytest
 
-from agent.pools.pool import ProcessPool, SerialPool
+from agent.pools.pool import ProcessPool
+from agent.pools.serial_pool import SerialPool
 from core.errors import WorkerDied
 from tests.agent.runs import make_blueprint
 from tests.agent.test_rollout import make_board

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from agent.pools import places, supervision
-from agent.pools.pool import ProcessPool, SerialPool
+from agent.pools.pool import ProcessPool
+from agent.pools.serial_pool import SerialPool
 from core.errors import PlatformError, WorkerDied
 from tests import troubled
 from tests.agent.light_workers import (

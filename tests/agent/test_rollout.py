@@ -6,7 +6,7 @@ import torch
 
 from agent.acting.acting import Actor, Observation
 from agent.acting.worker import WorkerBody
-from agent.pools.pool import SerialPool
+from agent.pools.serial_pool import SerialPool
 from tests.agent.builders import batch_of, heads_of, make_small_model, make_spec
 from tests.agent.runs import BOTH_GAMES, make_blueprint
 from tests.fakes import CountingEnv

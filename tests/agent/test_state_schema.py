@@ -20,7 +20,7 @@ from agent.assembly import Blueprint
 from agent.learning.feed import Feed
 from agent.learning.learner import Learner
 from agent.learning.scorer import Scorer
-from agent.pools.pool import SerialPool
+from agent.pools.serial_pool import SerialPool
 from agent.run.experience import Moment, Serial
 from agent.run.resume_checks import check_session
 from agent.run.tally import Tally
@@ -28,8 +28,12 @@ from agent.stored.checkpoint import Checkpoint, CheckpointWriter, load
 from agent.stored.checkpoint_file import write_tree
 from agent.stored.checkpoint_tree import encode
 from agent.stored.model_file import check_weights
-from agent.stored.state_schema import RunState, check_part, restoring, section
+from agent.stored.replay_schema import QuotasState
+from agent.stored.state_schema import RunState, SpecState, check_part, restoring, section
 from core.errors import CheckpointError, ConfigError
+from core.spec import EnvSpec
+from replay.kinds import parse_replay_parameters
+from replay.quotas import Quotas
 from tests.agent.runs import BOTH_GAMES, make_blueprint
 from transport.weights import WeightBoard
 
@@ -334,3 +338,23 @@ def test_values_are_shown_short_and_without_what_a_terminal_would_obey() -> None
         check_part(RunState, {"flags": "\x1b[2J" * 1000})
     assert str(told.value).isprintable()
     assert len(str(told.value)) < 300
+
+
+def test_a_state_of_any_shares_of_replay_goes_through():
+    ratios = (0.2718281, 0.1414213, 0.3141592, 0.1, 0.1725914)
+    kinds = ("queue", "standard", "standard", "standard", "standard")
+    configs = parse_replay_parameters(
+        [
+            {"type": kind, "capacity": 1000, "sample_ratio": ratio}
+            for kind, ratio in zip(kinds, ratios, strict=True)
+        ]
+    )
+    quotas = Quotas([config.sample_ratio for config in configs], 32)
+    quotas.next()
+    check_part(QuotasState, quotas.state_dict())
+
+
+def test_an_environment_may_have_very_many_actions():
+    actions = tuple(f"action {n}" for n in range(20_000))
+    spec = EnvSpec("Towns-v0", (4,), "float32", 1, actions, 1)
+    check_part(SpecState, spec.to_dict())

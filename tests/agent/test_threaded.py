@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from agent.learning.feed import Feed
-from agent.pools.pool import SerialPool
+from agent.pools.serial_pool import SerialPool
 from agent.run.experience import Moment
 from agent.run.threaded import Threaded
 from core.errors import WorkerDied

@@ -8,8 +8,8 @@ import pytest
 import agent.run.recorder
 import agent.run.trainer
 from agent.learning.feed import Feed
-from agent.pools.pool import SerialPool
-from agent.run.experience import News, ReplaySide, Serial
+from agent.pools.serial_pool import SerialPool
+from agent.run.experience import Experience, News, Serial
 from agent.run.trainer import Trainer
 from agent.stored.checkpoint import load
 from agent.stored.run_folder import RunFolder
@@ -99,7 +99,7 @@ class Noted:
 class InTurn(Serial):
     """Makes experience in the trainer's thread, in a run that is not reproducible otherwise."""
 
-    state_dict = ReplaySide.state_dict
+    state_dict = Experience.state_dict
 
 
 def in_turn(blueprint, board, life):

@@ -3,7 +3,7 @@ import os
 import numpy as np
 
 from agent.pools.worker_pool import HasProcesses, ProcessRow
-from agent.run.experience import News, Serial
+from agent.run.experience import Experience, News, Serial
 from agent.run.worker_table import WorkerTable, processes_of
 from metrics.machine_share import ProcessUse
 from tests.agent.runs import make_blueprint
@@ -64,4 +64,4 @@ def test_workers_that_take_turns_in_this_process_are_shown_by_what_came_from_the
 
 def test_a_pool_that_says_nothing_of_processes_is_no_mistake():
     assert not isinstance(np.zeros(1), HasProcesses)
-    assert processes_of(object()) == []
+    assert processes_of(Experience(object(), None, None)) == []

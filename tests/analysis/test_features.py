@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from agent.assembly import build_model
-from agent.pools.pool import SerialPool
+from agent.pools.serial_pool import SerialPool
 from agent.stored.checkpoint import CheckpointWriter
 from analysis.features import Points, _draw, game_points, main
 from analysis.features_projection import affinities, pca, tsne, tsne_gradient

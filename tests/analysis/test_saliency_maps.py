@@ -213,7 +213,8 @@ class CellsTorso(nn.Module):
 def cells_model(threshold: float) -> ActorCritic:
     torso = CellsTorso(SIZE, threshold)
     count = torso.feature_count
-    model = ActorCritic(torso, (1, SIZE, SIZE), count, TWO_ACTIONS, PopArt(count, 1, enabled=False))
+    head = PopArt(count, enabled=False, step_size=0.1)
+    model = ActorCritic(torso, (1, SIZE, SIZE), count, TWO_ACTIONS, head)
     for parameter in (*model.policy_head.parameters(), *model.value_head.parameters()):
         nn.init.zeros_(parameter)
     return model.requires_grad_(False)

@@ -16,7 +16,7 @@ import pytest
 
 from agent.stored.checkpoint import load
 from metrics.record import METRICS
-from sequences.runner import SequenceFolder
+from sequences.folder import SequenceFolder
 from tests.integration.commands import (
     HANGS_S,
     QUIET,

@@ -6,10 +6,10 @@ import pytest
 from rich.console import Console
 
 from core.durations import duration
-from metrics.console import ConsoleSink, Goal
+from metrics.console import ConsoleSink
 from metrics.record import Record
 from metrics.text import BLOCKS, History, megabytes, percent, short
-from metrics.view import View
+from metrics.view import Goal, View
 
 GOAL = Goal("Pong", "results/Pong_1", max_agent_steps=1000)
 VALUES = {

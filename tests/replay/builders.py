@@ -15,7 +15,8 @@ from replay.codec import Plain, make_codec
 from replay.distance import Evidence, Floats
 from replay.item import Item
 from replay.kinds import make_buffers, parse_replay_parameters
-from replay.manager import Evaluation, ReplayManager, SampleContext
+from replay.manager import ReplayManager
+from replay.scoring import Evaluation, SampleContext
 from replay.several_games import split_by_task
 
 SPEC = EnvSpec("tests/Vector-v0", (3,), "float32", 1, ("left", "right"), 1)

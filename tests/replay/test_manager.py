@@ -3,10 +3,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from agent.run.experience import ReplaySide
+from agent.run.experience import Experience
 from core.errors import CheckpointError, Closed, ConfigError, ShapeError
-from replay.manager import Evaluation, ReplayManager, SampleContext
-from replay.scoring import scored_rows
+from replay.manager import ReplayManager
+from replay.scoring import Evaluation, SampleContext, scored_rows
 from tests.replay.builders import (
     ALL_KINDS,
     SCHEMA,
@@ -594,7 +594,7 @@ def test_contents_that_do_not_fit_cost_the_contents_and_not_the_counters(caplog)
     insert(manager, *range(8))
     manager.sample(context(), 0)
     smaller = make_manager([queue(8, 0.5), standard(4, 0.5)], 4, fill_in_factor=0.5, seed=9)
-    side = ReplaySide(None, smaller, None)
+    side = Experience(None, smaller, None)
     side.load_state_dict(
         {"replay": manager.state_dict(contents=False)}, manager.state_dict(contents=True)
     )

@@ -8,7 +8,7 @@ import pytest
 from agent.assembly import buffer_configs
 from core.errors import CheckpointError
 from option_flags import Flags
-from replay.manager import Evaluation
+from replay.scoring import Evaluation
 from tests.replay.builders import (
     ALL_KINDS,
     SCHEMA,

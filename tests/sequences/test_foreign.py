@@ -15,7 +15,7 @@ import multi_train
 from core.errors import ConfigError
 from core.file_lock import FileLock
 from sequences import runner
-from sequences.folder import RUN_LOCK_FILE, STATE_FILE, SequenceFolder
+from sequences.folder import RUN_LOCK_FILE, STATE_FILE, RunState, SequenceFolder
 from sequences.plan import load_plan, parse_plan
 from sequences.runner import Interrupts, run_sequence
 from tests.deadlines import HANGS_S
@@ -442,7 +442,7 @@ def test_a_run_that_outlived_its_program_is_waited_for(tmp_path: Path, started: 
     lock.release()
     looks = []
 
-    def let_go_at_the_third_look(state: runner.RunState, seconds: float) -> None:
+    def let_go_at_the_third_look(state: RunState, seconds: float) -> None:
         if "waiting:" in state.status:
             looks.append(state.status)
             assert not started.exists(), "two trainers in one folder"

@@ -10,8 +10,8 @@ from agent.stored.run_folder import RunFolder
 from agent.testing.score_table import Game, Life, ScoreTable
 from option_flags import Flags
 from presets import PRESETS
+from sequences.folder import SequenceFolder
 from sequences.plan import is_test, load_plan, parse_plan, source_of
-from sequences.runner import SequenceFolder
 from sequences.scores import SCORES_PAGE, PlayedGroup, kept, read_groups, write_scores
 
 PONG, DEMON, CARNIVAL = (f"{n}NoFrameskip-v4" for n in ("Pong", "DemonAttack", "Carnival"))

@@ -2,7 +2,7 @@
 
 from collections import deque
 
-from agent.run.experience import News, ReplaySide
+from agent.run.experience import Experience, News
 from core.errors import Closed
 from tests.simulated.world import Move
 
@@ -10,7 +10,7 @@ POLL_S = 0.2  # as in the original: how long the learner waits before it looks u
 MAX_DEPTH = 8
 
 
-class Stepped(ReplaySide):
+class Stepped(Experience):
     """What `Threaded` does, one small step per move."""
 
     def __init__(self, pool, replay, feed, evaluate, *, plan, world, checker):

@@ -74,7 +74,7 @@ def test_nothing_of_them_is_imported_before_it_is_asked_for():
     packages = [world.package for world in WORLDS]
     code = (
         "import sys, wrappers.registry\n"
-        "wrappers.registry.check_env_id('CartPole-v1')\n"
+        "wrappers.env_ids.check_env_id('CartPole-v1')\n"
         f"print([name for name in {packages} if name in sys.modules])"
     )
     done = subprocess.run(

@@ -13,16 +13,9 @@ from core.errors import ConfigError
 from tests.deadlines import HANGS_S
 from wrappers.ale_vector import AleVector
 from wrappers.config import EnvConfig
-from wrappers.env_ids import rom_name, with_sticky_actions
+from wrappers.env_ids import check_env_id, is_atari, rom_name, with_sticky_actions
 from wrappers.gym_vector import GymVector
-from wrappers.registry import (
-    check_env_id,
-    choose_backend,
-    describe,
-    is_atari,
-    make_env_spec,
-    make_env_vector,
-)
+from wrappers.registry import choose_backend, describe, make_env_spec, make_env_vector
 
 ROOT = Path(__file__).parents[2]
 
@@ -46,6 +39,17 @@ def test_an_unknown_id_is_refused_with_the_nearest_ones(env_id, near):
     assert near in str(caught.value)
     assert repr(env_id) in str(caught.value)
     assert not is_atari(env_id)
+
+
+def test_what_is_installed_is_suggested_first_and_what_cannot_be_made_never(monkeypatch):
+    monkeypatch.setitem(sys.modules, "jax", None)  # as where it is not installed
+    for env_id in ("CartPol-v1", "CartPole"):
+        with pytest.raises(ConfigError, match="Did you mean CartPole-v1 or ") as caught:
+            check_env_id(env_id)
+        assert "phys2d/CartPole-v1" in str(caught.value)
+    with pytest.raises(ConfigError, match="HalfCheetah-v5") as caught:
+        check_env_id("cheetah")
+    assert "HalfCheetah-v3" not in str(caught.value)
 
 
 @pytest.mark.parametrize("env_id", ["", "xqzw", "a b", "no_such_module:CartPole-v1", ":", "x:"])

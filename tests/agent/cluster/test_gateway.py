@@ -9,18 +9,22 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
 
+from agent.acting.worker import WorkerBody
 from agent.cluster import gateway_pool
 from agent.cluster.engine import EngineLost, Node
 from agent.cluster.gateway import GatewayConfig
 from agent.cluster.gateway_pool import GatewayPool, ring_slots
+from agent.cluster.hosts import Launch
 from agent.cluster.thread_engine import ThreadEngine
-from agent.pools.pool import ProcessPool, SerialPool
+from agent.pools.pool import ProcessPool
+from agent.pools.serial_pool import SerialPool
 from core.errors import ConfigError, WorkerDied
 from metrics.record import check_declared
 from tests.agent.cluster.players import (
@@ -91,13 +95,14 @@ class Books:
         return blocks
 
     def _stream(self, block, seq, version):
-        """Which life has made it: blocks do not carry it, but follow from it."""
+        """Which launch has made it: blocks do not carry it, but follow from it."""
         for gateway in range(4):
             for epoch in range(4):
-                life = 1_000 * (epoch + 1_000 * gateway)
-                if np.array_equal(block.records, play(block.worker_id, life, seq, version)):
+                launch = (gateway, epoch) if gateway or epoch else ()
+                expected = play(block.worker_id, 0, seq, version, launch=launch)
+                if np.array_equal(block.records, expected):
                     return block.worker_id, gateway, epoch
-        raise AssertionError(f"worker {block.worker_id} seq {seq} is of no life")
+        raise AssertionError(f"worker {block.worker_id} seq {seq} is of no launch")
 
     def until(self, condition):
         deadline = time.monotonic() + HANGS_S
@@ -247,6 +252,36 @@ def test_a_gateway_that_could_not_be_started_for_a_moment_can_be_started_again(m
     place.launch(WeightBoard(256))
     assert launched == [1]
     pool.stop(0.1)
+
+
+def test_no_launch_plays_what_another_has_played_however_many_there_are():
+    """The streams of a worker hang on its life within the host and on the launch of the host."""
+    node, seen = Node("n", "machine", 1), set()
+    for life in (0, 1_000_000):  # of a session, and of a later one
+        workers = (PlayerConfig(0, life=life),)
+        for gateway in range(3):
+            for epoch in (0, 1, 999, 1000, 1001, 2000):
+                task = config(workers=workers, life=gateway).task(Launch(epoch, node, (0,)))
+                (worker,) = task.workers
+                for restart in (0, 1, 1000):
+                    seen.add((worker.life + restart, worker.launch))
+    assert len(seen) == 2 * 3 * 6 * 3
+    first = config(life=0).task(Launch(0, node, (0,)))
+    assert first.workers[0].launch == ()  # as without a cluster
+
+
+def test_the_launch_of_its_host_decides_what_a_worker_plays_and_none_changes_nothing():
+    blueprint = make_blueprint(COUNTING, worker_count=1)
+
+    def paths(**values):
+        (worker,) = blueprint.workers()
+        body = WorkerBody(replace(worker, **values), make_board(blueprint))
+        body.close()
+        return body._path
+
+    assert paths() == ("worker", 0, "life", 0)
+    assert paths(launch=(0, 1)) == ("worker", 0, "life", 0, "launch", 0, 1)
+    assert paths(launch=(1, 0)) == ("worker", 0, "life", 0, "launch", 1, 0)
 
 
 def test_workers_of_different_sizes_are_refused():

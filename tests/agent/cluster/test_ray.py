@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agent.pools.pool import SerialPool
+from agent.pools.serial_pool import SerialPool
 from core.errors import WorkerDied
 from tests.agent.cluster.players import digest
 from tests.agent.cluster.ray_helpers import WITH_RAY, Streams, hosts_of_ray, processes_of_ray
