@@ -22,7 +22,8 @@ from analysis.playing import LoadedAgent, Moment, load_player, play
 from analysis.playing_recording import Recording
 from core.errors import ConfigError
 from core.spec import game_name
-from metrics.film import GIF_MAX_KILOBYTES, VIDEO_FRAMES_PER_S
+from metrics.film import GIF_MAX_KILOBYTES
+from wrappers.registry import steps_per_s
 from wrappers.trusted_modules import check_trusted, trust_modules_of
 
 DEFAULT_FILM_S = 20.0
@@ -117,7 +118,7 @@ class Viewing:
         env = options.env or (recording.env_id if recording else None)
         agent, task = load_player(options.load_model_url, env)
         seed = recording.seed if recording else options.seed
-        rate = VIDEO_FRAMES_PER_S / agent.env_spec.action_repeat
+        rate = steps_per_s(agent.game_config(task))
         steps = options.steps or max(1, round(options.seconds * rate))
         replayed = recording.for_agent(agent) if recording else None
         if replayed is not None and options.start >= len(replayed):

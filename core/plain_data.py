@@ -33,7 +33,9 @@ def shown(value: Any, limit: int = MAX_SHOWN) -> str:
         # Cut first: the text of a whole file need not be escaped.
         return cut(repr(cut(value, limit)), limit)
     try:
-        return cut(_short_repr(limit).repr(value), limit)
+        text = cut(_short_repr(limit).repr(value), limit)
+        # An array is written in several lines, and a class of somebody's may write anything.
+        return shown_text(" ".join(line.strip() for line in text.splitlines()), limit)
     except (ValueError, RecursionError):  # an int of more than 4300 digits has no repr
         return f"<a {type(value).__name__} that is too large to show>"
 

@@ -27,11 +27,19 @@ class Curve:
     best: float | None  # best single game
 
     def at_steps(self, agent_steps: float) -> float:
-        """Return the mean return after this many agent steps, linear between records."""
+        """Return the mean return after this many agent steps, linear between records.
+
+        NaN where the curve does not reach (`covers`): the run has no mean return there.
+        """
+        if not self.covers(agent_steps):
+            return np.nan
         return float(np.interp(agent_steps, self.agent_steps, self.mean_return))
 
     def at_seconds(self, seconds: float) -> float:
-        """Return the mean return after this running time, linear between records."""
+        """Return the mean return after this running time, linear between records.
+
+        Outside of the curve: that of its nearest end.
+        """
         return float(np.interp(seconds, self.wall_s, self.mean_return))
 
     def covers(self, agent_steps: float) -> bool:

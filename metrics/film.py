@@ -6,21 +6,31 @@ A frame is an RGB picture `[H, W, 3]` uint8. Libraries are imported when a film 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-VIDEO_FRAMES_PER_S = 60.0  # the console's rate; divided by the action repeat
+from core.errors import PlatformError
+from core.plain_data import shown_text
+
 GIF_MAX_KILOBYTES = 3000  # unless asked for another size
 # Viewers take a shorter pause for a mistake and show such GIFs at 10 frames per second.
 GIF_SHORTEST_PAUSE_MS = 20
 GIF_LEVELS = 32  # of each colour: fewer colours make longer runs of equal pixels
 
 
+class FilmError(PlatformError):
+    """A film cannot be written: no room, no library, or pictures of another kind."""
+
+
 class Film:
-    """An MP4 file that grows frame by frame; whole after `with`, also after an error."""
+    """An MP4 file that grows frame by frame; whole after `with`, also after an error.
+
+    If it cannot be written, FilmError is raised, and what was written of it is removed.
+    """
 
     def __init__(self, path: Path, frames_per_s: float) -> None:
         """Prepare a film; its folder and file are made on entering `with`.
@@ -34,20 +44,50 @@ class Film:
         self._writer: Any = None
 
     def __enter__(self) -> Film:
-        import imageio.v3 as iio  # lazily: only films need it
+        with self._told():
+            import imageio.v3 as iio  # lazily: only films need it
 
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._writer = iio.imopen(self._path, "w", plugin="pyav")
-        self._writer.init_video_stream("libx264", fps=self._rate)
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._writer = iio.imopen(self._path, "w", plugin="pyav")
+            self._writer.init_video_stream("libx264", fps=self._rate)
         return self
 
     def add(self, frame: np.ndarray) -> None:
         """Append a frame, cut to even sizes as the codec wants them; all must be of one size."""
-        height, width = (size // 2 * 2 for size in frame.shape[:2])
-        self._writer.write_frame(np.ascontiguousarray(frame[:height, :width]))
+        with self._told():
+            height, width = (size // 2 * 2 for size in frame.shape[:2])
+            self._writer.write_frame(np.ascontiguousarray(frame[:height, :width]))
 
-    def __exit__(self, *error: object) -> None:
-        self._writer.close()
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if self._writer is None:
+            return  # it was given up
+        try:
+            with self._told():
+                self._writer.close()
+        except FilmError:
+            if error is None:  # else the first error is the one to tell
+                raise
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Turn what the libraries raise, of whatever type, into a FilmError."""
+        try:
+            yield
+        except Exception as error:
+            self._give_up()
+            told = shown_text(f"{type(error).__name__}: {' '.join(str(error).split())}")
+            raise FilmError(f"the film {self._path} cannot be written: {told}.") from error
+
+    def _give_up(self) -> None:
+        """Let go of the file, and remove it."""
+        writer, self._writer = self._writer, None
+        if writer is None:
+            return  # whatever has this name is not of this film
+        with suppress(Exception):
+            writer._video_stream = None  # what cannot be written is not tried again
+            writer.close()
+        with suppress(OSError):
+            self._path.unlink(missing_ok=True)
 
 
 def write_gif(

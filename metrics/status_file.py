@@ -21,6 +21,7 @@ import psutil
 from core.atomic_file import TEMPORARY_SUFFIX
 from core.errors import ConfigError
 from core.plain_data import parse_json, read_text
+from core.process_death import start_of
 
 FORMAT = 1
 STATUS, FINDINGS, EVALUATIONS = "status.json", "findings.jsonl", "evaluations.csv"
@@ -38,21 +39,6 @@ def identity() -> dict[str, Any]:
         "pid_start": start_of(os.getpid()),
         "host": platform.node(),
     }
-
-
-def start_of(pid: int) -> str | None:
-    """Return what no other process of this number has had; None if the system does not tell.
-
-    It is the start of the machine, and the ticks from there to that of the process. A time of day
-    would move whenever the clock is set.
-    """
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-        # The name of the program, in brackets, may hold anything.
-        ticks = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19]
-        return f"{boot} {int(ticks)}"
-    except (OSError, ValueError, LookupError):
-        return None
 
 
 def write_status(path: Path, status: Mapping[str, Any]) -> None:

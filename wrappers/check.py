@@ -5,7 +5,9 @@
 
 Each line is `ok`, `note` (it works, but look at it) or `wrong` (training would fail, or would learn
 something else than you mean), followed by what to do. Exit status: 0 nothing is wrong, 1 something
-is, 2 there is nothing to look at: the id is unknown, or the command cannot be understood.
+is, 2 there is nothing to look at: the id is unknown, or the command cannot be understood; 130 it
+was interrupted. Each line is printed when it is found, so the last one says how far an environment
+came that hangs, or takes the program with it.
 
 Next to read: wrappers/check_play.py, what is seen while games are played.
 """
@@ -13,11 +15,11 @@ Next to read: wrappers/check_play.py, what is seen while games are played.
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import sys
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
 
 import gymnasium
 import numpy as np
@@ -25,17 +27,23 @@ from gymnasium.spaces import Box
 
 from core.command_line import tell
 from core.errors import ConfigError, PlatformError
-from core.plain_data import shown, shown_text
+from core.plain_data import shown_text
 from core.spec import ObservationPart
 from wrappers.check_play import Findings, Stop, close, play
 from wrappers.env_ids import check_env_id, find_gym_spec, is_atari
-from wrappers.env_kwargs import kwargs_of, kwargs_text
-from wrappers.extra_worlds import as_shown
+from wrappers.env_kwargs import kwargs_text
 from wrappers.gym_actions import RowActions, boxes_of, why_not
 from wrappers.gym_observations import VECTOR, PartsObservation, why_not_shown
-from wrappers.images import ChannelsFirst, channels_are_first, is_image_space
+from wrappers.images import (
+    ChannelsFirst,
+    channels_are_first,
+    is_image_space,
+    is_picture,
+    what_is_rendered,
+)
+from wrappers.registry import make_as_it_is
 from wrappers.trusted_modules import trust_kwargs, trust_modules_of
-from wrappers.user_code import RAISED, describe
+from wrappers.user_code import RAISED, describe, told_if_slow
 
 Make = Callable[..., gymnasium.Env]
 
@@ -43,12 +51,15 @@ LARGE_BOUND = 100.0  # networks learn from numbers of about 1; tens still work
 SMALL_REACH, LARGE_REACH = 0.1, 20.0  # a bound nearer to 0, or a range wider, is far from 1
 
 
-def check(env_id: str, kwargs: str = "") -> Findings:
+def check(
+    env_id: str, kwargs: str = "", show: Callable[[str], None] = lambda line: None
+) -> Findings:
     """Look over one environment.
 
     Args:
       env_id: an id of Gymnasium, or `module:Id`.
       kwargs: that it is made with (wrappers/env_kwargs.py).
+      show: function that is called with each line when it is found.
 
     Raises:
       ConfigError: if there is no such environment.
@@ -56,16 +67,14 @@ def check(env_id: str, kwargs: str = "") -> Findings:
     check_env_id(env_id)
     if is_atari(env_id):
         raise ConfigError(f"{env_id} is an Atari game, which this program knows: nothing to check.")
-    arguments = kwargs_of(kwargs)
 
-    def make(**more: Any) -> gymnasium.Env:
+    def make(render_mode: str | None = None) -> gymnasium.Env:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Gymnasium's own advice; what matters is told below
-            env = gymnasium.make(env_id, disable_env_checker=True, **arguments, **more)
-            return as_shown(env_id.rpartition(":")[2], env)
+            return make_as_it_is(env_id, kwargs, render_mode)
 
-    findings = Findings()
-    with suppress(Stop):
+    findings = Findings(show)
+    with suppress(Stop), told_if_slow(env_id):
         env = _made(make, findings)
         try:
             _check_spaces(env, findings)
@@ -230,10 +239,11 @@ def _check_rendering(env: gymnasium.Env, make: Make, findings: Findings) -> None
             "it as self.render_mode, and return a picture from render()",
         )
         return
-    if not isinstance(picture, np.ndarray) or picture.ndim != 3 or picture.dtype != np.uint8:
+    if not is_picture(picture) or picture.dtype != np.uint8:
         findings.wrong(
             "rendering",
-            f"render() returns {shown(picture)}, expected a picture [H, W, 3] of uint8",
+            f"render() returns {what_is_rendered(picture)}, expected a picture [H, W, 3] of uint8, "
+            "of at least 2x2 pixels",
         )
         return
     findings.ok("rendering", f"pictures of {picture.shape[0]}x{picture.shape[1]} pixels")
@@ -254,15 +264,17 @@ def main(argv: Sequence[str]) -> int:
     try:
         kwargs = kwargs_text(options.env_kwargs)
         trust_kwargs(kwargs)
-        findings = check(options.env, kwargs)
+        findings = check(options.env, kwargs, tell)
     except PlatformError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    for line in findings.lines:
-        tell(line)
-    tell(findings.verdict(options.env))
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    tell(findings.verdict(options.env, kwargs))
     return 1 if findings.wrongs else 0
 
 
 if __name__ == "__main__":
+    faulthandler.enable()  # an environment may crash in C
     sys.exit(main(sys.argv[1:]))

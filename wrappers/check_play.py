@@ -7,6 +7,7 @@ turned its images.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
@@ -19,6 +20,7 @@ from core.errors import EnvironmentFault
 from core.plain_data import shown
 from wrappers.gym_checks import first_frame_of, flag_of, parts_of, reward_of
 from wrappers.gym_observations import spaces_in
+from wrappers.images import is_image_space
 from wrappers.user_code import RAISED, describe
 
 STEPS = 2_000  # of random play; most environments do that within a second
@@ -40,6 +42,7 @@ class Stop(Exception):
 class Findings:
     """What was found, in the order in which it was looked for."""
 
+    tell: Callable[[str], None] = lambda line: None  # is called with each line when it is found
     lines: list[str] = field(default_factory=list)
     wrongs: int = 0
     notes: int = 0
@@ -63,18 +66,23 @@ class Findings:
         self.wrong(what, text)
         raise Stop
 
-    def verdict(self, env_id: str) -> str:
-        """Return the last line."""
+    def verdict(self, env_id: str, kwargs: str = "") -> str:
+        """Return the last line, of an environment that is made with `kwargs`."""
         if self.wrongs:
             return f"{env_id}: {self.wrongs} wrong, {self.notes} to look at"
         looks = f"; {self.notes} to look at" if self.notes else ""
-        return f"{env_id}: nothing is wrong{looks}. Train on it:\n  python main.py --env={env_id}"
+        made_with = f" --env_kwargs={shlex.quote(kwargs)}" if kwargs else ""
+        return (
+            f"{env_id}: nothing is wrong{looks}. Train on it:\n"
+            f"  python main.py --env={env_id}{made_with}"
+        )
 
     def _say(self, level: str, what: str, text: str) -> bool:
         if (what, text) in self._said:
             return False  # once is enough
         self._said.add((what, text))
         self.lines.append(f"{level:5}  {what}: {text}")
+        self.tell(self.lines[-1])
         return True
 
 
@@ -233,7 +241,10 @@ def _check_observation(
             f"returns an observation of shape {array.shape}, expected {space.shape} as in "
             f"observation_space",
         )
-    if not np.can_cast(array.dtype, space.dtype or array.dtype, "same_kind"):
+    is_bytes = is_image_space(space) and space.dtype == np.uint8  # and is stored as such
+    if not np.can_cast(
+        array.dtype, space.dtype or array.dtype, "safe" if is_bytes else "same_kind"
+    ):
         findings.stop(
             where,
             f"returns an observation of {array.dtype}, expected {space.dtype} as in "

@@ -12,6 +12,7 @@ from core.errors import ConfigError
 
 BackendChoice = Literal["auto", "ale_vector", "gymnasium"]
 BACKENDS: tuple[str, ...] = get_args(BackendChoice)
+FRAMES_PER_S = 60.0  # the console's rate
 MAX_EPISODE_FRAMES = 108_000  # 30 minutes at 60 frames/s, the usual Atari cap
 
 

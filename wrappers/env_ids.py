@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib.util
 from dataclasses import replace
 
 import gymnasium
@@ -12,9 +13,11 @@ from gymnasium.envs.registration import EnvSpec as GymSpec
 from core.errors import ConfigError
 from core.plain_data import shown
 from wrappers.config import EnvConfig
-from wrappers.extra_worlds import prepare_world
+from wrappers.extra_worlds import is_installed, prepare_world, world_of
 from wrappers.trusted_modules import check_trusted
 from wrappers.user_code import import_module
+
+NEED_JAX = ("gymnasium.envs.phys2d.", "gymnasium.envs.tabular.")  # which is no extra here
 
 ATARI_ENTRY_POINT = "ale_py.env:AtariEnv"
 
@@ -105,11 +108,21 @@ def _nearest_ids(name: str, count: int = 4) -> list[str]:
         env_id.lower(): env_id
         for env_id, entry in gymnasium.registry.items()
         if not isinstance(entry.kwargs.get("frameskip"), tuple)
+        # Gymnasium keeps the ids of what it has given up, as functions that raise.
+        and not getattr(entry.entry_point, "__name__", "").startswith("_raise")
     }
     asked = name.lower()
-    near = difflib.get_close_matches(asked, usable, n=count)
+    near = difflib.get_close_matches(asked, usable, n=2 * count)
     # "pong" is no near spelling of "PongNoFrameskip-v4" by letters, but its beginning.
     stem = asked.split("-v")[0]
     begun = [key for key in usable if stem and key.split("/")[-1].startswith(stem)]
-    chosen = list(dict.fromkeys([*begun[::-1], *near]))[:count]
-    return [usable[key] for key in chosen]
+    chosen = [usable[key] for key in dict.fromkeys([*begun[::-1], *near])]
+    return sorted(chosen, key=lambda env_id: not _is_installed(env_id))[:count]
+
+
+def _is_installed(env_id: str) -> bool:
+    """Whether the package is there that an environment needs, as far as it is known."""
+    if str(gymnasium.registry[env_id].entry_point).startswith(NEED_JAX):
+        return importlib.util.find_spec("jax") is not None
+    world = world_of(env_id)
+    return world is None or is_installed(world)

@@ -53,6 +53,7 @@ class RowActions(gymnasium.Wrapper):
         self._decode = decoder.decode
         # One choice is stored as one integer, not as a row of it.
         self._is_single_choice = self.actions.is_single_choice
+        self.action_space = _stored_space(self.actions)
 
     def step(self, action: Any) -> Any:
         """Do what a row of numbers, or one integer, means."""
@@ -95,6 +96,22 @@ def boxes_of(space: Any) -> list[Box]:
     parts = space.spaces if isinstance(space, (Tuple, Dict)) else ()
     each = parts.values() if isinstance(parts, dict) else parts
     return [box for one in each for box in boxes_of(one)]
+
+
+def _stored_space(actions: ActionSpec) -> gymnasium.Space:
+    """Return the space of actions as they are stored."""
+    counts = [part.count for part in actions.parts]
+    if actions.is_single_choice:
+        return Discrete(counts[0])
+    if all(part.kind == CHOICE for part in actions.parts):
+        return MultiDiscrete(counts)
+    low, high = np.full(actions.shape, -np.inf), np.full(actions.shape, np.inf)
+    column = 0
+    for part in actions.parts:
+        if part.kind == CHOICE:
+            low[column], high[column] = 0, part.count - 1
+        column += part.width
+    return Box(low.astype(np.float32), high.astype(np.float32), dtype=np.float32)
 
 
 def _decoder(space: Any) -> _Decoder:

@@ -69,7 +69,7 @@ class ObservationCheck:
                 f"observation has shape {array.shape}, expected {self._shape} as in its space "
                 f"{self._space}: {shown(frame)}."
             )
-        if not np.can_cast(array.dtype, self._dtype, "same_kind"):
+        if not can_be_stored(array.dtype, self._dtype):
             raise EnvironmentFault(
                 f"observation has dtype {array.dtype}, expected {self._dtype}: {shown(frame)}."
             )
@@ -100,6 +100,11 @@ class ObservationCheck:
         if not np.isfinite(number):
             return f"{place}, expected a finite number."
         return f"{place}, expected to be in its space {self._space}, or at least near it."
+
+
+def can_be_stored(dtype: np.dtype, stored: np.dtype) -> bool:
+    """Whether numbers of a dtype mean the same in another: digits may be lost, but none wraps."""
+    return np.can_cast(dtype, stored, "same_kind" if stored.kind == "f" else "safe")
 
 
 def _far_bounds(

@@ -146,6 +146,8 @@ def _leaves(space: Any, said: Any, path: str) -> Iterator[_Leaf]:
         for name, one in spaces_in(space):
             yield from _leaves(one, said, f"{path}[{name!r}]")
     elif is_image_space(space):
+        if 0 in space.shape:
+            raise ConfigError(f"{path}{': ' * bool(path)}an image {space.shape} has no pixels")
         yield _image(space, said, path)
     elif isinstance(space, Box):
         count = int(np.prod(space.shape))

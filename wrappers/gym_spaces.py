@@ -22,9 +22,9 @@ def spec_of_spaces(env_id: str, env: gymnasium.Env) -> EnvSpec:
     Raises:
       ConfigError: if its spaces are others.
     """
-    seen, acted = env.observation_space, env.action_space
+    seen, acted = env.observation_space, _own_actions(env)
     shape = tuple(getattr(seen, "shape", None) or ())  # a class may say None is its space
-    is_seen = isinstance(seen, gymnasium.spaces.Box) and len(shape) in (1, 3)
+    is_seen = isinstance(seen, gymnasium.spaces.Box) and len(shape) in (1, 3) and 0 not in shape
     reason = (not is_seen and why_not_shown(env)) or why_not(acted)
     if not is_seen or reason:
         raise ConfigError(
@@ -58,9 +58,14 @@ def _shown_parts(env: gymnasium.Env) -> tuple[ObservationPart, ...]:
     return ()
 
 
+def _own_actions(env: gymnasium.Env) -> gymnasium.Space:
+    """Return the space of actions that the environment itself has."""
+    return (env.env if isinstance(env, RowActions) else env).action_space
+
+
 def _actions(env: gymnasium.Env) -> tuple[tuple[str, ...], tuple[ActionPart, ...]]:
     """Return the names of actions, and their parts where an action is more than one choice."""
-    acted = env.action_space
+    acted = _own_actions(env)
     if isinstance(acted, gymnasium.spaces.Discrete):
         start, count = int(acted.start), int(acted.n)
         return tuple(str(action) for action in range(start, start + count)), ()

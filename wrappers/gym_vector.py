@@ -23,6 +23,7 @@ from core.errors import CheckpointError, EnvironmentFault, PlatformError
 from core.plain_data import shown_text
 from core.rng import child_seed
 from core.spec import EnvSpec
+from wrappers.env_ids import is_atari
 from wrappers.gym_checks import ObservationCheck, first_frame_of, flag_of, parts_of, reward_of
 from wrappers.user_code import RAISED, describe
 from wrappers.vector import StepResult, check_action_rows, check_actions
@@ -82,11 +83,17 @@ class GymVector:
         """
         self.spec = spec
         self.num_envs = len(seeds)
+        # Lives and frames are told by wrappers/atari.py; elsewhere such a key may mean anything.
+        self._is_atari = is_atari(spec.env_id)
         self._restorable = restorable
         self._seeds = [int(seed) for seed in seeds]
         self._envs: list[gymnasium.Env] = []
-        for _ in seeds:
-            self._envs.append(self._made(make_env))
+        try:
+            for _ in seeds:
+                self._envs.append(self._made(make_env))
+        except BaseException:
+            self.close()  # they may hold windows and processes
+            raise
         self._games = [_Game() for _ in seeds]
         shape = (self.num_envs, spec.frames_stacked, *spec.frame_shape)
         self._stacks = np.zeros(shape, spec.frame_dtype)
@@ -228,9 +235,10 @@ class GymVector:
         game.over = terminated or truncated
         end = None
         if game.over:
-            frames = info.get("episode_frame_number", game.length_steps)
+            frames = info["episode_frame_number"] if self._is_atari else game.length_steps
             end = EpisodeEnd(index, game.return_raw, game.length_steps, int(frames))
-        return reward, bool(terminated or info.get("life_lost", False)), end
+        lost = self._is_atari and info.get("life_lost", False)
+        return reward, bool(terminated or lost), end
 
     def _check_values(self) -> None:
         """Raise EnvironmentFault if a newest frame is not finite, or far outside its space."""

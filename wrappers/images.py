@@ -7,7 +7,7 @@ few `[C, H, W]`, and gray ones may show `[H, W]`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeGuard
 
 import gymnasium
 import numpy as np
@@ -25,6 +25,25 @@ def is_image_space(space: Any) -> bool:
     if not isinstance(space, Box):
         return False
     return len(space.shape) == 3 or (len(space.shape) == 2 and space.dtype == np.uint8)
+
+
+def is_picture(value: Any) -> TypeGuard[np.ndarray]:
+    """Whether what an environment renders is a picture [H, W, 3] that a film can show.
+
+    The codec wants even sizes, so there is none of a single row or column.
+    """
+    return (
+        isinstance(value, np.ndarray)
+        and value.ndim == 3
+        and value.shape[2] == 3
+        and min(value.shape[:2]) >= 2
+    )
+
+
+def what_is_rendered(value: Any) -> str:
+    """Return what an environment renders, in words for a message."""
+    shape = f" of shape {value.shape}" if isinstance(value, np.ndarray) else ""
+    return f"{shown(value)}{shape}"
 
 
 def shows_images(env: gymnasium.Env) -> bool:

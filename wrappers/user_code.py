@@ -115,7 +115,8 @@ def import_module(name: str, asked: str, *, flag: str = "env", rule: str = ENV_R
             raise _failed_import(flag, asked, name, error) from error  # something that it needs
         raise ConfigError(
             f"{flag} is {shown(asked)}, but module {shown(name)} cannot be imported: there is none "
-            f"of that name here or on PYTHONPATH. {rule}"
+            "of that name in the folder of this program or on PYTHONPATH; PYTHONPATH=. names the "
+            f"folder in which you start. {rule}"
         ) from error
     except RAISED as error:
         raise _failed_import(flag, asked, name, error) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from core.errors import ConfigError
@@ -28,8 +29,10 @@ def deal_tasks(
       ConfigError: if there are fewer environments than games, or a share is not positive.
     """
     total, games = worker_count * envs_per_worker, len(shares)
-    if not games or min(shares) <= 0:
-        raise ConfigError(f"shares are {list(shares)}, expected a positive number for each game.")
+    if not games or min(shares) <= 0 or not math.isfinite(total * sum(shares)):
+        raise ConfigError(
+            f"shares are {list(shares)}, expected a positive number for each game, such as 2 and 1."
+        )
     if total < games:
         raise ConfigError(
             f"there are {games} games and {total} environments ({worker_count} workers with "

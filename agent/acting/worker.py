@@ -64,6 +64,7 @@ class WorkerConfig:
     restorable: bool = False
     check_unrolls: bool = False
     fault_plan: tuple[faults.Fault, ...] = ()  # what is to go wrong in this life (core/faults.py)
+    launch: tuple[int, ...] = ()  # of the host that it is on, so that a later one plays new games
 
     def schema(self) -> UnrollSchema:
         """Return the schema of this worker's unrolls."""
@@ -89,7 +90,9 @@ class WorkerBody:
           beat: is told what happens, at each change.
         """
         self._beat = beat
-        self._path = ("worker", config.worker_id, "life", config.life)
+        self._path: tuple[str | int, ...] = ("worker", config.worker_id, "life", config.life)
+        if config.launch:
+            self._path += ("launch", *config.launch)
         self._acting: ActingModel | None = None
         if mailbox is None:
             groups = [self._with_own_model(config, board)]

@@ -12,6 +12,7 @@ trainer's thread where a run is to be repeated exactly (agent/run/evaluating.py)
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import os
 from collections.abc import Callable
@@ -36,6 +37,7 @@ from presets import preset_flags
 # belongs to its network.
 RULES = ("repeat_action_probability", "fire_reset", "max_episode_frames", "noop_threshold")
 MAX_STEPS = 2_000_000  # of all environments together, for the games of one policy: they never end
+MAX_FILM_STEPS = 108_000  # 30 minutes of Atari if no action is repeated; a longer film nobody sees
 FILMS = "films"
 TEST_FACTS = (
     "policy", "episodes", "distinct_games", "mean", "median", "std", "min", "max",
@@ -160,23 +162,14 @@ class Evaluation:
         scores = {policy: score_of(of_policy) for policy, of_policy in reports.items()}
         is_best = order.best is None or scores["sampled"] > order.best
         if is_best:
-            problem = self._keep(order, reports["sampled"], scores) or problem
+            unkept = self._keep(order, reports["sampled"], scores)
+            is_best = not unkept  # else this score would be the one that later models must beat
+            problem = "; ".join(filter(None, (problem, unkept)))
         return Done(order.updates, order.agent_steps, scores, is_best, problem=problem)
 
     def _play(self, order: Order, env: str, greedy: bool, beat: Callable[[], None]) -> list[Game]:
         blueprint, games = self._rules(order, policy_name(greedy)), list[Game]()
-        steps = 0
-
-        def each_step() -> None:
-            nonlocal steps
-            steps += 1
-            beat()
-            if steps > MAX_STEPS:
-                raise EndlessGameError(
-                    f"the games of {env} that evaluate the agent were not over after {MAX_STEPS:,} "
-                    "steps. Give the environment a limit of steps."
-                )
-
+        each_step = _at_most(MAX_STEPS, beat, f"the games of {env} that evaluate the agent were")
         wanted = blueprint.flags.evaluation_games
         play_games(blueprint, self._acting, env, wanted, games, games.append, _silent, each_step)
         return games
@@ -198,18 +191,16 @@ class Evaluation:
             folder.mkdir(exist_ok=True)
             if folder.is_symlink():
                 raise OSError(f"{folder} is a link; expected a folder of the run")
-            remove_half_films(self._folder)
-            blueprint = self._rules(order, "sampled")
-            film_game(
-                blueprint, self._acting, blueprint.env_spec.tasks[0], hidden,
-                lambda game: None, _silent, beat,
-            )  # fmt: skip
+            blueprint, env = self._rules(order, "sampled"), self._blueprint.env_spec.tasks[0]
+            each_step = _at_most(MAX_FILM_STEPS, beat, f"the game of {env} that is filmed was")
+            film_game(blueprint, self._acting, env, hidden, lambda game: None, _silent, each_step)
             os.replace(hidden, folder / name)
-        except (PlatformError, OSError, ImportError) as error:
+        except (PlatformError, OSError) as error:
             self._can_film = False
-            with contextlib.suppress(OSError):
-                hidden.unlink(missing_ok=True)
             return "", f"no more films are made: {error}"
+        finally:
+            with contextlib.suppress(OSError):
+                remove_half_films(self._folder)
         return f"{FILMS}/{name}", ""
 
     def _keep(self, order: Order, reports: list[Report], scores: dict[str, float]) -> str:
@@ -247,9 +238,28 @@ def score_of(reports: list[Report]) -> float:
 
 
 def remove_half_films(run: Path) -> None:
-    """Remove what a process that was killed has left of a film in a run folder."""
+    """Remove what is left in a run folder of films that did not come to their end."""
+    if (run / FILMS).is_symlink():
+        return  # it is somebody else's folder
     for left in (run / FILMS).glob(".update_*.mp4"):
         left.unlink(missing_ok=True)
+
+
+def _at_most(most: int, beat: Callable[[], None], what: str) -> Callable[[], None]:
+    """Return a function that is to be called at the start and after each step.
+
+    It calls `beat`, and raises EndlessGameError after more than `most` steps.
+    """
+    steps = itertools.count()
+
+    def each_step() -> None:
+        beat()
+        if next(steps) > most:
+            raise EndlessGameError(
+                f"{what} not over after {most:,} steps. Give the environment a limit of steps."
+            )
+
+    return each_step
 
 
 def _row(order: Order, report: Report, games: list[Game], film: str) -> Row:

@@ -114,7 +114,7 @@ class Fingerprints:
         """Take in a step.
 
         Args:
-          actions: [E] int64, the actions of the step.
+          actions: [E, *action_shape], the actions of the step.
           result: result of the step.
         """
         for index, is_first in enumerate(result.first.tolist()):
@@ -122,7 +122,7 @@ class Fingerprints:
                 self._hashes[index] = _begun(result.stacks[index])
                 continue
             mark = self._hashes[index]
-            mark.update(np.int64(actions[index]).tobytes())
+            mark.update(actions[index].tobytes())
             mark.update(np.float32(result.reward[index]).tobytes())
             mark.update(result.stacks[index, -1].tobytes())
 

@@ -15,6 +15,7 @@ mode ends an episode at each lost life.
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import re
 from collections import Counter
@@ -113,15 +114,20 @@ class Report:
         return lines
 
 
-def report_stem(checkpoint: str, envs: Sequence[str], policy: str) -> str:
+def report_stem(checkpoint: str, envs: Sequence[str], policy: str, unusual: str = "") -> str:
     """Return what the files of a test are called, without their suffix.
 
     Args:
       checkpoint: name of the checkpoint's file without its suffix.
       envs: the games that are played.
       policy: result of `policy_name`.
+      unusual: which games and rules these are, if they are not the model's own: the name then has
+        a hash of it, because games of other modules and versions may look alike in a name.
     """
-    return f"{REPORT}{checkpoint}_{run_name(','.join(envs))}_{policy}"
+    name = run_name(",".join(envs))
+    if unusual:
+        name += f"_{hashlib.blake2b(unusual.encode(), digest_size=4).hexdigest()}"
+    return f"{REPORT}{checkpoint}_{name}_{policy}"
 
 
 def policy_name(greedy: bool) -> str:

@@ -21,9 +21,9 @@ from agent.models.base import ActorCritic
 from agent.testing.games_played import Fingerprints, Lives, Progress
 from agent.testing.player import Player, env_seeds, game_config, make_filmed_env
 from agent.testing.score_table import Game
-from metrics.film import VIDEO_FRAMES_PER_S, Film
+from metrics.film import Film, FilmError
 from wrappers.config import EnvConfig
-from wrappers.registry import check_rendering, make_env_vector
+from wrappers.registry import check_rendering, make_env_vector, steps_per_s
 from wrappers.vector import EnvVector
 
 MAX_ENVS = 16
@@ -150,7 +150,11 @@ def play_shown(
         finally:
             window.close()
         return
-    film_game(blueprint, model, env, video, finished, show)
+    try:
+        film_game(blueprint, model, env, video, finished, show)
+    except FilmError as error:  # the games are what was asked for
+        show(f"the first game is not shown: {error}")
+        return
     show(f"the first game, without a display recorded as a film: {video}")
 
 
@@ -167,10 +171,12 @@ def film_game(
 
     Raises:
       ConfigError: if the environment draws no pictures.
+      FilmError: if the film cannot be written.
     """
     seeds = env_seeds(blueprint.flags.seed or 0, 1, "shown")
-    vector = make_filmed_env(_playing_config(blueprint, env), seeds)
-    film = Film(video, VIDEO_FRAMES_PER_S / blueprint.env_spec.action_repeat)
+    config = _playing_config(blueprint, env)
+    film = Film(video, steps_per_s(config))
+    vector = make_filmed_env(config, seeds)
 
     def add_picture() -> None:
         each_step()

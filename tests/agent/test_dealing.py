@@ -51,7 +51,7 @@ def test_too_few_environments_are_refused_with_the_number_that_is_enough():
     assert len(deal_tasks([1.0] * 6, 2, 3)) == 2
 
 
-@pytest.mark.parametrize("shares", [[], [1.0, 0.0], [-1.0]])
+@pytest.mark.parametrize("shares", [[], [1.0, 0.0], [-1.0], [1e308, 1e308], [1.0, 5e307]])
 def test_shares_are_positive(shares):
     with pytest.raises(ConfigError, match="positive"):
         deal_tasks(shares, 2, 4)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
 import time
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 
 import psutil
 import pytest
@@ -18,7 +20,7 @@ from agent.run import following
 from agent.run.evaluating import InTurn
 from agent.run.following import MAX_FAILURES, Following, make_evaluating
 from agent.stored import best_evaluated
-from agent.stored.best_evaluated import BEST, NEW, OLD, mend, set_later_aside
+from agent.stored.best_evaluated import BEST, NEW, OLD, keep, mend, set_later_aside
 from agent.stored.model_file import load_model
 from agent.stored.state_schema import EvaluatingState, check_part
 from agent.testing import evaluation
@@ -32,6 +34,7 @@ from agent.testing.evaluation import (
 from core.errors import ConfigError
 from flags.environment import EnvironmentFlags
 from metrics.record import check_declared
+from tests.agent import pictures
 from tests.agent.light_followers import light_follower
 from tests.agent.runs import BOTH_GAMES, COUNTING, make_blueprint
 from tests.deadlines import HANGS_S
@@ -150,6 +153,41 @@ def test_a_film_is_there_whole_or_not_at_all(tmp_path):
     assert [path.name for path in (tmp_path / "films").iterdir()] == ["update_00000007.mp4"]
 
 
+@pytest.mark.parametrize("env", pictures.IDS)
+def test_a_film_that_cannot_be_written_costs_no_evaluation(tmp_path, env):
+    rows, done, _ = evaluated(tmp_path, order(is_filmed=True), env=env)
+    assert [(row.games, row.film) for row in rows] == [(3, ""), (3, "")]
+    assert "no more films are made: the film" in done.problem
+    assert list((tmp_path / "films").iterdir()) == []
+
+
+def test_a_game_that_is_filmed_and_does_not_end_is_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr(evaluation, "MAX_FILM_STEPS", 2)
+    rows, done, _ = evaluated(tmp_path, order(is_filmed=True), env="CartPole-v1")
+    assert "CartPole-v1 that is filmed was not over after 2 steps" in done.problem
+    assert [row.film for row in rows] == ["", ""]
+    assert list((tmp_path / "films").iterdir()) == []
+
+
+def test_whoever_stops_an_evaluation_leaves_no_half_film(tmp_path):
+    class Stopped(Exception):
+        pass
+
+    beats = []
+
+    def stop():
+        beats.append(None)
+        if len(beats) == 5:
+            raise Stopped
+
+    blueprint = make_blueprint(env="CartPole-v1", evaluate_every_steps=100, evaluation_games=1)
+    played = Evaluation(evaluation_blueprint(blueprint), tmp_path)
+    snapshot_layout(blueprint).pack(blueprint.learner().model, played.block)
+    with pytest.raises(Stopped):
+        played.play(order(is_filmed=True), lambda row: None, stop)
+    assert list((tmp_path / "films").iterdir()) == []
+
+
 def test_where_the_best_model_cannot_be_written_the_evaluation_counts(tmp_path, monkeypatch):
     def full(*arguments):
         raise ConfigError("Cannot write the model folder: No space left on device.")
@@ -158,6 +196,7 @@ def test_where_the_best_model_cannot_be_written_the_evaluation_counts(tmp_path, 
     rows, done, _ = evaluated(tmp_path, order())
     assert len(rows) == 2
     assert "No space left on device" in done.problem
+    assert not done.is_best, "the next model would have to beat one that is not kept"
 
 
 # --- the folder of the best model ----------------------------------------------------------------
@@ -181,6 +220,29 @@ def test_whoever_is_killed_between_the_renames_leaves_what_can_be_mended(tmp_pat
     is_known = left & {BEST, OLD}
     assert mend(tmp_path) == (1.5 if is_known else None)
     assert [path.name for path in tmp_path.iterdir()] == ([BEST] if is_known else [])
+
+
+@pytest.mark.parametrize("has_one", [True, False])
+def test_where_the_second_rename_fails_the_best_model_is_in_its_place_again(
+    tmp_path, monkeypatch, has_one
+):
+    facts = {"env_spec": {}, "agent_steps": 1, "updates": 1}
+    if has_one:
+        keep(tmp_path, {"w": torch.zeros(2)}, {"a": 1}, facts, 1.0)
+    real = os.replace
+
+    def replace(source, target):
+        if Path(source).name == NEW:
+            raise OSError(errno.EIO, "Input/output error")
+        real(source, target)
+
+    monkeypatch.setattr(os, "replace", replace)
+    with pytest.raises(OSError, match="Input/output error"):
+        keep(tmp_path, {"w": torch.ones(2)}, {"a": 1}, {**facts, "updates": 2}, 2.0)
+    assert (tmp_path / BEST).exists() == has_one
+    assert not (tmp_path / OLD).exists()
+    monkeypatch.undo()
+    assert mend(tmp_path) == (1.0 if has_one else None)
 
 
 def test_a_link_in_the_place_of_the_best_model_is_replaced_and_not_followed(tmp_path):
@@ -251,6 +313,32 @@ def test_an_evaluation_falls_due_once_in_each_so_many_steps(tmp_path):
     assert made.values() == {}
     for name in values:
         check_declared(name)
+
+
+def test_a_best_model_that_is_not_kept_is_not_to_be_beaten(tmp_path, monkeypatch):
+    scores = iter([100.0] * 2 + [90.0] * 2)
+    monkeypatch.setattr(evaluation, "score_of", lambda reports: next(scores))
+    made, model = in_turn(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(evaluation, "keep", _full)
+        made.look(1, 100, model)
+    assert "evaluation/score_best" not in made.values()
+    made.look(2, 200, model)
+    assert made.values()["evaluation/score_best"] == 90
+    assert mend(tmp_path) == 90
+
+
+def _full(*arguments):
+    raise OSError("No space left on device")
+
+
+def test_a_session_leaves_no_half_film_of_one_that_was_killed(tmp_path):
+    (tmp_path / "films").mkdir()
+    (tmp_path / "films" / ".update_00000008.mp4").write_bytes(b"half")
+    made, _ = in_turn(tmp_path)
+    made.close()
+    made.close()
+    assert list((tmp_path / "films").iterdir()) == []
 
 
 def test_what_a_user_interrupts_is_played_after_the_resume(tmp_path):

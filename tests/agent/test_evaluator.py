@@ -4,7 +4,9 @@ import csv
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +22,8 @@ from agent.testing.player import Player, Step
 from agent.testing.score_table import Game, Life, report_stem, summarise
 from agent.testing.whole_games import has_display
 from core.episode import EpisodeEnd
-from core.errors import ConfigError
+from core.errors import ConfigError, EnvironmentFault
+from tests.agent import pictures
 from tests.agent.runs import COUNTING, make_blueprint
 from wrappers.vector import StepResult
 
@@ -192,6 +195,87 @@ def test_a_game_that_was_not_trained_is_played_with_the_agents_own_actions(tmp_p
     checkpoint = Checkpoint(tmp_path / "some.pt", state_of(pong))
     (report,) = evaluate(pong, checkpoint, tmp_path, envs=[BREAKOUT], show=silent)
     assert (report.env, report.episodes) == (BREAKOUT, 1)
+
+
+@pytest.fixture
+def no_display(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+
+
+def test_a_film_that_cannot_be_written_costs_no_games(tmp_path: Path, no_display: None) -> None:
+    blueprint = make_blueprint(pictures.IDS[0], test_episode_count=3, render=True)
+    checkpoint = Checkpoint(tmp_path / "some.pt", state_of(blueprint))
+    lines: list[str] = []
+    (report,) = evaluate(blueprint, checkpoint, tmp_path, show=lines.append)
+    assert report.episodes == 3
+    assert any("the first game is not shown: the film" in line for line in lines)
+    assert not list(tmp_path.glob("*.mp4"))
+
+
+@pytest.mark.parametrize(("env", "rate"), [("CartPole-v1", 50.0), (BREAKOUT, 15.0)])
+def test_a_film_runs_as_fast_as_its_environment_says(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    no_display: None,
+    env: str,
+    rate: float,
+) -> None:
+    rates: list[float] = []
+
+    class Rated(whole_games.Film):
+        def __init__(self, path: Path, frames_per_s: float) -> None:
+            rates.append(frames_per_s)
+            super().__init__(path, frames_per_s)
+
+    monkeypatch.setattr(whole_games, "Film", Rated)
+    blueprint = make_blueprint(env, test_episode_count=1, render=True, max_episode_frames=40)
+    checkpoint = Checkpoint(tmp_path / "some.pt", state_of(blueprint))
+    evaluate(blueprint, checkpoint, tmp_path, show=silent)
+    assert rates == [rate]
+
+
+def test_games_that_were_over_when_an_environment_fails_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play_games = whole_games.play_games
+
+    def fail(
+        blueprint: Any, model: Any, env: str, wanted: int, games: Any, finished: Any, show: Any
+    ) -> None:
+        play_games(blueprint, model, env, 2, games, finished, show)
+        raise EnvironmentFault("the simulator lost its connection")
+
+    monkeypatch.setattr(evaluator, "play_games", fail)
+    blueprint = make_blueprint(test_episode_count=5)
+    checkpoint = Checkpoint(tmp_path / "some.pt", state_of(blueprint))
+    lines: list[str] = []
+    with pytest.raises(EnvironmentFault, match="lost its connection"):
+        evaluate(blueprint, checkpoint, tmp_path, show=lines.append)
+    assert "ended after 2 games" in lines
+    (written,) = tmp_path.glob("test_some_*.csv")
+    assert len(read_rows(written)) == 2
+
+
+def test_tests_by_other_rules_or_in_games_of_the_same_name_have_files_of_their_own(
+    tmp_path: Path,
+) -> None:
+    blueprint = make_blueprint(f"{COUNTING},{OWING}", test_episode_count=2)
+    checkpoint = Checkpoint(tmp_path / "some.pt", state_of(blueprint))
+    names = []
+    for envs, changed in (
+        ([], {}),
+        ([COUNTING, OWING], {"max_episode_frames": 40}),
+        (["tests.fakes:Counting-v0", "tests.fakes:Owing-v0"], {}),
+    ):
+        flags = blueprint.flags.model_copy(update=changed)
+        played = replace(blueprint, flags=flags)
+        unusual = evaluator._not_its_own(played, checkpoint, envs or blueprint.env_spec.tasks)
+        names.append(report_stem("some", envs or [COUNTING, OWING], "sampled", unusual))
+    assert names[0] == "test_some_2games_Counting-Owing_sampled"
+    assert len(set(names)) == 3
+    for name in names:
+        assert name.startswith("test_some_2games_Counting-Owing_")
+        assert name.endswith("_sampled")
 
 
 # --- lives -------------------------------------------------------------------------------------

@@ -117,6 +117,20 @@ def test_each_difference_makes_another_game(what: str) -> None:
     assert mark(False) != mark(True)
 
 
+@pytest.mark.parametrize("column", [0, 1])
+def test_games_with_other_real_actions_have_other_fingerprints(column: int) -> None:
+    def mark(actions: np.ndarray) -> str:
+        nothing = np.zeros(1, bool)
+        start = np.zeros((1, 1, 3), np.float32)
+        marks = Fingerprints(start)
+        marks.add(actions, StepResult(start, np.zeros(1, np.float32), nothing, nothing, []))
+        return marks.of(0)
+
+    other = np.array([[0.25, -0.5]], np.float32)
+    other[0, column] = 0.75
+    assert mark(np.array([[0.25, -0.5]], np.float32)) != mark(other)
+
+
 def test_progress_says_what_is_over_and_how_long_the_rest_will_take() -> None:
     now = [0.0]
     lines: list[str] = []

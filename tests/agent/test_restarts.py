@@ -1,7 +1,14 @@
 import pytest
 
 from agent.acting.worker import words_of
-from agent.pools.restarts import MAX_DELAY_S, WINDOW_S, RestartLimit, failure_of
+from agent.pools.restarts import (
+    GIVING_UP,
+    MAX_DELAY_S,
+    WINDOW_S,
+    RestartLimit,
+    failure_of,
+    failure_of_pool,
+)
 from core.errors import EnvironmentFault
 
 FAILURE = """Traceback (most recent call last):
@@ -107,3 +114,32 @@ def test_a_failure_is_known_by_its_place_and_kind_and_not_by_its_message():
     assert failure(line=1) != failure(line=2)
     assert failure(kind="ValueError") != failure(kind="KeyError")
     assert failure_of("") == failure_of("") != failure()
+
+
+def last_words_of_pool(cause):
+    """What a pool says when it gives up."""
+    return f"{cause}\nThe same failure came 3 times in a row{GIVING_UP}"
+
+
+def test_pools_that_die_of_different_things_have_different_failures():
+    causes = [
+        "worker 0 (pid 412) was killed by signal 9 (SIGKILL) after 0 unrolls",
+        "worker 1 (pid 77) failed. Its last words:\nEnvironmentFault: the reward is nan",
+        "worker 1 (pid 77) failed. Its last words:\nEnvironmentFault: no frame came",
+        f"worker 1 (pid 77) failed. Its last words:\n{FAILURE.format(line=3, kind='E', number=3)}",
+        "worker 2 could not be started: [Errno 28] No space left on device",
+    ]
+    failures = {failure_of_pool(last_words_of_pool(cause)) for cause in causes}
+    assert len(failures) == len(causes)
+    assert failures == {failure_of_pool(cause) for cause in causes}
+
+
+def test_pools_that_die_of_the_same_have_the_same_failure_whoever_it_was():
+    said = [
+        last_words_of_pool(
+            f"worker {worker} (pid {pid}) failed. Its last words:\n"
+            + FAILURE.format(line=12, kind="ValueError", number=pid)
+        )
+        for worker, pid in ((0, 412), (3, 77))
+    ]
+    assert len({failure_of_pool(words) for words in said}) == 1

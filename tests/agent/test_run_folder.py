@@ -166,6 +166,24 @@ def test_a_checkout_reports_its_commit_and_whether_it_was_changed(
     assert run_folder.describe_source() == {"commit": None, "dirty": None}
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="names of files are text there")
+def test_a_clone_in_a_folder_whose_name_is_no_utf_8_reports_its_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clone = tmp_path.resolve() / os.fsdecode(b"caf\xe9")
+    clone.mkdir()
+    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+    try:
+        for order in (["init", "--quiet"], ["commit", "--quiet", "--allow-empty", "-m", "first"]):
+            subprocess.run(["git", "-C", clone, *identity, *order], check=True)
+    except FileNotFoundError:
+        pytest.skip("git is not installed")
+    monkeypatch.setattr(run_folder, "PROJECT_ROOT", clone)
+    source = run_folder.describe_source()
+    assert len(source["commit"]) == 40
+    assert source["dirty"] is False
+
+
 def test_without_git_a_run_is_only_less_documented(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     assert run_folder.describe_source() == {"commit": None, "dirty": None}

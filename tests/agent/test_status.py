@@ -21,12 +21,13 @@ from agent.run import status, status_files
 from agent.run.status_files import EVALUATION_COLUMNS, StatusFiles
 from agent.run.trainer import Trainer
 from agent.stored.run_folder import RunFolder
+from core.process_death import start_of
 from metrics import status_file
 from metrics.health import Finding
 from metrics.output_thread import OutputThread
 from metrics.record import Record, check_declared
 from metrics.rewind import rewind
-from metrics.status_file import DIED, FORMAT, identity, read_status, start_of, write_status
+from metrics.status_file import DIED, FORMAT, identity, read_status, write_status
 from tests.agent.runs import BOTH_GAMES, make_blueprint
 from tests.agent.test_trainer import EveryRecord, Noted, in_turn
 from tests.deadlines import HANGS_S

@@ -1,6 +1,7 @@
 """How a session ends once all is trained and saved (agent/run/training.py)."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -41,6 +42,23 @@ def interrupted(path):
 
 def impossible(path):
     raise RuntimeError("no font")
+
+
+@pytest.mark.parametrize(("reason", "steps"), [("steps", 200), ("interrupted", None)])
+def test_the_command_that_resumes_a_run_is_one_that_is_honoured(folder, caplog, reason, steps):
+    caplog.set_level("INFO")
+    (folder.checkpoints / "update_000000005.pt").touch()
+    flags = make_blueprint(environment_max_steps=100).flags
+    training._log_end(replace(SUMMARY, reason=reason), folder, flags)
+    (resume,) = [line for line in caplog.messages if line.startswith("resume: ")]
+    more = f" \\\n  --environment_max_steps={steps}" if steps else ""
+    assert resume.endswith(f"--load_model_url={folder.path}{more}")
+
+
+def test_one_of_a_thing_is_one(caplog):
+    caplog.set_level("INFO")
+    assert training._counted(1, "worker") == "1 worker"
+    assert training._counted(2, "worker") == "2 workers"
 
 
 @pytest.mark.parametrize(

@@ -163,10 +163,14 @@ def test_the_actions_of_the_old_run_are_kept_if_they_cover_those_of_the_new_game
         Path("old.pt"), {"env_spec": replace(spec, action_meanings=six).to_dict()}
     )
     assert keep_actions(checkpoint, replace(spec, action_meanings=("NOOP", "LEFT"))) == six
+    more = replace(spec, action_meanings=("NOOP", "UP"))
+    with pytest.raises(CheckpointError, match="also has UP") as told:
+        keep_actions(checkpoint, more)
+    assert "--action_set" not in str(told.value), "which is for Atari games only"
     with pytest.raises(
         CheckpointError, match=r"also has UP.*--full_action_space=True.*--action_set"
     ):
-        keep_actions(checkpoint, replace(spec, action_meanings=("NOOP", "UP")))
+        keep_actions(checkpoint, replace(more, env_id="PongNoFrameskip-v4"))
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -48,6 +49,26 @@ def test_large_values_are_shown_in_one_line_that_says_so(value):
     text = shown(value)
     assert len(text) <= MAX_SHOWN
     assert "..." in text or "too large" in text
+
+
+class Painter:
+    def __repr__(self):
+        return "\x1b[2J two\nlines"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (np.zeros((2, 2)), "array([[0., 0.], [0., 0.]])"),
+        (Painter(), "\\x1b[2J two lines"),
+        ([Painter()], "[\\x1b[2J two lines]"),
+    ],
+    ids=["array", "painter", "inside"],
+)
+def test_whatever_writes_itself_is_shown_on_one_line_that_no_terminal_obeys(value, text):
+    assert shown(value) == text
+    assert shown([value] * 30).isprintable()
+    assert len(shown([value] * 30)) <= MAX_SHOWN
 
 
 def test_a_long_text_keeps_its_beginning_and_its_end():

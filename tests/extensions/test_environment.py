@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import time
 
 import gymnasium
 import numpy as np
@@ -11,10 +12,12 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Text, Tuple
 from agent.session import family_of, prepare
 from core.errors import ConfigError, EnvironmentFault
 from flag_parsing import parse
+from tests.deadlines import HANGS_S
 from tests.extensions import own_environment
 from tests.extensions.runs import new_folder, saved_in, trained
 from tests.wrappers.lying import registered
-from wrappers import trusted_modules
+from wrappers import check as checker
+from wrappers import trusted_modules, user_code
 from wrappers.check import check, main
 from wrappers.config import EnvConfig
 from wrappers.env_kwargs import kwargs_text
@@ -295,6 +298,11 @@ class Whole(Silent):
         return self.np_random.uniform(0, 255, (9, 9, 3))
 
 
+class Wide(Whole):
+    def shown(self):
+        return np.full((9, 9, 3), 300, np.uint16)
+
+
 class NanReward(Silent):
     def step(self, action):
         return self.shown(), float("nan"), False, False, {}
@@ -365,6 +373,7 @@ class Unclosable(Silent):
         (Nan, r"reset: shows nan at \[1\], expected finite"),
         (Outside, r"reset: shows numbers outside of observation_space at \[2\].*-1 to 1"),
         (Whole, r"an observation of float64, expected uint8.*astype\(np.uint8\)"),
+        (Wide, "an observation of uint16, expected uint8"),
         (NanReward, "step: reward is nan"),
         (TextEnd, "step: terminated is 'no', expected True or False"),
         (OwnDice, "seed: two games.*first observation.*super.*np_random"),
@@ -528,3 +537,60 @@ def test_without_an_environment_to_look_at_the_status_is_2(argv, capsys):
     assert capsys.readouterr().err.startswith("error: ")
     with pytest.raises(SystemExit, match="2"):
         main([])
+
+
+class Leaves(Silent):
+    """Ends the program in its step, as Ctrl-C does."""
+
+    def step(self, action):
+        raise KeyboardInterrupt
+
+
+def test_what_was_found_is_printed_before_an_environment_is_left(capsys):
+    with env_of(Leaves) as env_id:
+        assert main([env_id]) == 130
+    captured = capsys.readouterr()
+    assert "reset: returns (observation, info)" in captured.out
+    assert captured.err == "interrupted\n"
+
+
+def test_an_environment_that_does_not_come_back_is_spoken_of(monkeypatch):
+    said, asked = [], []
+
+    class Patient(Silent):
+        def step(self, action):
+            deadline = time.monotonic() + HANGS_S
+            while not said and time.monotonic() < deadline:
+                time.sleep(0.01)
+            return super().step(action)
+
+    told_if_slow = checker.told_if_slow
+    monkeypatch.setattr(checker, "told_if_slow", lambda env_id: told_if_slow(env_id, 0.05))
+    monkeypatch.setattr(user_code, "say", said.append)
+    with env_of(Patient) as env_id:
+        check(env_id, show=asked.append)
+    assert "is tried out, and has not come back" in said[0]
+    assert any("reset:" in line for line in asked)
+
+
+def test_the_command_that_is_recommended_has_the_arguments(capsys):
+    assert main([LIGHT, f"--env_kwargs={SMALL}"]) == 0
+    command = capsys.readouterr().out.splitlines()[-1]
+    assert command == f"  python main.py --env={LIGHT} --env_kwargs='{SMALL}'"
+
+
+@pytest.mark.parametrize(
+    "picture", [np.zeros((8, 8, 4), np.uint8), np.zeros((1, 8, 3), np.uint8)], ids=str
+)
+def test_pictures_that_no_film_can_show_are_wrong(picture):
+    class Drawing(Silent):
+        metadata = {"render_modes": ["rgb_array"]}
+
+        def __init__(self, render_mode=None):
+            self.render_mode = render_mode
+
+        def render(self):
+            return picture
+
+    lines = said_of(Drawing).lines
+    assert any("rendering: render() returns array" in line for line in lines), lines

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from math import isnan
 from pathlib import Path
 
 from metrics.curve import curve_of
@@ -22,6 +23,16 @@ def test_a_resumed_curve_drops_what_lies_beyond_its_checkpoint_and_adds_up_time(
     assert curve.wall_s.tolist() == [1, 3.5, 4.5]
     assert (curve.at_steps(30), curve.at_seconds(4.0)) == (5.5, 5.5)
     assert [curve.covers(steps) for steps in (9, 10, 40, 41)] == [False, True, True, False]
+
+
+def test_a_curve_has_no_return_before_its_first_record_and_after_its_last() -> None:
+    curve = curve_of(
+        [record(10, 1.0, episode_return_mean=1), record(20, 2.0, episode_return_mean=3)]
+    )
+    assert curve is not None
+    assert [curve.at_steps(steps) for steps in (10, 15, 20)] == [1, 2, 3]
+    assert isnan(curve.at_steps(9))
+    assert isnan(curve.at_steps(21))
 
 
 def test_the_curve_of_several_games_is_their_score() -> None:

@@ -211,3 +211,27 @@ def test_rows_that_are_no_actions_are_refused(change, told):
     vector.reset()
     with pytest.raises(ShapeError, match=told):
         vector.step(change(drawn(spec, 3, 0)))
+
+
+@pytest.mark.parametrize(
+    ("space", "stored"),
+    [
+        (Discrete(3, start=5), Discrete(3)),
+        (MultiDiscrete([2, 3], start=[1, 7]), MultiDiscrete([2, 3])),
+        (MultiBinary([2, 1]), MultiDiscrete([2, 2])),
+        (Box(0, 1, (1, 2)), Box(-np.inf, np.inf, (2,))),
+        (
+            Tuple([Box(-1, 1, (1,), np.float64), Discrete(4)]),
+            Box(np.array([-np.inf, 0], np.float32), np.array([np.inf, 3], np.float32)),
+        ),
+    ],
+    ids=str,
+)
+def test_the_space_of_a_wrapped_environment_is_of_what_its_step_takes(space, stored):
+    env = RowActions(Taker(space))
+    assert env.action_space == stored
+    assert env.action_space.dtype == env.actions.dtype
+    env.action_space.seed(0)
+    for _ in range(20):
+        env.step(env.action_space.sample())
+        assert space.contains(env.unwrapped.done)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Dict, Discrete
 
 from core.errors import ConfigError, EnvironmentFault
+from core.spec import EnvSpec
 from tests.wrappers.lying import LyingEnv, registered
 from wrappers.config import EnvConfig
-from wrappers.registry import make_env_spec, make_env_vector
+from wrappers.gym_checks import ObservationCheck
+from wrappers.registry import check_rendering, make_env_spec, make_env_vector, steps_per_s
 
 
 def played(lie=None, reset_lie=None, space=None, steps=5, num_envs=3, lie_at=3):
@@ -241,3 +244,120 @@ def test_spaces_that_are_missing_are_told():
         pytest.raises(ConfigError, match="AttributeError.*asked for its spaces"),
     ):
         make_env_spec(EnvConfig(env_id))
+
+
+@pytest.mark.parametrize("dtype", [np.uint16, np.int16, np.uint64, np.int8, np.float32])
+def test_numbers_that_would_wrap_among_bytes_are_refused(dtype):
+    looks = ObservationCheck(EnvSpec("Bytes-v0", (2,), "uint8", 1, ("0",), 1), None)
+    with pytest.raises(EnvironmentFault, match=f"dtype {np.dtype(dtype)}, expected uint8"):
+        looks.frame(np.full(2, 100, dtype))
+    assert looks.frame(np.ones(2, bool)).tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        Box(0, 1, (0,)),
+        Box(0, 255, (0, 4, 4), np.uint8),
+        Dict({"a": Box(0, 255, (4, 0, 3), np.uint8), "b": Box(0, 1, (2,))}),
+    ],
+    ids=["vector", "image", "part"],
+)
+def test_spaces_in_which_there_is_nothing_are_refused(space):
+    with (
+        registered(lambda: LyingEnv(space=space)) as env_id,
+        pytest.raises(ConfigError, match="not supported .*(shows nothing|has no pixels)"),
+    ):
+        make_env_spec(EnvConfig(env_id))
+    clear_specs()
+
+
+@pytest.mark.parametrize("info", [{"life_lost": True}, {"life_lost": np.array([True, False])}])
+def test_what_an_environment_calls_a_lost_life_ends_nothing(info):
+    def lie(observation, reward, terminated, truncated, _):
+        return observation, reward, terminated, True, {**info, "episode_frame_number": None}
+
+    result = played(lie, steps=3)
+    assert not result.terminated.any()
+    assert [(end.length_steps, end.length_frames) for end in result.episodes] == [(3, 3)] * 3
+
+
+def test_environments_that_were_made_are_closed_if_a_later_one_cannot_be():
+    made, closed = [], []
+
+    class Third(LyingEnv):
+        def __init__(self):
+            super().__init__()
+            made.append(self)
+            if len(made) == 4:  # the first one was tried out
+                raise RuntimeError("port in use")
+
+        def close(self):
+            closed.append(self)
+
+    with (
+        registered(Third) as env_id,
+        pytest.raises(EnvironmentFault, match="port in use.*environment 3 of 3"),
+    ):
+        make_env_vector(EnvConfig(env_id), 3, range(3))
+    assert closed == made[:3]
+    clear_specs()
+    make_env_spec.cache_clear()
+
+
+def test_an_environment_that_cannot_be_wrapped_is_closed():
+    closed = []
+
+    class Odd(LyingEnv):
+        metadata: ClassVar = {"render_modes": [], "channels": "middle"}
+
+        def close(self):
+            closed.append(self)
+
+    space = Box(0, 255, (20, 20, 3), np.uint8)
+    with (
+        registered(lambda: Odd(space=space)) as env_id,
+        pytest.raises(ConfigError, match="'middle', expected first or last"),
+    ):
+        make_env_vector(EnvConfig(env_id), 1, [0])
+    assert len(closed) == 1
+    clear_specs()
+
+
+@pytest.mark.parametrize(
+    "picture",
+    [None, np.zeros((8, 8, 4)), np.zeros((1, 8, 3)), np.zeros((8, 8))],
+    ids=["none", "transparent", "line", "gray"],
+)
+def test_what_no_film_can_show_is_refused_before_the_first_game(picture):
+    class Drawing(LyingEnv):
+        metadata: ClassVar = {"render_modes": ["rgb_array"]}
+
+        def __init__(self, render_mode=None):
+            super().__init__()
+            self.render_mode = render_mode
+
+        def render(self):
+            return picture
+
+    with (
+        registered(Drawing) as env_id,
+        pytest.raises(ConfigError, match=r"expected a picture \[H, W, 3\]"),
+    ):
+        check_rendering(EnvConfig(env_id), "rgb_array")
+
+
+@pytest.mark.parametrize(
+    ("said", "rate"), [(4, 4.0), (12.5, 12.5), (None, 60.0), (0, 60.0), ("fast", 60.0)]
+)
+def test_an_environment_says_how_fast_it_is_shown(said, rate):
+    class Timed(LyingEnv):
+        metadata: ClassVar = {"render_modes": [], "render_fps": said}
+
+    with registered(Timed) as env_id:
+        assert steps_per_s(EnvConfig(env_id)) == rate
+    steps_per_s.cache_clear()
+
+
+def test_a_game_of_atari_is_shown_at_the_rate_of_the_console():
+    assert steps_per_s(EnvConfig("PongNoFrameskip-v4", action_repeat=4)) == 15.0

@@ -36,18 +36,21 @@ class PlayerConfig:
     life: int = 0
     num_envs: int = ENVS
     trouble: str = ""
+    launch: tuple[int, ...] = ()
 
     def schema(self) -> UnrollSchema:
         return SCHEMA
 
 
-def play(worker_id, life, seq, version, envs=ENVS):
+def play(worker_id, life, seq, version, envs=ENVS, launch=()):
     """The block [envs, nbytes] that a worker makes as its `seq`-th."""
-    rng = np.random.default_rng([worker_id, life, seq])
+    rng = np.random.default_rng([worker_id, life, seq, *launch])
     records = rng.integers(0, 256, (envs, SCHEMA.nbytes), dtype=np.uint8)
     unroll = SCHEMA.unroll(records)
     unroll.worker_id[...], unroll.seq[...], unroll.version[...] = worker_id, seq, version
-    unroll.env_id[...] = np.arange(envs)
+    unroll.env_id[...], unroll.task_id[...] = np.arange(envs), 0
+    unroll.action[...] %= len(SPEC.action_meanings)
+    unroll.last_action[...] %= len(SPEC.action_meanings)
     return records
 
 
@@ -72,7 +75,7 @@ class PlayerPool:
                 raise WorkerDied(config.trouble)
             worker, seq = config.worker_id, self.seqs[config.worker_id]
             self.seqs[worker] += 1
-            records = play(worker, config.life, seq, self.board.version)
+            records = play(worker, config.life, seq, self.board.version, launch=config.launch)
             ends = (EpisodeEnd(0, float(seq), 3, 3),) if seq % 2 else ()
             stats = WorkerStats(steps=records.shape[0] * 3)
             blocks.append(UnrollBlock(worker, records, ends, stats, lambda: None))
@@ -115,6 +118,11 @@ def machines(*limits):
 def two_machines():
     """An engine, to be made in a gateway's process."""
     return ThreadEngine(machines(2, 2), player_host)
+
+
+def free_seats(ledger):
+    """How many workers no host has."""
+    return ledger.worker_count - sum(len(host.launch.seats) for host in ledger.hosts.values())
 
 
 class Clock:

@@ -16,11 +16,11 @@ import pytest
 
 from agent.cluster.conductor import MAX_BLOCKS, MAX_WEIGHTS_S, RETRY_S, Conductor
 from agent.cluster.engine import EngineLost, HostUnavailable, Node
-from agent.cluster.gateway import LIVES_PER_EPOCH
 from agent.cluster.hosts import GONE_S, SILENT_S
 from agent.cluster.node_host import QUEUE_BLOCKS, NodeHost
 from agent.cluster.thread_engine import ThreadEngine
 from agent.cluster.wire import open_block
+from agent.pools.restarts import GIVING_UP
 from core.errors import TransportError, WorkerDied
 from tests.agent.cluster.players import (
     ENVS,
@@ -30,6 +30,7 @@ from tests.agent.cluster.players import (
     PlayerPool,
     config,
     digest,
+    free_seats,
     machines,
     play,
     player_host,
@@ -66,9 +67,10 @@ class Stage:
             records = SCHEMA.allocate(ENVS)
             open_block(block, SCHEMA, records, self.conductor.newest_version)
             seq = int(SCHEMA.view(records, "seq")[0])
-            life = LIVES_PER_EPOCH * block.epoch
+            launch = (0, block.epoch) if block.epoch else ()
             version = int(SCHEMA.view(records, "version")[0])
-            np.testing.assert_array_equal(records, play(block.worker_id, life, seq, version))
+            expected = play(block.worker_id, 0, seq, version, launch=launch)
+            np.testing.assert_array_equal(records, expected)
             self.streams[block.epoch, block.worker_id].append(seq)
             self.digests[block.epoch, block.worker_id, seq] = digest(records)
             self.conductor.hand_on()
@@ -162,7 +164,7 @@ def test_hosts_that_nobody_asked_for_long_are_launched_again_however_many_they_a
 def test_all_streams_come_whole_and_in_order_from_several_machines(stage):
     play_all = stage(1, 3)
     play_all.progress(0, 1, 2, 3, blocks=30)
-    assert play_all.conductor.ledger.free_seats == 0
+    assert free_seats(play_all.conductor.ledger) == 0
     assert set(play_all.streams) == {(0, 0), (1, 1), (1, 2), (1, 3)}
 
 
@@ -240,7 +242,7 @@ def test_a_machine_that_thaws_too_late_delivers_to_nobody(stage, caplog, monkeyp
 def test_a_machine_that_joins_gets_the_workers_that_had_no_room(stage):
     grows = stage(1)
     grows.progress(0)
-    assert grows.conductor.ledger.free_seats == 3
+    assert free_seats(grows.conductor.ledger) == 3
     grows.engine.add(Node("late", "a machine that came late", 9))
     grows.pass_time(10, 0)
     grows.progress(0, 1, 2, 3)
@@ -517,6 +519,42 @@ def test_what_fails_everywhere_and_always_ends_the_run_with_its_words(stage):
 
     with pytest.raises(WorkerDied, match="(?s)a mistake in step.*came 3 times in a row"):
         until_it_gives_up()
+
+
+CAUSES = (
+    "worker 0 (pid 412) was killed by signal 9 (SIGKILL) after 0 unrolls",
+    "worker 1 (pid 77) failed. Its last words:\nEnvironmentFault: no module named 'game'",
+    "worker 2 could not be started: [Errno 28] No space left on device",
+)
+
+
+@pytest.mark.parametrize("are_alike", [False, True])
+def test_machines_that_fail_once_each_do_not_end_the_run(stage, are_alike):
+    """Neither of different things, nor all of the same, as at the start of a run they may."""
+    failed = set()
+
+    class FailsOnce(PlayerPool):
+        def poll(self, timeout_s):
+            seat = self.task.workers[0].worker_id
+            if seat in failed or self.task.epoch > 2:
+                return super().poll(timeout_s)
+            failed.add(seat)
+            cause = CAUSES[0 if are_alike else seat]
+            raise WorkerDied(f"{cause}\nThe same failure came 3 times in a row{GIVING_UP}")
+
+    three = stage(
+        1, 1, 1, workers=3, make_host=lambda task: NodeHost(task, FailsOnce), max_restarts=10
+    )
+    deadline = time.monotonic() + HANGS_S
+    while not all(three.made(worker) for worker in range(3)):
+        assert time.monotonic() < deadline, three.conductor.describe()
+        # Nothing comes of one machine before all have failed.
+        if len(failed) < 3:
+            three.conductor.step(0.05)
+        else:
+            three.step()
+        three.clock.now += 1.0
+    assert failed == {0, 1, 2}
 
 
 def test_machines_with_another_program_are_left_out_and_if_all_have_one_it_is_said(stage, caplog):

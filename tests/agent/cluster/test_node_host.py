@@ -79,8 +79,9 @@ def test_blocks_come_in_order_with_all_that_belongs_to_them(make_host):
             records = SCHEMA.allocate(ENVS)
             open_block(block, SCHEMA, records, newest=0)
             seq = seqs[block.worker_id]
-            life = config().task(Launch(7, None, (0,))).workers[0].life
-            np.testing.assert_array_equal(records, play(block.worker_id, life, seq, 0))
+            launch = config().task(Launch(7, None, (0,))).workers[0].launch
+            expected = play(block.worker_id, 0, seq, 0, launch=launch)
+            np.testing.assert_array_equal(records, expected)
             assert [end.return_raw for end in block.episodes] == [float(seq)] * (seq % 2)
             assert block.stats.steps == ENVS * 3
             seqs[block.worker_id] += 1

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import tracemalloc
 from dataclasses import replace
 
@@ -13,7 +14,10 @@ from agent.cluster import wire
 from agent.cluster.wire import Fingerprint, open_block, seal
 from core.episode import EpisodeEnd
 from core.errors import TransportError
-from tests.agent.cluster.players import ENVS, SCHEMA, play
+from core.spec import CHOICE, NUMBERS, ActionPart
+from core.unroll import UnrollSchema
+from tests.agent.cluster.players import ENVS, SCHEMA, SPEC, play
+from transport.channel import WorkerStats
 
 
 def sealed(seq=5, version=3, **values):
@@ -114,11 +118,67 @@ def lie_about_size(bomb):
         ({"payloads": (b"",)}, "1 records"),
         ({"episodes": ("won",)}, "EpisodeEnd"),
         ({"stats": None}, "WorkerStats"),
+        ({"stats": WorkerStats(steps=1.5)}, "times that cannot be"),
+        ({"stats": WorkerStats(env_s=math.nan)}, "times that cannot be"),
+        ({"stats": WorkerStats(env_s="long")}, "times that cannot be"),
     ],
 )
 def test_a_block_that_is_not_what_it_says_is_refused(changes, words):
     with pytest.raises(TransportError, match=words):
         opened(sealed(**changes))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"env_id": ENVS},
+        {"env_id": -1},
+        {"env_id": None},
+        {"return_raw": "a lot"},
+        {"return_raw": math.inf},
+        {"return_raw": math.nan},
+        {"length_steps": -3},
+        {"length_frames": 2.5},
+        {"task_id": 1},
+        {"task_id": -1},
+        {"task_id": True},
+    ],
+)
+def test_a_game_that_cannot_be_is_refused(changes):
+    end = EpisodeEnd(1, 2.5, 3, 4)
+    opened(sealed(episodes=(end,)))
+    with pytest.raises(TransportError, match="a game that cannot be"):
+        opened(sealed(episodes=(end, replace(end, **changes))))
+
+
+@pytest.mark.parametrize("task", [-1, 1, 99])
+def test_unrolls_of_a_game_that_there_is_not_are_refused(task):
+    records = play(2, 0, 5, 3)
+    SCHEMA.view(records, "task_id")[1] = task
+    with pytest.raises(TransportError, match=rf"games \[0, {task}\], expected 0 to 0"):
+        opened(resealed(records))
+
+
+@pytest.mark.parametrize("name", ["action", "last_action"])
+@pytest.mark.parametrize("chosen", [-1, 2, 77])
+def test_unrolls_with_an_action_that_there_is_not_are_refused(name, chosen):
+    records = play(2, 0, 5, 3)
+    SCHEMA.view(records, name)[1] = chosen
+    with pytest.raises(TransportError, match=f"has {name} of 2 choices"):
+        opened(resealed(records))
+
+
+def test_a_choice_among_numbers_that_is_none_is_refused():
+    parts = (ActionPart(CHOICE, 3), ActionPart(NUMBERS, 1))
+    schema = UnrollSchema(replace(SPEC, action_parts=parts), 3)
+    records = np.zeros((1, schema.nbytes), np.uint8)
+    into = schema.allocate(1)
+    schema.view(records, "action")[..., 1] = -1.5
+    open_block(seal(0, 0, 0, records), schema, into, 0)
+    for chosen in (0.5, 3.0, math.nan):
+        schema.view(records, "action")[0, 2, 0] = chosen
+        with pytest.raises(TransportError, match="has action of 3 choices"):
+            open_block(seal(0, 0, 0, records), schema, into, 0)
 
 
 def test_something_else_than_a_block_is_refused():
@@ -152,7 +212,8 @@ def test_a_record_of_another_layout_is_refused():
 def test_programs_are_told_apart_by_the_smallest_difference():
     own = Fingerprint.own()
     assert own.differences(own) == []
-    assert any(path == "agent/acting/rollout.py" for path, _ in own.files)
+    for known in ("agent/acting/rollout.py", "flags/environment.py"):
+        assert any(path == known for path, _ in own.files)
     changed = tuple(
         (path, "0" if path == "agent/acting/rollout.py" else digest) for path, digest in own.files
     )
