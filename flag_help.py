@@ -25,6 +25,12 @@ MAIN_FLAGS = (
     *("environment_max_steps", "training_seconds", "seed", "run_name", "results_dir"),
     *("model", "replay_parameters", "batch_size", "lr", "worker_count"),
 )
+# Presets that environments of their kind begin with, and what the help says of them.
+FAMILIES = ("vector", "image", "several-games")
+OF_THE_DEFAULTS = (
+    "The defaults are those of Atari. Vectors, other images and several games begin with presets "
+    f"of theirs ({', '.join(FAMILIES)}); flags.json in a run's folder says what it used."
+)
 EXAMPLES = """\
   python main.py                                   train on Pong
   python main.py --env=CartPole-v1                 learn something in a minute
@@ -114,8 +120,10 @@ def help_text(topic: str = "", width: int = 80) -> str:
     lines = [
         *textwrap.wrap(
             "Train, resume and test V-trace agents that mix new experience with replay. A step is "
-            "one decision of the agent; a frame is one tick of the simulator.",
+            "one decision of the agent; a frame is one tick of the simulator. "
+            f"{OF_THE_DEFAULTS}",
             width,
+            break_on_hyphens=False,
         ),
         "",
         *EXAMPLES.splitlines(),

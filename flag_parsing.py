@@ -23,11 +23,12 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_settings import CliSettingsSource, SettingsError
 
 from core.errors import ConfigError
-from core.plain_data import cut, parse_json, read_text, shown, shown_text
+from core.plain_data import parse_json, read_text, shown, shown_text
 from flags.flags_file import FlagsFile, read_flags_file
 from flags.former_names import ALIASES, COMMANDS, FORMER_VALUES, SYNONYMS, answer
 from flags.group import is_of_this_command
 from flags.parts import ALGORITHMS, NETWORKS, REPLAY, SINKS, check_trusted_kinds
+from flags.problems import explained, listed, of_one_flag
 from option_flags import Flags
 from presets import PRESETS, preset_flags
 from replay.kinds import types_of_modules
@@ -59,11 +60,15 @@ REGISTRIES = (NETWORKS, ALGORITHMS, SINKS)  # of parts of a user's own, named by
 # A learning rate that is at its end after less of the run than this is worth a remark.
 SHORT = 0.05
 
+# What games are shown, and by which rules they are played, where they are of Atari.
+OF_ATARI = {
+    "skipped_frames", "noop_threshold", "grayscaling_frames", "frame_scale_resolution",
+    "episodic_life", "fire_reset", "repeat_action_probability", "full_action_space",
+    "max_episode_frames",
+}  # fmt: skip
+
 # Two units of one thing: who says one of them takes back the other.
 SCHEDULE_LENGTHS = ("lr_scheduler_steps", "lr_scheduler_updates")
-
-MAX_PROBLEMS = 20  # lines of one error: more than that nobody reads
-MAX_PROBLEM_LENGTH = 1000  # a line may list a whole set of games
 
 
 def parse(
@@ -114,7 +119,9 @@ def parse(
     try:
         return Flags(**_merged(family, *layers))
     except ValidationError as error:
-        raise ConfigError(_explain(error)) from error
+        over = {**_of_preset(said), **said}
+        from_file = {name: file.where for name in file.values if name not in over}
+        raise ConfigError(explained(error, from_file)) from error
 
 
 def _flags_file(said: Mapping[str, Any]) -> FlagsFile:
@@ -240,7 +247,7 @@ def named_values(argv: Sequence[str]) -> dict[str, str]:
         else:
             values[name] = value
     if problems:
-        raise ConfigError(_listed(problems))
+        raise ConfigError(listed(problems))
     return values
 
 
@@ -268,7 +275,25 @@ def remarks(argv: Sequence[str], flags: Flags) -> list[str]:
             "--c_const clips the trace of V-trace. If you meant the importance weight in the "
             f"policy gradient, as the older platform did: --pg_rho_const={flags.c_const:g}"
         )
+    idle = [f"--{name}" for name in Flags.model_fields if name in names & _idle(flags)]
+    if idle:
+        lines.append(
+            f"nothing comes of {', '.join(idle)}: {shown_text(flags.env)} is taken as it is, "
+            "without the rules of Atari"
+        )
     return lines
+
+
+def _idle(flags: Flags) -> set[str]:
+    """Return the flags about games that change nothing in the environments that are played."""
+    from wrappers.env_ids import is_atari  # they take seconds to import, and a run has them
+    from wrappers.registry import gym_spec
+
+    games = flags.env.split(",")
+    if any(map(is_atari, games)):
+        return set()
+    shows_images = gym_spec(games[0], flags.env_kwargs).shows_images
+    return OF_ATARI if shows_images else OF_ATARI | {"frames_stacked"}
 
 
 def flag_of(name: str) -> str:
@@ -306,7 +331,7 @@ def check_values(flags: Mapping[str, Any]) -> list[str]:
     try:
         Flags(**flags)
     except ValidationError as error:
-        return [line for problem in error.errors() if (line := _alone(problem))]
+        return [line for problem in error.errors() if (line := of_one_flag(problem))]
     return []
 
 
@@ -324,7 +349,7 @@ def _split(values: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
         )
         return _none_read({**source(), **unread}), _none_read(overrides)
     except SettingsError as error:
-        raise ConfigError(_listed(str(error).splitlines())) from error
+        raise ConfigError(listed(str(error).splitlines())) from error
 
 
 def _none_read(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -346,31 +371,3 @@ def _read_overrides(path: str) -> dict[str, Any]:
     if "flags_file" in overrides:
         raise ConfigError("multi_train gives flags_file, which only the command line may")
     return overrides
-
-
-def _explain(error: ValidationError) -> str:
-    """Turn pydantic's report into one line per problem: name, what was got, what was expected."""
-    lines = []
-    for problem in error.errors():
-        alone = _alone(problem)
-        lines += [alone] if alone else problem["msg"].removeprefix("Value error, ").split("\n")
-    return _listed(list(dict.fromkeys(lines)))
-
-
-def _alone(problem: Any) -> str:
-    """Return the line about one flag, "" if the problem is of several together."""
-    if not problem["loc"]:
-        return ""
-    message = problem["msg"].removeprefix("Value error, ")
-    name, got = str(problem["loc"][0]), problem["input"]
-    typed = shown_text(got) if isinstance(got, str) else shown(got)
-    value = "" if name == "replay_parameters" else f"={typed}"
-    return f"--{name}{value}: {message[0].lower() + message[1:]}"
-
-
-def _listed(problems: Sequence[str]) -> str:
-    """Return one problem a line, at most a screen of them, each of bounded length."""
-    lines = [cut(problem, MAX_PROBLEM_LENGTH) for problem in problems[:MAX_PROBLEMS]]
-    if len(problems) > len(lines):
-        lines.append(f"... and {len(problems) - len(lines)} more")
-    return "\n".join(lines)

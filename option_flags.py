@@ -160,7 +160,8 @@ class Flags(  # the last group first: pydantic lists the fields of the last base
         problems = []
         if self.op_mode != "train" and not self.load_model_url:
             problems.append(
-                f"--op_mode={self.op_mode} needs --load_model_url=<run folder or checkpoint file>"
+                f"--op_mode={self.op_mode} needs --load_model_url=results/<run> (or a checkpoint "
+                "file, models/<name>, or hf:<owner>/<name>)"
             )
         if self.run_name and self.op_mode != "train" and not self.new_run_folder:
             problems.append(

@@ -64,7 +64,8 @@ def compare(runs: Sequence[Run], at_steps: float | None = None) -> list[GameComp
         finished = [run for run in members if run.about.finished] or members
         steps = at_steps or min(run.curve.agent_steps[-1] for run in finished)
         # An unfinished run that came far enough says as much as a finished one.
-        reached, left_out = reaching(members, steps, "at_steps")
+        chosen = "" if at_steps else ", where the shortest ends"
+        reached, left_out = reaching(members, steps, "at_steps", chosen)
         seconds = min(_seconds_to(run, steps) for run in reached)
         compared = [thinned(run, steps, seconds) for run in reached]
         rows = [
@@ -81,11 +82,19 @@ def compare(runs: Sequence[Run], at_steps: float | None = None) -> list[GameComp
     return games
 
 
-def reaching(runs: Sequence[Run], steps: float, option: str) -> tuple[list[Run], tuple[str, ...]]:
+def reaching(
+    runs: Sequence[Run], steps: float, option: str, chosen: str = ""
+) -> tuple[list[Run], tuple[str, ...]]:
     """Return the runs of one game that have a score after so many steps, and notes on the others.
 
+    Args:
+      runs: of one game.
+      steps: agent steps at which they are compared.
+      option: of the command, which asks for these steps.
+      chosen: how the steps were chosen if the option was not given, for the notes.
+
     Raises:
-      ConfigError: if there is none; the message names `option`, which asked for these steps.
+      ConfigError: if no run has a score there.
     """
     reached = [run for run in runs if run.curve.covers(steps)]
     if not reached:
@@ -98,10 +107,23 @@ def reaching(runs: Sequence[Run], steps: float, option: str) -> tuple[list[Run],
             "these."
         )
     return reached, tuple(
-        f"{run.source}: {run.about.label}, seed {run.about.seed} has games from "
-        f"{run.curve.agent_steps[0]:,.0f} to {run.curve.agent_steps[-1]:,.0f} agent steps."
+        f"{run.source}: {run.about.label}, seed {run.about.seed}: "
+        f"{_why_left_out(run, steps, option, chosen)}"
         for run in runs
         if run not in reached
+    )
+
+
+def _why_left_out(run: Run, steps: float, option: str, chosen: str) -> str:
+    """Return why a run has no score after so many steps, and what helps."""
+    first, last = run.curve.agent_steps[[0, -1]]
+    if steps < first:
+        which, end, advice = "first", first, "Record more often (--log_interval_s=1), train longer"
+    else:
+        which, end, advice = "last", last, "Train it longer"
+    return (
+        f"its {which} score is at {end:,.0f} agent steps, but runs are compared at "
+        f"{steps:,.0f}{chosen}. {advice}, or give --{option}."
     )
 
 

@@ -15,6 +15,9 @@ prints the same.
 
 Flags have the form `--name=value`, and booleans the form `--name=True` or `--name=False`. A step
 is one decision of the agent. A frame is one tick of the simulator.
+
+The defaults are those of Atari. Vectors, other images and several games begin with presets of
+theirs (`vector`, `image`, `several-games`); `flags.json` in a run's folder says what it used.
 """
 
 PRESETS_INTRODUCTION = """## presets
@@ -54,8 +57,8 @@ records and {updates} updates, the run prints one line on the terminal and in `t
 The line is repeated only after the metric has been back in its range for as long. All findings of
 a run are in its `summary.json`, under `findings`. There are no findings before agent step
 {steps:,}, and for some metrics they begin later, because values start as noise and buffers have
-to fill. The ranges are rules of thumb. Runs that learn Pong and CartPole have no findings, but a
-run with a finding may still learn.
+to fill. The ranges are rules of thumb. A run that learns usually has no findings, but a run with a
+finding may still learn.
 
 Look in this order:
 
@@ -74,7 +77,8 @@ Look in this order:
    `learner/bad_updates` counts the updates that were skipped because the loss or the gradient was
    not finite ([troubleshooting.md](troubleshooting.md)).
 6. **None of these?** The run may need more steps. With the default flags the return in Pong rises
-   above its start after about 100 games, which is 0.1 million agent steps.
+   above its start after about 100 games, which is 0.1 million agent steps (seeds 1, 2 and 3,
+   [results.md](results.md), "Pong, default command").
 """
 
 

@@ -94,7 +94,7 @@ def _list(options: argparse.Namespace) -> int:
     rows = index.refresh(rows, runs, store, running if is_live else ())
     with reader_may_leave():
         print("\n".join(queue_lines(queue.experiments, store, rows)))
-        for line in sequence_lines(queue.sequences, store):
+        for line in sequence_lines(queue.sequences, store, rows):
             print(line)
         print(f"run folders: {store.path}" + (" (a queue works on it)" if is_live else ""))
     return 0

@@ -13,7 +13,7 @@ class EnvironmentFlags(FlagGroup):
 
     env: EnvIds = flag(
         "PongNoFrameskip-v4",
-        "environment id: <Game>NoFrameskip-v4, ALE/<Game>-v5, any Gymnasium id with discrete actions and observations that are vectors or images, e.g. CartPole-v1, or <module>:<id> for your own (docs/your_own.md). Several ids separated by commas train one agent for all of these games; three = AirRaid, Carnival, DemonAttack; six = these, NameThisGame, Pong and SpaceInvaders; all = every game that ale-py can play (NoFrameskip-v4)",
+        "environment id: <Game>NoFrameskip-v4, ALE/<Game>-v5, any Gymnasium id (docs/worlds.md: all actions and observations but texts, sequences and graphs), e.g. CartPole-v1, Pendulum-v1, or <module>:<id> for your own (docs/your_own.md). Several ids separated by commas train one agent for all of these games; three = AirRaid, Carnival, DemonAttack; six = these, NameThisGame, Pong and SpaceInvaders; all = every game that ale-py can play (NoFrameskip-v4)",
     )
     env_kwargs: EnvKwargs = flag(
         "",

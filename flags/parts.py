@@ -147,8 +147,9 @@ class Registry(Generic[Part]):
         near = difflib.get_close_matches(name, self.shipped, 2)
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
         shipped = f"one of {', '.join(self.shipped)}, or " if self.shipped else ""
+        article = "an" if self.noun[0] in "aeiou" else "a"
         return (
-            f"{self.flag} is {shown(name)}, expected {shipped}<module>:<name> for a {self.noun} "
+            f"{self.flag} is {shown(name)}, expected {shipped}<module>:<name> for {article} {self.noun} "
             f"of your own.{hint}"
         )
 

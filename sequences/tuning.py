@@ -112,7 +112,7 @@ class Tuning:
         A run that ended before is taken to have stayed where it was.
         """
         if self.objective == "return":
-            return curve.at_steps(steps)
+            return float(np.interp(steps, curve.agent_steps, curve.mean_return))
         inside = (curve.agent_steps > 0) & (curve.agent_steps < steps)
         at = np.concatenate([[0.0], curve.agent_steps[inside], [steps]])
         returns = np.interp(at, curve.agent_steps, curve.mean_return)

@@ -69,9 +69,15 @@ def test_what_is_known_about_replay_repeats_figures_of_its_sections() -> None:
     rows = [line.strip("| ").split(" | ") for line in summary.splitlines() if line[:2] == "| "]
     assert len(rows) > 5
     figure = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w.]*\d)")
-    for _, _, figures, section in rows[1:]:
-        of_section = sections.partition(f"### {section}")[2].partition("\n### ")[0]
-        assert of_section, f"{section} is no section"
+    for _, _, figures, link in rows[1:]:
+        linked = re.fullmatch(r"\[(.+)\]\(#(.+)\)", link)
+        assert linked, f"{link!r} is no link to a section, [its name](#its-heading)"
+        section, anchor = linked.groups()
+        heading, _, rest = sections.partition(f"### {section}")[2].partition("\n")
+        assert rest, f"{section} is no section"
+        words = re.sub(r"[^\w -]", "", f"{section}{heading}".lower())
+        assert anchor == words.replace(" ", "-"), f"the heading of {section} has another anchor"
+        of_section = rest.partition("\n### ")[0]
         stated = figure.findall(figures.replace("1 M steps", ""))
         assert stated
         missing = set(stated) - set(figure.findall(of_section))

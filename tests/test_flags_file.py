@@ -192,3 +192,22 @@ def test_flags_that_no_file_may_set_belong_to_one_command():
     from flag_parsing import NOT_FROM_CHECKPOINT
 
     assert ONLY_TYPED <= NOT_FROM_CHECKPOINT <= set(Flags.model_fields)
+
+
+def test_a_wrong_value_in_a_file_is_told_with_the_file(tmp_path):
+    file = written(tmp_path, "lr: quick\nbatch_size: 16\n")
+    with pytest.raises(
+        ConfigError, match=r"^--flags_file=\S*run.yaml: --lr=quick: input should be"
+    ):
+        resolve(file)
+    with pytest.raises(ConfigError, match=r"^--lr=slow: "):
+        resolve(file, "--lr=slow")
+    with pytest.raises(ConfigError, match=r"^--batch_size=none: "):
+        resolve(written(tmp_path, "batch_size: 16\n"), "--batch_size=none")
+
+
+def test_a_file_that_is_no_yaml_is_named_with_the_line(tmp_path):
+    with pytest.raises(ConfigError, match="run.yaml is not valid YAML") as caught:
+        resolve(written(tmp_path, "lr: 0.1\nenv: [a\n"))
+    assert "unicode string" not in str(caught.value)
+    assert "at line 2, column 6" in str(caught.value)

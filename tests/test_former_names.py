@@ -271,3 +271,19 @@ def test_every_flag_of_the_older_systems_is_known_or_answered(name):
 def test_every_flag_and_file_of_the_older_systems_is_on_the_page(name):
     page = (ROOT / "docs" / "migration.md").read_text("utf-8")
     assert f"`{name}`" in page or f"`--{name}`" in page
+
+
+@pytest.mark.parametrize(
+    ("env", "named"),
+    [
+        ("CartPole-v1", "--skipped_frames, --frames_stacked, --max_episode_frames"),
+        ("PongNoFrameskip-v4", ""),
+        ("PongNoFrameskip-v4,CartPole-v1", ""),
+    ],
+)
+def test_typed_flags_of_which_nothing_comes_are_named_in_one_line(env, named):
+    argv = [f"--env={env}", "--frames_stacked=2", "--skipped-frames=2", "--max_episode_frames=50"]
+    lines = remarks(argv, resolve(*argv))
+    assert len(lines) == bool(named)
+    assert named in "".join(lines)
+    assert remarks(argv[:1], resolve(*argv)) == []  # only what was typed

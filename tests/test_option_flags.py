@@ -238,7 +238,7 @@ def test_without_a_queue_a_pace_is_demanded():
 
 
 def test_resuming_without_a_checkpoint_is_refused():
-    with pytest.raises(ConfigError, match="needs --load_model_url"):
+    with pytest.raises(ConfigError, match=r"needs --load_model_url=results/<run> \(.*hf:<owner>"):
         resolve("--op_mode=test")
 
 
@@ -411,3 +411,10 @@ def test_every_flag_is_of_one_group_and_they_are_listed_in_the_order_of_the_grou
     assert list(Flags.model_fields) == [
         name for group in GROUPS.values() for name in group.model_fields
     ]
+
+
+def test_a_part_that_is_none_is_refused_in_grammatical_english():
+    with pytest.raises(ConfigError, match="<module>:<name> for an algorithm of your own"):
+        resolve("--algorithm=impalla")
+    with pytest.raises(ConfigError, match="<module>:<name> for a network of your own"):
+        resolve("--model=resnett")

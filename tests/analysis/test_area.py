@@ -78,7 +78,10 @@ def test_runs_are_scored_game_by_game_and_the_best_comes_first(tmp_path: Path) -
     high = pong.rows[0]
     assert high.seeds == (1, 2)
     assert high.areas == pytest.approx(tuple((100 * 20 + 400 * 60) / 500 + s for s in (1, 2)))
-    assert "low, seed 3 has games from 40 to 400" in pong.left_out[0]
+    assert (
+        "low, seed 3: its last score is at 400 agent steps, but runs are compared at 500. "
+        in pong.left_out[0]
+    )
     areas = {game.env: {row.label: row.areas for row in game.rows} for game in (breakout, pong)}
     assert over_games(areas) == {}  # no configuration was run in both
     with pytest.raises(ConfigError, match="to 1,000 agent steps: give a number between"):

@@ -52,7 +52,10 @@ def test_runs_that_did_not_get_there_are_left_out_and_named(tmp_path):
     (game,) = compare(runs)
     assert game.at_steps == 1000, "a run that is under way does not shorten the comparison"
     assert [run.about.seed for run in game.rows[0].runs] == [1]
-    assert "from 30 to 300 agent steps" in game.left_out[0]
+    assert game.left_out == (
+        f"{runs[1].source}: queue, seed 2: its last score is at 300 agent steps, but runs are "
+        "compared at 1,000, where the shortest ends. Train it longer, or give --at_steps.",
+    )
     assert "## Left out" in page([game])
     assert compare([runs[1]])[0].at_steps == 300, "better than nothing"
     (game,) = compare(runs, at_steps=200)
@@ -60,6 +63,20 @@ def test_runs_that_did_not_get_there_are_left_out_and_named(tmp_path):
     for nobody_is_there in (2000, 5):  # after the last end, and before the first game ended
         with pytest.raises(ConfigError, match="no run of Pong.* from 100 to 1,000 agent steps"):
             compare(runs, at_steps=nobody_is_there)
+
+
+def test_a_run_whose_scores_begin_too_late_is_left_out_with_advice(tmp_path):
+    write_run(tmp_path / "a", seed=1, end=1000)
+    write_run(tmp_path / "b", seed=2, end=1200, records=1)
+    runs, _ = find_runs([str(tmp_path)])
+    (game,) = compare(runs)
+    why = (
+        "its first score is at 1,200 agent steps, but runs are compared at 1,000{}. "
+        "Record more often (--log_interval_s=1), train longer, or give --at_steps."
+    )
+    assert game.left_out[0].endswith(why.format(", where the shortest ends"))
+    (game,) = compare(runs, at_steps=1000)
+    assert game.left_out[0].endswith(why.format(""))
 
 
 def test_over_games_counts_only_configurations_that_have_them_all(two_games, tmp_path):

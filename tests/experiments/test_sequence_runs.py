@@ -81,7 +81,7 @@ def test_a_sequence_is_begun_resumed_until_it_is_done_and_reported(bench: Bench)
     trained = {f"{each.name}": "done" for each in trainings(planned, bench.store)}
     assert len(trained) == 2
     assert bench.statuses() == {run.name: "done" for run in bench.runs()} | trained
-    assert sequence_lines([planned], bench.store) == [
+    assert sequence_lines([planned], bench.store, {}) == [
         "population/CartPole-v1  sequence population_claim: 2 of 2 runs done"
     ]
     work(bench)  # once more: nothing is left
@@ -127,6 +127,8 @@ def test_a_sequence_that_the_index_knows_as_done_is_not_run_in_another_store(
             folder=f"population/elsewhere/{number}/x",
         )
     assert is_done_by_index(planned, rows)
+    (line,) = sequence_lines([planned], Store(tmp_path / "fresh"), rows)
+    assert line.endswith(": 18 of 18 runs done, by the index")
     fresh = SequenceRuns([planned], Store(tmp_path / "fresh"), bench.places.results)
     assert fresh.next({}) == planned
     assert fresh.next(rows) is None
@@ -205,7 +207,7 @@ def test_a_sequence_that_fails_twice_is_passed_over(bench: Bench) -> None:
     assert state is not None
     assert (state.failures, state.message) == (2, "no agent can be made")
     assert is_done(good, bench.store)
-    assert "failed: no agent" in sequence_lines([bad], bench.store)[0]
+    assert "failed: no agent" in sequence_lines([bad], bench.store, {})[0]
 
 
 @pytest.mark.process

@@ -75,8 +75,14 @@ def percent_of_human(folder: str, env: str) -> Value:
 
 
 def at(name: str, steps: float) -> Value:
-    """The training return after so many agent steps."""
-    return lambda: run(name).curve.at_steps(steps)
+    """The training return after so many agent steps, or at an end that a document rounds so."""
+
+    def value() -> float:
+        curve = run(name).curve
+        end_rounded = curve.agent_steps[-1] < steps < 1.01 * curve.agent_steps[-1]
+        return curve.at_steps(curve.agent_steps[-1] if end_rounded else steps)
+
+    return value
 
 
 def end(name: str) -> Value:

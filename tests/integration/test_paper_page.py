@@ -53,7 +53,9 @@ def check_products(place: Path) -> None:
     assert rows[0] == "run,agent_steps,episode/return_mean,policy/entropy,loss/value"
     assert len({row.split(",")[0] for row in rows[1:]}) == 2
     assert (place / "returns.pdf").read_bytes().startswith(b"%PDF")
-    assert "| default | 2 |" in (place / "comparison" / "table.md").read_text()
+    table = (place / "comparison" / "table.md").read_text()
+    assert "| default | 2 |" in table
+    assert "Left out" not in table
     assert (place / "comparison" / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert "| default | 2 of 2 |" in (place / "comparison" / "to_score.md").read_text()
     assert "| default | 2 |" in (place / "comparison" / "profiles.md").read_text()
@@ -70,10 +72,10 @@ def check_products(place: Path) -> None:
 def test_what_is_done_with_finished_runs_works(tmp_path: Path) -> None:
     for seed in (1, 2):
         name = f"CartPole-v1_20260101-00000{seed}"
-        write_run(tmp_path / "results" / name, seed=seed, env="CartPole-v1", end=4000)
+        write_run(tmp_path / "results" / name, seed=seed, env="CartPole-v1", end=40_000)
     printed = run_blocks(tmp_path, lambda code: "main.py" not in code)
-    assert "CartPole-v1_20260101-000001 11 records, best game 4010.0" in printed
-    assert "mean return after 1000 agent steps: 1001.0" in printed
+    assert "CartPole-v1_20260101-000001 11 records, best game 40010.0" in printed
+    assert "mean return after 20,000 agent steps: 20001.0" in printed
     check_products(tmp_path)
 
 
@@ -82,6 +84,7 @@ def test_what_is_done_with_finished_runs_works(tmp_path: Path) -> None:
 def test_the_whole_page_works_from_the_training_on(tmp_path: Path) -> None:
     printed = run_blocks(tmp_path, lambda code: True)
     assert "5 games of CartPole-v1" in printed
+    assert "agent steps: nan" not in printed
     check_products(tmp_path)
     (written,) = (tmp_path / "results").glob("*/test_*.csv")
     assert len(written.read_text().splitlines()) == 6

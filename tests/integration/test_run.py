@@ -53,8 +53,10 @@ def test_a_run_writes_all_its_files(finished):
     assert summary["reason"] == "steps"
     assert summary["agent_steps"] >= 3000
     # How to go on, in lines that can be copied from a terminal of 80 columns.
-    for mode in ("train_w_load", "test"):
-        assert f"python main.py --op_mode={mode} \\\n  --load_model_url={folder}\n" in output
+    more = " \\\n  --environment_max_steps=6000"  # more than the run has made
+    for mode, rest in (("train_w_load", more), ("test", "")):
+        command = f"python main.py --op_mode={mode} \\\n  --load_model_url={folder}{rest}\n"
+        assert command in output
     text = (folder / "training_summary.txt").read_text()
     for line in ("Optimizer: adam", "Scheduler: linear", "Batch_size_used"):
         assert f"\n{line}" in text
