@@ -39,7 +39,8 @@ def reader_may_leave() -> Iterator[None]:
     """
     try:
         yield
-        sys.stdout.flush()
+        if sys.stdout is not None:  # it is None in a program that was started with a closed one
+            sys.stdout.flush()
     except BrokenPipeError:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())  # else the interpreter complains when it ends

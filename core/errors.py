@@ -38,3 +38,10 @@ class Full(PlatformError):
 
 class Closed(PlatformError):
     """The object was closed while somebody waited on it."""
+
+
+def first_line(error: BaseException, limit: int = 300) -> str:
+    """Return what an error says first, fit for one line of a terminal; its kind if it is silent."""
+    lines = (line.strip() for line in str(error).splitlines())
+    line = next((line for line in lines if line), type(error).__name__)
+    return "".join(c for c in line if c.isprintable())[:limit].rstrip(".")

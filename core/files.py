@@ -7,6 +7,7 @@ a test can put another disk in the place of this one, e.g. one that forgets what
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import shutil
@@ -17,6 +18,8 @@ from typing import BinaryIO, cast
 
 from core import faults
 
+# What file systems say that cannot sync a folder (some network mounts); others are real failures.
+NO_SYNC_OF_FOLDERS = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP)
 BUFFER_BYTES = 1 << 20  # larger writes than this go to the system as they are
 
 
@@ -40,7 +43,11 @@ class Disk:
     def sync_folder(self, path: Path) -> None:
         """Return when the names in a folder are on the disk."""
         faults.at("file.sync_folder", path)
-        _sync(path)
+        try:
+            _sync(path)
+        except OSError as error:
+            if error.errno not in NO_SYNC_OF_FOLDERS:
+                raise
 
     def replace(self, source: Path, target: Path) -> None:
         """Rename `source` to `target`, which is replaced at once."""

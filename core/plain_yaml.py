@@ -45,7 +45,8 @@ def parse_yaml(text: str, where: str) -> Any:
     try:
         data = yaml.load(text, _PlainLoader)
     except yaml.YAMLError as error:
-        reason = " ".join(str(error).split())
+        # PyYAML knows no name of a text, and says `in "<unicode string>", line 2, column 6`.
+        reason = " ".join(str(error).split()).replace('in "<unicode string>", line', "at line")
         raise ConfigError(f"{where} is not valid YAML: {shown_text(reason, 400)}") from error
     except Exception as error:  # its constructors of dates and numbers raise many kinds
         raise ConfigError(

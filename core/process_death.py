@@ -262,6 +262,26 @@ def _group_without_proc(group: int) -> list[int]:
     return [-group]  # os.kill takes it for the whole group
 
 
+# --- one process ---------------------------------------------------------------------------------
+
+
+def start_of(pid: int) -> str | None:
+    """Return what no other process of this number has had; None if the system does not tell.
+
+    It is the start of the machine, and the ticks from there to that of the process. A time of day
+    would move whenever the clock is set.
+    """
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            boot = file.read().strip()
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # The name of the program, in brackets, may hold anything.
+            ticks = file.read().rpartition(b")")[2].split()[19]
+        return f"{boot} {int(ticks)}"
+    except (OSError, ValueError, LookupError):
+        return None
+
+
 def _pause(seconds: float) -> None:
     threading.Event().wait(seconds)
 

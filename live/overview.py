@@ -17,11 +17,11 @@ import psutil
 
 from agent.run import control_file
 from agent.run.control_file import CONTROL
+from core.process_death import start_of
 from core.spec import game_name
 from live.places import FLAGS, METRICS, NotThereError, ResultsFolder
 from live.records import sampled
 from metrics.curve import RETURN, SCORE
-from metrics.status_file import start_of
 
 STATUS, SUMMARY, LOCK, SESSIONS = "status.json", "summary.json", "lock", "run.json"
 STATE = f"{CONTROL}/{control_file.STATE}"

@@ -21,7 +21,7 @@ from replay.entry_table import EntryTable
 from replay.item import Item
 from replay.priorities import Outcome, checked_priorities
 from replay.proposal import Proposal
-from replay.removers import Remover
+from replay.removers import Remover, place_of
 from replay.sampler import Contents, Sampler
 from replay.samplers import Circular
 from replay.turns import next_in_turn
@@ -145,14 +145,12 @@ class Buffer:
         if item.id in self._table:
             raise ValueError(f"item {item.id} is in buffer {self.name} already.")
         self.counts.offered += 1
-        dropped = None
-        if len(self) == self.capacity:
-            oldest = self._table.oldest()
-            victim = self.remover.victim(self._table.entries, oldest, self.counts.offered, rng)
-            if victim is None:
-                self.counts.add_unused(while_filling=False)
-                return item
-            dropped = self._evict(victim)
+        offered, is_short = self.counts.offered, not self.can_sample()
+        place = place_of(self.remover, self._table, self.capacity, offered, is_short, rng)
+        if place is None:
+            self.counts.add_unused(while_filling=False)
+            return item
+        dropped = self._evict(place) if place < len(self) else None
         self._table.append(item)
         return dropped
 

@@ -9,6 +9,8 @@ from typing import Any
 
 from core.errors import ConfigError
 
+FINEST = 10**18  # largest common denominator of shares, with which claims stay below 2^80
+
 
 def with_replay_share(
     ratios: Sequence[Fraction], consumes: Sequence[bool], share: Fraction
@@ -46,6 +48,19 @@ def replay_share(ratios: Sequence[Fraction], consumes: Sequence[bool]) -> Fracti
     return share if 0 < share < 1 else None
 
 
+def _with_bounded_denominator(ratios: Sequence[Fraction]) -> list[Fraction]:
+    """Return the ratios; in parts of FINEST if their common denominator is larger than that.
+
+    Five shares of seven digits have one of 24 digits, and the sums would get longer than a
+    checkpoint may hold (agent/stored/replay_schema.py).
+    """
+    if lcm(*(ratio.denominator for ratio in ratios)) <= FINEST:
+        return list(ratios)
+    parts = [max(1, round(ratio * FINEST)) for ratio in ratios]
+    parts[parts.index(max(parts))] += FINEST - sum(parts)
+    return [Fraction(part, FINEST) for part in parts]
+
+
 class Quotas:
     """Whole numbers per batch that keep exact ratios in the long run.
 
@@ -65,6 +80,7 @@ class Quotas:
             raise ConfigError(f"ratios are {shown} = {sum(ratios)}, expected positive, of sum 1.")
         if batch_size < 1:
             raise ConfigError(f"batch_size is {batch_size}, expected at least 1.")
+        ratios = _with_bounded_denominator(ratios)
         # In whole units of 1 / denominator of a draw, nothing is ever rounded.
         self._unit = lcm(*(ratio.denominator for ratio in ratios))
         self._claims = [int(ratio * self._unit) * batch_size for ratio in ratios]

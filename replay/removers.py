@@ -14,6 +14,7 @@ import numpy as np
 
 from core.errors import ConfigError
 from replay.distance import Distance, Evidence, Floats
+from replay.entry_table import EntryTable
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,7 @@ class Reservoir:
 
     Algorithm R of Vitter, "Random sampling with a reservoir" (1985); CLEAR (Rolnick et al. 2019)
     keeps its replay so, that old skills are still rehearsed when there is much newer experience.
+    What was lost otherwise leaves its places empty until the draw falls on one.
     """
 
     examination: Examination | None = None
@@ -85,8 +87,49 @@ class Reservoir:
     ) -> int | None:
         """Let the incoming item in with probability capacity / offered."""
         del oldest
+        return self.place(len(entries), offered, rng)
+
+    def place(self, capacity: int, offered: int, rng: np.random.Generator) -> int | None:
+        """Return the place of the incoming item, also if there is room; None: it is dropped.
+
+        Args:
+          capacity: number of places, each of which holds an item or nothing.
+          offered: as for `victim`; more than `capacity`.
+          rng: the only source of chance.
+        """
         position = int(rng.integers(offered))
-        return position if position < len(entries) else None
+        return position if position < capacity else None
+
+
+def place_of(
+    remover: Remover,
+    table: EntryTable,
+    capacity: int,
+    offered: int,
+    is_short: bool,
+    rng: np.random.Generator,
+) -> int | None:
+    """Return where an incoming item belongs; None if it is dropped.
+
+    Beyond the last entry there is room. Before it stands the entry that has to go.
+
+    Args:
+      remover: rule of the buffer.
+      table: entries of the buffer.
+      capacity: how many there may be.
+      offered: as for `Remover.victim`.
+      is_short: whether there are too few to draw from: none is dropped then while there is room.
+      rng: the only source of chance.
+    """
+    size = len(table)
+    if isinstance(remover, Reservoir) and offered > capacity:
+        # Also with room, where items were lost: it is not for the next ones to come.
+        place = remover.place(capacity, offered, rng)
+        return size if place is None and is_short else place
+    if size < capacity:
+        return size
+    oldest = table.oldest()
+    return remover.victim(table.entries, oldest, offered, rng)
 
 
 class FarthestFeatures:
@@ -121,7 +164,10 @@ class FarthestFeatures:
     def victim(
         self, entries: Sequence[Scorable], oldest: int, offered: int, rng: np.random.Generator
     ) -> int | None:
-        """Return the farthest of `elite_batch_size` random entries, or the oldest on a tie."""
+        """Return the farthest of `elite_batch_size` random entries.
+
+        On a tie it is the oldest of the buffer, if that is among them, or else any of the equals.
+        """
         del offered
         count = min(self.count, len(entries))
         compared = [int(i) for i in rng.choice(len(entries), count, replace=False)]

@@ -19,6 +19,7 @@ from replay.keys import Key, at_least_one, positive, whole_number
 from replay.sampler import Candidates, Contents, Indices, Sampler
 
 STRATEGIES = (1, 2, 3, 4)
+LARGEST_POOL = 2**62  # more than any buffer holds; lambda may be as large as a float can be
 
 
 class Fifo(Sampler):
@@ -134,7 +135,7 @@ class Annealed(Sampler):
 
     def pool_size(self, n: int, progress: float) -> int:
         """Return lambda * n, rounded."""
-        return max(n, round(self.current_lambda(progress) * n))
+        return max(n, round(min(self.current_lambda(progress) * n, LARGEST_POOL)))
 
 
 class LeastDrawn(Annealed):

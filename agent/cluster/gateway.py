@@ -37,7 +37,7 @@ STEP_S = 0.2  # at most, so that it looks up often
 SLOT_S = 0.05
 FIGURES_S = 1.0
 FINAL = "on all machines: "  # the last words of a gateway whose successor would fail as well
-LIVES_PER_EPOCH = 1_000  # more than the workers of one host are restarted
+FIRST_LAUNCH = (0, 0)  # plays what a run without a cluster would
 
 FIGURES = (
     "workers/alive",
@@ -85,11 +85,12 @@ class GatewayConfig:
 
     def task(self, launch: Launch) -> HostTask:
         """Return what a host is to do: its workers play games that nobody has played before."""
-        later = LIVES_PER_EPOCH * (launch.epoch + 1_000 * self.life)
+        number = (self.life, launch.epoch)
+        seed_path: tuple[int, ...] = () if number == FIRST_LAUNCH else number
         workers = [self.workers[seat] for seat in launch.seats]
         return HostTask(
             epoch=launch.epoch,
-            workers=tuple(replace(worker, life=worker.life + later) for worker in workers),
+            workers=tuple(replace(worker, launch=seed_path) for worker in workers),
             slots=self.slots,
             max_restarts=self.max_restarts,
             worker_timeout_s=self.worker_timeout_s,

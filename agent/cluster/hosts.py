@@ -121,11 +121,6 @@ class HostLedger:
         places = self._places.values()
         return any(not place.refused and place.node.worker_limit > 0 for place in places)
 
-    @property
-    def free_seats(self) -> int:
-        """Number of workers that no host has."""
-        return len(self._free)
-
     def room(self, node_id: str) -> int:
         """Return how many more workers fit on a machine."""
         taken = sum(

@@ -34,7 +34,7 @@ from agent.cluster.node_host import HostTask
 from agent.cluster.ray_folder import RayFolder
 from agent.cluster.token_check import lets_in_without_token
 from agent.cluster.wire import ROOT
-from core.errors import ConfigError
+from core.errors import ConfigError, first_line
 from core.watched_time import WatchedTime
 
 log = logging.getLogger(__name__)
@@ -163,7 +163,7 @@ class RayEngine:
                 self._nodes = self._ask_for_nodes()
                 self._nodes_at = self._watched()
             except Exception as error:
-                self._watch_failure = f"Ray says: {_first_line(error)}"
+                self._watch_failure = f"Ray says: {first_line(error)}"
 
     def _ask_for_nodes(self) -> list[Node]:
         found = []
@@ -218,11 +218,11 @@ class RayEngine:
         except errors.RayTaskError as error:
             raise HostError(str(error)) from error
         except (errors.ActorUnavailableError, errors.GetTimeoutError) as error:
-            raise HostUnavailable(_first_line(error)) from error
+            raise HostUnavailable(first_line(error)) from error
         except errors.RayError as error:
             if getattr(error, "actor_init_failed", False):
                 raise HostError(str(error)) from error
-            raise HostGone(_first_line(error)) from error
+            raise HostGone(first_line(error)) from error
 
     def share(self, weights: NDArray[np.uint8]) -> Any:
         """Put weights into the object store once, for all hosts."""
@@ -353,7 +353,7 @@ def _host_class(ray: Any) -> Any:
 
 def _refusal(address: str, error: BaseException) -> str:
     """Say in one sentence why there is no cluster."""
-    words = _first_line(error)
+    words = first_line(error)
     if not address:
         return f"a private Ray could not be started on this machine: {words}"
     text = f"the Ray cluster{_at(address)} cannot be joined: {words}"
@@ -373,8 +373,3 @@ def _refusal(address: str, error: BaseException) -> str:
 
 def _at(address: str) -> str:
     return f" at {address}" if address else " on this machine"
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{lines[0] if lines else type(error).__name__}"[:500]

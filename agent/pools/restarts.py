@@ -14,6 +14,7 @@ No clock is read and nothing is started here.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict, deque
 from dataclasses import dataclass
 
@@ -21,6 +22,7 @@ WINDOW_S = 3600.0
 FIRST_DELAY_S = 1.0  # of the second death within the window; the first is replaced at once
 MAX_DELAY_S = 60.0
 MIN_SAME_FAILURES = 3
+GIVING_UP = "; giving up."  # the end of what a pool says last
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,7 @@ class RestartLimit:
           process_count: how many processes there are.
         """
         self._max_per_hour = max_per_hour
-        # All may fail once at the start of a run, and at least one of them has failed again.
-        self._max_same = max(MIN_SAME_FAILURES, process_count + 1)
+        self.process_count = process_count
         self._deaths: defaultdict[str, deque[float]] = defaultdict(deque)
         self._failure = ""
         self._same_failures = 0
@@ -75,7 +76,8 @@ class RestartLimit:
                 f"Processes were restarted {recent - 1} times within the last hour already "
                 "(--max_worker_restarts)"
             )
-        elif self._same_failures >= self._max_same:
+        # All may fail once at the start of a run, and at least one of them has failed again.
+        elif self._same_failures >= max(MIN_SAME_FAILURES, self.process_count + 1):
             reason = (
                 f"The same failure came {self._same_failures} times in a row, and not a single "
                 "unroll in between, so another start would end the same way"
@@ -103,3 +105,16 @@ def failure_of(traceback: str) -> str:
         elif not kind and line.strip() and not line.startswith((" ", "\t")):
             kind = line.partition(":")[0]  # what follows may be a message of many lines
     return f"{kind} at {place}"
+
+
+def failure_of_pool(words: str) -> str:
+    """Return what a pool of a host died of, from all that it said; see `failure_of`.
+
+    Why it gave up is left out, because that is the same for every cause. So are numbers, such as
+    ids of processes, which change from time to time.
+    """
+    cause, _, last = words.strip().rpartition("\n")
+    if not cause or not last.endswith(GIVING_UP):
+        cause = words.strip()
+    is_traceback = '  File "' in cause
+    return re.sub(r"\d", "", failure_of(cause) if is_traceback else cause.rpartition("\n")[2])

@@ -7,6 +7,7 @@ between them leaves what `mend` completes.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import shutil
@@ -51,7 +52,13 @@ def keep(
     _remove(folder / OLD)
     if os.path.lexists(folder / BEST):
         os.replace(folder / BEST, folder / OLD)
-    os.replace(folder / NEW, folder / BEST)
+    try:
+        os.replace(folder / NEW, folder / BEST)
+    except OSError:
+        if os.path.lexists(folder / OLD):
+            with contextlib.suppress(OSError):  # the first failure is what matters; see `mend`
+                os.replace(folder / OLD, folder / BEST)
+        raise
     _remove(folder / OLD)
 
 

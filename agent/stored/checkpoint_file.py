@@ -25,7 +25,7 @@ import torch
 from agent.stored.checkpoint_tree import decode, file_bytes
 from core import faults
 from core.atomic_file import atomic_path
-from core.errors import CheckpointError
+from core.errors import CheckpointError, first_line
 from core.files import disk
 
 FORMAT_VERSION = 1
@@ -96,7 +96,7 @@ def writing(path: Path) -> Iterator[None]:
         intact = "The checkpoint before it is intact."
         if cause is not None and cause.errno in (errno.ENOSPC, errno.EDQUOT):
             raise _disk_full(path.parent, f"{path.name} could not be written") from error
-        reason = _first_line(error) if cause is None else cause.strerror or str(cause)
+        reason = first_line(error) if cause is None else cause.strerror or str(cause)
         raise CheckpointError(f"Could not write {path}: {reason}. {intact}") from error
 
 
@@ -140,7 +140,7 @@ def read_tree(path: Path) -> dict[str, Any]:
         ) from error
     except Exception as error:  # nobody lists what the bytes of a stranger can make a reader raise
         raise DamagedFile(
-            f"{path} is damaged or not a checkpoint of ours: {_first_line(error)}."
+            f"{path} is damaged or not a checkpoint of ours: {first_line(error)}."
         ) from error
     return decoded
 
@@ -160,19 +160,28 @@ def _check_archive(path: Path) -> tuple[int, int]:
       OSError, zipfile.BadZipFile: and what else reading a file may raise.
     """
     with zipfile.ZipFile(path) as archive:
+        check_sizes(archive, path)
         entries = archive.infolist()
-        # Several entries may also claim the same bytes, to be read over and over.
-        if (
-            any(entry.compress_type != zipfile.ZIP_STORED for entry in entries)
-            or sum(entry.file_size for entry in entries) > path.stat().st_size
-        ):
-            raise ValueError("its entries would expand to more than it holds")
         broken = archive.testzip()
     if broken is not None:
         raise ValueError(f"wrong checksum of {broken}")
     sizes = {entry.filename: entry.file_size for entry in entries}
     description = sum(size for name, size in sizes.items() if name.endswith(_PICKLE))
     return description, sum(sizes.values()) - description
+
+
+def check_sizes(archive: zipfile.ZipFile, path: Path) -> None:
+    """Raise ValueError if the entries of an archive would expand to more than it holds.
+
+    torch writes none that is compressed, and reads them all the same.
+    """
+    entries = archive.infolist()
+    # Several entries may also claim the same bytes, to be read over and over.
+    if (
+        any(entry.compress_type != zipfile.ZIP_STORED for entry in entries)
+        or sum(entry.file_size for entry in entries) > path.stat().st_size
+    ):
+        raise ValueError("its entries would expand to more than it holds")
 
 
 def _disk_full(folder: Path, what: str) -> DiskFull:
@@ -195,9 +204,3 @@ def _os_error(error: BaseException) -> OSError | None:
             return cause
         cause = cause.__cause__ or cause.__context__
     return None
-
-
-def _first_line(error: BaseException) -> str:
-    """Return what an error says, fit for one line of a terminal."""
-    line = next(iter(str(error).splitlines()), "") or type(error).__name__
-    return "".join(c for c in line if c.isprintable())[:200].rstrip(".")

@@ -14,6 +14,9 @@ from typing import NamedTuple
 from core.errors import CheckpointError
 
 CHECKPOINTS = "checkpoints"  # name of the folder, in the folder of a run
+MODEL_WEIGHTS = "model.safetensors"  # name of the file in a model folder (model_file.py)
+SHIPPED_MODELS = Path("models")
+MAX_SHOWN = 5  # runs or models in a message
 LATEST = "latest"
 BEST = "best.pt"
 UPDATE_NAME = re.compile(r"update_([0-9]{1,18})\.pt")
@@ -94,7 +97,8 @@ def candidates(url: Path | str) -> tuple[list[Path], list[str]]:
     if not is_there:
         raise CheckpointError(
             f"{path} does not exist. Expected a run folder (results/<run>), its checkpoints "
-            f"folder, or a checkpoint file (.pt).{_runs_nearby(path)}"
+            "folder, a checkpoint file (.pt), a model folder (models/<name>), or a model on the "
+            f"hub (hf:<owner>/<name>).{_what_is_nearby(path)}"
         )
     notes: list[str] = []
     found = [
@@ -104,6 +108,11 @@ def candidates(url: Path | str) -> tuple[list[Path], list[str]]:
         *([folder / BEST] if (folder / BEST).is_file() else []),
     ]
     if not found:
+        for what, inside in (("run", _runs_in(folder)), ("model", _models_in(folder))):
+            if inside:
+                raise CheckpointError(
+                    f"{folder} holds {what}s, not a {what}: give one of {', '.join(inside)}."
+                )
         raise CheckpointError(
             f"No checkpoint in {folder}. Expected update_*.pt, step_*.pt or best.pt there: the run "
             "may have ended before its first save (--save_model_period)."
@@ -142,11 +151,25 @@ def _newest_first(folder: Path, pattern: re.Pattern[str]) -> list[Path]:
     return [path for _, path in sorted(numbered(folder, pattern).items(), reverse=True)]
 
 
-def _runs_nearby(path: Path) -> str:
-    """Return a hint that lists the newest runs beside a folder that is not there."""
-    try:
-        runs = sorted(path.parent.glob(f"*/{CHECKPOINTS}"), key=os.path.getmtime)
-    except OSError:
-        return ""
-    names = ", ".join(str(run.parent) for run in reversed(runs[-3:]))
+def _what_is_nearby(path: Path) -> str:
+    """Return a hint that lists the newest runs beside what is not there, and the models."""
+    models = dict.fromkeys([*_models_in(path.parent), *_models_in(SHIPPED_MODELS)])
+    names = ", ".join([*_runs_in(path.parent), *models])
     return f" There are: {names}." if names else ""
+
+
+def _runs_in(folder: Path) -> list[str]:
+    """Return the newest runs in a folder, the newest first."""
+    try:
+        runs = sorted(folder.glob(f"*/{CHECKPOINTS}"), key=os.path.getmtime)
+    except OSError:
+        return []
+    return [str(run.parent) for run in reversed(runs[-MAX_SHOWN:])]
+
+
+def _models_in(folder: Path) -> list[str]:
+    """Return the first models in a folder, by name."""
+    try:
+        return sorted(str(file.parent) for file in folder.glob(f"*/{MODEL_WEIGHTS}"))[:MAX_SHOWN]
+    except OSError:
+        return []

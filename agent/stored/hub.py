@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.stored.model_file import FACTS, FLAGS, WEIGHTS
-from core.errors import CheckpointError, ConfigError
+from core.errors import CheckpointError, ConfigError, first_line
 from core.plain_data import shown, shown_text
 
 PREFIX = "hf:"
@@ -77,7 +77,9 @@ def fetch(repository: Repository) -> Path:
     except CheckpointError:
         raise
     except Exception as error:  # of the client, of the network below it, of the system
-        log.warning("the hub cannot be asked (%s): using what was fetched before", _first(error))
+        log.warning(
+            "the hub cannot be asked (%s): using what was fetched before", first_line(error)
+        )
         return _folder(hub, repository, repository.revision, is_local=True)
     return _folder(hub, repository, commit, is_local=False)
 
@@ -110,8 +112,8 @@ def push(folder: Path, names: Sequence[str], repository: Repository, *, private:
         )
     except Exception as error:  # of the client, of the network below it, of the system
         raise ConfigError(
-            f"{repository.name} was not pushed: {_first(error)}. Expected a hub that answers, and "
-            "somebody logged in who may write there: hf auth login. The model folder "
+            f"{repository.name} was not pushed: {first_line(error)}. Expected a hub that answers, "
+            "and somebody logged in who may write there: hf auth login. The model folder "
             f"{folder} is complete; the same command tries again."
         ) from error
     return shown_text(str(getattr(made, "repo_url", "") or repository.name), 300)
@@ -162,7 +164,7 @@ def _folder(hub: Any, repository: Repository, revision: str | None, *, is_local:
         except Exception as error:  # of the client, of the network below it, of the system
             tried = "is not in the cache of the hub's client" if is_local else "was not fetched"
             raise CheckpointError(
-                f"{name} of {repository.name} {tried}: {_first(error)}. Try again when the hub "
+                f"{name} of {repository.name} {tried}: {first_line(error)}. Try again when the hub "
                 "can be reached."
             ) from error
         if size > limit:
@@ -190,9 +192,3 @@ def _client() -> Any:
             "pip install -r requirements-hub.txt"
         ) from error
     return hub
-
-
-def _first(error: BaseException) -> str:
-    """Return the first line of what went wrong."""
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return shown_text(lines[0], 300)

@@ -30,7 +30,7 @@ from safetensors.torch import load as tensors_from_bytes
 from safetensors.torch import save as tensors_to_bytes
 
 from agent.stored.checkpoint import Checkpoint
-from agent.stored.checkpoint_folder import run_of
+from agent.stored.checkpoint_folder import MODEL_WEIGHTS, run_of
 from agent.stored.checkpoint_tree import KNOWN_DTYPES, first_not_finite
 from agent.stored.state_schema import Count, Part, SpecState, check_part
 from core.atomic_file import atomic_path, write_json
@@ -39,7 +39,7 @@ from core.plain_data import parse_json, read_text, shown, shown_text
 from core.spec import EnvSpec
 
 FORMAT_VERSION = 1
-WEIGHTS, FLAGS, FACTS = "model.safetensors", "flags.json", "model.json"
+WEIGHTS, FLAGS, FACTS = MODEL_WEIGHTS, "flags.json", "model.json"
 # An agent that was trained on a large GPU machine is to play on a laptop.
 FLAGS_OF_THE_MACHINE = ("load_model_url", "results_dir", "device", "learner_thread_count")
 MAX_DIFFERENCES_SHOWN = 4

@@ -5,13 +5,22 @@ See agent/stored/state_schema.py. The manager's classes that it mirrors are in r
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 import lz4.frame
 import numpy as np
 from pydantic import Field, model_validator
 
-from agent.stored.state_schema import Bytes, Count, Integers, Part, array_of
+from agent.stored.state_schema import (
+    Bytes,
+    Count,
+    Integers,
+    Part,
+    RunState,
+    array_of,
+    check_part,
+)
 from replay.item import OWN
 from replay.priorities import LARGEST
 
@@ -213,11 +222,25 @@ class ReplayState(Part):
         return self
 
 
+def check_run(state: Mapping[str, Any], contents: Mapping[str, Any] | None = None) -> None:
+    """Raise ValueError, naming the place, unless this is the state of a run.
+
+    Args:
+      state: what the file of a checkpoint holds.
+      contents: what the file of its replay contents holds, if there is one.
+    """
+    check_part(RunState, state)
+    if state.get("replay") is not None:
+        check_part(ReplayState, state["replay"], "state['replay']")
+    if contents is not None:
+        check_part(ReplayState, contents, "contents")
+
+
 def _decoded_bytes(codec: str, payload: np.ndarray) -> int:
     """Return how long the record in a payload says that it is; -1 if it is no payload."""
     if codec == "none":
         return len(payload)
     try:
-        return int(lz4.frame.get_frame_info(payload.tobytes()[:32])["content_size"])
+        return int(lz4.frame.get_frame_info(payload[:32].tobytes())["content_size"])
     except (RuntimeError, KeyError):
         return -1

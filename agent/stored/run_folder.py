@@ -302,13 +302,12 @@ def _git(*arguments: str) -> str | None:
         result = subprocess.run(
             ["git", "-C", str(PROJECT_ROOT), *arguments],
             capture_output=True,
-            text=True,
             timeout=10,
             check=True,
         )
     except (OSError, subprocess.SubprocessError):
         return None  # no git, or no repository: the run is as good, only less documented
-    return result.stdout.strip()
+    return os.fsdecode(result.stdout).strip()  # a folder's name may be no UTF-8
 
 
 def _cpu_name() -> str:

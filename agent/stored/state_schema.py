@@ -101,7 +101,7 @@ class SpecState(Part):
     frame_shape: Annotated[list[Count] | tuple[Count, ...], Field(min_length=1, max_length=3)]
     frame_dtype: Literal["uint8", "float32"]
     frames_stacked: Annotated[int, Field(ge=1, le=10_000)]
-    action_meanings: Annotated[list[str] | tuple[str, ...], Field(min_length=1, max_length=10_000)]
+    action_meanings: Annotated[list[str] | tuple[str, ...], Field(min_length=1, max_length=10**6)]
     action_repeat: Annotated[int, Field(ge=1, le=10**6)]
     # Where an action is more than one choice; not in files of the first versions.
     action_parts: Annotated[

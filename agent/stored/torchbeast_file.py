@@ -8,6 +8,7 @@ from __future__ import annotations
 import _codecs
 import math
 import pickle
+import zipfile
 from collections.abc import Mapping
 from numbers import Real
 from pathlib import Path
@@ -17,9 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from core.errors import CheckpointError
+from agent.stored.checkpoint_file import check_sizes
+from core.errors import CheckpointError, first_line
 from core.plain_data import shown, shown_text
 
+ARCHIVE = b"PK\x03\x04"  # the first bytes of what torch reads as an archive
 MAX_WHOLE = 2**53  # of steps and updates; a float of double precision holds each one below it
 
 # PolyBeast keeps the returns of its last games as NumPy numbers. These are the parts that such
@@ -42,17 +45,23 @@ def read(path: Path) -> dict[str, Any]:
       CheckpointError: if it is not there, damaged, holds anything but data, or no such weights.
     """
     try:
+        with path.open("rb") as file:
+            is_archive = file.read(len(ARCHIVE)) == ARCHIVE  # else of old: nothing is compressed
+        if is_archive:
+            with zipfile.ZipFile(path) as archive:
+                check_sizes(archive, path)
         with torch.serialization.safe_globals(_NUMPY_PARTS):
             content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        reason = str(error).split("\n")[0]
         raise CheckpointError(
             f"{path} is refused: expected tensors, numbers and text only, as TorchBeast saves "
-            f"them, got something that would have to be executed or is damaged ({reason})."
+            "them, got something that would have to be executed or is damaged "
+            f"({first_line(error)})."
         ) from error
-    except (OSError, EOFError, RuntimeError, ValueError, KeyError) as error:
-        reason = str(error).split("\n")[0]
-        raise CheckpointError(f"{path} cannot be read as a file of torch: {reason}") from error
+    except (OSError, EOFError, RuntimeError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise CheckpointError(
+            f"{path} cannot be read as a file of torch: {first_line(error)}"
+        ) from error
     weights = content.get("model_state_dict") if isinstance(content, dict) else None
     if not isinstance(weights, dict) or not all(isinstance(t, Tensor) for t in weights.values()):
         keys = ", ".join(map(str, content)) if isinstance(content, dict) else type(content).__name__

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from core.command_line import WrappedHelp, add_switch, tell, wrapped
+from core.command_line import WrappedHelp, add_switch, reader_may_leave, tell, wrapped
 from tests.deadlines import HANGS_S
 from tests.house import ROOT
 
@@ -128,3 +128,9 @@ def test_a_reader_that_wants_no_more_is_no_error(command: list[str]) -> None:
     finally:
         os.close(writer)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_closed_output_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout", None)  # as Python has it where a shell says >&-
+    with reader_may_leave():
+        pass

@@ -43,6 +43,33 @@ def failing(point: str, nth: int = 1, *, for_ever: bool = False) -> Plan:
     return Plan([Fault((point,), "enospc", nth=nth, for_ever=for_ever)])
 
 
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP])
+def test_a_file_system_that_syncs_no_folders_holds_files_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    real = files._sync
+
+    def sync(path: Path) -> None:
+        if path.is_dir():
+            raise OSError(number, os.strerror(number))
+        real(path)
+
+    monkeypatch.setattr(files, "_sync", sync)
+    atomic_file.write_text(tmp_path / "a.txt", "new")
+    assert (tmp_path / "a.txt").read_text() == "new"
+
+
+def test_a_folder_that_cannot_be_synced_because_the_disk_fails_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(files, "_sync", fail)
+    with pytest.raises(OSError, match="Input/output error"):
+        files.disk().sync_folder(tmp_path)
+
+
 OPERATIONS = ("file.open", "file.write", "file.sync", "file.replace")
 
 

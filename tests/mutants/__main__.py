@@ -3,7 +3,7 @@
     python -m tests.mutants                    all of them, one after another
     python -m tests.mutants --only=vtrace,lag  those whose name contains one of these
     python -m tests.mutants --list             what there is, without a run
-    python -m tests.mutants --write            and put the verdicts into docs/testing.md
+    python -m tests.mutants --write            and put the verdicts into docs/mutants.md
 
 Exit status: 0 all were noticed, 1 one survived, 2 wrong arguments or nothing could be found out,
 130 interrupted, by Ctrl-C, SIGTERM or SIGHUP (with the table so far).
@@ -93,7 +93,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", default="", help="parts of names, separated by commas")
     parser.add_argument("--list", action="store_true", help="show the mutants and run nothing")
     parser.add_argument(
-        "--write", action="store_true", help="put the verdicts into docs/testing.md"
+        "--write", action="store_true", help="put the verdicts into docs/mutants.md"
     )
     parser.add_argument(
         "--unchecked", action="store_true",

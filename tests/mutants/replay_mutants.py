@@ -89,13 +89,13 @@ SAMPLER_MUTANTS = (
     ),
     Mutant(
         "newest-dropped", "drops the newest item of a full ring, not the oldest",
-        Place("buffer.py", "            oldest = self._table.oldest()\n",
-              "            oldest = self._table.position(self.items[-1].id)\n"),
+        Place("removers.py", "    oldest = table.oldest()\n",
+              "    oldest = table.position(table.items[-1].id)\n"),
         ("test_removers.py", "test_buffer.py"),
     ),
     Mutant(
         "reservoir-without-time", "lets new items into the reservoir however many came before",
-        Place("removers.py", "int(rng.integers(offered))", "int(rng.integers(len(entries)))"),
+        Place("removers.py", "int(rng.integers(offered))", "int(rng.integers(capacity))"),
         ("test_removers.py",),
     ),
     Mutant(

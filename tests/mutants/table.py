@@ -1,4 +1,4 @@
-"""The table of mutants, as Markdown and in docs/testing.md."""
+"""The table of mutants, as Markdown and in docs/mutants.md."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.house import ROOT
 from tests.mutants.mutant import Mutant
 
 Row = tuple[Mutant, str]  # and the test that killed it, empty if it survived
-PAGE = ROOT / "docs" / "testing.md"
+PAGE = ROOT / "docs" / "mutants.md"
 SURVIVED = "**survived**"
 BEGIN, END = "<!-- mutants: begin -->\n", "<!-- mutants: end -->\n"
 
@@ -29,13 +29,13 @@ def _line(row: Row) -> str:
 
 
 def in_page() -> dict[str, str]:
-    """Return the lines of docs/testing.md by the name of the mutant."""
+    """Return the lines of docs/mutants.md by the name of the mutant."""
     lines = [line for line in _parts()[1].splitlines() if line not in HEAD]
     return {line.split("|")[1].strip(): line for line in lines}
 
 
 def write(rows: Sequence[Row], all_mutants: Sequence[Mutant]) -> None:
-    """Put verdicts into docs/testing.md; others there stay, unless their mutant is gone."""
+    """Put verdicts into docs/mutants.md; others there stay, unless their mutant is gone."""
     before, _, after = _parts()
     lines = in_page() | {row[0].name: _line(row) for row in rows}
     known = [lines[mutant.name] for mutant in all_mutants if mutant.name in lines]

@@ -65,7 +65,7 @@ def test_the_documentation_has_the_verdict_on_every_mutant():
 
 
 def test_verdicts_are_put_beside_those_that_are_known(tmp_path, monkeypatch):
-    page = tmp_path / "testing.md"
+    page = tmp_path / "mutants.md"
     monkeypatch.setattr(table, "PAGE", page)
     page.write_text(f"before\n{table.BEGIN}{table.END}after\n", "utf-8")
     one, two, three = MUTANTS[:3]

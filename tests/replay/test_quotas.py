@@ -62,6 +62,21 @@ def test_no_side_is_left_without_a_share(share):
         with_replay_share(ratios_of([1, 1]), [True, False], share)
 
 
+def test_shares_without_a_common_denominator_are_kept_in_numbers_of_bounded_length():
+    # Five shares of seven digits: their common denominator has 24 digits.
+    first = [Fraction(n, d) for n, d in ((271, 999983), (314, 999979), (17, 999961), (2, 999959))]
+    ratios = [*first, 1 - sum(first)]
+    quotas = Quotas(ratios, 512)
+    for _ in range(50):
+        assert sum(quotas.next()) == 512
+    state = quotas.state_dict()
+    assert max(map(abs, [*state["claims"], *state["carry"]])) < 2**80
+    unit, *claims = state["claims"]
+    assert sum(claims) == 512 * unit
+    for claim, ratio in zip(claims, ratios, strict=True):
+        assert abs(Fraction(claim, unit) - 512 * ratio) < Fraction(1, 10**14)
+
+
 def test_the_fraction_is_carried_to_the_next_batch():
     # 0.8 and 0.2 of 8 are 6.4 and 1.6: over five batches 32 and 8.
     quotas = Quotas([Fraction(4, 5), Fraction(1, 5)], 8)

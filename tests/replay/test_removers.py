@@ -25,6 +25,86 @@ def test_a_reservoir_keeps_each_past_unroll_equally_likely():
     assert chisquare(counts).pvalue > 0.001
 
 
+ROUNDS, ROOM, LOST_AT, LOST, COUNT = 2000, 6, 12, 4, 36
+
+
+def kept_by_places(rng):
+    """The slow twin: places that hold an item or nothing; the n-th item takes a random one of n."""
+    places = [None] * ROOM
+    for n in range(COUNT):
+        if n == LOST_AT:
+            for place in rng.choice(ROOM, LOST, replace=False):
+                places[place] = None
+        place = n if n < ROOM else int(rng.integers(n + 1))
+        if place < ROOM:
+            places[place] = n
+    return [n for n in places if n is not None]
+
+
+def kept_by_buffer(rng, room_before=ROOM):
+    """Of all that was offered to a reservoir that lost some, or got more room at that time."""
+    buffer = Buffer("standard", room_before, Uniform(), Reservoir())
+    items = [make_item(n) for n in range(COUNT)]
+    for item in items[:LOST_AT]:
+        buffer.insert(item, rng)
+    if room_before == ROOM:
+        lost = rng.choice(ROOM, LOST, replace=False)
+        buffer.discard([buffer.items[place].id for place in lost])
+        assert len(buffer) == ROOM - LOST
+    else:
+        state = buffer.state_dict()
+        buffer = Buffer("standard", ROOM, Uniform(), Reservoir())
+        buffer.load_state_dict(state, {item.id: item for item in items})
+    for item in items[LOST_AT:]:
+        size = len(buffer)
+        dropped = buffer.insert(item, rng)
+        assert len(buffer) == size + (dropped is None)
+        buffer.check_valid()
+    return [item.id for item in buffer.items]
+
+
+@pytest.mark.parametrize(
+    ("kept_by", "share_of_old"),
+    [
+        (kept_by_places, 1 - LOST / ROOM),
+        (kept_by_buffer, 1 - LOST / ROOM),
+        (lambda rng: kept_by_buffer(rng, room_before=2), 2 / ROOM),
+    ],
+    ids=["twin", "lost", "enlarged"],
+)
+def test_after_a_loss_or_with_more_room_a_reservoir_keeps_newcomers_equally_likely(
+    kept_by, share_of_old
+):
+    """With ROOM / COUNT each, and those before as many fewer as there were at that time."""
+    rng, kept = np.random.default_rng(8), Counter()
+    for _ in range(ROUNDS):
+        kept.update(kept_by(rng))
+    expected = np.full(COUNT, ROUNDS * ROOM / COUNT)
+    expected[:LOST_AT] *= share_of_old
+    shares = expected / ROUNDS
+    found = np.array([kept[n] for n in range(COUNT)])
+    scores = (found - expected) / np.sqrt(ROUNDS * shares * (1 - shares))
+    assert abs(scores).max() < 4
+    for group in (slice(0, LOST_AT), slice(LOST_AT, COUNT)):
+        assert found[group].sum() == pytest.approx(expected[group].sum(), rel=0.04)
+
+
+def test_a_reservoir_takes_what_comes_as_long_as_nothing_may_be_drawn():
+    rng = np.random.default_rng(0)
+    buffer = Buffer("standard", 3, Uniform(), Reservoir())
+    items = [make_item(n) for n in range(1000)]
+    for item in items[:900]:
+        buffer.insert(item, rng)
+    state = buffer.state_dict()
+    buffer = Buffer("standard", 50, Uniform(), Reservoir(), min_size=40)
+    buffer.load_state_dict(state, {item.id: item for item in items})
+    for item in items[900:]:
+        if buffer.can_sample():
+            break
+        buffer.insert(item, rng)
+    assert 37 <= item.id - 900 <= 45
+
+
 def test_a_reservoir_that_refuses_the_newcomer_says_so_and_counts_it():
     rng = np.random.default_rng(0)
     buffer = Buffer("standard", 2, Uniform(), Reservoir())

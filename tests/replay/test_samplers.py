@@ -148,3 +148,11 @@ def test_bad_arguments_are_refused():
         Elite(strategy=5)
     with pytest.raises(ConfigError, match="policy_kl"):
         Attentive(Distance("policy_kl"))
+
+
+@pytest.mark.parametrize("initial", [1e30, 1e308])
+def test_a_multiplier_as_large_as_a_float_can_be_means_all_items(initial):
+    for progress in (0.0, 0.5, 1.0):
+        assert Elite(initial_lambda=initial).pool_size(8, progress) >= 8
+    buffer, rng = filled(LeastDrawn(initial_lambda=initial), 12), np.random.default_rng(0)
+    assert len(buffer.propose(8, 0.0, rng).items) == 8
