@@ -24,7 +24,13 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.programs import leaving_by_exception  # noqa: E402
+from core.errors import ConfigError  # noqa: E402
+from core.process_death import environment_for_child  # noqa: E402
 from core.process_settings import environment_to_restart_with  # noqa: E402
+from flag_parsing import named_values  # noqa: E402
+from flag_parsing import parse as parse_flags  # noqa: E402
+from live.json_text import json_text  # noqa: E402
 
 QUEUE = {"type": "queue", "capacity": 16}
 REPLAYS: dict[str, list[dict[str, Any]]] = {
@@ -91,7 +97,6 @@ def parse() -> argparse.Namespace:
 
 def flag_values(config: str, options: argparse.Namespace) -> dict[str, Any]:
     """Return the flags of a configuration, as option_flags.Flags takes them."""
-    more = dict(flag.removeprefix("--").split("=", 1) for flag in options.flags)
     return {
         "env": options.env,
         "seed": 1,
@@ -99,8 +104,16 @@ def flag_values(config: str, options: argparse.Namespace) -> dict[str, Any]:
         "batch_size": 16,
         "envs_per_worker": 16,  # the fastest for this network, alone and in a run
         "replay_parameters": REPLAYS[config],
-        **more,
+        **named_values(options.flags),
     }
+
+
+def arguments_of(values: dict[str, Any]) -> list[str]:
+    """Return the command line of main.py that says the same."""
+    return [
+        f"--{name}={json.dumps(value, allow_nan=False) if isinstance(value, list) else value}"
+        for name, value in values.items()
+    ]
 
 
 def measure_parts(config: str, values: dict[str, Any], seconds: float) -> dict[str, float]:
@@ -141,16 +154,14 @@ def real_run(values: dict[str, Any], seconds: float, from_update: int = 0) -> Re
       SystemExit: if it did not come far enough for two records to count.
     """
     with tempfile.TemporaryDirectory() as folder:
-        arguments = [
-            f"--{name}={json.dumps(value) if isinstance(value, list) else value}"
-            for name, value in values.items()
-        ]
         command = [
-            sys.executable, str(ROOT / "main.py"), "--op_mode=train", *arguments,
+            sys.executable, str(ROOT / "main.py"), "--op_mode=train", *arguments_of(values),
             f"--results_dir={folder}", f"--training_seconds={seconds}", "--log_interval_s=1",
             "--tensorboard=False", "--charts=False", "--basic_verbose=False",
         ]  # fmt: skip
-        subprocess.run(command, check=True, cwd=ROOT, timeout=seconds + 120)
+        subprocess.run(
+            command, check=True, cwd=ROOT, timeout=seconds + 120, env=environment_for_child()
+        )
         (path,) = Path(folder).glob("*/metrics.jsonl")
         records = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
     steady = [
@@ -208,10 +219,16 @@ def main() -> None:
     """Run the benchmark; the last lines are JSON, one per configuration."""
     options = parse()
     configs = list(REPLAYS) if options.config == "all" else [options.config]
-    results = [run_config(config, options) for config in configs]
+    try:
+        for config in configs:  # before the first part is measured
+            parse_flags(arguments_of(flag_values(config, options)))
+    except ConfigError as error:
+        sys.exit(f"error: {error}")
+    with leaving_by_exception():
+        results = [run_config(config, options) for config in configs]
     print()
     for result in results:
-        print(json.dumps(result))
+        print(json_text(result))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import math
 import signal
 import statistics
@@ -37,6 +36,8 @@ sys.path.insert(0, str(ROOT))
 
 from agent.machine import BACKGROUND_NICENESS  # noqa: E402
 from benchmarks.page_reader import PageReader, watched  # noqa: E402
+from benchmarks.programs import leaving_by_exception, running  # noqa: E402
+from live.json_text import json_text  # noqa: E402
 from metrics.record import Record  # noqa: E402
 from metrics.run_files import last_record  # noqa: E402
 
@@ -65,26 +66,21 @@ class Window(NamedTuple):
 
 
 @contextlib.contextmanager
-def training(flags: Sequence[str], results: str) -> Iterator[psutil.Popen]:
+def training(flags: Sequence[str], results: str) -> Iterator[subprocess.Popen[bytes]]:
     """Train within the block."""
     command = [sys.executable, "main.py", f"--results_dir={results}", *FLAGS, *flags]
-    run = psutil.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
-    try:
+    with running(
+        command, grace_s=END_S, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT
+    ) as run:
         yield run
-    finally:
-        run.send_signal(signal.SIGINT)
-        try:
-            run.wait(END_S)
-        except psutil.TimeoutExpired:
-            run.kill()
 
 
-def evaluator_of(run: psutil.Popen) -> psutil.Process:
+def evaluator_of(run: subprocess.Popen[bytes]) -> psutil.Process:
     """Return the process that evaluates as soon as there is one."""
     deadline = time.monotonic() + START_S
-    while time.monotonic() < deadline and run.is_running():
+    while time.monotonic() < deadline and run.poll() is None:
         with contextlib.suppress(psutil.Error):
-            for child in run.children(recursive=True):
+            for child in psutil.Process(run.pid).children(recursive=True):
                 if child.nice() == BACKGROUND_NICENESS:
                     return child
         time.sleep(1.0)
@@ -141,6 +137,7 @@ def main() -> None:
     flags = [f"--env={options.env}", *(options.evaluation or EVALUATION)]
     ratios = []
     with contextlib.ExitStack() as stack:
+        stack.enter_context(leaving_by_exception())
         results = stack.enter_context(tempfile.TemporaryDirectory())
         run = stack.enter_context(training(flags, results))
         beside = [evaluator_of(run)]
@@ -163,12 +160,12 @@ def main() -> None:
                 "ratio": round(ratios[-1], 4),
                 "taken": round(on.evaluation_cores / (psutil.cpu_count() or 1), 4),
             }
-            print(json.dumps(line), flush=True)
+            print(json_text(line), flush=True)
         if reader is not None and (reader.problem or not reader.updates):
             sys.exit(f"the page showed nothing: {reader.problem or 'no update came'}")
     error = statistics.stdev(ratios) / math.sqrt(len(ratios)) if len(ratios) > 1 else math.nan
     summary = {"ratio": round(statistics.fmean(ratios), 4), "standard_error": round(error, 4)}
-    print(json.dumps({**summary, "page": options.page, "flags": flags}))
+    print(json_text({**summary, "page": options.page, "flags": flags}))
 
 
 if __name__ == "__main__":

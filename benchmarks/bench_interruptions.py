@@ -5,9 +5,10 @@
 
 Trains, in the fast mode, `--runs` runs without interruption and as many with the same seeds that
 are killed by SIGKILL `--kills` times, at equal distances, and resumed each time from their newest
-checkpoint. At each of these checkpoints, and at the same steps of the uninterrupted runs, it
-compares the games of the window before with those of the window after. There is a dent if the
-change is worse, by more than chance would have it, where a run was interrupted.
+checkpoint. At each of these checkpoints, and at the same steps of the uninterrupted run of the same
+seed, it compares the games of the window before with those of the window after. There is a dent if
+the change is worse, by more than chance would have it, where a run was interrupted; null says that
+too few windows had games to tell.
 
 A resumed run begins new games, and of these the short ones end first. So the window after begins
 only `--settle` steps after the checkpoint, in all runs alike.
@@ -16,7 +17,9 @@ only `--settle` steps after the checkpoint, in all runs alike.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import math
 import os
 import signal
 import statistics
@@ -24,10 +27,17 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.programs import leaving_by_exception, running  # noqa: E402
+from live.json_text import json_text  # noqa: E402
+from metrics.run_files import read_games  # noqa: E402
+
 POLL_S = 0.2
 SILENCE_S = 600.0  # a run that writes no record for so long hangs
 ENOUGH_ERRORS = 2.0  # standard errors that a difference must exceed to count as one
@@ -52,17 +62,18 @@ def parse() -> argparse.Namespace:
     return options
 
 
-def start(results: Path, *flags: str) -> subprocess.Popen[bytes]:
-    """Start main.py in a session of its own; what it prints goes to a file beside its runs."""
+@contextlib.contextmanager
+def training(results: Path, *flags: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run main.py until the end of the block, then kill it; it prints to a file beside its runs."""
     results.mkdir(parents=True, exist_ok=True)
-    with (results / "output.log").open("ab") as output:
-        return subprocess.Popen(
-            [sys.executable, str(ROOT / "main.py"), *flags],
-            cwd=ROOT,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-        )
+    command = [sys.executable, str(ROOT / "main.py"), *flags]
+    with (
+        (results / "output.log").open("ab") as output,
+        running(
+            command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
+        ) as process,
+    ):
+        yield process
 
 
 def run_folder(results: Path) -> Path | None:
@@ -94,7 +105,6 @@ def wait_for(process: subprocess.Popen[bytes], results: Path, steps: int) -> boo
         if done != last:
             last, moved_at = done, time.monotonic()
         elif time.monotonic() - moved_at > SILENCE_S:
-            process.kill()
             raise TimeoutError(f"{results} stands still at {done} agent steps")
         time.sleep(POLL_S)
     return False
@@ -104,7 +114,7 @@ def train(results: Path, seed: int, options: argparse.Namespace, kills: list[int
     """Train a run, killed when it has done so many steps each time; return its folder.
 
     Raises:
-      RuntimeError: if a session fails.
+      RuntimeError: if a session fails, or somebody else kills it.
     """
     flags = [
         f"--results_dir={results}", f"--environment_max_steps={options.steps}",
@@ -112,13 +122,10 @@ def train(results: Path, seed: int, options: argparse.Namespace, kills: list[int
     ]  # fmt: skip
     mode = [f"--env={options.env}", f"--seed={seed}"]
     for limit in [*kills, options.steps * 10]:
-        process = start(results, *mode, *flags)
-        try:
+        with training(results, *mode, *flags) as process:
             goes_on = wait_for(process, results, limit)
-        finally:
-            process.kill()  # as intended, or because something is wrong
-            status = process.wait(timeout=SILENCE_S)
-        if status not in (0, -signal.SIGKILL):
+        status = process.returncode
+        if status != 0 and not (goes_on and status == -signal.SIGKILL):
             said = (results / "output.log").read_text(encoding="utf-8", errors="replace")
             raise RuntimeError(f"a session ended with status {status}: {said[-500:]}")
         if not goes_on:
@@ -136,56 +143,58 @@ def resumed_at(folder: Path) -> list[int]:
     return [int(line.split()[-3].replace(",", "")) for line in begun]
 
 
-def games(folder: Path) -> list[tuple[int, float]]:
-    """Return (agent steps when it ended, return) of each game."""
-    rows = [line.split(",") for line in (folder / "Scores.txt").read_text("utf-8").splitlines()]
-    return [(int(row[-2]), float(row[0])) for row in rows]
-
-
 def change_at(folder: Path, steps: int, options: argparse.Namespace) -> float | None:
     """Return by how much the mean return rose from before `steps` to after; None without games."""
-    played = games(folder)
     begin = steps + options.settle
-    before = [r for at, r in played if steps - options.window < at <= steps]
-    after = [r for at, r in played if begin < at <= begin + options.window]
-    return statistics.fmean(after) - statistics.fmean(before) if before and after else None
+    before = mean_return(folder, steps - options.window, steps)
+    after = mean_return(folder, begin, begin + options.window)
+    return None if before is None or after is None else after - before
+
+
+def mean_return(folder: Path, after: float, until: float) -> float | None:
+    """Return the mean return of the games that ended between two agent steps; None without any."""
+    played = read_games(folder)
+    is_in = (after < played.agent_steps) & (played.agent_steps <= until)
+    return float(played.returns[is_in].mean()) if is_in.any() else None
 
 
 def mean_and_error(values: list[float]) -> tuple[float, float]:
-    """Return the mean and its standard error."""
-    error = statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else float("inf")
+    """Return the mean and its standard error, which is NaN of a single value."""
+    error = statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else math.nan
     return statistics.fmean(values), error
 
 
 def compare(
     alone: list[Path], interrupted: list[Path], options: argparse.Namespace
 ) -> dict[str, Any]:
-    """Return the result, as plain types."""
+    """Return the result, as plain types.
+
+    Args:
+      alone: folders of the uninterrupted runs.
+      interrupted: those of the others, with the same seeds in the same order.
+      options: of the benchmark.
+
+    Raises:
+      RuntimeError: if no game ended in the windows.
+    """
     marks = [resumed_at(folder) for folder in interrupted]
-    hurt = [
-        change
-        for folder, steps in zip(interrupted, marks, strict=True)
-        for step in steps
-        if (change := change_at(folder, step, options)) is not None
-    ]
-    control = [
-        change
-        for folder in alone
-        for steps in marks
-        for step in steps
-        if (change := change_at(folder, step, options)) is not None
-    ]
+    hurt, control = (
+        [
+            change
+            for folder, steps in zip(folders, marks, strict=True)
+            for step in steps
+            if (change := change_at(folder, step, options)) is not None
+        ]
+        for folders in (interrupted, alone)
+    )
     if not hurt or not control:
         raise RuntimeError("no game ended in the windows: give a larger --window or more --steps")
     (change, error), (other, other_error) = mean_and_error(hurt), mean_and_error(control)
     both = (error**2 + other_error**2) ** 0.5
+    is_known = not math.isnan(both)
+    begin = options.steps - options.window
     final = {
-        name: [
-            round(
-                statistics.fmean(r for at, r in games(f) if at > options.steps - options.window), 2
-            )
-            for f in folders
-        ]
+        name: [mean_return(folder, begin, math.inf) for folder in folders]
         for name, folders in (("alone", alone), ("interrupted", interrupted))
     }
     return {
@@ -196,8 +205,11 @@ def compare(
         "change_where_interrupted": [round(change, 3), round(error, 3)],
         "change_where_not": [round(other, 3), round(other_error, 3)],
         "difference_in_errors": round((change - other) / both, 2) if both else 0.0,
-        "dent": bool(change - other < -ENOUGH_ERRORS * both),
-        "final_mean_returns": final,
+        "dent": change - other < -ENOUGH_ERRORS * both if is_known else None,
+        "final_mean_returns": {
+            name: [None if mean is None else round(mean, 2) for mean in means]
+            for name, means in final.items()
+        },
     }
 
 
@@ -205,13 +217,13 @@ def main() -> None:
     """Run the benchmark; the last line is JSON."""
     options = parse()
     kills = [options.steps * (i + 1) // (options.kills + 1) for i in range(options.kills)]
-    with tempfile.TemporaryDirectory() as temporary:
+    with leaving_by_exception(), tempfile.TemporaryDirectory() as temporary:
         root = Path(options.results or temporary).resolve()
         alone, interrupted = [], []
         for seed in range(1, options.runs + 1):  # in turn, so that both kinds see the same machine
             alone.append(train(root / f"alone_{seed}", seed, options, []))
             interrupted.append(train(root / f"interrupted_{seed}", seed, options, kills))
-        print(json.dumps(compare(alone, interrupted, options)))
+        print(json_text(compare(alone, interrupted, options)))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     python benchmarks/bench_memory.py --steps=1000000
 
-Plays real games with a random policy for a while, inserts those unrolls again and again into a
+Plays real games with an untrained network for a while, inserts those unrolls again and again into a
 replay buffer until it holds that many agent steps, and reports by how much the process has grown.
 One agent step is one stored frame here (the simulator ran --skipped_frames of them): 1 000 000
 steps are the "replay of one million" of the DQN literature. Each compression is measured in a
@@ -12,10 +12,7 @@ process of its own. Prints one line of JSON.
 from __future__ import annotations
 
 import argparse
-import json
-import multiprocessing
 import sys
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import psutil
@@ -23,14 +20,19 @@ import psutil
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from agent.acting.worker import WorkerBody  # noqa: E402
 from agent.assembly import Blueprint  # noqa: E402
+from benchmarks.children import START_S, answers  # noqa: E402
+from benchmarks.first_games import played  # noqa: E402
+from benchmarks.programs import leaving_by_exception  # noqa: E402
+from live.json_text import json_text  # noqa: E402
 from option_flags import Flags  # noqa: E402
-from transport.weights import WeightBoard  # noqa: E402
+
+PLAYED_STEPS = 40_000
+MOST_S_PER_STEP = 0.005  # to insert one; a hundred times what it takes
 
 
-def grown_mb(env: str, unroll_length: int, steps: int, compressed: bool, end: Connection) -> None:
-    """Child process: fill a buffer; send (growth of the process, payload bytes), both in MB."""
+def grown_mb(env: str, unroll_length: int, steps: int, compressed: bool) -> tuple[float, float]:
+    """Child process: fill a buffer; return (growth of the process, payload bytes), both in MB."""
     flags = Flags(
         env=env,
         seed=1,
@@ -43,24 +45,14 @@ def grown_mb(env: str, unroll_length: int, steps: int, compressed: bool, end: Co
         ],
     )
     blueprint = Blueprint.draw(flags)
-    board = WeightBoard(blueprint.acting_weights.nbytes)
-    with board.write(0) as block:
-        blueprint.acting_weights.pack(blueprint.learner().model, block)
-    config = blueprint.workers()[0]
-    worker = WorkerBody(config, board)
-    blocks = []
-    for _ in range(40_000 // (unroll_length * config.num_envs)):
-        blocks.append(blueprint.schema.allocate(config.num_envs))
-        worker.collect(blocks[-1])
-    worker.close()
-    records = [record for block in blocks for record in block]
+    records = played(blueprint, PLAYED_STEPS // unroll_length)
     replay = blueprint.replay()
     before = psutil.Process().memory_info().rss
     for index in range(steps // unroll_length):
         if not replay.insert(records[index % len(records)], 0, timeout_s=1.0):
             raise RuntimeError("the buffer took no more unrolls, expected it never to wait.")
     after = psutil.Process().memory_info().rss
-    end.send(((after - before) / 1e6, replay.stats()["replay/memory_mb"]))
+    return (after - before) / 1e6, replay.stats()["replay/memory_mb"]
 
 
 def main() -> None:
@@ -73,19 +65,13 @@ def main() -> None:
     parser.add_argument("--r_f_steps", type=int, default=20, help="T, unroll length")
     options = parser.parse_args()
     result = {"env": options.env, "steps": options.steps, "r_f_steps": options.r_f_steps}
-    context = multiprocessing.get_context("spawn")
+    limit_s = START_S + MOST_S_PER_STEP * options.steps
     for name, compressed in (("raw", False), ("lz4", True)):
-        ours, theirs = context.Pipe()
-        child = context.Process(
-            target=grown_mb,
-            args=(options.env, options.r_f_steps, options.steps, compressed, theirs),
-        )
-        child.start()
-        theirs.close()  # so that the death of the child is an end of file, not silence
-        process_mb, payload_mb = ours.recv()
-        child.join()
+        arguments = (options.env, options.r_f_steps, options.steps, compressed)
+        with leaving_by_exception():
+            ((process_mb, payload_mb),) = answers(grown_mb, [arguments], limit_s)
         result |= {f"{name}_process_mb": round(process_mb), f"{name}_payload_mb": round(payload_mb)}
-    print(json.dumps(result))
+    print(json_text(result))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import subprocess
 import sys
 import tempfile
@@ -22,11 +21,20 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.peers.measurement import last_error  # noqa: E402
+from benchmarks.programs import leaving_by_exception, running  # noqa: E402
+from live.json_text import json_text  # noqa: E402
 from metrics.run_files import read_records  # noqa: E402
 
 STARTED_S = 8.0  # of a run, in which workers start and buffers fill
 PATIENCE_S = 120.0  # beyond a run's own time
+LOG = "output.log"  # what a training prints, beside its run
 FLAGS = ("--log_interval_s=2", "--charts=False", "--tensorboard=False", "--basic_verbose=False")
+BUSY = """
+from core.process_death import end_with_starter
+end_with_starter()
+while True: pass
+"""
 
 
 def speed(folder: Path) -> float:
@@ -41,27 +49,30 @@ def speed(folder: Path) -> float:
 
 
 def measure(niceness: int, busy: int, trainings: int, seconds: float) -> list[float]:
-    """Return the speed of each of so many trainings at once, beside so many busy programs."""
+    """Return the speed of each of so many trainings at once, beside so many busy programs.
+
+    Raises:
+      SystemExit: if a training fails.
+    """
     with ExitStack() as stack:
         for _ in range(busy):
-            program = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-            stack.callback(program.kill)
+            stack.enter_context(running([sys.executable, "-c", BUSY]))
         folders = [
             Path(stack.enter_context(tempfile.TemporaryDirectory())) for _ in range(trainings)
         ]
         started = []
         for folder in folders:
             command = [
-                sys.executable, "main.py", f"--results_dir={folder}", "--seed=1", *FLAGS,
-                f"--training_seconds={seconds}", f"--worker_niceness={niceness}",
+                sys.executable, str(ROOT / "main.py"), f"--results_dir={folder}", "--seed=1",
+                *FLAGS, f"--training_seconds={seconds}", f"--worker_niceness={niceness}",
             ]  # fmt: skip
-            training = subprocess.Popen(
-                command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-            )
-            stack.callback(training.kill)
-            started.append(training)
-        for training in started:
-            training.wait(seconds + PATIENCE_S)
+            output = stack.enter_context((folder / LOG).open("wb"))
+            run = running(command, stdout=output, stderr=subprocess.STDOUT)
+            started.append(stack.enter_context(run))
+        for training, folder in zip(started, folders, strict=True):
+            status = training.wait(seconds + PATIENCE_S)
+            if status:
+                sys.exit(f"a training ended with status {status}: {last_error(folder / LOG)}")
         return [round(speed(folder)) for folder in folders]
 
 
@@ -76,15 +87,18 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=26.0, help="of each training")
     options = parser.parse_args()
+    if options.seconds <= STARTED_S:
+        parser.error(f"--seconds must be above {STARTED_S:g}: speed counts from there on")
     cases = itertools.product(
         range(options.rounds),
         [int(text) for text in options.busy.split(",")],
         [int(text) for text in options.niceness.split(",")],
     )
-    for number, busy, niceness in cases:
-        speeds = measure(niceness, busy, options.trainings, options.seconds)
-        case = {"round": number + 1, "busy": busy, "niceness": niceness}
-        print(json.dumps({**case, "steps_per_s": speeds}), flush=True)
+    with leaving_by_exception():
+        for number, busy, niceness in cases:
+            speeds = measure(niceness, busy, options.trainings, options.seconds)
+            case = {"round": number + 1, "busy": busy, "niceness": niceness}
+            print(json_text({**case, "steps_per_s": speeds}), flush=True)
 
 
 if __name__ == "__main__":

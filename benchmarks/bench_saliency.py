@@ -14,7 +14,6 @@ programs hardly change. Prints one line of JSON, with the largest difference of 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import time
@@ -32,6 +31,7 @@ from agent.models.base import ActorCritic, Inputs  # noqa: E402
 from agent.models.torsos import PixelConv2d  # noqa: E402
 from analysis.playing import Moment, load_agent, play  # noqa: E402
 from analysis.saliency_maps import BLUR_SIGMA, Grid, Perturbation, Saliency  # noqa: E402
+from live.json_text import json_text  # noqa: E402
 
 OURS = {"ours": "fp32", "ours_bf16": "bf16"}  # name -> precision
 FIRST_STEP = 50  # the ball is in play
@@ -185,7 +185,7 @@ def main() -> None:
         "largest_difference_to_batched": differences,  # in shares of the frame's peak
         "threads": torch.get_num_threads(),
     }
-    print(json.dumps(report))
+    print(json_text(report))
 
 
 if __name__ == "__main__":

@@ -45,13 +45,16 @@ sys.path.insert(0, str(ROOT))
 from agent.cluster.ray_engine import check_ray  # noqa: E402
 from agent.machine import cpu_count  # noqa: E402
 from benchmarks.parts import machine_us  # noqa: E402
+from benchmarks.programs import leaving_by_exception  # noqa: E402
 from benchmarks.scaling.link import Link  # noqa: E402
 from benchmarks.scaling.lost import lose  # noqa: E402
 from benchmarks.scaling.micro import acting_cost, gradient_sum, wire_costs  # noqa: E402
 from benchmarks.scaling.point import Point, measure  # noqa: E402
 from benchmarks.scaling.ray_cluster import RayCluster  # noqa: E402
+from benchmarks.scaling.training import BACKENDS as TRAINED  # noqa: E402
 from benchmarks.scaling.training import train  # noqa: E402
 from core.process_settings import environment_to_restart_with  # noqa: E402
+from live.json_text import json_text  # noqa: E402
 
 BACKENDS = ("native", "threads", "ray")
 LEARNER_TIMEOUT_S = 20.0
@@ -89,6 +92,12 @@ def parse() -> argparse.Namespace:
         if unknown:
             parser.error(f"--{name}={','.join(unknown)}: expected some of {', '.join(known)}")
         setattr(options, name, values)
+    untrained = sorted(set(options.backends) - set(TRAINED))
+    if "training" in options.kinds and untrained:
+        parser.error(
+            f"--backends={','.join(untrained)}: a training is {' or '.join(TRAINED)}; measure "
+            "--kinds=training apart from the others"
+        )
     options.workers, options.hosts = _numbers(options.workers), _numbers(options.hosts)
     if min(options.workers) < max(options.hosts):
         parser.error("--workers must not be below --hosts")
@@ -234,15 +243,16 @@ def main() -> None:
 
     def tell(line: dict[str, Any]) -> None:
         lines.append(line)
-        text = json.dumps(line)
+        text = json_text(line)
         print(text, flush=True)
         if options.out:
             with open(options.out, "a", encoding="utf-8") as file:
                 file.write(text + "\n")
 
-    for _, kind in product(range(options.repeats), options.kinds):
-        for line in KINDS[kind](options):
-            tell(line)
+    with leaving_by_exception():
+        for _, kind in product(range(options.repeats), options.kinds):
+            for line in KINDS[kind](options):
+                tell(line)
     last = verdict(lines)
     if last is not None:
         tell(last)

@@ -5,7 +5,8 @@
 Trains Pong with all four kinds of replay, looks at the whole process tree every few seconds, and
 writes samples.csv and soak.png. A figure leaks if it grows after the warm-up, in which buffers
 fill: its growth is the slope of a line through the samples after it, times their time. Prints one
-line of JSON. Ctrl-C ends it early, with what was measured.
+line of JSON. Ctrl-C ends it early, with what was measured; so does a training that fails, with
+status 1. If it ended within the warm-up, all samples count, and warm_up_minutes is 0.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-import signal
 import subprocess
 import sys
 import tempfile
@@ -29,7 +29,9 @@ from rich.console import Console
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.programs import leaving_by_exception, running  # noqa: E402
 from core.durations import duration  # noqa: E402
+from live.json_text import json_text  # noqa: E402
 from metrics.machine_share import descendants  # noqa: E402
 from metrics.run_files import read_records  # noqa: E402
 
@@ -122,20 +124,30 @@ def draw(samples: Sequence[Sample], warm_up_s: float, path: Path) -> None:
     figure.savefig(path, dpi=90)
 
 
+class TrainingEnded(Exception):
+    """The training is over before its time."""
+
+
 def train_and_look(
-    flags: Sequence[str], minutes: float, interval_s: float, console: Console
-) -> list[Sample]:
-    """Train for so many minutes; return what was seen meanwhile."""
-    samples: list[Sample] = []
+    flags: Sequence[str],
+    minutes: float,
+    interval_s: float,
+    console: Console,
+    samples: list[Sample],
+) -> None:
+    """Train for so many minutes, and add what is seen meanwhile to `samples`.
+
+    Raises:
+      TrainingEnded: if it ends by itself.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "main.py", f"--results_dir={folder}", *flags]
-        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
-        began = time.monotonic()
-        try:
+        command = [sys.executable, str(ROOT / "main.py"), f"--results_dir={folder}", *flags]
+        with running(command, grace_s=STOP_S, stdout=subprocess.DEVNULL) as process:
+            began = time.monotonic()
             while (passed := time.monotonic() - began) < 60 * minutes:
                 time.sleep(interval_s)
                 if process.poll() is not None:
-                    raise RuntimeError(f"the training ended with status {process.returncode}")
+                    raise TrainingEnded(f"the training ended with status {process.returncode}")
                 runs = list(Path(folder).glob("*/metrics.jsonl"))
                 records = read_records(runs[0].parent) if runs else []
                 steps = records[-1].agent_steps if records else 0
@@ -143,15 +155,28 @@ def train_and_look(
                 if len(samples) % 30 == 1:
                     left = duration(max(0.0, 60 * minutes - passed))
                     console.print(f"{samples[-1]}; {left} to go", highlight=False)
-        except KeyboardInterrupt:
-            console.print("interrupted: this is what was measured")
-        finally:
-            process.send_signal(signal.SIGINT)
-            try:
-                process.wait(STOP_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-    return samples
+
+
+def report(samples: Sequence[Sample], warm_up_minutes: float, output: Path | None) -> None:
+    """Write and draw the samples, of which there is one at least, and print one line of JSON."""
+    is_over = samples[-1].seconds >= 60 * warm_up_minutes
+    warm_up_s = 60 * warm_up_minutes if is_over else 0.0
+    after = [sample for sample in samples if sample.seconds >= warm_up_s]
+    if output is not None:
+        output.mkdir(parents=True, exist_ok=True)
+        with (output / "samples.csv").open("w", newline="") as file:
+            writer = csv.DictWriter(file, [field.name for field in fields(Sample)])
+            writer.writeheader()
+            writer.writerows(asdict(sample) for sample in samples)
+        draw(samples, warm_up_s, output / "soak.png")
+    figures = ("pss_mb", "shared_mb", "descriptors", "threads", "processes")
+    result = {
+        "minutes": round(samples[-1].seconds / 60, 1),
+        "warm_up_minutes": warm_up_s / 60,
+        "agent_steps": samples[-1].agent_steps,
+        **{name: growth(after, name) for name in figures},
+    }
+    print(json_text(result))
 
 
 def main() -> None:
@@ -165,30 +190,34 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="folder for samples.csv and soak.png")
     parser.add_argument("flags", nargs="*", help="for main.py, after --")
     options = parser.parse_args()
+    if options.minutes <= options.warm_up_minutes:
+        parser.error(
+            f"--minutes={options.minutes:g} must be above "
+            f"--warm_up_minutes={options.warm_up_minutes:g}"
+        )
     flags = [
         "--environment_max_steps=1000000000",
-        f"--replay_parameters={json.dumps(REPLAY)}",
+        f"--replay_parameters={json.dumps(REPLAY, allow_nan=False)}",
         "--charts=False",
         *options.flags,
     ]
-    samples = train_and_look(flags, options.minutes, options.interval_s, Console(stderr=True))
-    warm_up_s = 60 * options.warm_up_minutes
-    after = [sample for sample in samples if sample.seconds >= warm_up_s] or samples
-    if options.output is not None:
-        options.output.mkdir(parents=True, exist_ok=True)
-        with (options.output / "samples.csv").open("w", newline="") as file:
-            writer = csv.DictWriter(file, [field.name for field in fields(Sample)])
-            writer.writeheader()
-            writer.writerows(asdict(sample) for sample in samples)
-        draw(samples, warm_up_s, options.output / "soak.png")
-    figures = ("pss_mb", "shared_mb", "descriptors", "threads", "processes")
-    result = {
-        "minutes": round(samples[-1].seconds / 60, 1),
-        "warm_up_minutes": options.warm_up_minutes,
-        "agent_steps": samples[-1].agent_steps,
-        **{name: growth(after, name) for name in figures},
-    }
-    print(json.dumps(result))
+    console = Console(stderr=True)
+    samples: list[Sample] = []
+    ending: int | str = 0  # status or message
+    try:
+        with leaving_by_exception():
+            train_and_look(flags, options.minutes, options.interval_s, console, samples)
+    except TrainingEnded as error:
+        ending = str(error)
+    except KeyboardInterrupt:
+        console.print("interrupted")
+    except SystemExit as stop:  # SIGTERM, SIGHUP
+        ending = int(stop.code or 0)
+    if samples:
+        report(samples, options.warm_up_minutes, options.output)
+    else:
+        ending = f"nothing was measured. {ending or ''}".strip()
+    sys.exit(ending)
 
 
 if __name__ == "__main__":

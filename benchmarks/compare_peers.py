@@ -18,22 +18,21 @@ settled; the first quarter of --seconds is warm-up. Counted are agent steps (of 
 were learned from as new, CPU seconds of the whole process tree per second, and the peak of its
 memory as PSS, in which pages that processes share count once. A system that cannot be installed or
 run is reported as failed, with the last line of its error, and the others go on. The last line is
-JSON. Ctrl-C stops everything that was started. Linux only.
+JSON. Ctrl-C stops everything that was started, and the runs that are done are shown. Linux only.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import contextlib
 import os
 import platform
 import shutil
-import signal
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -48,7 +47,11 @@ from benchmarks.peers.learning import (  # noqa: E402
 )
 from benchmarks.peers.measurement import Run, RunFailed, drive, run_driver  # noqa: E402
 from benchmarks.peers.report import Result, ours_over, table  # noqa: E402
+from benchmarks.programs import leaving_by_exception  # noqa: E402
+from core.process_death import environment_for_child  # noqa: E402
 from core.process_settings import SETTINGS  # noqa: E402
+from core.stop_signals import INTERRUPTED  # noqa: E402
+from live.json_text import json_text  # noqa: E402
 
 EXAMPLES = """
 examples:
@@ -129,7 +132,8 @@ def cpu_count() -> int:
 
 def environment_of_peers() -> dict[str, str]:
     """Return this process's variables without the settings that ours gives itself at its start."""
-    return {name: value for name, value in os.environ.items() if name not in SETTINGS}
+    there = environment_for_child()  # our own drivers end with this process, even if it is killed
+    return {name: value for name, value in there.items() if name not in SETTINGS}
 
 
 def one_run(system: System, options: argparse.Namespace, seed: int) -> Run | Learned:
@@ -157,18 +161,18 @@ def one_run(system: System, options: argparse.Namespace, seed: int) -> Run | Lea
     finally:
         logs = peers_dir / "logs"
         logs.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(folder / "log.txt", logs / f"{system.name}.txt")
+        with contextlib.suppress(FileNotFoundError):  # it could not be started at all
+            shutil.copyfile(folder / "log.txt", logs / f"{system.name}.txt")
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def compare(options: argparse.Namespace) -> dict[str, Any]:
+def compare(options: argparse.Namespace, results: dict[str, Any]) -> None:
     """Run all systems in turn, `repeats` times; a system that has failed is not run again.
 
-    Returns:
-      Name of each system -> its Result, or its LearningResult.
+    Args:
+      options: of the benchmark.
+      results: name of each system -> its Result, or its LearningResult; takes the runs.
     """
-    kind = LearningResult if options.learn else Result
-    results: dict[str, Any] = {system.name: kind(system) for system in options.peers}
     for repeat in range(options.repeats):
         for name, result in results.items():
             if result.failure:
@@ -177,13 +181,18 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
             try:
                 # Speeds are compared on one course of the game, learning on several.
                 run = one_run(result.system, options, repeat + 1 if options.learn else 1)
-            except RunFailed as error:
-                result.failure = str(error)
-                print(f"failed: {error}", flush=True)
+            except Exception as error:  # whatever is wrong with one, the others go on
+                result.failure = one_line(error)
+                print(f"failed: {result.failure}", flush=True)
             else:
                 result.runs.append(run)
                 print(run.summary(), flush=True)
-    return results
+
+
+def one_line(error: Exception) -> str:
+    """Return why a system has failed."""
+    said = str(error) if isinstance(error, RunFailed) else f"{type(error).__name__}: {error}"
+    return " ".join(said.split())
 
 
 def to_json(results: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
@@ -207,10 +216,6 @@ def to_json(results: dict[str, Any], options: argparse.Namespace) -> dict[str, A
     }
 
 
-def _stop(signal_number: int, _: object) -> NoReturn:
-    sys.exit(128 + signal_number)  # leaving by an exception stops what was started
-
-
 def main(argv: Sequence[str]) -> int:
     """Run the benchmark; return the exit status, 1 if no system could be run."""
     options = parse(argv)
@@ -221,17 +226,20 @@ def main(argv: Sequence[str]) -> int:
     if not sys.platform.startswith("linux"):
         print("error: process trees are metered in /proc, so this runs on Linux", file=sys.stderr)
         return 2
-    before = signal.signal(signal.SIGTERM, _stop)
+    kind = LearningResult if options.learn else Result
+    results: dict[str, Any] = {system.name: kind(system) for system in options.peers}
+    stopped = None
     try:
-        results = compare(options)
-    except KeyboardInterrupt:
+        with leaving_by_exception():
+            compare(options, results)
+    except (KeyboardInterrupt, SystemExit) as stop:
         print("\ninterrupted; everything that was started is stopped", file=sys.stderr)
-        return 130
-    finally:
-        signal.signal(signal.SIGTERM, before)
+        stopped = int(stop.code or 0) if isinstance(stop, SystemExit) else INTERRUPTED
     shown = learning_table(results, options.env) if options.learn else table(results)
     print(f"\n{shown}\n")
-    print(json.dumps(to_json(results, options)))
+    print(json_text(to_json(results, options)))
+    if stopped is not None:
+        return stopped
     return 0 if any(result.runs for result in results.values()) else 1
 
 

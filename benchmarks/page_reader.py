@@ -15,11 +15,11 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-ROOT = Path(__file__).resolve().parent.parent
+from benchmarks.programs import running
+
 START = "live page: "
 REQUEST_S = 120.0  # a server that is frozen for a while (bench_evaluation.py) answers later
 END_S = 10.0
@@ -91,11 +91,10 @@ class PageReader:
 @contextlib.contextmanager
 def watched(results: str) -> Iterator[PageReader]:
     """Serve the page of a results folder, and watch its first run, within the block."""
-    server = subprocess.Popen(
-        [sys.executable, "-m", "live", results, "--port=0"],
-        cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    try:
+    command = [sys.executable, "-m", "live", results, "--port=0"]
+    with running(
+        command, grace_s=END_S, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+    ) as server:
         assert server.stdout is not None
         line = next((each for each in server.stdout if each.startswith(START)), None)
         if line is None:
@@ -104,10 +103,3 @@ def watched(results: str) -> Iterator[PageReader]:
         reader.start()
         yield reader
         reader.stop()
-    finally:
-        server.terminate()
-        try:
-            server.wait(END_S)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait(END_S)

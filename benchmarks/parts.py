@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import time
 from collections.abc import Callable
+from multiprocessing.synchronize import Barrier
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from agent.acting.acting import Actor, Observation
 from agent.assembly import Blueprint, env_config
 from agent.learning.feed import Feed
 from agent.learning.scorer import Scorer
+from benchmarks.children import START_S, answers
 from core.unroll import Record, UnrollSchema
 from replay.item import Draw, Item
 from transport.weights import WeightBoard
@@ -34,37 +36,31 @@ def machine_us(part: str, flags: dict[str, Any], processes: int, seconds: float)
       flags: values for option_flags.Flags.
       processes: how many run it at once; usually the number of cores.
       seconds: how long it is measured.
+
+    Raises:
+      SystemExit: if it cannot be measured; the message says why.
     """
-    context = multiprocessing.get_context("spawn")
-    barrier = context.Barrier(processes)
-    results = context.SimpleQueue()
-    children = [
-        context.Process(target=_measure, args=(part, flags, seconds, barrier, results))
-        for _ in range(processes)
-    ]
-    for child in children:
-        child.start()
-    rates = [results.get() for _ in children]
-    for child in children:
-        child.join()
+    barrier = multiprocessing.get_context("spawn").Barrier(processes)
+    arguments = [(part, flags, seconds, barrier)] * processes
+    rates: list[float] = answers(_measure, arguments, START_S + WARM_UP_S + seconds)
     return 1e6 / sum(rates)
 
 
-def _measure(part: str, values: dict[str, Any], seconds: float, barrier: Any, results: Any) -> None:
-    """Child process: report units of work per second."""
+def _measure(part: str, values: dict[str, Any], seconds: float, barrier: Barrier) -> float:
+    """Child process: return units of work per second."""
     torch.set_num_threads(1)
     from option_flags import Flags
 
     work = PARTS[part](Blueprint.draw(Flags(**values)))
     work()
-    barrier.wait(timeout=120)
+    barrier.wait(timeout=START_S)
     until = time.perf_counter() + WARM_UP_S
     while time.perf_counter() < until:
         work()
     units, began = 0, time.perf_counter()
     while (elapsed := time.perf_counter() - began) < seconds:
         units += work()
-    results.put(units / elapsed)
+    return units / elapsed
 
 
 def _emulation(blueprint: Blueprint) -> Callable[[], int]:

@@ -12,7 +12,6 @@ format of the fastest entries.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import sys
@@ -34,6 +33,7 @@ import torch.nn.functional as F  # noqa: E402
 
 from agent.machine import bf16_is_faster  # noqa: E402
 from agent.models.torsos import ImageTorso  # noqa: E402
+from live.json_text import json_text  # noqa: E402
 
 SHAPE = (4, 84, 84)
 LEARNED_ROWS = 84  # of one of two learner threads: 8 unrolls of 20 steps, and their last rows
@@ -143,7 +143,7 @@ def main() -> None:
         result[f"{name}_learning_us"] = learning(name, options.rounds)
         for games in map(int, options.games.split(",")):
             result[f"{name}_acting_{games}_us"] = acting(name, games, options.rounds)
-    print(json.dumps(result))
+    print(json_text(result))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ each, with the best of some rounds.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 import zlib
@@ -23,12 +22,12 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from agent.acting.worker import WorkerBody  # noqa: E402
 from agent.assembly import Blueprint  # noqa: E402
+from benchmarks.first_games import played  # noqa: E402
 from core.unroll import Record  # noqa: E402
+from live.json_text import json_text  # noqa: E402
 from option_flags import Flags  # noqa: E402
 from replay.codec import Lz4, Payload, Plain  # noqa: E402
-from transport.weights import WeightBoard  # noqa: E402
 
 ROUNDS = 5
 LZ4_LEVELS = (0, 3, 9)
@@ -51,22 +50,6 @@ def codecs() -> dict[str, tuple[Encode, Decode]]:
             lambda payload: np.frombuffer(zlib.decompress(payload), np.uint8),
         )
     return found
-
-
-def played(env: str, unroll_length: int, count: int) -> list[Record]:
-    """Return unrolls of games, played with the weights of the beginning."""
-    flags = Flags(env=env, seed=1, r_f_steps=unroll_length, worker_count=1, envs_per_worker=8)
-    blueprint = Blueprint.draw(flags)
-    board = WeightBoard(blueprint.acting_weights.nbytes)
-    with board.write(0) as block:
-        blueprint.acting_weights.pack(blueprint.learner().model, block)
-    worker = WorkerBody(blueprint.workers()[0], board)
-    blocks = []
-    for _ in range(count // 8):
-        blocks.append(blueprint.schema.allocate(8))
-        worker.collect(blocks[-1])
-    worker.close()
-    return [record for block in blocks for record in block]
 
 
 def measure(records: list[Record], encode: Encode, decode: Decode) -> dict[str, float]:
@@ -99,10 +82,13 @@ def main() -> None:
     parser.add_argument("--r_f_steps", type=int, default=20)
     parser.add_argument("--unrolls", type=int, default=400)
     arguments = parser.parse_args()
-    records = played(arguments.env, arguments.r_f_steps, arguments.unrolls)
+    flags = Flags(
+        env=arguments.env, seed=1, r_f_steps=arguments.r_f_steps, worker_count=1, envs_per_worker=8
+    )
+    records = played(Blueprint.draw(flags), arguments.unrolls)
     for name, (encode, decode) in codecs().items():
         figures = measure(records, encode, decode)
-        print(json.dumps({"codec": name, "env": arguments.env, **figures}), flush=True)
+        print(json_text({"codec": name, "env": arguments.env, **figures}), flush=True)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ are the same, over many random sets of candidates. A random choice has an overla
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +28,7 @@ from agent.learning.scorer import Scorer  # noqa: E402
 from agent.stored.checkpoint import load  # noqa: E402
 from core.errors import ConfigError  # noqa: E402
 from core.unroll import Record  # noqa: E402
+from live.json_text import json_text  # noqa: E402
 from option_flags import Flags  # noqa: E402
 from replay.distance import Distance, Evidence, Floats  # noqa: E402
 from replay.scoring import scored_rows  # noqa: E402
@@ -136,7 +136,7 @@ def main() -> None:
             figures = (spearman(reference, scores), overlap(reference, scores))
             result.setdefault(name, {})[stride] = [round(figure, 3) for figure in figures]
             print(f"{name:<22}{stride:>8}{figures[0]:>18.3f}{figures[1]:>14.3f}")
-    print(json.dumps(result))
+    print(json_text(result))
 
 
 if __name__ == "__main__":

@@ -23,6 +23,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import psutil
 
+from benchmarks.programs import undisturbed
+
 WARM_UP_SHARE = 0.25  # of the seconds asked for, counted from the first update
 FIRST_UPDATE_LIMIT_S = 300.0  # Ray takes half a minute to start on two idle cores
 STALL_LIMIT_S = 60.0  # without an update
@@ -202,10 +204,13 @@ def started(
     try:
         yield process, tree
     finally:
-        tree.stop()
-        with contextlib.suppress(ProcessLookupError):  # what no sample has ever seen
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        with undisturbed():
+            try:
+                tree.stop()
+            finally:
+                with contextlib.suppress(ProcessLookupError):  # what no sample has ever seen
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
 
 
 def last_error(log: Path) -> str:

@@ -14,12 +14,14 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
-from benchmarks.bench_end_to_end import REPLAYS, ROOT, flag_values, real_run
+from benchmarks.bench_end_to_end import REPLAYS, ROOT, arguments_of, flag_values, real_run
+from core.process_death import end_with_starter, environment_for_child
 from metrics.run_files import read_games
 
 POLL_S = 0.2
@@ -29,7 +31,7 @@ FOREVER_S = 86_400.0
 def write(path: Path, **line: Any) -> None:
     """Append one JSON line to the file at `path`."""
     with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(line) + "\n")
+        file.write(json.dumps(line, allow_nan=False) + "\n")
 
 
 def forward(results: Path, progress: Path, ended: threading.Event, from_update: int) -> None:
@@ -64,9 +66,11 @@ def forward(results: Path, progress: Path, ended: threading.Event, from_update: 
 
 
 def equal_work(options: argparse.Namespace) -> dict[str, Any]:
-    """Return flags with which the work is that of the other systems."""
+    """Return flags with which the work is that of the other systems: as many games, too."""
+    # By itself it would have a worker for each core, with as many games each: 24 games on 6 cores.
+    workers = f"--worker_count={options.workers}"
     games = f"--envs_per_worker={options.envs_per_worker}"
-    more = argparse.Namespace(env=options.env, flags=["--device=cpu", games])
+    more = argparse.Namespace(env=options.env, flags=["--device=cpu", workers, games])
     return flag_values(options.config, more)
 
 
@@ -75,10 +79,9 @@ def default_values(options: argparse.Namespace) -> dict[str, Any]:
     return {"env": options.env, "seed": options.seed, "device": "cpu"}
 
 
-def main() -> None:
-    """Train until stopped."""
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Read the options of the driver."""
     parser = argparse.ArgumentParser(description=__doc__)
-    # The number of workers is not passed on: ours chooses it itself, one per core.
     for name in ("env", "workers", "envs_per_worker", "seed", "progress", "scratch"):
         parser.add_argument(f"--{name}", required=True)
     # Always on the CPU, also where there is a GPU: there the others are compared.
@@ -86,9 +89,15 @@ def main() -> None:
     what.add_argument("--config", choices=REPLAYS)
     what.add_argument("--as_published", action="store_true", help="the default command")
     parser.add_argument("--from_update", type=int, default=1, help="report none before")
-    options = parser.parse_args()
+    return parser.parse_args(argv)
+
+
+def main() -> None:
+    """Train until stopped."""
+    end_with_starter()
+    options = parse(sys.argv[1:])
     values = default_values(options) if options.as_published else equal_work(options)
-    flags = [f"--{k}={json.dumps(v) if isinstance(v, list) else v}" for k, v in values.items()]
+    flags = arguments_of(values)
     write(Path(options.progress), flags=" ".join(flags))
     tempfile.tempdir = options.scratch  # where real_run has the run folder made
     ended = threading.Event()
@@ -101,7 +110,8 @@ def main() -> None:
     try:
         if options.as_published:
             command = [sys.executable, str(ROOT / "main.py"), "--op_mode=train", *flags]
-            subprocess.run([*command, f"--results_dir={options.scratch}"], check=True, cwd=ROOT)
+            command.append(f"--results_dir={options.scratch}")
+            subprocess.run(command, check=True, cwd=ROOT, env=environment_for_child())
         else:
             real_run(values, FOREVER_S)
     except subprocess.CalledProcessError as error:

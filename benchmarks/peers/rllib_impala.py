@@ -140,7 +140,7 @@ def as_published(options: argparse.Namespace) -> tuple[IMPALAConfig, dict[str, A
 def write(path: str, **line: Any) -> None:
     """Append one JSON line to the file at `path`."""
     with open(path, "a", encoding="utf-8") as file:
-        file.write(json.dumps(line) + "\n")
+        file.write(json.dumps(line, allow_nan=False) + "\n")
 
 
 def main() -> None:
@@ -156,7 +156,7 @@ def main() -> None:
     config, settings = (as_published if options.as_published else equal_work)(options)
     config = config.framework("torch").learners(num_learners=0)
     algorithm = config.debugging(seed=int(options.seed)).build_algo()
-    write(options.progress, flags=json.dumps({"num_learners": 0, **settings}))
+    write(options.progress, flags=json.dumps({"num_learners": 0, **settings}, allow_nan=False))
     steps = 0.0
     while True:
         result = algorithm.train()

@@ -96,7 +96,7 @@ def make_logged(path: str, name: str, *details: Any, **more: Any) -> gymnasium.E
 def write(path: str, **line: Any) -> None:
     """Append one JSON line to the file at `path`."""
     with open(path, "a", encoding="utf-8") as file:
-        file.write(json.dumps(line) + "\n")
+        file.write(json.dumps(line, allow_nan=False) + "\n")
 
 
 def main() -> None:

@@ -92,7 +92,7 @@ def make_logged(env_id: str, path: str, **options: Any) -> gymnasium.Env:
 def write(path: str, **line: Any) -> None:
     """Append one JSON line to the file at `path`."""
     with open(path, "a", encoding="utf-8") as file:
-        file.write(json.dumps(line) + "\n")
+        file.write(json.dumps(line, allow_nan=False) + "\n")
 
 
 def main() -> None:
@@ -124,7 +124,7 @@ def main() -> None:
             "clip_range": "0.1 to 0",
             "total_timesteps": steps,
         }
-    write(options.progress, flags=json.dumps(flags))
+    write(options.progress, flags=json.dumps(flags, allow_nan=False))
     model.learn(total_timesteps=steps, callback=ProgressWriter(options.progress))
 
 

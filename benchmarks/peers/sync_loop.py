@@ -31,6 +31,7 @@ from agent.assembly import Blueprint, env_config
 from agent.learning.feed import Feed
 from agent.machine import cpu_count
 from benchmarks.bench_end_to_end import flag_values
+from core.process_death import end_with_starter
 from core.process_settings import environment_to_restart_with
 from option_flags import Flags
 from replay.codec import Plain
@@ -42,7 +43,7 @@ from wrappers.registry import make_env_vector
 def write(path: Path, **line: Any) -> None:
     """Append one JSON line to the file at `path`."""
     with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(line) + "\n")
+        file.write(json.dumps(line, allow_nan=False) + "\n")
 
 
 def train(blueprint: Blueprint, games: int, progress: Path, from_update: int) -> None:
@@ -85,6 +86,7 @@ def main() -> None:
     environment = environment_to_restart_with()
     if environment is not None:
         os.execve(sys.executable, [sys.executable, "-I", *sys.argv], environment)
+    end_with_starter()
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("env", "workers", "envs_per_worker", "seed", "progress", "scratch"):
         parser.add_argument(f"--{name}", required=True)
@@ -98,7 +100,7 @@ def main() -> None:
     blueprint = Blueprint.draw(Flags(**values))
     flags = {k: v for k, v in values.items() if k != "replay_parameters"}
     flags |= {"torch_threads": cpu_count(), "precision": str(blueprint.choices.torso_dtype)}
-    write(Path(options.progress), flags=json.dumps(flags))
+    write(Path(options.progress), flags=json.dumps(flags, allow_nan=False))
     train(blueprint, games, Path(options.progress), options.from_update)
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import psutil
 
+from benchmarks.programs import undisturbed
 from benchmarks.scaling.ray_cluster import STORE_BYTES, end_all, give_token
 
 NEAR, FAR, PORT = "10.77.0.1", "10.77.0.2", 6379
@@ -122,6 +123,7 @@ class Link:
                 raise SystemExit("the head of a Ray cluster could not be started")
             time.sleep(0.5)
 
+    @undisturbed()
     def __exit__(self, *_: object) -> None:
         """End everything; the namespaces and the link vanish with it."""
         found = []

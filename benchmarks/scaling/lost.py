@@ -15,8 +15,10 @@ from typing import Any
 
 import psutil
 
+from benchmarks.programs import undisturbed
 from benchmarks.scaling.ray_cluster import end_all
 from benchmarks.scaling.training import Records
+from core.process_death import environment_for_child
 
 ROOT = Path(__file__).resolve().parents[2]
 SIGNALS = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}
@@ -38,7 +40,9 @@ def lose(how: str, timeout_s: float) -> dict[str, Any]:
             *("--tensorboard=False", "--charts=False"),
         ]
         with open(Path(folder) / "output", "w", encoding="utf-8") as output:
-            process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output)
+            process = subprocess.Popen(
+                command, cwd=ROOT, env=environment_for_child(), stdout=output, stderr=output
+            )
         family: list[psutil.Process] = []
         try:
             records = Records(process, Path(folder) / "bench" / "metrics.jsonl")
@@ -59,9 +63,10 @@ def lose(how: str, timeout_s: float) -> dict[str, Any]:
             ended_s = time.monotonic() - began
             said = (Path(folder) / "output").read_text("utf-8").splitlines()
         finally:
-            process.kill()
-            process.wait()
-            end_all(family)
+            with undisturbed():
+                process.kill()
+                process.wait()
+                end_all(family)
     return {
         "learner_1": how,
         "learner_timeout_s": timeout_s,

@@ -32,6 +32,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from agent.cluster.conductor import MAX_BLOCKS, WEIGHTS_SHARE  # noqa: E402
+from live.json_text import json_text  # noqa: E402
 
 Line = dict[str, Any]
 POINTS = 4  # of the transport with Ray: as fast as it goes, slowly, at rest, with weights
@@ -274,7 +275,7 @@ def main() -> None:
         "projection": projection,
         "learners": company,
     }
-    print(json.dumps(result))
+    print(json_text(result))
 
 
 if __name__ == "__main__":

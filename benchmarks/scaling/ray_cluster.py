@@ -17,6 +17,8 @@ from pathlib import Path
 
 import psutil
 
+from benchmarks.programs import undisturbed
+
 ROOT = Path(__file__).resolve().parents[2]
 STORE_BYTES = 80_000_000
 START_S = 240.0
@@ -72,6 +74,7 @@ class RayCluster:
             raise SystemExit("a Ray cluster could not be started on this machine")
         return self
 
+    @undisturbed()
     def __exit__(self, *_: object) -> None:
         """End it with all of its processes."""
         try:

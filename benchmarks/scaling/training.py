@@ -18,8 +18,10 @@ from typing import Any
 
 import psutil
 
+from benchmarks.programs import undisturbed
 from benchmarks.scaling.processes import Processes, difference
 from benchmarks.scaling.ray_cluster import end_all
+from core.process_death import environment_for_child
 
 ROOT = Path(__file__).resolve().parents[2]
 BACKENDS = {"native": "python_native", "ray": "ray"}
@@ -47,7 +49,9 @@ def train(backend: str, env: str, seconds: float, warm_up_s: float) -> dict[str,
             *("--run_name=bench", "--log_interval_s=0.5", "--tensorboard=False", "--charts=False"),
         ]
         with open(Path(folder) / "output", "w+", encoding="utf-8") as output:
-            process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output)
+            process = subprocess.Popen(
+                command, cwd=ROOT, stdout=output, stderr=output, env=environment_for_child()
+            )
             try:
                 records = Records(process, Path(folder) / "bench" / "metrics.jsonl")
                 measured = _watch(process, records, backend, seconds, warm_up_s)
@@ -124,6 +128,7 @@ def _watch(
     }
 
 
+@undisturbed()
 def _end(process: subprocess.Popen[bytes]) -> None:
     """Stop a run, and everything that it has started."""
     try:

@@ -1,4 +1,9 @@
-from benchmarks.bench_neighbour import speed
+import sys
+
+import pytest
+
+from benchmarks import bench_neighbour
+from benchmarks.bench_neighbour import measure, speed
 from metrics.record import Record
 
 
@@ -18,3 +23,20 @@ def test_a_training_that_came_to_nothing_has_no_speed(tmp_path):
     assert speed(tmp_path) == 0.0
     write(tmp_path, (2.0, 10), (9.0, 20))
     assert speed(tmp_path) == 0.0
+
+
+@pytest.mark.process
+def test_a_training_that_fails_is_no_speed(tmp_path, monkeypatch):
+    refused = "print('error: --worker_niceness=99: at most 19'); raise SystemExit(2)"
+    (tmp_path / "main.py").write_text(refused)
+    monkeypatch.setattr(bench_neighbour, "ROOT", tmp_path)
+    with pytest.raises(SystemExit, match="status 2: error: --worker_niceness=99: at most 19"):
+        measure(niceness=99, busy=0, trainings=2, seconds=10.0)
+
+
+def test_too_short_a_training_is_refused(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["bench_neighbour.py", "--seconds=8"])
+    with pytest.raises(SystemExit) as refused:
+        bench_neighbour.main()
+    assert refused.value.code == 2
+    assert "--seconds must be above 8" in capsys.readouterr().err

@@ -29,9 +29,9 @@ def test_both_ways_are_measured_with_all_their_processes():
 
 @pytest.mark.process
 def test_what_cannot_be_measured_is_refused():
-    for wrong in ("--backends=carrier_pigeon", "--hosts=3"):
+    for wrong in ("--backends=carrier_pigeon", "--hosts=3", "--backends=native,threads"):
         done = subprocess.run(
-            [*COMMAND, wrong],
+            [*COMMAND, "--kinds=training", wrong],
             cwd=ROOT,
             capture_output=True,
             text=True,

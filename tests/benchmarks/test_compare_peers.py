@@ -53,7 +53,7 @@ from benchmarks.peers.measurement import (
     started,
     steady,
 )
-from benchmarks.peers.ours import forward
+from benchmarks.peers.ours import equal_work, forward, parse
 from benchmarks.peers.report import Result, ours_over, table
 from core.process_settings import SETTINGS
 from tests.deadlines import HANGS_S
@@ -244,13 +244,14 @@ def test_stopping_reaches_processes_that_have_lost_their_parent_and_their_sessio
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupt_stops_the_whole_tree(tmp_path, number):
     child = fake(tmp_path, f"subprocess.Popen(['sleep', '100']); open('{tmp_path}/up', 'w')")
     # A shell starts what runs in the background deaf to SIGINT, and that is inherited.
     program = f"""
         import signal, sys
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
         from benchmarks import compare_peers
         from benchmarks.peers.catalogue import System
         system = System("x", "", {str(child)!r}, "", "")
@@ -295,6 +296,49 @@ def test_a_system_that_fails_is_reported_and_the_others_go_on_in_turn(
     assert len(systems["good"]["steps_per_s_runs"]) == 2
     assert systems["good"]["flags"] == "--a=1"
     assert "no_such_thing" in (tmp_path / "peers" / "logs" / "bad.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (subprocess.CalledProcessError(1, ["python", "-m", "ensurepip"]), "CalledProcessError: "),
+        (json.JSONDecodeError("Unterminated string", "x", 0), "JSONDecodeError: Unterminated"),
+        (OSError("no space left\non the device"), "OSError: no space left on the device"),
+        (RunFailed("it hangs"), "it hangs"),
+    ],
+)
+def test_whatever_is_wrong_with_one_system_the_others_go_on(monkeypatch, capsys, error, said):
+    def one_run(system, options, seed):
+        if system.name == "sb3_a2c":
+            raise error
+        return Run(100.0, 1.0, 10.0, "--flags")
+
+    monkeypatch.setattr(compare_peers, "one_run", one_run)
+    assert compare_peers.main(["--peers=sb3_a2c,ours_queue", "--repeats=2"]) == 0
+    systems = json.loads(capsys.readouterr().out.splitlines()[-1])["systems"]
+    assert systems["sb3_a2c"]["failure"].startswith(said)
+    assert systems["ours_queue"]["steps_per_s_runs"] == [100.0, 100.0]
+
+
+@pytest.mark.parametrize(
+    ("stop", "status"), [(KeyboardInterrupt(), 130), (SystemExit(143), 143)], ids=["INT", "TERM"]
+)
+def test_an_interrupt_shows_the_runs_that_are_done(monkeypatch, capsys, stop, status):
+    done = []
+
+    def one_run(system, options, seed):
+        if len(done) == 3:
+            raise stop
+        done.append(system)
+        return Run(100.0 + len(done), 1.0, 10.0, "--flags")
+
+    monkeypatch.setattr(compare_peers, "one_run", one_run)
+    assert compare_peers.main(["--peers=sb3_a2c,ours_queue", "--repeats=2"]) == status
+    *shown, last = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("ours, queue ") for line in shown)
+    systems = json.loads(last)["systems"]
+    assert systems["sb3_a2c"]["steps_per_s_runs"] == [101.0, 103.0]
+    assert systems["ours_queue"]["steps_per_s_runs"] == [102.0]
 
 
 def results():
@@ -439,6 +483,11 @@ def test_sixteen_games_are_dealt_out_to_the_cores(cores, workers):
     command = driver_command(BY_NAME["sb3_a2c"], "python", "Game", cores)
     assert f"--workers={workers}" in command
     assert f"--envs_per_worker={16 // workers}" in command
+    # Ours plays as many, with as many workers, whatever it would choose by itself.
+    driver = driver_command(BY_NAME["ours_queue"], "python", "Game", cores)[3:]
+    values = equal_work(parse([*driver, "--progress=p", "--scratch=s"]))
+    assert int(values["worker_count"]) == workers
+    assert int(values["worker_count"]) * int(values["envs_per_worker"]) == 16
 
 
 def test_an_unknown_system_is_refused_and_a_repeated_one_runs_once(capsys):
