@@ -225,13 +225,12 @@ UNROLL_MUTANTS = (
     ),
     _wiring(
         "time-limit-terminates", "reports a time limit as the end of the game",
-        "gym_vector.py", 'bool(terminated or info.get("life_lost", False))',
-        'bool(game.over or info.get("life_lost", False))',
+        "gym_vector.py", "bool(terminated or lost)", "bool(game.over or lost)",
         "test_gym_vector.py::test_time_limits_truncate_and_are_not_termination",
     ),
     _wiring(
         "lost-life-goes-on", "does not tell the learner of a lost life",
-        "gym_vector.py", 'bool(terminated or info.get("life_lost", False))', "bool(terminated)",
+        "gym_vector.py", "bool(terminated or lost)", "bool(terminated)",
         "test_twins.py", "test_atari.py",
     ),
     _wiring(
