@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.figures.files import USUAL, Claim, Value, area_to, at, end, mean_of, ratio, welch
 
 BREAKOUT = "BreakoutNoFrameskip-v4"
+CONFIRMED = "levers_confirmed/lr-0.00025"
 # The areas of four runs of the default to 0.35 M steps.
 DEFAULTS = [
     area_to(f"{folder}_{BREAKOUT}_seed{seed}", 3.5e5)
@@ -121,4 +122,26 @@ def later_rows() -> list[Claim]:
     return claims
 
 
-CLAIMS = [*first_rows(), *second_rows(), *confirmed_rows(), *later_rows()]
+def step_size_rows() -> list[Claim]:
+    """What changes the size of the steps, where they are large: areas to 0.35 M steps, one seed."""
+    begun = ("lr-0.000125", "norm-features")  # in both games
+    claims = []
+    for game, arms in (
+        ("Seaquest", (*begun, "norm-all", "cloning-0.02", "value-1")),
+        ("SpaceInvaders", begun),
+    ):
+        env = f"{game}NoFrameskip-v4"
+        usual = [
+            area_to(f"{arm}_{env}_seed{seed}", 3.5e5)
+            for arm, seeds in (("levers_second/default", (1, 2)), (CONFIRMED, (4, 5, 6)))
+            for seed in seeds
+        ]
+        for arm in arms:
+            value = area_to(f"levers_step_size/{arm}_{env}_seed1", 3.5e5)
+            values = (value, mean_of(usual), ratio(value, mean_of(usual)))
+            row = f"| `{arm}`, step size in {game} | {{}} | {{}} | {{}} |"
+            claims.append(Claim("docs/results.md", row, values))
+    return claims
+
+
+CLAIMS = [*first_rows(), *second_rows(), *confirmed_rows(), *later_rows(), *step_size_rows()]
