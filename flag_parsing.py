@@ -275,10 +275,12 @@ def remarks(argv: Sequence[str], flags: Flags) -> list[str]:
             "--c_const clips the trace of V-trace. If you meant the importance weight in the "
             f"policy gradient, as the older platform did: --pg_rho_const={flags.c_const:g}"
         )
-    idle = [f"--{name}" for name in Flags.model_fields if name in names & _idle(flags)]
+    of_games = names & (OF_ATARI | {"frames_stacked"})
+    idle = of_games & _idle(flags) if of_games else set()
     if idle:
+        named = ", ".join(f"--{name}" for name in Flags.model_fields if name in idle)
         lines.append(
-            f"nothing comes of {', '.join(idle)}: {shown_text(flags.env)} is taken as it is, "
+            f"nothing comes of {named}: {shown_text(flags.env)} is taken as it is, "
             "without the rules of Atari"
         )
     return lines

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+import flag_parsing
 from core.errors import ConfigError
 from flag_parsing import parse, remarks
 from flags.former_names import ALIASES, COMMANDS, FORMER_VALUES, REMOVED_FLAGS, SYNONYMS, answer
@@ -287,3 +288,14 @@ def test_typed_flags_of_which_nothing_comes_are_named_in_one_line(env, named):
     assert len(lines) == bool(named)
     assert named in "".join(lines)
     assert remarks(argv[:1], resolve(*argv)) == []  # only what was typed
+
+
+def test_no_environment_is_looked_at_unless_a_flag_about_games_was_typed(monkeypatch):
+    looked = []
+    monkeypatch.setattr(flag_parsing, "_idle", lambda flags: looked.append(1) or set())
+    argv = ["--env=CartPole-v1", "--lr=0.001"]
+    assert remarks(argv, resolve(*argv)) == []
+    assert not looked
+    argv += ["--frames_stacked=2", "--noop_threshold=3"]
+    assert remarks(argv, resolve(*argv)) == []
+    assert looked == [1]
