@@ -124,7 +124,8 @@ METRICS: dict[str, MetricInfo] = {
     "impact/target_age_updates": _info("updates", "IMPACT: updates since the target was renewed."),
     "value/explained_variance": _info(
         "",
-        "1 - Var(target - value) / Var(target). It flatters: targets hold values as well.",
+        "1 - Var(target - value) / Var(target). It flatters, because targets are partly made of "
+        "the network's own values.",
         "rises towards 1; around 0 again when all returns have become equal",
     ),
     "value/mean": _info("points", "Mean value, unnormalised (discounted transformed reward)."),
