@@ -32,7 +32,7 @@ from flags.replay import ReplayFlags
 from flags.run import RunFlags
 from flags.test_mode import TestModeFlags
 from flags.workers import WorkersFlags
-from replay.registry import sets_the_pace
+from replay.registry import sampler_of
 
 # In the order in which they are shown; a user names one in `--help=<group>`.
 GROUPS: dict[str, type[FlagGroup]] = {
@@ -103,7 +103,9 @@ class Flags(  # the last group first: pydantic lists the fields of the last base
     @model_validator(mode="after")
     def _check_together(self) -> Flags:
         problems = [*self._wrong_modes(), *self._wrong_backend()]
-        sets_pace = any(sets_the_pace(buffer["type"]) for buffer in self.replay_parameters)
+        sets_pace = any(
+            sampler_of(buffer["type"]).sets_the_pace() for buffer in self.replay_parameters
+        )
         if not sets_pace and self.max_draws_per_unroll is None:
             problems.append(
                 "no buffer in --replay_parameters is a queue (or circular), so nothing sets the "

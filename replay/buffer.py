@@ -92,6 +92,11 @@ class Buffer:
         return self.sampler.takes_turns
 
     @property
+    def sets_the_pace(self) -> bool:
+        """Whether it makes the workers wait while it is full, instead of dropping an item."""
+        return self.sampler.sets_the_pace()
+
+    @property
     def needs_evaluation(self) -> bool:
         """Whether it ever needs the present model's outputs for its items."""
         return self.sampler.scores or self.remover.examination is not None
@@ -166,7 +171,7 @@ class Buffer:
 
     def discard(self, ids: Iterable[int]) -> None:
         """Drop those of these items that are here, while enough are left to draw from."""
-        refills = self.consumes or self.takes_turns  # it waits for new items anyway
+        refills = self.sets_the_pace  # it waits for new items anyway
         for i in ids:
             position = self._table.position(i)
             if position is not None and (refills or len(self) > self.min_size):
@@ -235,7 +240,7 @@ class Buffer:
 
         Items that were evicted since they were proposed are ignored; their draws stay valid.
         """
-        if self.consumes or self.takes_turns:  # `propose` has counted them
+        if self.sets_the_pace:  # `propose` has counted them
             return
         for entry in self._table.still_held(drawn):
             self.counts.drawn += 1

@@ -20,7 +20,5 @@ def takers_of_foreign(buffers: Sequence[Buffer], task: int) -> list[Buffer]:
       task: number of the game.
     """
     return [
-        buffer
-        for buffer in buffers
-        if not (buffer.consumes or buffer.takes_turns) and buffer.task in (None, task)
+        buffer for buffer in buffers if not buffer.sets_the_pace and buffer.task in (None, task)
     ]

@@ -65,6 +65,11 @@ class BufferConfig:
         return sampler_of(self.type).takes_turns
 
     @property
+    def sets_the_pace(self) -> bool:
+        """Whether it makes the workers wait while it is full, instead of dropping an unroll."""
+        return sampler_of(self.type).sets_the_pace()
+
+    @property
     def drops_oldest(self) -> bool:
         """Whether a full one makes room by age, so that it holds the newest unrolls."""
         return not self.takes_turns and not (
@@ -302,14 +307,14 @@ def _resolved(where: str, fields: dict[str, Any]) -> dict[str, Any]:
 def _named_values(kind: str) -> tuple[str, ...]:
     """Return the keys of a kind that a config has values of."""
     sampler = sampler_of(kind)
-    if sampler.consumes or sampler.takes_turns:
+    if sampler.sets_the_pace():
         return tuple(sampler.keys)
     return (*sampler.keys, *OF_RINGS)
 
 
 def _keys_in_force(kind: str, values: Mapping[str, Any]) -> list[str]:
     """Return the keys that matter, in the order of their table."""
-    if sampler_of(kind).consumes or sampler_of(kind).takes_turns:
+    if sampler_of(kind).sets_the_pace():
         return list(_named_values(kind))
     drops_farthest = values["insert_strategy"] is not None
     compares = sampler_of(kind).scores or drops_farthest

@@ -76,7 +76,7 @@ class Mixer:
                 "expected different names and a ratio for each."
             )
         # Their capacity holds the workers back, and ties the number of updates to experience.
-        self._has_brake = any(buffer.consumes or buffer.takes_turns for buffer in buffers)
+        self._has_brake = any(buffer.sets_the_pace for buffer in buffers)
         if max_draws_per_unroll is None and not self._has_brake:
             raise ConfigError(
                 f"no replay buffer of {names} is a queue or circular, so nothing ties the number "
@@ -135,10 +135,7 @@ class Mixer:
 
     def _is_warm(self) -> bool:
         """Whether those buffers are full enough that never are less so again."""
-        return all(
-            buffer.consumes or buffer.takes_turns or self._is_ready(buffer)
-            for buffer in self.buffers
-        )
+        return all(buffer.sets_the_pace or self._is_ready(buffer) for buffer in self.buffers)
 
     def _is_ready(self, buffer: Buffer) -> bool:
         return buffer.can_sample() and self._newest.suffice(buffer)

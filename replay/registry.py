@@ -111,11 +111,6 @@ def sampler_of(kind: str) -> type[Sampler]:
     return KINDS[kind.rpartition(":")[2]]
 
 
-def sets_the_pace(kind: str) -> bool:
-    """Whether a buffer of this kind ties the number of draws to that of new unrolls."""
-    return sampler_of(kind).consumes or sampler_of(kind).takes_turns
-
-
 def is_own(kind: str) -> bool:
     """Whether a type `module:name` names a kind that this module has registered by now."""
     module, _, name = kind.rpartition(":")
@@ -135,7 +130,7 @@ def keys_of(kind: str) -> Mapping[str, Key]:
         alone = {"lambda_batch_multiplier": _with_default(multiplier, 1.0)}
         return REQUIRED | _SAMPLE_STRATEGY | {**Elite.keys, **alone} | OF_RINGS
     sampler = sampler_of(kind)
-    if sampler.consumes or sampler.takes_turns:
+    if sampler.sets_the_pace():
         return {**REQUIRED, **sampler.keys}
     older = _SAMPLE_STRATEGY if kind in SAMPLE_STRATEGY_TYPES.values() else {}
     return {**REQUIRED, **older, **sampler.keys, **OF_RINGS}

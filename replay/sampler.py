@@ -93,6 +93,14 @@ class Sampler:
     uses_priorities = False  # wants to be told what was learned, see `priorities`
 
     @classmethod
+    def sets_the_pace(cls) -> bool:
+        """Whether a full buffer of this kind makes the workers wait until the learner has drawn.
+
+        Its capacity then ties the number of updates to that of new unrolls.
+        """
+        return cls.consumes or cls.takes_turns
+
+    @classmethod
     def from_keys(cls, values: Mapping[str, Any]) -> Sampler:
         """Build the sampler of a buffer.
 

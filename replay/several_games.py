@@ -47,7 +47,7 @@ def split_by_task(
     shares = [weight / sum(weights) for weight in weights]
     parts: list[BufferConfig] = []
     for config in configs:
-        if config.is_queue or config.takes_turns:
+        if config.sets_the_pace:
             parts.append(config)
             continue
         if config.capacity < count:

@@ -7,7 +7,7 @@ from core.errors import ConfigError
 from flag_parsing import parse
 from option_flags import GROUPS, MIN_SCHEDULE_STEPS, Flags
 from presets import PRESETS, describe
-from replay.registry import SHIPPED, sets_the_pace
+from replay.registry import SHIPPED, sampler_of
 
 
 def resolve(*argv, checkpoint=None, family="atari"):
@@ -62,7 +62,7 @@ def test_every_preset_is_valid_and_sets_what_it_says(name):
     for flag, value in PRESETS[name].flags.items():
         if flag != "replay_parameters":
             assert getattr(flags, flag) == value
-    assert sets_the_pace(flags.replay_parameters[0]["type"])
+    assert sampler_of(flags.replay_parameters[0]["type"]).sets_the_pace()
     # What help shows can be typed.
     typed = resolve(f"--preset={name}", *_words(describe(PRESETS[name])))
     assert typed == flags

@@ -87,7 +87,7 @@ def _obstacles(blueprint: Blueprint) -> list[tuple[bool, str]]:
             "an agent that shares its replay has one learner: leave out --learner_count.",
         ),
         (
-            all(buffer.consumes or buffer.takes_turns for buffer in buffers),
+            all(buffer.sets_the_pace for buffer in buffers),
             "no buffer in --replay_parameters can hold unrolls of other agents, because queues and "
             "circular buffers hand on new unrolls only: add a standard buffer.",
         ),
