@@ -31,7 +31,7 @@ from flags.parts import ALGORITHMS, NETWORKS, REPLAY, SINKS, check_trusted_kinds
 from flags.problems import explained, listed, of_one_flag
 from option_flags import Flags
 from presets import PRESETS, preset_flags
-from replay.kinds import types_of_modules
+from replay.parameters import types_of_modules
 from wrappers.env_kwargs import kwargs_text
 from wrappers.games import expand_games
 from wrappers.trusted_modules import (

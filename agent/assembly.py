@@ -39,14 +39,14 @@ from flags.parts import ALGORITHMS, AUTO, NETWORKS
 from option_flags import Flags
 from replay.codec import make_codec
 from replay.item import OWN
-from replay.kinds import (
+from replay.manager import ReplayManager
+from replay.parameters import (
     BufferConfig,
     buffer_names,
     make_buffers,
     parse_replay_parameters,
     renewal_updates,
 )
-from replay.manager import ReplayManager
 from replay.several_games import split_by_task
 from wrappers.config import EnvConfig
 from wrappers.env_kwargs import kwargs_of

@@ -12,7 +12,7 @@ from core.errors import ConfigError
 from core.faults import plan_text
 from core.plain_data import shown_text
 from flags.parts import ALGORITHMS, checked_model, checked_sink, find_replay_kinds
-from replay.kinds import normal_form, parse_replay_parameters
+from replay.parameters import normal_form, parse_replay_parameters
 from wrappers.env_kwargs import kwargs_text
 from wrappers.games import expand_games
 

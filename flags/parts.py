@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 
 from core.errors import ConfigError
 from core.plain_data import shown, shown_text
-from replay.kinds import types_of_modules
+from replay.parameters import types_of_modules
 from replay.registry import is_own
 from wrappers.trusted_modules import check_trusted, module_of
 from wrappers.user_code import import_module

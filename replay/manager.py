@@ -57,7 +57,7 @@ class ReplayManager:
         """Put the buffers together.
 
         Args:
-          buffers: the buffers (`replay.kinds.make_buffers`), in their order within a batch.
+          buffers: the buffers (`replay.parameters.make_buffers`), in their order within a batch.
           ratios: share of each buffer in a batch; the sum is 1.
           batch_size: B, number of draws per batch.
           rng: the only source of random numbers; the manager owns it from now on.

@@ -10,7 +10,7 @@ checks of their values, the help text and the tables of the documentation follow
 (`Sampler.keys`, `Sampler.about`). docs/replay.md shows a whole one. For a kind of their own users
 write `"my_module:newest"`: flags/parts.py then imports the module, which registers the kind.
 
-Next to read: replay/kinds.py, which makes buffers of the parameter.
+Next to read: replay/parameters.py, which makes buffers of the parameter.
 """
 
 from __future__ import annotations

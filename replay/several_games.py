@@ -7,7 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from core.errors import ConfigError
-from replay.kinds import BufferConfig
+from replay.parameters import BufferConfig
 from replay.quotas import Quotas
 
 

@@ -21,7 +21,7 @@ from agent.stored.run_folder import PROJECT_ROOT
 from core.errors import ConfigError
 from core.plain_data import shown, shown_text
 from flag_parsing import named_values
-from replay.kinds import types_of_modules
+from replay.parameters import types_of_modules
 from sequences.plan import PlannedRun, is_test, source_of
 
 SHIPPED_MODELS = PROJECT_ROOT / "models"

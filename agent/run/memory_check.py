@@ -21,7 +21,7 @@ from agent.cluster.gateway_pool import ring_slots
 from agent.models.base import ActorCritic
 from agent.run.threaded import MAX_CACHE_DEPTH
 from core.errors import ConfigError
-from replay.kinds import most_unrolls_held
+from replay.parameters import most_unrolls_held
 from transport.ring import UnrollRing
 from transport.shared import (
     check_shared_memory,

@@ -14,8 +14,8 @@ from agent.sharing.membership import Membership, check_place
 from agent.sharing.terms import Terms
 from core.errors import ConfigError
 from option_flags import Flags
-from replay.kinds import make_buffers
-from replay.kinds import parse_replay_parameters as parsed
+from replay.parameters import make_buffers
+from replay.parameters import parse_replay_parameters as parsed
 
 
 def check_sharing(blueprint: Blueprint) -> None:

@@ -14,7 +14,7 @@ from agent.assembly import build_model
 from agent.run import memory_check
 from agent.run.memory_check import check_memory, memory_needs
 from core.errors import ConfigError
-from replay.kinds import most_unrolls_held, parse_replay_parameters
+from replay.parameters import most_unrolls_held, parse_replay_parameters
 from replay.several_games import split_by_task
 from tests.agent.runs import make_blueprint
 from tests.replay.builders import SCHEMA, context, make_manager, make_record, queue, standard

@@ -32,7 +32,7 @@ from agent.stored.replay_schema import QuotasState
 from agent.stored.state_schema import RunState, SpecState, check_part, restoring, section
 from core.errors import CheckpointError, ConfigError
 from core.spec import EnvSpec
-from replay.kinds import parse_replay_parameters
+from replay.parameters import parse_replay_parameters
 from replay.quotas import Quotas
 from tests.agent.runs import BOTH_GAMES, make_blueprint
 from transport.weights import WeightBoard

@@ -16,7 +16,7 @@ from flag_help import help_text
 from flag_parsing import check_values, parse
 from option_flags import Flags
 from replay.buffer import Buffer
-from replay.kinds import (
+from replay.parameters import (
     buffer_names,
     make_buffers,
     normal_form,

@@ -15,7 +15,7 @@ from flag_help import _leaves
 from flag_parsing import check_values, parse
 from option_flags import Flags
 from presets import PRESETS
-from replay.kinds import make_buffers, normal_form, parse_replay_parameters
+from replay.parameters import make_buffers, normal_form, parse_replay_parameters
 from replay.registry import all_keys
 from sequences.folder import STATE_FILE, SequenceFolder
 from sequences.foreign import check_plan, check_saved, check_typed

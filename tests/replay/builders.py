@@ -14,8 +14,8 @@ from replay.buffer import Buffer
 from replay.codec import Plain, make_codec
 from replay.distance import Evidence, Floats
 from replay.item import Item
-from replay.kinds import make_buffers, parse_replay_parameters
 from replay.manager import ReplayManager
+from replay.parameters import make_buffers, parse_replay_parameters
 from replay.scoring import Evaluation, SampleContext
 from replay.several_games import split_by_task
 

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from core.errors import ConfigError, Full
 from option_flags import Flags
-from replay.kinds import (
+from replay.parameters import (
     make_buffers,
     most_unrolls_held,
     normal_form,

@@ -1,4 +1,4 @@
-"""The kinds of replay by name: `--replay_parameters` -> configs -> buffers.
+"""`--replay_parameters`: text -> configs -> buffers.
 
 The parameter is a JSON list with one object per buffer (a Python literal does as well), e.g.
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import ConfigError
-from replay.kinds import make_buffers, normal_form, parse_replay_parameters
+from replay.parameters import make_buffers, normal_form, parse_replay_parameters
 from replay.prioritised import Prioritised
 from replay.registry import all_keys, kind_table, parameter_table
 from replay.removers import FarthestFeatures, Oldest, Reservoir
