@@ -134,6 +134,8 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     options.radius = radius if options.radius is None else options.radius
     if not 0 < options.radius < inf:
         parser.error(f"--radius={options.radius:g}, expected a finite number of pixels above 0")
+    if not 0 < options.strength < inf:
+        parser.error(f"--strength={options.strength:g}, expected a finite number above 0")
     options.density = density if options.density is None else options.density
     if options.precision is None:
         options.precision = "bf16" if bf16_is_faster() else "fp32"

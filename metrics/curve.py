@@ -36,10 +36,9 @@ class Curve:
         return float(np.interp(agent_steps, self.agent_steps, self.mean_return))
 
     def at_seconds(self, seconds: float) -> float:
-        """Return the mean return after this running time, linear between records.
-
-        Outside of the curve: that of its nearest end.
-        """
+        """Return the mean return after this running time, as `at_steps` does."""
+        if not self.wall_s[0] <= seconds <= self.wall_s[-1]:
+            return np.nan
         return float(np.interp(seconds, self.wall_s, self.mean_return))
 
     def covers(self, agent_steps: float) -> bool:

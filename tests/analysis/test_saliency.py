@@ -146,7 +146,7 @@ def test_an_agent_that_sees_no_images_is_refused(
 @pytest.mark.parametrize(
     "option",
     ["--what=all", "--steps=-1", "--seconds=0", "--form=new"]
-    + [f"--radius={radius}" for radius in ("nan", "inf", "0", "-2.5")],
+    + [f"--{flag}={bad}" for flag in ("radius", "strength") for bad in ("nan", "inf", "0", "-2.5")],
 )
 def test_a_wrong_option_is_a_message(option: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):

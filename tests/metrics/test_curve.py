@@ -31,8 +31,9 @@ def test_a_curve_has_no_return_before_its_first_record_and_after_its_last() -> N
     )
     assert curve is not None
     assert [curve.at_steps(steps) for steps in (10, 15, 20)] == [1, 2, 3]
-    assert isnan(curve.at_steps(9))
-    assert isnan(curve.at_steps(21))
+    assert [curve.at_seconds(seconds) for seconds in (1.0, 1.5, 2.0)] == [1, 2, 3]
+    assert all(map(isnan, (curve.at_steps(9), curve.at_steps(21))))
+    assert all(map(isnan, (curve.at_seconds(0.9), curve.at_seconds(2.1))))
 
 
 def test_the_curve_of_several_games_is_their_score() -> None:
