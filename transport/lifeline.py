@@ -1,7 +1,7 @@
 """Lifeline: how a process shows that it lives, and what it leaves when it does not.
 
     learner                                  worker or inference server
-    end = lifeline.open(); Process(.., end)  end.hold(parent.sentinel)   first of all
+    end = lifeline.open(); Process(.., end)  end.hold()   first of all
     lifeline.pulse.read()                    end.pulse.beat(Phase.STEPPING)   all the time
     lifeline.ask_for_stack(pid)              (Python's fault handler writes it, not our code)
     lifeline.stack()
@@ -37,19 +37,17 @@ class LifelineEnd:
     family: Family
     mouth: Connection  # through which its stack comes
 
-    def hold(self, learner: int | None) -> None:
+    def hold(self) -> None:
         """Take hold of it: the first thing that the process does.
 
         Makes it the head of a family (core/process_death.py) that ends some time after the learner,
-        and installs the handlers that write its stack.
-
-        Args:
-          learner: a descriptor that is readable once the learner is gone
-            (`multiprocessing.parent_process().sentinel`); None: there is no learner to follow.
+        which started this process, and installs the handlers that write its stack.
         """
         self.family.found()
+        learner = multiprocessing.parent_process()
         if learner is not None:
-            self.family.end_after(lambda: connection.wait([learner]), LEAVE_S)
+            gone = learner.sentinel  # readable from then on
+            self.family.end_after(lambda: connection.wait([gone]), LEAVE_S)
         file = self.mouth.fileno()
         os.set_blocking(file, False)  # rather lose the end of a stack than wait for a reader
         os.set_inheritable(file, False)

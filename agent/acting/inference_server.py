@@ -19,7 +19,6 @@ V-trace corrects the difference as it does for any other.
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import sys
 import time
 import traceback
@@ -245,8 +244,7 @@ def server_main(
     The last words of a server that fails are sent as a traceback.
     """
     ignore_interrupts()
-    parent = multiprocessing.parent_process()
-    lifeline.hold(None if parent is None else parent.sentinel)
+    lifeline.hold()
     faults.load_for(faults.SERVER, config.fault_plan)
     trust_modules_of(config.model_config.name)  # the learner's process has checked it
     if config.device.type == "cpu":

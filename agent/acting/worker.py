@@ -180,8 +180,7 @@ def worker_main(
 ) -> None:
     """Entry point of the process. Returns when told to stop or when the learner is gone."""
     ignore_interrupts()
-    parent = multiprocessing.parent_process()
-    lifeline.hold(None if parent is None else parent.sentinel)
+    lifeline.hold()
     faults.load_for(f"worker {config.worker_id}", config.fault_plan)
     trust_modules_of(config.env_config.env_id)  # the learner's process has checked it,
     trust_modules_of(config.model_config.name)
@@ -190,6 +189,7 @@ def worker_main(
     if config.core is not None:
         stay_on_core(config.core)
     torch.set_num_threads(1)
+    parent = multiprocessing.parent_process()
     if mailbox is not None and parent is not None:
         mailbox.hang_up_with(parent.sentinel)
     beat = lifeline.pulse.beat

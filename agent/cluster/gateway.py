@@ -10,7 +10,6 @@ Next to read: agent/cluster/gateway_pool.py, the learner's side.
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import signal
 import sys
 import time
@@ -108,8 +107,7 @@ def gateway_main(
 ) -> None:
     """Entry point of the process. Returns when told to stop or when the learner is gone."""
     ignore_interrupts()
-    parent = multiprocessing.parent_process()
-    lifeline.hold(None if parent is None else parent.sentinel)
+    lifeline.hold()
     reports.log_here()
     engine: Engine | None = None
     try:

@@ -12,7 +12,6 @@ the pipe is the wish to leave. agent/run/following.py starts, asks, watches and 
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import sys
 import time
@@ -49,8 +48,7 @@ def follower_main(
 ) -> None:
     """Entry point of the process. Returns when the trainer has hung up."""
     ignore_interrupts()
-    parent = multiprocessing.parent_process()
-    lifeline.hold(None if parent is None else parent.sentinel)
+    lifeline.hold()
     flags = config.blueprint.flags
     for names in (flags.env, flags.model):  # the trainer's process has checked them
         trust_modules_of(names)

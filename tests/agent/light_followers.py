@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import sys
@@ -15,7 +14,7 @@ from transport.pulse import Phase
 def light_follower(config, end, board, lifeline):
     """Do what the file `trouble` in the run folder says at the next order; else answer."""
     ignore_interrupts()
-    lifeline.hold(multiprocessing.parent_process().sentinel)
+    lifeline.hold()
     try:
         while True:
             lifeline.pulse.beat(Phase.RESTING)

@@ -7,7 +7,6 @@ tested, not theirs.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import sys
@@ -86,8 +85,7 @@ def light_worker(
     lifeline: LifelineEnd,
 ) -> None:
     ignore_interrupts()
-    parent = multiprocessing.parent_process()
-    lifeline.hold(parent.sentinel)
+    lifeline.hold()
     beat = lifeline.pulse.beat
     try:
         number = 0
@@ -143,7 +141,7 @@ def light_server(
     lifeline: LifelineEnd,
 ) -> None:
     ignore_interrupts()
-    lifeline.hold(multiprocessing.parent_process().sentinel)
+    lifeline.hold()
     doorbell.hang_up_with(connection.fileno())
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:

@@ -118,21 +118,21 @@ def beat_and_wait(end: LifelineEnd) -> None:
 
 def beat_for_ever(end: LifelineEnd) -> None:
     """Give signs of life."""
-    end.hold(None)
+    end.hold()
     while True:
         end.pulse.beat(Phase.STEPPING)
 
 
 def hang_in_python(end: LifelineEnd) -> None:
     """Go to sleep, as code that waits for an answer does."""
-    end.hold(None)
+    end.hold()
     end.pulse.beat(Phase.STEPPING)
     time.sleep(3600)
 
 
 def hang_in_c(end: LifelineEnd) -> None:
     """Hang in a way that lets no line of Python run, in no thread: PyDLL keeps the interpreter."""
-    end.hold(None)
+    end.hold()
     end.pulse.beat(Phase.STEPPING)
     while True:
         ctypes.PyDLL(None).sleep(3600)  # ends at a signal
@@ -140,7 +140,7 @@ def hang_in_c(end: LifelineEnd) -> None:
 
 def crash(end: LifelineEnd) -> None:
     """Read memory that is not there."""
-    end.hold(None)
+    end.hold()
     ctypes.string_at(8)
 
 
