@@ -21,6 +21,7 @@ from tests.figures.files import (
     meanwhile,
     minutes,
     over,
+    steps_per_s,
     welch,
 )
 
@@ -100,10 +101,11 @@ def screen_rows() -> list[Claim]:
 
 
 def three_quarter_rows() -> list[Claim]:
-    """A larger network, more replay, and its entropy: one seed each, beside runs of the default."""
+    """Larger networks, more replay, and its entropy: one seed each, beside runs of the default."""
     arms = {
         ("nature", "Breakout"): "screen_b/nature_{}_seed1",
         ("nature", "Seaquest"): "screen_b/nature_{}_seed1",
+        **{("resnet-light", game): "screen_g/resnet-light_{}_seed1" for game in USUAL},
         **{
             ("replay-3-of-4-online", game): "three_quarters/replay-3-of-4-online_{}_seed4"
             for game in USUAL
@@ -117,6 +119,35 @@ def three_quarter_rows() -> list[Claim]:
         claims.append(
             Claim("docs/results.md", f"| `{arm}` in {game} | {{}} | {{}} | {{}} |", values)
         )
+    light = {game: f"screen_g/resnet-light_{game}NoFrameskip-v4_seed1" for game in USUAL}
+    alone = [
+        f"default/default_{game}NoFrameskip-v4_seed{seed}"
+        for game, seed in (("Breakout", 3), ("SpaceInvaders", 2), ("SpaceInvaders", 3))
+    ]
+    claims += [
+        Claim(
+            "docs/results.md",
+            "its three runs made {} to {} steps per second, and three of the default, on the same "
+            "day and also undisturbed, {} to {}. At equal time, which is half the steps, its areas "
+            "are {}, {} and {}: behind",
+            (
+                *(over(of, *map(steps_per_s, light.values())) for of in (min, max)),
+                *(over(of, *map(steps_per_s, alone)) for of in (min, max)),
+                *(
+                    area_to(light[game], 3.5e5)
+                    for game in ("Breakout", "Seaquest", "SpaceInvaders")
+                ),
+            ),
+        ),
+        Claim(
+            "docs/results.md",
+            "At equal time, 0.54 M steps, its areas are {} and {}: behind as well.",
+            tuple(
+                area_to(f"screen_b/nature_{game}NoFrameskip-v4_seed1", 5.4e5)
+                for game in ("Breakout", "Seaquest")
+            ),
+        ),
+    ]
     on_seaquest = {
         "bonus on new data only, a quarter of the default's strength": "three_quarters/{}-online",
         "the same with LASER's trust region": "three_quarters_mask/{}-online-mask",
