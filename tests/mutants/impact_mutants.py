@@ -116,7 +116,7 @@ RING_MUTANTS = (
     ),
     _ring(
         "half-empty", "draws before the buffer is full",
-        "kinds.py", "min_size=full", "min_size=1",
+        "parameters.py", "min_size=full", "min_size=1",
         "test_nothing_is_drawn_before_it_is_full",
     ),
     _ring(

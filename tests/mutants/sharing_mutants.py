@@ -96,7 +96,7 @@ EXCHANGE_MUTANTS = (
 KEEPING_MUTANTS = (
     Mutant(
         "foreign-in-queues", "takes unrolls of other agents for new ones",
-        Place("foreign.py", "if not (buffer.consumes or buffer.takes_turns) and",
+        Place("foreign.py", "if not buffer.sets_the_pace and",
               "if buffer.can_insert() and"),
         FOREIGN,
     ),
