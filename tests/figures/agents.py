@@ -98,6 +98,39 @@ def long_rows() -> list[Claim]:
     return claims
 
 
+def light_rows() -> list[Claim]:
+    """The light residual network to 2.5 M steps of Breakout, one seed, beside others."""
+    folder = "resnet_light_long"
+    light = f"{folder}/resnet-light_BreakoutNoFrameskip-v4_seed1"
+    more = "three_quarters_long/replay-3-of-4-online_BreakoutNoFrameskip-v4_seed4"
+    rows = {
+        "light residual network": (light, played(folder, fmean)),
+        "three quarters replayed": (more, played("three_quarters_long", fmean, "Breakout")),
+        **{
+            f"the default, seed {seed}": (name, tested("Breakout", seed, fmean))
+            for seed, name in enumerate(LONG["Breakout"], start=1)
+        },
+    }
+    return [
+        *(
+            Claim(
+                "docs/results.md",
+                f"| {shown} |" + " {} |" * 5,
+                (area_to(name, 2.5e6), at(name, 1.25e6), at(name, 2e6), end(name), test),
+            )
+            for shown, (name, test) in rows.items()
+        ),
+        Claim("docs/results.md", "The run took {} minutes, of which", (minutes(light),)),
+        Claim("docs/results.md", "The test games are those of {} of 100", (played(folder, len),)),
+        Claim(
+            "README.md",
+            "| Breakout with the light residual network, return after 10 M frames, one seed | {} "
+            "({} in test games) |",
+            (end(light), played(folder, fmean)),
+        ),
+    ]
+
+
 @cache
 def facts_of(agent: str) -> dict[str, Any]:
     """Return what model.json says of an agent in models/."""
@@ -131,4 +164,4 @@ def agent_rows() -> list[Claim]:
     ]
 
 
-CLAIMS = [*seaquest_rows(), *long_rows(), *agent_rows()]
+CLAIMS = [*seaquest_rows(), *long_rows(), *light_rows(), *agent_rows()]
