@@ -13,6 +13,7 @@ affair: most ignore it, or do what the nearest action does.
 from __future__ import annotations
 
 import functools
+import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -182,6 +183,13 @@ def steps_per_s(config: EnvConfig) -> float:
     if isinstance(said, (int, float)) and MIN_RATE <= said <= MAX_RATE:
         return float(said)
     return FRAMES_PER_S
+
+
+def max_game_steps(config: EnvConfig) -> int | None:
+    """Return after how many agent steps a game is cut off; None if that is not known here."""
+    if not is_atari(config.env_id):
+        return None
+    return math.ceil(config.max_episode_frames / config.action_repeat)
 
 
 @contextmanager

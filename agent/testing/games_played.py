@@ -26,6 +26,7 @@ class Progress:
         self,
         wanted: Sequence[int],
         show: Callable[[str], None],
+        max_game_steps: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Begin to play.
@@ -33,10 +34,12 @@ class Progress:
         Args:
           wanted: how many games are to be played in each of E environments.
           show: function that is called with each line.
+          max_game_steps: steps after which a game is cut off, if that is known.
           clock: function that returns the time in seconds.
         """
         self._wanted = sum(wanted)
         self._show = show
+        self._max_game_steps = max_game_steps
         self._clock = clock
         self._began_s = self._shown_s = clock()
         self._rows = 0  # steps of all environments together
@@ -63,11 +66,21 @@ class Progress:
         )
         if not self._lengths:
             return f"{text}; nobody knows yet how long a game takes"
-        expected = np.array(left) * np.mean(self._lengths) - self._running
-        rows = float(expected.max())
-        if rows <= 0:
-            return f"{text}; the others last longer than these did, and nobody knows how long"
-        return f"{text}; about {duration(rows * seconds / self._rows)} left"
+        rows = self._rows_left(left, float(np.mean(self._lengths)))
+        if rows > 0:
+            return f"{text}; about {duration(rows * seconds / self._rows)} left"
+        text = f"{text}; the others last longer than these did"
+        if self._max_game_steps is None:
+            return f"{text}, and nobody knows how long"
+        rows = self._rows_left(left, self._max_game_steps)
+        return (
+            f"{text}, at most {duration(rows * seconds / self._rows)} more: a game is cut off "
+            f"after {self._max_game_steps:,} steps"
+        )
+
+    def _rows_left(self, left: Sequence[int], game_steps: float) -> float:
+        """Return the steps that are left until all are done, if games are so long."""
+        return float((np.array(left) * game_steps - self._running).max())
 
 
 class Lives:

@@ -23,7 +23,7 @@ from agent.testing.player import Player, env_seeds, game_config, make_filmed_env
 from agent.testing.score_table import Game
 from metrics.film import Film, FilmError
 from wrappers.config import EnvConfig
-from wrappers.registry import check_rendering, make_env_vector, steps_per_s
+from wrappers.registry import check_rendering, make_env_vector, max_game_steps, steps_per_s
 from wrappers.vector import EnvVector
 
 MAX_ENVS = 16
@@ -67,9 +67,10 @@ def play_games(
         return
     count = wanted - len(games)
     seeds = env_seeds(blueprint.flags.seed or 0, min(MAX_ENVS, count))
-    vector = make_env_vector(_playing_config(blueprint, env), len(seeds), seeds)
+    config = _playing_config(blueprint, env)
+    vector = make_env_vector(config, len(seeds), seeds)
     try:
-        _play(blueprint, model, env, vector, count, len(games), finished, show, each_step)
+        _play(blueprint, model, config, vector, count, len(games), finished, show, each_step)
     finally:
         vector.close()
 
@@ -77,7 +78,7 @@ def play_games(
 def _play(
     blueprint: Blueprint,
     model: ActorCritic,
-    env: str,
+    config: EnvConfig,
     vector: EnvVector,
     count: int,
     first_number: int,
@@ -85,7 +86,10 @@ def _play(
     show: Callable[[str], None],
     each_step: Callable[[], None] = _nothing,
 ) -> None:
-    """Play `count` games, the same number (give or take one) in each environment."""
+    """Play `count` games, the same number (give or take one) in each environment.
+
+    `config` is what the environments were made from.
+    """
     num_envs = vector.num_envs
     # An observation is too little to share: for a single game, two threads take 6 times as long.
     torch.set_num_threads(min(blueprint.choices.learner_threads, num_envs))
@@ -93,7 +97,7 @@ def _play(
     lives = Lives(num_envs)
     number = first_number
     # A game that the model does not know is told as the first one; values then mean nothing.
-    tasks = blueprint.env_spec.tasks
+    env, tasks = config.env_id, blueprint.env_spec.tasks
     player = Player(
         *(model, vector, [tasks.index(env) if env in tasks else 0] * num_envs),
         seed=blueprint.flags.seed or 0,
@@ -101,7 +105,7 @@ def _play(
         greedy=blueprint.flags.greedy,
     )
     fingerprints = Fingerprints(player.observation.stacks)
-    progress = Progress(left, show)
+    progress = Progress(left, show, max_game_steps(config))
     each_step()
     while any(left):
         step = player.step()
@@ -146,7 +150,7 @@ def play_shown(
         seeds = env_seeds(blueprint.flags.seed or 0, 1, "shown")
         window = make_env_vector(config, 1, seeds, render_mode="human")
         try:
-            _play(blueprint, model, env, window, 1, 0, finished, show)
+            _play(blueprint, model, config, window, 1, 0, finished, show)
         finally:
             window.close()
         return
@@ -184,7 +188,7 @@ def film_game(
 
     try:
         with film:
-            _play(blueprint, model, env, vector, 1, 0, finished, show, add_picture)
+            _play(blueprint, model, config, vector, 1, 0, finished, show, add_picture)
     finally:
         vector.close()
 

@@ -15,6 +15,7 @@ from agent.testing.games_played import PROGRESS_INTERVAL_S, Fingerprints, Progre
 from agent.testing.score_table import Game, summarise
 from core.episode import EpisodeEnd
 from tests.agent.states import SPEC
+from wrappers.config import EnvConfig
 from wrappers.vector import StepResult
 
 LENGTH = 3
@@ -74,7 +75,8 @@ def play(monkeypatch: pytest.MonkeyPatch, vector: Repeating, count: int) -> list
     )
     games: list[Game] = []
     model: Any = types.SimpleNamespace(initial_state=lambda count: None)
-    whole_games._play(blueprint, model, "X", vector, count, 0, games.append, print)  # type: ignore[arg-type]
+    config = EnvConfig("X")
+    whole_games._play(blueprint, model, config, vector, count, 0, games.append, print)  # type: ignore[arg-type]
     return games
 
 
@@ -134,7 +136,7 @@ def test_games_with_other_real_actions_have_other_fingerprints(column: int) -> N
 def test_progress_says_what_is_over_and_how_long_the_rest_will_take() -> None:
     now = [0.0]
     lines: list[str] = []
-    progress = Progress([2, 2], lines.append, lambda: now[0])
+    progress = Progress([2, 2], lines.append, clock=lambda: now[0])
     nothing, left = np.zeros(2, bool), [2, 2]
 
     def steps(count: int, *ends: EpisodeEnd) -> None:
@@ -165,3 +167,22 @@ def test_progress_says_what_is_over_and_how_long_the_rest_will_take() -> None:
     left[:] = [0, 0]
     steps(40)
     assert len(lines) == 4, "nothing is said of games that nobody waits for"
+
+
+def test_progress_says_how_long_a_game_that_never_ends_can_last() -> None:
+    """Seen in Breakout: one game of a hundred went on for a quarter of an hour in a loop."""
+    now = [0.0]
+    lines: list[str] = []
+    progress = Progress([1, 1], lines.append, 100, clock=lambda: now[0])
+    nothing = np.zeros(2, bool)
+    for number in range(40):
+        now[0] += 0.5
+        over = [EpisodeEnd(0, 1.0, 10, 10)] if number == 9 else []
+        left = [0, 1] if number >= 9 else [1, 1]
+        progress.add(StepResult(nothing, nothing, nothing, nothing, over), left)
+    assert lines == [
+        "1/2 games over after 0:00:10, 40 steps; the others last longer than these did, at most "
+        "0:00:40 more: a game is cut off after 100 steps",
+        "1/2 games over after 0:00:20, 80 steps; the others last longer than these did, at most "
+        "0:00:30 more: a game is cut off after 100 steps",
+    ]

@@ -15,7 +15,13 @@ from wrappers.ale_vector import AleVector
 from wrappers.config import EnvConfig
 from wrappers.env_ids import check_env_id, is_atari, rom_name, with_sticky_actions
 from wrappers.gym_vector import GymVector
-from wrappers.registry import choose_backend, describe, make_env_spec, make_env_vector
+from wrappers.registry import (
+    choose_backend,
+    describe,
+    make_env_spec,
+    make_env_vector,
+    max_game_steps,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -208,6 +214,10 @@ def test_there_must_be_one_seed_per_environment():
 def test_values_that_no_environment_can_honour_are_refused(options):
     with pytest.raises(ConfigError, match=f"{next(iter(options))} is .*expected"):
         EnvConfig("PongNoFrameskip-v4", **options)
+
+
+def test_nothing_is_claimed_of_the_longest_game_of_a_world_that_is_taken_as_it_is():
+    assert max_game_steps(EnvConfig("CartPole-v1", max_episode_frames=100)) is None
 
 
 def test_a_config_is_described_in_one_line():

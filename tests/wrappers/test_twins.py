@@ -7,6 +7,7 @@ import pytest
 
 from tests.wrappers.twins import assert_rows_agree, play_twins
 from wrappers.config import EnvConfig
+from wrappers.registry import max_game_steps
 
 
 def results_of(rows):
@@ -58,7 +59,8 @@ def test_games_cut_by_the_frame_cap_are_truncated_alike(max_episode_frames):
     config = EnvConfig("FreewayNoFrameskip-v4", max_episode_frames=max_episode_frames)
     fast, readable = play_twins(config, steps=130)
     assert_rows_agree(fast, readable)
-    steps = -(-max_episode_frames // 4)
+    steps = max_game_steps(config)
+    assert steps == -(-max_episode_frames // 4)
     assert [end.length_steps for end in games(fast)] == [steps] * 3
     assert all(0 <= end.length_frames - max_episode_frames < 30 for end in games(fast))
     assert count(fast, "terminated") == 0
