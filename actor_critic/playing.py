@@ -29,7 +29,7 @@ import torch
 
 from actor_critic.command import command_line
 from actor_critic.interpreter import trusting_for_now
-from agent.acting.acting import Actor, Observation
+from agent.acting.actor import Actor, Observation
 from agent.assembly import model_config
 from analysis import playing
 from analysis.playing import LoadedAgent

@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 import torch
 
-from agent.acting.acting import FlatWeights
+from agent.acting.acting_model import FlatWeights
 from agent.acting.dealing import deal_tasks
 from agent.acting.inference_server import ServerConfig
 from agent.acting.worker import WorkerConfig

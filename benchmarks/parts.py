@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from agent.acting.acting import Actor, Observation
+from agent.acting.actor import Actor, Observation
 from agent.assembly import Blueprint, env_config
 from agent.learning.feed import Feed
 from agent.learning.scorer import Scorer

@@ -102,7 +102,7 @@ class Turn(IntEnum):
 class Letter:
     """Views of what lies in the shared memory for a group of n environments."""
 
-    # The question, as `Observation` of agent/acting/acting.py.
+    # The question, as `Observation` of agent/acting/actor.py.
     stacks: np.ndarray  # [n, S, *frame_shape] uint8 or float32
     first: np.ndarray  # [n] bool
     last_action: np.ndarray  # [n, *action_shape] int64 or float32

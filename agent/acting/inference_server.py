@@ -29,7 +29,8 @@ from multiprocessing.connection import Connection
 import numpy as np
 import torch
 
-from agent.acting.acting import ActingModel, Action, Actor, FlatWeights, Observation
+from agent.acting.acting_model import ActingModel, FlatWeights
+from agent.acting.actor import Action, Actor, Observation
 from agent.machine import NICENESS, WeightFormat, give_way
 from agent.models.factory import ModelConfig, make_model
 from core import faults

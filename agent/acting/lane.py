@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from agent.acting.acting import ActionSource, LocalActor, Observation
+from agent.acting.actor import ActionSource, LocalActor, Observation
 from wrappers.vector import EnvVector, RestorableEnvVector
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from agent.acting.acting import Observation
+from agent.acting.actor import Observation
 from agent.acting.lane import EnvGroup, Lane
 from core.episode import EpisodeEnd
 from core.unroll import Record, Unroll, UnrollSchema

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from agent.acting.acting import ActingModel, ActionSource, Actor, FlatWeights, LocalActor
+from agent.acting.acting_model import ActingModel, FlatWeights
+from agent.acting.actor import ActionSource, Actor, LocalActor
 from agent.acting.inference_server import RemoteActor
 from agent.acting.lane import EnvGroup
 from agent.acting.rollout import Rollout

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from agent.acting.acting import ActingModel, FlatWeights
+from agent.acting.acting_model import ActingModel, FlatWeights
 from agent.learning.feed import stale_frames
 from agent.models.base import ActorCritic, Inputs
 from core.unroll import Record, UnrollSchema

@@ -209,7 +209,7 @@ class EnvState(Part):
 
 
 class ActorState(Part):
-    """`agent.acting.acting.Actor`."""
+    """`agent.acting.actor.Actor`."""
 
     generator: Annotated[torch.Tensor, AfterValidator(_one_dimension)]
     state: torch.Tensor | None = None  # the memory [E, state_count], of a recurrent model

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from agent.acting.acting import FlatWeights
+from agent.acting.acting_model import FlatWeights
 from agent.assembly import Blueprint, build_model
 from agent.stored.best_evaluated import keep
 from agent.testing.score_table import Game, Report, mean_human_normalised, policy_name, summarise

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from agent.acting.acting import Actor, Observation
+from agent.acting.actor import Actor, Observation
 from agent.assembly import Blueprint, env_config
 from agent.models.base import ActorCritic, Heads, Inputs
 from core.episode import EpisodeEnd

@@ -24,7 +24,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
-from agent.acting.acting import ActingModel, Actor, LocalActor
+from agent.acting.acting_model import ActingModel
+from agent.acting.actor import Actor, LocalActor
 from agent.acting.lane import EnvGroup
 from agent.acting.rollout import Rollout
 from agent.assembly import Blueprint, env_config

@@ -15,7 +15,7 @@ import psutil
 import pytest
 import torch
 
-from agent.acting.acting import FlatWeights
+from agent.acting.acting_model import FlatWeights
 from agent.run import following
 from agent.run.evaluating import InTurn
 from agent.run.following import MAX_FAILURES, Following, make_evaluating

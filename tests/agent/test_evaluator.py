@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from agent.acting.acting import Observation
+from agent.acting.actor import Observation
 from agent.assembly import Blueprint
 from agent.stored.checkpoint import Checkpoint, CheckpointWriter, load
 from agent.testing import evaluator, whole_games

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from agent.acting.acting import Observation
+from agent.acting.actor import Observation
 from agent.testing import player, whole_games
 from agent.testing.games_played import PROGRESS_INTERVAL_S, Fingerprints, Progress
 from agent.testing.score_table import Game, summarise

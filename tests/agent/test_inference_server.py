@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from agent.acting import inference_server
-from agent.acting.acting import ActingModel, Action, FlatWeights, Observation
+from agent.acting.acting_model import ActingModel, FlatWeights
+from agent.acting.actor import Action, Observation
 from agent.acting.inference_server import InferenceServer, RemoteActor, group_sizes
 from agent.acting.lane import EnvGroup
 from agent.acting.rollout import Rollout

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from agent.acting.acting import FlatWeights
+from agent.acting.acting_model import FlatWeights
 from agent.machine import WeightFormat
 from agent.models.base import Inputs
 from agent.models.factory import ModelConfig, make_model

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from agent.acting.acting import FlatWeights
+from agent.acting.acting_model import FlatWeights
 from agent.machine import WeightFormat
 from agent.models.factory import ModelConfig, make_model
 from agent.models.pixels import MIN_DEVIATION, PixelStatistics

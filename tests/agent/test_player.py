@@ -9,7 +9,8 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from agent.acting.acting import ActingModel, Actor, LocalActor
+from agent.acting.acting_model import ActingModel
+from agent.acting.actor import Actor, LocalActor
 from agent.acting.lane import EnvGroup
 from agent.acting.rollout import Rollout
 from agent.session import prepare

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from agent.acting.acting import Actor, Observation
+from agent.acting.actor import Actor, Observation
 from agent.acting.worker import WorkerBody
 from agent.pools.serial_pool import SerialPool
 from tests.agent.builders import batch_of, heads_of, make_small_model, make_spec

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from agent.acting.acting import FlatWeights
+from agent.acting.acting_model import FlatWeights
 from agent.learning.scorer import Scorer
 from agent.models.factory import ModelConfig, make_model
 from core.spec import EnvSpec
