@@ -64,7 +64,7 @@ class FileLock:
             return True
         file = self._open()
         try:
-            if not _try_lock(file, self.path):
+            if not try_lock(file, self.path):
                 os.close(file)
                 return False
         except BaseException:
@@ -101,7 +101,7 @@ class FileLock:
                 return False
             raise
         try:
-            return not _try_lock(file, self.path, together=True)
+            return not try_lock(file, self.path, together=True)
         finally:
             os.close(file)
 
@@ -173,7 +173,7 @@ class FileLock:
             self._file = -1
 
 
-def _try_lock(file: int, path: Path, *, together: bool = False) -> bool:
+def try_lock(file: int, path: Path, *, together: bool = False) -> bool:
     """Lock an open file; False if somebody else has it. True also where there are no locks.
 
     Args:

@@ -123,7 +123,6 @@ class QueueLoop:
         arguments = [*command(run, store), f"--background={self._places.background}"]
         steps_before = _steps_saved(run, store)
         log.info("%s: from %s to %s agent steps", run.name, f"{steps_before:,}", f"{run.steps:,}")
-        assert store.trainer_lock is not None
         watch = Watch(run, store)
         next_line_s = time.monotonic() + LINE_INTERVAL_S
         next_booking_s = time.monotonic()

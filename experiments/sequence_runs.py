@@ -90,7 +90,6 @@ class SequenceRuns:
         store.write_state(sequence, before)
         done_before = runs_done(sequence, store)
         log.info("%s: sequence %s, %s", sequence.name, sequence.sequence, _progress(done_before))
-        assert store.trainer_lock is not None
         watch = SequenceWatch(store.folder(sequence))
         silence = f"no run wrote anything for {SILENCE_S:g} s"
         hangs = False

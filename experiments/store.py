@@ -3,6 +3,7 @@
     <store>/                                   --store, or $ACTOR_CRITIC_EXPERIMENTS, or
       queue.lock                               ~/.cache/actor-critic/experiments
       trainer.lock                             held by the trainer itself, too
+      trainer.json                             which process that is
       <experiment>/<arm>_<game>_seed<k>/
         state.json                             what was asked of the run, and its failures
         output.log                             what main.py printed
@@ -14,23 +15,21 @@ two disagree.
 
 from __future__ import annotations
 
-import fcntl
+import contextlib
 import json
 import os
 import signal
-import threading
-import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import psutil
 
 from agent.stored.run_folder import RunFolder
 from core.atomic_file import write_json
 from core.errors import ConfigError
+from core.file_lock import FileLock, try_lock
 from core.process_death import start_of
 from experiments.plan import PlannedRun, PlannedSequence
 from metrics.run_files import last_record
@@ -40,8 +39,9 @@ DEFAULT_STORE = Path("~/.cache/actor-critic/experiments")
 STATE_FILE = "state.json"
 OUTPUT_FILE = "output.log"
 MAX_FAILURES = 2
-LOCK_FILES = ("queue.lock", "trainer.lock")
-LOCK_POLL_S = 0.2
+QUEUE_LOCK = "queue.lock"
+TRAINER_LOCK = "trainer.lock"
+TRAINER_FILE = "trainer.json"
 OF_ITS_OWN = (
     "Stop that one, or give this one a store and results of its own: "
     "--store=<path> --results_dir=<path>"
@@ -73,8 +73,9 @@ class Store:
     def __init__(self, path: Path) -> None:
         """Describe a store; `lock` makes it."""
         self.path = path
-        self.trainer_lock: TextIO | None = None
-        self._locks = ExitStack()
+        self.trainer_lock = FileLock(path / TRAINER_LOCK)
+        self._lock = FileLock(path / QUEUE_LOCK)
+        self._results = contextlib.ExitStack()
 
     # --- runs ------------------------------------------------------------------------------------
 
@@ -143,29 +144,29 @@ class Store:
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            queue, trainer = (
-                self._locks.enter_context((self.path / name).open("a+")) for name in LOCK_FILES
-            )
         except OSError as error:
             raise ConfigError(
                 f"{self.path} cannot be used ({error}). Give another folder: --store=<path>, or "
                 f"the variable {VARIABLE}."
             ) from error
-        if not _lock_within(queue, 1.0):  # `list` looks at the lock for a moment
+        if not self._lock.wait(1.0):  # `list` looks at the lock for a moment
             raise ConfigError(
-                f"another queue works on {self.path} (process {_read(queue)}). {OF_ITS_OWN}"
+                f"another queue works on {self.path} ({self._lock.holder()}). {OF_ITS_OWN}"
             )
-        _write(queue, str(os.getpid()))
-        if not _lock_within(trainer, 0.0):
-            say(f"waiting for the trainer of an earlier queue to save (process {_read(trainer)})")
-            if not _lock_within(trainer, patience_s):
-                _kill(_read(trainer), say)
-            if not _lock_within(trainer, patience_s):
+        trainer = self.trainer_lock
+        if trainer.acquire():
+            return
+        booked = self._booked_trainer()
+        named = "unknown process" if booked is None else f"process {booked[0]}"
+        say(f"waiting for the trainer of an earlier queue to save ({named})")
+        if not trainer.wait(patience_s):
+            if booked is not None:
+                _kill(*booked, say)
+            if not trainer.wait(patience_s):
                 raise ConfigError(
-                    f"a trainer of an earlier queue (process {_read(trainer)}) does not end. "
-                    f"Stop it, or give another store: --store=<path> (this one is {self.path})"
+                    f"a trainer of an earlier queue ({named}) does not end. Stop it, or give "
+                    f"another store: --store=<path> (this one is {self.path})"
                 )
-        self.trainer_lock = trainer
 
     def lock_results(self, results: Path) -> None:
         """Become the only queue that writes to a folder of results, until `close`.
@@ -180,62 +181,40 @@ class Store:
             raise ConfigError(
                 f"{results} cannot be used ({error}). Give another folder: --results_dir=<path>"
             ) from error
-        self._locks.callback(os.close, folder)
+        self._results.callback(os.close, folder)
         try:
-            is_ours = _try_lock(folder)  # the folder itself, since git would show a file in it
-        except OSError:
+            is_ours = try_lock(folder, results)  # the folder, since git would show a file in it
+        except ConfigError:
             return  # NFS locks no folder: there, users have to take care themselves
         if not is_ours:
             raise ConfigError(f"another queue writes to {results}. {OF_ITS_OWN}")
 
     def is_locked(self) -> bool:
         """Whether a queue works on this store now."""
-        try:
-            with (self.path / LOCK_FILES[0]).open() as file:
-                return not _try_lock(file)
-        except OSError:
-            return False  # nothing has ever run here
+        return self._lock.is_held()
 
     def book_trainer(self, pid: int | None) -> None:
         """Note which process trains (None: no one), for a later queue that finds it at work."""
-        assert self.trainer_lock is not None
-        started = "" if pid is None else start_of(pid) or psutil.Process(pid).create_time()
-        _write(self.trainer_lock, "" if pid is None else f"{pid} {started}")
+        file = self.path / TRAINER_FILE
+        if pid is None:
+            file.unlink(missing_ok=True)
+            return
+        started = start_of(pid) or str(psutil.Process(pid).create_time())
+        write_json(file, {"pid": pid, "started": started})
+
+    def _booked_trainer(self) -> tuple[int, str] | None:
+        """Return what `book_trainer` has noted; None: nothing that can be read."""
+        try:
+            data = json.loads((self.path / TRAINER_FILE).read_text(encoding="utf-8"))
+            return int(data["pid"]), str(data["started"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
 
     def close(self) -> None:
         """Let go of the locks. A trainer that still runs keeps its own."""
-        self.trainer_lock = None
-        self._locks.close()
-
-
-def _try_lock(file: TextIO | int) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _lock_within(file: TextIO, seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while not _try_lock(file):
-        if time.monotonic() >= deadline:
-            return False
-        # There is no lock with a deadline: nothing is left but to ask again.
-        threading.Event().wait(LOCK_POLL_S)
-    return True
-
-
-def _read(file: TextIO) -> str:
-    file.seek(0)
-    return file.read().strip() or "unknown"
-
-
-def _write(file: TextIO, text: str) -> None:
-    file.seek(0)
-    file.truncate()
-    file.write(text)
-    file.flush()
+        self._results.close()
+        self.trainer_lock.release()
+        self._lock.release()
 
 
 def _has_started(pid: int, started: str) -> bool:
@@ -246,11 +225,9 @@ def _has_started(pid: int, started: str) -> bool:
     return abs(psutil.Process(pid).create_time() - float(started)) < 1.0
 
 
-def _kill(booked: str, say: Callable[[str], None]) -> None:
+def _kill(pid: int, started: str, say: Callable[[str], None]) -> None:
     """Kill a trainer and its workers, if the process booked is still the same."""
     try:
-        number, _, started = booked.partition(" ")
-        pid = int(number)
         if _has_started(pid, started):
             say(f"process {pid} did not end in time: it is killed; its last checkpoint is there")
             os.killpg(pid, signal.SIGKILL)

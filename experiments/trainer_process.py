@@ -17,9 +17,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TextIO
+from typing import IO
 
 from agent.stored.run_folder import PROJECT_ROOT
+from core.file_lock import FileLock
 from core.leaving import wait_for_killed
 
 MAIN_PROGRAM = PROJECT_ROOT / "main.py"
@@ -42,7 +43,7 @@ def run_trainer(
     arguments: Sequence[str],
     output_file: Path,
     *,
-    lock: TextIO,
+    lock: FileLock,
     started: Callable[[int], None],
     wants_stop: Callable[[], bool],
     wants_kill: Callable[[], bool],
@@ -55,7 +56,7 @@ def run_trainer(
     Args:
       arguments: the command line of main.py, without the program's name.
       output_file: file to which its output is added.
-      lock: an open lock that the child holds as long as it lives, also beyond this process.
+      lock: held by this process, and by the child for as long as that lives, also beyond it.
       started: function that is called once with its process id.
       wants_stop: function that is asked twice a second; True: save and stop (SIGINT). If it
         raises, the child is told to as well, and the error goes on after its end.
@@ -76,7 +77,7 @@ def run_trainer(
             stderr=subprocess.STDOUT,
             cwd=PROJECT_ROOT,
             start_new_session=True,
-            pass_fds=[lock.fileno()],
+            pass_fds=[lock.descriptor],
             preexec_fn=_end_with(os.getpid()),
         )
         try:

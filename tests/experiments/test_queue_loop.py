@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -14,6 +16,7 @@ import pytest
 from analysis.runs import find_runs
 from core import leaving
 from core.errors import ConfigError
+from core.file_lock import FileLock
 from experiments import __main__ as program
 from experiments import index, queue_loop, trainer_process
 from experiments.overview import queue_lines
@@ -249,7 +252,7 @@ def test_there_are_never_two_queues_on_one_store(
     finally:
         store.close()
     assert second.returncode == 2
-    assert f"another queue works on {bench.places.store} (process {os.getpid()})" in output
+    assert f"another queue works on {bench.places.store} (process {os.getpid()}, since " in output
     assert "--store=<path> --results_dir=<path>" in output
     assert bench.rows() == []
 
@@ -629,6 +632,16 @@ def test_a_real_run_is_stopped_resumed_and_done(bench: Bench) -> None:
     assert info["machine"]["cores_usable"] >= 1
 
 
+@contextlib.contextmanager
+def held_lock(path: Path) -> Iterator[FileLock]:
+    lock = FileLock(path)
+    assert lock.acquire()
+    try:
+        yield lock
+    finally:
+        lock.release()
+
+
 def test_nobody_waits_for_ever_for_a_trainer_that_cannot_be_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -644,7 +657,7 @@ def test_nobody_waits_for_ever_for_a_trainer_that_cannot_be_killed(
     rescue = threading.Timer(60.0, lambda: kill(pids[0], signal.SIGKILL))
     rescue.start()
     try:
-        with (tmp_path / "lock").open("w") as lock:
+        with held_lock(tmp_path / "lock") as lock:
             ending = run_trainer(
                 [], tmp_path / "output", lock=lock, started=pids.append, grace_s=0.1,
                 wants_stop=lambda: True, wants_kill=lambda: True, main_program=held,
@@ -688,7 +701,7 @@ def test_an_error_of_the_queue_lets_the_trainer_save_and_then_goes_on(
         asked += 1
         raise ValueError("a number that is none")
 
-    with (tmp_path / "lock").open("w") as lock, pytest.raises(ValueError, match="that is none"):
+    with held_lock(tmp_path / "lock") as lock, pytest.raises(ValueError, match="that is none"):
         run_trainer(
             [str(tmp_path), str(save_s)], tmp_path / "output", lock=lock, started=pids.append,
             grace_s=grace_s, wants_stop=breaks, wants_kill=lambda: False, main_program=program,
