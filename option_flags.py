@@ -32,6 +32,7 @@ from flags.replay import ReplayFlags
 from flags.run import RunFlags
 from flags.test_mode import TestModeFlags
 from flags.workers import WorkersFlags
+from replay.parameters import new_unrolls_per_update, parse_replay_parameters
 from replay.registry import sampler_of
 
 # In the order in which they are shown; a user names one in `--help=<group>`.
@@ -206,10 +207,10 @@ class Flags(  # the last group first: pydantic lists the fields of the last base
     def new_steps_per_update(self) -> float:
         """Agent steps that are played for each update once replay is filled.
 
-        The queue with the largest share sets the pace, and --max_draws_per_unroll from below.
+        The buffer that needs most new unrolls sets the pace, and --max_draws_per_unroll from below.
         """
-        shares = [b["sample_ratio"] for b in self.replay_parameters if b["type"] == "queue"]
-        unrolls = self.batch_size * max(shares, default=0.0)
+        configs = parse_replay_parameters(self.replay_parameters)
+        unrolls = new_unrolls_per_update(configs, self.batch_size)
         if self.max_draws_per_unroll is not None:
             unrolls = max(unrolls, self.batch_size / self.max_draws_per_unroll)
         return float(unrolls * self.r_f_steps)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -281,7 +281,7 @@ class Blueprint:
         self.acting_weights.bind(model, block)
         return model, block
 
-    @property
+    @cached_property  # asked for at each update, and it may have to read the replay parameters
     def schedule_steps(self) -> int:
         """Agent steps of all learners over which rates anneal."""
         # Counted in updates, each of which takes the new steps of every learner.

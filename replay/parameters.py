@@ -165,11 +165,30 @@ def renewal_updates(configs: Sequence[BufferConfig], batch_size: int) -> int:
       batch_size: B, number of draws per batch.
     """
     periods = [
-        Fraction(config.capacity * config.values["uses"]) / (config.sample_ratio * batch_size)
+        config.capacity / _new_per_update(config, batch_size)
         for config in configs
         if config.takes_turns
     ]
     return max(1, ceil(max(periods, default=1)))
+
+
+def new_unrolls_per_update(configs: Sequence[BufferConfig], batch_size: int) -> float:
+    """Return how many new unrolls come for each update on average; 0 if no buffer sets the pace.
+
+    It is the need of the buffer that needs most. Others drop what they have no turn for.
+
+    Args:
+      configs: result of `parse_replay_parameters`.
+      batch_size: B, number of draws per batch.
+    """
+    setters = [config for config in configs if config.sets_the_pace]
+    return float(max((_new_per_update(config, batch_size) for config in setters), default=0))
+
+
+def _new_per_update(config: BufferConfig, batch_size: int) -> Fraction:
+    """Return how many new unrolls a buffer that sets the pace needs for each update."""
+    uses = config.values["uses"] if config.takes_turns else 1
+    return config.sample_ratio * batch_size / uses
 
 
 def normal_form(configs: Sequence[BufferConfig]) -> list[dict[str, Any]]:

@@ -87,6 +87,11 @@ def test_a_command_of_other_programs_says_what_to_write(word):
 # --- a learning rate that annealed over updates ------------------------------------------------
 
 QUEUE = '[{"type": "queue", "capacity": 4, "sample_ratio": 1}]'
+CIRCULAR = '[{"type": "circular", "capacity": 32, "sample_ratio": 1, "uses": 2}]'
+CIRCULAR_AND_QUEUE = (
+    '[{"type": "circular", "capacity": 32, "sample_ratio": 0.5, "uses": 2}, '
+    '{"type": "queue", "capacity": 4, "sample_ratio": 0.5}]'
+)
 STANDARD = '[{"type": "standard", "capacity": 4, "sample_ratio": 1}]'
 
 
@@ -101,6 +106,14 @@ def test_a_schedule_in_updates_is_as_long_as_the_steps_that_these_updates_take()
         "--lr_scheduler_updates=100", f"--replay_parameters={STANDARD}", "--max_draws_per_unroll=4"
     )
     assert flags.schedule_steps == 100 * 40
+    # Of a circular buffer each unroll is drawn twice: 4 new ones for 8 draws.
+    flags = resolve("--lr_scheduler_updates=100", f"--replay_parameters={CIRCULAR}")
+    assert flags.schedule_steps == 100 * 80
+    # Beside it a queue hands on 4 new ones, and the circular buffer needs 2 of them.
+    flags = resolve("--lr_scheduler_updates=100", f"--replay_parameters={CIRCULAR_AND_QUEUE}")
+    assert flags.schedule_steps == 100 * 80
+    flags = resolve("--preset=mujoco", "--lr_scheduler_updates=100")
+    assert flags.schedule_steps == 100 * 8 * 32 // 2
 
 
 def test_of_the_two_units_the_one_that_is_said_last_counts():

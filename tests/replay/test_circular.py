@@ -14,6 +14,7 @@ from option_flags import Flags
 from replay.parameters import (
     make_buffers,
     most_unrolls_held,
+    new_unrolls_per_update,
     normal_form,
     parse_replay_parameters,
     renewal_updates,
@@ -273,3 +274,36 @@ def test_the_time_in_which_all_is_renewed():
     assert renewal([circular(8, 0.5, uses=2), queue(4, 0.5)], 8) == 2 * 2
     assert renewal([queue(4)], 8) == 1
     assert renewal([circular(10, uses=1)], 4) == 3
+
+
+@pytest.mark.parametrize(
+    ("parameters", "batch_size", "expected"),
+    [
+        ([circular(32, uses=2)], 8, 4),
+        ([circular(32, uses=20)], 4, 0.2),
+        ([circular(32, 0.5, uses=3), standard(20, 0.5)], 8, 4 / 3),
+        # The one that takes more sets the pace; the other drops what it had no turn for.
+        ([circular(32, 0.5, uses=2), queue(4, 0.5)], 8, 4),
+        ([circular(32, 0.875, uses=2), queue(4, 0.125)], 8, 3.5),
+        ([circular(32, 0.5, uses=2), circular(32, 0.5, uses=8)], 8, 2),
+        ([queue(4, 0.25), queue(4, 0.75)], 8, 6),
+        ([queue(4)], 8, 8),
+    ],
+)
+def test_as_many_unrolls_are_new_at_each_update_as_the_configs_say(
+    parameters, batch_size, expected
+):
+    configs = parse_replay_parameters(parameters)
+    assert new_unrolls_per_update(configs, batch_size) == pytest.approx(expected)
+    manager = make_manager(parameters, batch_size)
+    made = 0
+    counts = []
+    while len(counts) < 600:  # workers are quick: the learner comes only when they have to wait
+        while manager.insert(make_record(made), 0, timeout_s=0):
+            made += 1
+        counts += [made] * (manager.sample(context(), timeout_s=0) is not None)
+    assert counts[599] - counts[199] == pytest.approx(400 * expected, abs=2 * batch_size)
+
+
+def test_without_a_buffer_that_makes_workers_wait_none_are_new_by_the_configs():
+    assert new_unrolls_per_update(parse_replay_parameters([standard(4)]), 8) == 0
