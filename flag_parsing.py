@@ -93,6 +93,9 @@ def parse(
     _trust(cli, multi_train)
     said = {**multi_train, **cli}
     file = _flags_file(said)
+    # A preset that a checkpoint or a run's flags.json remembers is in its other flags already.
+    below = {} if file.is_record else _of_preset(file.values)
+    over = {**_of_preset(said), **said}
     checkpoint: dict[str, Any] = {}
     url, mode = said.get("load_model_url"), said.get("op_mode", "train")
     if isinstance(url, str) and url and load_checkpoint_flags is not None:
@@ -103,12 +106,10 @@ def parse(
             # A flag of another version of the program is not an error of this user.
             if name in known and name not in NOT_FROM_CHECKPOINT
         }
-        _keep_shares_with_games(checkpoint, {**file.values, **said})
+        _forget_games(checkpoint, checkpoint, {**below, **file.values, **over})
         if mode == "test" and types_of_modules(checkpoint.get(REPLAY)):
             del checkpoint[REPLAY]  # nothing is learned in a test, so nobody's code is needed
-    _keep_shares_with_games(file.values, said)
-    # A preset that a checkpoint or a run's flags.json remembers is in its other flags already.
-    below = {} if file.is_record else _of_preset(file.values)
+    _forget_games(file.values, {**below, **file.values}, over)
     layers = (checkpoint, below, file.values, _of_preset(said), said)
     chosen = _merged(*layers)
     env = _env_ids(str(chosen.get("env", Flags.model_fields["env"].default)))
@@ -119,7 +120,6 @@ def parse(
     try:
         return Flags(**_merged(family, *layers))
     except ValidationError as error:
-        over = {**_of_preset(said), **said}
         from_file = {name: file.where for name in file.values if name not in over}
         raise ConfigError(explained(error, from_file)) from error
 
@@ -149,9 +149,16 @@ def _merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _keep_shares_with_games(values: dict[str, Any], above: Mapping[str, Any]) -> None:
-    """Drop the shares of games in `values` if what is said above it plays other games."""
-    if "env" in above and _env_ids(str(above["env"])) != _env_ids(str(values.get("env", ""))):
+def _forget_games(values: dict[str, Any], own: Mapping[str, Any], above: Mapping[str, Any]) -> None:
+    """Drop the shares and arguments of games from `values` if other games are played.
+
+    Args:
+      values: flags of one source. Without games of their own they are for any games.
+      own: the same with what a preset among them says, which may name the games.
+      above: all that wins over these values.
+    """
+    both = "env" in own and "env" in above
+    if both and _env_ids(str(above["env"])) != _env_ids(str(own["env"])):
         values.pop("env_shares", None)
         values.pop("env_kwargs", None)
 

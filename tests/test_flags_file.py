@@ -90,6 +90,28 @@ def test_the_file_wins_over_a_checkpoint_and_over_the_family(tmp_path):
     assert resolve(written(tmp_path, "model: nature"), family="vector").model == "nature"
 
 
+@pytest.mark.parametrize("typed", ["--env=A,B", "--preset=cartpole"])
+def test_what_the_file_says_of_its_games_goes_with_them(tmp_path, typed):
+    games = {"env": "C,D", "env_shares": [2, 1], "env_kwargs": '{"size": 5}', "lr": 0.3}
+    file = written(tmp_path, json.dumps(games), "mine.json")
+    flags = resolve(file, typed)
+    assert (flags.env_shares, flags.env_kwargs, flags.lr) == ((), "", 0.3)
+    flags = resolve(file, "--env=C,D")
+    assert (flags.env_shares, flags.env_kwargs) == ((2, 1), '{"size": 5}')
+
+
+def test_what_the_file_says_of_any_games_is_honoured(tmp_path):
+    file = written(tmp_path, "env_shares: [2, 1]\nenv_kwargs: {size: 5}\n")
+    flags = resolve(file, "--env=A,B")
+    assert (flags.env_shares, flags.env_kwargs) == ((2, 1), '{"size": 5}')
+
+
+def test_the_games_of_a_file_may_be_those_of_its_preset(tmp_path):
+    file = written(tmp_path, "preset: cartpole\nenv_kwargs: {size: 5}\n")
+    assert resolve(file).env_kwargs == '{"size": 5}'
+    assert resolve(file, "--env=A").env_kwargs == ""
+
+
 @pytest.mark.parametrize("name", sorted(ONLY_TYPED))
 def test_what_is_done_read_and_written_where_is_typed(tmp_path, name):
     with pytest.raises(ConfigError, match=f"sets {name}, which no file may: type --{name}"):
@@ -119,6 +141,7 @@ def test_a_record_names_no_code_either(tmp_path):
         ("cache_sample_size: 3", "--cache_sample_size is gone"),
         ("batch_size: 0", "--batch_size=0: "),
         ("op_mode: [", "not valid YAML"),
+        ("lr: 0.001\nlr: 0.1", "the key 'lr' is given twice, .*at line 2"),
         ("!!python/object/apply:os.system ['true']", "not valid YAML"),
         ("- lr", "expected a mapping of flags"),
         ("3: 4", "expected a text"),

@@ -126,6 +126,10 @@ def test_shares_of_other_games_are_not_taken_along(mode):
     stored = {"env": "PongNoFrameskip-v4,BreakoutNoFrameskip-v4", "env_shares": [2, 1]}
     assert resolve(*mode, checkpoint=stored).env_shares == (2, 1)
     assert resolve(*mode, "--env=PongNoFrameskip-v4", checkpoint=stored).env_shares == ()
+    # Whoever names the game: a preset above does as well.
+    flags = resolve(*mode, "--preset=cartpole", checkpoint=stored)
+    assert (flags.env, flags.env_shares) == ("CartPole-v1", ())
+    assert resolve(*mode, "--preset=sticky", checkpoint=stored).env_shares == (2, 1)
 
 
 def test_several_games_are_a_family_of_their_own_and_learn_from_raw_rewards():
