@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import reprlib
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -94,10 +95,21 @@ def parse_json(text: str, where: str) -> Any:
     """Return what a text in JSON says; only plain data, see `check_plain`.
 
     Raises:
-      ConfigError: if it is no JSON, or too much of it.
+      ConfigError: if it is no JSON, or too much of it, or gives a key twice in one object.
     """
+
+    def mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            key, _ = Counter(key for key, _ in pairs).most_common(1)[0]
+            raise ConfigError(
+                f"{where} gives {shown(key)} twice in one object, expected once. Delete one of "
+                "the two."
+            )
+        return found
+
     try:
-        data = json.loads(text)
+        data = json.loads(text, object_pairs_hook=mapping)
     except json.JSONDecodeError as error:
         raise ConfigError(
             f"{where} is not valid JSON: {error.msg} in line {error.lineno}, column {error.colno}."

@@ -1,7 +1,7 @@
 """YAML from outside: plain data only, bounded like what `plain_data` reads as JSON.
 
 No tag makes an object, an alias that stands for a whole branch is counted each time, and `<<` may
-not unfold to more than fits into memory.
+not unfold to more than fits into memory. A key that is given twice is refused.
 """
 
 from __future__ import annotations
@@ -14,15 +14,38 @@ from core.errors import ConfigError
 from core.plain_data import check_plain, shown, shown_text
 
 MAX_MERGED = 10_000
+MERGE = "tag:yaml.org,2002:merge"  # of the key <<
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """Makes plain types only, and refuses `<<` that would unfold to more than fits into memory."""
+    """Makes plain types only.
+
+    It refuses `<<` that would unfold to more than fits into memory, and a key that is given twice,
+    of which YAML would silently take the last.
+    """
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        # As it is written: later what `<<` takes over stands beside the keys that override it.
+        node = super().compose_mapping_node(anchor)
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.tag == MERGE:
+                continue
+            if key.value in seen:
+                raise yaml.composer.ComposerError(
+                    None,
+                    None,
+                    f"the key {shown(key.value)} is given twice, expected once; delete one of the "
+                    "two. The second stands",
+                    key.start_mark,
+                )
+            seen.add(key.value)
+        return node
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         count = 0
         for key, value in node.value:
-            if key.tag == "tag:yaml.org,2002:merge":
+            if key.tag == MERGE:
                 merged = value.value if isinstance(value, yaml.SequenceNode) else [value]
                 count += sum(len(each.value) for each in merged)
         if count > MAX_MERGED:
@@ -40,10 +63,27 @@ def parse_yaml(text: str, where: str) -> Any:
       where: name of the file, for messages.
 
     Raises:
-      ConfigError: if it is no YAML, or too much of it.
+      ConfigError: if it is no YAML, or too much of it, or gives a key twice.
+    """
+    data = load_yaml(text, where)
+    check_plain(data, where)
+    return data
+
+
+def load_yaml(text: str, where: str) -> Any:
+    """Return what a text in YAML says, for a caller who checks the values and knows their places.
+
+    Dates and sets may be among them, keys that are no text, and more than fits into memory.
+
+    Args:
+      text: the content of a file.
+      where: name of the file, for messages.
+
+    Raises:
+      ConfigError: if it is no YAML, or gives a key twice.
     """
     try:
-        data = yaml.load(text, _PlainLoader)
+        return yaml.load(text, _PlainLoader)
     except yaml.YAMLError as error:
         # PyYAML knows no name of a text, and says `in "<unicode string>", line 2, column 6`.
         reason = " ".join(str(error).split()).replace('in "<unicode string>", line', "at line")
@@ -52,5 +92,3 @@ def parse_yaml(text: str, where: str) -> Any:
         raise ConfigError(
             f"{where} is not valid YAML: {type(error).__name__} {shown(str(error))}."
         ) from error
-    check_plain(data, where)
-    return data

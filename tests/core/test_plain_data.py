@@ -126,12 +126,18 @@ def test_data_that_contains_itself_is_refused():
         ("[" * 200_000, "nested too deeply|line 1"),
         ("[" * 60 + "]" * 60, "nested too deeply"),
         ("", "line 1"),
+        ('{"lr": 1, "lr": 2}', "the file gives 'lr' twice in one object.*Delete one"),
+        ('[{"a": {"b": 1, "c": 2, "b": 1}}]', "the file gives 'b' twice"),
     ],
-    ids=["cut", "number", "unclosed", "nested", "empty"],
+    ids=["cut", "number", "unclosed", "nested", "empty", "twice", "twice below"],
 )
 def test_json_that_is_none_or_too_much_is_refused(text, message):
     with pytest.raises(ConfigError, match=message):
         parse_json(text, "the file")
+
+
+def test_a_key_may_be_in_several_objects():
+    assert parse_json('{"a": {"b": 1}, "b": {"b": 1}}', "the file")["a"] == {"b": 1}
 
 
 def test_files_that_are_no_small_text_are_refused(tmp_path):
