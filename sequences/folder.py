@@ -24,6 +24,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from agent.stored.checkpoint_folder import update_name
 from agent.stored.run_folder import RunFolder, create_exclusively, safe_name
 from core.atomic_file import remove_temporaries, write_json
 from core.errors import ConfigError
@@ -199,5 +200,5 @@ def _has_ended(made: RunFolder) -> bool:
         return False
     if record is None or type(steps) is not int:
         return False
-    saved = made.checkpoints / f"update_{record.updates:09d}.pt"
+    saved = made.checkpoints / update_name(record.updates)
     return record.agent_steps >= steps and saved.exists()

@@ -17,9 +17,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent.stored.run_folder import PROJECT_ROOT
 from core.errors import ConfigError
 from core.plain_data import shown, shown_text
+from core.project import PROJECT_ROOT
 from flag_parsing import named_values
 from replay.parameters import types_of_modules
 from sequences.plan import PlannedRun, is_test, source_of

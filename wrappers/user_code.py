@@ -18,6 +18,7 @@ from pathlib import Path
 
 from core.errors import ConfigError, PlatformError
 from core.plain_data import shown, shown_text
+from core.project import PROJECT_ROOT
 from core.standard_error import say
 from wrappers.trusted_modules import written
 
@@ -25,8 +26,9 @@ PATIENCE_S = 30.0  # longer than it takes to make a large environment on a busy 
 
 # sys.exit() in an environment ends neither the learner nor a worker without a word.
 RAISED: tuple[type[BaseException], ...] = (Exception, SystemExit)
-_PROJECT = Path(__file__).resolve().parent.parent
-_OURS = tuple(str(_PROJECT / name) for name in ("agent", "analysis", "core", "metrics", "wrappers"))
+_OURS = tuple(
+    str(PROJECT_ROOT / name) for name in ("agent", "analysis", "core", "metrics", "wrappers")
+)
 _INSTALLED = tuple(
     {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 )

@@ -33,8 +33,8 @@ from agent.cluster.engine import EngineLost, HostError, HostGone, HostUnavailabl
 from agent.cluster.node_host import HostTask
 from agent.cluster.ray_folder import RayFolder
 from agent.cluster.token_check import lets_in_without_token
-from agent.cluster.wire import ROOT
 from core.errors import ConfigError, first_line
+from core.project import PROJECT_ROOT
 from core.watched_time import WatchedTime
 
 log = logging.getLogger(__name__)
@@ -190,7 +190,7 @@ class RayEngine:
             "enable_task_events": False,
         }
         actor = self._host_class.options(**options).remote(
-            str(ROOT), self._settings.paths, pickle.dumps(task)
+            str(PROJECT_ROOT), self._settings.paths, pickle.dumps(task)
         )
         self._hosts.append(actor)
         return actor

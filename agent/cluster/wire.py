@@ -23,15 +23,14 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from numbers import Real
-from pathlib import Path
 from typing import Any
 
 import lz4.frame
 import numpy as np
 
-import core
 from core.episode import EpisodeEnd
 from core.errors import TransportError
+from core.project import PROJECT_ROOT
 from core.unroll import Record, UnrollSchema
 from replay.codec import Lz4
 from transport.channel import WorkerStats
@@ -40,7 +39,6 @@ CODEC = Lz4()
 NO_STATS = WorkerStats()
 MAX_WORDS = 8_000  # characters of one line that a host says, such as a traceback
 MAX_LINES = 20  # that wait in a host to be told
-ROOT = Path(core.__file__).resolve().parent.parent
 # What runs on a host; a difference there changes what is played, or how it is written down.
 PACKAGES = ("core", "flags", "wrappers", "replay", "transport", "agent")
 LIBRARIES = ("torch", "numpy", "gymnasium", "ale-py", "lz4")
@@ -265,9 +263,9 @@ class Fingerprint:
 def _own_fingerprint() -> Fingerprint:
     files = []
     for package in PACKAGES:
-        for path in sorted((ROOT / package).rglob("*.py")):
+        for path in sorted((PROJECT_ROOT / package).rglob("*.py")):
             digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-            files.append((path.relative_to(ROOT).as_posix(), digest))
+            files.append((path.relative_to(PROJECT_ROOT).as_posix(), digest))
     libraries = tuple((name, _version(name)) for name in LIBRARIES)
     return Fingerprint(platform.python_version(), libraries, tuple(files))
 

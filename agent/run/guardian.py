@@ -33,8 +33,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
-from agent.stored.checkpoint_folder import CHECKPOINTS
+from agent.stored.checkpoint_folder import newest_update
 from core.process_death import environment_for_child
+from core.project import MAIN_PROGRAM
 from core.standard_error import say
 from core.stop_signals import INTERRUPTED, SIGNALS, StopSignals, handled_by
 from flags.former_names import ALIASES
@@ -42,12 +43,11 @@ from flags.former_names import ALIASES
 FLAG = "auto_restart"
 REPORT = "VTRACE_GUARDIAN"  # environment variable: the descriptor to which a learner reports
 SUMMARY = "summary.json"  # in the folder of a run that has ended (agent/stored/run_folder.py)
-MAIN_PROGRAM = Path(__file__).resolve().parents[2] / "main.py"
 # The first is what the workers of the learner that died may take to leave.
 FIRST_DELAY_S, MAX_DELAY_S = 5.0, 300.0
 STEADY_S = 600.0  # after so long a session the next delay is the first again
 KILLED = 128  # and the number of the signal: the status of a group whose first learner was killed
-MAX_DIGITS = 9  # of a count on the command line; whoever checks all flags says what is wrong
+MAX_DIGITS = 9  # of a count on the command line
 LOOK_S = 1.0
 # Of a learner's command line that a resume says otherwise.
 REPLACED = ("op_mode", "load_model_url", "new_run_folder", "run_name", "training_seconds")
@@ -68,11 +68,7 @@ def restarts_wanted(argv: Sequence[str]) -> int:
         with contextlib.suppress(OSError):
             os.set_inheritable(_report_to, False)
         return 0
-    values = dict(flag_pairs(argv))
-    wanted = values.get(FLAG, "0")
-    # What is wrong with a value is said by whoever checks all flags.
-    is_count = wanted.isdecimal() and len(wanted) <= MAX_DIGITS
-    return int(wanted) if is_count and values.get("op_mode", "train") != "test" else 0
+    return count_wanted(argv, FLAG)
 
 
 def report_descriptor() -> tuple[str, int] | None:
@@ -196,9 +192,7 @@ class Guardian:
 
     def _newest_update(self) -> int:
         """Return the update of the newest checkpoint, or -1 if there is none."""
-        found = [] if self._folder is None else self._folder.glob(f"{CHECKPOINTS}/update_*.pt")
-        numbers = [path.stem.removeprefix("update_") for path in found]
-        return max((int(number) for number in numbers if number.isdecimal()), default=-1)
+        return -1 if self._folder is None else newest_update(self._folder)
 
     def _command(self, passed_s: float) -> list[str]:
         """Return the command line of the next learner.
@@ -232,6 +226,20 @@ class Guardian:
 
         with handled_by(pass_on):
             yield
+
+
+def count_wanted(argv: Sequence[str], flag: str) -> int:
+    """Return the number that the command line of a training gives to a flag; 0 if it gives none.
+
+    It is 0 for a test, and where only a help text or the version is asked for. What is wrong with a
+    value is said by whoever checks all flags.
+    """
+    if any(item.startswith(("-h", "--help", "--version")) for item in argv):
+        return 0
+    values = dict(flag_pairs(argv))
+    wanted = values.get(flag, "")
+    is_count = wanted.isdecimal() and len(wanted) <= MAX_DIGITS
+    return int(wanted) if is_count and values.get("op_mode", "train") != "test" else 0
 
 
 def flag_pairs(argv: Sequence[str]) -> Iterator[tuple[str, str]]:

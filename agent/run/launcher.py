@@ -28,17 +28,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from types import FrameType
 
 from agent.learners.place import SOCKET
-from agent.run.guardian import KILLED, MAX_DIGITS, flag_pairs, report_descriptor
+from agent.run.guardian import KILLED, count_wanted, report_descriptor
 from core.process_death import environment_for_child
+from core.project import MAIN_PROGRAM
 from core.standard_error import say
 from core.stop_signals import INTERRUPTED, StopSignals, handled_by
 
 FLAG = "learner_count"
-MAIN_PROGRAM = Path(__file__).resolve().parents[2] / "main.py"
 LOOPBACK = "127.0.0.1"
 LOOK_S = 0.1
 LEAVE_S = 5.0  # for a learner to end that is stopped, or of a run that has failed
@@ -46,18 +45,8 @@ LAST_S = 600.0  # for a learner to save, perhaps gigabytes, and end, once the ot
 
 
 def learners_wanted(argv: Sequence[str]) -> int:
-    """Return how many learners a command line asks for; 1 if it is not a number above 1.
-
-    What is wrong with a value is said by whoever checks all flags.
-    """
-    if any(item.startswith(("-h", "--help", "--version")) for item in argv):
-        return 1
-    values = dict(flag_pairs(argv))
-    wanted = values.get(FLAG, "1")
-    is_count = wanted.isdecimal() and len(wanted) <= MAX_DIGITS
-    if not is_count or values.get("op_mode", "train") == "test":
-        return 1
-    return max(1, int(wanted))
+    """Return how many learners a command line asks for; 1 if it is not a number above 1."""
+    return max(1, count_wanted(argv, FLAG))
 
 
 class Launcher:

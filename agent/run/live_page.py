@@ -16,9 +16,9 @@ from pathlib import Path
 
 from core.errors import ConfigError
 from core.process_death import environment_for_child
+from core.project import PROJECT_ROOT
 from core.standard_error import say
 
-PROJECT_ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("starlette", "uvicorn")
 START_S = 60.0  # a busy machine takes seconds; the training waits no longer for its address
 END_S = 5.0

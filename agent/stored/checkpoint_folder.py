@@ -30,6 +30,14 @@ def update_name(updates: int) -> str:
     return f"update_{updates:09d}.pt"
 
 
+def newest_update(run: Path) -> int:
+    """Return the update of the newest regular checkpoint in a run folder; -1 if there is none."""
+    try:
+        return max(numbered(run / CHECKPOINTS, UPDATE_NAME), default=-1)
+    except OSError:  # it has no such folder, or none that can be read
+        return -1
+
+
 def unused_replay_path(path: Path) -> Path:
     """Return a name beside a checkpoint for its replay contents that no file has."""
     unused, number = path.with_suffix(".replay"), 1

@@ -36,12 +36,12 @@ from core.atomic_file import write_json
 from core.errors import ConfigError
 from core.files import disk
 from core.plain_data import parse_json, read_text, shown, shown_text
+from core.project import PROJECT_ROOT
 from core.spec import game_name
 from core.version import VERSION
 from metrics.run_files import set_aside
 from metrics.status_file import STATUS
 
-PROJECT_ROOT = Path(__file__).resolve().parents[2]
 RECORDED_PACKAGES = ("torch", "numpy", "gymnasium", "ale-py", "opencv-python-headless")
 MAX_FILE_BYTES = 50_000_000  # of run.json, in which a session takes 2 kB
 MAX_NOTES = 1000  # of a session

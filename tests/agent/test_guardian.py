@@ -293,6 +293,9 @@ def test_a_guardian_is_wanted_by_the_command_line_of_a_training_alone(monkeypatc
     assert restarts_wanted(["--auto_restart=0"]) == restarts_wanted(["--auto_restart"]) == 0
     assert restarts_wanted(["--auto_restart=x"]) == restarts_wanted(["--auto_restart=-1"]) == 0
     assert restarts_wanted(["--auto_restart=3", "--op_mode=test"]) == 0
+    assert restarts_wanted(["--auto_restart=3", "--help=run"]) == 0
+    assert restarts_wanted(["-h", "--auto_restart=3"]) == 0
+    assert restarts_wanted(["--auto_restart=3", "--version"]) == 0
     report_run_folder("nowhere")  # without a guardian nobody is told
     assert guardian.REPORT not in os.environ
 
