@@ -170,6 +170,8 @@ def _pixels(
     one_of_several = f"{GAME_PIXELS}{source}.{field}"
     if one_of_several in saved:
         return saved[one_of_several].to(drawn.device)
+    if name in saved:  # where an observation has parts, each part has statistics of its own
+        return saved[name].to(drawn.device)
     (only,) = (key for key in saved if key.endswith(f"{OWN_PIXELS}{field}"))
     return saved[only].to(drawn.device)
 

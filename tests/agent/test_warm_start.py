@@ -12,12 +12,13 @@ import torch
 
 from agent.assembly import Blueprint
 from agent.models.base import Inputs
+from agent.models.factory import ModelConfig, make_model
 from agent.run.tally import Tally
 from agent.run.warm_start import carry_over, keep_actions, warm_start
 from agent.session import Session, family_of, prepare
 from agent.stored.checkpoint import Checkpoint, CheckpointWriter
 from core.errors import CheckpointError, ConfigError
-from core.spec import EnvSpec
+from core.spec import EnvSpec, ObservationPart
 from tests.agent.runs import make_blueprint, states_at_start
 
 ONE, OTHER = "tests.fakes:tests/Counting-v0", "tests.fakes:tests/Owing-v0"
@@ -132,6 +133,32 @@ def test_what_the_pixels_of_a_game_look_like_follows_its_name() -> None:
     assert [tensor[0].item() for tensor in found.values()] == [2, 0, 1]
     joined = carry_over({alone: torch.ones(2)}, dict(list(swapped.items())[:2]), [None, 0])
     assert [tensor[0].item() for tensor in joined.values()] == [0, 1]
+
+
+PICTURES = (
+    ObservationPart("far", (3, 24, 24), "uint8"),
+    ObservationPart("map", (1, 24, 24), "uint8"),
+)
+VECTOR = ObservationPart("speed", (2,), "float32")
+
+
+@pytest.mark.parametrize("parts", [PICTURES, (PICTURES[0], VECTOR), (*PICTURES, VECTOR)], ids=str)
+def test_what_each_part_of_an_observation_looks_like_goes_along(
+    parts: tuple[ObservationPart, ...],
+) -> None:
+    size = sum(part.nbytes for part in parts)
+    spec = EnvSpec("Own/Parts-v0", (size,), "uint8", 1, ("A", "B"), 1, observation_parts=parts)
+    config = ModelConfig(normalise_vectors=VECTOR in parts)
+    saved, drawn = (make_model(config, spec, seed=seed).state_dict() for seed in (1, 2))
+    known = [name for name in saved if ".statistics." in name]
+    for number, name in enumerate(known, start=1):
+        saved[name].fill_(number)
+    assert len(known) == 3 * len(parts)
+    assert not [
+        name for name, x in carry_over(saved, drawn, [0]).items() if not x.equal(saved[name])
+    ]
+    fresh = carry_over(saved, drawn, [None])
+    assert not [name for name in known if not fresh[name].equal(drawn[name])]
 
 
 def test_the_first_checkpoint_has_done_nothing_yet() -> None:
