@@ -2,8 +2,8 @@
 
 `Hardware` is read with each record. It looks at the run's own processes and at a few small files of
 the kernel, never at all processes of the machine, and it asks nothing that may have to wait: the
-room on the disk is found out by the thread that writes there (agent/run/status.py). What cannot be
-read is missing in the record and said once in the log. Nothing is ever estimated.
+room on the disk is found out by the thread that writes there (agent/run/status_files.py). What
+cannot be read is missing in the record and said once in the log. Nothing is ever estimated.
 """
 
 from __future__ import annotations

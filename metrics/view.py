@@ -14,6 +14,7 @@ from rich.text import Text
 
 from core.durations import duration
 from metrics.record import Record
+from metrics.speed import Speed
 from metrics.text import MISSING, History, kilojoules, megabytes, percent, short, watts
 
 PANEL_WIDTH = 100
@@ -23,7 +24,6 @@ ECHO_WIDTH = (
 # Four columns of figures need so many characters, two need half of them.
 FIGURES_WIDTH = 90
 HIGHLIGHTS = {"mean return": "bold cyan", "score": "bold cyan", "restarts": "bold yellow"}
-SPEED_MEMORY_S = 30.0  # the time left follows a change of speed within about this time
 
 
 @dataclass(frozen=True)
@@ -45,15 +45,11 @@ class View:
         self._record = Record()
         self._values: dict[str, float] = {}
         self._history = History(60)
-        self._speed: float | None = None  # agent steps per second, smoothed
+        self._speed = Speed()
 
     def add(self, record: Record) -> None:
         """Take the newest record."""
-        elapsed_s = record.wall_s - self._record.wall_s
-        if elapsed_s > 0 and record.agent_steps > self._record.agent_steps > 0:
-            speed = (record.agent_steps - self._record.agent_steps) / elapsed_s
-            weight = min(1.0, elapsed_s / SPEED_MEMORY_S) if self._speed else 1.0
-            self._speed = speed * weight + (self._speed or 0.0) * (1 - weight)
+        self._speed.add(record)
         self._record = record
         self._values.update(record.values)
         if self._headline in record.values:
@@ -65,8 +61,8 @@ class View:
 
     def eta(self) -> str:
         """Return the time that is left, as text; empty while it is unknown."""
-        remaining = self._goal.max_agent_steps - self._record.agent_steps
-        return duration(max(0, remaining) / self._speed) if self._speed else ""
+        seconds = self._speed.seconds_until(self._goal.max_agent_steps)
+        return "" if seconds is None else duration(seconds)
 
     @property
     def _headline(self) -> str:

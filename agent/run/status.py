@@ -17,22 +17,22 @@ from agent.run.experience import Experience
 from agent.run.status_files import StatusFiles
 from metrics.health import Finding
 from metrics.record import Record
+from metrics.speed import Speed
 from replay.buffer import Buffer
 
 AGE_BINS = 20
-SPEED_MEMORY_S = 30.0  # the time left follows a change of speed within about this time
 
 
 class RunStatus:
     """Says how the run is. Belongs to the main thread; without files it says nothing."""
 
-    def __init__(self, files: StatusFiles | None, blueprint: Blueprint, agent_steps: int) -> None:
+    def __init__(self, files: StatusFiles | None, blueprint: Blueprint, began: Record) -> None:
         """Say nothing yet.
 
         Args:
           files: what writes it; None: nobody looks.
           blueprint: flags and shapes of the run.
-          agent_steps: of the run when the session begins.
+          began: counters of the run when the session begins.
         """
         # What the owner of a control folder wants to be shown under "control", if there is one.
         self.control: Callable[[], Mapping[str, Any]] | None = None
@@ -43,10 +43,9 @@ class RunStatus:
             str(config.type) for config in buffer_configs(blueprint.flags, blueprint.env_spec)
         ]
         self._state = "starting"
-        self._began_s = time.monotonic()
         self._shown_s = -math.inf
-        self._speed: float | None = None  # agent steps per second, smoothed
-        self._before = (self._began_s, agent_steps)  # time and steps at the last record
+        self._began = began
+        self._speed = Speed(began)
 
     @property
     def disk_free_mb(self) -> dict[str, float]:
@@ -88,7 +87,7 @@ class RunStatus:
         if self._files is None or (now_s - self._shown_s < pause_s and not is_new):
             return
         self._shown_s = now_s
-        self._follow_speed(now_s, record.agent_steps)
+        self._speed.add(record)
         self._files.show(
             {
                 "state": self._state,
@@ -96,8 +95,8 @@ class RunStatus:
                 "target_steps": self._flags.environment_max_steps,
                 "updates": record.updates,
                 "wall_s": round(record.wall_s, 1),
-                "steps_per_second": _rounded(self._speed),
-                "seconds_left": _rounded(self._seconds_left(now_s, record.agent_steps)),
+                "steps_per_second": _rounded(self._speed.steps_per_s),
+                "seconds_left": _rounded(self._seconds_left(record)),
                 "games": record.episodes,
                 "mean_return": self._mean_returns(record),
                 **processes,
@@ -112,24 +111,12 @@ class RunStatus:
             }
         )
 
-    def _follow_speed(self, now_s: float, agent_steps: int) -> None:
-        before_s, before_steps = self._before
-        passed_s = now_s - before_s
-        if passed_s <= 0:
-            return
-        speed = (agent_steps - before_steps) / passed_s
-        weight = 1.0 if self._speed is None else min(1.0, passed_s / SPEED_MEMORY_S)
-        self._speed = speed * weight + (self._speed or 0.0) * (1 - weight)
-        self._before = (now_s, agent_steps)
-
-    def _seconds_left(self, now_s: float, agent_steps: int) -> float | None:
-        limits = []
-        if self._speed:
-            steps_left = max(0, self._flags.environment_max_steps - agent_steps)
-            limits.append(steps_left / self._speed)
+    def _seconds_left(self, record: Record) -> float | None:
+        limits = [self._speed.seconds_until(self._flags.environment_max_steps)]
         if self._flags.training_seconds:
-            limits.append(max(0.0, self._flags.training_seconds - (now_s - self._began_s)))
-        return min(limits, default=None)
+            ran_s = record.wall_s - self._began.wall_s  # of this session, without its pauses
+            limits.append(max(0.0, self._flags.training_seconds - ran_s))
+        return min((limit for limit in limits if limit is not None), default=None)
 
     def _mean_returns(self, record: Record) -> dict[str, float]:
         """Return the mean return of the last games, by the id of the game."""

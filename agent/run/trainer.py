@@ -147,7 +147,7 @@ class Trainer:
         self._learner_failed = False
         self._is_heir = False  # of learner 0, which is lost: this one saves
         self._session_start_steps = self._tally.agent_steps
-        self._status = RunStatus(status, blueprint, self._tally.agent_steps)
+        self._status = RunStatus(status, blueprint, self._tally.counters())
         self._status.control = self._control.status
         self._recorder = Recorder(
             sink, self._tally, self._status, self._experience, self.evaluating,

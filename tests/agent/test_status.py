@@ -140,6 +140,24 @@ def test_a_reproducible_run_with_a_record_for_each_update_says_so_now_and_then(t
     assert [news["state"] for news in shown] == ["filling", "training", "saving"]
 
 
+def test_a_pause_changes_neither_the_speed_nor_the_time_left(monkeypatch):
+    clock_s = 0.0
+    monkeypatch.setattr(status, "time", SimpleNamespace(monotonic=lambda: clock_s))
+    monkeypatch.setattr(status, "buffer_configs", lambda *_: [])
+    blueprint = make_blueprint(environment_max_steps=10**6, training_seconds=7200.0)
+    experience = SimpleNamespace(replay=SimpleNamespace(buffers=[], insertions=list))
+    said = []
+    files = SimpleNamespace(show=said.append)
+    # Resumed: what was done before, and the time that it took, are not of this session.
+    shows = status.RunStatus(files, blueprint, Record(agent_steps=50_000, wall_s=900.0))
+    for seconds, pause_s in ((5, 0.0), (10, 0.0), (15, 3600.0), (20, 0.0)):
+        clock_s += 5.0 + pause_s  # records leave it out
+        record = Record(agent_steps=50_000 + 100 * seconds, wall_s=900.0 + seconds)
+        shows.record(record, 0, {}, experience)
+    assert [now["steps_per_second"] for now in said] == [100.0] * 4
+    assert [now["seconds_left"] for now in said] == [7195.0, 7190.0, 7185.0, 7180.0]
+
+
 def test_ages_are_counted_in_whole_updates():
     buffer = SimpleNamespace(name="b", capacity=10, task=None)
     row = status.buffer_row(buffer, "standard", [100, 100, 58, 0], 100, ["a"])
