@@ -20,14 +20,14 @@ from agent.stored.run_folder import RunFolder
 from analysis.runs import commit_text, machine_text
 from core.atomic_file import write_text
 from core.errors import ConfigError
-from core.plain_data import shown
+from core.plain_data import MAX_TEXT, shown, shown_text
+from experiments.plan import INDEX_FILE as INDEX_FILE  # all who use an index take it from here
 from experiments.plan import PlannedRun
 from experiments.store import Store
 from metrics.machine_share import undisturbed_share
 from metrics.record import Record
 from metrics.run_files import read_records
 
-INDEX_FILE = "index.csv"
 MAX_DIGITS = 18  # of a count
 RUNNING, STOPPED, DONE, FAILED, ABANDONED = "running", "stopped", "done", "failed", "abandoned"
 
@@ -109,11 +109,14 @@ def _checked(values: Mapping[Any, Any], line: int) -> Row:
 
 
 def write_index(path: Path, rows: Iterable[Row]) -> None:
-    """Write all rows, atomically."""
+    """Write all rows, atomically. What cannot be printed is written as in `shown_text`."""
     text = io.StringIO()
     writer = csv.DictWriter(text, [field.name for field in fields(Row)], lineterminator="\n")
     writer.writeheader()
-    writer.writerows(asdict(row) for row in rows)
+    # The writer puts no quotes around a carriage return, at which the reader would begin a row.
+    writer.writerows(
+        {name: shown_text(value, MAX_TEXT) for name, value in asdict(row).items()} for row in rows
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, text.getvalue())
 
@@ -172,16 +175,18 @@ def _row(
     running: Collection[str],
 ) -> Row:
     records = read_records(folder.path)
+    newest = records[-1] if records else Record()
     undisturbed = undisturbed_share(records)
     sessions = _sessions(folder)
     state = store.state(run)
-    message = ""
+    steps_done, message = newest.agent_steps, ""
     if not counts:
         status = ABANDONED
     elif run.name in running:
         status = RUNNING
     elif store.is_done(run):
         status = DONE
+        steps_done = max(steps_done, store.steps_saved(run))  # its last record may be lost
     elif state is not None and state.has_failed:
         status, message = FAILED, state.message
     else:
@@ -194,9 +199,9 @@ def _row(
         env=run.env,
         seed=str(run.seed),
         steps_asked=str(run.steps),
-        steps_done=str(records[-1].agent_steps if records else 0),
+        steps_done=str(steps_done),
         status=status,
-        minutes=f"{_seconds(records) / 60:.1f}",
+        minutes=f"{max(0.0, newest.wall_s) / 60:.1f}",  # a damaged line may hold any number
         undisturbed="" if undisturbed is None else f"{undisturbed:.2f}",
         sessions=str(len(sessions)),
         commit=_each(commit_text(session.get("source", {})) for session in sessions),
@@ -206,15 +211,6 @@ def _row(
         folder=name,
         message=message,
     )
-
-
-def _seconds(records: list[Record]) -> float:
-    """Return the running time of all sessions: the clock of a record starts anew with each."""
-    total = last = 0.0
-    for record in records:
-        total += max(0.0, record.wall_s - last if record.wall_s >= last else record.wall_s)
-        last = record.wall_s
-    return total
 
 
 def _sessions(folder: RunFolder) -> list[dict[str, Any]]:

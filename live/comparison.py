@@ -26,7 +26,6 @@ from live.places import FLAGS, METRICS, NotThereError, ResultsFolder
 
 MAX_RUNS = 60
 GRID_POINTS = 80  # of a mean and its interval
-CURVE_POINTS = 200  # of a single run
 MAX_KEPT = 8
 
 

@@ -133,7 +133,6 @@ class Journal:
         self._columns: dict[str, Column] = {}
         self._counters = {name: np.zeros(0, np.int64) for name in COUNTERS}
         self._minutes: Floats = np.zeros(0)
-        self._clock_offset_s = self._last_wall_s = 0.0
 
     def _begin_anew(self) -> None:
         if self._count or self._offset:
@@ -210,11 +209,7 @@ class Journal:
         self._make_room(end)
         for name, counter in self._counters.items():
             counter[begin:end] = [record[name] for record in batch]
-        for row, record in enumerate(batch, begin):
-            if record["wall_s"] < self._last_wall_s:  # the clock of a new session
-                self._clock_offset_s += self._last_wall_s
-            self._last_wall_s = record["wall_s"]
-            self._minutes[row] = (self._clock_offset_s + record["wall_s"]) / 60
+        self._minutes[begin:end] = [record["wall_s"] / 60 for record in batch]
         # Most records have the same names, so there are few tables to make.
         alike: dict[tuple[str, ...], list[int]] = {}
         for index, record in enumerate(batch):

@@ -51,7 +51,8 @@ def curve_of(
 ) -> Curve | None:
     """Return the curve of a run from the records of all its folders.
 
-    A resumed run goes back to its checkpoint: what it had recorded beyond that is dropped.
+    A resumed run goes back to its checkpoint, and so does its clock: what it had recorded beyond
+    that is dropped. A run that was begun anew goes back to nothing.
 
     Args:
       records: of the run, oldest first (metrics/run_files.py reads them).
@@ -63,16 +64,12 @@ def curve_of(
     """
     points: list[tuple[float, float, float]] = []
     best: float | None = None
-    wall_offset_s = last_wall_s = 0.0
     for record in records:
-        if record.wall_s < last_wall_s:  # the clock of a new session
-            wall_offset_s += last_wall_s
-        last_wall_s = record.wall_s
-        while points and points[-1][0] >= record.agent_steps:
+        while points and (points[-1][0] >= record.agent_steps or points[-1][1] > record.wall_s):
             points.pop()
         mean = next((record.values[name] for name in means if name in record.values), None)
         if mean is not None:
-            points.append((record.agent_steps, wall_offset_s + record.wall_s, mean))
+            points.append((record.agent_steps, record.wall_s, mean))
         if best_metric in record.values:
             best = max(record.values[best_metric], best if best is not None else -np.inf)
     if not points:

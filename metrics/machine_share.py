@@ -108,8 +108,8 @@ def undisturbed_share(records: Iterable[Record]) -> float | None:
     """
     known = undisturbed = last_s = 0.0
     for record in records:
-        # The clock of a session that does not go on from the last one's begins anew.
-        passed_s = record.wall_s - last_s if record.wall_s >= last_s else record.wall_s
+        # Where the run went back to a checkpoint, nobody knows when this record began.
+        passed_s = max(0.0, record.wall_s - last_s)
         last_s = record.wall_s
         own = record.values.get("system/own_cpu_share")
         everybody = record.values.get("system/cpu_percent")

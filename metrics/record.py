@@ -302,7 +302,7 @@ class Record:
     frames: int = 0
     updates: int = 0
     episodes: int = 0
-    wall_s: float = 0.0  # seconds since the run began
+    wall_s: float = 0.0  # seconds of training, earlier sessions included
     values: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

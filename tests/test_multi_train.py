@@ -53,7 +53,7 @@ with open(run / "metrics.jsonl", "a") as file:
         values = {"episode/return_mean": flags["lr"] * steps + flags["seed"],
                   "episode/return_best": flags["lr"] * steps + 10}
         file.write(json.dumps({"agent_steps": steps, "frames": 4 * steps, "updates": steps // 10,
-            "episodes": 1, "wall_s": (steps - start) / 100, "values": values}) + "\\n")
+            "episodes": 1, "wall_s": steps / 100, "values": values}) + "\\n")
         if flags["env"] == "Wait-v0" and not resumed and steps == 500:
             break
 if flags["env"] == "Wait-v0" and not resumed:

@@ -179,11 +179,11 @@ def test_a_file_that_vanishes_leaves_nothing_and_may_come_back(tmp_path: Path) -
     assert read.read()[1] == 1
 
 
-def test_the_clock_goes_on_over_sessions(tmp_path: Path) -> None:
-    first, second = record(1), record(2)
-    second = type(second)(**{**second.__dict__, "wall_s": 1.0})
-    read = journal_of(make_run(tmp_path, "run", [first, second]))
-    assert read.rows([]).minutes.tolist() == pytest.approx([5 / 60, 6 / 60])
+def test_minutes_are_those_of_the_clock_of_the_run_after_it_has_gone_back(tmp_path: Path) -> None:
+    """The clock goes on from that of the checkpoint, as the counters do."""
+    folder = make_run(tmp_path, "run", [record(n) for n in (1, 2, 3, 2, 4)])
+    minutes = journal_of(folder).rows([]).minutes.tolist()
+    assert minutes == pytest.approx([n * 5 / 60 for n in (1, 2, 4)])
 
 
 def test_no_more_names_are_kept_than_allowed(

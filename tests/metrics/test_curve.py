@@ -13,16 +13,25 @@ def record(steps: int, wall_s: float, **values: float) -> Record:
     return Record(agent_steps=steps, wall_s=wall_s, values=named)
 
 
-def test_a_resumed_curve_drops_what_lies_beyond_its_checkpoint_and_adds_up_time() -> None:
+def test_a_curve_drops_what_lies_beyond_the_checkpoint_of_a_resume_with_its_time() -> None:
     first = [record(10 * n, n, episode_return_mean=n) for n in (1, 2, 3)]
-    second = [record(20, 0.5, episode_return_mean=5), record(40, 1.5, episode_return_mean=6)]
+    # In another folder, from a checkpoint of 15 steps and 1.5 s: the clock goes on from there.
+    second = [record(20, 2.5, episode_return_mean=5), record(40, 3.5, episode_return_mean=6)]
     curve = curve_of([*first, *second])
     assert curve is not None
     assert curve.agent_steps.tolist() == [10, 20, 40]
     assert curve.mean_return.tolist() == [1, 5, 6]
-    assert curve.wall_s.tolist() == [1, 3.5, 4.5]
-    assert (curve.at_steps(30), curve.at_seconds(4.0)) == (5.5, 5.5)
+    assert curve.wall_s.tolist() == [1, 2.5, 3.5]
+    assert (curve.at_steps(30), curve.at_seconds(3.0)) == (5.5, 5.5)
     assert [curve.covers(steps) for steps in (9, 10, 40, 41)] == [False, True, True, False]
+
+
+def test_a_run_that_was_begun_anew_has_the_curve_of_its_last_attempt() -> None:
+    first = [record(10, 60.0, episode_return_mean=1), record(30, 80.0, episode_return_mean=2)]
+    second = [record(20, 5.0, episode_return_mean=3), record(40, 10.0, episode_return_mean=4)]
+    curve = curve_of([*first, *second])
+    assert curve is not None
+    assert (curve.agent_steps.tolist(), curve.wall_s.tolist()) == ([20, 40], [5, 10])
 
 
 def test_a_curve_has_no_return_before_its_first_record_and_after_its_last() -> None:

@@ -165,5 +165,6 @@ def test_the_undisturbed_share_is_of_time_not_of_records() -> None:
     assert undisturbed_share([record(5), record(10)]) is None
     records = [record(2), record(10, 0.9, 95), record(11, 0.5, 95), record(12, 0.85, 96)]
     assert undisturbed_share(records) == pytest.approx(8 / 10)
-    # A session whose clock begins anew.
-    assert undisturbed_share([*records, record(5, 0.1, 90)]) == pytest.approx(8 / 15)
+    # Resumed in another folder from a checkpoint of 7 s: the time until then counts once.
+    later = [record(8, 0.1, 90), record(12, 0.9, 95)]
+    assert undisturbed_share([*records, *later]) == pytest.approx(12 / 14)
