@@ -17,7 +17,8 @@ group, because the learner's group may hold strangers, such as the rest of a pip
 Who ends a family when the learner dies? The worker itself, if it can still run Python code
 (`Family.end_after`). A worker that was stopped, or hangs in C code, cannot: for this the learner
 has a warden (core/warden.py), a small process that does nothing but wait for the learner's end.
-This file is also the warden's program, so it imports the standard library only, and little of it.
+This file is also the warden's program, so it begins with the standard library only, and little of
+it.
 
 Without /proc (macOS), a family is its process group alone.
 """
@@ -26,6 +27,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import os
 import secrets
 import signal
@@ -40,6 +42,7 @@ STARTER = "VTRACE_STARTER"  # environment variable: process id of whoever starte
 FAMILY = "VTRACE_FAMILY"  # environment variable: the mark of the family
 LEAVE_S = 5.0  # for workers to close their environments once the learner is gone
 LOOK_S = 0.1  # how often it is looked whether a process is gone
+SAME_START_S = 2.0  # the kernel counts the start of a process from its own start, in ticks
 END_S = 5.0  # a process that was killed is gone within milliseconds, unless a device holds it
 PR_SET_PDEATHSIG = 1
 PARENT_WATCH = "parent-watch"  # name of the thread that looks whether the starter is gone
@@ -280,6 +283,33 @@ def start_of(pid: int) -> str | None:
         return f"{boot} {int(ticks)}"
     except (OSError, ValueError, LookupError):
         return None
+
+
+def is_same_process(pid: object, start: object, began_s: float = math.inf) -> bool:
+    """Whether a process lives, and is not another one that was given its number later.
+
+    Args:
+      pid: its number, as a file has it that may hold anything.
+      start: what `start_of` said of it once; anything but text: it is not known.
+      began_s: a moment when it had begun, in seconds since 1970; asked where starts are not known.
+        A clock that is set deceives this.
+    """
+    import psutil  # not for the warden's program
+
+    if type(pid) is not int or not 0 < pid < 2**31:  # the system's calls take no more bits
+        return False
+    try:
+        process = psutil.Process(pid)
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return False
+        present = start_of(pid)
+        if present is not None and isinstance(start, str):
+            return present == start
+        return bool(process.create_time() <= began_s + SAME_START_S)
+    except psutil.AccessDenied:
+        return True  # somebody else's: it is there, and no more can be known
+    except (psutil.Error, ValueError, OverflowError):
+        return False
 
 
 def _pause(seconds: float) -> None:

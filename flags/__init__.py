@@ -2,14 +2,22 @@
 
 group.py            what a group and a flag are
 kinds.py            the kinds of values: counts, fractions, paths, lists of games
+values.py           the possible values of settings that are one of a few words
+parts.py            networks, algorithms and trackers by name, also those of your own
+problems.py         what is wrong with flags, in lines for the user
+flags_file.py       --flags_file: flags from a file
+former_names.py     what other programs call the flags
 run.py              what is done in one command, where and how long
 environment.py      the games
 workers.py          who plays them
 replay.py           which experience is kept and drawn
+population.py       the agents beside this one, and what they share
 model.py            the network
 algorithm.py        V-trace and its losses
+impact.py           IMPACT
 optimiser.py        how gradients become steps
 machine.py          processor, precision, threads
 output.py           what is written and shown
+evaluation.py       the whole games that measure the agent while it is trained
 test_mode.py        what test mode plays
 """

@@ -13,11 +13,9 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
-import psutil
-
 from agent.run import control_file
 from agent.run.control_file import CONTROL
-from core.process_death import start_of
+from core.process_death import is_same_process
 from core.spec import game_name
 from live.places import FLAGS, METRICS, NotThereError, ResultsFolder
 from live.records import sampled
@@ -154,17 +152,13 @@ def _is_alive(holder: dict[str, Any], status: dict[str, Any]) -> bool:
         return False
     if holder.get("host") != socket.gethostname():
         return True  # nothing more is known here; the page shows how long it has been silent
-    start = start_of(pid)
-    if start is not None and (status.get("pid"), status.get("pid_start")) == (pid, start):
-        return True  # what follows would be deceived by a clock that was set meanwhile
     try:
-        began_s = psutil.Process(pid).create_time()
-        # A later process may have been given the same number.
-        return began_s <= datetime.fromisoformat(since).timestamp() + 2.0
-    except psutil.AccessDenied:
-        return True
-    except (psutil.Error, ValueError, OverflowError, OSError):
+        taken_s = datetime.fromisoformat(since).timestamp()
+    except (ValueError, OverflowError, OSError):
         return False
+    start = status.get("pid_start") if status.get("pid") == pid else None
+    # status.json may still be that of a session before, whose process had the same number.
+    return is_same_process(pid, start, taken_s) or is_same_process(pid, None, taken_s)
 
 
 def _count(status: dict[str, Any], newest: dict[str, Any], name: str) -> float | None:

@@ -21,14 +21,13 @@ import psutil
 from core.atomic_file import TEMPORARY_SUFFIX
 from core.errors import ConfigError
 from core.plain_data import parse_json, read_text
-from core.process_death import start_of
+from core.process_death import is_same_process, start_of
 
 FORMAT = 1
 STATUS, FINDINGS, EVALUATIONS = "status.json", "findings.jsonl", "evaluations.csv"
 OVER = ("ended", "failed")  # states after which nothing comes
 DIED = "died"  # what a reader finds; no run writes it
 MAX_FILE_BYTES = 20_000_000
-SAME_START_S = 2.0  # the kernel counts the start of a process from its own start, in ticks
 
 
 def identity() -> dict[str, Any]:
@@ -87,17 +86,7 @@ def read_status(folder: Path) -> dict[str, Any] | None:
 
 def _lives(status: Mapping[str, Any]) -> bool:
     """Whether the process that wrote the file is there, and not another one of its number."""
-    pid, started = status.get("pid"), status.get("pid_started")
-    if type(pid) is not int or not isinstance(started, (int, float)):
+    started = status.get("pid_started")
+    if not isinstance(started, (int, float)):
         return False
-    try:
-        process = psutil.Process(pid)
-        if process.status() == psutil.STATUS_ZOMBIE:
-            return False
-        start, said = start_of(pid), status.get("pid_start")
-        if start is not None and isinstance(said, str):
-            return start == said
-        # A file of an earlier version, or another system. A clock that is set deceives this.
-        return abs(process.create_time() - started) <= SAME_START_S
-    except (psutil.Error, ValueError, OverflowError):
-        return False
+    return is_same_process(status.get("pid"), status.get("pid_start"), started)

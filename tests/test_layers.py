@@ -11,7 +11,7 @@ from tests.house import LAYER, ROOMS, ROOT, imported_modules, product_files
 
 # Beyond the standard library. metrics/ finds tensorboard by its name, if it is there.
 THIRD_PARTY = {
-    "core": {"numpy", "yaml"},
+    "core": {"numpy", "yaml", "psutil"},
     "flags": {"pydantic"},
     "presets": set(),
     "replay": {"numpy", "lz4"},
@@ -93,6 +93,12 @@ def test_the_map_of_the_agent_names_every_room_in_order() -> None:
     by_themselves = [ROOMS.index("export"), ROOMS.index("torchbeast")]
     shown = [place for index, place in enumerate(places) if index not in by_themselves]
     assert shown == sorted(shown)
+
+
+def test_the_map_of_the_flags_names_every_module() -> None:
+    text = (ROOT / "flags" / "__init__.py").read_text(encoding="utf-8")
+    named = set(re.findall(r"^(\w+\.py) ", text, re.MULTILINE))
+    assert named == {path.name for path in (ROOT / "flags").glob("*.py")} - {"__init__.py"}
 
 
 @pytest.mark.parametrize("path", PRODUCT, ids=name_of)

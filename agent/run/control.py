@@ -40,6 +40,7 @@ from core.atomic_file import remove_temporaries, write_json
 from core.errors import ConfigError, PlatformError
 from core.files import disk
 from core.plain_data import shown_text
+from core.process_death import start_of
 
 LOOK_S = 1.0  # between two looks into the folder
 REST_S = 0.2  # of a pause, between two looks of the trainer at everything else
@@ -157,9 +158,8 @@ class Control:
         """
         saved = state.get("settings") if isinstance(state, Mapping) else None
         for name, value in saved.items() if isinstance(saved, Mapping) else ():
-            bounds = SETTINGS.get(name)
-            is_number = type(value) in (int, float)
-            if bounds is None or not is_number or not bounds.low <= value <= bounds.high:
+            setting = SETTINGS.get(name)
+            if setting is None or not setting.allows(value):
                 log.warning(
                     "%s of the checkpoint is no setting of this version", shown_text(str(name))
                 )
@@ -238,6 +238,7 @@ class Control:
         state = {
             "format": 1,
             "pid": os.getpid(),
+            "pid_start": start_of(os.getpid()),
             "paused": self.is_paused,
             "commands": self._possible(),
             **self.status(),

@@ -45,6 +45,10 @@ class Setting:
     high: float
     about: str
 
+    def allows(self, value: Any) -> bool:
+        """Whether something that was read from a file is a number within the bounds."""
+        return type(value) in (int, float) and bool(self.low <= value <= self.high)
+
 
 # Factors rather than values where there is a schedule, which goes on as it was planned. A share of
 # all or nothing would stop the run: without new unrolls nothing sets the pace of learning.
@@ -122,7 +126,7 @@ def _checked(values: Mapping[str, Any], where: str) -> dict[str, float]:
             raise ConfigError(
                 f"{where}: there is no setting {shown(name)}, expected {', '.join(SETTINGS)}."
             )
-        if type(value) not in (int, float) or not setting.low <= value <= setting.high:
+        if not setting.allows(value):
             raise ConfigError(
                 f"{where}: {name} is {shown(value)}, expected {setting.low:g} to {setting.high:g}."
             )

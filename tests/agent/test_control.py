@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import uuid
 from collections.abc import Callable
@@ -85,6 +86,15 @@ class Steered:
 @pytest.fixture
 def steered(tmp_path: Path) -> Steered:
     return Steered(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("value", "allowed"),
+    [(0.05, True), (0.95, True), (0.0499, False), (0.951, False), (1, False)]
+    + [(x, False) for x in (math.nan, math.inf, True, "0.5", None, [0.5])],
+)
+def test_a_setting_allows_numbers_within_its_bounds(value: Any, allowed: bool) -> None:
+    assert SETTINGS["replay_share"].allows(value) is allowed
 
 
 def test_each_command_does_what_it_says_and_is_answered_once(steered: Steered) -> None:
