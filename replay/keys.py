@@ -125,7 +125,8 @@ REQUIRED: dict[str, Key] = {
     ),
 }
 
-# Of every buffer but queues: who is dropped, and how distances are measured.
+# Of every buffer that drops unrolls to make room, so not of those that set the pace: who is
+# dropped, and how distances are measured.
 OF_RINGS: dict[str, Key] = {
     "dist_function": Key(
         ", ".join(DISTANCES),

@@ -162,7 +162,8 @@ def parameter_table() -> str:
     for name in all_keys():
         having = {kind: keys[name] for kind in kinds if name in (keys := keys_of(kind))}
         types = "all" if len(having) == len(kinds) else ", ".join(having)
-        types = "all but queue, circular" if name in OF_RINGS else types
+        if name in OF_RINGS:
+            types = f"all but {', '.join(kind for kind in kinds if kind not in having)}"
         first, *_ = having.values()
         values = ", ".join(kinds) if name == "type" else first.values
         rows.append((f"`{name}`", types, values, _defaults(having), first.meaning))

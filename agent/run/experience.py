@@ -103,7 +103,7 @@ class Experience:
 
         Args:
           batch: batch that was learned from.
-          errors: [T, B] of its steps, see `agent.algorithms.impala.Loss`.
+          errors: [T, B] of its steps, see `agent.algorithms.base.Loss`.
 
         Raises:
           ConfigError: if replay draws by errors and the algorithm gives none.

@@ -26,7 +26,7 @@ from replay.parameters import (
 from replay.registry import KINDS, kind_table, parameter_table, register
 from replay.removers import Oldest
 from replay.sampler import Sampler
-from replay.samplers import Fifo, LeastDrawn
+from replay.samplers import Circular, Fifo, LeastDrawn
 from replay.several_games import split_by_task
 from sequences.foreign import check_plan, check_typed
 from sequences.plan import PlannedRun
@@ -54,6 +54,10 @@ def recent(kinds):
     return module.Recent
 
 
+class Ring(Circular):
+    about = "as circular"
+
+
 def given(**more):
     return [queue(2, 0.5), {"type": "recent", "capacity": 50, "sample_ratio": 0.5, **more}]
 
@@ -77,6 +81,12 @@ def test_its_keys_checks_and_tables_follow_from_the_class(recent):
         parse_replay_parameters([{**queue(2), "type": "ancient"}])
     assert "| `recent` | any, the younger the likelier |" in kind_table()
     assert "| `half_life` | recent | number > 0 | 100 | Unrolls after" in parameter_table()
+
+
+def test_the_tables_know_which_kinds_have_no_rule_to_drop_by(kinds):
+    register("ring", Ring)
+    assert "| `uses` | circular, ring | " in parameter_table()
+    assert "| `reservoir` | all but queue, circular, ring | " in parameter_table()
 
 
 def test_a_type_may_name_the_module_of_a_kind(recent):

@@ -191,7 +191,7 @@ UNROLL_MUTANTS = (
     ),
     _wiring(
         "memory-lost", "acts with an empty memory at each step",
-        "acting.py", "action, self._state = self.decide(", "action, _ = self.decide(",
+        "actor.py", "action, self._state = self.decide(", "action, _ = self.decide(",
         *ROLLOUT,
     ),
     _wiring(
