@@ -32,7 +32,7 @@ class Row:
     label: str
     runs: tuple[Run, ...]  # thinned
     by_steps: tuple[float, ...]  # one score per run
-    by_time: tuple[float, ...]
+    by_time: tuple[float, ...]  # likewise; empty if one of them had no score yet at that time
 
 
 @dataclass(frozen=True)
@@ -73,13 +73,26 @@ def compare(runs: Sequence[Run], at_steps: float | None = None) -> list[GameComp
                 label,
                 tuple(of_label),
                 tuple(run.curve.at_steps(steps) for run in of_label),
-                tuple(run.curve.at_seconds(seconds) for run in of_label),
+                _scores_at(of_label, seconds),
             )
             for label, of_label in by_label(compared).items()
         ]
+        left_out += tuple(
+            f"{row.label}: no score at equal time, {seconds:,.1f} s, when the fastest run was at "
+            f"{steps:,.0f} agent steps: one of its runs had none yet. Train longer, or record "
+            "more often (--log_interval_s=1)."
+            for row in rows
+            if not row.by_time
+        )
         rows.sort(key=lambda row: -estimate([row.by_steps]).value)
         games.append(GameComparison(env, steps, seconds, tuple(rows), left_out))
     return games
+
+
+def _scores_at(runs: Sequence[Run], seconds: float) -> tuple[float, ...]:
+    """Return the score of each run after this time; none if one of them had no score yet."""
+    scores = [run.curve.at_seconds(seconds) for run in runs]
+    return tuple(scores) if np.isfinite(scores).all() else ()
 
 
 def reaching(
@@ -212,7 +225,8 @@ def game_table(game: GameComparison) -> tuple[list[str], list[list[str]]]:
             cells.append(estimate([all_human_normalised(game.env, row.by_steps)]).percent())
         minutes = np.mean([_seconds_to(run, game.at_steps) / 60 for run in row.runs])
         bests = [run.about.best for run in row.runs if run.about.best is not None]
-        cells += [f"{minutes:.1f}{_disturbance(row)}", str(estimate([row.by_time]))]
+        by_time = str(estimate([row.by_time])) if row.by_time else "-"
+        cells += [f"{minutes:.1f}{_disturbance(row)}", by_time]
         cells.append(str(estimate([[float(run.curve.mean_return[-1]) for run in row.runs]])))
         cells.append(f"{max(bests):,.1f}" if bests else "-")
         rows.append(cells)

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from analysis import __main__ as program
@@ -43,6 +44,22 @@ def test_scores_are_taken_at_equal_steps_and_at_equal_time(tmp_path):
     (game,) = compare(runs, at_steps=300)
     assert game.at_seconds == 15.0
     assert game.rows[0].by_steps == pytest.approx((62.0,))
+
+
+def test_a_run_that_had_no_score_yet_at_equal_time_has_none_and_is_named(tmp_path):
+    """The fast one ends after 1 s; the slow one has its first score after 2 s."""
+    write_run(tmp_path / "fast", seed=1, end=100, steps_per_s=100)
+    write_run(tmp_path / "slow", seed=2, end=100, records=5, steps_per_s=10)
+    runs, _ = find_runs([f"fast={tmp_path}/fast", f"slow={tmp_path}/slow"])
+    games = compare(runs)
+    slow, fast = games[0].rows
+    assert (fast.by_time, slow.by_time) == ((101.0,), ())
+    text = page(games)
+    assert "slow: no score at equal time, 1.0 s" in text
+    (line,) = (line for line in text.splitlines() if line.startswith("| slow | 1 |"))
+    assert "| - |" in line
+    assert "nan" not in text
+    assert all(np.isfinite(run.curve.mean_return).all() for run in (*fast.runs, *slow.runs))
 
 
 def test_runs_that_did_not_get_there_are_left_out_and_named(tmp_path):

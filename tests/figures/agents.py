@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from statistics import fmean
 from typing import Any
 
@@ -18,9 +19,13 @@ from tests.figures.files import (
     end,
     mean_of,
     minutes,
+    over,
     percent_of_human,
     played,
     ratio,
+    returns_of,
+    steps_to,
+    welch,
 )
 from tests.house import ROOT
 
@@ -98,35 +103,90 @@ def long_rows() -> list[Claim]:
     return claims
 
 
+LIGHT = {
+    seed: f"resnet_light_long/resnet-light_BreakoutNoFrameskip-v4_seed{seed}" for seed in (1, 2, 3)
+}
+
+
 def light_rows() -> list[Claim]:
-    """The light residual network to 2.5 M steps of Breakout, one seed, beside others."""
-    folder = "resnet_light_long"
-    light = f"{folder}/resnet-light_BreakoutNoFrameskip-v4_seed1"
+    """The light residual network to 2.5 M steps of Breakout, three seeds, beside others."""
+
+    def test(seed: int, of: Callable[[Sequence[float]], float]) -> Value:
+        return lambda: float(of(returns_of("resnet_light_long", seed=seed)))
+
     more = "three_quarters_long/replay-3-of-4-online_BreakoutNoFrameskip-v4_seed4"
     rows = {
-        "light residual network": (light, played(folder, fmean)),
+        **{
+            f"light residual network, seed {seed}": (name, test(seed, fmean))
+            for seed, name in LIGHT.items()
+        },
         "three quarters replayed": (more, played("three_quarters_long", fmean, "Breakout")),
         **{
             f"the default, seed {seed}": (name, tested("Breakout", seed, fmean))
             for seed, name in enumerate(LONG["Breakout"], start=1)
         },
     }
+    means = (
+        mean_of([end(name) for name in LIGHT.values()]),
+        mean_of([test(seed, fmean) for seed in LIGHT]),
+    )
     return [
         *(
             Claim(
                 "docs/results.md",
                 f"| {shown} |" + " {} |" * 5,
-                (area_to(name, 2.5e6), at(name, 1.25e6), at(name, 2e6), end(name), test),
+                (area_to(name, 2.5e6), at(name, 1.25e6), at(name, 2e6), end(name), tested_mean),
             )
-            for shown, (name, test) in rows.items()
+            for shown, (name, tested_mean) in rows.items()
         ),
-        Claim("docs/results.md", "The run took {} minutes, of which", (minutes(light),)),
-        Claim("docs/results.md", "The test games are those of {} of 100", (played(folder, len),)),
+        Claim(
+            "docs/results.md",
+            "The mean of the three seeds is **{}** in training and **{}** in test games",
+            means,
+        ),
+        *(
+            Claim(
+                "docs/results.md",
+                f"| {shown}, light against default | {{}} | {{}} | {{}} |",
+                welch(*([of(name) for name in arm] for arm in (LIGHT.values(), LONG["Breakout"]))),
+            )
+            for shown, of in {
+                "area to 2.5 M steps": partial(area_to, steps=2.5e6),
+                "return after 2.5 M steps": end,
+            }.items()
+        ),
+        Claim(
+            "docs/results.md",
+            "All three seeds pass it, after {} to {} M steps.",
+            tuple(over(of, *(steps_to(name, 204) for name in LIGHT.values())) for of in (min, max)),
+        ),
+        Claim(
+            "docs/results.md",
+            "and has {} to {} there, where the default's seeds end at {} to {}.",
+            tuple(
+                over(of, *values)
+                for values in (
+                    [at(name, 1.25e6) for name in LIGHT.values()],
+                    [end(name) for name in LONG["Breakout"]],
+                )
+                for of in (min, max)
+            ),
+        ),
+        Claim(
+            "docs/results.md",
+            "The runs took {}, {} and {} minutes",
+            tuple(minutes(name) for name in LIGHT.values()),
+        ),
+        Claim(
+            "docs/results.md",
+            "{}, {} and {} test games of the three seeds",
+            tuple(test(seed, len) for seed in LIGHT),
+        ),
         Claim(
             "README.md",
-            "| Breakout with the light residual network, return after 10 M frames, one seed | {} "
-            "({} in test games) |",
-            (end(light), played(folder, fmean)),
+            "| Breakout with the light residual network, return after 10 M frames, mean of three "
+            "seeds | {} ({} in test games) |",
+            means,
         ),
     ]
 

@@ -8,6 +8,7 @@ from statistics import fmean
 
 from scipy import stats
 
+from tests.figures.defaults import LONG
 from tests.figures.files import (
     RESULTS,
     SPEED,
@@ -119,6 +120,21 @@ def three_quarter_rows() -> list[Claim]:
         claims.append(
             Claim("docs/results.md", f"| `{arm}` in {game} | {{}} | {{}} | {{}} |", values)
         )
+    so_far = {
+        game: [at(name, 7e5) for name in (*USUAL[game], *LONG[game])]
+        for game in ("Breakout", "SpaceInvaders")
+    }
+    claims += [
+        Claim(
+            "docs/results.md",
+            sentence,
+            tuple(over(of, *so_far[game]) for of in (min, max)),
+        )
+        for game, sentence in {
+            "Breakout": "eight runs of the default that came so far ({} to {})",
+            "SpaceInvaders": "of the default's five runs ({} to {})",
+        }.items()
+    ]
     light = {game: f"screen_g/resnet-light_{game}NoFrameskip-v4_seed1" for game in USUAL}
     alone = [
         f"default/default_{game}NoFrameskip-v4_seed{seed}"
