@@ -8,7 +8,8 @@ outside of the clone (--store); curves and the index of all runs are written to 
 queue may be stopped (Ctrl-C, once: a checkpoint is saved) or killed at any time: the next one goes
 on from the last checkpoints. Two never work on one store, nor write to one folder of results.
 
-Exit status: 0 done, 1 a run failed, 2 the command cannot be honoured, 130 interrupted.
+Exit status: 0 done, 1 a run failed or the disk is full, 2 the command cannot be honoured,
+130 interrupted.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from agent.stored.run_folder import PROJECT_ROOT
 from core.command_line import WrappedHelp, add_switch, reader_may_leave
 from core.errors import ConfigError
+from core.project import PROJECT_ROOT
 from core.stop_signals import INTERRUPTED
 from experiments import index
 from experiments.overview import queue_lines
@@ -60,7 +61,9 @@ def _run(options: argparse.Namespace) -> int:
     store = Store(places.store)
     with StopRequests().installed() as requests:
         try:
-            store.lock(GRACE_S, log.info)
+            if not store.lock(GRACE_S, log.info, lambda: not requests.count):
+                log.info("stopped before its first run: nothing was started")
+                return INTERRUPTED
             store.lock_results(places.results)
             if options.retry_failed:
                 _forget_failures(places, store)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.stored.run_folder import RunFolder
-from analysis.runs import commit_text, machine_text
+from analysis.run_facts import commit_text, machine_text
 from core.atomic_file import write_text
 from core.errors import ConfigError
 from core.plain_data import MAX_TEXT, shown, shown_text

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
+from core.plain_data import shown_text
 from experiments import index
 from experiments.plan import Experiment, PlannedRun, planned_runs
 from experiments.queue_loop import next_run
 from experiments.store import Store
+from experiments.trainer_process import MAX_MESSAGE
 
 
 def queue_lines(
@@ -28,8 +30,8 @@ def queue_lines(
     total, is_known = 0.0, True
     for run in runs:
         row = of_run.get(run.name)
-        state = row.status if row else "waiting"
-        left = minutes_left(run, row, of_run.values())
+        state, message = (row.status, row.message) if row else _without_row(run, store)
+        left = 0.0 if state == index.FAILED else minutes_left(run, row, of_run.values())
         if run == following and state in ("waiting", index.STOPPED):
             state += ", next"
         is_known = is_known and left is not None
@@ -42,13 +44,21 @@ def queue_lines(
                 f"{done:,} of {run.steps:,}",
                 row.minutes if row else "",
                 "?" if left is None else f"{left:.0f}",
-                row.message if row else "",
+                shown_text(message, MAX_MESSAGE),
             )
         )
     widths = [max(len(line[column]) for line in table) for column in range(len(table[0]) - 1)]
     lines = ["  ".join(map(str.ljust, line, [*widths, 0])).rstrip() for line in table]
     more = "" if is_known else ", and those of which nothing is known yet"
     return [*lines, f"about {total:.0f} minutes left by the speed of the runs so far{more}"]
+
+
+def _without_row(run: PlannedRun, store: Store) -> tuple[str, str]:
+    """Return status and message of a run that has no run folder: it failed before it made one."""
+    state = store.state(run)
+    if state is None or not state.failures:
+        return "waiting", ""
+    return index.FAILED if state.has_failed else "waiting", state.message
 
 
 def minutes_left(run: PlannedRun, row: index.Row | None, rows: Iterable[index.Row]) -> float | None:

@@ -28,13 +28,13 @@ that is stopped half-way still has arms to compare. Next to read: queue_loop.py.
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-import yaml
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -45,16 +45,21 @@ from pydantic import (
 
 from agent.stored.run_folder import safe_name
 from core.errors import ConfigError
-from core.plain_data import check_plain
+from core.plain_data import MAX_INT, check_plain, read_text, shown, shown_text
+from core.plain_yaml import load_yaml
 from flag_parsing import flag_of, parse
 from sequences.plan import shipped_plans
 
 SHIPPED_QUEUE = Path(__file__).resolve().parent / "queue.yaml"
+# Files of the queue in the store and in the results, beside the folders of experiments.
+QUEUE_LOCK, TRAINER_LOCK, TRAINER_FILE = "queue.lock", "trainer.lock", "trainer.json"
+INDEX_FILE = "index.csv"
 # What the queue itself decides about each run.
 TAKEN_FLAGS = {
     *("env", "seed", "environment_max_steps", "op_mode", "load_model_url", "results_dir"),
     *("new_run_folder", "training_seconds", "background"),
 }
+MAX_SHOWN = 60  # characters of a wrong value, and of each part of its place
 # What no run of the queue may have, wherever it is set, and why.
 REFUSED_FLAGS = {
     "run_name": "the queue resumes a run in its folder, which no resume may name",
@@ -62,17 +67,25 @@ REFUSED_FLAGS = {
 }
 
 
+def _refuse_files_of_ours(name: str) -> str:
+    if name.lower() in (QUEUE_LOCK, TRAINER_LOCK, TRAINER_FILE, INDEX_FILE):
+        raise ValueError(f"{name} is a file of the queue's own: take another name")
+    return name
+
+
 # Names become folders and parts of file names, also where a capital is no other letter.
 PlainName = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9.+-]*$", max_length=50)
 ]
 ExperimentName = Annotated[
-    str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$", max_length=50)
+    str,
+    StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$", max_length=50),
+    AfterValidator(_refuse_files_of_ours),
 ]
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Game = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_./:,+-]*$")]
-Steps = Annotated[int, Field(strict=True, ge=1)]
-Seed = Annotated[int, Field(strict=True, ge=0)]
+Steps = Annotated[int, Field(strict=True, ge=1, lt=MAX_INT)]
+Seed = Annotated[int, Field(strict=True, ge=0, lt=MAX_INT)]
 
 
 def _one_arm() -> dict[PlainName, dict[str, Any]]:
@@ -236,13 +249,10 @@ def load_queue(path: Path) -> Queue:
       ConfigError: one message with every mistake that was found, and where.
     """
     try:
-        data = yaml.load(path.read_text(encoding="utf-8"), _Loader)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            f"{path} cannot be read ({error}). Give a file: --queue=<path>"
-        ) from error
-    except Exception as error:  # its constructors of dates and numbers raise many kinds
-        raise ConfigError(f"{path} is not valid YAML: {error}") from error
+        text = read_text(path, "the queue")
+    except ConfigError as error:
+        raise ConfigError(f"{error} Give a file: --queue=<path>") from error
+    data = load_yaml(text, str(path))
     if not isinstance(data, list) or not data:
         raise ConfigError(
             f"{path}: expected a list of experiments (- name: ...), got {type(data).__name__}."
@@ -306,12 +316,15 @@ def _flag_problems(runs: list[PlannedRun]) -> Iterator[str]:
 
 def _lines(error: ValidationError) -> Iterator[str]:
     for problem in error.errors():
-        place = ".".join(str(part) for part in problem["loc"] if part != "[key]")
+        # A key that is no text is shown by pydantic itself, in full.
+        place = ".".join(
+            shown_text(str(part), MAX_SHOWN) for part in problem["loc"] if part != "[key]"
+        )
         message = problem["msg"].removeprefix("Value error, ")
         got = (
             ""
             if problem["type"] in ("missing", "value_error")
-            else f", got {problem['input']!r:.60}"
+            else f", got {shown(problem['input'], MAX_SHOWN)}"
         )
         yield f"{place}: {message}{got}" if place else f"{message}{got}"
 
@@ -320,16 +333,3 @@ def _as_text(value: Any) -> str:
     if isinstance(value, str):
         return value
     return str(value) if isinstance(value, bool) else json.dumps(value)
-
-
-class _Loader(yaml.SafeLoader):
-    """Refuses a key that is given twice, where YAML would silently take the last."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        keys = [key.value for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
-        twice = {key for key in keys if isinstance(key, str) and keys.count(key) > 1}
-        if twice:
-            raise yaml.constructor.ConstructorError(
-                None, None, f"the key {sorted(twice)[0]!r} is given twice", node.start_mark
-            )
-        return super().construct_mapping(node, deep)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -21,6 +22,7 @@ from core.stop_signals import INTERRUPTED, handled_by
 from experiments import index
 from experiments.curve_file import export_curve
 from experiments.plan import PlannedRun, PlannedSequence, load_queue
+from experiments.room import check_room
 from experiments.sequence_runs import SequenceRuns, trainings
 from experiments.store import OUTPUT_FILE, RunState, Store
 from experiments.trainer_process import (
@@ -93,7 +95,11 @@ class QueueLoop:
         self.failed = 0  # runs and sequences that failed in this session
 
     def run(self, requests: StopRequests) -> None:
-        """Train one run after the other; returns when told to, at the time limit, or at the end."""
+        """Train one run after the other; returns when told to, at the time limit, or at the end.
+
+        Raises:
+          OSError: if the store cannot be written to, or has no room for a checkpoint (StoreFull).
+        """
         self._book()
         while not self._is_over(requests):
             self._reread()
@@ -106,10 +112,13 @@ class QueueLoop:
                 sequence is not None and sequence.priority < self._priorities[run.experiment]
             ):
                 assert sequence is not None
-                self._train_sequence(sequence, requests)
+                train = partial(self._train_sequence, sequence)
             else:
-                self._train(run, requests)
-            self._book()
+                train = partial(self._train, run)
+            try:
+                train(requests)
+            finally:
+                self._book()
 
     def _is_over(self, requests: StopRequests) -> bool:
         return bool(requests.count) or (
@@ -118,11 +127,12 @@ class QueueLoop:
 
     def _train(self, run: PlannedRun, requests: StopRequests) -> None:
         store = self._store
+        check_room(run, store, self._alike(run))
         before = store.state(run) or RunState(dict(run.flags))
         store.write_state(run, before)
         arguments = [*command(run, store), f"--background={self._places.background}"]
-        steps_before = _steps_saved(run, store)
-        log.info("%s: from %s to %s agent steps", run.name, f"{steps_before:,}", f"{run.steps:,}")
+        update_before = store.newest_update(run)
+        log.info("%s starts: %s", run.name, _where(run, store))
         watch = Watch(run, store)
         next_line_s = time.monotonic() + LINE_INTERVAL_S
         next_booking_s = time.monotonic()
@@ -154,8 +164,9 @@ class QueueLoop:
         store.book_trainer(None)
         if hangs:  # as if somebody else had killed it
             ending = Ending(-signal.SIGKILL, False, f"no record for {SILENCE_S:.0f} s")
-        progressed = _steps_saved(run, store) > steps_before
+        progressed = store.newest_update(run) > update_before
         if failed(ending, is_done=store.is_done(run), progressed=progressed):
+            check_room(run, store, self._alike(run), ending)
             self._note_failure(run, before, ending)
         log.info("%s: %s", run.name, _where(run, store))
         self._export(run)
@@ -180,6 +191,11 @@ class QueueLoop:
         )
         for run in trainings(sequence, self._store):
             self._export(run)
+
+    def _alike(self, run: PlannedRun) -> list[PlannedRun]:
+        """Return the runs whose checkpoints are as large as those of `run`."""
+        arm = (run.experiment, run.arm)
+        return [each for each in self._runs if (each.experiment, each.arm) == arm]
 
     def _note_failure(self, run: PlannedRun, before: RunState, ending: Ending) -> None:
         self.failed += 1
@@ -284,15 +300,6 @@ def check_unchanged(runs: Sequence[PlannedRun], store: Store) -> None:
             + "\n".join(changed)
             + f"\nGive the changed arm a new name, or remove the runs from {store.path}."
         )
-
-
-def _steps_saved(run: PlannedRun, store: Store) -> int:
-    """Return the agent steps that a run has recorded, 0 without a checkpoint to go on from."""
-    folder = store.present_folder(run)
-    if folder is None or not folder.has_checkpoint():
-        return 0
-    record = last_record(folder.path)
-    return 0 if record is None else record.agent_steps
 
 
 def _where(run: PlannedRun, store: Store) -> str:

@@ -19,6 +19,7 @@ from agent.stored.run_folder import safe_name
 from core.errors import ConfigError
 from experiments import index
 from experiments.plan import PlannedSequence, SequencedRun
+from experiments.room import check_room
 from experiments.store import OUTPUT_FILE, RunState, Store
 from experiments.trainer_process import SEQUENCE_PROGRAM, Ending, run_trainer
 from experiments.watch import SILENCE_S, SequenceWatch
@@ -84,8 +85,13 @@ class SequenceRuns:
         wants_stop: Callable[[], bool],
         wants_kill: Callable[[], bool],
     ) -> bool:
-        """Run a sequence until it ends or is told to; return False if it failed."""
+        """Run a sequence until it ends or is told to; return False if it failed.
+
+        Raises:
+          OSError: if the store cannot be written to, or has no room for a checkpoint (StoreFull).
+        """
         store = self._store
+        check_room(sequence, store, trainings(sequence, store))
         before = store.state(sequence) or RunState(sequence.flags)
         store.write_state(sequence, before)
         done_before = runs_done(sequence, store)
@@ -120,6 +126,7 @@ class SequenceRuns:
             ending = replace(ending, asked=False, message=silence)
         if ending.asked or is_done(sequence, store) or done[0] > done_before[0]:
             return True
+        check_room(sequence, store, trainings(sequence, store), ending)
         self._note_failure(sequence, before, ending)
         return False
 

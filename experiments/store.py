@@ -16,22 +16,30 @@ two disagree.
 from __future__ import annotations
 
 import contextlib
-import json
+import math
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from agent.stored.checkpoint_folder import newest_update, update_name
 from agent.stored.run_folder import RunFolder
 from core.atomic_file import write_json
 from core.errors import ConfigError
 from core.file_lock import FileLock, try_lock
-from core.process_death import start_of
-from experiments.plan import PlannedRun, PlannedSequence
+from core.plain_data import MAX_TEXT, parse_json, read_text, shown, shown_text
+from core.process_death import is_same_process, start_of
+from experiments.plan import (
+    QUEUE_LOCK,
+    TRAINER_FILE,
+    TRAINER_LOCK,
+    PlannedRun,
+    PlannedSequence,
+)
 from metrics.run_files import last_record
 
 VARIABLE = "ACTOR_CRITIC_EXPERIMENTS"
@@ -39,9 +47,6 @@ DEFAULT_STORE = Path("~/.cache/actor-critic/experiments")
 STATE_FILE = "state.json"
 OUTPUT_FILE = "output.log"
 MAX_FAILURES = 2
-QUEUE_LOCK = "queue.lock"
-TRAINER_LOCK = "trainer.lock"
-TRAINER_FILE = "trainer.json"
 OF_ITS_OWN = (
     "Stop that one, or give this one a store and results of its own: "
     "--store=<path> --results_dir=<path>"
@@ -91,14 +96,13 @@ class Store:
         """
         path = self.folder(run) / STATE_FILE
         try:
-            data = json.loads(path.read_text(encoding="utf-8"))
-            return RunState(data["flags"], int(data["failures"]), str(data["message"]))
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            return _checked_state(parse_json(read_text(path, "the state of a run"), "its text"))
+        except ConfigError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return None
             raise ConfigError(
-                f"{path} cannot be read ({error!r}). Delete this file: the run then goes on from "
-                "its last checkpoint, with no failure remembered."
+                f"{path} cannot be read ({str(error).rstrip('.')}). Delete this file: the run then "
+                "goes on from its last checkpoint, with no failure remembered."
             ) from error
 
     def write_state(self, run: PlannedRun | PlannedSequence, state: RunState) -> None:
@@ -122,22 +126,52 @@ class Store:
         found = resumable or folders
         return found[-1] if found else None
 
+    def newest_update(self, run: PlannedRun) -> int:
+        """Return the update of the newest checkpoint of a run; -1 if there is none."""
+        folder = self.present_folder(run)
+        return -1 if folder is None else newest_update(folder.path)
+
     def is_done(self, run: PlannedRun) -> bool:
         """Whether a run has done its steps, and its last state is saved."""
+        return self.steps_saved(run) >= run.steps
+
+    def steps_saved(self, run: PlannedRun) -> int:
+        """Return the agent steps of a run up to its last state, if that is saved; 0 if it is not.
+
+        Its last record tells them, or the summary of how it ended, since a record can be lost.
+        """
         folder = self.present_folder(run)
-        record = None if folder is None else last_record(folder.path)
-        if folder is None or record is None:
-            return False
-        saved = folder.checkpoints / f"update_{record.updates:09d}.pt"
-        return record.agent_steps >= run.steps and saved.exists()
+        if folder is None:
+            return 0
+        return max(
+            (
+                agent_steps
+                for agent_steps, updates in _last_counts(folder)
+                if (folder.checkpoints / update_name(updates)).exists()
+            ),
+            default=0,
+        )
 
     # --- locks -----------------------------------------------------------------------------------
 
-    def lock(self, patience_s: float, say: Callable[[str], None]) -> None:
+    def lock(
+        self,
+        patience_s: float,
+        say: Callable[[str], None],
+        waiting: Callable[[], bool] = lambda: True,
+    ) -> bool:
         """Become the only queue on this store, with no trainer of an earlier one running.
 
         A queue that was killed takes its trainer along, which first saves a checkpoint: that is
         waited for. A trainer that does not end within `patience_s` is killed.
+
+        Args:
+          patience_s: seconds to wait at most, before such a trainer is killed, and after it.
+          say: takes a line on what is waited for.
+          waiting: function that is asked meanwhile; returns whether to go on waiting.
+
+        Returns:
+          False if `waiting` has ended it; the caller closes the store then, and starts nothing.
 
         Raises:
           ConfigError: if the store cannot be made, or another queue works on it.
@@ -149,24 +183,29 @@ class Store:
                 f"{self.path} cannot be used ({error}). Give another folder: --store=<path>, or "
                 f"the variable {VARIABLE}."
             ) from error
-        if not self._lock.wait(1.0):  # `list` looks at the lock for a moment
+        if not self._lock.wait(1.0, waiting):  # `list` looks at the lock for a moment
+            if not waiting():
+                return False
             raise ConfigError(
                 f"another queue works on {self.path} ({self._lock.holder()}). {OF_ITS_OWN}"
             )
         trainer = self.trainer_lock
         if trainer.acquire():
-            return
+            return True
         booked = self._booked_trainer()
         named = "unknown process" if booked is None else f"process {booked[0]}"
         say(f"waiting for the trainer of an earlier queue to save ({named})")
-        if not trainer.wait(patience_s):
-            if booked is not None:
+        for is_last in (False, True):
+            if trainer.wait(patience_s, waiting):
+                return True
+            if not waiting():
+                return False
+            if booked is not None and not is_last:
                 _kill(*booked, say)
-            if not trainer.wait(patience_s):
-                raise ConfigError(
-                    f"a trainer of an earlier queue ({named}) does not end. Stop it, or give "
-                    f"another store: --store=<path> (this one is {self.path})"
-                )
+        raise ConfigError(
+            f"a trainer of an earlier queue ({named}) does not end. Stop it, or give another "
+            f"store: --store=<path> (this one is {self.path})"
+        )
 
     def lock_results(self, results: Path) -> None:
         """Become the only queue that writes to a folder of results, until `close`.
@@ -204,11 +243,13 @@ class Store:
 
     def _booked_trainer(self) -> tuple[int, str] | None:
         """Return what `book_trainer` has noted; None: nothing that can be read."""
+        path = self.path / TRAINER_FILE
         try:
-            data = json.loads((self.path / TRAINER_FILE).read_text(encoding="utf-8"))
-            return int(data["pid"]), str(data["started"])
-        except (OSError, ValueError, KeyError, TypeError):
+            data = parse_json(read_text(path, "the trainer of a queue"), str(path))
+        except ConfigError:
             return None
+        pid, started = (_value(data, key) for key in ("pid", "started"))
+        return (pid, started) if type(pid) is int and isinstance(started, str) else None
 
     def close(self) -> None:
         """Let go of the locks. A trainer that still runs keeps its own."""
@@ -217,19 +258,43 @@ class Store:
         self._lock.release()
 
 
-def _has_started(pid: int, started: str) -> bool:
-    """Whether a process is the one that `book_trainer` has booked, also if the clock was set."""
-    start = start_of(pid)
-    if start is not None:
-        return start == started
-    return abs(psutil.Process(pid).create_time() - float(started)) < 1.0
+def _checked_state(data: Any) -> RunState:
+    """Return what a state.json says; raises ConfigError if that is nothing that we wrote."""
+    if not isinstance(data, dict):
+        raise ConfigError(f"it holds {shown(data)}, expected an object")
+    flags, failures, message = (_value(data, key) for key in ("flags", "failures", "message"))
+    if not isinstance(flags, dict):
+        raise ConfigError(f"flags is {shown(flags)}, expected an object")
+    if type(failures) is not int or failures < 0:
+        raise ConfigError(f"failures is {shown(failures)}, expected a whole number from 0 on")
+    if not isinstance(message, str):
+        raise ConfigError(f"message is {shown(message)}, expected a text")
+    return RunState(flags, failures, shown_text(message, MAX_TEXT))
+
+
+def _last_counts(folder: RunFolder) -> Iterator[tuple[int, int]]:
+    """Yield the agent steps and updates of a run, by its last record and by its summary."""
+    record = last_record(folder.path)
+    if record is not None:
+        yield record.agent_steps, record.updates
+    with contextlib.suppress(ConfigError):  # no summary, or none that can be read
+        data = parse_json(read_text(folder.summary_file, "the summary of a run"), "its text")
+        agent_steps, updates = (_value(data, key) for key in ("agent_steps", "updates"))
+        if type(agent_steps) is int and type(updates) is int:
+            yield agent_steps, updates
+
+
+def _value(data: Any, key: str) -> Any:
+    return data.get(key) if isinstance(data, dict) else None
 
 
 def _kill(pid: int, started: str, say: Callable[[str], None]) -> None:
     """Kill a trainer and its workers, if the process booked is still the same."""
     try:
-        if _has_started(pid, started):
-            say(f"process {pid} did not end in time: it is killed; its last checkpoint is there")
+        began_s = float(started)
+    except ValueError:  # it is what `start_of` says
+        began_s = -math.inf
+    if is_same_process(pid, started, began_s):
+        say(f"process {pid} did not end in time: it is killed; its last checkpoint is there")
+        with contextlib.suppress(OSError):  # it has just ended: the lock decides
             os.killpg(pid, signal.SIGKILL)
-    except (ValueError, psutil.Error, OSError):
-        return  # it has just ended, or nobody knows which it is: the lock decides

@@ -19,14 +19,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from agent.stored.run_folder import PROJECT_ROOT
 from core.file_lock import FileLock
 from core.leaving import wait_for_killed
+from core.plain_data import shown_text
+from core.project import MAIN_PROGRAM as MAIN_PROGRAM  # queue_loop takes it from here
+from core.project import PROJECT_ROOT
 
-MAIN_PROGRAM = PROJECT_ROOT / "main.py"
 SEQUENCE_PROGRAM = PROJECT_ROOT / "multi_train.py"
 GRACE_S = 120.0  # for a run to save its checkpoint after SIGINT, before it is killed
 POLL_S = 0.5
+MAX_MESSAGE = 300  # characters of the last line that are kept
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
@@ -36,7 +38,7 @@ class Ending:
 
     status: int
     asked: bool  # it was told to stop
-    message: str  # the last line that it printed
+    message: str  # the last line that it printed, fit for a terminal
 
 
 def run_trainer(
@@ -141,5 +143,7 @@ def _end_with(parent: int) -> Callable[[], None] | None:
 def _last_line(output: IO[bytes], began_at: int) -> str:
     size = output.seek(0, os.SEEK_END)
     output.seek(max(began_at, size - 4096))
-    lines = output.read().decode("utf-8", "replace").split("\n")
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")[:300]
+    # Also at a carriage return: with it, a bar of progress writes over itself.
+    lines = output.read().decode("utf-8", "replace").splitlines()
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return shown_text(last, MAX_MESSAGE)

@@ -8,12 +8,11 @@ from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 
-import psutil
-
 from agent.run.control_file import CONTROL, STATE
 from agent.testing.score_table import SCORES
 from core.errors import ConfigError
 from core.plain_data import parse_json, read_text
+from core.process_death import is_same_process
 from experiments.plan import PlannedRun
 from experiments.store import Store
 from sequences.folder import OUTPUT_FILE, STATE_FILE, SequenceFolder
@@ -117,6 +116,4 @@ def is_paused(run_folder: Path) -> bool:
         return False  # none, or none that can be read: it takes no commands
     if not isinstance(state, dict) or state.get("paused") is not True:
         return False
-    pid = state.get("pid")
-    # More than 31 bits are an OverflowError of the system's call.
-    return type(pid) is int and 0 < pid < 2**31 and psutil.pid_exists(pid)
+    return is_same_process(state.get("pid"), state.get("pid_start"))

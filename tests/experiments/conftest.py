@@ -133,6 +133,13 @@ class Bench:
         return None
 
 
+def options(bench: Bench) -> list[str]:
+    """Return what `python -m experiments` has to be told to work on a bench."""
+    places = bench.places
+    where = [f"--queue={places.queue_file}", f"--store={places.store}"]
+    return [*where, f"--results_dir={places.results}"]
+
+
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     monkeypatch.setattr(trainer_process, "POLL_S", 0.02)

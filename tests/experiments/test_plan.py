@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import datetime
+import os
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +61,10 @@ def test_runs_come_by_priority_then_seed_then_game_then_arm(tmp_path: Path) -> N
         ({"name": ".."}, "name"),
         ({"name": ""}, "name"),
         ({"name": 3}, "name"),
+        ({"name": "queue.lock"}, "name"),
+        ({"name": "Trainer.Lock"}, "name"),
+        ({"name": "trainer.json"}, "name: trainer.json is a file of the queue's own"),
+        ({"name": "index.csv"}, "name"),
         ({"question": " "}, "question"),
         ({"what_counts": None}, "what_counts"),
         ({"priority": "soon"}, "priority"),
@@ -158,11 +164,61 @@ def test_what_is_no_queue_is_one_readable_message(
         load_queue(file)
 
 
+HUGE = "0x" + "f" * 5000  # Python writes no number of so many digits
+# Each list names the one before it nine times: a few bytes for 43 million texts.
+BOMB = "".join(f"- &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in pairwise("abcdefghi"))
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        (f"seeds: [{HUGE}]", "seeds.0: "),
+        (f"seeds: [{2**63}]", "seeds.0: "),
+        (f"steps: {HUGE}", "steps: "),
+        (f"steps: -{HUGE}", "steps: "),
+        (f"question: {HUGE}", "question: Input should be a valid string, got <a int that is too"),
+        (f"question: [{HUGE}]", "question: Input should be a valid string, got "),
+        (f"name: {HUGE}", "name: "),
+        (f"games: [{HUGE}]", "games.0: "),
+        (f"flags: {{lr: {HUGE}}}", "flags: lr holds a whole number"),
+        (f"arms: {{a: {{lr: {HUGE}}}}}", "a: lr holds a whole number"),
+        (f"? {HUGE}\n  : 1", "Keys should be strings"),
+        ("question: *i", "question: Input should be a valid string, got [["),
+        ("games: *i", "games.0: "),
+        ("priority: *i", "priority: "),
+        ("x: *i", "x: Extra inputs"),
+        ('question: ["\\e[31m"]', r"got ['\x1b[31m']"),
+        ('"\\e[31mx": 1', r"\x1b[31mx: Extra inputs"),
+    ],
+)
+def test_what_cannot_be_shown_whole_is_named_in_a_short_line(
+    tmp_path: Path, line: str, complaint: str
+) -> None:
+    file = tmp_path / "queue.yaml"
+    key = line.partition(":")[0]
+    queued = yaml.safe_dump({name: part for name, part in entry().items() if name != key})
+    text = "".join(f"  {each}\n" for each in [*queued.splitlines(), line])
+    file.write_text("- &a [x]\n" + BOMB + "-\n" + text)
+    with pytest.raises(ConfigError, match="queue.yaml") as caught:
+        load_queue(file)
+    said = str(caught.value)
+    assert complaint in said
+    assert len(said) < 5000
+    assert all(part.isprintable() for part in said.splitlines())
+
+
+def test_a_queue_that_is_a_pipe_keeps_nobody_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "queue.yaml")
+    with pytest.raises(ConfigError, match="not a regular file.*--queue="):
+        load_queue(tmp_path / "queue.yaml")
+
+
 def test_a_file_that_is_not_there_or_is_no_text(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match=r"cannot read the queue .*nowhere.*--queue="):
         load_queue(tmp_path / "nowhere.yaml")
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\xfa")
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match=r"not text in UTF-8.*--queue="):
         load_queue(tmp_path / "binary.yaml")
 
 

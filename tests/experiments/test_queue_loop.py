@@ -20,12 +20,13 @@ from core.file_lock import FileLock
 from experiments import __main__ as program
 from experiments import index, queue_loop, trainer_process
 from experiments.overview import queue_lines
-from experiments.plan import load_queue
+from experiments.plan import TRAINER_LOCK, load_queue
 from experiments.queue_loop import StopRequests, failed
-from experiments.store import Store, default_store
+from experiments.store import RunState, Store, default_store
 from experiments.trainer_process import Ending, run_trainer
+from metrics.record import Record
 from tests.deadlines import HANGS_S
-from tests.experiments.conftest import Bench, entry, lives, wait_for
+from tests.experiments.conftest import Bench, entry, lives, options, wait_for
 
 pytestmark = pytest.mark.process
 
@@ -241,6 +242,23 @@ def test_a_second_signal_does_not_wait_for_a_trainer_that_hangs(bench: Bench) ->
     assert bench.rows()[0].status == "stopped"
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_wait_for_an_earlier_trainer(
+    bench: Bench, number: signal.Signals
+) -> None:
+    bench.places.store.mkdir()
+    with held_lock(bench.places.store / TRAINER_LOCK):
+        queue = bench.queue_process(grace_s=3.0)
+        assert queue.stdout is not None
+        assert "waiting for the trainer of an earlier queue" in queue.stdout.readline()
+        queue.send_signal(number)
+        output, _ = queue.communicate(timeout=HANGS_S)
+    assert queue.returncode == 130, output
+    assert len(output.splitlines()) == 1
+    assert "nothing was started" in output
+    assert bench.rows() == []
+
+
 def test_there_are_never_two_queues_on_one_store(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -438,6 +456,36 @@ def test_a_count_that_is_not_known_is_taken_from_the_run_folder(bench: Bench) ->
     assert bench.rows() == before
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "level 50%\rlevel 100%",
+        "two\nlines",
+        "both\r\n",
+        'a "quote, and a comma',
+        "\x1b[31mred\x07",
+        "\x00",
+        "\x85\u2028\x0b",
+        "\ud800",
+        "x" * 200_000,
+    ],
+)
+def test_an_index_that_was_written_can_be_read_whatever_its_texts_are(
+    tmp_path: Path, text: str
+) -> None:
+    row = replace(index.Row(*["1"] * len(fields(index.Row))), message=text, started=text)
+    path = tmp_path / "index.csv"
+    index.write_index(path, [row])
+    (found,) = index.read_index(path).values()
+    assert found.message.isprintable()
+    assert found.message == found.started
+    if text.isprintable() and len(text) < 100_000:
+        assert found == row
+    before = path.read_bytes()
+    index.write_index(path, [found])
+    assert path.read_bytes() == before
+
+
 MARKERS = "<<<<<<< HEAD\n=======\n>>>>>>> theirs\n"
 
 
@@ -500,12 +548,42 @@ def test_rows_of_the_index_never_hide_one_another(tmp_path: Path, folder: str) -
         index.read_index(path)
 
 
-def test_a_damaged_state_is_told_before_anything_starts(bench: Bench) -> None:
+@pytest.mark.parametrize("command", ["list", "run"])
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ('{"flags": ', "not valid JSON"),
+        ('{"flags": {}, "failures": 1e999, "message": ""}', "failures is inf"),
+        ('{"flags": {}, "failures": true, "message": ""}', "failures is True"),
+        ('{"flags": {}, "failures": -1, "message": ""}', "failures is -1"),
+        ('{"flags": {}, "failures": ' + "9" * 5000 + ', "message": ""}', "too long"),
+        ('{"flags": "x", "failures": 0, "message": ""}', "flags is 'x'"),
+        ('{"flags": {}, "failures": 0, "message": 7}', "message is 7"),
+        ('{"flags": {}, "failures": 0}', "message is None"),
+        ("[]", "expected an object"),
+        ("[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_a_damaged_state_is_told_in_one_line_before_anything_starts(
+    bench: Bench, capsys: pytest.CaptureFixture[str], command: str, text: str, complaint: str
+) -> None:
     (run,) = bench.runs()
     bench.store.folder(run).mkdir(parents=True)
-    (bench.store.folder(run) / "state.json").write_text('{"flags": ')
-    with pytest.raises(ConfigError, match="state.json cannot be read"):
-        bench.work()
+    (bench.store.folder(run) / "state.json").write_text(text)
+    assert program.main([command, *options(bench)]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "state.json cannot be read" in said
+    assert complaint in said
+    assert "Delete this file" in said
+
+
+def test_a_state_that_is_a_pipe_keeps_nobody_waiting(bench: Bench) -> None:
+    (run,) = bench.runs()
+    bench.store.folder(run).mkdir(parents=True)
+    os.mkfifo(bench.store.folder(run) / "state.json")
+    with pytest.raises(ConfigError, match="not a regular file"):
+        bench.store.state(run)
 
 
 @pytest.mark.parametrize(
@@ -528,6 +606,43 @@ def test_which_endings_are_failures(ending: Ending, progressed: bool, counts: bo
     assert not failed(ending, is_done=True, progressed=progressed)
 
 
+@pytest.mark.parametrize(
+    ("sessions", "failures"),
+    [
+        # Of each session that is killed: the updates of the checkpoint that it saves, and of its
+        # last record.
+        ([(100, 120), (None, 121), (None, 122)], 2),  # it goes on from the same one each time
+        ([(100, 140), (130, 132), (150, 151)], 0),  # a resume cuts what came after the checkpoint
+    ],
+)
+def test_a_run_that_is_killed_has_failed_unless_it_saved_a_newer_checkpoint(
+    bench: Bench,
+    monkeypatch: pytest.MonkeyPatch,
+    sessions: list[tuple[int | None, int]],
+    failures: int,
+) -> None:
+    (run,) = bench.runs()
+    made = bench.store.folder(run) / "CartPole-v1_0"
+    requests = StopRequests()
+    left = list(sessions)
+
+    def train(*arguments: object, **more: object) -> Ending:
+        if not left:
+            requests.note(signal.SIGINT)
+            return Ending(130, True, "")
+        saved, recorded = left.pop(0)
+        (made / "checkpoints").mkdir(parents=True, exist_ok=True)
+        if saved is not None:
+            (made / "checkpoints" / f"update_{saved:09d}.pt").touch()
+        record = Record(agent_steps=recorded, updates=recorded, wall_s=float(recorded))
+        (made / "metrics.jsonl").write_text(record.to_json() + "\n")
+        return Ending(-signal.SIGKILL, False, "")
+
+    monkeypatch.setattr(queue_loop, "run_trainer", train)
+    assert bench.work(requests).failed == failures
+    assert not left
+
+
 def test_a_run_is_done_only_when_its_last_state_is_saved(bench: Bench) -> None:
     bench.work()
     (run,) = bench.runs()
@@ -536,6 +651,50 @@ def test_a_run_is_done_only_when_its_last_state_is_saved(bench: Bench) -> None:
     assert bench.store.is_done(run)
     (folder.checkpoints / "update_000000100.pt").unlink()
     assert not bench.store.is_done(run)
+
+
+def test_a_run_that_has_done_its_steps_is_done_without_its_last_record(bench: Bench) -> None:
+    """What its summary says counts, if the state it speaks of is saved."""
+    bench.work()
+    (run,) = bench.runs()
+    folder = bench.store.present_folder(run)
+    assert folder is not None
+    lines = folder.metrics_file.read_text().splitlines(keepends=True)
+    folder.metrics_file.write_text("".join(lines[:-1]))
+    index.write_index(bench.places.results / "index.csv", [])
+    assert not bench.store.is_done(run)
+    for damaged in ("{", "[]", '{"agent_steps": "many", "updates": 100}', '{"agent_steps": 1e999}'):
+        folder.summary_file.write_text(damaged)
+        assert not bench.store.is_done(run)
+    folder.write_summary({"agent_steps": 999, "updates": 100})
+    assert not bench.store.is_done(run)
+    folder.write_summary({"agent_steps": 1000, "updates": 101})  # that state is not there
+    assert not bench.store.is_done(run)
+    folder.write_summary({"agent_steps": 1010, "updates": 100})
+    assert bench.store.is_done(run)
+    assert bench.work().failed == 0
+    assert bench.output(run).count("$ ") == 1
+    (row,) = bench.rows()
+    assert (row.status, row.steps_done) == ("done", "1010")
+
+
+def test_the_list_says_why_a_run_failed_that_never_made_its_folder(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench.write(entry(flags={"gamma": 0.5}), entry("later", priority=2))
+    bad, later = bench.runs()
+    state = RunState(dict(bad.flags), 1, "it \x1b[31mended")
+    bench.store.write_state(bad, state)
+    assert program.main(["list", *options(bench)]) == 0
+    line, other = capsys.readouterr().out.splitlines()[1:3]
+    assert line.split()[:3] == [bad.name, "waiting,", "next"]
+    assert line.endswith("  it \\x1b[31mended")
+    assert other.split()[1] == "waiting"
+    bench.store.write_state(bad, replace(state, failures=2))
+    assert program.main(["list", *options(bench)]) == 0
+    line, other = capsys.readouterr().out.splitlines()[1:3]
+    assert line.split() == f"{bad.name} failed 0 of 1,000 0 it \\x1b[31mended".split()
+    assert other.split()[:3] == [later.name, "waiting,", "next"]
 
 
 def test_the_list_shows_states_and_what_is_left(
@@ -668,6 +827,28 @@ def test_nobody_waits_for_ever_for_a_trainer_that_cannot_be_killed(
         kill(pids[0], signal.SIGKILL)
         os.waitpid(pids[0], 0)
     assert (ending.status, ending.asked) == (-signal.SIGKILL, True)
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ("level 50%\rlevel 100%\r", "level 100%"),
+        ("first\r\nlast\r\n", "last"),
+        ("\x1b[31mthe end\x07\n", "\\x1b[31mthe end\\x07"),
+        ("", ""),
+    ],
+)
+def test_the_last_line_of_output_is_one_that_may_be_shown(
+    tmp_path: Path, output: str, message: str
+) -> None:
+    program = tmp_path / "says.py"
+    program.write_text(f"import sys; sys.stdout.write({output!r}); sys.exit(1)")
+    with held_lock(tmp_path / "lock") as lock:
+        ending = run_trainer(
+            [], tmp_path / "output", lock=lock, started=lambda pid: None,
+            wants_stop=lambda: False, wants_kill=lambda: False, main_program=program,
+        )  # fmt: skip
+    assert (ending.status, ending.message) == (1, message)
 
 
 SAVING = """

@@ -265,6 +265,7 @@ def test_a_sequence_that_hangs_has_failed_though_it_writes_a_last_record_when_it
         ({"sequence": "populatoin"}, "there is no sequence populatoin; expected one of"),
         ({"games": ["A-v0", "A-v0"]}, "games names one twice"),
         ({"seeds": [1]}, "seeds: Extra inputs"),
+        ({"name": "trainer.lock"}, "trainer.lock is a file of the queue's own"),
         ({"what_counts": ""}, "what_counts"),
     ],
 )

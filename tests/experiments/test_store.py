@@ -10,7 +10,8 @@ import pytest
 
 from core.errors import ConfigError
 from core.process_death import start_of
-from experiments.store import TRAINER_FILE, TRAINER_LOCK, Store, _kill
+from experiments.plan import TRAINER_FILE, TRAINER_LOCK
+from experiments.store import Store, _kill
 from tests.deadlines import HANGS_S
 
 SLEEPER = "import time; print('here', flush=True); time.sleep(600)"
@@ -50,7 +51,13 @@ def test_who_is_not_known_is_not_killed(pid: int, started: str) -> None:
     assert said == []
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[1]", "412 1700000000.25", '{"pid": "x"}', "{"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{}", "[1]", "412 1700000000.25", '{"pid": "x"}', "{", "[" * 100_000),
+        *('{"pid": 1e999, "started": "1"}', '{"pid": true, "started": "1"}'),
+    ],
+)
 def test_a_booking_that_cannot_be_read_is_of_nobody(tmp_path: Path, text: str) -> None:
     store = Store(tmp_path)
     (tmp_path / TRAINER_FILE).write_text(text)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from core.process_death import start_of
 from experiments import watch
 from experiments.plan import PlannedRun
 from experiments.store import Store
@@ -143,3 +144,17 @@ def test_a_pause_of_which_nobody_is_left_to_know_is_none(
     clock.write(run_folder / "control" / "state.json", text)
     clock.now_s += 600.0
     assert looks.silence_s() == 600.0
+
+
+@pytest.mark.skipif(start_of(os.getpid()) is None, reason="this system tells no such start")
+@pytest.mark.parametrize("kind", ["run", "sequence"])
+def test_a_process_that_was_given_the_number_of_a_paused_run_is_not_taken_for_it(
+    tmp_path: Path, clock: Clock, kind: str
+) -> None:
+    looks, run_folder = watched(kind, tmp_path)
+    said = {"paused": True, "pid": os.getpid()}
+    for start, silence_s in ((start_of(os.getpid()), 0.0), ("another", 600.0)):
+        text = json.dumps({**said, "pid_start": start})
+        clock.write(run_folder / "control" / "state.json", text)
+        clock.now_s += 600.0
+        assert looks.silence_s() == silence_s
