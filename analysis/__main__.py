@@ -10,11 +10,6 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from core.command_line import reader_may_leave
-from core.errors import ConfigError, PlatformError
-from wrappers.trusted_modules import trust_every_module
-from wrappers.user_code import import_module
-
 # As of main.py: agents of environments module:Id are looked at by running the code of the module.
 TRUST = "--trust_env_module=True"
 
@@ -34,7 +29,25 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run one command; return its exit status, or 2 for wrong arguments."""
+    """Run one command; return its exit status, or 2 for wrong arguments, 130 after Ctrl-C."""
+    try:
+        return _run(argv)
+    except KeyboardInterrupt as error:
+        from core.stop_signals import INTERRUPTED
+
+        lost = str(error) or "what was not written yet is lost"
+        print(f"python -m analysis: interrupted: {lost}", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _run(argv: Sequence[str]) -> int:
+    # Imported here, where Ctrl-C is answered already.
+    from core.command_line import reader_may_leave
+    from core.errors import ConfigError, PlatformError
+    from core.plain_data import shown_text
+    from wrappers.trusted_modules import trust_every_module
+    from wrappers.user_code import import_module
+
     if not argv or argv[0] in ("-h", "--help"):
         with reader_may_leave():
             print(_usage())
@@ -56,6 +69,14 @@ def main(argv: Sequence[str]) -> int:
         return int(own(arguments))
     except PlatformError as error:
         print(f"python -m analysis {command}: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:  # most likely a full disk
+        where = "" if error.filename is None else f"{shown_text(str(error.filename))}: "
+        print(
+            f"python -m analysis {command}: {where}{error.strerror or error}. A file could not be "
+            "read or written: mend that, or give the results another place, --output=<folder>.",
+            file=sys.stderr,
+        )
         return 2
 
 

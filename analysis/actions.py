@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import csv
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from rich.progress import track
 
 from agent.stored.hub import is_on_hub
 from analysis.figure import save
-from analysis.options import add_place, at_least, command_parser, split_label
+from analysis.options import add_place, at_least, command_parser, results_folder, split_label
 from analysis.playing import LoadedAgent, load_player, play_many
 from analysis.playing_options import until_interrupted
 from analysis.statistics import Estimate, interval
@@ -79,18 +79,22 @@ def main(arguments: Sequence[str]) -> int:
     if options.env:
         trust_modules_of(options.env)
     agents = _load(options.load_model_url, options.env)
-    played: list[Played] = []
-    with until_interrupted():
+    first, _ = next(iter(agents.values()))
+    with results_folder(options.output or first.folder / "actions") as folder:
+        return _watch_all(agents, options, folder)
+
+
+def _watch_all(
+    agents: Mapping[str, tuple[LoadedAgent, list[int]]], options: argparse.Namespace, folder: Path
+) -> int:
+    """Let all agents play, and write what they did; return the exit status."""
+    so_far: dict[tuple[str, int], Played] = {}
+    with until_interrupted(so_far) as ending:
         for label, (agent, tasks) in agents.items():
             for task in tasks:
-                played += [watch(agent, label, task, options)]  # kept if the next is interrupted
-    if not played:
-        return 1
-    if options.together:
-        played = [one.together() for one in played]
-    first, _ = next(iter(agents.values()))
-    folder = options.output or first.folder / "actions"
-    folder.mkdir(parents=True, exist_ok=True)
+                for one in watch(agent, label, task, options):
+                    so_far[label, task] = one
+    played = [one.together() if options.together else one for one in so_far.values()]
     reports = [report(one) for one in played]
     write_json(folder / "actions.json", {"greedy": options.greedy, "agents": reports})
     _write_csv(reports, folder / "actions.csv")
@@ -98,11 +102,13 @@ def main(arguments: Sequence[str]) -> int:
     for one in played:
         sys.stdout.write(_line(one) + "\n")
     sys.stdout.write(f"written to {folder}: actions.png, actions.csv, actions.json\n")
-    return 0
+    return ending.status
 
 
-def watch(agent: LoadedAgent, label: str, task: int, options: argparse.Namespace) -> Played:
-    """Let an agent play one game per seed, side by side, and count what it does.
+def watch(
+    agent: LoadedAgent, label: str, task: int, options: argparse.Namespace
+) -> Iterator[Played]:
+    """Let an agent play one game per seed, side by side; yield what it did so far at each step.
 
     Args:
       agent: the agent that plays.
@@ -139,19 +145,19 @@ def watch(agent: LoadedAgent, label: str, task: int, options: argparse.Namespace
             if playing[end.env_id]:
                 playing[end.env_id] = False
                 returns.append(end.return_raw)
+        each = steps[:, None]
+        yield Played(
+            label,
+            agent.games[task],
+            spec.action_meanings,
+            steps.copy(),
+            counts / each,
+            probabilities / each,
+            entropy / steps,
+            returns.copy(),
+        )
         if not playing.any():
             break
-    each = steps[:, None]
-    return Played(
-        label,
-        agent.games[task],
-        spec.action_meanings,
-        steps,
-        counts / each,
-        probabilities / each,
-        entropy / steps,
-        returns,
-    )
 
 
 def mean_of(values: np.ndarray) -> list[Estimate]:

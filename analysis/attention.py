@@ -16,6 +16,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from analysis.options import results_folder
 from analysis.playing_options import Viewing, until_interrupted, viewing_parser
 from analysis.playing_reel import BLUE, ORANGE, PINK, YELLOW, Reel, full_colour, tinted, with_legend
 from core.atomic_file import write_json
@@ -41,14 +42,13 @@ def main(arguments: Sequence[str]) -> int:
     options = viewing_parser("attention", __doc__, EPILOG).parse_args(arguments)
     viewing = Viewing.draw("attention", options)
     reel = Reel()
-    with until_interrupted(), torch.inference_mode():
-        for moment in viewing.moments("attention"):
-            maps = viewing.agent.model.attention_maps(moment.inputs, moment.state)[0]
-            reel.add(moment, {"maps": maps.numpy()})
-    if not len(reel):
-        return 1
-    _write(viewing, reel, gif_kilobytes=options.gif)
-    return 0
+    with results_folder(viewing.output):
+        with until_interrupted(reel) as ending, torch.inference_mode():
+            for moment in viewing.moments("attention"):
+                maps = viewing.agent.model.attention_maps(moment.inputs, moment.state)[0]
+                reel.add(moment, {"maps": maps.numpy()})
+        _write(viewing, reel, gif_kilobytes=options.gif)
+    return ending.status
 
 
 def drawn(frame: np.ndarray, heat: np.ndarray) -> np.ndarray:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from math import isfinite
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from analysis.area import areas_by_game, areas_markdown
 from analysis.compare_scores import draw_scores, read_tables, scores_markdown
 from analysis.comparison import compare, draw_games, page
 from analysis.figure import save
-from analysis.options import command_parser
+from analysis.options import command_parser, results_folder
 from analysis.profiles import Scored, at_equal_steps, of_areas, profiles_figure, profiles_markdown
 from analysis.runs import Run, find_runs, write_csv
 from analysis.to_score import arrivals, arrivals_markdown
@@ -58,6 +59,12 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command; return its exit status."""
     options = _parser().parse_args(arguments)
     places = _places(options)
+    with results_folder(Path(options.output)) if options.output else nullcontext():
+        return _compare(options, places)
+
+
+def _compare(options: argparse.Namespace, places: Sequence[str]) -> int:
+    """Compare what the options name."""
     if options.scores:
         return _compare_scores(options)
     runs, notes = find_runs(places, options.by)
@@ -74,7 +81,6 @@ def main(arguments: Sequence[str]) -> int:
     _print(text)
     if options.output:
         folder = Path(options.output)
-        folder.mkdir(parents=True, exist_ok=True)
         write_text(folder / "table.md", text)
         thin = [run for game in games for row in game.rows for run in row.runs]
         for run in thin:
@@ -155,7 +161,6 @@ def _say(options: argparse.Namespace, name: str, text: str) -> None:
     _print(text)
     if options.output:
         folder = Path(options.output)
-        folder.mkdir(parents=True, exist_ok=True)
         write_text(folder / name, text)
         _print(f"written to {folder}: {name}\n")
 
@@ -167,7 +172,6 @@ def _compare_scores(options: argparse.Namespace) -> int:
     _print(text)
     if options.output:
         folder = Path(options.output)
-        folder.mkdir(parents=True, exist_ok=True)
         write_text(folder / "scores.md", text)
         draw_scores(tables, folder / "scores.png")
         _print(f"written to {folder}: scores.md, scores.png\n")

@@ -3,15 +3,19 @@
 A scores.csv holds the games of every checkpoint of a run, played in test mode
 (`--op_mode=test --test_all_checkpoints=True`); a scores_per_life.csv the same, life by life. The
 columns model_id, model_steps, env, episode_steps and episode_return are read; others may follow.
-One table is one training; tables with the same label are its repetitions with other seeds.
+Where they say which of how many games a row is (game, games), a checkpoint that lacks games does
+not count, nor does a last line that was cut: the test was stopped, or goes on. One table is one
+training; tables with the same label are its repetitions with other seeds.
 """
 
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from glob import glob
+from itertools import islice
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from agent.testing.human_scores import TABLE, all_human_normalised, anchors
-from analysis.comparison import over_games
+from analysis.comparison import left_out_lines, over_games
 from analysis.figure import LOOKS, plot_seeds, save
 from analysis.options import split_label
 from analysis.statistics import interval, mean_estimate
@@ -33,7 +37,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COLUMNS = ("model_id", "model_steps", "env", "episode_steps", "episode_return")
+COUNTED = ("game", "games")  # which of how many games a row is
 FILE = "scores.csv"
+MAX_NOTES = 3  # in a message
+AGAIN = "Run the test again: it keeps what is whole and plays the rest."
 COLUMNS_OF_PANELS = 3
 
 
@@ -55,6 +62,7 @@ class Table:
     checkpoints: tuple[Checkpoint, ...]
     source: Path
     per_life: bool  # rows are lives, not games
+    left_out: tuple[str, ...] = ()  # sentences about what of the source does not count
 
     def curve(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the agent steps and the mean return of each checkpoint."""
@@ -136,7 +144,9 @@ def scores_markdown(tables: Sequence[Table], at_steps: float | None = None) -> s
         rows = [[label, value.percent()] for label, value in whole.items()]
         lines += markdown.table(["agent", "score"], rows)
     sources = dict.fromkeys(f"* {table.label}: {table.source}" for table in tables)
-    return "\n".join([*lines, "", "## Tables", "", *sources]) + "\n"
+    left_out = dict.fromkeys(note for table in tables for note in table.left_out)
+    lines += ["", "## Tables", "", *sources, *left_out_lines([*left_out])]
+    return "\n".join(lines) + "\n"
 
 
 def draw_scores(tables: Sequence[Table], output: Path) -> None:
@@ -181,45 +191,81 @@ def _draw_interval(axes: Axes, table: Table, colour: str) -> None:
 
 def _read(path: Path, label: str) -> list[Table]:
     """Return the tables of a file, one per game."""
-    found: dict[str, dict[int, list[tuple[float, float]]]] = {}
+    content = path.read_bytes()
+    sound = content[: content.rfind(b"\n") + 1]
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file)
-            names = reader.fieldnames or []
-            if tuple(names[: len(COLUMNS)]) != COLUMNS:
-                raise ConfigError(
-                    f"{path} is another table: expected the columns {','.join(COLUMNS)} first, got "
-                    f"{shown_text(','.join(names)) or 'nothing'}."
-                )
-            for row in reader:
-                steps, returned, length = _numbers(row, f"{path}, line {reader.line_num}")
-                found.setdefault(row["env"], {}).setdefault(steps, []).append((returned, length))
+        reader = csv.DictReader(io.StringIO(sound.decode("utf-8"), newline=""))
+        names = reader.fieldnames or []
+        if tuple(names[: len(COLUMNS)]) != COLUMNS:
+            raise ConfigError(
+                f"{path} is another table: expected the columns {','.join(COLUMNS)} first, got "
+                f"{shown_text(','.join(names)) or 'nothing'}."
+            )
+        by_env, left_out = _by_env(reader, path)
     except (UnicodeDecodeError, csv.Error) as error:
         raise ConfigError(
             f"{path} is damaged ({error}). Expected a table in UTF-8 with the columns "
             f"{','.join(COLUMNS)}."
         ) from error
-    if not found:
-        raise ConfigError(f"{path} holds no game yet.")
+    if len(sound) < len(content):
+        left_out.append("The last line has no end: it was cut, and does not count.")
+    if not by_env:
+        raise ConfigError(" ".join([f"{path} holds no game yet.", *left_out[:MAX_NOTES]]))
+    notes = tuple(f"{path}: {note}" for note in left_out)
     tables = []
-    for env, by_steps in found.items():
+    for env, by_steps in by_env.items():
         checkpoints = [Checkpoint(s, *np.array(by_steps[s]).T) for s in sorted(by_steps)]
-        tables.append(Table(label, env, tuple(checkpoints), path, "life" in names))
+        tables.append(Table(label, env, tuple(checkpoints), path, "life" in names, notes))
     return tables
 
 
-def _numbers(row: Mapping[str, str], where: str) -> tuple[int, float, float]:
-    """Return the agent steps of the model of a row, the return of its game, and the length."""
+def _by_env(
+    reader: csv.DictReader[str], path: Path
+) -> tuple[dict[str, dict[int, list[tuple[float, float]]]], list[str]]:
+    """Return env -> agent steps -> (return, length) of each game, and notes on what is left out."""
+    counted = set(COUNTED) <= set(reader.fieldnames or ())
+    # (model, agent steps, env) -> number of the game -> (return, length)
+    found: dict[tuple[str, int, str], dict[str, tuple[float, float]]] = {}
+    wanted: dict[tuple[str, int, str], int] = {}
+    for row in reader:
+        steps, returned, length, games = _numbers(row, f"{path}, line {reader.line_num}")
+        checkpoint = row["model_id"], steps, row["env"]
+        # Of two tests that have added the same games, those of the first count.
+        game = row["game"] if counted else str(reader.line_num)
+        found.setdefault(checkpoint, {}).setdefault(game, (returned, length))
+        wanted.setdefault(checkpoint, games)
+    by_env: dict[str, dict[int, list[tuple[float, float]]]] = {}
+    left_out = []
+    for checkpoint, rows in found.items():
+        model, steps, env = checkpoint
+        count = wanted[checkpoint] if counted else len(rows)
+        if len(rows) < count:
+            left_out.append(
+                f"There are {len(rows)} of {count} games of {shown_text(model)} in "
+                f"{shown_text(env)}: they do not count. {AGAIN}"
+            )
+        else:
+            by_env.setdefault(env, {}).setdefault(steps, []).extend(islice(rows.values(), count))
+    return by_env, left_out
+
+
+def _numbers(row: Mapping[str, str | None], where: str) -> tuple[int, float, float, int]:
+    """Return agent steps of a row's model, return and length of its game, and number of games."""
     try:
-        numbers = int(row["model_steps"]), float(row["episode_return"]), float(row["episode_steps"])
-        if not all(map(isfinite, numbers)):
+        if None in row.values():
+            raise ValueError("a cell is missing")
+        steps, games = int(row["model_steps"] or ""), int(row.get("games") or 1)
+        if games < 1:
+            raise ValueError(f"games is {games}")
+        returned, length = float(row["episode_return"] or ""), float(row["episode_steps"] or "")
+        if not all(map(isfinite, (steps, returned, length))):
             raise ValueError(f"{row['episode_return']!r} or {row['episode_steps']!r} is not finite")
-    except (ValueError, TypeError, OverflowError) as error:
+    except (ValueError, OverflowError) as error:
         raise ConfigError(
-            f"{where}: {error}. Expected a whole number as model_steps, and finite numbers as "
-            "episode_steps and episode_return."
+            f"{where}: {error}. Expected whole numbers as model_steps and games, and finite "
+            f"numbers as episode_steps and episode_return. {AGAIN}"
         ) from error
-    return numbers
+    return steps, returned, length, games
 
 
 def _rows(

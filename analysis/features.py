@@ -24,7 +24,7 @@ from agent.learning.feed import Feed
 from agent.stored.checkpoint import Checkpoint, load
 from agent.stored.model_file import find_model_folder
 from analysis.features_projection import MAX_POINTS, pca, tsne
-from analysis.options import add_place, command_parser
+from analysis.options import add_place, command_parser, results_folder
 from analysis.playing import LoadedAgent, load_agent, play_many
 from core.atomic_file import atomic_path, write_json
 from core.errors import ConfigError
@@ -78,6 +78,13 @@ def main(arguments: Sequence[str]) -> int:
             "that each point has."
         )
     agent = load_agent(options.load_model_url)
+    with results_folder(Path(options.output) if options.output else agent.folder) as folder:
+        _map(agent, options, folder)
+    return 0
+
+
+def _map(agent: LoadedAgent, options: argparse.Namespace, folder: Path) -> None:
+    """Look at the observations, project their features, and write all files."""
     if options.of == "replay":
         points = replay_points(agent, _with_replay(options), options.points, options)
     else:
@@ -94,8 +101,6 @@ def main(arguments: Sequence[str]) -> int:
                 seed=options.seed,
                 on_step=lambda: progress.advance(bar),
             )
-    folder = Path(options.output) if options.output else agent.folder
-    folder.mkdir(parents=True, exist_ok=True)
     stem = folder / f"features_{options.of}"
     share = projection.variance_share.tolist()
     _draw(points, maps, share, f"{agent.label}, {options.of}", stem.with_suffix(".png"))
@@ -106,7 +111,6 @@ def main(arguments: Sequence[str]) -> int:
     facts = {"pca_variance_share": share, "age_unit": points.age_unit, "settings": vars(options)}
     write_json(stem.with_suffix(".json"), facts)
     Console().print(f"written: {stem}.png, .npz and .json", markup=False, soft_wrap=True)
-    return 0
 
 
 def game_points(agent: LoadedAgent, count: int, seed: int = 0) -> Points:

@@ -11,11 +11,9 @@ from __future__ import annotations
 import argparse
 import csv
 import io
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -30,9 +28,15 @@ from agent.stored.model_file import find_model_folder
 from analysis.cka import layer_grams, linear_cka
 from analysis.filters_figures import draw_curves, draw_heat_maps
 from analysis.filters_images import draw_first_layer, draw_preferred
+from analysis.filters_observations import (
+    Shown,
+    check_differ,
+    played_observations,
+    read_observations,
+)
 from analysis.matching import UNITS, conv_layers, distances
-from analysis.options import add_place, command_parser
-from analysis.playing import LoadedAgent, load_agent, play_many
+from analysis.options import add_place, command_parser, results_folder
+from analysis.playing import LoadedAgent, load_agent
 from core.atomic_file import atomic_path, write_json, write_text
 from core.errors import ConfigError
 
@@ -54,8 +58,6 @@ How to read them: docs/analysis.md.
 """
 BASELINE = "two random networks"
 UNTRAINED = "a random network"
-ENVS = 8  # that play for the observations, or as many as there are games
-STRIDE = 16  # of their steps one is kept: neighbours show nearly the same
 
 
 @dataclass(frozen=True)
@@ -72,18 +74,6 @@ class Comparison:
     cka: float
 
 
-@dataclass(frozen=True)
-class Shown:
-    """N observations that networks are asked about, and the game that each is of."""
-
-    obs: Tensor  # [N, *obs_shape]
-    games: Sequence[str]  # N ids
-
-    def first(self, count: int) -> Shown:
-        """Return the first `count` of them."""
-        return Shown(self.obs[:count], self.games[:count])
-
-
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return its exit status."""
     options = _parser().parse_args(arguments)
@@ -94,24 +84,36 @@ def main(arguments: Sequence[str]) -> int:
             for place in options.others.split(",")
             if place
         }
-        newest = agents[-1]
-        folder = Path(options.output) if options.output else newest.folder / "filters"
-        folder.mkdir(parents=True, exist_ok=True)
-        shown = _observations(options, newest, folder)
-        rows: list[Comparison] = []
-        pairs = list(_pairs(agents, others))
-        for one, other, name, steps in progress.track(pairs, description="comparing"):
-            rows += compare(one, other, name, steps, shown, options.unit, options.propagate)
-        _write_numbers(rows, folder, options)
-        written = ["filters.csv", "filters.json"]
-        written += draw_curves(rows, folder, options.unit, BASELINE)
-        last = {name: (one, other) for one, other, name, _ in pairs}  # the newest of each
-        maps = {name: layer_map(*pair, shown) for name, pair in last.items()}
-        written += draw_heat_maps(maps, newest.label, folder)
-        written += draw_first_layer(newest, folder)
-        written += draw_preferred(newest, folder, options.preferred_steps, progress)
+        default = agents[-1].folder / "filters"
+        with results_folder(Path(options.output) if options.output else default) as folder:
+            written = _compare_all(agents, others, options, folder, progress)
     Console().print(f"written to {folder}: {', '.join(written)}", markup=False, soft_wrap=True)
     return 0
+
+
+def _compare_all(
+    agents: list[LoadedAgent],
+    others: dict[str, list[LoadedAgent]],
+    options: argparse.Namespace,
+    folder: Path,
+    progress: Progress,
+) -> list[str]:
+    """Compare all pairs of networks, draw the filters, and return the names of the files."""
+    newest = agents[-1]
+    shown = _observations(options, newest, folder)
+    rows: list[Comparison] = []
+    pairs = list(_pairs(agents, others))
+    for one, other, name, steps in progress.track(pairs, description="comparing"):
+        rows += compare(one, other, name, steps, shown, options.unit, options.propagate)
+    _write_numbers(rows, folder, options)
+    written = ["filters.csv", "filters.json"]
+    written += draw_curves(rows, folder, options.unit, BASELINE)
+    last = {name: (one, other) for one, other, name, _ in pairs}  # the newest of each
+    maps = {name: layer_map(*pair, shown) for name, pair in last.items()}
+    written += draw_heat_maps(maps, newest.label, folder)
+    written += draw_first_layer(newest, folder)
+    written += draw_preferred(newest, folder, options.preferred_steps, progress)
+    return written
 
 
 def checkpoint_files(url: str, limit: int) -> list[str]:
@@ -249,73 +251,21 @@ def _check_same_sight(one: LoadedAgent, two: LoadedAgent) -> None:
 
 
 def _observations(options: argparse.Namespace, agent: LoadedAgent, folder: Path) -> Shown:
-    """Return those of a file, or played by the agent and written to one."""
+    """Return those of a file, or played by the agent and written to one.
+
+    Raises:
+      ConfigError: if nothing can be told from them.
+    """
     if options.observations:
-        return read_observations(Path(options.observations), agent).first(options.observation_count)
+        path = Path(options.observations)
+        shown = read_observations(path, agent).first(options.observation_count)
+        check_differ(shown)
+        return shown
     shown = played_observations(agent, options.observation_count, options.seed)
+    check_differ(shown)
     with atomic_path(folder / "observations.npz") as temporary, temporary.open("wb") as file:
         np.savez_compressed(file, obs=shown.obs.numpy(), games=np.array(shown.games))
     return shown
-
-
-def played_observations(agent: LoadedAgent, count: int, seed: int = 0) -> Shown:
-    """Let an agent play its games and return `count` observations of what it sees.
-
-    Stacks that reach over a reset are left out: a few pictures that are partly black are so unlike
-    all others that they alone would decide how alike two layers are.
-    """
-    envs = max(ENVS, len(agent.games))
-    depth = agent.env_spec.frames_stacked
-    frames = torch.zeros(envs, dtype=torch.int64)  # of this game so far
-    seen: list[Tensor] = []
-    games: list[str] = []
-    for number, step in enumerate(play_many(agent, envs, seed=seed)):
-        frames = torch.where(step.inputs.first, 1, frames + 1)
-        if number % STRIDE == 0:
-            whole = frames >= depth
-            assert step.inputs.task_id is not None
-            seen.append(step.inputs.obs[whole])
-            games += [agent.games[task] for task in step.inputs.task_id[whole].tolist()]
-        if len(games) >= count:
-            break
-    return Shown(torch.cat(seen), games).first(count)
-
-
-def read_observations(path: Path, agent: LoadedAgent) -> Shown:
-    """Read `obs` [N, *obs_shape] and `games` [N] from an .npz file.
-
-    Without `games`, as in files of before, all are of the agent's first game.
-
-    Raises:
-      ConfigError: if they are not there, damaged, not finite, or of another shape.
-    """
-    try:
-        # Opened here, because np.load leaves a file open that it cannot read.
-        with path.open("rb") as opened, np.load(opened) as file:
-            obs = torch.from_numpy(file["obs"])
-            games = file["games"].tolist() if "games" in file else [agent.games[0]] * len(obs)
-    except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile, zlib.error) as error:
-        raise ConfigError(
-            f"--observations={path}: expected an .npz file with an array obs, got {error!r}. "
-            "Leave it out, and the agent plays for them."
-        ) from error
-    obs_shape = agent.model.obs_shape
-    if tuple(obs.shape[1:]) != tuple(obs_shape) or len(obs) < 2:
-        raise ConfigError(
-            f"--observations={path} has shape {tuple(obs.shape)}, expected [N, *{obs_shape}], N at "
-            "least 2: they are of another environment."
-        )
-    if not obs.isfinite().all():
-        raise ConfigError(
-            f"--observations={path} holds numbers that are not finite, expected none. Leave it "
-            "out, and the agent plays for them."
-        )
-    if not isinstance(games, list) or len(games) != len(obs):
-        raise ConfigError(
-            f"--observations={path} names the games of {np.size(games)} observations, expected one "
-            f"for each of {len(obs)}. Leave it out, and the agent plays for them."
-        )
-    return Shown(obs, games)
 
 
 def _write_numbers(rows: list[Comparison], folder: Path, options: argparse.Namespace) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -126,7 +127,9 @@ def _curves(rows: Sequence[Row], lines: Mapping[str, str], label: str, baseline:
                 x_y = zip(*points, strict=True)
                 axes.plot(*x_y, dash, color=colour, marker=MARKERS[dash], ms=3.5)
         style(axes, _shortened(layer), "agent steps" if number >= len(layers) - columns else "", "")
-        highest = max(getattr(r, q) for r in rows for q in lines if r.layer == layer)
+        # The CKA of a layer that says the same about all observations is not a number.
+        values = [getattr(r, q) for r in rows for q in lines if r.layer == layer]
+        highest = max((value for value in values if isfinite(value)), default=1.0)
         axes.set_ylim(0, 1.08 * max(highest, 1e-12))
     for quantity, dash in lines.items():
         text = "" if len(lines) == 1 else f", {quantity.removesuffix('_distance')} order"

@@ -30,7 +30,7 @@ from agent.stored.checkpoint import Checkpoint
 from agent.stored.model_file import ShippedModel
 from analysis.figure import save
 from analysis.filters import checkpoint_files
-from analysis.options import add_place, at_least, command_parser
+from analysis.options import add_place, at_least, command_parser, results_folder
 from analysis.playing import load_agent
 from core.atomic_file import write_text
 from metrics.charts import COLOURS, INK, figure_text, new_figure, tick
@@ -74,27 +74,31 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command; return its exit status."""
     options = _parser().parse_args(arguments)
     url = options.load_model_url
-    measured = [] if options.measure else recorded(Path(url))
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        if not measured:
-            files = checkpoint_files(url, options.checkpoints)
-            measured = [
-                measured_now(file, options.batches, options.seed)
-                for file in progress.track(files, description="learning from new games")
-            ]
-            measured.sort(key=lambda measurement: measurement.agent_steps)
-            source = "measured now, on new games"
-        else:
+    with results_folder(Path(options.output) if options.output else _folder_of(url)) as folder:
+        measured = [] if options.measure else recorded(Path(url))
+        if measured:
             source = f"{len(measured)} records of the training"
-    folder = Path(options.output) if options.output else _folder_of(url)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / "gradients.csv", table(measured))
-    figure = heat_maps(_averaged(measured), f"{Path(url).resolve().name}: {source}")
-    save(figure, folder / "gradients.png")
+        else:
+            measured = _all_measured_now(url, options)
+            source = "measured now, on new games"
+        write_text(folder / "gradients.csv", table(measured))
+        figure = heat_maps(_averaged(measured), f"{Path(url).resolve().name}: {source}")
+        save(figure, folder / "gradients.png")
     Console().print(
         f"{source}; written: {folder / 'gradients'}.png and .csv", markup=False, soft_wrap=True
     )
     return 0
+
+
+def _all_measured_now(url: str, options: argparse.Namespace) -> list[Measurement]:
+    """Measure at each checkpoint that `url` means; return it in the order of training."""
+    files = checkpoint_files(url, options.checkpoints)
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        measured = [
+            measured_now(file, options.batches, options.seed)
+            for file in progress.track(files, description="learning from new games")
+        ]
+    return sorted(measured, key=lambda measurement: measurement.agent_steps)
 
 
 def recorded(folder: Path) -> list[Measurement]:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from glob import glob
+from pathlib import Path
+from tempfile import TemporaryFile
 
 from core.command_line import WrappedHelp
+from core.errors import ConfigError
+from core.plain_data import shown_text
 
 NEXT_TO_READ = re.compile(r"\s*Next\s+to\s+read:\s+\S+\.py\.")  # for readers of the code
 
@@ -42,6 +47,34 @@ def add_place(
       metavar: what stands for its value in the help text.
     """
     parser.add_argument("--load_model_url", required=True, metavar=metavar, help=about)
+
+
+@contextmanager
+def results_folder(folder: Path) -> Iterator[Path]:
+    """Make the folder of the results before the work; yield it.
+
+    What was made here and is still empty at the end is taken away again: nothing was found out.
+
+    Raises:
+      ConfigError: if the folder cannot be made, or nothing can be written there.
+    """
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with TemporaryFile(dir=folder):  # it may be there, and for reading only
+                pass
+        except OSError as error:
+            reason = "it is a file" if isinstance(error, FileExistsError) else error.strerror
+            raise ConfigError(
+                f"{shown_text(str(folder))} cannot hold the results: {reason}. Expected a folder, "
+                "there or not yet, to write into: give another one, e.g. --output=/tmp/analysis."
+            ) from error
+        yield folder
+    finally:
+        for path in made:
+            with suppress(OSError):  # there is something in it
+                path.rmdir()
 
 
 def _fits_something(pattern: str) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +22,7 @@ from analysis.playing import LoadedAgent, Moment, load_player, play
 from analysis.playing_recording import Recording
 from core.errors import ConfigError
 from core.spec import game_name
+from core.stop_signals import INTERRUPTED
 from metrics.film import GIF_MAX_KILOBYTES
 from wrappers.registry import steps_per_s
 from wrappers.trusted_modules import check_trusted, trust_modules_of
@@ -159,8 +160,7 @@ class Viewing:
         )
 
     def save_actions(self) -> None:
-        """Write the actions so far, for `--actions` of another film; make the folder for it."""
-        self.output.mkdir(parents=True, exist_ok=True)
+        """Write the actions so far, for `--actions` of another film."""
         spec = self.agent.env_spec
         recording = Recording(
             self.agent.games[self.task], self.seed, spec.action_meanings, tuple(self.actions)
@@ -186,13 +186,34 @@ class Viewing:
             yield moment
 
 
+@dataclass
+class Ending:
+    """How a command ends."""
+
+    status: int = 0
+
+
 @contextmanager
-def until_interrupted() -> Iterator[None]:
-    """Let the first Ctrl-C end the body, so that what is there can be written."""
+def until_interrupted(kept: Sized) -> Iterator[Ending]:
+    """Let the first Ctrl-C end the body, so that what is there can be written.
+
+    Args:
+      kept: what is there so far, and shall be written.
+
+    Yields:
+      The ending of the command, whose status says afterwards whether it was interrupted.
+
+    Raises:
+      KeyboardInterrupt: if there is nothing yet.
+    """
+    ending = Ending()
     try:
-        yield
+        yield ending
     except KeyboardInterrupt:
+        if not len(kept):
+            raise KeyboardInterrupt("there is nothing yet to write") from None
         sys.stderr.write("interrupted: writing what is there\n")
+        ending.status = INTERRUPTED
 
 
 def _seconds(text: str) -> float:

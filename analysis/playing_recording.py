@@ -5,13 +5,14 @@ So several agents can be asked about the same pictures (`--actions` of the films
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from analysis.playing import LoadedAgent
 from core.atomic_file import write_json
 from core.errors import ConfigError
+from core.plain_data import parse_json, read_text, shown
 
 
 @dataclass(frozen=True)
@@ -42,20 +43,19 @@ class Recording:
         Raises:
           ConfigError: if it is not such a file.
         """
-        try:
-            data = json.loads(path.read_text(encoding="utf-8"))
-            recording = cls(
-                str(data["env"]),
-                int(data["seed"]),
-                tuple(str(name) for name in data["action_names"]),
-                tuple(int(action) for action in data["actions"]),
-            )
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ConfigError(
-                f"{path} is no list of actions: expected JSON with env, seed, action_names and "
-                f"actions, got {type(error).__name__} {error}. python -m analysis saliency writes "
-                "such files as actions.json."
-            ) from error
+        data = parse_json(read_text(path, "the list of actions"), str(path))
+        kinds = {"env": str, "seed": int, "action_names": [str], "actions": [int]}
+        for name, kind in kinds.items():
+            value = data.get(name) if isinstance(data, dict) else None
+            if not _is_of(value, kind):
+                raise ConfigError(
+                    f"{path} is no list of actions: expected JSON with env, seed, action_names and "
+                    f"actions, but {name} is {shown(value)}. python -m analysis saliency writes "
+                    "such files as actions.json."
+                )
+        recording = cls(
+            data["env"], data["seed"], tuple(data["action_names"]), tuple(data["actions"])
+        )
         outside = [a for a in recording.actions if not 0 <= a < len(recording.action_names)]
         if outside:
             raise ConfigError(
@@ -79,3 +79,10 @@ class Recording:
                 f"{', '.join(own)}. Record with an agent that has the same actions."
             )
         return [own.index(self.action_names[action]) for action in self.actions]
+
+
+def _is_of(value: Any, kind: Any) -> bool:
+    """Whether a value is of a type, or a list of such for `[type]`; True is no number."""
+    if isinstance(kind, list):
+        return isinstance(value, list) and all(type(each) is kind[0] for each in value)
+    return type(value) is kind

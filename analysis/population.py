@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.figure import MEAN_RETURN, save
-from analysis.options import command_parser
+from analysis.options import command_parser, results_folder
 from core import markdown
 from core.atomic_file import write_text
 from core.errors import ConfigError
@@ -140,17 +140,15 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command; return its exit status."""
     options = _parser().parse_args(arguments)
     folder = SequenceFolder.open(options.sequence_folder)
-    output = Path(options.output) if options.output else None
-    if output is not None:
-        output.mkdir(parents=True, exist_ok=True)
-    if not write_population(folder, output):
-        raise ConfigError(
-            f"{shown_text(options.sequence_folder)} has no agents that share their replay: "
-            "expected the folder of a sequence with share_replay. For others: "
-            "python -m analysis compare --sequence_folder=<folder>"
-        )
+    with results_folder(Path(options.output) if options.output else folder.path) as output:
+        if not write_population(folder, output):
+            raise ConfigError(
+                f"{shown_text(options.sequence_folder)} has no agents that share their replay: "
+                "expected the folder of a sequence with share_replay. For others: "
+                "python -m analysis compare --sequence_folder=<folder>"
+            )
     sys.stdout.write(page(folder, populations(folder)))
-    sys.stdout.write(f"written to {output or folder.path}: {PAGE}, {FIGURE}\n")
+    sys.stdout.write(f"written to {output}: {PAGE}, {FIGURE}\n")
     return 0
 
 

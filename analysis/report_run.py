@@ -24,7 +24,8 @@ from analysis.report import Maker, Part
 from analysis.report_files import first_line, last_lines, opened, read_bytes, read_object
 from analysis.report_media import films
 from analysis.report_what import dicts, number_text, sessions_of, texts, value_text, what_was_run
-from analysis.runs import Run, find_runs, own_command
+from analysis.run_facts import own_command
+from analysis.runs import Run, find_runs
 from core.errors import ConfigError
 from metrics.charts import run_figures
 from metrics.energy import EnergyBook

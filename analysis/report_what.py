@@ -15,7 +15,7 @@ from analysis.configuration import default_flags
 from analysis.markup import Markup, el, facts, folded, join, table
 from analysis.report import Maker
 from analysis.report_files import read_object
-from analysis.runs import commit_text, machine_text
+from analysis.run_facts import commit_text, machine_text
 from core.plain_data import shown
 
 MAX_SESSIONS = 20  # that are shown one by one

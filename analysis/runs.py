@@ -17,7 +17,7 @@ import io
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from glob import glob
 from pathlib import Path
@@ -33,6 +33,7 @@ from analysis.configuration import (
     label_by,
 )
 from analysis.options import split_label
+from analysis.run_facts import check_flags, commit_text, machine_text, own_command
 from core.atomic_file import write_text
 from core.errors import ConfigError
 from core.plain_data import parse_json, shown
@@ -44,6 +45,7 @@ from sequences.folder import STATE_FILE, RunState, SequenceFolder
 
 COLUMNS = ("agent_steps", "wall_s", "return_mean")
 MAX_ROWS = 200
+MAX_TOLD = 3  # damaged runs in a message
 
 
 @dataclass(frozen=True)
@@ -88,18 +90,22 @@ def find_runs(places: Sequence[str], by: str = "label") -> tuple[list[Run], list
         others have not. Else names of flags with commas between: these flags alone.
 
     Returns:
-      (runs, notes): notes name the runs left out because no game was finished.
+      (runs, notes): notes name the runs left out because they are damaged, or because no game was
+      finished.
 
     Raises:
       ConfigError: if a place holds no run, no run has a finished game, or two runs are the same
         seed of the same configuration.
     """
-    runs, notes = [], []
+    runs: list[Run] = []
+    notes: list[str] = []
+    damaged: list[str] = []
     for place in places:
         label, pattern = split_label(place)
         paths = [Path(path) for path in sorted(glob(pattern))]
-        found = [run for path in paths for run in read_runs(path)]
-        if not found:
+        known = len(damaged)
+        found = [run for path in paths for run in read_runs(path, damaged.append)]
+        if not found and len(damaged) == known:
             raise ConfigError(
                 f"{pattern!r} holds no run. Expected a run folder (with metrics.jsonl), the folder "
                 "of a sequence, a CSV that `analysis compare --output` wrote, or a folder or "
@@ -110,11 +116,13 @@ def find_runs(places: Sequence[str], by: str = "label") -> tuple[list[Run], list
                 notes.append(f"{run.source}: no game was finished.")
                 continue
             runs.append(run if label is None else relabelled(run, label))
+    if not runs and damaged:
+        raise ConfigError(" ".join(damaged[:MAX_TOLD]))
     if not runs:
         raise ConfigError(f"nothing to compare yet: no run has finished a game.\n{notes}")
     runs = _label_by_what_differs(runs) if by == "label" else _label_by(by.split(","), runs)
     _check_distinct(runs)
-    return runs, notes
+    return runs, [*damaged, *notes]
 
 
 def write_csv(run: Run, folder: Path) -> Path:
@@ -134,8 +142,9 @@ def write_csv(run: Run, folder: Path) -> Path:
 def thinned(run: Run, at_steps: float, at_seconds: float) -> Run:
     """Return the run with at most MAX_ROWS points, exact where scores are taken.
 
-    The points at `at_steps` and `at_seconds`, interpolated, are among them: scores that are read
-    from the CSV are those of the whole curve. Doing it twice changes nothing.
+    The points at `at_steps` and `at_seconds`, interpolated, are among them if the run has a score
+    there: scores that are read from the CSV are those of the whole curve. Doing it twice changes
+    nothing.
     """
     curve = run.curve
     marks = [
@@ -144,7 +153,7 @@ def thinned(run: Run, at_steps: float, at_seconds: float) -> Run:
     ]
     values = [curve.at_steps(at_steps), curve.at_seconds(at_seconds)]
     points = np.stack([curve.agent_steps, curve.wall_s, curve.mean_return], axis=1)
-    extra = _rounded(np.column_stack([marks, values]))
+    extra = _rounded(np.column_stack([marks, values])[np.isfinite(values)])
     near = np.isin(points[:, 0], extra[:, 0]) | np.isin(points[:, 1], extra[:, 1])
     rest = points[~near]
     room = MAX_ROWS - len(extra)
@@ -154,16 +163,21 @@ def thinned(run: Run, at_steps: float, at_seconds: float) -> Run:
     return replace(run, curve=_curve(merged, curve.best))
 
 
-def read_runs(path: Path) -> Iterator[Run]:
+def read_runs(path: Path, leave_out: Callable[[str], object] | None = None) -> Iterator[Run]:
     """Yield every run in or below `path`, also one that has not finished a game.
 
     What is no run is passed over, and so are links to folders below `path`.
+
+    Args:
+      path: a run folder, the folder of a sequence, a CSV, or a folder with any of these below it.
+      leave_out: called with the reason for each run that is damaged, which is passed over; None:
+        the first one raises.
 
     Raises:
       ConfigError: if the files of one cannot be read.
     """
     try:
-        yield from _read_below(path)
+        yield from _read_below(path, leave_out or _refuse)
     except OSError as error:
         raise ConfigError(
             f"{error.filename or path} cannot be read: {error.strerror or error}. Leave it out, or "
@@ -171,23 +185,38 @@ def read_runs(path: Path) -> Iterator[Run]:
         ) from error
 
 
-def _read_below(path: Path) -> Iterator[Run]:
+def _refuse(reason: str) -> None:
+    raise ConfigError(reason)
+
+
+def _read_below(path: Path, leave_out: Callable[[str], object]) -> Iterator[Run]:
     if path.is_file():
         if path.suffix == ".csv":
-            yield from _read_csv(path)
+            yield from _sound(_read_csv(path), leave_out)
     elif (path / STATE_FILE).is_file():
         sequence = SequenceFolder.open(path)
         for state in sequence.runs:
-            yield from of_sequence(sequence, state)
+            yield from _sound(of_sequence(sequence, state), leave_out)
     elif (path / "metrics.jsonl").is_file():
-        folder = RunFolder(path)
-        about = _about(folder, "", folder.summary_file.exists(), None)
-        yield from _games(about, [folder])
+        yield from _sound(_read_run(RunFolder(path)), leave_out)
     elif path.is_dir():
         for child in sorted(path.iterdir()):
             # A link may lead back up, or to a run that is met in its own place as well.
             if not (child.is_symlink() and child.is_dir()):
-                yield from _read_below(child)
+                yield from _read_below(child, leave_out)
+
+
+def _sound(games: Iterator[Run], leave_out: Callable[[str], object]) -> Iterator[Run]:
+    """Yield the games of one run; none if it is damaged, and why goes to `leave_out`."""
+    try:
+        yield from list(games)
+    except ConfigError as error:
+        leave_out(str(error))
+
+
+def _read_run(folder: RunFolder) -> Iterator[Run]:
+    """Yield the games of a run that lies by itself."""
+    yield from _games(_about(folder, "", folder.summary_file.exists(), None), [folder])
 
 
 def _read_csv(path: Path) -> Iterator[Run]:
@@ -282,47 +311,25 @@ def _about(folder: RunFolder, label: str, finished: bool, command: str | None) -
     """Return what is known of a run; `command` None: the commands that it was given itself."""
     try:
         flags = folder.read_flags()
+        check_flags(flags)
         sessions = folder.sessions() or [{}]
         machine = sessions[0].get("machine", {})
         commits = dict.fromkeys(commit_text(session.get("source", {})) for session in sessions)
         return About(
             label=label,
             env=flags["env"],
-            seed=int(flags["seed"]),
+            seed=flags["seed"],
             finished=finished,
             best=None,
             command=own_command(sessions) if command is None else command,
             commit=", then ".join(commits),
             machine=machine_text(machine),
         )
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(
             f"{folder.path} has metrics.jsonl, but its flags.json or run.json cannot be read "
             f"({error!r}). Leave the folder out, or restore the file."
         ) from error
-
-
-def machine_text(machine: Mapping[str, Any]) -> str:
-    """Return a machine of run.json as it is shown."""
-    parts = [machine.get("cpu", "unknown processor"), f"{machine.get('cores_usable')} cores"]
-    return ", ".join(parts + machine.get("gpus", []))
-
-
-def commit_text(source: Mapping[str, Any]) -> str:
-    """Return a commit of run.json as it is shown."""
-    commit = str(source.get("commit") or "unknown")[:12]
-    return commit + (" with changes" if source.get("dirty") else "")
-
-
-def own_command(sessions: Sequence[Mapping[str, Any]]) -> str:
-    """Return the commands that made a run, without where it wrote; the seed is left open."""
-    first, *resumed = (session.get("command_line", [])[1:] for session in sessions)
-    kept = [x for x in first if not x.startswith(("--results_dir", "--run_name", "--seed"))]
-    commands = [shlex.join(["python", "main.py", *kept]) + " --seed=<seed>"]
-    for given in resumed:
-        kept = [x for x in given if not x.startswith(("--load_model_url", "--seed"))]
-        commands.append(shlex.join(["python", "main.py", *kept]) + " --load_model_url=<run>")
-    return " && ".join(dict.fromkeys(commands))
 
 
 def _rounded(points: np.ndarray) -> np.ndarray:

@@ -18,6 +18,7 @@ import numpy as np
 
 from agent.machine import bf16_is_faster
 from agent.models.precision import PRECISIONS
+from analysis.options import results_folder
 from analysis.playing_options import Viewing, until_interrupted, viewing_parser
 from analysis.playing_reel import BLUE, WHITE, YELLOW, Reel, full_colour, tinted, with_legend
 from analysis.saliency_maps import BLENDS, FORMS, Grid, Perturbation
@@ -58,14 +59,13 @@ def main(arguments: Sequence[str]) -> int:
     newest = channels if options.frames == "newest" else 0
     perturbation = Perturbation(viewing.agent.model, grid, newest, options.blend)
     reel = Reel()
-    with until_interrupted():
-        for moment in viewing.moments("saliency"):
-            maps = perturbation.maps(moment.inputs, moment.state, moment.heads)
-            reel.add(moment, maps._asdict())
-    if not len(reel):
-        return 1
-    _write(viewing, grid, reel, options)
-    return 0
+    with results_folder(viewing.output):
+        with until_interrupted(reel) as ending:
+            for moment in viewing.moments("saliency"):
+                maps = perturbation.maps(moment.inputs, moment.state, moment.heads)
+                reel.add(moment, maps._asdict())
+        _write(viewing, grid, reel, options)
+    return ending.status
 
 
 def hottest(picture: np.ndarray) -> np.ndarray:

@@ -125,7 +125,7 @@ def test_a_table_counts_once(tmp_path):
         pytest.param(f"m,1,{PONG},1,nan", "line 3: .*'nan'", id="no number"),
         pytest.param(f"m,1,{PONG},inf,1", "line 3: .*'inf'", id="an infinite length"),
         pytest.param(f"m,{'9' * 400},{PONG},1,1", "line 3: .*too large", id="steps beyond floats"),
-        pytest.param(f"m,1,{PONG},1", "line 3: .*NoneType", id="a row that was cut"),
+        pytest.param(f"m,1,{PONG},1", "line 3: a cell is missing", id="a row that was cut"),
         pytest.param("m,1,P\udcffng,1,1", "byte 0xff", id="a byte that is not UTF-8"),
         pytest.param(
             "x" * (csv.field_size_limit() + 1) + f",1,{PONG},1,1", "larger than", id="a long cell"
@@ -138,3 +138,47 @@ def test_what_is_damaged_in_a_table_is_one_message(tmp_path, row, found):
     path.write_text(text, encoding="utf-8", errors="surrogateescape")
     with pytest.raises(ConfigError, match=rf"scores.csv.*{found}.*[Ee]xpected .*episode_return"):
         read_tables([str(tmp_path)])
+
+
+COUNTED = f"{HEAD},game,games"
+
+
+def rows_of(model, steps, games, wanted, env="CartPole-v1"):
+    return [f"{model},{steps},{env},{10 + n},{10.0 + n},{n},{wanted}\n" for n in range(games)]
+
+
+def test_games_of_a_test_that_was_stopped_do_not_count(tmp_path):
+    path = tmp_path / "scores.csv"
+    half = rows_of("half", 2000, 3, 40)
+    path.write_text("".join([COUNTED + "\n", *rows_of("one", 1000, 2, 2), *half]))
+    (table,) = read_tables([str(path)])
+    assert [checkpoint.model_steps for checkpoint in table.checkpoints] == [1000]
+    text = scores_markdown([table])
+    assert "There are 3 of 40 games of half in CartPole-v1: they do not count." in text
+    assert "Run the test again" in text
+    path.write_text("".join([COUNTED + "\n", *half]))
+    with pytest.raises(ConfigError, match=r"no game yet. .* 3 of 40 games.* Run the test again"):
+        read_tables([str(path)])
+
+
+@pytest.mark.parametrize("cut", [1, 4, 6, 9, 20, 30])
+def test_a_last_line_that_was_cut_does_not_count(tmp_path, cut):
+    """A number that was cut may look like another one."""
+    path = tmp_path / "scores.csv"
+    text = "".join([COUNTED + "\n", *rows_of("one", 1000, 2, 2), *rows_of("two", 2000, 2, 2)])
+    path.write_text(text[:-cut])
+    (table,) = read_tables([str(path)])
+    assert [checkpoint.returns.tolist() for checkpoint in table.checkpoints] == [[10, 11]]
+    assert "The last line has no end" in scores_markdown([table])
+    # A table that does not count its games loses the line alone.
+    path.write_text(f"{HEAD}\nm,1,{PONG},100,5\nm,1,{PONG},100,13.0"[:-2])
+    (table,) = read_tables([str(path)])
+    assert table.checkpoints[0].returns.tolist() == [5]
+
+
+def test_games_that_two_tests_have_added_count_once(tmp_path):
+    path = tmp_path / "scores.csv"
+    rows = rows_of("one", 1000, 2, 2)
+    path.write_text("".join([COUNTED + "\n", *rows, *rows]))
+    (table,) = read_tables([str(path)])
+    assert table.checkpoints[0].returns.tolist() == [10, 11]

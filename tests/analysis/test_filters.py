@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import copy
 import csv
+import io
 import json
+import os
+import zipfile
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -12,7 +15,16 @@ import torch
 
 from agent.models.factory import ModelConfig, make_model
 from analysis import filters
-from analysis.filters import checkpoint_files, compare, load_training, main, random_model
+from analysis import filters_observations as seen_by
+from analysis.filters import (
+    Comparison,
+    checkpoint_files,
+    compare,
+    load_training,
+    main,
+    random_model,
+)
+from analysis.filters_figures import draw_curves
 from analysis.filters_images import preferred_images
 from analysis.playing import load_agent
 from core.errors import ConfigError
@@ -84,7 +96,7 @@ def test_observations_can_be_given_and_alone_an_agent_meets_a_random_network(age
     assert not list(output.glob("preferred*"))
     agent = load_agent(one)
     other = replace(agent, model=random_model(agent, 1))
-    shown = filters.Shown(torch.from_numpy(obs[:16]), agent.games * 16)
+    shown = seen_by.Shown(torch.from_numpy(obs[:16]), agent.games * 16)
     rows = compare(agent, other, "x", 0, shown, "filters", False)
     written = [row for row in rows_of(output) if row["other"] == filters.UNTRAINED]
     assert [float(row["cka"]) for row in written] == [row.cka for row in rows]
@@ -109,7 +121,7 @@ def test_agents_that_number_their_games_differently_are_told_of_the_same_ones():
     turned.game_pixels = torch.nn.ModuleList(reversed(turned.game_pixels))
     one = SimpleNamespace(model=model, games=("Dark-v0", "Bright-v0"))
     two = SimpleNamespace(model=turned, games=("Bright-v0", "Dark-v0"))
-    shown = filters.Shown(obs, [one.games[task] for task in tasks.tolist()])
+    shown = seen_by.Shown(obs, [one.games[task] for task in tasks.tolist()])
     found = filters.layer_map(one, two, shown)
     assert found["features", "features"] == pytest.approx(1, abs=1e-5)
 
@@ -128,7 +140,7 @@ def test_observations_are_written_and_read_with_their_games(tmp_path):
     assert rows_of(tmp_path / "again") == rows_of(output)
     agent = load_agent(str(place))
     np.savez(tmp_path / "before.npz", obs=obs)
-    assert filters.read_observations(tmp_path / "before.npz", agent).games == [PONG] * 16
+    assert seen_by.read_observations(tmp_path / "before.npz", agent).games == [PONG] * 16
     np.savez(tmp_path / "bad.npz", obs=obs, games=np.array([PONG]))
     with pytest.raises(ConfigError, match="the games of 1 observations, expected one for each of"):
         main([*again, f"--observations={tmp_path}/bad.npz"])
@@ -144,8 +156,8 @@ def test_stacks_that_reach_over_a_reset_are_not_shown(agents, monkeypatch):
             tasks = torch.zeros(8, dtype=torch.int64)
             yield SimpleNamespace(inputs=SimpleNamespace(obs=obs, first=first, task_id=tasks))
 
-    monkeypatch.setattr(filters, "play_many", play_three_ways)
-    seen = filters.played_observations(load_agent(str(agents[0])), 44).obs.flatten().tolist()
+    monkeypatch.setattr(seen_by, "play_many", play_three_ways)
+    seen = seen_by.played_observations(load_agent(str(agents[0])), 44).obs.flatten().tolist()
     # A stack is 4 frames: whole from the 4th on, and of environment 0 again from its 9th on.
     every = [10 * number + env for number in range(3, 10) for env in range(8)]
     assert seen == [x for x in every if x not in (50, 60, 70)][:44]
@@ -234,7 +246,32 @@ def test_observations_that_are_damaged_are_one_message(agents, tmp_path):
     for content in contents:
         path.write_bytes(content)
         with pytest.raises(ConfigError, match="obs.npz: expected an .npz file with an array obs"):
-            filters.read_observations(path, agent)
+            seen_by.read_observations(path, agent)
     np.savez(path, obs=np.full(noise.shape, np.nan, np.float32))
     with pytest.raises(ConfigError, match="obs.npz holds numbers that are not finite"):
-        filters.read_observations(path, agent)
+        seen_by.read_observations(path, agent)
+    # A header that claims more than any machine has.
+    for count in (10**12, 10**30):
+        header = io.BytesIO()
+        claimed = {"descr": "<f4", "fortran_order": False, "shape": (count, 4)}
+        np.lib.format.write_array_header_1_0(header, claimed)
+        with zipfile.ZipFile(path, "w") as file:
+            file.writestr("obs.npy", header.getvalue() + bytes(64))
+        with pytest.raises(ConfigError, match="obs.npz: expected an .npz file with an array obs"):
+            seen_by.read_observations(path, agent)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ConfigError, match="pipe: expected an .npz file.* no regular file"):
+        seen_by.read_observations(tmp_path / "pipe", agent)
+
+
+def test_observations_that_are_all_the_same_tell_nothing(agents, tmp_path):
+    path = tmp_path / "obs.npz"
+    np.savez(path, obs=np.full((8, 4, 84, 84), 7, np.uint8))
+    given = [f"--load_model_url={agents[0]}", f"--output={tmp_path / 'out'}", *SMALL]
+    with pytest.raises(ConfigError, match="8 observations that are shown are all the same"):
+        main([*given, f"--observations={path}"])
+
+
+def test_layers_of_which_nothing_can_be_told_are_drawn_empty(tmp_path):
+    row = Comparison("a", 1, "b", 1, "features", None, None, float("nan"))
+    assert draw_curves([row], tmp_path, "filters", "baseline") == ["cka.png"]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -68,6 +69,9 @@ def test_recorded_actions_are_told_apart_by_name(tmp_path: Path) -> None:
     assert Recording(agent.env_spec.env_id, 0, ("UP", "NOOP"), (1,)).for_agent(agent) == [0]
 
 
+RECORDED = '{"env": "%s", "seed": %s, "action_names": ["%s"], "actions": [%s]}'
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -77,13 +81,28 @@ def test_recorded_actions_are_told_apart_by_name(tmp_path: Path) -> None:
             json.dumps({"env": "A", "seed": 0, "action_names": ["NOOP"], "actions": [1]}),
             "names only for 0 to 0",
         ),
+        (RECORDED % ("A", "1e999", "NOOP", "0"), "no list of actions.*seed is inf"),
+        (RECORDED % ("A", "true", "NOOP", "0"), "no list of actions.*seed is True"),
+        (RECORDED % ("A", "0", "NOOP", "1e999"), "no list of actions.*actions is .inf"),
+        (RECORDED % ("A", "0", "NOOP", "0.5"), "no list of actions.*actions is .0.5"),
+        (RECORDED.replace('"%s"', "%s") % ("5", "0", '"a"', "0"), "no list of actions.*env is 5"),
+        (RECORDED.replace('["%s"]', "%s") % ("A", "0", "7", "0"), "action_names is 7"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"env": "A", "env": "B"}', "'env' twice"),
     ],
+    ids=range(11),
 )
 def test_a_file_that_is_no_recording_is_refused(tmp_path: Path, content: str, message: str) -> None:
     path = tmp_path / "actions.json"
     path.write_text(content)
     with pytest.raises(ConfigError, match=message):
         Recording.load(path)
+
+
+def test_a_pipe_is_no_recording(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ConfigError, match="not a regular file"):
+        Recording.load(tmp_path / "pipe")
 
 
 def test_a_recurrent_agent_takes_its_state_and_its_last_step_along(tmp_path: Path) -> None:

@@ -20,9 +20,9 @@ from tests.house import ROOT
 PONG = f"--load_model_url={ROOT / 'models' / 'pong'}"
 
 
-def film_of(folder: Path, *options: str) -> tuple[np.ndarray, dict, dict]:
+def film_of(folder: Path, *options: str, status: int = 0) -> tuple[np.ndarray, dict, dict]:
     """Run the command; return (frames of the film, raw maps, settings)."""
-    assert main([PONG, f"--output={folder}", *options]) == 0
+    assert main([PONG, f"--output={folder}", *options]) == status
     maps = dict(np.load(folder / "maps.npz"))
     settings = json.loads((folder / "settings.json").read_text())
     film = np.stack(list(iio.imiter(folder / "film.mp4", plugin="pyav")))
@@ -119,7 +119,7 @@ def test_ctrl_c_keeps_what_is_there(
         return asked(self, *arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Perturbation, "maps", maps)
-    film, arrays, settings = film_of(tmp_path, "--density=12")
+    film, arrays, settings = film_of(tmp_path, "--density=12", status=130)
     assert len(film) == len(arrays["policy"]) == settings["frames"] == 2
     assert "writing what is there" in capsys.readouterr().err
 
@@ -131,7 +131,7 @@ def test_nothing_is_written_if_nothing_was_seen(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Perturbation, "maps", maps)
-    assert main([PONG, f"--output={tmp_path / 'none'}"]) == 1
+    assert analysis(["saliency", PONG, f"--output={tmp_path / 'none'}"]) == 130
     assert not (tmp_path / "none").exists()
 
 

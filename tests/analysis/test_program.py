@@ -1,0 +1,162 @@
+"""The program `python -m analysis`: results that cannot be written, and Ctrl-C."""
+
+from __future__ import annotations
+
+import errno
+import json
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from agent.testing.player import Player
+from analysis import actions, compare, gradients
+from analysis.__main__ import main as analysis
+from analysis.options import results_folder
+from core.errors import ConfigError
+from tests.analysis.agents import write_agent
+from tests.analysis.builders import write_run
+from tests.house import ROOT
+
+PONG = ROOT / "models" / "pong"
+HEAD = "model_id,model_steps,env,episode_steps,episode_return"
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """An agent, a run, and a table of tested agents."""
+    folder = tmp_path_factory.mktemp("places")
+    table = folder / "scores.csv"
+    table.write_text(f"{HEAD}\nm,1,CartPole-v1,10,10\nm,1,CartPole-v1,12,12\n")
+    agent = write_agent(folder / "agent", "--r_f_steps=4", "--batch_size=4")
+    return {"agent": agent, "run": write_run(folder / "run", seed=1), "table": table, "pong": PONG}
+
+
+COMMANDS = [
+    "compare --runs={run}",
+    "compare --runs={run} --area_to=100",
+    "compare --scores={table}",
+    "gradients --load_model_url={agent} --measure",
+    "actions --load_model_url={agent}",
+    "features --load_model_url={agent} --points=10",
+    "filters --load_model_url={agent}",
+    "saliency --load_model_url={pong}",
+]
+
+
+def words(command: str, places: dict[str, Path], *more: str) -> list[str]:
+    return [*command.format(**places).split(), *more]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_place_that_cannot_be_written_is_told_before_the_work(
+    command: str,
+    places: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def work(*_: Any, **__: Any) -> NoReturn:
+        raise AssertionError("the work has begun")
+
+    monkeypatch.setattr(Player, "step", work)
+    monkeypatch.setattr(gradients, "measured_now", work)
+    monkeypatch.setattr(compare, "find_runs", work)
+    monkeypatch.setattr(compare, "read_tables", work)
+    file = tmp_path / "file"
+    file.write_text("mine")
+    for output in (file, file / "below"):
+        assert analysis(words(command, places, f"--output={output}")) == 2
+        said = capsys.readouterr().err
+        assert f"{output} cannot hold the results" in said
+        assert "--output=" in said
+        assert len(said.strip().splitlines()) == 1
+    assert file.read_text() == "mine"
+
+
+def test_a_disk_that_fills_up_is_one_message(
+    places: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def save(*_: Any) -> NoReturn:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(actions, "save", save)
+    arguments = words(COMMANDS[4], places, "--games=1", f"--output={tmp_path / 'out'}")
+    assert analysis(arguments) == 2
+    said = capsys.readouterr().err
+    assert "python -m analysis actions: No space left on device" in said
+    assert "--output=" in said
+    assert len(said.strip().splitlines()) == 1
+
+
+def test_a_folder_in_which_nothing_was_written_is_taken_away_again(tmp_path: Path) -> None:
+    def work(folder: Path) -> NoReturn:
+        assert folder.is_dir()
+        raise ConfigError("mine")
+
+    (tmp_path / "there").mkdir()
+    for place in (tmp_path / "there", tmp_path / "a" / "b"):
+        with pytest.raises(ConfigError, match="mine"), results_folder(place) as folder:
+            work(folder)
+    assert [path.name for path in tmp_path.iterdir()] == ["there"]
+    with results_folder(tmp_path / "a" / "b") as folder:
+        (folder / "result").touch()
+    assert (tmp_path / "a" / "b" / "result").exists()
+
+
+def interrupted(*_: Any, **__: Any) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_ctrl_c_is_one_line_and_status_130(
+    command: str,
+    places: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(Player, "step", interrupted)
+    monkeypatch.setattr(gradients, "measured_now", interrupted)
+    monkeypatch.setattr(compare, "find_runs", interrupted)
+    monkeypatch.setattr(compare, "read_tables", interrupted)
+    assert analysis(words(command, places, f"--output={tmp_path / 'out'}")) == 130
+    said = capsys.readouterr().err.strip()
+    assert said.startswith("python -m analysis: interrupted: ")
+    assert len(said.splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_ctrl_c_while_a_command_is_loaded_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("importlib.import_module", interrupted)
+    assert analysis(["compare"]) == 130
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_ctrl_c_keeps_the_steps_of_a_game_that_is_not_over(
+    places: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    step, calls = Player.step, []
+
+    def five(self: Player, *forced: Any) -> Any:
+        calls.append(1)
+        return step(self, *forced) if len(calls) <= 5 else interrupted()
+
+    monkeypatch.setattr(Player, "step", five)
+    # The second agent has not done anything yet.
+    command = "actions --load_model_url=a={agent},b={agent} --games=2"
+    assert analysis(words(command, places, f"--output={tmp_path}")) == 130
+    assert "writing what is there" in capsys.readouterr().err
+    (only,) = json.loads((tmp_path / "actions.json").read_text())["agents"]
+    assert (only["agent"], only["steps"], only["games_ended"]) == ("a", 10, 0)
+    shares = [action["share"]["mean"] for action in only["actions"].values()]
+    assert sum(shares) == pytest.approx(1.0)
+    assert (tmp_path / "actions.png").exists()
