@@ -9,55 +9,83 @@ beside them (agent/testing/model_card.py), `--push` sends all to a model hub (ag
 
 from __future__ import annotations
 
+from core.stop_signals import INTERRUPTED, Answer, StopSignals
+
+if __name__ == "__main__":
+    STOP = StopSignals()
+    STOP.install()  # before what takes long is imported
+
 import argparse
-import json
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from agent.stored.checkpoint import Checkpoint, load
 from agent.stored.checkpoint_folder import run_of
 from agent.stored.hub import Repository, push
 from agent.stored.model_file import FACTS, FLAGS, WEIGHTS, save_model
 from agent.stored.run_folder import RunFolder
+from agent.stored.state_schema import Count, Part, check_part
 from agent.testing.evaluation import FILMS
 from agent.testing.model_card import CARD, FILM, model_card, read_scores
-from agent.testing.score_table import report_stem
+from agent.testing.score_table import TEST_FACTS, report_stem
 from core.atomic_file import atomic_path, write_text
-from core.command_line import add_switch
+from core.command_line import add_switch, printable, reader_may_leave, tell
 from core.errors import ConfigError, PlatformError
+from core.plain_data import parse_json, read_text
 from flag_parsing import named_values
 from metrics.run_files import is_regular
 
 # Flags that say where things are, and what one session does; a card is for other machines.
 PLACES = ("results_dir", "run_name", "load_model_url", "flags_file", "live", "console", "sink")
-
-TEST_FACTS = (
-    "policy", "episodes", "distinct_games", "mean", "median", "std", "min", "max",
-    "human_normalised",
-)  # fmt: skip
+Note = Callable[[str], None]
+Games = Annotated[int, Field(ge=1, le=2**62)]
+Score = Annotated[float, Field(allow_inf_nan=False)]
 
 
-def export(url: str, output: Path) -> dict[str, Any]:
+class ReportState(Part):
+    """What the report of a test must say, whatever else it says."""
+
+    agent_steps: Count
+    policy: Literal["sampled", "greedy"]
+    episodes: Games
+    asked: Count | None = None  # older reports do not say it
+    distinct_games: Games | None = None
+    mean: Score | None = None  # of several games there is none over all
+    median: Score | None = None
+    std: Score | None = None
+    min: Score | None = None
+    max: Score | None = None
+    human_normalised: Score | None = None
+
+
+def _no_note(text: str) -> None:
+    """Take a note that nobody reads."""
+
+
+def export(url: str, output: Path, note: Note = _no_note) -> dict[str, Any]:
     """Write the model folder `output` of the checkpoint that `url` means; return the facts.
 
     Args:
       url: a run folder (its latest checkpoint), its checkpoints folder, or a checkpoint file.
       output: the model folder, made or written anew.
+      note: is called with what was left out, and why.
 
     Raises:
       CheckpointError: if there is no sound checkpoint.
       ConfigError: if the folder cannot be written.
     """
     checkpoint = load(url)
-    facts = training_facts(checkpoint)
+    facts = training_facts(checkpoint, note)
     save_model(output, checkpoint.state["learner"]["model"], checkpoint.state["flags"], facts)
     return facts
 
 
-def training_facts(checkpoint: Checkpoint) -> dict[str, Any]:
+def training_facts(checkpoint: Checkpoint, note: Note = _no_note) -> dict[str, Any]:
     """Return what is known about a checkpoint, as JSON types; None where it is not known.
 
     `mean_return` is of the raw returns of the last `mean_return_games` whole games in training,
@@ -67,7 +95,7 @@ def training_facts(checkpoint: Checkpoint) -> dict[str, Any]:
     run = run_of(path)
     folder = run or path.parent
     session = _last_session(folder)
-    report = _test_report(folder, path.stem, checkpoint.state["env_spec"]["env_id"])
+    report = _test_report(folder, path.stem, checkpoint.state["env_spec"]["env_id"], note)
     # A resumed run can reach the same update again with other weights.
     tested = report.get("agent_steps") == tally["agent_steps"]
     window = [float(value) for value in tally["games"]["window"]]
@@ -87,7 +115,13 @@ def training_facts(checkpoint: Checkpoint) -> dict[str, Any]:
     }
 
 
-def write_card(url: str, output: Path, facts: Mapping[str, Any], repository: str = "") -> list[str]:
+def write_card(
+    url: str,
+    output: Path,
+    facts: Mapping[str, Any],
+    repository: str = "",
+    note: Note = _no_note,
+) -> list[str]:
     """Write the card of an exported model, and its film; return the names of what was written.
 
     Args:
@@ -95,6 +129,7 @@ def write_card(url: str, output: Path, facts: Mapping[str, Any], repository: str
       output: the model folder.
       facts: result of `export`.
       repository: `<owner>/<name>` on the hub, if it is to be there.
+      note: is called with what was left out, and why.
 
     Raises:
       CheckpointError: if there is no sound checkpoint.
@@ -107,13 +142,13 @@ def write_card(url: str, output: Path, facts: Mapping[str, Any], repository: str
     tested = [
         folder / f"{name}.json"
         for name in stems
-        if _read_if_there(folder / f"{name}.json").get("agent_steps") == facts["agent_steps"]
+        if _report(folder / f"{name}.json", note).get("agent_steps") == facts["agent_steps"]
     ]
-    film, film_of = _film(folder, [path.with_suffix(".mp4") for path in tested])
+    film, film_of = _film(folder, [path.with_suffix(".mp4") for path in tested], note)
     text = model_card(
         output.resolve().name,
         facts,
-        _read_if_there(output / FLAGS),
+        _read_if_there(output / FLAGS, note),
         scores=[score for path in tested for score in read_scores(path)],
         command=_command(folder),
         film_of=film_of,
@@ -149,12 +184,20 @@ def summary_lines(facts: dict[str, Any], output: Path) -> list[str]:
     else:
         # The report of an agent of several games has a mean for each of them, and none over all.
         mean = "" if test["mean"] is None else f", mean {test['mean']:.2f}"
-        lines.append(f"  tested: {test['episodes']} games, {test['policy']}{mean}")
+        asked = test.get("asked") or 0
+        of = f" of the {asked} asked for (short games are over first)"
+        part = of if asked > test["episodes"] else ""
+        lines.append(f"  tested: {test['episodes']} games{part}, {test['policy']}{mean}")
     return [*lines, f"play: python main.py --op_mode=test --load_model_url={output}"]
 
 
-def main(argv: Sequence[str], show: Callable[[str], None] = print) -> None:
-    """Run the command; a mistake is one message and exit status 2."""
+def main(argv: Sequence[str], show: Callable[[str], None] = tell) -> None:
+    """Run the command; a mistake is one message and exit status 2, an interrupt one line and 130.
+
+    Args:
+      argv: the command line without the program's name.
+      show: is called with each line of what was made.
+    """
     parser = argparse.ArgumentParser(
         prog="python -m agent.export",
         description="Make a small folder of a trained agent that can be shipped and played, and "
@@ -168,7 +211,6 @@ def main(argv: Sequence[str], show: Callable[[str], None] = print) -> None:
     parser.add_argument(
         "--output",
         required=True,
-        type=Path,
         help="the model folder, e.g. models/pong; made, or written anew",
     )
     add_switch(parser, "--card", f"also write {CARD}: score, film, flags, command")
@@ -181,38 +223,68 @@ def main(argv: Sequence[str], show: Callable[[str], None] = print) -> None:
     add_switch(parser, "--private", "with --push: a new repository is visible to its owner only")
     try:
         options = parser.parse_args(argv)
-        facts = export(options.load_model_url, options.output)
+        if not options.output.strip():
+            raise ConfigError("--output names no folder: give one, e.g. --output=models/pong.")
+        output, notes = Path(options.output), dict[str, None]()  # each is shown once, in order
+        facts = export(options.load_model_url, output, notes.setdefault)
         names = [WEIGHTS, FLAGS, FACTS]
         target: Repository | None = options.push
         if options.card or target:
             name = target.name if target else ""
-            names += write_card(options.load_model_url, options.output, facts, name)
-        for line in summary_lines(facts, options.output):
-            show(line)
+            names += write_card(options.load_model_url, output, facts, name, notes.setdefault)
+        with reader_may_leave():
+            for line in [*summary_lines(facts, output), *notes]:
+                show(line)
         if target:
-            show(f"pushed: {push(options.output, names, target, private=options.private)}")
+            where = push(output, names, target, private=options.private)
+            with reader_may_leave():
+                show(f"pushed: {where}")
     except PlatformError as error:
-        parser.exit(2, f"error: {error}\n")
+        parser.exit(2, f"error: {printable(str(error))}\n")
+    except KeyboardInterrupt:
+        parser.exit(INTERRUPTED, "interrupted: the same command writes the model anew\n")
 
 
-def _test_report(folder: Path, checkpoint: str, env_id: str) -> dict[str, Any]:
+def _test_report(folder: Path, checkpoint: str, env_id: str, note: Note) -> dict[str, Any]:
     """Return the report of a test in the agent's own games, {} if there is none; sampled first."""
     for policy in ("sampled", "greedy"):
-        report = _read_if_there(folder / f"{report_stem(checkpoint, [env_id], policy)}.json")
+        report = _report(folder / f"{report_stem(checkpoint, [env_id], policy)}.json", note)
         if report:
             return report
-    return _read_if_there(folder / f"test_{checkpoint}.json")  # as it was called before
+    return _report(folder / f"test_{checkpoint}.json", note)  # as it was called before
 
 
-def _film(folder: Path, tested: Sequence[Path]) -> tuple[Path | None, str]:
+def _report(path: Path, note: Note) -> dict[str, Any]:
+    """Return the report of a test, {} if there is none or it is damaged: that is noted."""
+    report = _read_if_there(path, note)
+    try:
+        if report:
+            check_part(ReportState, report, "the report")
+    except ValueError as error:
+        note(f"left out: {path} is no report of a test: {error}")
+        return {}
+    return report
+
+
+def _film(folder: Path, tested: Sequence[Path], note: Note) -> tuple[Path | None, str]:
     """Return a film of the agent and whose it is: of a test of these weights, or the newest one."""
     for path in tested:
-        if is_regular(path):
+        if _is_film(path, note):
             return path, "A game of the test"
-    for path in sorted((folder / FILMS).glob("*.mp4"), reverse=True):
-        if is_regular(path):
+    for path in sorted((folder / FILMS).glob("[!.]*.mp4"), reverse=True):
+        if _is_film(path, note):
             return path, "A game of an evaluation during the training"
     return None, ""
+
+
+def _is_film(path: Path, note: Note) -> bool:
+    """Whether a film can be shipped; an empty one, of a test that was killed, is noted."""
+    if not is_regular(path):
+        return False
+    if path.stat().st_size == 0:
+        note(f"left out: the film {path} is empty")
+        return False
+    return True
 
 
 def _command(folder: Path) -> list[str]:
@@ -233,14 +305,21 @@ def _last_session(folder: Path) -> dict[str, Any]:
         return {}
 
 
-def _read_if_there(path: Path) -> dict[str, Any]:
+def _read_if_there(path: Path, note: Note) -> dict[str, Any]:
     """Return a JSON object, or an empty one: these files make a model no better to play."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        if not path.exists():
+            return {}
+        data = parse_json(read_text(path, "the file"), str(path))
+    except (ConfigError, OSError) as error:
+        note(f"left out: {error}")
         return {}
-    return data if isinstance(data, dict) else {}
+    if not isinstance(data, dict):
+        note(f"left out: {path} holds no JSON object")
+        return {}
+    return data
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    with STOP.answered_by(Answer.RAISE):
+        main(sys.argv[1:])

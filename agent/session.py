@@ -38,8 +38,8 @@ from agent.stored.model_file import (
 )
 from agent.stored.run_folder import RunFolder
 from agent.testing.evaluation import evaluation_blueprint
-from agent.testing.evaluator import evaluate, evaluate_all
-from agent.testing.score_table import Report
+from agent.testing.evaluator import UnfinishedError, evaluate, evaluate_all
+from agent.testing.score_table import SCORES, Report
 from agent.testing.whole_games import check_can_be_shown
 from agent.torchbeast import is_saved_by_torchbeast
 from core import faults
@@ -275,11 +275,13 @@ class Session:
           show: function that is called with each line of progress.
 
         Raises:
+          ConfigError: if nothing can be written where the games belong; none was played then.
           EnvironmentFault: if an environment fails.
+          UnfinishedError: if the test could not go on, or its games could not be written.
           KeyboardInterrupt: if the user interrupted before the first game was over.
         """
         assert self.checkpoint is not None
-        output = folder_of(self.checkpoint, self.blueprint.flags.results_dir)
+        output = self._test_folder()
         warden = Warden()
         warden.keep_own_children()  # environments may own processes
         try:
@@ -290,12 +292,26 @@ class Session:
         finally:
             warden.close()
 
+    def _test_folder(self) -> Path:
+        """Return where a test writes."""
+        assert self.checkpoint is not None
+        return folder_of(self.checkpoint, self.blueprint.flags.results_dir)
+
     def _test(self) -> int:
+        flags = self.blueprint.flags
         try:
-            self.test(tell if self.blueprint.flags.console else lambda text: None)
+            reports = self.test(tell if flags.console else lambda text: None)
         except KeyboardInterrupt:
+            if flags.test_all_checkpoints:
+                table = printable(str(self._test_folder() / SCORES))
+                say(f"interrupted: what was finished is in {table}; the same command goes on there")
+            else:
+                say("interrupted before the first game was over")
             return INTERRUPTED
-        except EnvironmentFault as fault:
+        except (EnvironmentFault, UnfinishedError) as fault:
             say(f"error: {printable(str(fault))}")
             return 1
-        return 0
+        if flags.test_all_checkpoints:
+            return 0
+        over = {report.env for report in reports if report.episodes >= report.asked}
+        return 0 if over >= set(self.envs) else INTERRUPTED

@@ -6,6 +6,7 @@ A frame is an RGB picture `[H, W, 3]` uint8. Libraries are imported when a film 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -27,20 +28,26 @@ class FilmError(PlatformError):
 
 
 class Film:
-    """An MP4 file that grows frame by frame; whole after `with`, also after an error.
+    """An MP4 file that grows frame by frame under a hidden name, and has its own after `with`.
 
-    If it cannot be written, FilmError is raised, and what was written of it is removed.
+    Whatever had that name before stays until then. If the film cannot be written, FilmError is
+    raised, and what was written of it is removed.
     """
 
-    def __init__(self, path: Path, frames_per_s: float) -> None:
+    def __init__(
+        self, path: Path, frames_per_s: float, *, is_kept_after_error: bool = True
+    ) -> None:
         """Prepare a film; its folder and file are made on entering `with`.
 
         Args:
           path: path of the .mp4 file.
           frames_per_s: frames per second at which the film is shown.
+          is_kept_after_error: whether a film that an error within `with` has cut short is kept.
         """
         self._path = path
+        self._hidden = path.with_name(f".{path.name}")
         self._rate = frames_per_s
+        self._is_kept_after_error = is_kept_after_error
         self._writer: Any = None
 
     def __enter__(self) -> Film:
@@ -48,7 +55,8 @@ class Film:
             import imageio.v3 as iio  # lazily: only films need it
 
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._writer = iio.imopen(self._path, "w", plugin="pyav")
+            self._hidden.unlink(missing_ok=True)  # of a killed process, or a link of somebody's
+            self._writer = iio.imopen(self._hidden, "w", plugin="pyav")
             self._writer.init_video_stream("libx264", fps=self._rate)
         return self
 
@@ -61,9 +69,13 @@ class Film:
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         if self._writer is None:
             return  # it was given up
+        if error is not None and not self._is_kept_after_error:
+            self._give_up()
+            return
         try:
             with self._told():
                 self._writer.close()
+                os.replace(self._hidden, self._path)
         except FilmError:
             if error is None:  # else the first error is the one to tell
                 raise
@@ -87,7 +99,7 @@ class Film:
             writer._video_stream = None  # what cannot be written is not tried again
             writer.close()
         with suppress(OSError):
-            self._path.unlink(missing_ok=True)
+            self._hidden.unlink(missing_ok=True)
 
 
 def write_gif(

@@ -7,10 +7,7 @@ between them leaves what `mend` completes.
 
 from __future__ import annotations
 
-import contextlib
 import math
-import os
-import shutil
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
@@ -18,7 +15,7 @@ from typing import Any
 
 import torch
 
-from agent.stored.model_file import FACTS, save_model
+from agent.stored.model_file import FACTS, bring_back, put_in_place, remove, save_model
 from core.errors import ConfigError
 from core.plain_data import parse_json, read_text
 from metrics.run_files import set_aside
@@ -47,19 +44,10 @@ def keep(
       ConfigError: if it cannot be written; the old one is as it was then.
       OSError: likewise.
     """
-    _remove(folder / NEW)
+    remove(folder / NEW)
     save_model(folder / NEW, weights, flags, {**facts, SCORE: score})
-    _remove(folder / OLD)
-    if os.path.lexists(folder / BEST):
-        os.replace(folder / BEST, folder / OLD)
-    try:
-        os.replace(folder / NEW, folder / BEST)
-    except OSError:
-        if os.path.lexists(folder / OLD):
-            with contextlib.suppress(OSError):  # the first failure is what matters; see `mend`
-                os.replace(folder / OLD, folder / BEST)
-        raise
-    _remove(folder / OLD)
+    put_in_place(folder / NEW, folder / BEST, folder / OLD)
+    remove(folder / OLD)
 
 
 def mend(folder: Path) -> float | None:
@@ -71,10 +59,9 @@ def mend(folder: Path) -> float | None:
     Raises:
       OSError: if the folder cannot be written to.
     """
-    if os.path.lexists(folder / OLD) and not os.path.lexists(folder / BEST):
-        os.replace(folder / OLD, folder / BEST)
+    bring_back(folder / BEST, folder / OLD)
     for name in (NEW, OLD):
-        _remove(folder / name)
+        remove(folder / name)
     score = _facts(folder).get(SCORE)
     if isinstance(score, (int, float)) and math.isfinite(score):
         return float(score)
@@ -106,11 +93,3 @@ def _facts(folder: Path) -> dict[str, Any]:
     except (ConfigError, OSError):
         return {}
     return facts if isinstance(facts, dict) else {}
-
-
-def _remove(path: Path) -> None:
-    """Remove a folder of ours, or whatever has its name; links are not followed."""
-    if path.is_symlink() or path.is_file():
-        path.unlink()
-    elif path.exists():
-        shutil.rmtree(path)

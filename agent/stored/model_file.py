@@ -11,13 +11,19 @@ too. What a stranger's folder cannot do is run code, name a module to import (an
 module:Id is refused, see wrappers/trusted_modules.py), have anything written, or bring weights that
 are not finite; its flags are checked like flags that are typed.
 
+A folder that holds a model already is not written into: the new one is made whole beside it and
+takes its place by two renames, so that whoever is killed has lost neither.
+
 What is read comes back as a `Checkpoint` (agent/stored/checkpoint.py) that holds weights, but no
 optimiser, no counters of games and no replay. `agent/export.py` makes such a folder.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +36,13 @@ from safetensors.torch import load as tensors_from_bytes
 from safetensors.torch import save as tensors_to_bytes
 
 from agent.stored.checkpoint import Checkpoint
-from agent.stored.checkpoint_folder import MODEL_WEIGHTS, run_of
+from agent.stored.checkpoint_folder import (
+    LATEST,
+    MILESTONE_NAME,
+    MODEL_WEIGHTS,
+    UPDATE_NAME,
+    run_of,
+)
 from agent.stored.checkpoint_tree import KNOWN_DTYPES, first_not_finite
 from agent.stored.state_schema import Count, Part, SpecState, check_part
 from core.atomic_file import atomic_path, write_json
@@ -43,6 +55,7 @@ WEIGHTS, FLAGS, FACTS = MODEL_WEIGHTS, "flags.json", "model.json"
 # An agent that was trained on a large GPU machine is to play on a laptop.
 FLAGS_OF_THE_MACHINE = ("load_model_url", "results_dir", "device", "learner_thread_count")
 MAX_DIFFERENCES_SHOWN = 4
+RECORDS = "metrics.jsonl"  # every run folder has it
 
 
 class FactsState(Part):
@@ -93,9 +106,13 @@ def find_model_folder(url: Path | str) -> Path | None:
         folder = folder.parent
     # Either file tells: a folder that has lost the other is damaged, and `load_model` says so.
     try:
-        return folder if any((folder / name).is_file() for name in (WEIGHTS, FACTS)) else None
+        return folder if _holds_model(folder) else None
     except OSError:  # such as a name that is too long: whoever loads it says so
         return None
+
+
+def _holds_model(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in (WEIGHTS, FACTS))
 
 
 def save_model(
@@ -107,19 +124,132 @@ def save_model(
     """Write a model folder, or write it anew; the facts come last and vouch for the weights.
 
     Args:
-      folder: made if it is missing.
+      folder: made if it is missing. What it holds besides a model stays.
       weights: the model's state dict, on the CPU.
       flags: of the run; those of FLAGS_OF_THE_MACHINE are left out.
       facts: JSON types; must have what `load_model` needs: env_spec, agent_steps and updates.
 
     Raises:
-      ConfigError: if the folder belongs to a run, or cannot be written.
+      ConfigError: if the folder belongs to a run, or cannot be written; a model that was there is
+        as it was then.
     """
-    if (folder / FLAGS).exists() and find_model_folder(folder) is None:
+    try:
+        _check_is_of_no_run(folder)
+        _write_model(folder, weights, flags, facts)
+    except OSError as error:
+        raise ConfigError(f"Cannot write the model folder {folder}: {error}.") from error
+
+
+def put_in_place(new: Path, folder: Path, old: Path) -> None:
+    """Let the folder `new` take the place of `folder`, which is called `old` afterwards.
+
+    All three lie side by side. Whoever is killed between the two renames leaves `old` and no
+    `folder`; `bring_back` completes that.
+
+    Args:
+      new: a whole folder.
+      folder: what it is to be called; what has that name, if anything, may be a link.
+      old: another name; what has it is removed.
+
+    Raises:
+      OSError: if it cannot be done; `folder` is as it was then.
+    """
+    remove(old)
+    try:
+        if os.path.lexists(folder):
+            os.replace(folder, old)
+        os.replace(new, folder)
+    except BaseException:
+        with contextlib.suppress(OSError):  # the first failure is what matters
+            bring_back(folder, old)
+        raise
+
+
+def bring_back(folder: Path, old: Path) -> None:
+    """Give `old` its name again if somebody was killed between the renames of `put_in_place`."""
+    if os.path.lexists(old) and not os.path.lexists(folder):
+        os.replace(old, folder)
+
+
+def remove(path: Path) -> None:
+    """Remove a folder of ours, or whatever has its name; links are not followed."""
+    if path.is_symlink() or path.is_file():
+        path.unlink()
+    elif path.exists():
+        shutil.rmtree(path)
+
+
+def _check_is_of_no_run(folder: Path) -> None:
+    """Raise ConfigError if a folder is that of a run or of its checkpoints.
+
+    A model in there would be taken for what the run is resumed from, or replace its flags.
+    """
+    if not folder.is_dir():
+        return
+    names = sorted(os.listdir(folder))
+    of_run = [
+        name
+        for name in names
+        if name in (LATEST, RECORDS)
+        or UPDATE_NAME.fullmatch(name)
+        or MILESTONE_NAME.fullmatch(name)
+    ]
+    if of_run:
+        raise ConfigError(
+            f"{folder} holds {of_run[0]}, so it is the folder of a run or of its checkpoints, and "
+            "a model there would be taken for the run: give another folder."
+        )
+    if FLAGS in names and not _holds_model(folder):
         raise ConfigError(
             f"{folder} holds {FLAGS} but no {WEIGHTS}, so it is the folder of a run and not of a "
             "model: writing there would replace the flags of that run. Give another folder."
         )
+
+
+def _write_model(
+    folder: Path,
+    weights: Mapping[str, torch.Tensor],
+    flags: Mapping[str, Any],
+    facts: Mapping[str, Any],
+) -> None:
+    """Write a model folder; one that holds a model is replaced as a whole."""
+    home = Path(os.path.realpath(folder))  # of a link, what it leads to is replaced
+    if not home.name:
+        raise OSError("expected a folder that has a name")
+    new = home.with_name(f".{home.name}.new-model")
+    old = home.with_name(f".{home.name}.old-model")
+    bring_back(home, old)
+    _bring_along(old, home)
+    if not _holds_model(home):  # nothing can be lost, and it may be a place that has a fixed name
+        _write_files(home, weights, flags, facts)
+        return
+    remove(new)
+    try:
+        _write_files(new, weights, flags, facts)
+        shutil.copymode(home, new)
+        put_in_place(new, home, old)
+    finally:
+        with contextlib.suppress(OSError):  # what went wrong first is what the caller must hear
+            remove(new)
+        _bring_along(old, home)
+
+
+def _bring_along(old: Path, folder: Path) -> None:
+    """Move what a replaced model folder held besides its model into the new one, and remove it."""
+    if not old.is_dir() or not folder.is_dir():
+        return
+    for path in sorted(old.iterdir()):
+        if path.name not in (WEIGHTS, FLAGS, FACTS) and not os.path.lexists(folder / path.name):
+            os.replace(path, folder / path.name)
+    remove(old)
+
+
+def _write_files(
+    folder: Path,
+    weights: Mapping[str, torch.Tensor],
+    flags: Mapping[str, Any],
+    facts: Mapping[str, Any],
+) -> None:
     # Weights may lie in memory as NHWC, and two of them in one place; the file has one order, and
     # each by itself.
     content = tensors_to_bytes(
@@ -129,15 +259,12 @@ def save_model(
         }
     )
     kept = {name: value for name, value in flags.items() if name not in FLAGS_OF_THE_MACHINE}
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with atomic_path(folder / WEIGHTS) as temporary:
-            temporary.write_bytes(content)
-        write_json(folder / FLAGS, kept)
-        sha256 = hashlib.sha256(content).hexdigest()
-        write_json(folder / FACTS, {"format_version": FORMAT_VERSION, **facts, "sha256": sha256})
-    except OSError as error:
-        raise ConfigError(f"Cannot write the model folder {folder}: {error}.") from error
+    folder.mkdir(parents=True, exist_ok=True)
+    with atomic_path(folder / WEIGHTS) as temporary:
+        temporary.write_bytes(content)
+    write_json(folder / FLAGS, kept)
+    sha256 = hashlib.sha256(content).hexdigest()
+    write_json(folder / FACTS, {"format_version": FORMAT_VERSION, **facts, "sha256": sha256})
 
 
 def load_model(folder: Path, label: str = "") -> ShippedModel:

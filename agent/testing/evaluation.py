@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -27,7 +26,14 @@ import torch
 from agent.acting.acting_model import FlatWeights
 from agent.assembly import Blueprint, build_model
 from agent.stored.best_evaluated import keep
-from agent.testing.score_table import Game, Report, mean_human_normalised, policy_name, summarise
+from agent.testing.score_table import (
+    TEST_FACTS,
+    Game,
+    Report,
+    mean_human_normalised,
+    policy_name,
+    summarise,
+)
 from agent.testing.whole_games import film_game, play_games
 from core.errors import ConfigError, PlatformError
 from core.rng import child_seed
@@ -39,10 +45,6 @@ RULES = ("repeat_action_probability", "fire_reset", "max_episode_frames", "noop_
 MAX_STEPS = 2_000_000  # of all environments together, for the games of one policy: they never end
 MAX_FILM_STEPS = 108_000  # 30 minutes of Atari if no action is repeated; a longer film nobody sees
 FILMS = "films"
-TEST_FACTS = (
-    "policy", "episodes", "distinct_games", "mean", "median", "std", "min", "max",
-    "human_normalised",
-)  # fmt: skip
 
 
 class EndlessGameError(PlatformError):
@@ -155,8 +157,8 @@ class Evaluation:
                     games = self._play(order, env, policy == "greedy", beat)
                     report = summarise(games, env, "", order.agent_steps, policy == "greedy")
                     reports.setdefault(policy, []).append(report)
-                    tell(_row(order, report, games, film if policy == "sampled" else ""))
-                    film = film if policy == "greedy" else ""
+                    tell(_row(order, report, games, film))
+                    film = ""
         finally:
             torch.set_num_threads(threads)
         scores = {policy: score_of(of_policy) for policy, of_policy in reports.items()}
@@ -186,15 +188,15 @@ class Evaluation:
             return "", ""
         folder = self._folder / FILMS
         name = f"update_{order.updates:08d}.mp4"
-        hidden = folder / f".{name}"  # until it is whole
         try:
             folder.mkdir(exist_ok=True)
             if folder.is_symlink():
                 raise OSError(f"{folder} is a link; expected a folder of the run")
             blueprint, env = self._rules(order, "sampled"), self._blueprint.env_spec.tasks[0]
             each_step = _at_most(MAX_FILM_STEPS, beat, f"the game of {env} that is filmed was")
-            film_game(blueprint, self._acting, env, hidden, lambda game: None, _silent, each_step)
-            os.replace(hidden, folder / name)
+            film_game(
+                blueprint, self._acting, env, folder / name, lambda game: None, _silent, each_step
+            )
         except (PlatformError, OSError) as error:
             self._can_film = False
             return "", f"no more films are made: {error}"

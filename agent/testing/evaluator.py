@@ -8,9 +8,12 @@ agent/testing/whole_games.py, how games are played, and score_table.py, what is 
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
+import os
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
@@ -35,7 +38,9 @@ from agent.testing.whole_games import MAX_ENVS, play_games, play_shown
 from core.atomic_file import write_json, write_text
 from core.command_line import tell
 from core.durations import duration
-from core.errors import CheckpointError, EnvironmentFault
+from core.errors import CheckpointError, ConfigError, EnvironmentFault, PlatformError
+from core.plain_data import parse_json, read_text
+from core.standard_error import say
 from wrappers.registry import describe
 
 # The flags that decide which games these are, besides --env.
@@ -44,6 +49,11 @@ RULES = (
     "frame_scale_resolution", "fire_reset", "repeat_action_probability", "full_action_space",
     "action_set", "max_episode_frames",
 )  # fmt: skip
+PROBE_BYTES = 65_536  # the report of some hundred games
+
+
+class UnfinishedError(PlatformError):
+    """A test that could not go on after its first games, or whose games could not be written."""
 
 
 def evaluate(
@@ -62,16 +72,22 @@ def evaluate(
       output: folder for the CSV, JSON and video; their names say which checkpoint played what, and
         how, so that no test overwrites another.
       envs: ids of the games to play; none: those of the blueprint.
-      show: function that is called with each line of progress.
+      show: function that is called with each line of progress. Where it raises OSError or
+        ValueError, nobody reads any more: the games are played on in silence.
 
     Returns:
-      One report per env that had a finished game.
+      One report per env that had a finished game. After an interrupt they are of fewer games than
+      were asked for.
 
     Raises:
+      ConfigError: if nothing can be written into `output`; no game was played then.
       EnvironmentFault: if an environment fails; the games that were over by then are written first.
+      UnfinishedError: likewise, if the system refuses something; or if the games cannot be written.
     """
     flags = blueprint.flags
+    show = _while_somebody_reads(show)
     checkpoint.check_spec(blueprint.env_spec)
+    _check_can_be_written(output)
     steps = checkpoint.agent_steps
     show(f"{checkpoint.path}: {steps:,} agent steps")
     envs = envs or blueprint.env_spec.tasks
@@ -79,7 +95,9 @@ def evaluate(
     stem = report_stem(checkpoint.path.stem, envs, policy_name(flags.greedy), unusual)
     model = _acting_model(blueprint, checkpoint)
     played: dict[str, list[Game]] = {}
-    fault: EnvironmentFault | None = None
+    asked = len(set(envs)) * flags.test_episode_count
+    fault: PlatformError | None = None
+    ending = ""
     try:
         for env in envs:
             show(describe(game_config(blueprint, env)))
@@ -96,21 +114,49 @@ def evaluate(
                 play_shown(blueprint, model, env, output / f"{stem}.mp4", finished, show)
             show(f"playing {env}, up to {min(MAX_ENVS, flags.test_episode_count)} games at a time")
             play_games(blueprint, model, env, flags.test_episode_count, games, finished, show)
-    except (KeyboardInterrupt, EnvironmentFault) as error:
+    except (KeyboardInterrupt, EnvironmentFault, OSError) as error:
         count = sum(map(len, played.values()))
         if not count:
             raise
-        fault = error if isinstance(error, EnvironmentFault) else None
-        show(f"{'ended' if fault else 'interrupted'} after {count} game{'s' * (count > 1)}")
+        if isinstance(error, EnvironmentFault):
+            fault = error
+        elif isinstance(error, OSError):
+            fault = UnfinishedError(f"the test could not go on: {error}")
+        ending = (
+            f"{'ended' if fault else 'interrupted'} after {count} of {asked} games; short games "
+            "are over first, so these say less than all would"
+        )
     played = {env: games for env, games in played.items() if games}
     reports = [
         replace(
             summarise(games, env, str(checkpoint.path), steps, flags.greedy),
             rules=describe(game_config(blueprint, env)),
+            asked=flags.test_episode_count,
         )
         for env, games in played.items()
     ]
-    _write(output, stem, played, reports)
+    name, older = _name_beside_older(output, stem, reports)
+    written = f"written: {output / name}.csv and .json"
+    try:
+        # First of all: a terminal that is frozen may take no line any more.
+        _write(output / name, played, _whole_report(envs, asked, reports))
+    except OSError as error:
+        older = written = ""
+        text = f"the games are over, but could not be written to {output}: {error}"
+        fault = UnfinishedError(f"{fault} Besides, {text}" if fault else text)
+    with contextlib.suppress(KeyboardInterrupt):  # who waits no longer for the lines has the games
+        _show_reports(ending, reports, [older, written], show)
+    if fault is not None:
+        raise fault
+    return reports
+
+
+def _show_reports(
+    ending: str, reports: Sequence[Report], files: Sequence[str], show: Callable[[str], None]
+) -> None:
+    """Show how the games ended if not well, what they gave, and which files say so."""
+    if ending:
+        show(ending)
     for report in reports:
         for line in report.lines():
             show(line)
@@ -118,10 +164,8 @@ def evaluate(
     if len(reports) > 1 and mean is not None:
         known = sum(report.human_normalised is not None for report in reports)
         show(f"mean human-normalised score over {known} of the games  {100 * mean:.1f} %")
-    show(f"written: {output / stem}.csv and .json")
-    if fault is not None:
-        raise fault
-    return reports
+    for line in filter(None, files):
+        show(line)
 
 
 def evaluate_all(
@@ -145,10 +189,19 @@ def evaluate_all(
       show: function that is called with each line of progress.
 
     Raises:
-      ConfigError: if the table there is of another kind of test, or another process writes it.
+      ConfigError: if the table there is of another kind of test, or another process writes it, or
+        nothing can be written there.
+      UnfinishedError: if the system refuses something while games are played or added.
     """
+    _check_can_be_written(output)
     with alone_with_table(output):
-        _evaluate_all(blueprint, checkpoint, output, envs, show)
+        try:
+            _evaluate_all(blueprint, checkpoint, output, envs, _while_somebody_reads(show))
+        except OSError as error:
+            raise UnfinishedError(
+                f"the test of all checkpoints could not go on: {error}. What was finished is in "
+                f"{output}, and the same command goes on from there."
+            ) from error
 
 
 def _evaluate_all(
@@ -236,35 +289,92 @@ def _acting_model(blueprint: Blueprint, checkpoint: Checkpoint) -> ActorCritic:
     Raises:
       CheckpointError: if its weights are of another network.
     """
-    model, block = blueprint.acting_model()
-    trained, _ = blueprint.acting_model()
-    check_weights(checkpoint, trained)
-    trained.load_state_dict(checkpoint.state["learner"]["model"])
-    blueprint.acting_weights.pack(trained, block)
+    model, _ = blueprint.acting_model()
+    check_weights(checkpoint, model)
+    model.load_state_dict(checkpoint.state["learner"]["model"])
     return model
 
 
-def _write(
-    output: Path, stem: str, played: dict[str, list[Game]], reports: Sequence[Report]
-) -> None:
-    """Write <stem>.csv, a row per game, and <stem>.json, the report or the list of reports."""
-    output.mkdir(parents=True, exist_ok=True)
+def _while_somebody_reads(show: Callable[[str], None]) -> Callable[[str], None]:
+    """Return `show` for lines that are no reason to lose a game: it is silent once it has failed.
+
+    A reader has left then, as `| head` does, or the terminal is closed.
+    """
+    is_read = True
+
+    def show_if_read(line: str) -> None:
+        nonlocal is_read
+        if not is_read:
+            return
+        try:
+            show(line)
+        except (OSError, ValueError) as error:  # ValueError: the stream is closed
+            is_read = False
+            say(f"nothing more is shown ({error}): the games are played on, and written at the end")
+
+    return show_if_read
+
+
+def _check_can_be_written(output: Path) -> None:
+    """Raise ConfigError unless there is room for a report in a folder, which is made if missing."""
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=output) as probe:
+            probe.write(bytes(PROBE_BYTES))
+            probe.flush()
+            os.fsync(probe.fileno())  # some file systems say only now that they are full
+    except OSError as error:
+        raise ConfigError(
+            f"what the games give cannot be written to {output} ({error.strerror}), so none is "
+            "played: make room there and let it be written to; for a model folder, or one of the "
+            "hub, --results_dir can name another place."
+        ) from error
+
+
+def _name_beside_older(output: Path, stem: str, reports: Sequence[Report]) -> tuple[str, str]:
+    """Return what the report is to be called: `stem`, unless one of more games has that name.
+
+    That one stays, because it says more; it must be of the same model. The second text says so.
+    """
+    path = output / f"{stem}.json"
+    try:
+        older = parse_json(read_text(path, "the report"), str(path))
+    except ConfigError:  # there is none, or it says nothing
+        return stem, ""
+    count = sum(report.episodes for report in reports)
+    if not isinstance(older, dict) or older.get("agent_steps") != reports[0].agent_steps:
+        return stem, ""
+    before = older.get("episodes")
+    if type(before) is not int or before <= count:
+        return stem, ""
+    note = f"the report of {before} games that is there already stays as it is: {path}"
+    return f"{stem}_{count}games", note
+
+
+def _whole_report(envs: Sequence[str], asked: int, reports: Sequence[Report]) -> dict[str, object]:
+    """Return the report of one game as it is, or one of several games, with the reports in it."""
+    first = reports[0]
+    if len(envs) == 1:
+        return asdict(first)
+    return {
+        "env": ",".join(envs),
+        "checkpoint": first.checkpoint,
+        "agent_steps": first.agent_steps,
+        "policy": first.policy,
+        "episodes": sum(report.episodes for report in reports),
+        "asked": asked,
+        "human_normalised": mean_human_normalised(reports),
+        "games": [asdict(each) for each in reports],
+    }
+
+
+def _write(path: Path, played: dict[str, list[Game]], report: dict[str, object]) -> None:
+    """Write <path>.csv, a row per game, and <path>.json, the report; neither follows a link."""
     rows = [{"env": env, **game.row()} for env, games in played.items() for game in games]
     table = io.StringIO()
     writer = csv.DictWriter(table, fieldnames=list(rows[0]))
     writer.writeheader()
     writer.writerows(rows)
-    write_text(output / f"{stem}.csv", table.getvalue())  # it follows no link
-    first = reports[0]
-    report = asdict(first)
-    if len(reports) > 1:
-        report = {
-            "env": ",".join(played),
-            "checkpoint": first.checkpoint,
-            "agent_steps": first.agent_steps,
-            "policy": first.policy,
-            "episodes": len(rows),
-            "human_normalised": mean_human_normalised(reports),
-            "games": [asdict(each) for each in reports],
-        }
-    write_json(output / f"{stem}.json", report)
+    # A name may have points in it, so `with_suffix` would cut it.
+    write_text(path.with_name(f"{path.name}.csv"), table.getvalue())
+    write_json(path.with_name(f"{path.name}.json"), report)

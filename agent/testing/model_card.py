@@ -7,6 +7,7 @@ a run, which may be a stranger's: texts are shown so that they stay texts.
 from __future__ import annotations
 
 import csv
+import io
 import json
 import shlex
 from collections.abc import Mapping, Sequence
@@ -16,8 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from agent.testing.score_table import MAX_BYTES
+from core.errors import ConfigError
 from core.markdown import plain, table
-from core.plain_data import shown_text
+from core.plain_data import parse_json, read_text, shown_text
 from core.spec import game_name
 
 CARD, FILM = "README.md", "replay.mp4"  # the names under which hubs look for them
@@ -36,6 +39,7 @@ class Score:
     distinct_games: int
     human_normalised: float | None = None
     rules: str = ""  # by which the games were played, in words; "" if that is not known
+    asked: int = 0  # games that were to be played, if that is known: more in an interrupted test
 
     @property
     def mean(self) -> float:
@@ -54,15 +58,16 @@ class Score:
 def read_scores(report_file: Path) -> list[Score]:
     """Return the scores of a test from its JSON and the CSV beside it; [] if one is not sound."""
     try:
-        report = json.loads(report_file.read_text(encoding="utf-8"))
-        with report_file.with_suffix(".csv").open(encoding="utf-8", newline="") as file:
-            rows = [(row["env"], float(row["return_raw"])) for row in csv.DictReader(file)]
+        report = parse_json(read_text(report_file, "the report"), str(report_file))
+        text = read_text(report_file.with_suffix(".csv"), "the games", MAX_BYTES)
+        table_of_games = csv.DictReader(io.StringIO(text, newline=""))
+        rows = [(row["env"], float(row["return_raw"])) for row in table_of_games]
         scores = []
         for each in report.get("games", [report]):
             env = str(each["env"])
             known = each.get("human_normalised")
             returns = tuple(value for game, value in rows if game == env)
-            if not returns or not np.isfinite(returns).all():
+            if not returns or not np.isfinite([*returns, known or 0.0]).all():
                 return []
             scores.append(
                 Score(
@@ -72,9 +77,13 @@ def read_scores(report_file: Path) -> list[Score]:
                     int(each["distinct_games"]),
                     None if known is None else float(known),
                     str(each.get("rules", "")),
+                    int(each.get("asked") or 0),
                 )
             )
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+    except (
+        *(ConfigError, csv.Error, ArithmeticError),
+        *(ValueError, LookupError, TypeError, AttributeError),
+    ):
         return []
     return scores
 
@@ -198,7 +207,7 @@ def _score_lines(scores: Sequence[Score], facts: Mapping[str, Any]) -> list[str]
             (
                 plain(score.env),
                 plain(score.policy),
-                str(len(score.returns)),
+                _games_of(score),
                 str(score.distinct_games),
                 f"{score.mean:.2f}",
                 f"{low:.2f} to {high:.2f}",
@@ -206,6 +215,7 @@ def _score_lines(scores: Sequence[Score], facts: Mapping[str, Any]) -> list[str]
             )
         )
     headings = ["game", "actions", "games", "distinct", "mean return", "95 % interval", "of human"]
+    is_cut = any(score.asked > len(score.returns) for score in scores)
     rules = dict.fromkeys(plain(shown_text(score.rules, 1000)) for score in scores if score.rules)
     return [
         *table(headings, rows),
@@ -213,9 +223,16 @@ def _score_lines(scores: Sequence[Score], facts: Mapping[str, Any]) -> list[str]
         "Whole games with frozen weights: lost lives end nothing, and returns are not clipped. "
         "Actions are drawn from the policy (sampled), or the most probable ones (greedy). The "
         "interval is a percentile bootstrap of the mean over the games; it says nothing about "
-        "other seeds of the training.",
+        "other seeds of the training."
+        + (" A test was interrupted: short games are over first." if is_cut else ""),
         *(f"\n* {each}" for each in rules),
     ]
+
+
+def _games_of(score: Score) -> str:
+    """Return of how many games a score is, and of how many it was to be, if those are more."""
+    count = len(score.returns)
+    return f"{count} of {score.asked}" if score.asked > count else str(count)
 
 
 def _listed(games: Sequence[str]) -> str:

@@ -48,6 +48,11 @@ GAME_COLUMNS = (
     *("game", "games", "episode_frames", "lives", "policy", "fingerprint"),
 )
 LIFE_COLUMNS = (*SHARED_COLUMNS, "game", "life")  # the `life`-th of this game, from 1
+# What a model folder says of a test of its model, by the names of a `Report`.
+TEST_FACTS = (
+    "policy", "episodes", "asked", "distinct_games", "mean", "median", "std", "min", "max",
+    "human_normalised",
+)  # fmt: skip
 COUNTS = ("model_steps", "episode_steps", "game", "games", "episode_frames", "lives", "life")
 COUNT = re.compile(r"[0-9]{1,18}")
 MAX_BYTES = 200_000_000  # of a file: some 2,000,000 games
@@ -98,11 +103,13 @@ class Report:
     mean_per_life: float
     human_normalised: float | None  # (mean - random) / (human - random), where known
     rules: str = ""  # by which the games were played, in words
+    asked: int = 0  # games that were to be played; fewer are `episodes` if the test was interrupted
 
     def lines(self) -> list[str]:
         """Return what the terminal shows."""
+        missing = f" of the {self.asked} asked for" if self.asked > self.episodes else ""
         lines = [
-            f"{self.episodes} game{'s' * (self.episodes > 1)} of {self.env}, "
+            f"{self.episodes} game{'s' * (self.episodes > 1)} of {self.env}{missing}, "
             f"{self.distinct_games} of them distinct, {self.policy} actions",
             f"  return  mean {self.mean:.2f}  median {self.median:.2f}  std {self.std:.2f}  "
             f"min {self.min:.2f}  max {self.max:.2f}",
@@ -138,7 +145,7 @@ def policy_name(greedy: bool) -> str:
 def summarise(
     games: Sequence[Game], env: str, checkpoint: str, agent_steps: int, greedy: bool
 ) -> Report:
-    """Return the statistics of the games of one env (at least one)."""
+    """Return the statistics of the games of one env (at least one), which are all asked for."""
     returns = np.array([game.return_raw for game in games])
     lives = [life.return_raw for game in games for life in game.lives]
     return Report(
@@ -157,6 +164,7 @@ def summarise(
         lives=len(lives),
         mean_per_life=float(np.mean(lives)),
         human_normalised=human_normalised(env, float(returns.mean())),
+        asked=len(games),
     )
 
 

@@ -171,7 +171,7 @@ def film_game(
     show: Callable[[str], None],
     each_step: Callable[[], None] = _nothing,
 ) -> None:
-    """Play one game into a film; arguments as those of `play_games`.
+    """Play one game into a film, which is whole or not made; arguments as those of `play_games`.
 
     Raises:
       ConfigError: if the environment draws no pictures.
@@ -179,7 +179,7 @@ def film_game(
     """
     seeds = env_seeds(blueprint.flags.seed or 0, 1, "shown")
     config = _playing_config(blueprint, env)
-    film = Film(video, steps_per_s(config))
+    film = Film(video, steps_per_s(config), is_kept_after_error=False)
     vector = make_filmed_env(config, seeds)
 
     def add_picture() -> None:

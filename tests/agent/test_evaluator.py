@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import os
 import sys
@@ -12,11 +13,13 @@ import numpy as np
 import pytest
 import torch
 
+from agent.acting.acting_model import FlatWeights
 from agent.acting.actor import Observation
 from agent.assembly import Blueprint
+from agent.machine import WeightFormat
 from agent.stored.checkpoint import Checkpoint, CheckpointWriter, load
 from agent.testing import evaluator, whole_games
-from agent.testing.evaluator import evaluate, evaluate_all
+from agent.testing.evaluator import UnfinishedError, evaluate, evaluate_all
 from agent.testing.games_played import Lives
 from agent.testing.player import Player, Step
 from agent.testing.score_table import Game, Life, report_stem, summarise
@@ -94,6 +97,21 @@ def test_no_more_threads_compute_than_games_are_played_at_once(
     checkpoint = Checkpoint(tmp_path / "some.pt", state_of(blueprint))
     evaluate(blueprint, checkpoint, tmp_path, show=silent)
     assert used == [threads]
+
+
+def test_what_plays_has_the_weights_that_workers_would_have(tmp_path: Path) -> None:
+    blueprint = make_blueprint(BREAKOUT)
+    learner = blueprint.learner().model
+    for weight_format in (WeightFormat(), WeightFormat(torch.bfloat16, channels_last=True)):
+        weights = FlatWeights(learner, weight_format)
+        of_workers = np.zeros(weights.nbytes, np.uint8)
+        weights.pack(learner, of_workers)
+        checkpoint = Checkpoint(tmp_path / "some.pt", state_of(blueprint))
+        model = evaluator._acting_model(replace(blueprint, acting_weights=weights), checkpoint)
+        plays, expected = model.state_dict(), weights.views(of_workers)
+        for name, tensor in expected.items():
+            assert torch.equal(plays[name], tensor), name
+            assert (plays[name].dtype, plays[name].stride()) == (tensor.dtype, tensor.stride())
 
 
 # --- several games -----------------------------------------------------------------------------
@@ -223,9 +241,11 @@ def test_a_film_runs_as_fast_as_its_environment_says(
     rates: list[float] = []
 
     class Rated(whole_games.Film):
-        def __init__(self, path: Path, frames_per_s: float) -> None:
+        def __init__(
+            self, path: Path, frames_per_s: float, *, is_kept_after_error: bool = True
+        ) -> None:
             rates.append(frames_per_s)
-            super().__init__(path, frames_per_s)
+            super().__init__(path, frames_per_s, is_kept_after_error=is_kept_after_error)
 
     monkeypatch.setattr(whole_games, "Film", Rated)
     blueprint = make_blueprint(env, test_episode_count=1, render=True, max_episode_frames=40)
@@ -251,7 +271,7 @@ def test_games_that_were_over_when_an_environment_fails_are_written(
     lines: list[str] = []
     with pytest.raises(EnvironmentFault, match="lost its connection"):
         evaluate(blueprint, checkpoint, tmp_path, show=lines.append)
-    assert "ended after 2 games" in lines
+    assert any(line.startswith("ended after 2 of 5 games") for line in lines)
     (written,) = tmp_path.glob("test_some_*.csv")
     assert len(read_rows(written)) == 2
 
@@ -276,6 +296,197 @@ def test_tests_by_other_rules_or_in_games_of_the_same_name_have_files_of_their_o
     for name in names:
         assert name.startswith("test_some_2games_Counting-Owing_")
         assert name.endswith("_sampled")
+
+
+# --- what goes wrong with the report -----------------------------------------------------------
+
+
+def stopped_after(monkeypatch: pytest.MonkeyPatch, count: int, error: BaseException) -> None:
+    """Let `error` end the games after some of them."""
+    play_games = whole_games.play_games
+
+    def stop(
+        blueprint: Any, model: Any, env: str, wanted: int, games: Any, finished: Any, show: Any
+    ) -> None:
+        play_games(blueprint, model, env, min(wanted, count), games, finished, show)
+        if wanted > count:
+            raise error
+
+    monkeypatch.setattr(evaluator, "play_games", stop)
+
+
+@pytest.mark.parametrize("does_all", [False, True])
+def test_a_folder_that_cannot_be_written_to_is_refused_before_the_first_game(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does_all: bool
+) -> None:
+    monkeypatch.setattr(evaluator, "play_games", None)
+    blueprint = make_blueprint(test_episode_count=3)
+    checkpoint = Checkpoint(tmp_path / "some.pt", state_of(blueprint))
+    (tmp_path / "file").write_text("in the way")
+    test = evaluate_all if does_all else evaluate
+    for where in (tmp_path / "file" / "below", Path("/proc/fl/cp")):
+        with pytest.raises(ConfigError, match=f"cannot be written to {where}.*none is played"):
+            test(blueprint, checkpoint, where, show=silent)
+
+
+def test_a_full_disk_is_noticed_before_the_first_game(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    blueprint = make_blueprint(test_episode_count=3)
+    checkpoint = Checkpoint(tmp_path / "some.pt", state_of(blueprint))
+    monkeypatch.setattr(os, "fsync", full)
+    lines: list[str] = []
+    with pytest.raises(ConfigError, match="No space left on device"):
+        evaluate(blueprint, checkpoint, tmp_path / "out", show=lines.append)
+    assert not any("game 1" in line for line in lines)
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_who_waits_no_longer_for_a_frozen_terminal_has_the_games(tmp_path: Path) -> None:
+    blueprint = make_blueprint(test_episode_count=3)
+    checkpoint = Checkpoint(tmp_path / "some.pt", state_of(blueprint))
+
+    def freeze(line: str) -> None:
+        if line.startswith(("game 2/", "interrupted after 2")):
+            raise KeyboardInterrupt  # Ctrl-C while the line waits
+
+    (report,) = evaluate(blueprint, checkpoint, tmp_path, show=freeze)
+    assert (report.episodes, report.asked) == (2, 3)
+    (written,) = tmp_path.glob("test_some_*.csv")
+    assert len(read_rows(written)) == 2
+
+
+def test_a_report_that_cannot_be_written_is_shown_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, text: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(evaluator, "write_text", full)
+    blueprint = make_blueprint(test_episode_count=3)
+    checkpoint = Checkpoint(tmp_path / "some.pt", state_of(blueprint))
+    lines: list[str] = []
+    with pytest.raises(UnfinishedError, match=rf"written to {tmp_path}: .*No space left"):
+        evaluate(blueprint, checkpoint, tmp_path, show=lines.append)
+    assert any("return  mean" in line for line in lines)
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError(), OSError(errno.EIO, "gone"), ValueError()])
+@pytest.mark.parametrize("read", [0, 3, 6])
+def test_who_reads_no_more_loses_no_game(tmp_path: Path, error: Exception, read: int) -> None:
+    blueprint = make_blueprint(test_episode_count=5)
+    checkpoint = Checkpoint(tmp_path / "some.pt", state_of(blueprint))
+    lines: list[str] = []
+
+    def leave(line: str) -> None:
+        if len(lines) == read:
+            raise error
+        lines.append(line)
+
+    (report,) = evaluate(blueprint, checkpoint, tmp_path, show=leave)
+    assert report.episodes == 5
+    (written,) = tmp_path.glob("test_some_*.csv")
+    assert len(read_rows(written)) == 5
+    assert len(lines) == read
+
+
+def test_who_reads_no_more_loses_no_row_of_the_table(tmp_path: Path) -> None:
+    blueprint = make_blueprint(test_episode_count=2, test_all_checkpoints=True)
+    checkpoint = Checkpoint(tmp_path / "some.pt", state_of(blueprint))
+
+    def leave(line: str) -> None:
+        raise BrokenPipeError
+
+    evaluate_all(blueprint, checkpoint, tmp_path, show=leave)
+    assert len(read_rows(tmp_path / "scores.csv")) == 2
+
+
+def test_a_table_that_cannot_be_written_on_is_a_test_that_could_not_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(evaluator.ScoreTable, "add", full)
+    blueprint = make_blueprint(test_episode_count=2, test_all_checkpoints=True)
+    checkpoint = Checkpoint(tmp_path / "some.pt", state_of(blueprint))
+    with pytest.raises(UnfinishedError, match="could not go on: .*No space left on device"):
+        evaluate_all(blueprint, checkpoint, tmp_path, show=silent)
+
+
+def test_an_interrupted_test_says_of_how_many_games_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped_after(monkeypatch, 2, KeyboardInterrupt())
+    blueprint = make_blueprint(test_episode_count=5)
+    checkpoint = Checkpoint(tmp_path / "some.pt", state_of(blueprint))
+    lines: list[str] = []
+    (report,) = evaluate(blueprint, checkpoint, tmp_path, show=lines.append)
+    assert (report.episodes, report.asked) == (2, 5)
+    assert any(line.startswith("interrupted after 2 of 5 games; short games") for line in lines)
+    assert f"2 games of {COUNTING} of the 5 asked for, 2 of them distinct, sampled actions" in lines
+    (written,) = tmp_path.glob("test_some_*.json")
+    kept = json.loads(written.read_text())
+    assert (kept["episodes"], kept["asked"]) == (2, 5)
+
+
+def test_of_several_games_those_that_were_not_played_are_missing_in_the_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blueprint = make_blueprint(f"{COUNTING},{OWING}", test_episode_count=2)
+    checkpoint = Checkpoint(tmp_path / "some.pt", state_of(blueprint))
+    play_games = whole_games.play_games
+
+    def stop(blueprint: Any, model: Any, env: str, *more: Any) -> None:
+        if env == OWING:
+            raise KeyboardInterrupt
+        play_games(blueprint, model, env, *more)
+
+    monkeypatch.setattr(evaluator, "play_games", stop)
+    evaluate(blueprint, checkpoint, tmp_path, show=silent)
+    (written,) = tmp_path.glob("test_some_*.json")
+    kept = json.loads(written.read_text())
+    assert (kept["env"], kept["episodes"], kept["asked"]) == (f"{COUNTING},{OWING}", 2, 4)
+
+
+def test_a_report_of_fewer_games_replaces_none_of_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blueprint = make_blueprint(test_episode_count=4)
+    checkpoint = Checkpoint(tmp_path / "some.pt", state_of(blueprint))
+    evaluate(blueprint, checkpoint, tmp_path, show=silent)
+    (whole,) = tmp_path.glob("test_some_*.json")
+    before = (whole.read_text(), whole.with_suffix(".csv").read_text())
+    with monkeypatch.context() as patch:
+        stopped_after(patch, 2, KeyboardInterrupt())
+        lines: list[str] = []
+        evaluate(blueprint, checkpoint, tmp_path, show=lines.append)
+    assert before == (whole.read_text(), whole.with_suffix(".csv").read_text())
+    assert f"the report of 4 games that is there already stays as it is: {whole}" in lines
+    part = tmp_path / f"{whole.stem}_2games"
+    assert f"written: {part}.csv and .json" in lines
+    assert json.loads(part.with_name(f"{part.name}.json").read_text())["episodes"] == 2
+    assert len(read_rows(part.with_name(f"{part.name}.csv"))) == 2
+    # Other weights of the same name, or nothing that can be read, are in nobody's way.
+    for text in (json.dumps({"episodes": 9, "agent_steps": 77}), "[" * 100_000, "{}", "null"):
+        whole.write_text(text)
+        evaluate(blueprint, checkpoint, tmp_path, show=silent)
+        assert json.loads(whole.read_text())["episodes"] == 4
+
+
+def test_games_that_were_over_when_the_system_refuses_something_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped_after(monkeypatch, 2, OSError(errno.EMFILE, "Too many open files"))
+    blueprint = make_blueprint(test_episode_count=5)
+    checkpoint = Checkpoint(tmp_path / "some.pt", state_of(blueprint))
+    with pytest.raises(UnfinishedError, match="could not go on: .*Too many open files"):
+        evaluate(blueprint, checkpoint, tmp_path, show=silent)
+    (written,) = tmp_path.glob("test_some_*.csv")
+    assert len(read_rows(written)) == 2
 
 
 # --- lives -------------------------------------------------------------------------------------

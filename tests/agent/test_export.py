@@ -3,6 +3,11 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,9 +21,12 @@ from agent.stored.checkpoint import CheckpointWriter, load
 from agent.stored.model_file import load_model
 from agent.stored.run_folder import RunFolder
 from agent.testing.evaluator import evaluate
+from agent.testing.score_table import report_stem
 from core.episode import EpisodeEnd
 from core.errors import CheckpointError
 from tests.agent.runs import make_blueprint
+from tests.deadlines import HANGS_S
+from tests.house import ROOT
 
 RETURNS = [1.0, 2.0, 6.0]
 UPDATES, STEPS = 7, 140
@@ -162,3 +170,127 @@ def test_a_mistake_is_one_message_and_status_2(
     assert error.startswith("error: ")
     assert "nowhere does not exist" in error
     assert not (tmp_path / "counting").exists()
+
+
+# --- what may lie in the folder of a run, and where nothing is to be written -------------------
+
+
+def test_a_test_that_was_interrupted_is_shipped_as_one(
+    run: Path, tmp_path: Path, blueprint: Blueprint
+) -> None:
+    evaluate(blueprint, load(run), run, show=silent)
+    (report_file,) = run.glob("test_update_000000007_*_sampled.json")
+    report = json.loads(report_file.read_text("utf-8"))
+    report_file.write_text(json.dumps({**report, "asked": 2000}))
+    facts = export(str(run), tmp_path / "counting")
+    assert (facts["test"]["episodes"], facts["test"]["asked"]) == (4, 2000)
+    line = next(line for line in summary_lines(facts, tmp_path / "counting") if "tested" in line)
+    assert line.startswith("  tested: 4 games of the 2000 asked for (short games are over first), ")
+
+
+GOOD = {"agent_steps": STEPS, "policy": "sampled", "episodes": 3, "mean": 2.0}
+DAMAGED = {
+    "deep": "[" * 100_000,
+    "a text as mean": json.dumps({**GOOD, "mean": "x"}),
+    "no finite mean": json.dumps({**GOOD, "mean": 1}).replace("1}", "1e999}"),
+    "escape codes": json.dumps({**GOOD, "policy": "\x1b[31mred\n"}),
+    "nothing said": json.dumps({"agent_steps": STEPS}),
+    "no games": json.dumps({**GOOD, "episodes": 0}),
+    "no object": "[1]",
+    "no text": "\0",
+}
+
+
+@pytest.mark.parametrize("what", [*DAMAGED, "a pipe"])
+def test_a_damaged_report_is_left_out_and_said(
+    run: Path, tmp_path: Path, blueprint: Blueprint, capsys: pytest.CaptureFixture[str], what: str
+) -> None:
+    env = blueprint.env_spec.env_id
+    path = run / f"{report_stem('update_000000007', [env], 'sampled')}.json"
+    if what == "a pipe":
+        os.mkfifo(path)
+    else:
+        path.write_text(DAMAGED[what])
+    main([f"--load_model_url={run}", f"--output={tmp_path / 'counting'}", "--card"])
+    output = capsys.readouterr().out
+    assert output.count(f"left out: {path}") + output.count(f"'{path}'") == 1
+    assert "not tested yet" in output
+    assert "\x1b" not in output
+    assert "It was not tested" in (tmp_path / "counting" / "README.md").read_text("utf-8")
+    assert load_model(tmp_path / "counting").state["tally"]["updates"] == UPDATES
+
+
+def test_an_empty_film_is_left_out_and_said(
+    run: Path, tmp_path: Path, blueprint: Blueprint, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evaluate(blueprint, load(run), run, show=silent)
+    (report_file,) = run.glob("test_update_000000007_*_sampled.json")
+    film = report_file.with_suffix(".mp4")
+    film.write_bytes(b"")
+    main([f"--load_model_url={run}", f"--output={tmp_path / 'counting'}", "--card"])
+    assert capsys.readouterr().out.count(f"left out: the film {film} is empty") == 1
+    assert not (tmp_path / "counting" / "replay.mp4").exists()
+
+
+@pytest.mark.parametrize("where", ["", " ", "checkpoints", ".", "long"])
+def test_where_no_model_belongs_none_is_written(
+    run: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    where: str,
+) -> None:
+    monkeypatch.chdir(run)
+    (run / "metrics.jsonl").write_text("")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(SystemExit) as exit_:
+        main([f"--load_model_url={run}", f"--output={'a' * 300 if where == 'long' else where}"])
+    assert exit_.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_an_interrupt_is_one_line_and_status_130(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("agent.export.save_model", interrupt)
+    with pytest.raises(SystemExit) as exit_:
+        main([f"--load_model_url={run}", f"--output={tmp_path / 'counting'}"])
+    assert exit_.value.code == 130
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("interrupted: ")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("seconds", [0.3, 1.0])
+def test_an_interrupt_while_it_starts_is_no_traceback(
+    run: Path, tmp_path: Path, seconds: float
+) -> None:
+    command = [sys.executable, "-m", "agent.export", f"--load_model_url={run}"]
+    process = subprocess.Popen(
+        [*command, f"--output={tmp_path / 'counting'}"], cwd=ROOT, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        deadline = time.monotonic() + HANGS_S
+        while not catches_interrupts(process.pid) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        time.sleep(seconds)
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=HANGS_S)
+    finally:
+        process.kill()
+    assert "Traceback" not in error
+    if process.returncode != 0:  # else it was done before
+        assert process.returncode == 130
+        assert len(error.splitlines()) == 1
+
+
+def catches_interrupts(process: int) -> bool:
+    """Whether a process has its handlers: for SIGHUP, as Python itself has one for SIGINT."""
+    status = Path(f"/proc/{process}/status").read_text()
+    caught = int(next(line for line in status.splitlines() if "SigCgt" in line).split()[1], 16)
+    return bool(caught >> (signal.SIGHUP - 1) & 1)

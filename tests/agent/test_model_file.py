@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
+import shutil
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +115,119 @@ def test_a_model_folder_can_be_written_anew_but_the_folder_of_a_run_cannot(tmp_p
     assert [path.name for path in run.iterdir()] == [FLAGS]
     with pytest.raises(ConfigError, match="Cannot write the model folder"):
         write(run / FLAGS / "below a file")
+
+
+@pytest.mark.parametrize("name", ["update_000000007.pt", "step_000000000100.pt", "latest"])
+def test_no_model_is_written_among_the_checkpoints_of_a_run(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"of the run")
+    with pytest.raises(ConfigError, match=f"holds {name}, so it is the folder of a run"):
+        write(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_no_model_is_written_into_a_run_even_if_it_holds_one(tmp_path: Path) -> None:
+    write(tmp_path)
+    before = (tmp_path / WEIGHTS).read_bytes()
+    (tmp_path / "metrics.jsonl").write_text("")
+    with pytest.raises(ConfigError, match="holds metrics.jsonl, so it is the folder of a run"):
+        write(tmp_path, seed=6)
+    assert (tmp_path / WEIGHTS).read_bytes() == before
+
+
+def test_a_name_that_no_folder_can_have_is_one_message(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="Cannot write the model folder .*File name too long"):
+        write(tmp_path / ("a" * 300))
+    with pytest.raises(ConfigError, match="Cannot write the model folder /: "):
+        write(Path("/"))
+    write(tmp_path / "pong")
+    with pytest.raises(ConfigError, match="Cannot write the model folder .*File exists"):
+        write(tmp_path / "pong" / WEIGHTS)
+    load_model(tmp_path / "pong")
+
+
+class Killed(BaseException):
+    """The process is gone: nobody catches this."""
+
+
+def operations(monkeypatch: pytest.MonkeyPatch, end_at: int | None = None) -> list[str]:
+    """Count what changes names on the disk; raise Killed in the place of one of them."""
+    done: list[str] = []
+
+    def counted(real: Callable[..., Any]) -> Callable[..., Any]:
+        def change(*names: Any, **more: Any) -> Any:
+            if end_at is not None and len(done) >= end_at:
+                raise Killed  # and all that tries to clean up is gone as well
+            done.append(real.__name__)
+            return real(*names, **more)
+
+        return change
+
+    for module, name in ((os, "replace"), (os, "mkdir"), (os, "unlink"), (shutil, "rmtree")):
+        monkeypatch.setattr(module, name, counted(getattr(module, name)))
+    return done
+
+
+def test_whoever_is_killed_while_writing_anew_has_lost_neither_model_nor_anything_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = write(tmp_path / "before", seed=1)["policy_head.weight"]
+    (tmp_path / "before" / "README.md").write_text("mine")
+    with monkeypatch.context() as patch:
+        shutil.copytree(tmp_path / "before", tmp_path / "counted")
+        done = operations(patch)
+        write(tmp_path / "counted", seed=2)
+        count = len(done)
+    assert count > 8
+    gone = 0
+    for moment in range(count):
+        folder = tmp_path / f"pong{moment}"
+        shutil.copytree(tmp_path / "before", folder)
+        with monkeypatch.context() as patch:
+            operations(patch, moment)
+            with pytest.raises(Killed):
+                write(folder, seed=2)
+        if folder.exists():
+            loaded = load_model(folder).state["learner"]["model"]["policy_head.weight"]
+            new = make_small_model(popart=True, seed=2).state_dict()["policy_head.weight"]
+            assert torch.equal(loaded, old) or torch.equal(loaded, new)
+        else:
+            gone += 1
+        write(folder, seed=3)
+        new = make_small_model(popart=True, seed=3).state_dict()["policy_head.weight"]
+        assert torch.equal(load_model(folder).state["learner"]["model"]["policy_head.weight"], new)
+        assert (folder / "README.md").read_text() == "mine"
+        left = [path.name for path in tmp_path.iterdir() if path.name.startswith(f".{folder.name}")]
+        assert left == []
+    assert gone == 1, "only between the two renames there is neither, and the next writer mends it"
+
+
+def test_where_a_model_cannot_be_replaced_it_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = write(tmp_path / "pong", seed=1)
+    real = os.replace
+
+    def replace(source: Path, target: Path) -> None:
+        if Path(target).name == "pong" and "new-model" in Path(source).name:
+            raise OSError(errno.EIO, "Input/output error")
+        real(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", replace)
+        with pytest.raises(ConfigError, match="Input/output error"):
+            write(tmp_path / "pong", seed=2)
+    loaded = load_model(tmp_path / "pong").state["learner"]["model"]["policy_head.weight"]
+    assert torch.equal(loaded, old["policy_head.weight"])
+    assert [path.name for path in tmp_path.iterdir()] == ["pong"]
+
+
+def test_a_link_to_a_model_folder_stays_a_link(tmp_path: Path) -> None:
+    write(tmp_path / "pong", seed=1)
+    (tmp_path / "link").symlink_to("pong")
+    write(tmp_path / "link", seed=2)
+    assert (tmp_path / "link").is_symlink()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "pong"]
+    load_model(tmp_path / "pong")
 
 
 # --- what is found -----------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 
@@ -12,7 +13,10 @@ from agent.stored.checkpoint_file import write_tree
 from agent.stored.checkpoint_tree import encode
 from agent.stored.model_file import ShippedModel, save_model
 from agent.stored.run_folder import RunFolder
+from agent.testing import evaluator, whole_games
+from agent.testing.score_table import Life
 from core.errors import CheckpointError, ConfigError, EnvironmentFault
+from core.stop_signals import INTERRUPTED
 from tests.agent.runs import make_blueprint, states_at_start
 
 SHIPPED_STEPS = 5000
@@ -173,3 +177,59 @@ def test_a_failure_of_an_environment_in_a_test_is_shown_as_text(
     monkeypatch.setattr(Session, "test", fail)
     assert Session(make_blueprint(op_mode="test", load_model_url="some.pt"), None, []).run() == 1
     assert capsys.readouterr().err == "error: it raised \\x1b]0;owned\\x07\n"
+
+
+@pytest.mark.parametrize("over", [0, 2])
+def test_an_interrupted_test_ends_with_130_and_says_so(
+    model_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    over: int,
+) -> None:
+    finished: list[int] = []
+    take = whole_games.Lives.take
+
+    def interrupt(lives: whole_games.Lives, index: int) -> tuple[Life, ...]:
+        if len(finished) == over:
+            raise KeyboardInterrupt
+        finished.append(index)
+        return take(lives, index)
+
+    monkeypatch.setattr(whole_games.Lives, "take", interrupt)
+    assert prepared(model_folder, "test", "--test_episode_count=9").run() == INTERRUPTED
+    output, error = capsys.readouterr()
+    if over:
+        assert "interrupted after 2 of 9 games" in output
+    else:
+        assert error == "interrupted before the first game was over\n"
+    folder = prepared(model_folder, "test")._test_folder()
+    assert len(list(folder.glob("test_*.json"))) == (1 if over else 0)
+
+
+def test_an_interrupted_test_of_all_checkpoints_says_where_its_table_is(
+    model_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(whole_games.Lives, "take", interrupt)
+    session = prepared(model_folder, "test", "--test_all_checkpoints=True")
+    assert session.run() == INTERRUPTED
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("interrupted: ")
+    assert str(session._test_folder() / "scores.csv") in line
+
+
+def test_games_that_cannot_be_written_are_an_error_of_a_test_that_was_begun(
+    model_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(path: Path, text: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(evaluator, "write_text", full)
+    assert prepared(model_folder, "test", "--test_episode_count=2").run() == 1
+    output, error = capsys.readouterr()
+    assert "return  mean" in output
+    (line,) = error.splitlines()
+    assert line.startswith("error: the games are over, but could not be written to ")
+    assert "No space left" in line

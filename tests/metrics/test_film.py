@@ -129,3 +129,41 @@ def test_where_a_film_cannot_be_begun_what_has_its_name_stays(tmp_path: Path) ->
     with pytest.raises(FilmError, match="cannot be written"):
         write(tmp_path / "file" / "film.mp4", moving_square(2))
     assert (tmp_path / "file").read_text() == "not a folder"
+
+
+def test_the_film_of_before_stays_until_the_new_one_is_whole(tmp_path: Path) -> None:
+    path = write(tmp_path / "film.mp4", moving_square(2))
+    before = path.read_bytes()
+    with Film(path, 15.0) as film:
+        for frame in moving_square(5):
+            film.add(frame)
+            assert path.read_bytes() == before
+    assert len(list(iio.imiter(path, plugin="pyav"))) == 5
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_film_that_an_error_cuts_short_replaces_none_where_it_is_not_wanted(
+    tmp_path: Path,
+) -> None:
+    path = write(tmp_path / "film.mp4", moving_square(2))
+    before = path.read_bytes()
+
+    def interrupted() -> None:
+        with Film(path, 15.0, is_kept_after_error=False) as film:
+            film.add(moving_square(1)[0])
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    gc.collect()
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_film_follows_no_link_that_has_its_hidden_name(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("somebody's words")
+    (tmp_path / ".film.mp4").symlink_to(victim)
+    write(tmp_path / "film.mp4", moving_square(2))
+    assert victim.read_text() == "somebody's words"
+    assert not (tmp_path / ".film.mp4").is_symlink()
