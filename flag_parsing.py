@@ -28,7 +28,7 @@ from flags.flags_file import FlagsFile, read_flags_file
 from flags.former_names import ALIASES, COMMANDS, FORMER_VALUES, SYNONYMS, answer
 from flags.group import is_of_this_command
 from flags.parts import ALGORITHMS, NETWORKS, REPLAY, SINKS, check_trusted_kinds
-from flags.problems import explained, listed, of_one_flag
+from flags.problems import explained, lines_of, listed
 from option_flags import Flags
 from presets import PRESETS, preset_flags
 from replay.parameters import types_of_modules
@@ -54,6 +54,9 @@ NOT_FROM_START = {"seed"}
 MAY_BE_NONE = {
     name for name, field in Flags.model_fields.items() if NoneType in get_args(field.annotation)
 }
+
+# What is read from a text by the flag itself (flags/kinds.py).
+OWN_READERS = (REPLAY, "frame_scale_resolution")
 
 REGISTRIES = (NETWORKS, ALGORITHMS, SINKS)  # of parts of a user's own, named by flags
 
@@ -337,19 +340,29 @@ def check_values(flags: Mapping[str, Any]) -> list[str]:
     """
     if types_of_modules(flags.get(REPLAY)):
         flags = {name: value for name, value in flags.items() if name != REPLAY}
+    from wrappers.env_ids import problems_of_ids  # it takes seconds to import, and a run has it
+
+    env = flags.get("env")
+    ids = _env_ids(env) if isinstance(env, str) else None
+    problems = problems_of_ids(ids) if ids else []
     try:
         Flags(**flags)
     except ValidationError as error:
-        return [line for problem in error.errors() if (line := of_one_flag(problem))]
-    return []
+        problems += [line for flag, line in lines_of(error) if flag]
+    except ConfigError as error:
+        if REPLAY not in flags:
+            raise
+        others = {name: value for name, value in flags.items() if name != REPLAY}
+        return [f"--{REPLAY}: {error}", *check_values(others)]
+    return problems
 
 
 def _split(values: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return (values of the command line, values of multi_train's overrides file)."""
     typed = dict(values)
     path = typed.pop("multi_train_overrides", None)
-    # Its own reader takes Python literals as well, and says what is wrong with a text.
-    unread = {name: typed.pop(name) for name in ("replay_parameters",) if name in typed}
+    # Their own readers take more than JSON, and say what is wrong with a text as it was typed.
+    unread = {name: typed.pop(name) for name in OWN_READERS if name in typed}
     overrides = {} if path is None else _read_overrides(path)
     arguments = [f"--{name}={value}" for name, value in typed.items()]
     try:

@@ -4,7 +4,7 @@
   python multi_train.py --list                          the sequences that come with the program
   python multi_train.py --sequence=smoke                run one of them (or a .yaml file of yours)
   python multi_train.py --sequence=smoke --dry_run      only print the runs it would do
-  python multi_train.py --sequence=smoke --lr=0.001     flags of main.py go to every run; so does
+  python multi_train.py --sequence=smoke --gamma=0.98   flags of main.py go to every run; so does
                                                         all that follows --
   python multi_train.py --sequence=smoke --at_once=2    two runs at the same time
   python multi_train.py --tune=search.yaml              search for good flags (docs/tuning.md)
@@ -19,6 +19,8 @@ of them. Agents that share their replay always run at once (docs/populations.md)
 results/<sequence>_<time>/. The exit status is 0 if every run is done, 1 if some are not, 2 if the
 command cannot be honoured or says nothing to do, and 130 if it was interrupted while it started or
 compared.
+
+A flag in which the runs differ cannot be typed, because it would make them all alike.
 
 What is shown is for people: a terminal that is closed, frozen or broken (| head) stops no run.
 
@@ -81,6 +83,7 @@ from sequences.tuner import (
     is_tuning,
 )
 from sequences.tuning import load_tuning
+from sequences.typed_flags import check_not_overridden, refuse
 
 LivingLine = Callable[[str], object]  # shows a text in the place of the one before
 
@@ -137,15 +140,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; return 0 if every run is done, 1 if some are not, 2 for wrong arguments."""
     ours, rest = _split(list(sys.argv[1:] if argv is None else argv))
     parser = _parser()
-    arguments = parser.parse_args(ours)
+    arguments, unknown = parser.parse_known_args(ours)
     told = ("list", "report", "resume", "sequence", "tune")
     wishes = [getattr(arguments, name) for name in told]
-    if sum(map(bool, wishes)) != 1:
+    if sum(map(bool, wishes)) != 1 and not unknown:
         if any(wishes):
             print("multi_train.py: give one of --list, --sequence, --tune, --resume and --report.")
         parser.print_help()
         return 2
     try:
+        if unknown:
+            refuse(unknown, vars(arguments))
         return _do(Terminal(), arguments, rest)
     except ConfigError as error:
         print(f"multi_train.py: {printable(str(error))}", file=sys.stderr)
@@ -188,12 +193,14 @@ def _folder(
         folder = SequenceFolder.open(arguments.resume)
         trusted = arguments.trust_files
         check_saved(folder.path, folder.runs, folder.arguments, typed, trust_files=trusted)
+        check_not_overridden(folder.runs, typed, shown_text(str(folder.path)))
         folder.arguments += rest
         folder.at_once = chosen_at_once(arguments.at_once, folder.at_once, folder.runs)
     else:
-        plan = load_plan(arguments.sequence)
-        check_flags(plan, Flags.model_fields, check_values)
-        check_plan(plan.runs, typed, shown_text(arguments.sequence))
+        plan, where = load_plan(arguments.sequence), shown_text(arguments.sequence)
+        check_flags(plan, Flags.model_fields, check_values, where)
+        check_plan(plan.runs, typed, where)
+        check_not_overridden(plan.runs, typed, where)
         plan = replace(plan, at_once=chosen_at_once(arguments.at_once, plan.at_once, plan.runs))
         if arguments.dry_run:
             _print_plan(terminal, plan, rest)
@@ -207,10 +214,14 @@ def _tune(terminal: Terminal, arguments: argparse.Namespace, rest: Sequence[str]
     """Work on a search, new or resumed; return 0 if it is done, 1 if not, 130 if interrupted."""
     if arguments.resume:
         folder = TuningFolder.open(Path(arguments.resume), rest, trust_files=arguments.trust_files)
+        where = shown_text(arguments.resume)
+        check_not_overridden(folder.tuning.extremes().runs, check_typed(rest), where)
     else:
+        where, typed = shown_text(arguments.tune), check_typed(rest)
         tuning = load_tuning(arguments.tune)
-        check_flags(tuning.extremes(), Flags.model_fields, check_values)
-        check_plan(tuning.extremes().runs, check_typed(rest), shown_text(arguments.tune))
+        check_flags(tuning.extremes(), Flags.model_fields, check_values, where)
+        check_plan(tuning.extremes().runs, typed, where)
+        check_not_overridden(tuning.extremes().runs, typed, where)
         check_optuna()
         if arguments.dry_run:
             _print_plan(terminal, tuning.extremes(), rest)
@@ -232,7 +243,7 @@ def _tune(terminal: Terminal, arguments: argparse.Namespace, rest: Sequence[str]
                 )
                 return 1
             else:
-                terminal.plainly(f"saved; go on with --resume={path}")
+                terminal.plainly(f"saved; go on with --resume={shlex.quote(path)}")
             return 0 if done else INTERRUPTED
     except (StudyError, TuningFailed) as error:
         print(f"multi_train.py: {printable(str(error))}", file=sys.stderr)
@@ -261,7 +272,10 @@ def _report(terminal: Terminal, folder: SequenceFolder) -> None:
     for table in rich_tables(write_report(folder)):
         terminal.print(table)
     path = shown_text(str(folder.path))
-    terminal.plainly(f"Tables and figure: {path}/{TABLE}, {CSV_TABLE}, {FIGURE}")
+    if (folder.path / FIGURE).exists():
+        terminal.plainly(f"Tables and figure: {path}/{TABLE}, {CSV_TABLE}, {FIGURE}")
+    else:
+        terminal.plainly(f"Tables: {path}/{TABLE}, {CSV_TABLE}; no run has a curve to draw yet")
     if (folder.path / SCORES_PAGE).exists():
         terminal.plainly(f"Tests of every game: {path}/{SCORES_PAGE}")
     if (folder.path / POPULATION_PAGE).exists():
@@ -321,9 +335,11 @@ def _split(argv: list[str]) -> tuple[list[str], list[str]]:
     belongs_to = ours
     for item in argv[:place]:
         if item.startswith("--"):
-            name = item[2:].partition("=")[0].replace("-", "_")
+            name, equals, value = item[2:].partition("=")
+            name = name.replace("-", "_")
             is_known = name in Flags.model_fields or answer(name) is not None
             is_theirs = is_known and name not in OURS
+            item = item if is_theirs else f"--{name}{equals}{value}"
             belongs_to = theirs if is_theirs else ours
         belongs_to.append(item)
     return ours, [*theirs, *rest]

@@ -15,6 +15,7 @@ shapes of its tensors; each tensor of the file is used, and each of our model is
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -245,7 +246,8 @@ def main(argv: Sequence[str], show: Callable[[str], None] = print) -> None:
         parser.exit(2, f"error: {error}\n")
     size_mb = (options.output / WEIGHTS).stat().st_size / 1e6
     show(f"{options.output}: {layout.describe()}; weights of {size_mb:.1f} MB")
-    show(f"play: python main.py --op_mode=test --load_model_url={options.output}")
+    output = shlex.quote(str(options.output))
+    show(f"play: python main.py --op_mode=test --load_model_url={output}")
 
 
 def _unknown(weights: Mapping[str, Tensor], reason: str) -> CheckpointError:

@@ -19,9 +19,21 @@ from wrappers.games import expand_games
 
 def _resolution(value: Any) -> Any:
     """Accept 84,84 and [84, 84], as height,width in pixels."""
-    if isinstance(value, str):
-        return [part.strip() for part in value.strip("[]() ").split(",")]
-    return value
+    parts = value.strip("[]() ").split(",") if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple):
+        return value
+    parts = [part.strip() if isinstance(part, str) else part for part in parts]
+    if len(parts) != 2 or not all(map(_is_number, parts)):
+        raise ValueError("expected <height>,<width> in pixels, such as 84,84")
+    return parts
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _games(value: Any) -> Any:

@@ -13,7 +13,7 @@ class RunFlags(FlagGroup):
 
     op_mode: Literal["train", "train_w_load", "test"] = flag(
         "train",
-        "train: start a new run (from the weights at --load_model_url, if given); train_w_load: resume the run at --load_model_url; test: play whole games with its agent",
+        "train: start a new run (from the weights at --load_model_url, if given); train_w_load: resume the run at --load_model_url (a model folder holds no run, so that a new one begins from its weights); test: play whole games with its agent",
         of_this_command=True,
     )
     preset: Text | None = flag(

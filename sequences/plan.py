@@ -176,6 +176,7 @@ def check_flags(
     plan: Plan,
     known: Iterable[str],
     check_values: Callable[[Mapping[str, Any]], list[str]] = lambda flags: [],
+    where: str = "",
 ) -> None:
     """Raise ConfigError if a run gives a flag that main.py does not know, or not in this way.
 
@@ -185,7 +186,9 @@ def check_flags(
       plan: the plan whose runs are checked.
       known: names of all flags.
       check_values: flags of a run -> what is wrong with each of them, a line each.
+      where: the file that has the plan, for messages; by default the name of the plan.
     """
+    where = where or plan.name
     known = sorted(known)
     problems = {
         f"  {shown_text(name)} (in {shown_text(run.group)}){_nearest(name, known)}"
@@ -194,7 +197,7 @@ def check_flags(
         if name not in known
     }
     if problems:
-        raise ConfigError(f"{plan.name} gives unknown flags:\n" + _listed(problems))
+        raise ConfigError(f"{where} gives unknown flags:\n" + _listed(problems))
     problems = set()
     for run in {run.group: run for run in plan.runs}.values():  # seeds apart, they are the same
         # The name of another run stands for a path that is not known yet.
@@ -203,7 +206,7 @@ def check_flags(
         if len(problems) > MAX_PROBLEMS_SHOWN:
             break
     if problems:
-        raise ConfigError(f"{plan.name} gives values that no run can have:\n" + _listed(problems))
+        raise ConfigError(f"{where} gives values that no run can have:\n" + _listed(problems))
 
 
 def _listed(problems: Iterable[str]) -> str:

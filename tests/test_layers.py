@@ -38,6 +38,7 @@ READERS_OF_FLAGS = {
     "flag_parsing.py",
     "flag_help.py",
     "agent/run/guardian.py",
+    "agent/run/next_commands.py",
     "agent/run/several_checks.py",
     "agent/run/sharing.py",
     "agent/session.py",
@@ -49,6 +50,7 @@ READERS_OF_FLAGS = {
     "agent/testing/evaluator.py",
     "analysis/configuration.py",  # the defaults of flags that are newer than a run
     "sequences/populations.py",
+    "sequences/typed_flags.py",  # so that a misspelled one is told what is near
 }
 # What flags choose from, which those who take the settings as plain values know as well.
 SAID_ONCE = ("flags.parts", "flags.values")

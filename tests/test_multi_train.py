@@ -11,7 +11,9 @@ import sys
 import threading
 from pathlib import Path
 
+import gymnasium
 import pytest
+from gymnasium.envs.registration import EnvSpec
 from rich.console import Console
 
 import multi_train
@@ -71,6 +73,8 @@ def fake_main(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path.write_text(FAKE_MAIN)
     monkeypatch.setattr(runner, "MAIN_PROGRAM", path)
     monkeypatch.setattr(runner, "POLL_S", 0.02)
+    for env in ("Ok-v0", "Fail-v0"):
+        monkeypatch.setitem(gymnasium.registry, env, EnvSpec(env))
     return path
 
 
@@ -494,6 +498,54 @@ def test_the_program_runs_resumes_and_reports(
     assert multi_train.main([f"--report={made}"]) == 0
 
 
+@pytest.mark.parametrize("option", ["--sequence", "--tune"])
+@pytest.mark.parametrize(
+    ("env", "nearest"),
+    [
+        ("CartPol-v1", "CartPole-v1"),
+        ("PongNoFrameskip-v4,BreakoutNoFrameskp-v4", "BreakoutNoFrameskip-v4"),
+        ("Pong-v4", "PongNoFrameskip-v4"),
+    ],
+)
+def test_a_misspelt_environment_is_found_before_the_first_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str, env: str, nearest: str
+) -> None:
+    plan = tmp_path / "mine.yaml"
+    search = f"base: {{env: '{env}', environment_max_steps: 9}}\ntrials: 1\nobjective: area\n"
+    texts = {
+        "--sequence": f"grid: {{env: [CartPole-v1, '{env}']}}\n",
+        "--tune": search + "search: {lr: {choose: [0.1, 0.2]}}\n",
+    }
+    plan.write_text(texts[option])
+    assert multi_train.main([f"{option}={plan}", "--dry_run"]) == 2
+    error = capsys.readouterr().err
+    assert env.split(",")[-1] in error
+    assert nearest in error
+    assert "(in " in error
+
+
+def test_an_environment_of_a_module_is_not_looked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = tmp_path / "mine.yaml"
+    plan.write_text("base: {env: 'no_such_module:A-v0,B-v0'}\n")
+    typed = ["--dry_run", "--trust_env_module=True"]
+    assert multi_train.main([f"--sequence={plan}", *typed]) == 0, capsys.readouterr().err
+
+
+@pytest.mark.process
+def test_a_sequence_that_failed_names_no_figure(
+    tmp_path: Path, fake_main: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sequence = tmp_path / "mine.yaml"
+    sequence.write_text("base: {env: Fail-v0}\n")
+    assert multi_train.main([f"--sequence={sequence}", f"--results_dir={tmp_path / 'out'}"]) == 1
+    (made,) = (tmp_path / "out").iterdir()
+    said = capsys.readouterr().out
+    assert f"{made}/table.md, table.csv" in said
+    assert "comparison.png" not in said
+
+
 def test_the_time_to_go_is_that_of_runs_of_the_group_or_else_of_all(tmp_path: Path) -> None:
     plan = parse_plan(
         {"seeds": [1, 2], "runs": [{"name": "short"}, {"name": "long"}, {"name": "new"}]},
@@ -593,8 +645,8 @@ STARTS_ENDED = "interrupted; --resume goes on with a sequence that was begun"
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["--sequence=smoke", "--dry_run", "--lr=0.5", "--seed", "7"],
-        ["--lr=0.5", "--sequence", "smoke", "--dry_run", "--", "--seed=7"],
+        ["--sequence=smoke", "--dry_run", "--gamma=0.5", "--r_f_steps", "7"],
+        ["--gamma=0.5", "--sequence", "smoke", "--dry_run", "--", "--r_f_steps=7"],
     ],
 )
 def test_flags_of_main_go_to_every_run_wherever_they_are(
@@ -603,7 +655,64 @@ def test_flags_of_main_go_to_every_run_wherever_they_are(
     assert multi_train.main(arguments) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("     --")]
     assert lines
-    assert all("--lr=0.5" in line and "--seed" in line.split("--lr=0.5")[1] for line in lines)
+    assert all(
+        line.endswith(("--gamma=0.5 --r_f_steps 7", "--gamma=0.5 --r_f_steps=7")) for line in lines
+    )
+
+
+GRID = "grid: {lr: [0.0007, 0.0002]}"
+SEARCH = "base: {environment_max_steps: 9}\nsearch: {lr: {from: 0.1, to: 0.2}}"
+RUNS = "runs: [{name: a}, {name: b, flags: {batch_size: 4}}]"
+START = "runs: [{name: a}]\ntest: {test_episode_count: 1}"
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "typed"),
+    [
+        ("sequence", GRID, "--lr=0.003"),
+        ("sequence", "grid: {lr: [0.0007]}", "--lr=0.003"),
+        ("sequence", RUNS, "--batch_size=8"),
+        ("sequence", START, "--load_model_url=models/pong"),
+        ("sequence", "seeds: [1, 2]", "--seed=3"),
+        ("tune", SEARCH, "--lr=0.003"),
+    ],
+)
+def test_a_flag_in_which_the_runs_differ_cannot_be_typed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str, text: str, typed: str
+) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(text)
+    assert multi_train.main([f"--{option}={file}", "--dry_run", typed]) == 2
+    (error,) = capsys.readouterr().err.splitlines()
+    name = typed[2:].partition("=")[0]
+    assert f"--{name}=" in error
+    assert f"told from each other by their {name}: leave it out" in error
+    assert str(file) in error
+
+
+@pytest.mark.parametrize(
+    ("text", "typed"),
+    [
+        ("base: {lr: 0.1}\nseeds: [1, 2]", "--lr=0.003"),
+        ("runs: [{name: a, flags: {lr: 0.1}}, {name: b, flags: {lr: 0.1}}]", "--lr=0.003"),
+        (START, "--environment_max_steps=9"),
+        ("seeds: [1]", "--seed=3"),
+    ],
+)
+def test_a_flag_that_all_runs_have_alike_can_be_typed(
+    tmp_path: Path, text: str, typed: str
+) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(text)
+    assert multi_train.main([f"--sequence={file}", "--dry_run", typed]) == 0
+
+
+def test_a_flag_in_which_the_runs_differ_cannot_be_typed_when_they_are_resumed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = begin(tmp_path, "Ok-v0", lr=[0.1, 0.2])
+    assert multi_train.main([f"--resume={folder.path}", "--lr=0.003"]) == 2
+    assert "told from each other by their lr" in capsys.readouterr().err
 
 
 def test_the_folder_of_a_sequence_is_ours_and_a_run_s_name_and_flags_file_are_refused(
@@ -614,6 +723,52 @@ def test_the_folder_of_a_sequence_is_ours_and_a_run_s_name_and_flags_file_are_re
     for flag in ("--run_name=x", "--flags_file=x.yaml", "--xpid=x"):
         assert multi_train.main([*arguments, flag]) == 2
         assert "cannot be given to the runs of a sequence" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        (["--lrr=3"], "unknown option --lrr; did you mean --lr?"),
+        (["--lrr", "3"], "unknown option --lrr; did you mean --lr?"),
+        (["--", "--lrr=3"], "unknown option --lrr; did you mean --lr?"),
+        (["--at_onec=2"], "unknown option --at_onec; did you mean --at_once?"),
+        (["--at-onec=2"], "unknown option --at_onec; did you mean --at_once?"),
+        (["--xyzzy=2"], "unknown option --xyzzy (--help=all lists all)"),
+    ],
+)
+def test_a_misspelt_flag_is_told_with_the_nearest_one(
+    capsys: pytest.CaptureFixture[str], typed: list[str], told: str
+) -> None:
+    assert multi_train.main(["--sequence=smoke", "--dry_run", *typed]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"multi_train.py: {told}")
+    assert len(error.splitlines()) == 1
+
+
+def test_a_misspelt_option_is_told_where_it_was_the_wish(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert multi_train.main(["--sequense=smoke"]) == 2
+    assert "unknown option --sequense; did you mean --sequence?" in capsys.readouterr().err
+
+
+def test_options_may_be_written_with_dashes_as_flags_may(tmp_path: Path) -> None:
+    arguments = ["--sequence=smoke", "--dry-run", "--at-once=2", f"--results-dir={tmp_path}"]
+    assert multi_train.main(arguments) == 0
+
+
+def test_a_wrong_replay_of_a_run_is_told_with_its_name_and_its_other_mistakes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mine.yaml"
+    buffers = "[{type: queue, capacity: 4, sample_ratio: 0.5}]"
+    file.write_text(f"runs: [{{name: half, flags: {{lr: -1, replay_parameters: {buffers}}}}}]\n")
+    assert multi_train.main([f"--sequence={file}", "--dry_run"]) == 2
+    first, *lines = capsys.readouterr().err.splitlines()
+    assert first == f"multi_train.py: {file} gives values that no run can have:"
+    assert len(lines) == 2
+    assert all(line.endswith("(in half)") for line in lines)
+    assert any("--replay_parameters: sample_ratio" in line and "0.5" in line for line in lines)
 
 
 def test_a_dry_run_makes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

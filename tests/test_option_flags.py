@@ -4,7 +4,7 @@ import os
 import pytest
 
 from core.errors import ConfigError
-from flag_parsing import parse
+from flag_parsing import check_values, parse
 from option_flags import GROUPS, MIN_SCHEDULE_STEPS, Flags
 from presets import PRESETS, describe
 from replay.registry import SHIPPED, sampler_of
@@ -422,3 +422,45 @@ def test_a_part_that_is_none_is_refused_in_grammatical_english():
         resolve("--algorithm=impalla")
     with pytest.raises(ConfigError, match="<module>:<name> for a network of your own"):
         resolve("--model=resnett")
+
+
+@pytest.mark.parametrize(
+    ("flag", "expected"),
+    [
+        *(
+            (f"frame_scale_resolution={text}", "expected <height>,<width> in pixels, such as 84,84")
+            for text in ("84", "84x84", "84,", "84,84,84", "wide,84", "[84]")
+        ),
+        ("precision=fp16", "expected auto, bf16 or fp32"),
+        ("cache_output_buffer_size=abc", "expected auto or a whole number"),
+        ("impact_target_period=x", "expected auto or a whole number"),
+        ("impact_target_period=1.5", "expected auto or a whole number"),
+        (
+            "impact_target_period=0",
+            "expected auto or a value that must be greater than or equal to 1",
+        ),
+        (
+            "impact_target_period=9999999999999999",
+            "expected auto or a value that must be from 1 to 1e+15",
+        ),
+        ("use_last_action=maybe", "expected auto, True or False"),
+    ],
+)
+def test_of_a_flag_of_several_kinds_or_parts_one_line_says_what_it_takes(flag, expected):
+    with pytest.raises(ConfigError) as raised:
+        resolve(f"--{flag}")
+    assert str(raised.value) == f"--{flag}: {expected}"
+    name, _, value = flag.partition("=")
+    told, _ = sorted(check_values({name: value, "lr": -1}), key=lambda line: "--lr" in line)
+    assert told.startswith(f"--{flag}: ")
+
+
+def test_a_resolution_may_be_a_list_or_a_text():
+    for value in ("84,42", "[84, 42]", [84, 42], (84, 42), ["84", "42"]):
+        assert Flags(frame_scale_resolution=value).frame_scale_resolution == (84, 42)
+    (line,) = check_values({"frame_scale_resolution": [84]})
+    assert (
+        line == "--frame_scale_resolution=[84]: expected <height>,<width> in pixels, such as 84,84"
+    )
+    (line,) = check_values({"frame_scale_resolution": "0,84"})
+    assert "greater than or equal to 1" in line

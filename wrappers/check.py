@@ -89,6 +89,8 @@ def check(
 def _made(make: Make, findings: Findings) -> gymnasium.Env:
     try:
         env = make()
+    except ConfigError as error:  # of this program, about the arguments
+        findings.stop("making it", str(error))
     except RAISED as error:
         findings.stop("making it", f"raises {describe(error)}")
     findings.ok("making it", type(env.unwrapped).__name__)

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
+import inspect
+import re
 from dataclasses import replace
+from typing import Any
 
 import gymnasium
 from ale_py import roms  # importing ale_py registers the Atari games with Gymnasium
 from gymnasium.envs.registration import EnvSpec as GymSpec
+from gymnasium.envs.registration import load_env_creator
 
 from core.errors import ConfigError
-from core.plain_data import shown
+from core.plain_data import shown, shown_text
 from wrappers.config import EnvConfig
+from wrappers.env_kwargs import DECIDED_HERE, kwargs_of
 from wrappers.extra_worlds import is_installed, prepare_world, world_of
 from wrappers.trusted_modules import check_trusted
 from wrappers.user_code import import_module
 
 NEED_JAX = ("gymnasium.envs.phys2d.", "gymnasium.envs.tabular.")  # which is no extra here
+
+# Parameters that no argument of --env_kwargs goes to by their name.
+NOT_NAMED = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
 
 ATARI_ENTRY_POINT = "ale_py.env:AtariEnv"
 
@@ -64,6 +72,20 @@ def check_env_id(env_id: str) -> None:
         )
 
 
+def problems_of_ids(names: str) -> list[str]:
+    """Return what is wrong with some ids, joined with commas, a line each.
+
+    Where one of them is of a module, all are left to the run, which imports it.
+    """
+    problems = []
+    for env_id in names.split(",") if ":" not in names else ():
+        try:
+            check_env_id(env_id)
+        except ConfigError as error:
+            problems.append(str(error))
+    return problems
+
+
 def is_atari(env_id: str) -> bool:
     """Whether `env_id` is a known Atari game, so that the Atari rules apply."""
     try:
@@ -88,6 +110,32 @@ def with_sticky_actions(config: EnvConfig) -> EnvConfig:
         return config
     kwargs = find_gym_spec(config.env_id).kwargs
     return replace(config, sticky_action_probability=float(kwargs["repeat_action_probability"]))
+
+
+def check_taken(env_id: str, kwargs: str, error: TypeError) -> None:
+    """Raise ConfigError if `error`, of making an environment, is about one of its arguments.
+
+    Args:
+      env_id: id of the environment.
+      kwargs: arguments with which it was made, as text (wrappers/env_kwargs.py).
+      error: what making it raised.
+    """
+    found = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+    if not found or found[1] not in kwargs_of(kwargs):
+        return
+    try:
+        entry_point: Any = find_gym_spec(env_id).entry_point
+        creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
+        parameters = list(inspect.signature(creator).parameters.values())
+    except Exception:  # an entry point of somebody's may be anything
+        parameters = []
+    named = [each.name for each in parameters if each.kind not in NOT_NAMED]
+    taken = [name for name in named if name not in DECIDED_HERE]
+    takes = f"it takes {', '.join(taken)}. Write one of these, or leave" if taken else "leave"
+    raise ConfigError(
+        f"--env_kwargs={shown_text(kwargs)} gives {found[1]}, which {shown_text(env_id)} does not "
+        f"take: {takes} {found[1]} out."
+    ) from error
 
 
 def all_atari_ids() -> list[str]:

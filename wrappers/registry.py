@@ -30,7 +30,7 @@ from core.plain_data import shown
 from core.spec import EnvSpec
 from wrappers.atari import RenumberActions, action_meanings, make_atari_env
 from wrappers.config import FRAMES_PER_S, EnvConfig
-from wrappers.env_ids import check_env_id, is_atari, rom_name, with_sticky_actions
+from wrappers.env_ids import check_env_id, check_taken, is_atari, rom_name, with_sticky_actions
 from wrappers.env_kwargs import kwargs_of
 from wrappers.extra_worlds import as_shown
 from wrappers.gym_actions import with_stored_actions
@@ -369,11 +369,18 @@ def make_as_it_is(env_id: str, kwargs: str = "", render_mode: str | None = None)
       env_id: id of one environment.
       kwargs: arguments with which it is made, as text (wrappers/env_kwargs.py).
       render_mode: "human" or "rgb_array"; None: it is not shown.
+
+    Raises:
+      ConfigError: if it does not take one of the arguments.
     """
     # Some environments know no render_mode, so it is only named where it is wanted. Gymnasium's
     # checker would look at each observation; the spaces are checked once.
     options: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
-    env = gymnasium.make(env_id, disable_env_checker=True, **options, **kwargs_of(kwargs))
+    try:
+        env = gymnasium.make(env_id, disable_env_checker=True, **options, **kwargs_of(kwargs))
+    except TypeError as error:
+        check_taken(env_id, kwargs, error)
+        raise
     with _closed_if_refused(env):
         return as_shown(env_id.rpartition(":")[2], env)
 

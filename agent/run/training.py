@@ -22,6 +22,7 @@ from agent.machine import go_to_background
 from agent.models.factory import describe_networks
 from agent.run.company import SINGLE, Company
 from agent.run.guardian import report_run_folder
+from agent.run.next_commands import next_command
 from agent.run.reporting import Reporting
 from agent.run.trainer import Summary, Trainer
 from agent.run.warm_start import WarmStart
@@ -317,10 +318,8 @@ def _log_end(summary: Summary, folder: RunFolder, flags: Flags) -> None:
     if not folder.has_checkpoint():
         log.info("nothing was saved, because no update was made")
         return
-    # Over several lines: a terminal of 80 columns would break one where a shell does not go on.
     to_resume = f" --learner_count={flags.learner_count}" if flags.learner_count > 1 else ""
     if summary.reason == "steps":  # without more steps to do, it would be refused
         to_resume += f" \\\n  --environment_max_steps={2 * flags.environment_max_steps}"
-    for name, mode, more in (("resume", "train_w_load", to_resume), ("test", "test", "")):
-        command = f"python main.py --op_mode={mode} \\\n  --load_model_url={folder.path}{more}"
-        log.info("%s: %s", name, command)
+    log.info("resume: %s%s", next_command("train_w_load", folder.path, flags), to_resume)
+    log.info("test: %s", next_command("test", folder.path, flags))

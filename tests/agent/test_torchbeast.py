@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -179,10 +180,10 @@ def test_a_converted_agent_plays_in_test_mode(
 ) -> None:
     file = save(tmp_path / "model.tar", draw_weights("AtariNet", extras=7))
     lines: list[str] = []
-    main([str(file), str(tmp_path / "ours")], lines.append)
+    main([str(file), str(tmp_path / "my agent")], lines.append)
     assert "AtariNet, last reward and last action, no LSTM" in lines[0]
-    arguments = ["--op_mode=test", f"--load_model_url={tmp_path / 'ours'}"]
-    assert arguments[1] in lines[1]
+    arguments = ["--op_mode=test", f"--load_model_url={tmp_path / 'my agent'}"]
+    assert shlex.split(lines[1])[-2:] == arguments
     session = prepare(
         [
             *(*arguments, "--test_episode_count=1", "--max_episode_frames=80"),

@@ -1,6 +1,7 @@
 """How a session ends once all is trained and saved (agent/run/training.py)."""
 
 import json
+import shlex
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,11 @@ from agent.run import training
 from agent.run.trainer import Summary
 from agent.stored.run_folder import RunFolder
 from core.stop_signals import INTERRUPTED, Answer, StopSignals
-from tests.agent.runs import make_blueprint
+from flag_parsing import parse
+from option_flags import Flags
+from tests.agent.runs import COUNTING, QUEUE_AND_STANDARD, make_blueprint
+from wrappers import trusted_modules
+from wrappers.trusted_modules import trust_forgotten
 
 SUMMARY = Summary("steps", 100, 100, 5, 2, 3.0, 1.0, 1.0, 2.0, 30.0, ())
 
@@ -52,7 +57,52 @@ def test_the_command_that_resumes_a_run_is_one_that_is_honoured(folder, caplog, 
     training._log_end(replace(SUMMARY, reason=reason), folder, flags)
     (resume,) = [line for line in caplog.messages if line.startswith("resume: ")]
     more = f" \\\n  --environment_max_steps={steps}" if steps else ""
-    assert resume.endswith(f"--load_model_url={folder.path}{more}")
+    assert resume.endswith(f"--load_model_url={folder.path} \\\n  --env={COUNTING}{more}")
+
+
+OWN_REPLAY = [
+    QUEUE_AND_STANDARD[0],
+    {"type": "tests.extensions.replay_kind:recent", "capacity": 40, "sample_ratio": 0.5},
+]
+OF_MODULES = {
+    "env": COUNTING,
+    "model": "tests.extensions.own_network:wide",
+    "algorithm": "tests.extensions.own_algorithm:ppo",
+    "replay_parameters": OWN_REPLAY,
+    "env_kwargs": '{"map_name": "it\'s 8x8"}',
+}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        *({name: value} for name, value in OF_MODULES.items()),
+        OF_MODULES,
+        {**OF_MODULES, "trust_env_module": True},
+    ],
+    ids=str,
+)
+def test_the_commands_type_again_what_no_file_may_ask_for(tmp_path, caplog, given):
+    caplog.set_level("INFO")
+    folder = RunFolder.create(tmp_path / "my results", "Test-v0")
+    (folder.checkpoints / "update_000000005.pt").touch()
+    with trust_forgotten():
+        trusted_modules.trust_every_module()
+        flags = Flags(**{"env": "CartPole-v1", **given})
+        training._log_end(replace(SUMMARY, reason="interrupted"), folder, flags)
+    commands = [
+        line.partition(": ")[2] for line in caplog.messages if line.startswith(("resume:", "test:"))
+    ]
+    assert len(commands) == 2
+    for command in commands:
+        with trust_forgotten():
+            trusted_modules._trusted.clear()
+            argv = shlex.split(command.replace("\\\n", " "))
+            assert argv[:2] == ["python", "main.py"]
+            repeated = parse(argv[2:], lambda url: flags.to_json())
+        assert repeated.load_model_url == str(folder.path)
+        for name in OF_MODULES if repeated.op_mode == "train_w_load" else ("env", "model"):
+            assert getattr(repeated, name) == getattr(flags, name)
 
 
 def test_one_of_a_thing_is_one(caplog):

@@ -3,6 +3,13 @@
 import threading
 import time
 
+import gymnasium
+import pytest
+
+from core.errors import ConfigError
+from tests.extensions.own_environment import Light
+from wrappers.check import check
+from wrappers.registry import gym_spec
 from wrappers.user_code import told_if_slow
 
 
@@ -43,3 +50,46 @@ def test_one_that_comes_back_is_not_spoken_of_and_leaves_no_thread(capsys):
         time.sleep(0.01)
     assert capsys.readouterr().err == ""
     assert "patience" not in {thread.name for thread in threading.enumerate()}
+
+
+class Sized(Light):
+    """An environment that takes arguments."""
+
+    def __init__(self, size=3, *, hardness=1.0, render_mode=None):
+        super().__init__()
+        if size == 4:
+            len(wrong=size)
+
+
+@pytest.fixture
+def sized(monkeypatch):
+    for name, maker in (("Sized-v0", Sized), ("Bare-v0", lambda: Light())):
+        gymnasium.register(name, entry_point=maker)
+    yield
+    for name in ("Sized-v0", "Bare-v0"):
+        del gymnasium.registry[name]
+
+
+@pytest.mark.parametrize(
+    ("env_id", "found"),
+    [
+        ("CartPole-v1", "it takes sutton_barto_reward. Write one of these, or leave foo out."),
+        ("Sized-v0", "it takes size, hardness. Write one of these, or leave foo out."),
+        ("Bare-v0", "leave foo out."),
+    ],
+)
+def test_an_argument_that_an_environment_does_not_take_is_told_with_those_it_takes(
+    sized, env_id, found
+):
+    told = f'--env_kwargs={{"foo": 1}} gives foo, which {env_id} does not take: {found}'
+    with pytest.raises(ConfigError) as raised:
+        gym_spec(env_id, '{"foo": 1}')
+    assert str(raised.value) == told
+    lines = []
+    check(env_id, '{"foo": 1}', show=lines.append)
+    assert lines[-1].endswith(f"making it: {told}")
+
+
+def test_what_an_environment_itself_calls_wrongly_is_not_taken_for_an_argument_of_the_user(sized):
+    with pytest.raises(ConfigError, match="env Sized-v0 raised TypeError"):
+        gym_spec("Sized-v0", '{"size": 4}')
