@@ -26,7 +26,7 @@ def facts_of(folder: Path) -> dict:
 def test_a_shipped_agent_is_whole_and_small(folder: Path) -> None:
     model = load_model(folder)  # checks the sum of the weights
     assert model.state["env_spec"]["env_id"].lower().startswith(folder.name)
-    assert (folder / WEIGHTS).stat().st_size < 5e6
+    assert (folder / WEIGHTS).stat().st_size < 8e6  # a clone stays small
     text = (folder / FACTS).read_text("utf-8")
     assert not re.search(r"/(root|home|Users)/", text), "a path of the machine"
 
