@@ -21,6 +21,7 @@ from agent.stored.state_schema import (
     array_of,
     check_part,
 )
+from core.plain_data import shown_text
 from replay.item import OWN
 from replay.priorities import LARGEST
 
@@ -216,7 +217,8 @@ class ReplayState(Part):
         if self.contents is None:
             return self
         if [buffer.name for buffer in self.contents.buffers] != self.buffers:
-            raise ValueError(f"expected the contents of the buffers {', '.join(self.buffers)}")
+            names = shown_text(", ".join(self.buffers))
+            raise ValueError(f"expected the contents of the buffers {names}")
         if len(ids := self.contents.items.ids) and ids.max() >= self.counters.next_id:
             raise ValueError("an item has a number that is yet to be given")
         return self

@@ -1,5 +1,6 @@
 """How a session ends once all is trained and saved (agent/run/training.py)."""
 
+import importlib
 import json
 import shlex
 from dataclasses import replace
@@ -12,6 +13,7 @@ from agent.stored.run_folder import RunFolder
 from core.stop_signals import INTERRUPTED, Answer, StopSignals
 from flag_parsing import parse
 from option_flags import Flags
+from replay.registry import KINDS
 from tests.agent.runs import COUNTING, QUEUE_AND_STANDARD, make_blueprint
 from wrappers import trusted_modules
 from wrappers.trusted_modules import trust_forgotten
@@ -60,6 +62,13 @@ def test_the_command_that_resumes_a_run_is_one_that_is_honoured(folder, caplog, 
     assert resume.endswith(f"--load_model_url={folder.path} \\\n  --env={COUNTING}{more}")
 
 
+@pytest.fixture
+def own_kind(monkeypatch):
+    """The example's kind of replay, whatever other tests have taken from the registry."""
+    module = importlib.import_module("tests.extensions.replay_kind")
+    monkeypatch.setitem(KINDS, "recent", module.Recent)
+
+
 OWN_REPLAY = [
     QUEUE_AND_STANDARD[0],
     {"type": "tests.extensions.replay_kind:recent", "capacity": 40, "sample_ratio": 0.5},
@@ -82,6 +91,7 @@ OF_MODULES = {
     ],
     ids=str,
 )
+@pytest.mark.usefixtures("own_kind")
 def test_the_commands_type_again_what_no_file_may_ask_for(tmp_path, caplog, given):
     caplog.set_level("INFO")
     folder = RunFolder.create(tmp_path / "my results", "Test-v0")

@@ -54,7 +54,7 @@ def rows_of(folder):
 
 @pytest.fixture(autouse=True)
 def short_play(monkeypatch):
-    monkeypatch.setattr(filters, "STRIDE", 1)
+    monkeypatch.setattr(seen_by, "STRIDE", 1)
 
 
 def test_an_agent_is_itself_and_not_another(agents, tmp_path):
