@@ -191,6 +191,36 @@ def light_rows() -> list[Claim]:
     ]
 
 
+def light_other_rows() -> list[Claim]:
+    """The light residual network to 2.5 M steps of two other games, one seed."""
+    folder = "resnet_light_others"
+    seaquest = "default_seaquest/default_SeaquestNoFrameskip-v4_seed1"
+    rows = {
+        "Seaquest": ([seaquest], [played("default_seaquest", fmean)]),
+        "SpaceInvaders": (
+            LONG["SpaceInvaders"],
+            [tested("SpaceInvaders", seed, fmean) for seed in (1, 2, 3)],
+        ),
+    }
+    claims = []
+    for game, (defaults, tests) in rows.items():
+        name = f"{folder}/resnet-light_{game}NoFrameskip-v4_seed1"
+        values = [
+            *(area_to(name, 2.5e6), *(area_to(each, 2.5e6) for each in defaults)),
+            *(end(name), *map(end, defaults)),
+            *(played(folder, fmean, game), *tests),
+        ]
+        of_defaults = ", ".join(["{}"] * len(defaults))
+        claims.append(
+            Claim(
+                "docs/results.md",
+                f"| light in {game} |" + f" {{}} | {of_defaults} |" * 3,
+                tuple(values),
+            )
+        )
+    return claims
+
+
 @cache
 def facts_of(agent: str) -> dict[str, Any]:
     """Return what model.json says of an agent in models/."""
@@ -224,4 +254,4 @@ def agent_rows() -> list[Claim]:
     ]
 
 
-CLAIMS = [*seaquest_rows(), *long_rows(), *light_rows(), *agent_rows()]
+CLAIMS = [*seaquest_rows(), *long_rows(), *light_rows(), *light_other_rows(), *agent_rows()]
