@@ -16,6 +16,7 @@ if __name__ == "__main__":
     STOP.install()  # before what takes long is imported
 
 import argparse
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -188,7 +189,8 @@ def summary_lines(facts: dict[str, Any], output: Path) -> list[str]:
         of = f" of the {asked} asked for (short games are over first)"
         part = of if asked > test["episodes"] else ""
         lines.append(f"  tested: {test['episodes']} games{part}, {test['policy']}{mean}")
-    return [*lines, f"play: python main.py --op_mode=test --load_model_url={output}"]
+    place = shlex.quote(f"--load_model_url={output}")
+    return [*lines, f"play: python main.py --op_mode=test {place}"]
 
 
 def main(argv: Sequence[str], show: Callable[[str], None] = tell) -> None:

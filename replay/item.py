@@ -46,5 +46,7 @@ class Draw:
     item: Item
     source: int  # index of the buffer it was drawn from
     record: Record  # decoded, read-only
-    is_online: bool  # new: drawn from a queue, or for the first time from a circular buffer
+    # New: drawn from a queue, or from a circular buffer that has counted no draw of it before. (At
+    # its start such a buffer counts some draws ahead: `Circular.draws_at_start`.)
+    is_online: bool
     weight: float = 1.0  # importance weight of its loss; below 1 where it is drawn too often

@@ -4,6 +4,7 @@ import csv
 import hashlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -66,10 +67,12 @@ def silent(line: str) -> None:
 
 
 def test_an_agent_of_several_games_has_no_mean_over_all_of_them(run: Path, tmp_path: Path) -> None:
-    facts = export(str(run), tmp_path / "models" / "counting")
+    output = tmp_path / "my models" / "counting"
+    facts = export(str(run), output)
     facts["test"] = {"episodes": 8, "policy": "sampled", "mean": None}
-    lines = summary_lines(facts, tmp_path / "models" / "counting")
+    lines = summary_lines(facts, output)
     assert "  tested: 8 games, sampled" in lines
+    assert shlex.split(lines[-1])[-1] == f"--load_model_url={output}"
 
 
 def test_the_facts_are_those_of_the_run(run: Path, tmp_path: Path) -> None:
