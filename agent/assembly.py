@@ -306,11 +306,8 @@ class Blueprint:
         Args:
           life: workers of different lives play different games.
         """
-        dealt = deal_tasks(
-            task_shares(self.flags, self.env_spec),
-            self.choices.worker_count,
-            self.choices.envs_per_worker,
-        )
+        shares, choices = task_shares(self.flags, self.env_spec), self.choices
+        dealt = deal_tasks(shares, choices.worker_count, choices.envs_per_worker)
         first_core = _seat(self.flags, self.place) * self.choices.worker_count
         return [
             WorkerConfig(

@@ -21,7 +21,7 @@ class EnvironmentFlags(FlagGroup):
     )
     env_shares: Shares = flag(
         (),
-        "with several games: the weight of each game, in the order of --env, e.g. 2,1,1. Environments and replay are divided by these weights. Empty: equal weights",
+        "with several games: the weight of each game, in the order of --env, e.g. 2,1,1. Environments and replay are divided by these weights; a game of weight 0 belongs to the agent and is not played. Empty: equal weights",
     )
     clip_rewards: bool = flag(
         True,

@@ -53,6 +53,12 @@ def _shares(value: Any) -> Any:
     return value
 
 
+def _some_played(shares: tuple[float, ...]) -> tuple[float, ...]:
+    if shares and not any(shares):
+        raise ValueError("expected a positive number for one game at least, got zeros alone")
+    return shares
+
+
 def _replay(value: Any) -> Any:
     """Validate the list of buffers and bring it to its normal form (JSON types only)."""
     find_replay_kinds(value)
@@ -148,6 +154,6 @@ EnvKwargs = Annotated[Text, BeforeValidator(_told(kwargs_text))]
 AlgorithmKwargs = Annotated[
     Text, BeforeValidator(_told(lambda value: kwargs_text(value, "algorithm_kwargs")))
 ]
-Shares = Annotated[tuple[Positive, ...], BeforeValidator(_shares)]
+Shares = Annotated[tuple[Weight, ...], BeforeValidator(_shares), AfterValidator(_some_played)]
 FaultPlan = Annotated[str, BeforeValidator(_fault_plan)]
 ReplayParameters = Annotated[list[dict[str, Any]], BeforeValidator(_replay)]

@@ -11,6 +11,24 @@ from replay.parameters import BufferConfig
 from replay.quotas import Quotas
 
 
+def played_games(task_shares: Sequence[float]) -> list[int]:
+    """Return the numbers of the games that are played: those whose share is not 0.
+
+    An agent may know a game that it does not play now, to be tested in it later.
+
+    Raises:
+      ConfigError: if a share is negative or not finite, or none is positive.
+    """
+    games = [game for game, share in enumerate(task_shares) if share != 0]
+    if not games or not all(0 <= share < float("inf") for share in task_shares):
+        raise ConfigError(
+            f"shares of the games are {list(task_shares)}, expected a number for each game, at "
+            "least one of them positive and none negative, such as 2 and 1 (0: the agent knows the "
+            "game and does not play it)."
+        )
+    return games
+
+
 def split_by_task(
     configs: Sequence[BufferConfig], task_shares: Sequence[float]
 ) -> tuple[BufferConfig, ...]:
@@ -27,23 +45,22 @@ def split_by_task(
 
     Args:
       configs: result of `parse_replay_parameters`.
-      task_shares: a positive number per game, in task order; only their proportions matter.
+      task_shares: a number per game, in task order; only their proportions matter. A game of
+        share 0 is not played and gets no part.
 
     Returns:
       The configs in their order, those of one buffer's games side by side in task order. With one
       game, `configs` as they are.
 
     Raises:
-      ConfigError: if a share is not positive, or a buffer has not room for one unroll of each game.
+      ConfigError: if `played_games` refuses the shares, or a buffer has not room for one unroll of
+        each game.
     """
-    count = len(task_shares)
-    if not count or not all(0 < share < float("inf") for share in task_shares):
-        raise ConfigError(
-            f"shares of the games are {tuple(task_shares)}, expected a positive number per game."
-        )
-    if count == 1:
+    games = played_games(task_shares)
+    count = len(games)
+    if len(task_shares) == 1:
         return tuple(configs)
-    weights = [Fraction(str(share)) for share in task_shares]
+    weights = [Fraction(str(task_shares[game])) for game in games]
     shares = [weight / sum(weights) for weight in weights]
     parts: list[BufferConfig] = []
     for config in configs:
@@ -65,8 +82,8 @@ def split_by_task(
                 values=values,
                 task=task,
             )
-            for task, (capacity, share) in enumerate(
-                zip(_divide(config.capacity, shares), shares, strict=True)
+            for task, capacity, share in zip(
+                games, _divide(config.capacity, shares), shares, strict=True
             )
         ]
     return tuple(parts)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from core.errors import ConfigError
+from replay.several_games import played_games
 
 
 def deal_tasks(
@@ -13,12 +14,12 @@ def deal_tasks(
 ) -> list[tuple[int, ...]]:
     """Deal the games out to the environments of all workers.
 
-    Every game gets at least one environment, and otherwise its share of them, rounded by largest
-    remainders; a worker gets an equal part of each game, give or take one environment. Its own
-    are in the order of the games, so that neighbours play the same one.
+    A game of share 0 gets none. Every other gets at least one environment, and otherwise its share
+    of them, rounded by largest remainders; a worker gets an equal part of each game, give or take
+    one environment. Its own are in the order of the games, so that neighbours play the same one.
 
     Args:
-      shares: K positive numbers, the weight of each game.
+      shares: K numbers, the weight of each game; not negative, and at least one positive.
       worker_count: number of workers.
       envs_per_worker: number of environments of each worker.
 
@@ -26,25 +27,27 @@ def deal_tasks(
       For each worker, the number of the game that each of its environments plays.
 
     Raises:
-      ConfigError: if there are fewer environments than games, or a share is not positive.
+      ConfigError: if there are fewer environments than games that are played, or the shares are
+        not as above.
     """
-    total, games = worker_count * envs_per_worker, len(shares)
-    if not games or min(shares) <= 0 or not math.isfinite(total * sum(shares)):
+    total, games = worker_count * envs_per_worker, played_games(shares)
+    if total < len(games):
         raise ConfigError(
-            f"shares are {list(shares)}, expected a positive number for each game, such as 2 and 1."
-        )
-    if total < games:
-        raise ConfigError(
-            f"there are {games} games and {total} environments ({worker_count} workers with "
+            f"there are {len(games)} games and {total} environments ({worker_count} workers with "
             f"{envs_per_worker} each), expected at least one for each game: raise "
-            f"--envs_per_worker to {-(-games // worker_count)}, or --worker_count."
+            f"--envs_per_worker to {-(-len(games) // worker_count)}, or --worker_count."
         )
-    wanted = [total * share / sum(shares) for share in shares]
-    counts = [max(1, int(number)) for number in wanted]
+    whole = sum(shares)
+    if not math.isfinite(total * whole):
+        raise ConfigError(f"shares are {list(shares)}, expected smaller numbers, such as 2 and 1.")
+    wanted = [total * share / whole for share in shares]
+    counts = [
+        max(1, int(number)) if share else 0 for number, share in zip(wanted, shares, strict=True)
+    ]
     # Largest remainders; after the rounding up to 1, what is too much goes where most is over.
     while sum(counts) != total:
         step = 1 if sum(counts) < total else -1
-        candidates = [game for game in range(games) if counts[game] + step >= 1]
+        candidates = [game for game in games if counts[game] + step >= 1]
         chosen = max(candidates, key=lambda game: step * (wanted[game] - counts[game]))
         counts[chosen] += step
     cards = [game for game, count in enumerate(counts) for _ in range(count)]

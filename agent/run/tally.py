@@ -13,12 +13,14 @@ from typing import Any
 
 import torch
 
+from agent.assembly import Blueprint, task_shares
 from agent.stored.run_folder import RunFolder
 from agent.testing.human_scores import human_normalised
 from core.episode import EpisodeEnd
 from core.errors import CheckpointError
 from metrics.meters import EpisodeMeter, Rate
 from metrics.record import Record, check_declared
+from replay.several_games import played_games
 from transport.channel import WorkerStats
 
 
@@ -27,24 +29,26 @@ class TaskMeter:
 
     It is read as an `EpisodeMeter` is. Raw returns of different games cannot be averaged, so
     `mean` is the mean of the games' mean returns on the scale from random (0) to human (1) play,
-    over the games of which both marks are known (agent/testing/human_scores.py). If they are known
-    of no game, it is the mean of the raw means. There is no mean before each of these games was
-    finished once, and no best mean before each has a full window.
+    over the games that are played and of which both marks are known
+    (agent/testing/human_scores.py). If they are known of none, it is the mean of the raw means.
+    There is no mean before each of these games was finished once, and no best mean before each has
+    a full window.
     """
 
-    def __init__(self, tasks: Sequence[str], window: int) -> None:
+    def __init__(self, tasks: Sequence[str], window: int, played: Sequence[int]) -> None:
         """Start without a game.
 
         Args:
           tasks: the ids of the games, in task order.
+          played: the numbers of those that are played.
           window: games of each in its moving average.
         """
         self.best: float | None = None  # a best return of different games says nothing
         self.best_mean: float | None = None
         self._tasks = tuple(tasks)
         self._meters = [EpisodeMeter(window) for _ in tasks]
-        known = [task for task, game in enumerate(tasks) if human_normalised(game, 0.0) is not None]
-        self._judged = known or list(range(len(tasks)))
+        known = [task for task in played if human_normalised(tasks[task], 0.0) is not None]
+        self._judged = known or list(played)
 
     @property
     def count(self) -> int:
@@ -115,23 +119,38 @@ class TaskMeter:
             meter.load_state_dict(of_game)
 
 
+def new_tally(blueprint: Blueprint) -> Tally:
+    """Return the books of a run that has done nothing yet."""
+    flags, spec = blueprint.flags, blueprint.env_spec
+    played = played_games(task_shares(flags, spec))
+    return Tally(spec.action_repeat, flags.avg_buff_size, spec.tasks, played)
+
+
 class Tally:
     """Counters, recent games, and the averages since the last record.
 
     Not thread-safe, on purpose: the trainer's main thread owns it.
     """
 
-    def __init__(self, action_repeat: int, window: int, tasks: Sequence[str] = ("",)) -> None:
+    def __init__(
+        self,
+        action_repeat: int,
+        window: int,
+        tasks: Sequence[str] = ("",),
+        played: Sequence[int] | None = None,
+    ) -> None:
         """Start at zero.
 
         Args:
           action_repeat: simulator frames per agent step.
           window: games in the moving average of the return.
           tasks: the ids of the games, in task order; the id of a single one does not matter.
+          played: the numbers of those that are played; None: all.
         """
         self.agent_steps = 0
         self.updates = 0
-        self.games = EpisodeMeter(window) if len(tasks) == 1 else TaskMeter(tasks, window)
+        played = range(len(tasks)) if played is None else played
+        self.games = EpisodeMeter(window) if len(tasks) == 1 else TaskMeter(tasks, window, played)
         self._action_repeat = action_repeat
         self._wall_before_s = 0.0  # of earlier sessions of the same run
         self._began = time.monotonic()

@@ -33,7 +33,7 @@ from agent.run.sources import MakeExperience, MakePool, make_experience
 from agent.run.status import RunStatus
 from agent.run.status_files import StatusFiles
 from agent.run.steering import control_of
-from agent.run.tally import Tally, model_facts
+from agent.run.tally import model_facts, new_tally
 from agent.stored.checkpoint import Checkpoint
 from agent.stored.run_folder import RunFolder
 from core import faults
@@ -115,9 +115,7 @@ class Trainer:
         self._company = company or SINGLE
         self._learner = blueprint.learner(self._company.across)
         self._batch: Batch | None = None  # which waits until every learner has one
-        self._tally = Tally(
-            blueprint.env_spec.action_repeat, flags.avg_buff_size, blueprint.env_spec.tasks
-        )
+        self._tally = new_tally(blueprint)
         self._bad_updates = BadUpdates(
             folder.path, flags.max_bad_updates, rank=blueprint.place.rank
         )

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from agent.assembly import Blueprint, build_model
-from agent.run.tally import Tally
+from agent.run.tally import new_tally
 from agent.stored.checkpoint import Checkpoint
 from agent.stored.model_file import check_weights
 from core.errors import CheckpointError, ConfigError
@@ -48,12 +48,11 @@ class WarmStart:
         learner = blueprint.learner()
         learner.model.load_state_dict(self.weights)
         spec = blueprint.env_spec
-        tally = Tally(spec.action_repeat, blueprint.flags.avg_buff_size, spec.tasks)
         state = {
             "env_spec": spec.to_dict(),
             "learner": learner.state_dict(),
             "replay": blueprint.replay().state_dict(contents=False),
-            "tally": tally.state_dict(),
+            "tally": new_tally(blueprint).state_dict(),
         }
         return Checkpoint(self.path, state)
 

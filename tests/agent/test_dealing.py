@@ -51,7 +51,16 @@ def test_too_few_environments_are_refused_with_the_number_that_is_enough():
     assert len(deal_tasks([1.0] * 6, 2, 3)) == 2
 
 
-@pytest.mark.parametrize("shares", [[], [1.0, 0.0], [-1.0], [1e308, 1e308], [1.0, 5e307]])
-def test_shares_are_positive(shares):
-    with pytest.raises(ConfigError, match="positive"):
+def test_a_game_of_share_0_gets_no_environment():
+    assert deal_tasks([0.0, 1.0, 0.0], 2, 2) == [(1, 1), (1, 1)]
+    assert deal_tasks([1.0, 0.0, 3.0], 1, 4) == [(0, 2, 2, 2)]
+    assert deal_tasks([1.0, 0.0, 1000.0], 1, 3) == [(0, 2, 2)]
+    assert deal_tasks([1.0, 0.0], 1, 1) == [(0,)]  # as many as are played are enough
+
+
+@pytest.mark.parametrize(
+    "shares", [[], [0.0, 0.0], [-1.0], [2.0, -1.0], [float("nan")], [1e308, 1e308], [1.0, 5e307]]
+)
+def test_shares_that_say_nothing_are_refused(shares):
+    with pytest.raises(ConfigError, match=r"shares .*expected .*such as 2 and 1"):
         deal_tasks(shares, 2, 4)

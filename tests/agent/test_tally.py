@@ -197,6 +197,16 @@ def test_the_score_is_the_mean_over_the_games_with_human_marks_once_each_was_pla
     assert tally.games.mean < score
 
 
+def test_a_game_that_is_not_played_does_not_keep_the_score_waiting():
+    tally = Tally(4, 1, (PONG, CARNIVAL, INVADERS), played=[2])
+    assert tally.games.mean is None
+    play(tally, 2, 400.0)
+    assert tally.games.mean == tally.games.best_mean == human("space_invaders", 400.0)
+    unknown = Tally(4, 1, (PONG, CARNIVAL), played=[1])
+    play(unknown, 1, 100.0)
+    assert unknown.games.best_mean == 100.0  # raw, where no marks of what is played are known
+
+
 def test_without_any_human_marks_the_score_is_the_mean_of_the_raw_means():
     tally = Tally(1, 1, (CARNIVAL, "tests.fakes:tests/Counting-v0"))
     play(tally, 0, 100.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from agent.models.factory import ModelConfig, make_model
 from agent.run.tally import Tally
 from agent.run.warm_start import carry_over, keep_actions, warm_start
 from agent.session import Session, family_of, prepare
-from agent.stored.checkpoint import Checkpoint, CheckpointWriter
+from agent.stored.checkpoint import Checkpoint, CheckpointWriter, load
 from core.errors import CheckpointError, ConfigError
 from core.spec import EnvSpec, ObservationPart
 from tests.agent.runs import make_blueprint, states_at_start
@@ -260,6 +261,24 @@ def test_a_new_run_in_one_of_the_games_starts_from_the_weights(
     log = (folder / "train.log").read_text("utf-8")
     assert f"values go along in {OTHER}" in log
     assert "resuming" not in log
+
+
+def test_a_game_that_is_only_known_is_not_played_and_is_kept_for_tests(run: Path) -> None:
+    training = prepared(
+        run, f"--env={BOTH}", "--env_shares=0,1", "--environment_max_steps=400", "--seed=3", *QUIET
+    )
+    assert training.run() == 0
+    (folder,) = (run.parent / "new").iterdir()
+    log = (folder / "train.log").read_text("utf-8")
+    assert re.search(r"environments: 0 of \S+, \d+ of ", log)
+    state = load(folder).state
+    known, played = state["tally"]["games"]["tasks"]
+    assert (known["count"], played["count"] > 0) == (0, True)
+    assert training.start is not None
+    for name in ("value_head.linear.weight", "value_head.mu"):
+        before, after = training.start.weights[name], state["learner"]["model"][name]
+        assert torch.equal(before[0], after[0]), name
+        assert not torch.equal(before[1], after[1]), name
 
 
 @pytest.mark.parametrize("games", [f"{OTHER},{ONE}", ONE])

@@ -57,6 +57,17 @@ def test_an_unroll_goes_into_the_queue_and_into_the_buffers_of_its_game():
     assert held(manager, "standard_1") == [4, 5]  # has room for a quarter of 8
 
 
+def test_a_game_that_is_not_played_has_no_part_and_the_others_have_all_of_it():
+    manager = make_manager([queue(4, 0.5), standard(8, 0.5)], 4, task_shares=(3, 0, 1))
+    assert [buffer.name for buffer in manager.buffers] == ["queue", "standard_0", "standard_2"]
+    insert(manager, *range(6), game=2)
+    assert held(manager, "standard_2") == [4, 5]  # a quarter of 8
+    alone = make_manager([queue(4, 0.5), standard(8, 0.5)], 4, task_shares=(0, 1))
+    insert(alone, *range(10, 14), game=1)
+    assert held(alone, "standard_1") == [10, 11, 12, 13]
+    assert [game_of(draw) for draw in alone.sample(context(), 0)] == [1] * 4
+
+
 def test_the_flags_divide_replay_among_the_games():
     flags = Flags(
         env="PongNoFrameskip-v4,CarnivalNoFrameskip-v4",
