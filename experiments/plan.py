@@ -12,7 +12,8 @@
         control: {}
         nature: {model: nature}
 
-A whole sequence of multi_train.py may be an entry, too. It is run once for each game:
+A whole sequence of multi_train.py may be an entry, too. It is run once for each game, or once where
+its runs say themselves what they play (no key games):
 
     - name: population
       question: ...
@@ -48,7 +49,7 @@ from core.errors import ConfigError
 from core.plain_data import MAX_INT, check_plain, read_text, shown, shown_text
 from core.plain_yaml import load_yaml
 from flag_parsing import flag_of, parse
-from sequences.plan import shipped_plans
+from sequences.plan import load_plan, shipped_plans
 
 SHIPPED_QUEUE = Path(__file__).resolve().parent / "queue.yaml"
 # Files of the queue in the store and in the results, beside the folders of experiments.
@@ -141,38 +142,51 @@ class SequenceEntry(BaseModel):
     what_counts: Text
     priority: Annotated[int, Field(strict=True)]
     sequence: ExperimentName
-    games: Annotated[tuple[Game, ...], Field(min_length=1)]
+    # None: each run of the sequence says what it plays.
+    games: Annotated[tuple[Game, ...], Field(min_length=1)] | None = None
 
     @model_validator(mode="after")
     def _check(self) -> SequenceEntry:
-        if len(set(self.games)) < len(self.games):
-            raise ValueError(f"games names one twice: {list(self.games)}")
         if self.sequence not in shipped_plans():
             raise ValueError(
                 f"there is no sequence {self.sequence}; expected one of "
                 f"{', '.join(sorted(shipped_plans()))}"
+            )
+        if self.games is None:
+            return self
+        if len(set(self.games)) < len(self.games):
+            raise ValueError(f"games names one twice: {list(self.games)}")
+        played = {run.flags.get("env") for run in load_plan(self.sequence).runs}
+        if len(played) > 1:  # multi_train.py would refuse --env
+            raise ValueError(
+                f"games: the runs of {self.sequence} play different games, which the sequence "
+                "names: leave games out"
             )
         return self
 
 
 @dataclass(frozen=True)
 class PlannedSequence:
-    """One sequence in one game."""
+    """One sequence, in one game or in those that its runs name."""
 
     experiment: str
     sequence: str
-    env: str
+    env: str | None  # of all its runs; None: each has its own
     priority: int
 
     @property
     def name(self) -> str:
         """What tells it from all others; the path of its folder in the store."""
-        return f"{self.experiment}/{safe_name(self.env)}"
+        return f"{self.experiment}/{safe_name(self.env or self.sequence)}"
 
     @property
     def flags(self) -> dict[str, Any]:
         """What it was begun with, for `RunState`."""
-        return {"sequence": self.sequence, "env": self.env}
+        return {"sequence": self.sequence} | ({"env": self.env} if self.env else {})
+
+    def env_of(self, flags: Mapping[str, Any]) -> str:
+        """Return what the run of the sequence that has these flags plays."""
+        return self.env or str(flags.get("env") or parse([]).env)
 
 
 @dataclass(frozen=True)
@@ -238,7 +252,7 @@ def planned_sequences(entries: Iterable[SequenceEntry]) -> list[PlannedSequence]
     return [
         PlannedSequence(entry.name, entry.sequence, game, entry.priority)
         for entry in sorted(entries, key=lambda each: each.priority)  # stable
-        for game in entry.games
+        for game in entry.games or (None,)
     ]
 
 

@@ -1,8 +1,9 @@
 """Whole sequences in the queue: multi_train.py runs them, and is stopped and resumed like a run.
 
-What a sequence has reached is read from its sequence.json, in `<store>/<experiment>/<game>/`. At
-each end, its tables and figures are copied to `docs/results/<experiment>/<game>/`. Its trainings
-are in the index and have their curves in `docs/results/<experiment>/`, as those of other entries.
+What a sequence has reached is read from its sequence.json, in `<store>/<experiment>/<game>/`, or in
+`<store>/<experiment>/<sequence>/` where its runs name their games. At each end, its tables and
+figures are copied to the folder of the same name below `docs/results`. Its trainings are in the
+index and have their curves in `docs/results/<experiment>/`, as those of other entries.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ from sequences.runner import GRACE_S
 log = logging.getLogger(__name__)
 
 # What multi_train.py writes at the end of a sequence, small enough for git.
-REPORTS = ("table.md", "table.csv", "comparison.png", "population.md", "population.png")
+REPORTS = (
+    *("table.md", "table.csv", "comparison.png"),
+    *("scores.md", "population.md", "population.png"),
+)
 # All its agents save at once, and it waits for them.
 SEQUENCE_GRACE_S = GRACE_S + 30.0
 
@@ -163,7 +167,8 @@ def command(sequence: PlannedSequence, store: Store) -> list[str]:
     if folder is not None:
         return [f"--resume={folder}"]
     where = f"--results_dir={store.folder(sequence)}"
-    return [f"--sequence={sequence.sequence}", where, f"--env={sequence.env}"]
+    env = [f"--env={sequence.env}"] if sequence.env else []
+    return [f"--sequence={sequence.sequence}", where, *env]
 
 
 def runs_done(sequence: PlannedSequence, store: Store) -> tuple[int, int]:
@@ -184,7 +189,7 @@ def trainings(sequence: PlannedSequence, store: Store) -> list[SequencedRun]:
         SequencedRun(
             experiment=sequence.experiment,
             arm=safe_name(run.group),
-            env=sequence.env,
+            env=sequence.env_of(run.flags),
             seed=run.seed,
             steps=_steps(run.flags),
             flags=run.flags,
@@ -216,7 +221,15 @@ def is_done_by_index(sequence: PlannedSequence, rows: Mapping[str, index.Row]) -
     wanted = [run for run in load_plan(sequence.sequence).runs if not is_test(run.flags)]
     # Of a sequence of tests alone the index knows nothing.
     return bool(wanted) and all(
-        done.get((sequence.experiment, safe_name(run.group), sequence.env, str(run.seed)), -1)
+        done.get(
+            (
+                sequence.experiment,
+                safe_name(run.group),
+                sequence.env_of(run.flags),
+                str(run.seed),
+            ),
+            -1,
+        )
         >= _steps(run.flags)
         for run in wanted
     )

@@ -4,7 +4,8 @@ fake_main.py trains them, under the seed of an agent of a population.
 
 What else it does is told by the game: Wait-v0 waits for SIGTERM in its first session, as all agents
 of a population save then; Fail-v0 fails always; Hang-v0 writes nothing until SIGTERM, and then one
-last record. Seen-v0 ends no training before a file `seen` is in its folder.
+last record. Seen-v0 ends no training before a file `seen` is in its folder. Without a game each run
+has one of its own.
 """
 
 from __future__ import annotations
@@ -26,9 +27,14 @@ if "resume" in OURS:
 else:
     folder = pathlib.Path(OURS["results_dir"]) / "population_20240101-000000"
     folder.mkdir(parents=True, exist_ok=True)
-    flags = {"env": OURS["env"], "environment_max_steps": 500}
     runs = [
-        {"name": f"00{n}_r_seed1", "group": f"r {n}", "seed": 1, "flags": flags} for n in (1, 2)
+        {
+            "name": f"00{n}_r_seed1",
+            "group": f"r {n}",
+            "seed": 1,
+            "flags": {"env": OURS.get("env", f"Own-v{n}"), "environment_max_steps": 500},
+        }
+        for n in (1, 2)
     ]
     data = {"format_version": 1, "name": "population", "arguments": [], "runs": runs}
 if "Fail-v0" in str(data):

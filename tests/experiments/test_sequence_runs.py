@@ -18,6 +18,7 @@ from experiments.plan import SHIPPED_QUEUE, load_queue
 from experiments.queue_loop import QueueLoop, StopRequests
 from experiments.sequence_runs import (
     SequenceRuns,
+    command,
     is_done,
     is_done_by_index,
     sequence_folder,
@@ -25,7 +26,7 @@ from experiments.sequence_runs import (
     trainings,
 )
 from experiments.store import Store
-from sequences.plan import load_plan
+from sequences.plan import is_test, load_plan
 from tests.experiments.conftest import Bench, entry
 
 FAKE_MULTI_TRAIN = Path(__file__).with_name("fake_multi_train.py")
@@ -136,6 +137,37 @@ def test_a_sequence_that_the_index_knows_as_done_is_not_run_in_another_store(
     assert fresh.next(rows) == planned
     rows["0"] = replace(rows["0"], status=index.DONE, steps_done="299999")
     assert fresh.next(rows) == planned
+
+
+@pytest.mark.process
+def test_a_sequence_whose_runs_name_their_games_is_run_once_without_one(
+    bench: Bench, tmp_path: Path
+) -> None:
+    queued = sequence("forgetting", sequence="forgetting_small")
+    del queued["games"]
+    bench.write(queued)
+    (planned,) = load_queue(bench.places.queue_file).sequences
+    assert planned.name == "forgetting/forgetting_small"
+    where = f"--results_dir={bench.store.folder(planned)}"
+    assert command(planned, bench.store) == ["--sequence=forgetting_small", where]
+    work(bench)
+    first, *_ = sessions(bench)
+    assert not [argument for argument in first if argument.startswith("--env=")]
+    rows = index.read_index(bench.places.results / index.INDEX_FILE)
+    assert {row.env for row in rows.values()} == {"Own-v1", "Own-v2"}
+    assert not is_done_by_index(planned, rows)
+    one = next(iter(rows.values()))
+    for number, run in enumerate(load_plan(planned.sequence).runs):
+        if not is_test(run.flags):
+            rows[str(number)] = replace(
+                one,
+                arm=safe_name(run.group),
+                env=run.flags["env"],
+                seed=str(run.seed),
+                steps_done=str(run.flags["environment_max_steps"]),
+                folder=f"forgetting/elsewhere/{number}/x",
+            )
+    assert is_done_by_index(planned, rows)
 
 
 def test_a_sequence_of_tests_alone_is_never_done_by_the_index(
@@ -264,6 +296,10 @@ def test_a_sequence_that_hangs_has_failed_though_it_writes_a_last_record_when_it
     [
         ({"sequence": "populatoin"}, "there is no sequence populatoin; expected one of"),
         ({"games": ["A-v0", "A-v0"]}, "games names one twice"),
+        (
+            {"sequence": "forgetting"},
+            "the runs of forgetting play different games.*leave games out",
+        ),
         ({"seeds": [1]}, "seeds: Extra inputs"),
         ({"name": "trainer.lock"}, "trainer.lock is a file of the queue's own"),
         ({"what_counts": ""}, "what_counts"),
