@@ -116,7 +116,8 @@ def candidates(url: Path | str) -> tuple[list[Path], list[str]]:
         *([folder / BEST] if (folder / BEST).is_file() else []),
     ]
     if not found:
-        for what, inside in (("run", _runs_in(folder)), ("model", _models_in(folder))):
+        runs = _runs_in(folder) or _runs_in(folder, "*/*")  # those of a sequence lie deeper
+        for what, inside in (("run", runs), ("model", _models_in(folder))):
             if inside:
                 raise CheckpointError(
                     f"{folder} holds {what}s, not a {what}: give one of {', '.join(inside)}."
@@ -166,13 +167,13 @@ def _what_is_nearby(path: Path) -> str:
     return f" There are: {names}." if names else ""
 
 
-def _runs_in(folder: Path) -> list[str]:
+def _runs_in(folder: Path, runs: str = "*") -> list[str]:
     """Return the newest runs in a folder, the newest first."""
     try:
-        runs = sorted(folder.glob(f"*/{CHECKPOINTS}"), key=os.path.getmtime)
+        found = sorted(folder.glob(f"{runs}/{CHECKPOINTS}"), key=os.path.getmtime)
     except OSError:
         return []
-    return [str(run.parent) for run in reversed(runs[-MAX_SHOWN:])]
+    return [str(run.parent) for run in reversed(found[-MAX_SHOWN:])]
 
 
 def _models_in(folder: Path) -> list[str]:

@@ -355,6 +355,9 @@ def test_a_folder_of_runs_or_of_models_is_told_from_a_run(
     with pytest.raises(CheckpointError) as told:
         resolve("results")
     assert str(told.value) == "results holds runs, not a run: give one of results/Pong_1."
+    Path("results/claim/001_queue_seed1/Pong_2/checkpoints").mkdir(parents=True)
+    with pytest.raises(CheckpointError, match="give one of results/claim/001_queue_seed1/Pong_2"):
+        resolve("results/claim")  # a sequence
     with pytest.raises(CheckpointError) as told:
         resolve("models")
     assert str(told.value) == (
