@@ -23,14 +23,17 @@ def check_flags(flags: Mapping[str, Any]) -> None:
         not isinstance(shares, list)
         or len(shares) not in (0, count)
         or not all(map(_is_share, shares))
+        or (shares and not any(shares))
     ):
-        raise ValueError(f"env_shares is {shown(shares)}, expected {count} numbers above 0")
+        raise ValueError(
+            f"env_shares is {shown(shares)}, expected {count} numbers from 0 on, one of them above"
+        )
     if not isinstance(buffers, list) or not all(isinstance(each, dict) for each in buffers):
         raise ValueError(f"replay_parameters is {shown(buffers)}, expected a list of buffers")
 
 
 def _is_share(value: Any) -> bool:
-    return type(value) in (int, float) and 0 < value < inf
+    return type(value) in (int, float) and 0 <= value < inf
 
 
 def machine_text(machine: Mapping[str, Any]) -> str:

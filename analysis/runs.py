@@ -280,7 +280,7 @@ def of_sequence(sequence: SequenceFolder, state: RunState) -> Iterator[Run]:
 
 
 def _games(about: About, folders: Sequence[RunFolder]) -> Iterator[Run]:
-    """Yield a run; one that plays several games once for each of them."""
+    """Yield a run; one that plays several games once for each that it plays."""
     records = [record for folder in folders for record in read_records(folder.path)]
     energy = EnergyBook(records).joules_per_million_steps
     about = replace(about, undisturbed=undisturbed_share(records), joules_per_million_steps=energy)
@@ -288,6 +288,8 @@ def _games(about: About, folders: Sequence[RunFolder]) -> Iterator[Run]:
     flags = {**default_flags(), **folders[-1].read_flags()}
     shares = [float(share) for share in flags.get("env_shares") or [1.0] * len(games)]
     for task, (game, share) in enumerate(zip(games, shares, strict=True)):
+        if not share:
+            continue  # the agent knows this game and does not play it
         means: tuple[str, ...] = (RETURN, SCORE)
         best_metric = BEST
         if len(games) > 1:

@@ -190,6 +190,13 @@ def test_what_cannot_be_compared_is_refused_or_noted(tmp_path):
         find_runs([str(tmp_path / "b")])
 
 
+def test_a_game_that_is_only_known_has_no_curve_and_the_other_has_all_steps(tmp_path):
+    folder = write_run_of_games(tmp_path / "a", seed=1, shares=(0, 2))
+    (run,), _ = find_runs([str(folder)])
+    assert run.about.env == "BreakoutNoFrameskip-v4"
+    assert run.curve.agent_steps[-1] == 1000
+
+
 HOSTILE_FLAGS = [
     {"seed": float("inf")},
     {"seed": "1"},
