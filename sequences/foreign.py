@@ -20,7 +20,7 @@ from typing import Any
 from core.errors import ConfigError
 from core.plain_data import shown, shown_text
 from core.project import PROJECT_ROOT
-from flag_parsing import named_values
+from flag_parsing import check_values, named_values
 from replay.parameters import types_of_modules
 from sequences.plan import PlannedRun, is_test, source_of
 
@@ -55,12 +55,15 @@ def check_typed(arguments: Sequence[str]) -> dict[str, str]:
     """Check what was typed after `--`; return flag -> text.
 
     Raises:
-      ConfigError: if a flag is unknown or is decided here.
+      ConfigError: if a flag is unknown or is decided here, or no run can have its value.
     """
     typed = named_values(arguments)
     for name, reason in DECIDED_HERE.items():
         if name in typed:
             raise ConfigError(f"--{name} cannot be given to the runs of a sequence: {reason}.")
+    problems = check_values(typed)
+    if problems:
+        raise ConfigError("no run can have what was typed:\n" + "\n".join(problems))
     return typed
 
 

@@ -745,6 +745,16 @@ def test_a_misspelt_flag_is_told_with_the_nearest_one(
     assert len(error.splitlines()) == 1
 
 
+def test_a_typed_value_that_no_run_can_have_is_told_before_the_first_run(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    typed = ["--gamma=2", "--env=PongNoFrameskip"]
+    assert multi_train.main(["--sequence=smoke", "--dry_run", *typed]) == 2
+    first, *lines = capsys.readouterr().err.splitlines()
+    assert first == "multi_train.py: no run can have what was typed:"
+    assert sorted(line.partition(" ")[0] for line in lines) == ["--gamma=2:", "env"]
+
+
 def test_a_misspelt_option_is_told_where_it_was_the_wish(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
