@@ -243,13 +243,12 @@ class ActorCritic(nn.Module):
     def _normalised(self, rows: Tensor, games: Tensor) -> Tensor:
         """Return uint8 `rows` as the torso takes floats, those of each game by its statistics."""
         dtype = compute_dtype(next(self.torso_net.parameters()))
-        seen = torch.empty_like(rows, dtype=dtype)
-        for game in range(len(self.game_pixels)):
-            statistics, own = self.pixel_statistics(game), games == game
-            assert statistics is not None
-            centred = statistics.centred(rows[own], dtype, torch.contiguous_format)
-            seen[own] = centred * statistics.scale().to(dtype)
-        return seen
+        statistics = [cast("PixelStatistics", each) for each in self.game_pixels]
+        background = torch.stack([each.background(dtype) for each in statistics])
+        scale = torch.stack([each.scale() for each in statistics]).to(dtype)
+        scale = scale.reshape(-1, *[1] * len(self.obs_shape))
+        # A row of each for every image: three times as fast as to pick out the images of each game.
+        return rows.to(dtype).sub_(background[games]).mul_(scale[games])
 
     @property
     def state_count(self) -> int:

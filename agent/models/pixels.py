@@ -90,17 +90,22 @@ class PixelStatistics(nn.Module):
 
         return put_back
 
-    def centred(self, images: Tensor, dtype: torch.dtype, layout: torch.memory_format) -> Tensor:
-        """Return images - mean, in units of 1/255.
+    def background(self, dtype: torch.dtype) -> Tensor:
+        """Return the mean image [C, H, W] in units of 1/255, as it is taken away from others.
 
-        The mean is rounded, so that differences are integers up to 255: exact also in bfloat16.
+        It is rounded, so that differences are integers up to 255: exact also in bfloat16.
+        """
+        return self.mean.round().to(dtype)
+
+    def centred(self, images: Tensor, dtype: torch.dtype, layout: torch.memory_format) -> Tensor:
+        """Return images - `background`, in units of 1/255.
 
         Args:
           images: [N, C, H, W] uint8.
           dtype: of the result.
           layout: order of its values in memory.
         """
-        mean = self.mean.round().to(dtype)[None].contiguous(memory_format=layout)
+        mean = self.background(dtype)[None].contiguous(memory_format=layout)
         return _ordered(images, layout).to(dtype).sub_(mean)
 
     def scale(self) -> Tensor:

@@ -69,6 +69,26 @@ def test_differences_from_the_mean_are_exact_in_each_format_and_order(dtype, lay
         assert np.array_equal(found.double().numpy(), wanted)
 
 
+@pytest.mark.parametrize("is_bf16", [False, True])
+def test_each_image_of_several_games_is_seen_by_the_statistics_of_its_game(is_bf16):
+    spec = make_spec((4, 36, 36))
+    model = make_small_model(spec, tasks=3, name="impala_shallow")
+    draw = torch.Generator().manual_seed(2)
+    images = torch.randint(0, 256, (3, 6, *spec.obs_shape), dtype=torch.uint8, generator=draw)
+    for game, dark in enumerate((1, 2, 5)):
+        model.observe(images[0] // dark, torch.full((6,), game))
+    games = torch.tensor([2, 0, 0, 1, 2, 0])  # of each column
+    with torch.autocast("cpu", torch.bfloat16, enabled=is_bf16):
+        found = model.seen(images, games).reshape(*images.shape)
+    for row in range(3):
+        for column, game in enumerate(games.tolist()):
+            statistics = model.game_pixels[game]
+            centred = images[row, column].double() - statistics.mean.round().double()
+            wanted = centred * float(statistics.scale())
+            found_here = found[row, column].double()
+            torch.testing.assert_close(found_here, wanted, rtol=1e-2 if is_bf16 else 1e-6, atol=0)
+
+
 def test_a_still_picture_does_not_blow_up():
     statistics = observed([np.full((2, *SHAPE), 90, np.uint8)] * 3)
     assert float(statistics.scale()) == pytest.approx(1 / MIN_DEVIATION)
