@@ -176,9 +176,9 @@ def test_capacities_and_ratios_are_divided_without_rest(shares, spare):
         assert part.capacity == 1 or -1 - starved < part.capacity - exact < 1.001
 
 
-@pytest.mark.parametrize("shares", [(), (1, 0), (1, -1), (1, float("nan")), (1, float("inf"))])
-def test_shares_that_are_not_positive_are_refused(shares):
-    with pytest.raises(ConfigError, match="positive number per game"):
+@pytest.mark.parametrize("shares", [(), (0, 0), (1, -1), (1, float("nan")), (1, float("inf"))])
+def test_shares_of_which_none_is_positive_or_one_is_no_weight_are_refused(shares):
+    with pytest.raises(ConfigError, match="at least one of them positive and none negative"):
         split_by_task(parse_replay_parameters([queue(4)]), shares)
 
 
