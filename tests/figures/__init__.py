@@ -7,7 +7,7 @@ document shows. White space in a sentence stands for any, also for a line end.
 
 from __future__ import annotations
 
-from tests.figures import agents, defaults, levers, others, replay, speed
+from tests.figures import agents, defaults, forgetting, levers, others, replay, speed
 from tests.figures.files import Claim
 
 CLAIMS = [
@@ -17,6 +17,7 @@ CLAIMS = [
     *levers.CLAIMS,
     *speed.CLAIMS,
     *others.CLAIMS,
+    *forgetting.CLAIMS,
 ]
 
 __all__ = ["CLAIMS", "Claim"]
