@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from tests.figures.files import USUAL, Claim, Value, area_to, at, end, mean_of, ratio, welch
+from functools import partial
+
+from tests.figures.files import (
+    USUAL,
+    Claim,
+    Value,
+    area_to,
+    at,
+    best,
+    end,
+    mean_of,
+    minutes,
+    ratio,
+    welch,
+)
 
 BREAKOUT = "BreakoutNoFrameskip-v4"
 CONFIRMED = "levers_confirmed/lr-0.00025"
@@ -144,4 +158,37 @@ def step_size_rows() -> list[Claim]:
     return claims
 
 
-CLAIMS = [*first_rows(), *second_rows(), *confirmed_rows(), *later_rows(), *step_size_rows()]
+def surface_rows() -> list[Claim]:
+    """What gets an agent of Seaquest to the surface, one seed, beside two of the default."""
+    usual = [f"default_seaquest/default_SeaquestNoFrameskip-v4_seed{seed}" for seed in (1, 2)]
+    claims = []
+    for arm in ("entropy-0.1", "gamma-0.997"):
+        runs = [f"seaquest_oxygen/{arm}_SeaquestNoFrameskip-v4_seed1", *usual]
+        row = f"| `{arm}` in Seaquest |" + " {} | {}, {} |" * 3
+        figures = (partial(area_to, steps=1e6), partial(at, steps=1e6), best)
+        values = tuple(figure(name) for figure in figures for name in runs)
+        claims.append(Claim("docs/results.md", row, values))
+    far = "seaquest_far_sighted/gamma-0.997_SeaquestNoFrameskip-v4_seed1"
+    sentences = {
+        "Its best game, of {} points, was": (best(far),),
+        "{} minutes of running time): area {}, return {}, and no better game": (
+            minutes(far),
+            area_to(far, 2.5e6),
+            end(far),
+        ),
+        "The default's two seeds have {} and {}, and {} and {}. One seed": (
+            *(area_to(name, 2.5e6) for name in usual),
+            *map(end, usual),
+        ),
+    }
+    return [*claims, *(Claim("docs/results.md", *each) for each in sentences.items())]
+
+
+CLAIMS = [
+    *first_rows(),
+    *second_rows(),
+    *confirmed_rows(),
+    *later_rows(),
+    *step_size_rows(),
+    *surface_rows(),
+]
