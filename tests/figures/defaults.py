@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Sequence
 from statistics import fmean, median
 
 from tests.figures.files import (
-    RESULTS,
     Claim,
     Value,
     at,
     best,
     end,
+    frames_of_tests,
     mean_of,
     minutes,
     minutes_to,
@@ -74,12 +73,6 @@ def tests_of(game: str, seed: int) -> list[float]:
     return returns_of("default", game, seed)
 
 
-def seaquest_frames() -> list[int]:
-    """Return how long each test game of the default in Seaquest lasted, in frames."""
-    with open(RESULTS / "default_seaquest" / "test_games.csv", encoding="utf-8") as file:
-        return [int(row["length_frames"]) for row in csv.DictReader(file)]
-
-
 def tested(game: str, seed: int, of: Callable[[Sequence[float]], float]) -> Value:
     """A figure of these: `of` is len, fmean, min or max."""
     return lambda: float(of(tests_of(game, seed)))
@@ -131,9 +124,9 @@ def long_rows() -> list[Claim]:
             "docs/results.md",
             "No test game lasts longer than {} frames, and {} of the {} end within the last two",
             (
-                lambda: max(seaquest_frames()),
-                lambda: sum(frames >= 9_081 for frames in seaquest_frames()),
-                lambda: len(seaquest_frames()),
+                lambda: max(frames_of_tests("default_seaquest")),
+                lambda: sum(frames >= 9_081 for frames in frames_of_tests("default_seaquest")),
+                lambda: len(frames_of_tests("default_seaquest")),
             ),
         ),
         Claim(

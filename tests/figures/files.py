@@ -64,6 +64,12 @@ def returns_of(folder: str, env: str = "", seed: int | None = None) -> list[floa
     return [float(row["return_raw"]) for row in rows]
 
 
+def frames_of_tests(folder: str) -> list[int]:
+    """Return how long each test game in a folder lasted, in frames."""
+    with open(RESULTS / folder / "test_games.csv", encoding="utf-8") as file:
+        return [int(row["length_frames"]) for row in csv.DictReader(file)]
+
+
 def played(
     folder: str, of: Callable[[Sequence[float]], float], env: str = ""
 ) -> Callable[[], float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from statistics import fmean
 
 from tests.figures.files import (
     USUAL,
@@ -12,8 +13,10 @@ from tests.figures.files import (
     at,
     best,
     end,
+    frames_of_tests,
     mean_of,
     minutes,
+    played,
     ratio,
     welch,
 )
@@ -176,11 +179,17 @@ def surface_rows() -> list[Claim]:
             area_to(far, 2.5e6),
             end(far),
         ),
-        "The default's two seeds have {} and {}, and {} and {}. One seed": (
+        "The default's two seeds have {} and {}, and {} and {}. Of": (
             *(area_to(name, 2.5e6) for name in usual),
             *map(end, usual),
         ),
     }
+    frames = partial(frames_of_tests, "seaquest_far_sighted")
+    tests = played("seaquest_far_sighted", len), played("seaquest_far_sighted", fmean)
+    sentences["Of {} test games of the final policy, mean {}, none is longer than {} frames"] = (
+        *tests,
+        lambda: max(frames()),
+    )
     return [*claims, *(Claim("docs/results.md", *each) for each in sentences.items())]
 
 
