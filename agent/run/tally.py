@@ -40,8 +40,8 @@ class TaskMeter:
 
         Args:
           tasks: the ids of the games, in task order.
-          played: the numbers of those that are played.
           window: games of each in its moving average.
+          played: the numbers of the games that are played.
         """
         self.best: float | None = None  # a best return of different games says nothing
         self.best_mean: float | None = None

@@ -14,7 +14,7 @@ import torch
 from agent.assembly import Blueprint
 from agent.models.base import Inputs
 from agent.models.factory import ModelConfig, make_model
-from agent.run.tally import Tally
+from agent.run.tally import new_tally
 from agent.run.warm_start import carry_over, keep_actions, warm_start
 from agent.session import Session, family_of, prepare
 from agent.stored.checkpoint import Checkpoint, CheckpointWriter, load
@@ -36,8 +36,7 @@ MODELS: list[dict[str, Any]] = [
 
 
 def _tally(blueprint):
-    spec = blueprint.env_spec
-    return Tally(spec.action_repeat, blueprint.flags.avg_buff_size, spec.tasks).state_dict()
+    return new_tally(blueprint).state_dict()
 
 
 def trained(blueprint: Blueprint) -> Checkpoint:

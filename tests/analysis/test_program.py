@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -48,6 +49,14 @@ def words(command: str, places: dict[str, Path], *more: str) -> list[str]:
     return [*command.format(**places).split(), *more]
 
 
+def replace_the_work(monkeypatch: pytest.MonkeyPatch, work: Callable[..., NoReturn]) -> None:
+    """Let each of the commands call this where its work begins."""
+    monkeypatch.setattr(Player, "step", work)
+    monkeypatch.setattr(gradients, "measured_now", work)
+    monkeypatch.setattr(compare, "find_runs", work)
+    monkeypatch.setattr(compare, "read_tables", work)
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_place_that_cannot_be_written_is_told_before_the_work(
     command: str,
@@ -59,10 +68,7 @@ def test_a_place_that_cannot_be_written_is_told_before_the_work(
     def work(*_: Any, **__: Any) -> NoReturn:
         raise AssertionError("the work has begun")
 
-    monkeypatch.setattr(Player, "step", work)
-    monkeypatch.setattr(gradients, "measured_now", work)
-    monkeypatch.setattr(compare, "find_runs", work)
-    monkeypatch.setattr(compare, "read_tables", work)
+    replace_the_work(monkeypatch, work)
     file = tmp_path / "file"
     file.write_text("mine")
     for output in (file, file / "below"):
@@ -119,10 +125,7 @@ def test_ctrl_c_is_one_line_and_status_130(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(Player, "step", interrupted)
-    monkeypatch.setattr(gradients, "measured_now", interrupted)
-    monkeypatch.setattr(compare, "find_runs", interrupted)
-    monkeypatch.setattr(compare, "read_tables", interrupted)
+    replace_the_work(monkeypatch, interrupted)
     assert analysis(words(command, places, f"--output={tmp_path / 'out'}")) == 130
     said = capsys.readouterr().err.strip()
     assert said.startswith("python -m analysis: interrupted: ")

@@ -137,13 +137,33 @@ def test_every_continued_run_of_forgetting_starts_from_the_three_games_and_all_a
     assert set(new.values()) == {4}, "equal steps must be equal updates"
 
 
-def test_clear_in_forgetting_is_the_preset() -> None:
-    runs = {run.group: run.flags for run in load_plan("forgetting").runs}
+def test_the_pairs_of_the_small_forgetting_differ_in_clear_alone_at_equal_updates() -> None:
+    runs = {run.group: run.flags for run in load_plan("forgetting_small").runs if run.seed == 1}
+    flags = {g: Flags(**{**f, "load_model_url": "x"}) for g, f in runs.items() if not is_test(f)}
+    old = "then Pong and a little of the old, "
+    with_it, without = flags[f"{old}CLEAR"].to_json(), flags[f"{old}replay"].to_json()
+    assert {name for name in with_it if with_it[name] != without[name]} == {
+        *("use_policy_cloning_loss", "use_value_cloning_loss")
+    }
+    continued = [group for group in flags if group != "two games"]
+    assert {source_of(runs[group]) for group in continued} == {"two games"}
+    assert {flags[g].batch_size * _queue_share(runs[g]) for g in continued} == {4}
+    of_pong = [flags[g].environment_max_steps * _last_share(flags[g]) for g in continued]
+    assert of_pong == pytest.approx([300_000] * len(continued), rel=1e-3)
+
+
+def _last_share(flags: Flags) -> float:
+    return flags.env_shares[-1] / sum(flags.env_shares)
+
+
+@pytest.mark.parametrize("name", ["forgetting", "forgetting_small"])
+def test_clear_in_forgetting_is_the_preset(name: str) -> None:
+    runs = {run.group: run.flags for run in load_plan(name).runs}
     for group in ("then Pong, CLEAR", "then Pong and a little of the old, CLEAR"):
         flags = Flags(**{**runs[group], "load_model_url": "x"}).to_json()
         preset = Flags(**PRESETS["clear"].flags).to_json()
-        for name in PRESETS["clear"].flags:
-            assert flags[name] == preset[name], name
+        for flag in PRESETS["clear"].flags:
+            assert flags[flag] == preset[flag], flag
 
 
 def _queue_share(flags: dict) -> float:
