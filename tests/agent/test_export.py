@@ -116,12 +116,17 @@ def test_the_exported_agent_plays_the_very_games_of_the_checkpoint(
     assert report["agent_steps"] == STEPS
 
 
+def report_of(run: Path, blueprint: Blueprint) -> tuple[Path, dict[str, Any]]:
+    """Test the run; return the file of its report, and the report."""
+    evaluate(blueprint, load(run), run, show=silent)
+    (file,) = run.glob("test_update_000000007_*_sampled.json")
+    return file, json.loads(file.read_text("utf-8"))
+
+
 def test_a_score_is_shipped_if_these_very_weights_were_tested(
     run: Path, tmp_path: Path, blueprint: Blueprint
 ) -> None:
-    evaluate(blueprint, load(run), run, show=silent)
-    (report_file,) = run.glob("test_update_000000007_*_sampled.json")
-    report = json.loads(report_file.read_text("utf-8"))
+    report_file, report = report_of(run, blueprint)
     test = export(str(run), tmp_path / "counting")["test"]
     assert test["episodes"] == 4
     assert test["mean"] == report["mean"]
@@ -181,9 +186,7 @@ def test_a_mistake_is_one_message_and_status_2(
 def test_a_test_that_was_interrupted_is_shipped_as_one(
     run: Path, tmp_path: Path, blueprint: Blueprint
 ) -> None:
-    evaluate(blueprint, load(run), run, show=silent)
-    (report_file,) = run.glob("test_update_000000007_*_sampled.json")
-    report = json.loads(report_file.read_text("utf-8"))
+    report_file, report = report_of(run, blueprint)
     report_file.write_text(json.dumps({**report, "asked": 2000}))
     facts = export(str(run), tmp_path / "counting")
     assert (facts["test"]["episodes"], facts["test"]["asked"]) == (4, 2000)
