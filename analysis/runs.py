@@ -40,6 +40,7 @@ from core.plain_data import parse_json, shown
 from metrics.curve import BEST, RETURN, SCORE, Curve, curve_of
 from metrics.energy import EnergyBook
 from metrics.machine_share import undisturbed_share
+from metrics.record import Record
 from metrics.run_files import read_records
 from sequences.folder import STATE_FILE, RunState, SequenceFolder
 
@@ -288,18 +289,22 @@ def _games(about: About, folders: Sequence[RunFolder]) -> Iterator[Run]:
     flags = {**default_flags(), **folders[-1].read_flags()}
     shares = [float(share) for share in flags.get("env_shares") or [1.0] * len(games)]
     for task, (game, share) in enumerate(zip(games, shares, strict=True)):
-        if not share:
-            continue  # the agent knows this game and does not play it
-        means: tuple[str, ...] = (RETURN, SCORE)
-        best_metric = BEST
+        steps_of = _steps_of(task, share / sum(shares))
+        if not (share or any(map(steps_of, records))):
+            continue  # the agent knows this game and has not played it
+        means, best_metric = [RETURN, SCORE], BEST
         if len(games) > 1:
-            means, best_metric = (f"{RETURN}_{task}",), f"{BEST}_{task}"
+            means, best_metric = [f"{RETURN}_{task}"], f"{BEST}_{task}"
         label = label_among(about.label, len(games)) if about.label else ""
-        points, best = _points(curve_of(records, means, best_metric))
-        # What counts as experience of a game is what was played of it.
-        points[:, 0] *= share / sum(shares)
+        points, best = _points(curve_of(records, means, best_metric, steps_of))
         of_game = replace(about, label=label, env=game, best=best)
         yield Run(of_game, _curve(points, best), folders[-1].path, flags)
+
+
+def _steps_of(task: int, share: float) -> Callable[[Record], float]:
+    """Return a count of what was played of one game; earlier versions wrote only the whole."""
+    name = f"episode/agent_steps_{task}"
+    return lambda record: record.values.get(name, record.agent_steps * share)
 
 
 def _points(curve: Curve | None) -> tuple[np.ndarray, float | None]:

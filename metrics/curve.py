@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 
@@ -47,7 +48,10 @@ class Curve:
 
 
 def curve_of(
-    records: Iterable[Record], means: Sequence[str] = (RETURN, SCORE), best_metric: str = BEST
+    records: Iterable[Record],
+    means: Sequence[str] = (RETURN, SCORE),
+    best_metric: str = BEST,
+    steps_of: Callable[[Record], float] = attrgetter("agent_steps"),
 ) -> Curve | None:
     """Return the curve of a run from the records of all its folders.
 
@@ -58,21 +62,29 @@ def curve_of(
       records: of the run, oldest first (metrics/run_files.py reads them).
       means: metrics, of which the first that a record has is its point of the curve.
       best_metric: of the best single game.
+      steps_of: the agent steps of a point of the curve, where only a part of the run's counts. A
+        record that has no more of them than the one before is no point of the curve.
 
     Returns:
       The curve, or None if no game was finished.
     """
-    points: list[tuple[float, float, float]] = []
+    points: list[tuple[int, tuple[float, float, float]]] = []  # with the agent steps of the run
     best: float | None = None
     for record in records:
-        while points and (points[-1][0] >= record.agent_steps or points[-1][1] > record.wall_s):
+        while points and _is_undone(record, *points[-1]):
             points.pop()
         mean = next((record.values[name] for name in means if name in record.values), None)
-        if mean is not None:
-            points.append((record.agent_steps, record.wall_s, mean))
+        steps = steps_of(record)
+        if mean is not None and (not points or steps > points[-1][1][0]):
+            points.append((record.agent_steps, (steps, record.wall_s, mean)))
         if best_metric in record.values:
             best = max(record.values[best_metric], best if best is not None else -np.inf)
     if not points:
         return None
-    agent_steps, seconds, returns = np.array(points, dtype=np.float64).T
+    agent_steps, seconds, returns = np.array([point for _, point in points], dtype=np.float64).T
     return Curve(agent_steps, seconds, returns, best)
+
+
+def _is_undone(record: Record, steps: int, point: tuple[float, float, float]) -> bool:
+    """Return whether a run that went back to its checkpoint, as `record` shows, lost a point."""
+    return steps >= record.agent_steps or point[1] > record.wall_s

@@ -51,6 +51,10 @@ METRICS: dict[str, MetricInfo] = {
     "episode/length_steps_*": _info(
         "agent steps", "Several games: mean length of the finished episodes of one game."
     ),
+    "episode/agent_steps_*": _info(
+        "agent steps",
+        "Several games: agent steps of one game so far, by how many environments play it.",
+    ),
     "episode/count_*": _info("games", "Several games: finished episodes of one game so far."),
     "episode/length_steps": _info("agent steps", "Mean length of the games that ended."),
     "episode/length_frames": _info("frames", "Mean length of the games, in simulator frames."),

@@ -7,20 +7,20 @@ The trainer's main thread books blocks of experience, games and updates, and tur
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
 import torch
 
-from agent.assembly import Blueprint, task_shares
+from agent.assembly import Blueprint
 from agent.stored.run_folder import RunFolder
 from agent.testing.human_scores import human_normalised
 from core.episode import EpisodeEnd
 from core.errors import CheckpointError
 from metrics.meters import EpisodeMeter, Rate
 from metrics.record import Record, check_declared
-from replay.several_games import played_games
 from transport.channel import WorkerStats
 
 
@@ -122,8 +122,9 @@ class TaskMeter:
 def new_tally(blueprint: Blueprint) -> Tally:
     """Return the books of a run that has done nothing yet."""
     flags, spec = blueprint.flags, blueprint.env_spec
-    played = played_games(task_shares(flags, spec))
-    return Tally(spec.action_repeat, flags.avg_buff_size, spec.tasks, played)
+    dealt = Counter(task for worker in blueprint.workers() for task in worker.tasks)
+    environments = [dealt[task] for task in range(spec.task_count)]
+    return Tally(spec.action_repeat, flags.avg_buff_size, spec.tasks, environments)
 
 
 class Tally:
@@ -137,7 +138,7 @@ class Tally:
         action_repeat: int,
         window: int,
         tasks: Sequence[str] = ("",),
-        played: Sequence[int] | None = None,
+        environments: Sequence[int] | None = None,
     ) -> None:
         """Start at zero.
 
@@ -145,11 +146,14 @@ class Tally:
           action_repeat: simulator frames per agent step.
           window: games in the moving average of the return.
           tasks: the ids of the games, in task order; the id of a single one does not matter.
-          played: the numbers of those that are played; None: all.
+          environments: for each game, how many of a learner's environments play it; 0: the agent
+            knows the game and does not play it. None: as many for each.
         """
         self.agent_steps = 0
         self.updates = 0
-        played = range(len(tasks)) if played is None else played
+        self._environments = [1] * len(tasks) if environments is None else list(environments)
+        self._steps_of_games = [0.0] * len(tasks)
+        played = [game for game, count in enumerate(self._environments) if count]
         self.games = EpisodeMeter(window) if len(tasks) == 1 else TaskMeter(tasks, window, played)
         self._action_repeat = action_repeat
         self._wall_before_s = 0.0  # of earlier sessions of the same run
@@ -188,7 +192,14 @@ class Tally:
     def book_block(self, stats: WorkerStats) -> None:
         """Book one block of unrolls."""
         self.agent_steps += stats.steps
+        self._add_steps(stats.steps)
         self._workers = self._workers + stats
+
+    def _add_steps(self, steps: int) -> None:
+        """Divide agent steps among the games: every environment takes as many as the others."""
+        total = sum(self._environments)
+        for game, count in enumerate(self._environments):
+            self._steps_of_games[game] += steps * count / total
 
     def book_game(self, episode: EpisodeEnd) -> Record:
         """Book one whole game; return the counters of this moment."""
@@ -218,6 +229,9 @@ class Tally:
           UndeclaredMetricError: if it has a name that nobody declared, each looked up once.
         """
         values = {**_means(self._metrics), **self.games.read(), **more}
+        if len(self._environments) > 1:
+            for game, steps in enumerate(self._steps_of_games):
+                values[f"episode/agent_steps_{game}"] = steps
         steps_per_s = self._step_rate.read(self.agent_steps)
         updates_per_s = self._update_rate.read(self.updates)
         if steps_per_s is not None and updates_per_s is not None:
@@ -241,6 +255,7 @@ class Tally:
         return {
             "agent_steps": self.agent_steps,
             "updates": self.updates,
+            "steps_of_games": list(self._steps_of_games),
             "games": self.games.state_dict(),
             "wall_s": self.wall_s,
         }
@@ -250,6 +265,11 @@ class Tally:
         self.agent_steps = int(state["agent_steps"])
         self.updates = int(state["updates"])
         self.games.load_state_dict(state["games"])
+        self._steps_of_games = [0.0] * len(self._environments)
+        if state.get("steps_of_games") is None:  # of an earlier version
+            self._add_steps(self.agent_steps)
+        else:
+            self._steps_of_games = list(state["steps_of_games"])
         self._recorded = self._counts()
         self._wall_before_s = float(state["wall_s"])
         self._began = time.monotonic()

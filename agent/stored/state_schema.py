@@ -174,7 +174,15 @@ class TallyState(Part):
     agent_steps: Count
     updates: Count
     wall_s: Seconds = 0.0
+    steps_of_games: list[Annotated[float, Field(ge=0, allow_inf_nan=False)]] | None = None
     games: GamesState | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> TallyState:
+        steps, games = self.steps_of_games, self.games
+        if games and steps is not None and len(steps) != len(games.tasks or [games]):
+            raise ValueError("expected the steps of each game")
+        return self
 
 
 class EnvState(Part):

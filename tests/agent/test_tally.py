@@ -198,13 +198,30 @@ def test_the_score_is_the_mean_over_the_games_with_human_marks_once_each_was_pla
 
 
 def test_a_game_that_is_not_played_does_not_keep_the_score_waiting():
-    tally = Tally(4, 1, (PONG, CARNIVAL, INVADERS), played=[2])
+    tally = Tally(4, 1, (PONG, CARNIVAL, INVADERS), environments=[0, 0, 4])
     assert tally.games.mean is None
     play(tally, 2, 400.0)
     assert tally.games.mean == tally.games.best_mean == human("space_invaders", 400.0)
-    unknown = Tally(4, 1, (PONG, CARNIVAL), played=[1])
+    unknown = Tally(4, 1, (PONG, CARNIVAL), environments=[0, 1])
     play(unknown, 1, 100.0)
     assert unknown.games.best_mean == 100.0  # raw, where no marks of what is played are known
+
+
+def test_agent_steps_are_divided_among_the_games_by_the_environments_that_play_them():
+    tally = Tally(4, 1, (PONG, INVADERS), environments=[3, 1])
+    tally.book_block(WorkerStats(steps=80))
+    alone = Tally(4, 1, (PONG, INVADERS), environments=[0, 2])  # a resume with other shares
+    alone.load_state_dict(tally.state_dict())
+    alone.book_block(WorkerStats(steps=40))
+    for books, steps in ((tally, (60, 20)), (alone, (60, 60))):
+        values = books.record({}).values
+        assert (values["episode/agent_steps_0"], values["episode/agent_steps_1"]) == steps
+        assert books.agent_steps == sum(steps)
+    older = tally.state_dict()
+    del older["steps_of_games"]
+    alone.load_state_dict(older)
+    assert alone.record({}).values["episode/agent_steps_1"] == 80
+    assert "episode/agent_steps_0" not in busy_tally().record({}).values
 
 
 def test_without_any_human_marks_the_score_is_the_mean_of_the_raw_means():

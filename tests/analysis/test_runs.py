@@ -197,6 +197,25 @@ def test_a_game_that_is_only_known_has_no_curve_and_the_other_has_all_steps(tmp_
     assert run.curve.agent_steps[-1] == 1000
 
 
+def test_a_resume_with_other_shares_leaves_each_game_the_steps_that_were_played_of_it(tmp_path):
+    folder = write_run_of_games(tmp_path / "a", seed=1, shares=(0, 1))
+    lines = []
+    for line in (folder / "metrics.jsonl").read_text().splitlines():
+        record = json.loads(line)
+        of_both = min(record["agent_steps"], 400)  # the first session played both games
+        pong = of_both // 2
+        record["values"] |= {
+            "episode/agent_steps_0": pong,
+            "episode/agent_steps_1": record["agent_steps"] - pong,
+        }
+        lines.append(json.dumps(record))
+    (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    (pong, breakout), _ = find_runs([str(folder)])
+    assert pong.curve.agent_steps.tolist() == [50, 100, 150, 200]
+    assert breakout.curve.agent_steps.tolist() == [50, 100, 150, 200, *range(300, 801, 100)]
+    assert breakout.curve.at_steps(800) == 2000
+
+
 HOSTILE_FLAGS = [
     {"seed": float("inf")},
     {"seed": "1"},
