@@ -277,6 +277,14 @@ def _log_start(
             "environments: %s",
             ", ".join(f"{dealt[task]} of {game_name(game)}" for task, game in games),
         )
+        new = () if checkpoint is not None else blueprint.env_spec.tasks
+        for game in start.fresh if start is not None else new:
+            if not dealt[blueprint.env_spec.tasks.index(game)]:
+                log.warning(
+                    "%s has share 0 and the agent does not know it: until it is played, by a "
+                    "resume with other --env_shares, a test of it says nothing",
+                    game_name(game),
+                )
     buffers = ", ".join(
         f"{c.type} {float(c.sample_ratio):g} of {c.capacity}" for c in replay_configs(flags)
     )

@@ -18,8 +18,10 @@ from agent.run.tally import new_tally
 from agent.run.warm_start import carry_over, keep_actions, warm_start
 from agent.session import Session, family_of, prepare
 from agent.stored.checkpoint import Checkpoint, CheckpointWriter, load
+from analysis.runs import find_runs
 from core.errors import CheckpointError, ConfigError
 from core.spec import EnvSpec, ObservationPart
+from metrics.run_files import last_record
 from tests.agent.runs import make_blueprint, states_at_start
 
 ONE, OTHER = "tests.fakes:tests/Counting-v0", "tests.fakes:tests/Owing-v0"
@@ -270,6 +272,7 @@ def test_a_game_that_is_only_known_is_not_played_and_is_kept_for_tests(run: Path
     (folder,) = (run.parent / "new").iterdir()
     log = (folder / "train.log").read_text("utf-8")
     assert re.search(r"environments: 0 of \S+, \d+ of ", log)
+    assert "does not know it" not in log
     state = load(folder).state
     known, played = state["tally"]["games"]["tasks"]
     assert (known["count"], played["count"] > 0) == (0, True)
@@ -278,6 +281,27 @@ def test_a_game_that_is_only_known_is_not_played_and_is_kept_for_tests(run: Path
         before, after = training.start.weights[name], state["learner"]["model"][name]
         assert torch.equal(before[0], after[0]), name
         assert not torch.equal(before[1], after[1]), name
+
+
+def test_a_game_may_wait_for_a_resume_that_plays_it_and_has_then_the_steps_of_that(
+    tmp_path: Path,
+) -> None:
+    results = f"--results_dir={tmp_path}"
+    games = (f"--env={BOTH}", "--env_shares=1,0", "--worker_count=1", "--envs_per_worker=2")
+    assert prepare([results, *games, "--environment_max_steps=2000", "--seed=3", *QUIET]).run() == 0
+    (folder,) = tmp_path.iterdir()
+    log = (folder / "train.log").read_text("utf-8")
+    assert re.search(r"WARNING.*Owing has share 0 and the agent does not know it", log)
+    resume = ("--op_mode=train_w_load", f"--load_model_url={folder}", "--env_shares=0,1")
+    assert prepare([*resume, "--environment_max_steps=4000"]).run() == 0
+    record = last_record(folder)
+    assert record is not None
+    steps = [record.values[f"episode/agent_steps_{game}"] for game in (0, 1)]
+    assert sum(steps) == pytest.approx(record.agent_steps)
+    assert min(steps) >= 1000
+    (one, other), _ = find_runs([str(folder)])
+    assert 0 < one.curve.agent_steps[-1] <= steps[0]
+    assert 0 < other.curve.agent_steps[-1] <= steps[1]
 
 
 @pytest.mark.parametrize("games", [f"{OTHER},{ONE}", ONE])
