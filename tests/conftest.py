@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 # Before torch is imported: tests run in parallel processes, and threads would fight for the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -16,6 +16,9 @@ from hypothesis import settings
 
 from tests.deadlines import HANGS_S
 from wrappers import trusted_modules
+
+AFTER_FAILURE_S = 1.0
+HAS_FAILED = pytest.StashKey[bool]()
 
 # A shell lets its background programs ignore these, `nohup` the last, and what they start inherits
 # it: without this, tests that send signals would wait for ever in a suite in the background.
@@ -35,19 +38,33 @@ def _typed_environments(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _no_thread_outlives_its_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _no_thread_outlives_its_test(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
     """Wait for the threads of a test, lest they meet what is replaced in the next one.
 
-    It asks for `monkeypatch` to come before that puts everything back.
+    It asks for `monkeypatch` to come before that puts everything back. The traceback of a failed
+    test holds what it was about, such as a model with its threads: there is no use in waiting long.
     """
     before = set(threading.enumerate())
     yield
-    deadline = time.monotonic() + HANGS_S
+    has_failed = request.node.stash.get(HAS_FAILED, False)
+    deadline = time.monotonic() + (AFTER_FAILURE_S if has_failed else HANGS_S)
     # Not by `join`: that refuses a thread that another thread is just about to start.
     while left := set(threading.enumerate()) - before:
-        names = ", ".join(sorted(thread.name for thread in left))
-        assert time.monotonic() < deadline, f"outlives the test that started it: thread {names}"
+        if time.monotonic() > deadline:
+            names = ", ".join(sorted(thread.name for thread in left))
+            assert has_failed, f"outlives the test that started it: thread {names}"
+            break
         time.sleep(0.001)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport]:
+    report = yield
+    if report.when == "call":
+        item.stash[HAS_FAILED] = report.failed
+    return report
 
 
 # A shared machine may stall for a second; pytest-timeout guards against hangs instead.
