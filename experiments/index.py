@@ -129,6 +129,18 @@ def is_done(rows: Mapping[str, Row], run: PlannedRun) -> bool:
     )
 
 
+def steps_played(rows: Iterable[Row]) -> int:
+    """Return the agent steps of all runs, those that were abandoned too.
+
+    A run whose folder was copied, to go on under another entry of the queue, counts once.
+    """
+    of_run: dict[tuple[str, ...], int] = {}
+    for row in rows:
+        run = (row.folder.rpartition("/")[2], row.arm, row.env, row.seed, row.started)
+        of_run[run] = max(of_run.get(run, 0), int(row.steps_done or 0))
+    return sum(of_run.values())
+
+
 def refresh(
     rows: Mapping[str, Row], runs: Iterable[PlannedRun], store: Store, running: Collection[str] = ()
 ) -> dict[str, Row]:

@@ -16,7 +16,7 @@ from experiments.trainer_process import MAX_MESSAGE
 def queue_lines(
     experiments: Sequence[Experiment], store: Store, rows: Mapping[str, index.Row]
 ) -> list[str]:
-    """Return a heading, a line for each run in the order in which they are taken, and a sum.
+    """Return a heading, a line for each run in the order in which they are taken, and two sums.
 
     Args:
       experiments: the experiments of queue.yaml, in its order.
@@ -50,7 +50,11 @@ def queue_lines(
     widths = [max(len(line[column]) for line in table) for column in range(len(table[0]) - 1)]
     lines = ["  ".join(map(str.ljust, line, [*widths, 0])).rstrip() for line in table]
     more = "" if is_known else ", and those of which nothing is known yet"
-    return [*lines, f"about {total:.0f} minutes left by the speed of the runs so far{more}"]
+    return [
+        *lines,
+        f"about {total:.0f} minutes left by the speed of the runs so far{more}",
+        f"{index.steps_played(rows.values()):,} agent steps played in all, by the index",
+    ]
 
 
 def _without_row(run: PlannedRun, store: Store) -> tuple[str, str]:

@@ -713,7 +713,16 @@ def test_the_list_shows_states_and_what_is_left(
     text = queue_lines(
         load_queue(places.queue_file).experiments, bench.store, {row.folder: row for row in rows}
     )
-    assert text[-1].startswith("about 600 minutes left")
+    assert text[-2].startswith("about 600 minutes left")
+    assert text[-1].startswith("1,000 agent steps played in all")
+
+
+def test_a_run_whose_folder_was_copied_to_go_on_elsewhere_is_counted_once(bench: Bench) -> None:
+    bench.work()
+    (row,) = bench.rows()
+    copied = replace(row, experiment="longer", folder=f"longer/{row.folder}", steps_done="2500")
+    other = replace(row, arm="other", folder=f"other/{row.folder}")
+    assert index.steps_played([row, copied, other]) == 3500
 
 
 def test_wrong_arguments_are_one_message_and_status_2(
