@@ -166,4 +166,11 @@ OF_RINGS: dict[str, Key] = {
         "A full buffer keeps every unroll of the past with equal probability (CLEAR).",
         boolean,
     ),
+    "per_game": Key(
+        "true, false",
+        True,
+        "With several games, each that is played has a part of its own. False: all share the "
+        "buffer, which then also keeps what was played of a game before its share became 0.",
+        boolean,
+    ),
 }

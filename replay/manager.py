@@ -356,7 +356,8 @@ class ReplayManager:
             raise CheckpointError(
                 f"replay state has format {state['format']} and buffers {list(state['buffers'])}, "
                 f"expected format {STATE_FORMAT} and buffers {names}. "
-                "Give the --replay_parameters and the games that the checkpoint was made with."
+                "Give the --replay_parameters and the games that the checkpoint was made with; for "
+                "other shares of the games, only a buffer with per_game off is the same."
             )
         with self._lock:
             if state["contents"] is not None:

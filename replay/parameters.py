@@ -345,6 +345,7 @@ def _keys_in_force(kind: str, values: Mapping[str, Any]) -> list[str]:
         "score_period": drops_farthest,
         "score_stride": compares,
         "reservoir": True,
+        "per_game": True,
     }
     return [name for name in _named_values(kind) if matters.get(name, True)]
 

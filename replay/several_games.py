@@ -37,7 +37,8 @@ def split_by_task(
     So short or fast games can not push the others out of replay, each game has a fixed share of
     every batch's replayed part, and candidates are compared only with others of their game: one
     network sees different games with features of different size. A queue stays one: it decides
-    nothing, it hands on what was played. So does a circular buffer.
+    nothing, it hands on what was played. So does a circular buffer. A buffer with `per_game` off
+    stays one because it is asked to: it may hold games that are not played any more.
 
     Capacity and sample_ratio are divided in proportion to the shares. The periods of elite
     insertion are stretched by the number of games, so that together the parts examine as many
@@ -64,7 +65,7 @@ def split_by_task(
     shares = [weight / sum(weights) for weight in weights]
     parts: list[BufferConfig] = []
     for config in configs:
-        if config.sets_the_pace:
+        if config.sets_the_pace or not config.values["per_game"]:
             parts.append(config)
             continue
         if config.capacity < count:

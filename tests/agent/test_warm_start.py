@@ -304,6 +304,36 @@ def test_a_game_may_wait_for_a_resume_that_plays_it_and_has_then_the_steps_of_th
     assert 0 < other.curve.agent_steps[-1] <= steps[1]
 
 
+def test_one_replay_for_all_games_keeps_those_that_a_resume_does_not_play(tmp_path: Path) -> None:
+    """CLEAR's setting: half of each batch is of all that was ever played."""
+    replay = json.dumps(
+        [
+            {"type": "queue", "capacity": 4, "sample_ratio": 0.5},
+            {
+                "type": "standard", "capacity": 300, "sample_ratio": 0.5,
+                "reservoir": True, "per_game": False,
+            },
+        ]
+    )  # fmt: skip
+    first = (
+        f"--results_dir={tmp_path}", f"--env={BOTH}", "--env_shares=1,0", "--worker_count=1",
+        "--envs_per_worker=2", f"--replay_parameters={replay}", "--save_replay=True",
+        "--environment_max_steps=2000", "--seed=3", *QUIET,
+    )  # fmt: skip
+    assert prepare(first).run() == 0
+    (folder,) = tmp_path.iterdir()
+    resume = ("--op_mode=train_w_load", f"--load_model_url={folder}", "--env_shares=0,1")
+    resumed = prepare([*resume, "--environment_max_steps=4000"])
+    assert resumed.run() == 0
+    assert "empty buffers" not in (folder / "train.log").read_text("utf-8")
+    contents = load(folder).load_replay()
+    assert contents is not None
+    replay_now, view = resumed.blueprint.replay(), resumed.blueprint.schema.view
+    replay_now.load_state_dict(contents)
+    games = [int(view(item.record(), "task_id")) for item in replay_now.buffers[1].items]
+    assert min(games.count(0), games.count(1)) > 20
+
+
 @pytest.mark.parametrize("games", [f"{OTHER},{ONE}", ONE])
 def test_resuming_with_other_games_or_another_order_is_refused_with_the_way_out(
     run: Path, games: str

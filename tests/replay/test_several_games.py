@@ -68,6 +68,22 @@ def test_a_game_that_is_not_played_has_no_part_and_the_others_have_all_of_it():
     assert [game_of(draw) for draw in alone.sample(context(), 0)] == [1] * 4
 
 
+def test_a_buffer_that_is_not_per_game_keeps_what_was_played_of_a_game_before() -> None:
+    parameters = [queue(9, 0.5), standard(8, 0.5, reservoir=True, per_game=False)]
+    before = make_manager(parameters, 4, task_shares=(1, 0))
+    assert [(buffer.name, buffer.task) for buffer in before.buffers][1] == ("standard", None)
+    insert(before, *range(4), game=0)
+    after = make_manager(parameters, 4, task_shares=(0, 1))
+    after.load_state_dict(before.state_dict(contents=True))
+    insert(after, *range(4, 8), game=1)
+    assert held(after, "standard") == list(range(8))
+    drawn = [draw for _ in range(20) if (draws := after.sample(context(), 0)) for draw in draws]
+    assert {game_of(draw) for draw in drawn if not draw.is_online} == {0, 1}
+    apart = make_manager([queue(4, 0.5), standard(8, 0.5)], 4, task_shares=(1, 0))
+    with pytest.raises(CheckpointError, match="with per_game off"):
+        after.load_state_dict(apart.state_dict(contents=True))
+
+
 def test_the_flags_divide_replay_among_the_games():
     flags = Flags(
         env="PongNoFrameskip-v4,CarnivalNoFrameskip-v4",
