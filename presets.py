@@ -165,7 +165,9 @@ PRESETS: dict[str, Preset] = {
     "clear": Preset(
         "half replay from a reservoir, cloning losses, against forgetting (Rolnick et al. 2019)",
         {
-            "replay_parameters": _half_queue_half(type="standard", capacity=10_000, reservoir=True),
+            "replay_parameters": _half_queue_half(
+                type="standard", capacity=10_000, reservoir=True, per_game=False
+            ),
             "use_policy_cloning_loss": True,
             "policy_cloning_loss_weight": 0.01,
             "use_value_cloning_loss": True,

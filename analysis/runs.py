@@ -290,8 +290,8 @@ def _games(about: About, folders: Sequence[RunFolder]) -> Iterator[Run]:
     shares = [float(share) for share in flags.get("env_shares") or [1.0] * len(games)]
     for task, (game, share) in enumerate(zip(games, shares, strict=True)):
         steps_of = _steps_of(task, share / sum(shares))
-        if not (share or any(map(steps_of, records))):
-            continue  # the agent knows this game and has not played it
+        if not share and len(set(map(steps_of, records))) < 2:
+            continue  # the agent knows this game and did not play it here
         means, best_metric = [RETURN, SCORE], BEST
         if len(games) > 1:
             means, best_metric = [f"{RETURN}_{task}"], f"{BEST}_{task}"

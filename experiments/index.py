@@ -163,7 +163,8 @@ def refresh(
             name = folder.path.relative_to(store.path).as_posix()
             before = fresh.get(name)
             # What has come to its end stays as it is, unless more steps are asked of it.
-            if not (before and before.status == DONE and int(before.steps_asked or 0) >= run.steps):
+            asked = int(before.steps_asked or 0) if before and before.status == DONE else -1
+            if asked < run.own_steps:
                 fresh[name] = _row(run, folder, name, store, counts, running)
         here = {str(folder.path.relative_to(store.path)) for folder in folders}
         for name, row in fresh.items():
@@ -191,7 +192,9 @@ def _row(
     undisturbed = undisturbed_share(records)
     sessions = _sessions(folder)
     state = store.state(run)
-    steps_done, message = newest.agent_steps, ""
+    steps_done, wall_s, message = newest.agent_steps, newest.wall_s, ""
+    if run.earlier_steps and records:
+        wall_s -= records[0].wall_s
     if not counts:
         status = ABANDONED
     elif run.name in running:
@@ -210,10 +213,10 @@ def _row(
         arm=run.arm,
         env=run.env,
         seed=str(run.seed),
-        steps_asked=str(run.steps),
-        steps_done=str(steps_done),
+        steps_asked=str(run.own_steps),
+        steps_done=str(max(0, steps_done - run.earlier_steps)),
         status=status,
-        minutes=f"{max(0.0, newest.wall_s) / 60:.1f}",  # a damaged line may hold any number
+        minutes=f"{max(0.0, wall_s) / 60:.1f}",  # a damaged line may hold any number
         undisturbed="" if undisturbed is None else f"{undisturbed:.2f}",
         sessions=str(len(sessions)),
         commit=_each(commit_text(session.get("source", {})) for session in sessions),

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -199,6 +199,12 @@ class PlannedRun:
     seed: int
     steps: int
     flags: Mapping[str, Any]
+    earlier_steps: int = field(default=0, kw_only=True)  # of `steps`, what another run has done
+
+    @property
+    def own_steps(self) -> int:
+        """The agent steps that are its own: all, unless it goes on from another run."""
+        return self.steps - self.earlier_steps
 
     @property
     def name(self) -> str:

@@ -27,7 +27,7 @@ from experiments.watch import SILENCE_S, SequenceWatch
 from flag_parsing import parse
 from sequences.folder import STATE_FILE, SequenceFolder
 from sequences.folder import RunState as SavedRun
-from sequences.plan import is_test, load_plan
+from sequences.plan import goes_on, is_test, load_plan, source_of
 from sequences.runner import GRACE_S
 
 log = logging.getLogger(__name__)
@@ -185,6 +185,8 @@ def is_done(sequence: PlannedSequence, store: Store) -> bool:
 
 def trainings(sequence: PlannedSequence, store: Store) -> list[SequencedRun]:
     """Return the trainings of a sequence, in their order; none before the beginning."""
+    saved = _saved_runs(sequence, store)
+    steps = {run.group: _steps(run.flags) for _, run in saved}
     return [
         SequencedRun(
             experiment=sequence.experiment,
@@ -195,8 +197,9 @@ def trainings(sequence: PlannedSequence, store: Store) -> list[SequencedRun]:
             flags=run.flags,
             folder=folder.relative_to(store.path).as_posix(),
             status=run.status,
+            earlier_steps=_earlier_steps(run.flags, steps),
         )
-        for folder, run in _saved_runs(sequence, store)
+        for folder, run in saved
         if not is_test(run.flags)
     ]
 
@@ -219,6 +222,7 @@ def is_done_by_index(sequence: PlannedSequence, rows: Mapping[str, index.Row]) -
         if row.status == index.DONE
     }
     wanted = [run for run in load_plan(sequence.sequence).runs if not is_test(run.flags)]
+    steps = {run.group: _steps(run.flags) for run in wanted}
     # Of a sequence of tests alone the index knows nothing.
     return bool(wanted) and all(
         done.get(
@@ -230,7 +234,7 @@ def is_done_by_index(sequence: PlannedSequence, rows: Mapping[str, index.Row]) -
             ),
             -1,
         )
-        >= _steps(run.flags)
+        >= steps[run.group] - _earlier_steps(run.flags, steps)
         for run in wanted
     )
 
@@ -239,6 +243,11 @@ def _steps(flags: Mapping[str, Any]) -> int:
     if "environment_max_steps" in flags:
         return int(flags["environment_max_steps"])
     return parse([]).environment_max_steps  # the default
+
+
+def _earlier_steps(flags: Mapping[str, Any], steps: Mapping[str, int]) -> int:
+    """Return how many steps of a run another run did before, from which it goes on."""
+    return steps.get(source_of(flags) or "", 0) if goes_on(flags) else 0
 
 
 def sequence_lines(

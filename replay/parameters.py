@@ -345,7 +345,8 @@ def _keys_in_force(kind: str, values: Mapping[str, Any]) -> list[str]:
         "score_period": drops_farthest,
         "score_stride": compares,
         "reservoir": True,
-        "per_game": True,
+        # Earlier versions did not write it, and runs are told apart by what is written.
+        "per_game": not values["per_game"],
     }
     return [name for name in _named_values(kind) if matters.get(name, True)]
 

@@ -22,7 +22,7 @@ from core.plain_data import shown, shown_text
 from core.project import PROJECT_ROOT
 from flag_parsing import check_values, named_values
 from replay.parameters import types_of_modules
-from sequences.plan import PlannedRun, is_test, source_of
+from sequences.plan import PlannedRun, goes_on, is_test, source_of
 
 SHIPPED_MODELS = PROJECT_ROOT / "models"
 # multi_train.py decides these for every run; nobody else may, not even by typing them.
@@ -137,7 +137,7 @@ def check_weights(folder: Path, flags: Iterable[tuple[str, Mapping[str, Any]]], 
 
 def _check_flags(flags: Mapping[str, Any], typed: Mapping[str, str], where: str) -> None:
     for name in (*DECIDED_HERE, *ONLY_TYPED):
-        if name in flags and not (name == "op_mode" and is_test(flags)):
+        if name in flags and not (name == "op_mode" and (is_test(flags) or goes_on(flags))):
             raise ConfigError(f"{where} sets the flag {name}, which no file may. Remove it there.")
     url = flags.get("load_model_url")
     if url is not None and not isinstance(url, str) and source_of(flags) is None:

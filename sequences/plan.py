@@ -18,7 +18,9 @@
                                of `runs` makes a population of those and lets the others run alone
 
 Flags have the names that `python main.py --help=all` lists. A run may start from the weights of an
-earlier one, that of the same seed: `load_model_url: {run: queue}`. Next to read: runner.py.
+earlier one, that of the same seed: `load_model_url: {run: queue}`. With `op_mode: train_w_load`
+beside that it goes on from it: steps, optimiser and statistics are kept, and so is what is in the
+replay, if the earlier run has `save_replay: true`. Next to read: runner.py.
 """
 
 from __future__ import annotations
@@ -165,6 +167,11 @@ def source_of(flags: Mapping[str, Any]) -> str | None:
     if not isinstance(url, Mapping) or url.keys() != {"run"}:
         return None
     return str(url["run"])
+
+
+def goes_on(flags: Mapping[str, Any]) -> bool:
+    """Whether a run goes on from an earlier one, in a folder of its own, with all of its state."""
+    return flags.get("op_mode") == "train_w_load" and source_of(flags) is not None
 
 
 def is_test(flags: Mapping[str, Any]) -> bool:

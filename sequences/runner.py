@@ -28,7 +28,7 @@ from core.process_death import environment_for_child
 from core.project import MAIN_PROGRAM, PROJECT_ROOT
 from core.stop_signals import handled_by
 from sequences.folder import OUTPUT_FILE, RUN_LOCK_FILE, RunState, SequenceFolder
-from sequences.plan import is_test
+from sequences.plan import goes_on, is_test
 from sequences.turns import can_begin, runs_due
 
 STOP_WINDOW_S = 5.0  # a second Ctrl-C within this time means: stop everything
@@ -332,7 +332,7 @@ def _open_no_link(path: str, flags: int) -> int:
 
 
 def command(folder: SequenceFolder, run: RunState, slot: int = 0) -> list[str]:
-    """Return the command line of a run: a new one, or the resume of its last checkpoint.
+    """Return the command line of a run: its beginning, or the resume of its last checkpoint.
 
     Args:
       folder: the sequence.
@@ -347,6 +347,8 @@ def command(folder: SequenceFolder, run: RunState, slot: int = 0) -> list[str]:
         line += ["--op_mode=test"]
     elif resumable:
         line += ["--op_mode=train_w_load", f"--load_model_url={resumable[-1].path}"]
+    elif goes_on(run.flags):
+        line += ["--op_mode=train_w_load", "--new_run_folder=True"]  # from the run that it names
     else:
         line += ["--op_mode=train"]
     if folder.at_once > 1 and not is_test(run.flags):

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -76,17 +77,20 @@ def read_groups(folder: SequenceFolder, table: str) -> list[PlayedGroup]:
             for env, mean in _last_means(made[-1].path / table).items() if made else ():
                 returns.setdefault(env, []).append(mean)
         flags = members[0].flags
-        own = _own_envs(str(flags.get("env", "")))
+        own = _own_envs(str(flags.get("env", "")), flags.get("env_shares"))
         if returns:
             groups.append(PlayedGroup(group, returns, source_of(flags), own))
     return groups
 
 
-def _own_envs(env: str) -> tuple[str, ...]:
+def _own_envs(env: str, shares: Any) -> tuple[str, ...]:
+    """Return the games that a run plays; a game of share 0 is none of them."""
     try:
-        return tuple(expand_games(env).split(",")) if env else ()
+        games = expand_games(env).split(",") if env else []
     except ConfigError:  # no list of games; its runs have failed
         return ()
+    given = shares if isinstance(shares, list) and len(shares) == len(games) else [1] * len(games)
+    return tuple(game for game, share in zip(games, given, strict=True) if share)
 
 
 def write_scores(folder: SequenceFolder) -> Path | None:

@@ -247,6 +247,35 @@ def test_a_later_run_gets_the_folder_of_the_run_it_starts_from(
 
 
 @pytest.mark.process
+def test_a_run_that_goes_on_from_another_resumes_it_in_a_folder_of_its_own(
+    tmp_path: Path, fake_main: Path
+) -> None:
+    data = {
+        "base": {"lr": 0.01},
+        "runs": [
+            {"name": "first", "flags": {"env": "Ok-v0"}},
+            {
+                "name": "then",
+                "flags": {
+                    **{"env": "Wait-v0", "op_mode": "train_w_load"},
+                    "load_model_url": {"run": "first"},
+                },
+            },
+        ],
+    }
+    plan = parse_plan(data, default_name="test", where="test")
+    folder = SequenceFolder.create(tmp_path / "results", plan, [])
+    begun, resumed = (runner.command(folder, folder.runs[1]) for _ in range(2))
+    assert begun[2:4] == ["--op_mode=train_w_load", "--new_run_folder=True"]
+    assert not any(item.startswith("--load_model_url") for item in begun)
+    made = folder.path / folder.runs[1].name / "made"
+    (made / "checkpoints").mkdir(parents=True)
+    (made / "checkpoints" / "update_000000030.pt").write_text("")
+    resumed = runner.command(folder, folder.runs[1])
+    assert resumed[2:4] == ["--op_mode=train_w_load", f"--load_model_url={made}"]
+
+
+@pytest.mark.process
 def test_what_starts_from_a_failed_run_waits_until_that_is_done(
     tmp_path: Path, fake_main: Path
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from experiments.sequence_runs import (
     trainings,
 )
 from experiments.store import Store
-from sequences.plan import is_test, load_plan
+from sequences.plan import goes_on, is_test, load_plan
 from tests.experiments.conftest import Bench, entry
 
 FAKE_MULTI_TRAIN = Path(__file__).with_name("fake_multi_train.py")
@@ -109,6 +109,32 @@ def test_the_trainings_of_a_sequence_have_rows_and_curves_like_other_runs(bench:
 
 
 @pytest.mark.process
+def test_a_run_that_goes_on_from_another_has_its_own_steps_and_minutes_in_the_index(
+    bench: Bench,
+) -> None:
+    bench.write(sequence())
+    work(bench)
+    (planned,) = load_queue(bench.places.queue_file).sequences
+    folder = sequence_folder(planned, bench.store)
+    assert folder is not None
+    data = json.loads((folder / "sequence.json").read_text())
+    first, then = data["runs"]
+    first["flags"]["environment_max_steps"] = 300
+    then["flags"] |= {"op_mode": "train_w_load", "load_model_url": {"run": first["group"]}}
+    (folder / "sequence.json").write_text(json.dumps(data))
+    before, after = trainings(planned, bench.store)
+    assert (before.own_steps, after.own_steps) == (300, 200)
+    (metrics,) = (folder / then["name"]).glob("*/metrics.jsonl")
+    records = [json.loads(line) for line in metrics.read_text().splitlines()]
+    for number, record in enumerate(records):
+        record["wall_s"] = 6000.0 + 60 * number
+    metrics.write_text("".join(json.dumps(record) + "\n" for record in records))
+    _, row = index.refresh({}, [before, after], bench.store).values()
+    assert (row.status, row.steps_done, row.steps_asked) == ("done", "200", "200")
+    assert float(row.minutes) == len(records) - 1
+
+
+@pytest.mark.process
 def test_a_sequence_that_the_index_knows_as_done_is_not_run_in_another_store(
     bench: Bench, tmp_path: Path
 ) -> None:
@@ -168,6 +194,31 @@ def test_a_sequence_whose_runs_name_their_games_is_run_once_without_one(
                 folder=f"forgetting/elsewhere/{number}/x",
             )
     assert is_done_by_index(planned, rows)
+
+
+def test_a_sequence_of_runs_that_go_on_is_done_by_the_index_with_their_own_steps(
+    bench: Bench,
+) -> None:
+    queued = sequence("forgetting", sequence="forgetting_replay")
+    del queued["games"]
+    bench.write(queued)
+    (planned,) = load_queue(bench.places.queue_file).sequences
+    empty = index.Row(**{each.name: "" for each in fields(index.Row)})
+    rows = {}
+    for number, run in enumerate(load_plan(planned.sequence).runs):
+        if not is_test(run.flags):
+            rows[str(number)] = replace(
+                empty,
+                status=index.DONE,
+                experiment="forgetting",
+                arm=safe_name(run.group),
+                env=run.flags["env"],
+                seed=str(run.seed),
+                steps_done="300000" if goes_on(run.flags) else "600000",
+            )
+    assert is_done_by_index(planned, rows)
+    rows["2"] = replace(rows["2"], steps_done="299999")
+    assert not is_done_by_index(planned, rows)
 
 
 def test_a_sequence_of_tests_alone_is_never_done_by_the_index(

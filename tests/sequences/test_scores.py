@@ -11,7 +11,7 @@ from agent.testing.score_table import Game, Life, ScoreTable
 from option_flags import Flags
 from presets import PRESETS
 from sequences.folder import SequenceFolder
-from sequences.plan import is_test, load_plan, parse_plan, source_of
+from sequences.plan import goes_on, is_test, load_plan, parse_plan, source_of
 from sequences.scores import SCORES_PAGE, PlayedGroup, kept, read_groups, write_scores
 
 PONG, DEMON, CARNIVAL = (f"{n}NoFrameskip-v4" for n in ("Pong", "DemonAttack", "Carnival"))
@@ -28,7 +28,10 @@ def tested(tmp_path: Path) -> SequenceFolder:
     data = {
         "seeds": [1, 2],
         "runs": [
-            {"name": "old games", "flags": {"env": f"{DEMON},{CARNIVAL}"}},
+            {
+                "name": "old games",  # it knows a third game and does not play it
+                "flags": {"env": f"{DEMON},{CARNIVAL},{PONG}", "env_shares": [1, 1, 0]},
+            },
             {"name": "new", "flags": {"env": PONG, "load_model_url": {"run": "old games"}}},
         ],
         "test": {},
@@ -152,16 +155,40 @@ def test_the_pairs_of_the_small_forgetting_differ_in_clear_alone_at_equal_update
     assert of_pong == pytest.approx([300_000] * len(continued), rel=1e-3)
 
 
+def test_the_groups_of_forgetting_replay_differ_in_the_replay_and_in_clear_alone() -> None:
+    runs = {run.group: run.flags for run in load_plan("forgetting_replay").runs if run.seed == 1}
+    flags = {
+        group: Flags(**{**of_run, "load_model_url": "x"}).to_json()
+        for group, of_run in runs.items()
+        if goes_on(of_run)
+    }
+    of_pong, of_all, clear = (
+        flags[f"then Pong, replay of {x}"] for x in ("Pong", "all", "all, CLEAR")
+    )
+    assert {name for name in of_all if of_all[name] != of_pong[name]} == {"load_replay"}
+    assert {name for name in of_all if of_all[name] != clear[name]} == {
+        name for name in PRESETS["clear"].flags if "cloning_loss" in name and "use_" in name
+    }
+    before = Flags(**runs["two games"]).to_json()
+    assert before["replay_parameters"] == of_all["replay_parameters"]
+    assert before["save_replay"]
+    assert (before["env_shares"], of_all["env_shares"]) == ([1, 1, 0], [0, 0, 1])
+
+
 def _last_share(flags: Flags) -> float:
     return flags.env_shares[-1] / sum(flags.env_shares)
 
 
-@pytest.mark.parametrize("name", ["forgetting", "forgetting_small"])
+@pytest.mark.parametrize("name", ["forgetting", "forgetting_small", "forgetting_replay"])
 def test_clear_in_forgetting_is_the_preset(name: str) -> None:
-    runs = {run.group: run.flags for run in load_plan(name).runs}
-    for group in ("then Pong, CLEAR", "then Pong and a little of the old, CLEAR"):
+    runs = {run.group: run.flags for run in load_plan(name).runs if not is_test(run.flags)}
+    with_clear = [group for group in runs if group.endswith("CLEAR")]
+    assert with_clear
+    for group in with_clear:
         flags = Flags(**{**runs[group], "load_model_url": "x"}).to_json()
         preset = Flags(**PRESETS["clear"].flags).to_json()
+        if name != "forgetting_replay":  # their replay has no part of what is not played
+            assert not preset["replay_parameters"][1].pop("per_game")
         for flag in PRESETS["clear"].flags:
             assert flags[flag] == preset[flag], flag
 
