@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from statistics import fmean
 
@@ -10,68 +12,97 @@ from tests.figures.files import RESULTS, Claim, Value, welch
 
 SEEDS = (1, 2, 3)
 GAMES = ("Breakout", "Seaquest", "Pong")
-BEFORE = "two games"
-ARMS = {
-    "new data only": "then Pong, new data only",
-    "CLEAR": "then Pong, CLEAR",
-    "a little of the old": "then Pong and a little of the old, replay",
-    "a little of the old, CLEAR": "then Pong and a little of the old, CLEAR",
-}
+FIRST = "two games"  # the group from which the others go on
 
-# (as shown, the arm with CLEAR's losses, the arm without)
-COMPARED = (
-    ("with a little of the old", "a little of the old, CLEAR", "a little of the old"),
-    ("with Pong alone", "CLEAR", "new data only"),
-)
+
+@dataclass(frozen=True)
+class Forgetting:
+    """An experiment: its folder in docs/results, and its tables in docs/results.md."""
+
+    folder: str
+    before: str  # how the tables call the agent of the two games
+    arms: Mapping[str, str]  # as they are shown -> the group
+    compared: tuple[
+        tuple[str, str, str], ...
+    ]  # as it is shown, of these arms the first minus the second
+
+    def tested(self, group: str, game: str, seed: int) -> Value:
+        """The mean of the test games."""
+        return lambda: fmean(returns(self.folder)[group, game, seed])
+
+    def share(self, group: str, game: str, seed: int) -> Value:
+        """What is left of the mean of before, in percent."""
+        before = self.tested(FIRST, game, seed)
+        return lambda: 100 * self.tested(group, game, seed)() / before()
+
+    def rows(self) -> list[Claim]:
+        """The test games of each group, what is left of the old games, and what makes it more."""
+        claims = []
+        for shown, group in {self.before: FIRST, **self.arms}.items():
+            values = [self.tested(group, game, seed) for game in GAMES for seed in SEEDS]
+            cells = " {}, {}, {} |" * len(GAMES)
+            claims.append(
+                Claim("docs/results.md", f"| {shown}, test games |{cells}", tuple(values))
+            )
+        for game in GAMES[:2]:
+            left = {
+                arm: [self.share(group, game, seed) for seed in SEEDS]
+                for arm, group in self.arms.items()
+            }
+            for arm, shares in left.items():
+                row = f"| left in {game}, {arm} | {{}}, {{}}, {{}} | {{}} | {{}} | {{}} |"
+                # Three that are the same have no spread: what is left is the interval of one mean.
+                whole: list[Value] = [lambda: 0.0] * len(SEEDS)
+                claims.append(Claim("docs/results.md", row, (*shares, *welch(shares, whole))))
+            for shown, one, other in self.compared:
+                row = f"| {shown}: {game} | {{}} | {{}} | {{}} |"
+                claims.append(Claim("docs/results.md", row, welch(left[one], left[other])))
+        for shown, *arms in self.compared:
+            row = f"| {shown}: Pong | {{}} | {{}} | {{}} |"
+            ones, others = (
+                [self.tested(self.arms[arm], "Pong", seed) for seed in SEEDS] for arm in arms
+            )
+            claims.append(Claim("docs/results.md", row, welch(ones, others)))
+        return claims
 
 
 @cache
-def returns() -> dict[tuple[str, str, int], list[float]]:
+def returns(folder: str) -> dict[tuple[str, str, int], list[float]]:
     """Return (group, game, seed) -> the returns of the test games of the last checkpoint."""
     found: dict[tuple[str, str, int], list[float]] = {}
-    with open(RESULTS / "forgetting" / "test_games.csv", encoding="utf-8") as file:
+    with open(RESULTS / folder / "test_games.csv", encoding="utf-8") as file:
         for row in csv.DictReader(file):
             place = row["group"], row["env"].removesuffix("NoFrameskip-v4"), int(row["seed"])
             found.setdefault(place, []).append(float(row["return_raw"]))
     return found
 
 
-def tested(group: str, game: str, seed: int) -> Value:
-    """The mean of the test games."""
-    return lambda: fmean(returns()[group, game, seed])
+SMALL = Forgetting(
+    "forgetting",
+    "before",
+    {
+        "new data only": "then Pong, new data only",
+        "CLEAR": "then Pong, CLEAR",
+        "a little of the old": "then Pong and a little of the old, replay",
+        "a little of the old, CLEAR": "then Pong and a little of the old, CLEAR",
+    },
+    (
+        ("CLEAR, with a little of the old", "a little of the old, CLEAR", "a little of the old"),
+        ("CLEAR, with Pong alone", "CLEAR", "new data only"),
+    ),
+)
 
 
-def share(group: str, game: str, seed: int) -> Value:
-    """What is left of the mean of before, in percent."""
-    return lambda: 100 * tested(group, game, seed)() / tested(BEFORE, game, seed)()
+def games_of_a_test() -> list[int]:
+    """How many games each test of the small experiment had."""
+    return [len(games) for games in returns(SMALL.folder).values()]
 
 
-def rows() -> list[Claim]:
-    """The test games of each group, what is left of the old games, and what CLEAR adds."""
-    claims = []
-    for shown, group in {"before": BEFORE, **ARMS}.items():
-        values = [tested(group, game, seed) for game in GAMES for seed in SEEDS]
-        cells = " {}, {}, {} |" * len(GAMES)
-        claims.append(Claim("docs/results.md", f"| {shown}, test games |{cells}", tuple(values)))
-    for game in GAMES[:2]:
-        left = {arm: [share(group, game, seed) for seed in SEEDS] for arm, group in ARMS.items()}
-        for arm, shares in left.items():
-            row = f"| left in {game}, {arm} | {{}}, {{}}, {{}} | {{}} | {{}} | {{}} |"
-            # Three that are the same have no spread: what is left is the interval of one mean.
-            whole: list[Value] = [lambda: 0.0] * len(SEEDS)
-            claims.append(Claim("docs/results.md", row, (*shares, *welch(shares, whole))))
-        for shown, with_it, without in COMPARED:
-            row = f"| CLEAR, {shown}: {game} | {{}} | {{}} | {{}} |"
-            claims.append(Claim("docs/results.md", row, welch(left[with_it], left[without])))
-    for shown, with_it, without in COMPARED:
-        row = f"| CLEAR, {shown}: Pong | {{}} | {{}} | {{}} |"
-        ones, others = (
-            [tested(ARMS[arm], "Pong", seed) for seed in SEEDS] for arm in (with_it, without)
-        )
-        claims.append(Claim("docs/results.md", row, welch(ones, others)))
-    counts = (lambda: min(map(len, returns().values())), lambda: max(map(len, returns().values())))
-    sentence = "test games: {} of each agent and game, and {} of the first seed's before."
-    return [*claims, Claim("docs/results.md", sentence, counts)]
-
-
-CLAIMS = rows()
+CLAIMS = [
+    *SMALL.rows(),
+    Claim(
+        "docs/results.md",
+        "test games: {} of each agent and game, and {} of the first seed's before.",
+        (lambda: min(games_of_a_test()), lambda: max(games_of_a_test())),
+    ),
+]

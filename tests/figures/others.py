@@ -138,36 +138,41 @@ def breakout_rows() -> list[Claim]:
     ]
 
 
-def popart_rows() -> list[Claim]:
-    """One agent for three games, with PopArt or clipped, and one for each: areas to 0.4 M steps."""
+# How many games one agent has -> its runs below docs/results, and the games.
+POPART = {
+    "three": ("popart_three/{}", ("Breakout", "SpaceInvaders", "Seaquest")),
+    "two": ("popart_two/{}-2-games", ("Breakout", "SpaceInvaders")),
+}
+
+
+def popart_rows(count: str) -> list[Claim]:
+    """One agent for several games, with PopArt or clipped, or one for each: areas to 0.4 M steps."""
     claims = []
-    for game in ("Breakout", "SpaceInvaders", "Seaquest"):
+    path, games = POPART[count]
+    for game in games:
         areas = {
-            arm: [area_to(f"{path}_{game}NoFrameskip-v4_seed{seed}", 4e5) for seed in (4, 5, 6)]
-            for arm, path in (
-                ("clipped", "popart_three/clipped"),
-                ("popart", "popart_three/popart"),
+            arm: [area_to(f"{runs}_{game}NoFrameskip-v4_seed{seed}", 4e5) for seed in (4, 5, 6)]
+            for arm, runs in (
+                ("clipped", path.format("clipped")),
+                ("popart", path.format("popart")),
                 ("alone", "levers_confirmed/lr-0.00025"),
             )
         }
-        for arm, shown in (
-            ("clipped", "three games, clipped rewards"),
-            ("popart", "three games, PopArt"),
-        ):
-            row = f"| {shown}, {game} |" + " {} |" * 4
+        for arm, shown in (("clipped", "clipped rewards"), ("popart", "PopArt")):
+            row = f"| {count} games, {shown}, {game} |" + " {} |" * 4
             claims.append(Claim("docs/results.md", row, (*areas[arm], mean_of(areas[arm]))))
         for shown, one, other in (
             ("PopArt minus clipped", "popart", "clipped"),
             ("PopArt minus an agent of its own", "popart", "alone"),
             ("clipped minus an agent of its own", "clipped", "alone"),
         ):
-            row = f"| {shown}, {game} | {{}} | {{}} | {{}} |"
+            row = f"| {count} games, {shown}, {game} | {{}} | {{}} | {{}} |"
             claims.append(Claim("docs/results.md", row, welch(areas[one], areas[other])))
     return claims
 
 
 CLAIMS = [
-    *popart_rows(),
+    *popart_rows("three"),
     *ray_rows(),
     *robot_rows(),
     *impact_rows(),
