@@ -146,7 +146,7 @@ POPART = {
 
 
 def popart_rows(count: str) -> list[Claim]:
-    """One agent for several games, with PopArt or clipped, or one for each: areas to 0.4 M steps."""
+    """One agent for several games, with PopArt or clipped, or one for each: areas to 0.4 M."""
     claims = []
     path, games = POPART[count]
     for game in games:
