@@ -173,6 +173,7 @@ def popart_rows(count: str) -> list[Claim]:
 
 CLAIMS = [
     *popart_rows("three"),
+    *popart_rows("two"),
     *ray_rows(),
     *robot_rows(),
     *impact_rows(),
