@@ -18,6 +18,10 @@ RUNS = {
         *SMALL, "--reproducible=True", "--evaluate_every_steps=500", "--evaluation_games=1",
         "--environment_max_steps=2000",
     ),
+    "impact": (
+        *SMALL, "--algorithm=impact", "--environment_max_steps=2000",
+        '--replay_parameters=[{"type": "circular", "capacity": 8, "sample_ratio": 1}]',
+    ),
     "several games": (
         *SMALL, "--env=tests.fakes:tests/Counting-v0,tests.fakes:tests/Owing-v0",
         "--reproducible=True", "--evaluate_every_steps=500", "--evaluation_games=1",
