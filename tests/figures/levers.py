@@ -92,7 +92,7 @@ def confirmed_rows() -> list[Claim]:
 
 
 def later_rows() -> list[Claim]:
-    """Entropy bonuses that fade, a rate and a bonus, and normalised layers: one seed each."""
+    """Entropy that fades, rate and bonus, normalised layers, unroll length: one seed each."""
     to_end = {
         f"`entropy-fades` in {game}": (f"screen_f/entropy-fades_{game}NoFrameskip-v4_seed1", game)
         for game in USUAL
@@ -127,6 +127,8 @@ def later_rows() -> list[Claim]:
     for shown, name, defaults in (
         ("norm-features` in Breakout", f"levers_norm/norm-features_{BREAKOUT}", DEFAULTS),
         ("norm-all` in Breakout", f"levers_norm/norm-all_{BREAKOUT}", DEFAULTS),
+        ("unroll-40` in Breakout", f"levers_unroll/unroll-40_{BREAKOUT}", DEFAULTS),
+        ("unroll-10` in Breakout", f"levers_unroll/unroll-10_{BREAKOUT}", DEFAULTS),
         (
             "rate-and-entropy` in Seaquest",
             "levers_both/rate-and-entropy_SeaquestNoFrameskip-v4",
