@@ -71,7 +71,7 @@ from sequences.plan import Plan, check_flags, load_plan, shipped_plans, source_o
 from sequences.populations import chosen_at_once
 from sequences.progress import line_on
 from sequences.runner import Interrupts, run_sequence
-from sequences.scores import SCORES_PAGE
+from sequences.scores import GAMES_TABLE, SCORES_PAGE
 from sequences.study import OptunaStudy, StudyError, check_optuna
 from sequences.tuner import (
     BEST_FILE,
@@ -277,7 +277,7 @@ def _report(terminal: Terminal, folder: SequenceFolder) -> None:
     else:
         terminal.plainly(f"Tables: {path}/{TABLE}, {CSV_TABLE}; no run has a curve to draw yet")
     if (folder.path / SCORES_PAGE).exists():
-        terminal.plainly(f"Tests of every game: {path}/{SCORES_PAGE}")
+        terminal.plainly(f"Tests of every game: {path}/{SCORES_PAGE}, {GAMES_TABLE}")
     if (folder.path / POPULATION_PAGE).exists():
         terminal.plainly(f"The agents of each population: {path}/{POPULATION_PAGE}")
 

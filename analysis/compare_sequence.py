@@ -23,7 +23,7 @@ from core.errors import ConfigError
 from core.plain_data import shown_text
 from sequences.folder import RunState, SequenceFolder
 from sequences.plan import is_test
-from sequences.scores import write_scores
+from sequences.scores import write_games, write_scores
 
 TABLE, CSV_TABLE, FIGURE = "table.md", "table.csv", "comparison.png"
 CSV_HEADINGS = (
@@ -102,6 +102,7 @@ def write_report(folder: SequenceFolder) -> SequenceComparison:
     if comparison.games:
         draw_games(comparison.games, folder.path / FIGURE)
     write_scores(folder)
+    write_games(folder)
     write_population(folder)
     return comparison
 

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 # What multi_train.py writes at the end of a sequence, small enough for git.
 REPORTS = (
     *("table.md", "table.csv", "comparison.png"),
-    *("scores.md", "population.md", "population.png"),
+    *("scores.md", "test_games.csv", "population.md", "population.png"),
 )
 # All its agents save at once, and it waits for them.
 SEQUENCE_GRACE_S = GRACE_S + 30.0

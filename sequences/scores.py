@@ -8,10 +8,12 @@ of the other's games: the mean over these of the score after, divided by the sco
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +30,8 @@ from sequences.plan import is_test, source_of
 from wrappers.games import expand_games
 
 SCORES_PAGE = "scores.md"
+GAMES_TABLE = "test_games.csv"
+GAME_COLUMNS = ("group", "env", "seed", "model_steps", "game", "return_raw", "length_steps")
 
 
 @dataclass(frozen=True)
@@ -137,32 +141,85 @@ def _spread(values: Sequence[float]) -> str:
     return mean if len(values) == 1 else f"{mean} ({min(values):,.1f} to {max(values):,.1f})"
 
 
+def write_games(folder: SequenceFolder) -> Path | None:
+    """Write test_games.csv, a row for each whole game of the last checkpoints; None without any.
+
+    A page of means says nothing of their spread, and what a document claims should follow from a
+    file that can be kept beside it.
+    """
+    rows = [
+        [
+            shown_text(run.group),
+            game.env,
+            run.seed,
+            game.steps,
+            game.number,
+            game.score,
+            game.length,
+        ]
+        for run in folder.runs
+        if not is_test(run.flags)
+        for made in folder.run_folders(run)[-1:]
+        for game in _last_games(made.path / SCORES)
+    ]
+    if not rows:
+        return None
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(GAME_COLUMNS)
+    writer.writerows(rows)
+    path = folder.path / GAMES_TABLE
+    write_text(path, text.getvalue())
+    return path
+
+
 def _last_means(path: Path) -> dict[str, float]:
     """Return env -> mean return of the checkpoint with the most agent steps, in one table."""
-    newest: dict[str, tuple[int, str]] = {}
-    rows = _rows_of(path)
-    for env, steps, model, _ in rows:  # of equally many steps the later row has more updates
-        if steps >= newest.get(env, (steps, ""))[0]:
-            newest[env] = steps, model
     returns: dict[str, list[float]] = {}
-    for env, _, model, mean in rows:
-        if model == newest[env][1]:
-            returns.setdefault(env, []).append(mean)
+    for game in _last_games(path):
+        returns.setdefault(game.env, []).append(game.score)
     return {env: float(np.mean(values)) for env, values in returns.items()}
 
 
-def _rows_of(path: Path) -> list[tuple[str, int, str, float]]:
-    """Return (env, agent steps, model, return) of each sound row; a test may have been killed."""
+def _last_games(path: Path) -> list[_Played]:
+    """Return what the checkpoint with the most agent steps has played of each game."""
+    newest: dict[str, tuple[int, str]] = {}
+    played = _rows_of(path)
+    for game in played:  # of equally many steps the later row has more updates
+        if game.steps >= newest.get(game.env, (game.steps, ""))[0]:
+            newest[game.env] = game.steps, game.model
+    return [game for game in played if game.model == newest[game.env][1]]
+
+
+class _Played(NamedTuple):
+    """A row of a table of scores: a whole game, or a life."""
+
+    env: str
+    steps: int  # of the model
+    model: str
+    number: int
+    score: float
+    length: int  # agent steps
+
+
+def _rows_of(path: Path) -> list[_Played]:
+    """Return each sound row of a table; a test may have been killed."""
     if not path.is_file():
         return []
     rows = []
     with path.open(newline="", encoding="utf-8", errors="replace") as file:
         for row in csv_rows(line.replace("\0", "") for line in file):
             try:
-                steps, mean = int(row["model_steps"]), float(row["episode_return"])
-                env, model = row["env"], row["model_id"]
-            except (KeyError, ValueError):
+                played = _Played(
+                    shown_text(row["env"]),
+                    int(row["model_steps"]),
+                    row["model_id"],
+                    int(row["game"]),
+                    float(row["episode_return"]),
+                    int(row["episode_steps"]),
+                )
+            except (KeyError, ValueError, TypeError):
                 continue
-            if np.isfinite(mean):
-                rows.append((shown_text(env), steps, model, mean))
+            if np.isfinite(played.score):
+                rows.append(played)
     return rows

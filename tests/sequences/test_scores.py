@@ -12,7 +12,15 @@ from option_flags import Flags
 from presets import PRESETS
 from sequences.folder import SequenceFolder
 from sequences.plan import goes_on, is_test, load_plan, parse_plan, source_of
-from sequences.scores import SCORES_PAGE, PlayedGroup, kept, read_groups, write_scores
+from sequences.scores import (
+    GAMES_TABLE,
+    SCORES_PAGE,
+    PlayedGroup,
+    kept,
+    read_groups,
+    write_games,
+    write_scores,
+)
 
 PONG, DEMON, CARNIVAL = (f"{n}NoFrameskip-v4" for n in ("Pong", "DemonAttack", "Carnival"))
 
@@ -70,6 +78,19 @@ def test_what_is_kept_is_the_mean_share_of_the_old_games(tested: SequenceFolder)
     assert kept(new, below_zero) is None, "there is no share of a score below zero"
 
 
+def test_the_table_has_each_game_of_the_last_checkpoints(tested: SequenceFolder) -> None:
+    path = write_games(tested)
+    assert path == tested.path / GAMES_TABLE
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 2 * 2 * 3  # groups, seeds, games
+    assert {int(row["model_steps"]) for row in rows} == {200}
+    found = {(row["group"], row["env"], row["seed"]): float(row["return_raw"]) for row in rows}
+    assert found["old games", DEMON, "2"] == 2000
+    assert found["new", PONG, "1"] == 20
+    assert {row["length_steps"] for row in rows} == {"30"}
+
+
 def test_the_page_has_a_row_per_configuration_and_both_kinds_of_returns(
     tested: SequenceFolder,
 ) -> None:
@@ -103,6 +124,7 @@ def test_a_sequence_without_tests_has_no_page(tmp_path: Path) -> None:
     plan = parse_plan({"base": {"env": PONG}}, default_name="plain", where="here")
     folder = SequenceFolder.create(tmp_path, plan, [])
     assert write_scores(folder) is None
+    assert write_games(folder) is None
     assert not (folder.path / SCORES_PAGE).exists()
 
 
