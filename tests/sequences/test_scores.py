@@ -191,6 +191,8 @@ def test_the_groups_of_forgetting_replay_differ_in_the_replay_and_in_clear_alone
     assert {name for name in of_all if of_all[name] != clear[name]} == {
         name for name in PRESETS["clear"].flags if "cloning_loss" in name and "use_" in name
     }
+    trust = flags["then Pong, replay of all, trust region"]
+    assert {name for name in of_all if of_all[name] != trust[name]} == {"use_kl_mask"}
     before = Flags(**runs["two games"]).to_json()
     assert before["replay_parameters"] == of_all["replay_parameters"]
     assert before["save_replay"]
