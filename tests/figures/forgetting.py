@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from statistics import fmean
 
 from tests.figures.files import RESULTS, Claim, Value, welch
@@ -91,6 +91,40 @@ SMALL = Forgetting(
         ("CLEAR, with Pong alone", "CLEAR", "new data only"),
     ),
 )
+
+
+# CLEAR's own setting: none of these plays the old games any more.
+REPLAY = Forgetting(
+    "forgetting_replay",
+    "before Pong",
+    {
+        "replay of Pong": "then Pong, replay of Pong",
+        "replay of all": "then Pong, replay of all",
+        "replay of all, CLEAR": "then Pong, replay of all, CLEAR",
+        "replay of all, trust region": "then Pong, replay of all, trust region",
+    },
+    (
+        ("the old games in the replay", "replay of all", "replay of Pong"),
+        ("CLEAR, beside the replay of all", "replay of all, CLEAR", "replay of all"),
+        ("trust region, beside the replay of all", "replay of all, trust region", "replay of all"),
+        ("CLEAR, beside the replay of Pong", "replay of all, CLEAR", "replay of Pong"),
+    ),
+)
+
+
+def mean_values(group: str) -> list[Value]:
+    """PopArt's mean of the value targets of Seaquest at the end of the runs of a group."""
+
+    def of(seed: int) -> float:
+        with open(RESULTS / REPLAY.folder / "value_means.csv", encoding="utf-8") as file:
+            (row,) = (
+                row
+                for row in csv.DictReader(file)
+                if (row["group"], row["seed"]) == (group, str(seed))
+            )
+        return float(row["mean_of_seaquest"])
+
+    return [partial(of, seed) for seed in SEEDS]
 
 
 def games_of_a_test() -> list[int]:
