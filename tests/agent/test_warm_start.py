@@ -288,7 +288,9 @@ def test_a_game_may_wait_for_a_resume_that_plays_it_and_has_then_the_steps_of_th
 ) -> None:
     results = f"--results_dir={tmp_path}"
     games = (f"--env={BOTH}", "--env_shares=1,0", "--worker_count=1", "--envs_per_worker=2")
-    assert prepare([results, *games, "--environment_max_steps=2000", "--seed=3", *QUIET]).run() == 0
+    # A record for nearly each update: a curve takes two of each session.
+    first = [results, *games, "--environment_max_steps=2000", "--log_interval_s=0.01", "--seed=3"]
+    assert prepare([*first, *QUIET]).run() == 0
     (folder,) = tmp_path.iterdir()
     log = (folder / "train.log").read_text("utf-8")
     assert re.search(r"WARNING.*Owing has share 0 and the agent does not know it", log)
