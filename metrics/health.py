@@ -157,7 +157,9 @@ RANGES: tuple[Range, ...] = (
         high=9e5,
         too_low="sigma is at its lower bound: all value targets are equal. No reward was ever "
         "found, or --clip_rewards removes it",
-        too_high="sigma is at its upper bound: rewards are enormous. Give --clip_rewards=True",
+        too_high="sigma is at its upper bound: rewards are enormous, or the values of a game that "
+        "is only replayed diverge. Give --clip_rewards=True, or for the other case CLEAR's losses, "
+        "--use_value_cloning_loss=True and --use_policy_cloning_loss=True",
     ),
     Range(
         "lag/mean_updates",

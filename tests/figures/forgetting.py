@@ -95,7 +95,7 @@ SMALL = Forgetting(
 
 # CLEAR's own setting: none of these plays the old games any more.
 REPLAY = Forgetting(
-    "forgetting_replay",
+    "forgetting_replay/forgetting_replay",
     "before Pong",
     {
         "replay of Pong": "then Pong, replay of Pong",
@@ -107,36 +107,46 @@ REPLAY = Forgetting(
         ("the old games in the replay", "replay of all", "replay of Pong"),
         ("CLEAR, beside the replay of all", "replay of all, CLEAR", "replay of all"),
         ("trust region, beside the replay of all", "replay of all, trust region", "replay of all"),
-        ("CLEAR, beside the replay of Pong", "replay of all, CLEAR", "replay of Pong"),
     ),
 )
 
 
-def mean_values(group: str) -> list[Value]:
+def seaquest_values(group: str) -> list[Value]:
     """PopArt's mean of the value targets of Seaquest at the end of the runs of a group."""
 
     def of(seed: int) -> float:
-        with open(RESULTS / REPLAY.folder / "value_means.csv", encoding="utf-8") as file:
-            (row,) = (
-                row
-                for row in csv.DictReader(file)
-                if (row["group"], row["seed"]) == (group, str(seed))
-            )
-        return float(row["mean_of_seaquest"])
+        with open(RESULTS / "forgetting_replay" / "value_means.csv", encoding="utf-8") as file:
+            rows = [row for row in csv.DictReader(file) if row["group"] == group]
+        (value,) = (row["mean_of_seaquest"] for row in rows if row["seed"] == str(seed))
+        return float(value)
 
     return [partial(of, seed) for seed in SEEDS]
 
 
-def games_of_a_test() -> list[int]:
-    """How many games each test of the small experiment had."""
-    return [len(games) for games in returns(SMALL.folder).values()]
+def games_of_a_test(experiment: Forgetting) -> list[int]:
+    """How many games each of its tests had."""
+    return [len(games) for games in returns(experiment.folder).values()]
 
 
 CLAIMS = [
     *SMALL.rows(),
+    *REPLAY.rows(),
+    *(
+        Claim(
+            "docs/results.md",
+            f"| {shown}, values of Seaquest | {{}} | {{}} | {{}} |",
+            tuple(seaquest_values(group)),
+        )
+        for shown, group in {REPLAY.before: FIRST, **REPLAY.arms}.items()
+    ),
     Claim(
         "docs/results.md",
         "test games: {} of each agent and game, and {} of the first seed's before.",
-        (lambda: min(games_of_a_test()), lambda: max(games_of_a_test())),
+        (lambda: min(games_of_a_test(SMALL)), lambda: max(games_of_a_test(SMALL))),
+    ),
+    Claim(
+        "docs/results.md",
+        "before its own runs. Means of {} test games:",
+        (lambda: fmean(games_of_a_test(REPLAY)),),
     ),
 ]
