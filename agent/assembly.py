@@ -333,6 +333,11 @@ class Blueprint:
             for worker, tasks in enumerate(dealt)
         ]
 
+    def environments_of_games(self) -> list[int]:
+        """Return how many of the learner's environments play each game, in task order."""
+        dealt = [task for worker in self.workers() for task in worker.tasks]
+        return [dealt.count(task) for task in range(self.env_spec.task_count)]
+
     def gateway(self, life: int = 0) -> GatewayConfig:
         """Return the config of the gateway to workers on a Ray cluster.
 

@@ -246,7 +246,6 @@ def test_a_later_run_gets_the_folder_of_the_run_it_starts_from(
     assert [group for group, _, _ in compare_sequence(folder).progress()] == ["first", "then"]
 
 
-@pytest.mark.process
 def test_a_run_that_goes_on_from_another_resumes_it_in_a_folder_of_its_own(
     tmp_path: Path, fake_main: Path
 ) -> None:
@@ -265,7 +264,7 @@ def test_a_run_that_goes_on_from_another_resumes_it_in_a_folder_of_its_own(
     }
     plan = parse_plan(data, default_name="test", where="test")
     folder = SequenceFolder.create(tmp_path / "results", plan, [])
-    begun, resumed = (runner.command(folder, folder.runs[1]) for _ in range(2))
+    begun = runner.command(folder, folder.runs[1])
     assert begun[2:4] == ["--op_mode=train_w_load", "--new_run_folder=True"]
     assert not any(item.startswith("--load_model_url") for item in begun)
     made = folder.path / folder.runs[1].name / "made"

@@ -7,7 +7,6 @@ The trainer's main thread books blocks of experience, games and updates, and tur
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
@@ -121,10 +120,8 @@ class TaskMeter:
 
 def new_tally(blueprint: Blueprint) -> Tally:
     """Return the books of a run that has done nothing yet."""
-    flags, spec = blueprint.flags, blueprint.env_spec
-    dealt = Counter(task for worker in blueprint.workers() for task in worker.tasks)
-    environments = [dealt[task] for task in range(spec.task_count)]
-    return Tally(spec.action_repeat, flags.avg_buff_size, spec.tasks, environments)
+    window, spec = blueprint.flags.avg_buff_size, blueprint.env_spec
+    return Tally(spec.action_repeat, window, spec.tasks, blueprint.environments_of_games())
 
 
 class Tally:

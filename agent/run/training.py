@@ -8,7 +8,6 @@ failure is one message in it and the exit status 1; before it, nothing has been 
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
@@ -271,15 +270,14 @@ def _log_start(
     for reason in choices.reasons:
         log.debug("chosen: %s", reason)
     if blueprint.env_spec.task_count > 1:
-        dealt = Counter(task for worker in blueprint.workers() for task in worker.tasks)
-        games = enumerate(blueprint.env_spec.tasks)
+        games = dict(zip(blueprint.env_spec.tasks, blueprint.environments_of_games(), strict=True))
         log.info(
             "environments: %s",
-            ", ".join(f"{dealt[task]} of {game_name(game)}" for task, game in games),
+            ", ".join(f"{count} of {game_name(game)}" for game, count in games.items()),
         )
-        new = () if checkpoint is not None else blueprint.env_spec.tasks
-        for game in start.fresh if start is not None else new:
-            if not dealt[blueprint.env_spec.tasks.index(game)]:
+        begun = games if checkpoint is None else ()
+        for game in begun if start is None else start.fresh:
+            if not games[game]:
                 log.warning(
                     "%s has share 0 and the agent does not know it: until it is played, by a "
                     "resume with other --env_shares, a test of it says nothing",
