@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from agent.run.tally import Tally
+from agent.stored.state_schema import TallyState, check_part
 from agent.testing.human_scores import anchors
 from core.episode import EpisodeEnd
 from core.errors import CheckpointError
@@ -222,6 +223,16 @@ def test_agent_steps_are_divided_among_the_games_by_the_environments_that_play_t
     alone.load_state_dict(older)
     assert alone.record({}).values["episode/agent_steps_1"] == 80
     assert "episode/agent_steps_0" not in busy_tally().record({}).values
+
+
+@pytest.mark.parametrize("steps", [[60.0], [1.0, 2.0, 3.0], [-1.0, 61.0], [float("nan"), 60.0]])
+def test_a_checkpoint_with_steps_that_no_such_run_has_is_refused(steps):
+    tally = Tally(4, 1, (PONG, INVADERS))
+    tally.book_block(WorkerStats(steps=60))
+    state = tally.state_dict()
+    check_part(TallyState, state, "state['tally']")
+    with pytest.raises(ValueError, match=r"state\['tally'\]"):
+        check_part(TallyState, {**state, "steps_of_games": steps}, "state['tally']")
 
 
 def test_without_any_human_marks_the_score_is_the_mean_of_the_raw_means():
