@@ -20,7 +20,8 @@
 Flags have the names that `python main.py --help=all` lists. A run may start from the weights of an
 earlier one, that of the same seed: `load_model_url: {run: queue}`. With `op_mode: train_w_load`
 beside that it goes on from it: steps, optimiser and statistics are kept, and so is what is in the
-replay, if the earlier run has `save_replay: true`. Next to read: runner.py.
+replay, for which the earlier run needs `save_replay: true`; `load_replay: false` goes on without.
+Next to read: runner.py.
 """
 
 from __future__ import annotations
@@ -158,6 +159,7 @@ def parse_plan(data: Any, *, default_name: str, where: str) -> Plan:
         for group, flags in groups.items()
     ]
     _check_agents(runs, where)
+    _check_replay_is_saved(groups, where)
     return Plan(name, about, tuple(runs), at_once)
 
 
@@ -270,6 +272,23 @@ def _check_agents(runs: Sequence[PlannedRun], where: str) -> None:
             raise ConfigError(
                 f"{where}: {shown(run.group)} starts from the agent {shown(other.group)}, "
                 + WAITS_FOR_ITS_OWN
+            )
+
+
+def _check_replay_is_saved(groups: Mapping[str, Mapping[str, Any]], where: str) -> None:
+    """Raise ConfigError if a run goes on with a replay which the run before it does not save.
+
+    It would begin with an empty one, and nobody would be told.
+    """
+    for group, flags in groups.items():
+        source = groups.get(source_of(flags) or "")
+        if not goes_on(flags) or source is None or not flags.get("load_replay", True):
+            continue
+        if not any(source.get(name) for name in ("save_replay", "reproducible")):
+            raise ConfigError(
+                f"{where}: {shown(group)} goes on from {shown(source_of(flags))}, which does not "
+                f"save what is in its replay: expected save_replay: true there, or load_replay: "
+                f"false in {shown(group)}, which then begins with an empty replay."
             )
 
 

@@ -34,6 +34,7 @@ from sequences.turns import can_begin, runs_due
 STOP_WINDOW_S = 5.0  # a second Ctrl-C within this time means: stop everything
 GRACE_S = 120.0  # for a run to save its checkpoint after SIGINT, before it is killed
 POLL_S = 0.5
+LEFT_BEHIND = ("load_replay", "load_optimizer_save")  # by which a resume may leave something out
 ORPHAN_WAIT_S = 600.0  # for a run that has outlived its multi_train.py; it saves and ends by itself
 
 
@@ -347,6 +348,9 @@ def command(folder: SequenceFolder, run: RunState, slot: int = 0) -> list[str]:
         line += ["--op_mode=test"]
     elif resumable:
         line += ["--op_mode=train_w_load", f"--load_model_url={resumable[-1].path}"]
+        if goes_on(run.flags):
+            # What it leaves behind is of the run from which it went on, and nothing of its own.
+            line += [f"--{name}=True" for name in LEFT_BEHIND if run.flags.get(name) is False]
     elif goes_on(run.flags):
         line += ["--op_mode=train_w_load", "--new_run_folder=True"]  # from the run that it names
     else:

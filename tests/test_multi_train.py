@@ -125,6 +125,9 @@ def test_a_plan_expands_to_seeds_then_points_of_the_grid_then_runs() -> None:
     assert all(run.flags["seed"] == run.seed for run in plan.runs)
 
 
+ON_FROM_A = {"op_mode": "train_w_load", "load_model_url": {"run": "a"}}
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [
@@ -158,11 +161,31 @@ def test_a_plan_expands_to_seeds_then_points_of_the_grid_then_runs() -> None:
             "did you mean first",
         ),
         ({"test": [1]}, "test is .*expected a mapping"),
+        (
+            {"runs": [{"name": "a"}, {"name": "b", "flags": ON_FROM_A}]},
+            "'b' goes on from 'a', .*expected save_replay: true there, or load_replay: false in 'b'",
+        ),
     ],
 )
 def test_a_malformed_plan_is_refused_by_the_key_that_is_wrong(data: object, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         parse_plan(data, default_name="p", where="here")
+
+
+@pytest.mark.parametrize(
+    ("of_a", "of_b"),
+    [
+        ({"save_replay": True}, ON_FROM_A),
+        ({"reproducible": True}, ON_FROM_A),
+        ({}, {**ON_FROM_A, "load_replay": False}),
+        ({}, {"load_model_url": {"run": "a"}}),  # the weights alone
+    ],
+)
+def test_a_run_may_go_on_without_the_replay_of_another_or_with_a_saved_one(
+    of_a: dict[str, object], of_b: dict[str, object]
+) -> None:
+    data = {"runs": [{"name": "a", "flags": of_a}, {"name": "b", "flags": of_b}]}
+    assert len(parse_plan(data, default_name="p", where="here").runs) == 2
 
 
 def test_an_unknown_flag_is_found_before_the_first_run() -> None:
@@ -256,7 +279,7 @@ def test_a_run_that_goes_on_from_another_resumes_it_in_a_folder_of_its_own(
             {
                 "name": "then",
                 "flags": {
-                    **{"env": "Wait-v0", "op_mode": "train_w_load"},
+                    **{"env": "Wait-v0", "op_mode": "train_w_load", "load_replay": False},
                     "load_model_url": {"run": "first"},
                 },
             },
@@ -271,7 +294,9 @@ def test_a_run_that_goes_on_from_another_resumes_it_in_a_folder_of_its_own(
     (made / "checkpoints").mkdir(parents=True)
     (made / "checkpoints" / "update_000000030.pt").write_text("")
     resumed = runner.command(folder, folder.runs[1])
-    assert resumed[2:4] == ["--op_mode=train_w_load", f"--load_model_url={made}"]
+    # What it left out is the replay of the other run, and not its own.
+    own = ["--op_mode=train_w_load", f"--load_model_url={made}", "--load_replay=True"]
+    assert resumed[2:5] == own
 
 
 @pytest.mark.process
