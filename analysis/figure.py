@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from PIL import Image
 
 from core.atomic_file import atomic_path
 from metrics.charts import COLOURS, INK, figure_text, new_figure, style
@@ -25,20 +26,39 @@ FEW_SEEDS = 5  # up to so many are drawn one by one
 LOOKS = tuple((colour, dash) for dash, colour in product(("-", "--", ":", "-."), COLOURS))
 MEAN_RETURN = "mean return of 100 games, not clipped"
 LEGEND = "thick: mean over the seeds, as far as all of them got; thin: each seed to its own end"
+LINE_COLOURS = 128  # enough for the lines of a figure and their soft edges
+WIDTH_INCHES = 11.0
+LEGEND_COLUMNS = 3  # at most
+LINE_INCHES = 0.6  # of an entry of the legend: the line and the space around it
+LETTER_INCHES = 0.07  # of its text, of 9 points: a little above the mean of the default font
 LEGEND_OF_MANY = "thick: mean over the seeds, as far as all of them got; band: lowest to highest"
 
 
-def save(figure: Figure, output: Path) -> None:
-    """Write a figure as a PNG file, which is whole or absent."""
+def save(figure: Figure, output: Path, *, colours: int | None = None) -> None:
+    """Write a figure as a PNG file, which is whole or absent; `colours` as in `png`."""
     with atomic_path(output) as temporary:
-        figure.savefig(temporary, format="png")
+        temporary.write_bytes(png(figure, colours=colours))
 
 
-def png(figure: Figure) -> bytes:
-    """Return a figure as the content of a PNG file."""
+def png(figure: Figure, *, colours: int | None = None) -> bytes:
+    """Return a figure as the content of a PNG file.
+
+    Args:
+      figure: the figure.
+      colours: so many different ones at most, from 2 to 256, which makes a figure of lines four
+        times smaller; None: all that there are.
+    """
     output = BytesIO()
     figure.savefig(output, format="png")
-    return output.getvalue()
+    if colours is None:
+        return output.getvalue()
+    output.seek(0)
+    few = BytesIO()
+    with Image.open(output) as image:
+        # Undithered: no dots around letters and lines.
+        palette = image.convert("RGB").quantize(colours, dither=Image.Dither.NONE)
+        palette.save(few, format="png", optimize=True)
+    return few.getvalue()
 
 
 def learning_curves(games: Mapping[str, Mapping[str, Sequence[Curve]]]) -> Figure:
@@ -56,9 +76,10 @@ def learning_curves(games: Mapping[str, Mapping[str, Sequence[Curve]]]) -> Figur
     looks = {label: LOOKS[n % len(LOOKS)] for n, label in enumerate(labels)}
     most_seeds = max(len(curves) for groups in games.values() for curves in groups.values())
     with_seeds = len(labels) <= len(COLOURS)
-    height = 3.4 * len(games) + 0.25 * -(-len(labels) // 3) + 0.6
-    # A figure of two games is for git as well: below 200 kB.
-    figure = new_figure(11.0, height, dpi=120 if len(games) == 1 else 90)
+    texts = {label: _legend_text(label, games) for label in labels}
+    columns = legend_columns(list(texts.values()))
+    height = 3.4 * len(games) + 0.25 * -(-len(labels) // columns) + 0.6
+    figure = new_figure(WIDTH_INCHES, height, dpi=120 if len(games) == 1 else 90)
     panels = figure.subplots(len(games), 2, squeeze=False)
     for (env, groups), (by_steps, by_time) in zip(games.items(), panels, strict=True):
         for label, curves in groups.items():
@@ -70,15 +91,13 @@ def learning_curves(games: Mapping[str, Mapping[str, Sequence[Curve]]]) -> Figur
         style(by_time, env, "minutes", MEAN_RETURN)
         by_time.sharey(by_steps)
     for label, (colour, dash) in looks.items():
-        count = max(len(groups.get(label, ())) for groups in games.values())
-        text = f"{figure_text(label)} ({count} seed{'s' * (count > 1)})"
-        panels[0, 0].plot([], [], color=colour, linestyle=dash, linewidth=2, label=text)
+        panels[0, 0].plot([], [], color=colour, linestyle=dash, linewidth=2, label=texts[label])
     title = None
     if with_seeds and most_seeds > 1:
         title = LEGEND if most_seeds <= FEW_SEEDS else LEGEND_OF_MANY
     figure.legend(
         loc="outside lower center",
-        ncols=3,
+        ncols=columns,
         frameon=False,
         fontsize=9,
         labelcolor=INK,
@@ -86,6 +105,21 @@ def learning_curves(games: Mapping[str, Mapping[str, Sequence[Curve]]]) -> Figur
         title_fontsize=8,
     )
     return figure
+
+
+def legend_columns(texts: Sequence[str]) -> int:
+    """Return how many columns the legend of learning curves has, so that none of it is cut off.
+
+    Args:
+      texts: its entries; one that is wider than the figure gets a line of its own.
+    """
+    widest = LINE_INCHES + LETTER_INCHES * max(map(len, texts), default=0)
+    return max(1, min(LEGEND_COLUMNS, int(WIDTH_INCHES / widest)))
+
+
+def _legend_text(label: str, games: Mapping[str, Mapping[str, Sequence[Curve]]]) -> str:
+    count = max(len(groups.get(label, ())) for groups in games.values())
+    return f"{figure_text(label)} ({count} seed{'s' * (count > 1)})"
 
 
 def plot_seeds(

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from PIL import Image
 
-from analysis.figure import FEW_SEEDS, learning_curves
+from analysis.figure import FEW_SEEDS, LINE_COLOURS, learning_curves, save
 from metrics.charts import COLOURS, figure_text
 from metrics.curve import Curve
 
@@ -58,3 +61,35 @@ def test_a_label_is_shown_as_it_is(label: str) -> None:
     assert text.get_text() == f"{figure_text(label)} (2 seeds)"
     assert len(text.get_text()) < 80
     figure.canvas.draw()  # a formula would fail here
+
+
+@pytest.mark.parametrize("labels", [["a", "b", "c"], [letter * 40 for letter in "abcde"],
+                                    ["W" * 60, "b"]])  # fmt: skip
+def test_no_entry_of_the_legend_is_cut_off(labels: list[str]) -> None:
+    figure = learning_curves({"Pong": {label: [curve(100), curve(200)] for label in labels}})
+    figure.canvas.draw()
+    box = figure.legends[0].get_window_extent()
+    assert box.x0 >= 0
+    assert box.x1 <= figure.bbox.x1
+
+
+def test_the_figure_of_a_comparison_is_small_enough_for_git(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+
+    def noisy() -> Curve:
+        steps = np.linspace(0.0, 900_000.0, 400)
+        return Curve(steps, steps / 1500, np.cumsum(rng.normal(0.5, 1.0, 400)), None)
+
+    groups = {f"then Pong, replay of all, group {n}": [noisy() for _ in range(3)] for n in range(5)}
+    figure = learning_curves(dict.fromkeys(("Breakout", "Seaquest", "Pong"), groups))
+    save(figure, tmp_path / "few.png", colours=LINE_COLOURS)
+    save(figure, tmp_path / "all.png")
+    size = (tmp_path / "few.png").stat().st_size
+    assert size < 200_000
+    assert size < (tmp_path / "all.png").stat().st_size / 2
+    few, full = (
+        np.asarray(Image.open(tmp_path / name).convert("RGB"), int)
+        for name in ("few.png", "all.png")
+    )
+    assert few.shape == full.shape
+    assert np.abs(few - full).mean() < 1, "the same picture, of 256 grades of each colour"
