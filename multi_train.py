@@ -9,6 +9,9 @@
   python multi_train.py --sequence=smoke --at_once=2    two runs at the same time
   python multi_train.py --tune=search.yaml              search for good flags (docs/tuning.md)
   python multi_train.py --resume=results/smoke_<time>   go on with what is not done
+  python multi_train.py --resume=results/smoke_<time> --sequence=smoke
+                                                        the same, with the groups and seeds that
+                                                        the file has got since
   python multi_train.py --report=results/smoke_<time>   draw the tables and the figure again
 
 Each run is a process of its own. If a run fails, that is recorded, and the sequence goes on with
@@ -40,18 +43,15 @@ if __name__ == "__main__" and hasattr(signal, "pthread_sigmask"):
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
 
 import argparse
-import contextlib
 import functools
 import shlex
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import NoReturn
 
-from rich.console import Console
 from rich.markup import escape
 
 from analysis.compare_sequence import CSV_TABLE, FIGURE, TABLE, rich_tables, write_report
@@ -61,18 +61,18 @@ from core.errors import ConfigError
 from core.leaving import leave
 from core.plain_data import shown, shown_text
 from core.stop_signals import INTERRUPTED, answer_by, leave_at_once, let_through
-from flag_parsing import check_values
+from flag_parsing import check_values, named_values
 from flags.former_names import answer
-from metrics.output_thread import OutputThread
 from option_flags import Flags
 from sequences.folder import RunState, SequenceFolder
 from sequences.foreign import check_plan, check_saved, check_typed
-from sequences.plan import Plan, check_flags, load_plan, shipped_plans, source_of
+from sequences.growing import further_runs
+from sequences.plan import Plan, PlannedRun, check_flags, load_plan, shipped_plans, source_of
 from sequences.populations import chosen_at_once
-from sequences.progress import line_on
 from sequences.runner import Interrupts, run_sequence
 from sequences.scores import GAMES_TABLE, SCORES_PAGE
 from sequences.study import OptunaStudy, StudyError, check_optuna
+from sequences.terminal import Progress, Terminal
 from sequences.tuner import (
     BEST_FILE,
     TRIALS_PAGE,
@@ -85,55 +85,8 @@ from sequences.tuner import (
 from sequences.tuning import load_tuning
 from sequences.typed_flags import check_not_overridden, refuse
 
-LivingLine = Callable[[str], object]  # shows a text in the place of the one before
-
 # Names that mean something to main.py as well, and mean ours where they are before `--`.
 OURS = ("results_dir", "resume")
-LINE_INTERVAL_S = 60.0  # between lines on a run where there is no terminal
-TERMINAL_CAPACITY = 1000  # lines that wait for a terminal that is not read
-TERMINAL_GRACE_S = 2.0  # for it to take them at the end
-
-
-class Terminal:
-    """What is said to the user. In the background, nobody waits for it, and it may fail."""
-
-    def __init__(self) -> None:
-        """Say everything at once, until `in_background`."""
-        self.console = Console()
-        self._thread: OutputThread | None = None
-
-    @contextlib.contextmanager
-    def in_background(self) -> Iterator[None]:
-        """Say everything on a thread of its own within the block, and end that in time."""
-        self._thread = OutputThread("the terminal", TERMINAL_CAPACITY)
-        try:
-            yield
-        finally:
-            self._thread.close(TERMINAL_GRACE_S)
-
-    def print(self, *parts: Any, **options: Any) -> None:
-        """Have `Console.print` called."""
-        self._do(functools.partial(self.console.print, *parts, **options))
-
-    def plainly(self, text: str) -> None:
-        """Have a line printed in which nothing is markup."""
-        self.print(text, markup=False, soft_wrap=True)
-
-    @contextlib.contextmanager
-    def living_line(self) -> Iterator[LivingLine]:
-        """Give a line that changes, where there is a terminal for it, within the block."""
-        status = self.console.status("")
-        self._do(status.start)
-        try:
-            yield lambda text: self._do(functools.partial(status.update, text))
-        finally:
-            self._do(status.stop)
-
-    def _do(self, action: Callable[[], object]) -> None:
-        if self._thread is None:
-            action()
-        else:
-            self._thread.submit(action)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -142,10 +95,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = _parser()
     arguments, unknown = parser.parse_known_args(ours)
     told = ("list", "report", "resume", "sequence", "tune")
-    wishes = [getattr(arguments, name) for name in told]
-    if sum(map(bool, wishes)) != 1 and not unknown:
-        if any(wishes):
-            print("multi_train.py: give one of --list, --sequence, --tune, --resume and --report.")
+    wishes = [name for name in told if getattr(arguments, name)]
+    if len(wishes) != 1 and wishes != ["resume", "sequence"] and not unknown:
+        if wishes:
+            print(
+                "multi_train.py: give one of --list, --sequence, --tune, --resume and --report, or "
+                "--resume with the --sequence that has got more runs."
+            )
         parser.print_help()
         return 2
     try:
@@ -173,6 +129,11 @@ def _do(terminal: Terminal, arguments: argparse.Namespace, rest: Sequence[str]) 
         _report(terminal, SequenceFolder.open(arguments.report))
         return 0
     if arguments.tune or (arguments.resume and is_tuning(arguments.resume)):
+        if arguments.sequence:
+            raise ConfigError(
+                f"{shown_text(arguments.resume)} is the folder of a search: --resume goes on with "
+                "it, and --sequence is for the folder of a sequence."
+            )
         return _tune(terminal, arguments, rest)
     folder = _folder(terminal, arguments, rest)
     if folder is None:
@@ -193,21 +154,34 @@ def _folder(
         folder = SequenceFolder.open(arguments.resume)
         trusted = arguments.trust_files
         check_saved(folder.path, folder.runs, folder.arguments, typed, trust_files=trusted)
-        check_not_overridden(folder.runs, typed, shown_text(str(folder.path)))
+        if arguments.sequence:
+            plan, where = _plan(arguments.sequence, typed)
+            folder.add(further_runs(folder, plan, where))
+        kept = named_values(folder.arguments)
+        check_not_overridden(folder.runs, {**kept, **typed}, shown_text(str(folder.path)))
         folder.arguments += rest
         folder.at_once = chosen_at_once(arguments.at_once, folder.at_once, folder.runs)
     else:
-        plan, where = load_plan(arguments.sequence), shown_text(arguments.sequence)
-        check_flags(plan, Flags.model_fields, check_values, where)
-        check_plan(plan.runs, typed, where)
+        plan, where = _plan(arguments.sequence, typed)
         check_not_overridden(plan.runs, typed, where)
         plan = replace(plan, at_once=chosen_at_once(arguments.at_once, plan.at_once, plan.runs))
-        if arguments.dry_run:
-            _print_plan(terminal, plan, rest)
-            return None
-        folder = SequenceFolder.create(Path(arguments.results_dir), plan, rest)
+        folder = None
+    if arguments.dry_run:
+        waiting = plan.runs if folder is None else [r for r in folder.runs if r.status != "done"]
+        _print_runs(terminal, waiting, rest if folder is None else folder.arguments)
+        return None
+    folder = folder or SequenceFolder.create(Path(arguments.results_dir), plan, rest)
     folder.claim()
+    folder.save()  # with the runs that it has got
     return folder
+
+
+def _plan(sequence: str, typed: Mapping[str, str]) -> tuple[Plan, str]:
+    """Return a sequence that was checked, and its file for messages."""
+    plan, where = load_plan(sequence), shown_text(sequence)
+    check_flags(plan, Flags.model_fields, check_values, where)
+    check_plan(plan.runs, typed, where)
+    return plan, where
 
 
 def _tune(terminal: Terminal, arguments: argparse.Namespace, rest: Sequence[str]) -> int:
@@ -224,7 +198,7 @@ def _tune(terminal: Terminal, arguments: argparse.Namespace, rest: Sequence[str]
         check_not_overridden(tuning.extremes().runs, typed, where)
         check_optuna()
         if arguments.dry_run:
-            _print_plan(terminal, tuning.extremes(), rest)
+            _print_runs(terminal, tuning.extremes().runs, rest)
             return 0
         folder = TuningFolder.create(Path(arguments.results_dir), tuning, rest)
     folder.claim()
@@ -257,7 +231,7 @@ def _run(terminal: Terminal, folder: SequenceFolder) -> int:
     path = shown_text(str(folder.path))
     terminal.plainly(f"{path}: {waiting} of {len(folder.runs)} runs to do")
     with Interrupts().installed() as interrupts, terminal.living_line() as living_line:
-        run_sequence(folder, interrupts, _Progress(terminal, living_line, folder))
+        run_sequence(folder, interrupts, Progress(terminal, living_line, folder))
     _report(terminal, folder)
     unfinished = [run for run in folder.runs if run.status != "done"]
     for run in unfinished:
@@ -282,37 +256,11 @@ def _report(terminal: Terminal, folder: SequenceFolder) -> None:
         terminal.plainly(f"The agents of each population: {path}/{POPULATION_PAGE}")
 
 
-class _Progress:
-    """Shows where the present run is: a living line while it runs, a lasting one at its end.
-
-    Where there is no terminal that a line could live in, a lasting one each minute.
-    """
-
-    def __init__(self, terminal: Terminal, living_line: LivingLine, folder: SequenceFolder) -> None:
-        self._terminal = terminal
-        self._living_line = living_line
-        self._folder = folder
-        self._began_at = time.monotonic()
-        self._next_line_at: dict[str, float] = {}  # by the name of the run
-        self._living: dict[str, str] = {}  # the lines of the runs that are under way
-
-    def __call__(self, run: RunState, seconds: float) -> None:
-        is_running = run.status == "running"
-        next_line_at = self._next_line_at.get(run.name, self._began_at + LINE_INTERVAL_S)
-        self._living.pop(run.name, None)
-        if self._terminal.console.is_terminal and is_running:
-            self._living[run.name] = escape(line_on(self._folder, run, seconds))
-            lines = "\n".join(self._living.values())
-            self._living_line(f"{lines}  (Ctrl-C skips, twice stops)")
-        elif not is_running or time.monotonic() >= next_line_at:
-            self._next_line_at[run.name] = time.monotonic() + LINE_INTERVAL_S
-            line = f"{run.status:8}{line_on(self._folder, run, seconds)}"
-            self._terminal.print(line, highlight=False, soft_wrap=True, markup=False)
-
-
-def _print_plan(terminal: Terminal, plan: Plan, arguments: Sequence[str]) -> None:
+def _print_runs(
+    terminal: Terminal, runs: Iterable[PlannedRun | RunState], arguments: Sequence[str]
+) -> None:
     plainly = functools.partial(terminal.print, highlight=False, soft_wrap=True, markup=False)
-    for number, run in enumerate(plan.runs, start=1):
+    for number, run in enumerate(runs, start=1):
         given = dict(run.flags)
         if source_of(run.flags) is not None:
             given["load_model_url"] = f"<run folder of {source_of(run.flags)}>"

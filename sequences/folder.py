@@ -17,7 +17,7 @@ What sequence.json may hold is in saved.py. Next to read: runner.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
@@ -32,7 +32,7 @@ from core.file_lock import FileLock
 from core.plain_data import parse_json, read_text, shown_text
 from metrics.run_files import last_record
 from sequences.foreign import keepable
-from sequences.plan import Plan, is_test, source_of
+from sequences.plan import Plan, PlannedRun, is_test, source_of
 from sequences.saved import FORMAT_VERSION, read_saved
 
 STATE_FILE = "sequence.json"
@@ -76,17 +76,8 @@ class SequenceFolder:
           ConfigError: if nothing can be written there.
         """
         path = create_exclusively(results, f"{safe_name(plan.name)}_{datetime.now():%Y%m%d-%H%M%S}")
-        runs = [
-            RunState(
-                f"{n:03d}_{safe_name(run.group)}_seed{run.seed}",
-                run.group,
-                run.seed,
-                run.flags,
-                run.agent,
-            )
-            for n, run in enumerate(plan.runs, start=1)
-        ]
-        folder = cls(path, plan.name, runs, list(arguments), plan.at_once)
+        folder = cls(path, plan.name, [], list(arguments), plan.at_once)
+        folder.add(plan.runs)
         try:
             folder.save()
         except OSError as error:
@@ -94,6 +85,12 @@ class SequenceFolder:
                 f"Cannot write into {shown_text(str(path))}: {error.strerror}."
             ) from error
         return folder
+
+    def add(self, planned: Iterable[PlannedRun]) -> None:
+        """Put runs that wait behind those that there are; `save` writes them down."""
+        for number, run in enumerate(planned, start=len(self.runs) + 1):
+            name = f"{number:03d}_{safe_name(run.group)}_seed{run.seed}"
+            self.runs.append(RunState(name, run.group, run.seed, run.flags, run.agent))
 
     def claim(self) -> None:
         """Take the sequence for this process, until it ends; remove what a killed one left.

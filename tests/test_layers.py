@@ -25,6 +25,7 @@ IMPORTED_AS = {
     "opencv-python-headless": {"cv2"},
     "pydantic-settings": {"pydantic_settings", "pydantic", "pydantic_core"},
     "pyyaml": {"yaml"},
+    "pillow": {"PIL"},
     "imageio, av": {"imageio"},
 }
 # Everywhere; by their names; by Gymnasium.

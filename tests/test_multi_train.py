@@ -24,6 +24,7 @@ from metrics.curve import curve_of
 from metrics.run_files import read_records
 from option_flags import Flags
 from sequences import runner
+from sequences import terminal as terminal_of_sequences
 from sequences.folder import RunState, SequenceFolder
 from sequences.plan import check_flags, load_plan, parse_plan, shipped_plans, source_of
 from sequences.progress import seconds_to_go
@@ -163,7 +164,7 @@ ON_FROM_A = {"op_mode": "train_w_load", "load_model_url": {"run": "a"}}
         ({"test": [1]}, "test is .*expected a mapping"),
         (
             {"runs": [{"name": "a"}, {"name": "b", "flags": ON_FROM_A}]},
-            "'b' goes on from 'a', .*expected save_replay: true there, or load_replay: false in 'b'",
+            "'b' goes on from 'a'.*expected save_replay: true there, or load_replay: false in 'b'",
         ),
     ],
 )
@@ -620,14 +621,16 @@ def test_the_time_to_go_is_that_of_runs_of_the_group_or_else_of_all(tmp_path: Pa
 def test_without_a_terminal_a_run_has_a_line_now_and_then_and_one_at_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interval_s: float
 ) -> None:
-    monkeypatch.setattr(multi_train, "LINE_INTERVAL_S", interval_s)
+    monkeypatch.setattr(terminal_of_sequences, "LINE_INTERVAL_S", interval_s)
     plan = parse_plan({"runs": [{"name": "only"}]}, default_name="p", where="here")
     folder = SequenceFolder.create(tmp_path, plan, [])
     said = io.StringIO()
-    monkeypatch.setattr(multi_train, "Console", lambda: Console(file=said, force_terminal=False))
-    terminal = multi_train.Terminal()
+    monkeypatch.setattr(
+        terminal_of_sequences, "Console", lambda: Console(file=said, force_terminal=False)
+    )
+    terminal = terminal_of_sequences.Terminal()
     with terminal.living_line() as living_line:
-        progress = multi_train._Progress(terminal, living_line, folder)
+        progress = terminal_of_sequences.Progress(terminal, living_line, folder)
         progress(folder.update(0, status="running"), 61.0)
         progress(folder.update(0, status="done", seconds=62.0), 62.0)
     shown = said.getvalue().splitlines()
@@ -661,9 +664,11 @@ def test_no_run_waits_for_a_terminal_or_ends_with_it(
     tmp_path: Path, fake_main: Path, monkeypatch: pytest.MonkeyPatch, terminal: type[io.StringIO]
 ) -> None:
     file = terminal()
-    monkeypatch.setattr(multi_train, "Console", lambda: Console(file=file, force_terminal=False))
-    monkeypatch.setattr(multi_train, "LINE_INTERVAL_S", 0.0)
-    monkeypatch.setattr(multi_train, "TERMINAL_GRACE_S", 0.1)
+    monkeypatch.setattr(
+        terminal_of_sequences, "Console", lambda: Console(file=file, force_terminal=False)
+    )
+    monkeypatch.setattr(terminal_of_sequences, "LINE_INTERVAL_S", 0.0)
+    monkeypatch.setattr(terminal_of_sequences, "TERMINAL_GRACE_S", 0.1)
     sequence = tmp_path / "mine.yaml"
     sequence.write_text("base: {lr: 0.01, env: Ok-v0}\nseeds: [1, 2]\n")
     assert multi_train.main([f"--sequence={sequence}", f"--results_dir={tmp_path / 'out'}"]) == 0
@@ -673,6 +678,32 @@ def test_no_run_waits_for_a_terminal_or_ends_with_it(
     (made,) = (tmp_path / "out").iterdir()
     assert statuses(SequenceFolder.open(made)) == ["done", "done"]
     assert (made / "table.md").exists()
+
+
+@pytest.mark.process
+def test_groups_and_seeds_that_a_file_has_got_are_run_behind_those_that_are_done(
+    tmp_path: Path, fake_main: Path
+) -> None:
+    sequence = tmp_path / "mine.yaml"
+    sequence.write_text("base: {env: Ok-v0, lr: 0.01}\nruns: [{name: a}]\n")
+    results = tmp_path / "out"
+    given = [f"--sequence={sequence}", f"--results_dir={results}", "--gamma=0.9"]
+    assert multi_train.main(given) == 0
+    (made,) = results.iterdir()
+    before = SequenceFolder.open(made).runs
+    sequence.write_text("base: {env: Ok-v0, lr: 0.01}\nseeds: [1, 2]\nruns: [{name: a}, {name: b}]\n")
+    resumed = [f"--resume={made}", f"--sequence={sequence}"]
+    assert multi_train.main([*resumed, "--dry_run"]) == 0
+    assert SequenceFolder.open(made).runs == before, "it is only shown"
+    assert multi_train.main(resumed) == 0
+    folder = SequenceFolder.open(made)
+    assert folder.runs[:1] == before, "what is done was not done again"
+    assert [(run.name, run.status) for run in folder.runs[1:]] == [
+        *(("002_b_seed1", "done"), ("003_a_seed2", "done"), ("004_b_seed2", "done")),
+    ]
+    assert '"gamma": "0.9"' in output_of(folder, 3), "as what was typed for those before"
+    assert multi_train.main(resumed) == 0, "there is nothing more to add"
+    assert len(SequenceFolder.open(made).runs) == 4
 
 
 @pytest.mark.process

@@ -1,0 +1,94 @@
+"""What multi_train.py shows of a sequence under way, on a terminal that may be slow or gone."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from metrics.output_thread import OutputThread
+from sequences.folder import RunState, SequenceFolder
+from sequences.progress import line_on
+
+LivingLine = Callable[[str], object]  # shows a text in the place of the one before
+
+LINE_INTERVAL_S = 60.0  # between lines on a run where there is no terminal
+TERMINAL_CAPACITY = 1000  # lines that wait for a terminal that is not read
+TERMINAL_GRACE_S = 2.0  # for it to take them at the end
+
+
+class Terminal:
+    """What is said to the user. In the background, nobody waits for it, and it may fail."""
+
+    def __init__(self) -> None:
+        """Say everything at once, until `in_background`."""
+        self.console = Console()
+        self._thread: OutputThread | None = None
+
+    @contextlib.contextmanager
+    def in_background(self) -> Iterator[None]:
+        """Say everything on a thread of its own within the block, and end that in time."""
+        self._thread = OutputThread("the terminal", TERMINAL_CAPACITY)
+        try:
+            yield
+        finally:
+            self._thread.close(TERMINAL_GRACE_S)
+
+    def print(self, *parts: Any, **options: Any) -> None:
+        """Have `Console.print` called."""
+        self._do(functools.partial(self.console.print, *parts, **options))
+
+    def plainly(self, text: str) -> None:
+        """Have a line printed in which nothing is markup."""
+        self.print(text, markup=False, soft_wrap=True)
+
+    @contextlib.contextmanager
+    def living_line(self) -> Iterator[LivingLine]:
+        """Give a line that changes, where there is a terminal for it, within the block."""
+        status = self.console.status("")
+        self._do(status.start)
+        try:
+            yield lambda text: self._do(functools.partial(status.update, text))
+        finally:
+            self._do(status.stop)
+
+    def _do(self, action: Callable[[], object]) -> None:
+        if self._thread is None:
+            action()
+        else:
+            self._thread.submit(action)
+
+
+class Progress:
+    """Shows where the present run is: a living line while it runs, a lasting one at its end.
+
+    Where there is no terminal that a line could live in, a lasting one each minute.
+    """
+
+    def __init__(self, terminal: Terminal, living_line: LivingLine, folder: SequenceFolder) -> None:
+        """Show nothing; calls do."""
+        self._terminal = terminal
+        self._living_line = living_line
+        self._folder = folder
+        self._began_at = time.monotonic()
+        self._next_line_at: dict[str, float] = {}  # by the name of the run
+        self._living: dict[str, str] = {}  # the lines of the runs that are under way
+
+    def __call__(self, run: RunState, seconds: float) -> None:
+        """Show how far a run is that has taken so long."""
+        is_running = run.status == "running"
+        next_line_at = self._next_line_at.get(run.name, self._began_at + LINE_INTERVAL_S)
+        self._living.pop(run.name, None)
+        if self._terminal.console.is_terminal and is_running:
+            self._living[run.name] = escape(line_on(self._folder, run, seconds))
+            lines = "\n".join(self._living.values())
+            self._living_line(f"{lines}  (Ctrl-C skips, twice stops)")
+        elif not is_running or time.monotonic() >= next_line_at:
+            self._next_line_at[run.name] = time.monotonic() + LINE_INTERVAL_S
+            line = f"{run.status:8}{line_on(self._folder, run, seconds)}"
+            self._terminal.print(line, highlight=False, soft_wrap=True, markup=False)
