@@ -85,7 +85,7 @@ class RunTable(Mapping[str, Floats]):
         path = RunFolder(self.folder).summary_file
         if not path.is_file():
             return None
-        data = parse_json(read_text(str(path), "summary.json"), str(path))
+        data = parse_json(read_text(str(path), path.name), str(path))
         return data if isinstance(data, dict) else None
 
 

@@ -9,6 +9,7 @@ beside them (agent/testing/model_card.py), `--push` sends all to a model hub (ag
 
 from __future__ import annotations
 
+from core.run_layout import FLAGS
 from core.stop_signals import INTERRUPTED, Answer, StopSignals
 
 if __name__ == "__main__":
@@ -28,7 +29,7 @@ from pydantic import Field
 from agent.stored.checkpoint import Checkpoint, load
 from agent.stored.checkpoint_folder import run_of
 from agent.stored.hub import Repository, push
-from agent.stored.model_file import FACTS, FLAGS, WEIGHTS, save_model
+from agent.stored.model_file import FACTS, WEIGHTS, save_model
 from agent.stored.run_folder import RunFolder
 from agent.stored.state_schema import Count, Part, check_part
 from agent.testing.evaluation import FILMS

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from agent.assembly import build_model
 from agent.models.base import ActorCritic
-from agent.stored.checkpoint_folder import CHECKPOINTS, resolve
+from agent.stored.checkpoint_folder import resolve
 from agent.stored.model_file import find_model_folder
 from analysis.cka import layer_grams, linear_cka
 from analysis.filters_figures import draw_curves, draw_heat_maps
@@ -39,6 +39,7 @@ from analysis.options import add_place, command_parser, results_folder
 from analysis.playing import LoadedAgent, load_agent
 from core.atomic_file import atomic_path, write_json, write_text
 from core.errors import ConfigError
+from core.run_layout import CHECKPOINTS
 
 EPILOG = """examples:
   python -m analysis filters --load_model_url=models/pong

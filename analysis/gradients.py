@@ -33,6 +33,7 @@ from analysis.filters import checkpoint_files
 from analysis.options import add_place, at_least, command_parser, results_folder
 from analysis.playing import load_agent
 from core.atomic_file import write_text
+from core.run_layout import RECORDS
 from metrics.charts import COLOURS, INK, figure_text, new_figure, tick
 from metrics.run_files import read_records
 from replay.codec import make_codec
@@ -276,7 +277,7 @@ def heat_maps(measured: Sequence[Measurement], title: str) -> Figure:
 
 def _folder_of(url: str) -> Path:
     """Return where the results go: in the run folder, or where those of its agent go."""
-    if (Path(url) / "metrics.jsonl").exists():
+    if (Path(url) / RECORDS).exists():
         return Path(url) / "analysis"
     return load_agent(url).folder
 

@@ -22,12 +22,13 @@ from analysis.options import command_parser
 from core.atomic_file import write_text
 from core.errors import ConfigError
 from core.plain_data import shown_text
+from core.run_layout import FLAGS, RECORDS, SESSIONS
 from core.version import VERSION
 from sequences.folder import STATE_FILE
 
 FILE = "report.html"
 # One of them is enough: a run that was killed at once has no records.
-RUN_FILES = ("metrics.jsonl", "flags.json", "run.json")
+RUN_FILES = (RECORDS, FLAGS, SESSIONS)
 EMBEDDED_MB = 8.0
 
 EPILOG = """examples:

@@ -27,13 +27,24 @@ from analysis.report_what import dicts, number_text, sessions_of, texts, value_t
 from analysis.run_facts import own_command
 from analysis.runs import Run, find_runs
 from core.errors import ConfigError
+from core.run_layout import (
+    EVALUATIONS,
+    FINDINGS,
+    FLAGS,
+    GAMES,
+    LOG,
+    RECORDS,
+    SESSIONS,
+    STATUS,
+    SUMMARY,
+)
 from metrics.charts import run_figures
 from metrics.energy import EnergyBook
 from metrics.health import Diagnosis
 from metrics.machine_share import undisturbed_share
 from metrics.record import Record
 from metrics.run_files import read_records
-from metrics.status_file import DIED, EVALUATIONS, FINDINGS, read_status
+from metrics.status_file import DIED, read_status
 from metrics.text import short
 
 MAX_GAMES = 60  # of one run, of which figures are drawn: the whole of Atari is 57
@@ -44,7 +55,7 @@ TESTED = (  # keys of what test mode writes (agent/testing/evaluator.py)
     *("env", "checkpoint", "agent_steps", "policy", "episodes", "mean"),
     *("distinct_games", "human_normalised"),
 )
-JOURNALS = ("metrics.jsonl", EVALUATIONS, "Scores.txt")  # of which the figures are drawn
+JOURNALS = (RECORDS, EVALUATIONS, GAMES)  # of which the figures are drawn
 STATES = {
     "starting": "is starting",
     "filling": "fills its replay",
@@ -76,11 +87,11 @@ def parts_of_run(place: Path, maker: Maker) -> Iterator[Part]:
 def result(place: Path, records: Sequence[Record]) -> Markup:
     """Return how far the run came and what it scored."""
     # Read here first: the reader that knows whether its process lives would follow a link.
-    status = (read_status(place) or {}) if _readable(place, "status.json") else {}
-    summary = _readable(place, "summary.json")
+    status = (read_status(place) or {}) if _readable(place, STATUS) else {}
+    summary = _readable(place, SUMMARY)
     newest = records[-1] if records else None
     values = {} if newest is None else newest.values
-    flags = _readable(place, "flags.json")
+    flags = _readable(place, FLAGS)
     pairs = [
         ("environment", flags.get("env")),
         ("seed", flags.get("seed")),
@@ -129,7 +140,7 @@ def curve(place: Path) -> Markup:
 def figures(place: Path) -> Markup:
     """Return the figures of the run, drawn anew from its records."""
     _refuse_links(place)
-    env = str(_readable(place, "flags.json").get("env", ""))
+    env = str(_readable(place, FLAGS).get("env", ""))
     if env.count(",") >= MAX_GAMES:
         raise ConfigError(f"the run names more than {MAX_GAMES} games.")
     names = {"returns": "return of each game", "overview": "losses, entropy, values, speed"}
@@ -198,7 +209,7 @@ def machine(records: Sequence[Record]) -> Markup:
 def again(place: Path) -> Markup:
     """Return the commands that made the run, and the one that compares it."""
     found = sessions_of(place)
-    seed = _readable(place, "flags.json").get("seed")
+    seed = _readable(place, FLAGS).get("seed")
     usable = [{**s, "command_line": texts(s.get("command_line"))} for s in found]
     lines = []
     if usable:
@@ -213,7 +224,7 @@ def again(place: Path) -> Markup:
 
 def log(place: Path) -> Markup:
     """Return the last lines of train.log, without those for debugging."""
-    lines = [line for line in last_lines(place, "train.log") if " DEBUG " not in line]
+    lines = [line for line in last_lines(place, LOG) if " DEBUG " not in line]
     if not lines:
         return el("p", "There is no log.", class_="soft")
     return folded(f"The last {min(LOG_LINES, len(lines))} messages", code(lines[-LOG_LINES:]))
@@ -221,7 +232,7 @@ def log(place: Path) -> Markup:
 
 def _refuse_links(place: Path) -> None:
     """Raise ConfigError if a file is a link that the readers of the platform would follow."""
-    for name in ("flags.json", "run.json"):
+    for name in (FLAGS, SESSIONS):
         read_object(place, name)
     for name in JOURNALS:
         with suppress(FileNotFoundError), opened(place / name):
@@ -237,7 +248,7 @@ def _readable(place: Path, name: str) -> dict[str, Any]:
 
 
 def _runs(place: Path) -> tuple[list[Run], list[str]]:
-    if not (place / "metrics.jsonl").is_file():
+    if not (place / RECORDS).is_file():
         raise ConfigError("the run has not written a record.")
     _refuse_links(place)
     return find_runs([escape(str(place))])

@@ -23,6 +23,7 @@ from analysis.report_media import films, has_films
 from analysis.report_what import flags_of, sessions
 from core.errors import ConfigError
 from core.plain_data import shown_text
+from core.run_layout import FLAGS, SESSIONS
 from sequences.folder import STATE_FILE, RunState, SequenceFolder
 from sequences.foreign import is_inside
 
@@ -165,8 +166,8 @@ def runs(made: _Sequence, maker: Maker) -> Markup:
     if first:
         place = first[-1].path
         parts.append(el("h3", f"What was run, as of {place.name}"))
-        parts.append(maker.part("run.json", lambda: sessions(place)))
-        parts.append(maker.part("flags.json", lambda: flags_of(place)))
+        parts.append(maker.part(SESSIONS, lambda: sessions(place)))
+        parts.append(maker.part(FLAGS, lambda: flags_of(place)))
     return join(parts)
 
 

@@ -17,6 +17,7 @@ from analysis.report import Maker
 from analysis.report_files import read_object
 from analysis.run_facts import commit_text, machine_text
 from core.plain_data import shown
+from core.run_layout import FLAGS, SESSIONS
 
 MAX_SESSIONS = 20  # that are shown one by one
 
@@ -25,9 +26,9 @@ def what_was_run(place: Path, maker: Maker) -> Markup:
     """Return sessions, versions, what a person did, and flags."""
     return join(
         [
-            maker.part("run.json", lambda: sessions(place)),
+            maker.part(SESSIONS, lambda: sessions(place)),
             el("h3", "Flags that differ from the defaults"),
-            maker.part("flags.json", lambda: flags_of(place)),
+            maker.part(FLAGS, lambda: flags_of(place)),
         ]
     )
 
@@ -71,14 +72,14 @@ def sessions(place: Path) -> Markup:
 
 def sessions_of(place: Path) -> list[dict[str, Any]]:
     """Return the sessions in run.json, the first one first; whatever is no session is left out."""
-    first = read_object(place, "run.json")
+    first = read_object(place, SESSIONS)
     later = first.pop("resumed", [])
     return [session for session in [first, *dicts(later)] if session]
 
 
 def flags_of(place: Path) -> Markup:
     """Return the flags that are not what they are by themselves, and all of them folded."""
-    flags = read_object(place, "flags.json")
+    flags = read_object(place, FLAGS)
     if not flags:
         return el("p", "flags.json is missing.", class_="soft")
     own = default_flags()

@@ -198,7 +198,7 @@ def _read_below(path: Path, leave_out: Callable[[str], object]) -> Iterator[Run]
         sequence = SequenceFolder.open(path)
         for state in sequence.runs:
             yield from _sound(of_sequence(sequence, state), leave_out)
-    elif (path / "metrics.jsonl").is_file():
+    elif RunFolder(path).metrics_file.is_file():
         yield from _sound(_read_run(RunFolder(path)), leave_out)
     elif path.is_dir():
         for child in sorted(path.iterdir()):

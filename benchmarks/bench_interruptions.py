@@ -35,6 +35,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.programs import leaving_by_exception, running  # noqa: E402
+from core.run_layout import FLAGS, LOG, RECORDS  # noqa: E402
 from live.json_text import json_text  # noqa: E402
 from metrics.run_files import read_games  # noqa: E402
 
@@ -78,15 +79,15 @@ def training(results: Path, *flags: str) -> Iterator[subprocess.Popen[bytes]]:
 
 def run_folder(results: Path) -> Path | None:
     """Return the run folder in `results`, once there is one."""
-    return next((path.parent for path in results.glob("*/flags.json")), None)
+    return next((path.parent for path in results.glob(f"*/{FLAGS}")), None)
 
 
 def steps_done(results: Path) -> int:
     """Return the agent steps of the last whole record."""
     folder = run_folder(results)
-    if folder is None or not (folder / "metrics.jsonl").exists():
+    if folder is None or not (folder / RECORDS).exists():
         return 0
-    lines = (folder / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+    lines = (folder / RECORDS).read_bytes().splitlines(keepends=True)
     whole = [line for line in lines[-2:] if line.endswith(b"\n")]
     return int(json.loads(whole[-1])["agent_steps"]) if whole else 0
 
@@ -138,7 +139,7 @@ def train(results: Path, seed: int, options: argparse.Namespace, kills: list[int
 
 def resumed_at(folder: Path) -> list[int]:
     """Return the agent steps that each later session of a run began with, from its log."""
-    lines = (folder / "train.log").read_text("utf-8", "replace").splitlines()
+    lines = (folder / LOG).read_text("utf-8", "replace").splitlines()
     begun = [line for line in lines if " resuming " in line and line.endswith(" agent steps")]
     return [int(line.split()[-3].replace(",", "")) for line in begun]
 

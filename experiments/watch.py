@@ -13,6 +13,7 @@ from agent.testing.score_table import SCORES
 from core.errors import ConfigError
 from core.plain_data import parse_json, read_text
 from core.process_death import is_same_process
+from core.run_layout import RECORDS
 from experiments.plan import PlannedRun
 from experiments.store import Store
 from sequences.folder import OUTPUT_FILE, STATE_FILE, SequenceFolder
@@ -87,7 +88,7 @@ class SequenceWatch(_Watch):
     def _look(self) -> frozenset[tuple[str, int, int]]:
         # All of them: a single time in the future would be the newest for good.
         seen = set()
-        signs = (self._folder.glob(f"*/*/*/{name}") for name in ("metrics.jsonl", SCORES))
+        signs = (self._folder.glob(f"*/*/*/{name}") for name in (RECORDS, SCORES))
         for path in chain(*signs, self._outputs_of_tests()):
             with suppress(OSError):
                 state = path.stat()

@@ -15,8 +15,8 @@ from typing import Any
 from core.errors import ConfigError
 from core.plain_data import parse_json, read_text, shown, shown_text
 from core.plain_yaml import parse_yaml
+from core.run_layout import FLAGS
 
-RECORD = "flags.json"  # what a run writes; anything else has been written by hand
 MAX_FILE_BYTES = 200_000
 MAX_PROBLEMS = 20  # lines of one error
 # Of the flags that belong to one command, those that say what is done, and with which files.
@@ -57,7 +57,7 @@ def read_flags_file(
     where = f"--flags_file={shown_text(path)}"
     try:
         if file.is_dir():
-            file = file / RECORD
+            file = file / FLAGS
     except (OSError, ValueError):
         pass  # told when it is read
     text = read_text(file, "the flags file", MAX_FILE_BYTES)
@@ -67,7 +67,7 @@ def read_flags_file(
         raise ConfigError(
             f"{where} holds {shown(data)}, expected a mapping of flags, e.g. 'lr: 0.001'."
         )
-    if file.name == RECORD:
+    if file.name == FLAGS:  # a run wrote it; anything else has been written by hand
         values = {name: value for name, value in data.items() if known.get(name) is False}
         return FlagsFile(where, values, is_record=True)
     problems = [f"{where}: {unknown(name)}" for name in data if name not in known]

@@ -20,9 +20,9 @@ import numpy as np
 
 from core.errors import ConfigError
 from core.plain_data import shown_text
+from core.run_layout import FLAGS, RECORDS, SESSIONS
 from live.export import safe_cell
-from live.overview import SESSIONS
-from live.places import FLAGS, METRICS, NotThereError, ResultsFolder
+from live.places import NotThereError, ResultsFolder
 
 MAX_RUNS = 60
 GRID_POINTS = 80  # of a mean and its interval
@@ -53,7 +53,7 @@ class Comparisons:
         Raises:
           ConfigError: if the runs cannot be compared; the message says why.
         """
-        signature = tuple(self._results.facts(run, METRICS) for run in question.runs)
+        signature = tuple(self._results.facts(run, RECORDS) for run in question.runs)
         with self._lock:
             kept = self._kept.get(question)
             if kept is None or kept[0] != signature:
@@ -145,7 +145,7 @@ class Comparisons:
 
         try:
             folder = self._results.folder(run)
-            self._results.open(run, METRICS).close()
+            self._results.open(run, RECORDS).close()
         except NotThereError as error:
             raise ConfigError(f"{error}, or it has no records yet.") from error
         # These may be missing, and what is there is opened again by path, which follows links.

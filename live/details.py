@@ -11,12 +11,12 @@ from contextlib import suppress
 from typing import Any
 
 from agent.run.control_file import CONTROL, NAME
+from core.run_layout import EVALUATIONS, FINDINGS, FLAGS, LOG, SESSIONS, STATUS, SUMMARY
 from live.journal import Journal
-from live.overview import SESSIONS, STATE, STATUS, SUMMARY
-from live.places import FLAGS, NotThereError, ResultsFolder, lines
+from live.overview import STATE
+from live.places import NotThereError, ResultsFolder, lines
 from metrics.run_files import csv_cells
 
-FINDINGS, EVALUATIONS, LOG = "findings.jsonl", "evaluations.csv", "train.log"
 FILMS, CHARTS = "films", "charts"
 TAIL_BYTES = 200_000  # of findings and evaluations: some thousand lines
 MAX_ROWS = 200

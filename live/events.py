@@ -12,10 +12,11 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from agent.run.control_file import CONTROL
+from core.run_layout import RECORDS
 from live.details import FILMS, PARTS
 from live.json_text import json_text
 from live.overview import STATE, Overview
-from live.places import METRICS, ResultsFolder
+from live.places import ResultsFolder
 
 RUN_POLL_S = 1.0  # a few calls of stat
 LIST_POLL_S = 4.0  # 300 runs take 40 ms
@@ -42,7 +43,7 @@ class Streams:
         seen: dict[str, Any] = {}
 
         def look() -> dict[str, Any] | None:
-            now = {n: self._results.facts(run, n) for n in (METRICS, *PARTS, FILMS, CONTROL, STATE)}
+            now = {n: self._results.facts(run, n) for n in (RECORDS, *PARTS, FILMS, CONTROL, STATE)}
             # The state also follows from whether a process is there.
             now["state"] = self._overview.of(run)["state"]
             changed = [name for name in now if seen.get(name) != now[name]]

@@ -20,8 +20,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from core.run_layout import RECORDS
 from live.columns import Column
-from live.places import METRICS, NotThereError, ResultsFolder
+from live.places import NotThereError, ResultsFolder
 from live.records import COUNTERS, record_in, sampled, table
 from live.rows import Floats, Rows, thinned
 from metrics.run_files import MAX_LINE_BYTES
@@ -141,7 +142,7 @@ class Journal:
 
     def _read(self) -> None:
         try:
-            file = self._results.open(self._run, METRICS)
+            file = self._results.open(self._run, RECORDS)
         except NotThereError:
             self._begin_anew()
             return
@@ -250,7 +251,7 @@ class Journals:
     def at_once(self, run: str) -> Journal | None:
         """Return the journal of a run, or None if reading it takes long; it is read meanwhile."""
         journal = self._take(run)
-        if journal.is_read or self._results.facts(run, METRICS)[1] <= LARGE_BYTES:
+        if journal.is_read or self._results.facts(run, RECORDS)[1] <= LARGE_BYTES:
             journal.read()
             return journal
         with self._lock:
@@ -262,7 +263,7 @@ class Journals:
     def preview(self, run: str, names: Sequence[str]) -> Rows:
         """Return a record here and there of a long run, for the second until all is read."""
         try:
-            with self._results.open(run, METRICS) as file:
+            with self._results.open(run, RECORDS) as file:
                 records = sampled(file, PREVIEW_POINTS)
         except (NotThereError, OSError):
             records = []

@@ -16,12 +16,12 @@ from typing import Any
 from agent.run import control_file
 from agent.run.control_file import CONTROL
 from core.process_death import is_same_process
+from core.run_layout import FLAGS, LOCK, RECORDS, STATUS, SUMMARY
 from core.spec import game_name
-from live.places import FLAGS, METRICS, NotThereError, ResultsFolder
+from live.places import NotThereError, ResultsFolder
 from live.records import sampled
 from metrics.curve import RETURN, SCORE
 
-STATUS, SUMMARY, LOCK, SESSIONS = "status.json", "summary.json", "lock", "run.json"
 STATE = f"{CONTROL}/{control_file.STATE}"
 SPARK_POINTS = 32
 SILENT_S = 60.0  # a run that gave no sign for so long is shown as silent, by the page itself
@@ -51,7 +51,7 @@ class Overview:
 
     def of(self, run: str) -> dict[str, Any]:
         """Return what is known of one run; the state is as of now."""
-        files = (METRICS, FLAGS, STATUS, SUMMARY, LOCK, STATE)
+        files = (RECORDS, FLAGS, STATUS, SUMMARY, LOCK, STATE)
         signature = tuple(self._results.facts(run, name) for name in files)
         with self._lock:
             kept = self._kept.get(run)
@@ -102,7 +102,7 @@ class Overview:
     def _curve(self, run: str) -> tuple[list[list[float]], dict[str, Any]]:
         """Return [agent steps, score] at some records, and the newest record; empty without."""
         found: list[dict[str, Any]] = []
-        with suppress(NotThereError, OSError), self._results.open(run, METRICS) as file:
+        with suppress(NotThereError, OSError), self._results.open(run, RECORDS) as file:
             found = sampled(file, SPARK_POINTS)
         points = [
             [record["agent_steps"], score]

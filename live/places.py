@@ -18,10 +18,8 @@ from typing import Any, BinaryIO
 
 from core.errors import ConfigError, PlatformError
 from core.plain_data import parse_json, shown_text
+from core.run_layout import CHECKPOINTS, FLAGS, RECORDS
 
-METRICS = "metrics.jsonl"
-FLAGS = "flags.json"
-CHECKPOINTS = "checkpoints"
 MAX_DEPTH = 4  # results/<collection>/<sequence>/<run of it>/<run folder>
 MAX_FOLDERS = 20_000  # that are looked into; a results folder of years has fewer
 MAX_JSON_BYTES = 4_000_000
@@ -175,7 +173,7 @@ def _parts(path: str) -> tuple[str, ...]:
 
 
 def _is_run(names: set[str]) -> bool:
-    return METRICS in names or (FLAGS in names and CHECKPOINTS in names)
+    return RECORDS in names or (FLAGS in names and CHECKPOINTS in names)
 
 
 def _listing(folder: Path) -> tuple[set[str], list[str]]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from core.plain_data import shown_text
+from core.run_layout import FLAGS
 from core.spec import game_name
 from metrics.record import Record
 from metrics.run_files import (
@@ -102,7 +103,7 @@ def run_figures(folder: Path) -> Iterator[tuple[str, Figure]]:
 def _game_names(folder: Path) -> list[str]:
     """Return the short names of the games of a run, in task order (one if that is not known)."""
     try:
-        flags = json.loads((folder / "flags.json").read_text(encoding="utf-8"))
+        flags = json.loads((folder / FLAGS).read_text(encoding="utf-8"))
         return [game_name(env_id) for env_id in str(flags["env"]).split(",")]
     except (OSError, ValueError, KeyError, TypeError):
         return [folder.name]

@@ -25,11 +25,10 @@ from pathlib import Path
 from typing import Any
 
 from core.atomic_file import atomic_file
+from core.run_layout import EVALUATIONS, FINDINGS, GAMES, RECORDS
 from metrics.record import Record
 from metrics.run_files import is_regular, name_aside, pieces, set_aside
-from metrics.status_file import EVALUATIONS, FINDINGS
 
-METRICS = "metrics.jsonl"
 EVALUATED_COLUMN = 2  # of evaluations.csv, from the left: updates of the weights that played
 EVENT_FILES = "events.out.tfevents.*"
 OTHER_LEARNERS = "metrics-rank*.jsonl"  # records of those after the first
@@ -37,7 +36,7 @@ OTHER_LEARNERS = "metrics-rank*.jsonl"  # records of those after the first
 # training and agent steps. An update may need no new agent steps, so those alone do not say it.
 TRAINING_COLUMN, STEPS_COLUMN, UPDATES_COLUMN = -3, -2, -1
 TEXT_FILES = {
-    "Scores.txt": STEPS_COLUMN,
+    GAMES: STEPS_COLUMN,
     "Episode_steps.txt": STEPS_COLUMN,
     "max_reward_file.txt": STEPS_COLUMN,
     "Loss_file.txt": STEPS_COLUMN,
@@ -97,7 +96,7 @@ def rewind(
         is_later = record.agent_steps > agent_steps or record.wall_s > wall_s + ROUNDED_S
         return record.updates <= updates and not is_later
 
-    cuts = [_cut(folder / METRICS, is_past, at)]
+    cuts = [_cut(folder / RECORDS, is_past, at)]
     for name, column in TEXT_FILES.items():
 
         def is_within(line: str, column: int = column) -> bool:

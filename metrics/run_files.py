@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.files import disk
+from core.run_layout import EVALUATIONS, GAMES, RECORDS
 from metrics.record import Record
 
 Floats = NDArray[np.float64]
@@ -46,7 +47,7 @@ class Games:
 def read_records(folder: Path) -> list[Record]:
     """Return the records of metrics.jsonl."""
     records = []
-    for line in _lines(folder / "metrics.jsonl"):
+    for line in _lines(folder / RECORDS):
         with contextlib.suppress(ValueError):
             records.append(Record.from_json(line))
     return records
@@ -54,7 +55,7 @@ def read_records(folder: Path) -> list[Record]:
 
 def last_record(folder: Path) -> Record | None:
     """Return the newest whole record of metrics.jsonl without reading all of it; None without."""
-    path = folder / "metrics.jsonl"
+    path = folder / RECORDS
     try:
         if not path.is_file():  # opening a pipe would wait for somebody to write
             return None
@@ -73,7 +74,7 @@ def last_record(folder: Path) -> Record | None:
 def read_games(folder: Path) -> Games:
     """Return the games of Scores.txt."""
     rows = []
-    for line in _lines(folder / "Scores.txt"):
+    for line in _lines(folder / GAMES):
         with contextlib.suppress(ValueError):
             returned, _training_steps, agent_steps, wall_s = map(float, line.split(","))
             if all(map(math.isfinite, (returned, agent_steps, wall_s))):
@@ -96,7 +97,7 @@ class Evaluated:
 def read_evaluations(folder: Path) -> list[Evaluated]:
     """Return the rows of evaluations.csv, oldest first."""
     found = []
-    for row in csv_rows(_lines(folder / "evaluations.csv")):
+    for row in csv_rows(_lines(folder / EVALUATIONS)):
         with contextlib.suppress(ValueError, KeyError):
             steps, mean = float(row["agent_steps"]), float(row["mean"])
             error = float(row["standard_error"] or 0)

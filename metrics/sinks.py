@@ -15,6 +15,7 @@ from typing import Any, Protocol, TextIO
 from core.durations import duration
 from core.episode import EpisodeEnd
 from core.errors import ConfigError
+from core.run_layout import GAMES
 from metrics.meters import EpisodeMeter
 from metrics.record import Record
 from metrics.run_files import force_to_disk, games_counted, open_for_append, read_games
@@ -116,7 +117,7 @@ class TextFilesSink:
     """
 
     NAMES = (
-        "Scores.txt",
+        GAMES,
         "Episode_steps.txt",
         "max_reward_file.txt",
         "Loss_file.txt",
@@ -162,7 +163,7 @@ class TextFilesSink:
         self._last = at
         self._games_of_record += 1
         self._games.add(end)
-        self._line("Scores.txt", at, end.return_raw)
+        self._line(GAMES, at, end.return_raw)
         self._line("Episode_steps.txt", at, end.length_frames)
         self._line("max_reward_file.txt", at, self._games.best)
 

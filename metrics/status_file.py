@@ -22,9 +22,9 @@ from core.atomic_file import TEMPORARY_SUFFIX
 from core.errors import ConfigError
 from core.plain_data import parse_json, read_text
 from core.process_death import is_same_process, start_of
+from core.run_layout import STATUS
 
 FORMAT = 1
-STATUS, FINDINGS, EVALUATIONS = "status.json", "findings.jsonl", "evaluations.csv"
 OVER = ("ended", "failed")  # states after which nothing comes
 DIED = "died"  # what a reader finds; no run writes it
 MAX_FILE_BYTES = 20_000_000

@@ -25,6 +25,7 @@ from core.atomic_file import write_json
 from core.episode import EpisodeEnd
 from core.errors import ConfigError, PlatformError
 from core.plain_data import parse_json, read_text
+from core.run_layout import FLAGS
 from metrics.record import Record
 
 PROJECT = "actor-critic"  # unless --tracker_project says otherwise
@@ -65,7 +66,7 @@ class TrackerSink(ABC):
     def write(self, record: Record) -> None:
         """Send a record; before the first one, announce the run."""
         if self._run is None:
-            flags = _read_object(self._folder / "flags.json")
+            flags = _read_object(self._folder / FLAGS)
             project = flags.get("tracker_project")
             self._run = self._begin(
                 project if isinstance(project, str) and project else PROJECT, flags

@@ -691,7 +691,9 @@ def test_groups_and_seeds_that_a_file_has_got_are_run_behind_those_that_are_done
     assert multi_train.main(given) == 0
     (made,) = results.iterdir()
     before = SequenceFolder.open(made).runs
-    sequence.write_text("base: {env: Ok-v0, lr: 0.01}\nseeds: [1, 2]\nruns: [{name: a}, {name: b}]\n")
+    sequence.write_text(
+        "base: {env: Ok-v0, lr: 0.01}\nseeds: [1, 2]\nruns: [{name: a}, {name: b}]\n"
+    )
     resumed = [f"--resume={made}", f"--sequence={sequence}"]
     assert multi_train.main([*resumed, "--dry_run"]) == 0
     assert SequenceFolder.open(made).runs == before, "it is only shown"

@@ -36,13 +36,13 @@ from types import FrameType
 from agent.stored.checkpoint_folder import newest_update
 from core.process_death import environment_for_child
 from core.project import MAIN_PROGRAM
+from core.run_layout import SUMMARY
 from core.standard_error import say
 from core.stop_signals import INTERRUPTED, SIGNALS, StopSignals, handled_by
 from flags.former_names import ALIASES
 
 FLAG = "auto_restart"
 REPORT = "VTRACE_GUARDIAN"  # environment variable: the descriptor to which a learner reports
-SUMMARY = "summary.json"  # in the folder of a run that has ended (agent/stored/run_folder.py)
 # The first is what the workers of the learner that died may take to leave.
 FIRST_DELAY_S, MAX_DELAY_S = 5.0, 300.0
 STEADY_S = 600.0  # after so long a session the next delay is the first again

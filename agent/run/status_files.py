@@ -19,11 +19,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
+from core.run_layout import EVALUATIONS, FINDINGS, STATUS
 from metrics.health import Finding
 from metrics.output_thread import OutputThread
 from metrics.record import Record
 from metrics.run_files import force_to_disk, open_for_append
-from metrics.status_file import EVALUATIONS, FINDINGS, FORMAT, STATUS, identity, write_status
+from metrics.status_file import FORMAT, identity, write_status
 from metrics.text import short
 
 log = logging.getLogger(__name__)

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from core.errors import CheckpointError
+from core.run_layout import CHECKPOINTS
 
-CHECKPOINTS = "checkpoints"  # name of the folder, in the folder of a run
 MODEL_WEIGHTS = "model.safetensors"  # name of the file in a model folder (model_file.py)
 SHIPPED_MODELS = Path("models")
 MAX_SHOWN = 5  # runs or models in a message

@@ -48,14 +48,14 @@ from agent.stored.state_schema import Count, Part, SpecState, check_part
 from core.atomic_file import atomic_path, write_json
 from core.errors import CheckpointError, ConfigError
 from core.plain_data import parse_json, read_text, shown, shown_text
+from core.run_layout import FLAGS, RECORDS
 from core.spec import EnvSpec
 
 FORMAT_VERSION = 1
-WEIGHTS, FLAGS, FACTS = MODEL_WEIGHTS, "flags.json", "model.json"
+WEIGHTS, FACTS = MODEL_WEIGHTS, "model.json"
 # An agent that was trained on a large GPU machine is to play on a laptop.
 FLAGS_OF_THE_MACHINE = ("load_model_url", "results_dir", "device", "learner_thread_count")
 MAX_DIFFERENCES_SHOWN = 4
-RECORDS = "metrics.jsonl"  # every run folder has it
 
 
 class FactsState(Part):

@@ -31,16 +31,15 @@ from typing import Any
 import psutil
 from pydantic import BaseModel, ValidationError
 
-from agent.stored.checkpoint_folder import CHECKPOINTS
 from core.atomic_file import write_json
 from core.errors import ConfigError
 from core.files import disk
 from core.plain_data import parse_json, read_text, shown, shown_text
 from core.project import PROJECT_ROOT
+from core.run_layout import CHECKPOINTS, FLAGS, LOG, RECORDS, SESSIONS, STATUS, SUMMARY
 from core.spec import game_name
 from core.version import VERSION
 from metrics.run_files import set_aside
-from metrics.status_file import STATUS
 
 RECORDED_PACKAGES = ("torch", "numpy", "gymnasium", "ale-py", "opencv-python-headless")
 MAX_FILE_BYTES = 50_000_000  # of run.json, in which a session takes 2 kB
@@ -73,11 +72,11 @@ class RunFolder:
         """Describe an existing folder; `create` makes a new one."""
         self.path = Path(path)
         self.checkpoints = self.path / CHECKPOINTS
-        self.flags_file = self.path / "flags.json"
-        self.run_file = self.path / "run.json"
-        self.metrics_file = self.path / "metrics.jsonl"
-        self.log_file = self.path / "train.log"
-        self.summary_file = self.path / "summary.json"
+        self.flags_file = self.path / FLAGS
+        self.run_file = self.path / SESSIONS
+        self.metrics_file = self.path / RECORDS
+        self.log_file = self.path / LOG
+        self.summary_file = self.path / SUMMARY
 
     @property
     def session_files(self) -> tuple[Path, ...]:

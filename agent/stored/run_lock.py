@@ -13,8 +13,7 @@ from types import TracebackType
 
 from core.errors import ConfigError
 from core.file_lock import FileLock
-
-LOCK = "lock"
+from core.run_layout import LOCK
 
 
 class RunLock:

@@ -18,7 +18,6 @@ from safetensors.torch import save as tensors_to_bytes
 from agent.stored.checkpoint import Checkpoint
 from agent.stored.model_file import (
     FACTS,
-    FLAGS,
     WEIGHTS,
     ShippedModel,
     check_weights,
@@ -28,6 +27,7 @@ from agent.stored.model_file import (
     save_model,
 )
 from core.errors import CheckpointError, ConfigError
+from core.run_layout import FLAGS
 from tests.agent.builders import make_small_model, make_spec
 
 FLAG_VALUES = {"env": "Test-v0", "seed": 3, "results_dir": "/home/me", "device": "cuda"}

@@ -14,9 +14,10 @@ from typing import Any
 import psutil
 import pytest
 
-from agent.stored.run_lock import LOCK, RunLock
+from agent.stored.run_lock import RunLock
 from core import file_lock
 from core.errors import ConfigError
+from core.run_layout import LOCK
 from tests.agent import programs
 from tests.deadlines import HANGS_S
 

@@ -1,0 +1,15 @@
+"""Names in the folder of a run. agent/stored/run_folder.py says what each file holds."""
+
+from __future__ import annotations
+
+RECORDS = "metrics.jsonl"
+GAMES = "Scores.txt"
+FINDINGS = "findings.jsonl"
+EVALUATIONS = "evaluations.csv"
+FLAGS = "flags.json"
+SESSIONS = "run.json"
+STATUS = "status.json"
+SUMMARY = "summary.json"
+LOG = "train.log"
+LOCK = "lock"
+CHECKPOINTS = "checkpoints"
