@@ -157,8 +157,8 @@ def _folder(
         if arguments.sequence:
             plan, where = _plan(arguments.sequence, typed)
             folder.add(further_runs(folder, plan, where))
-        kept = named_values(folder.arguments)
-        check_not_overridden(folder.runs, {**kept, **typed}, shown_text(str(folder.path)))
+            check_not_overridden(folder.runs, named_values(folder.arguments), where)
+        check_not_overridden(folder.runs, typed, shown_text(str(folder.path)))
         folder.arguments += rest
         folder.at_once = chosen_at_once(arguments.at_once, folder.at_once, folder.runs)
     else:
