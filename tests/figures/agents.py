@@ -8,7 +8,7 @@ from functools import cache, partial
 from statistics import fmean
 from typing import Any
 
-from tests.figures.defaults import LONG, tested
+from tests.figures.defaults import COUNTS, FRAMES_TO_18, LONG, tested
 from tests.figures.files import (
     SPEED,
     Claim,
@@ -233,4 +233,25 @@ def agent_rows() -> list[Claim]:
     ]
 
 
-CLAIMS = [*long_rows(), *light_rows(), *light_other_rows(), *agent_rows()]
+def goal_rows() -> list[Claim]:
+    """What was wanted of three games at 10 M frames and of Pong, and what was reached."""
+    default = {game: mean_of([end(name) for name in names]) for game, names in LONG.items()}
+    more = "three_quarters_long/replay-3-of-4-online_SpaceInvadersNoFrameskip-v4_seed4"
+    rows = {
+        "DQN | {} with the light residual network, {} with the default |": (
+            mean_of([end(name) for name in LIGHT.values()]),
+            default["Breakout"],
+        ),
+        "QR-DQN | {} with the default, {} with three quarters replayed (one seed) |": (
+            default["SpaceInvaders"],
+            end(more),
+        ),
+        f"DQN | {{}} with the default ({COUNTS[len(LONG['Seaquest'])]} seeds), which": (
+            default["Seaquest"],
+        ),
+        "in two of six runs, in all after {} M frames |": (over(max, *FRAMES_TO_18),),
+    }
+    return [Claim("docs/results.md", row, values) for row, values in rows.items()]
+
+
+CLAIMS = [*long_rows(), *light_rows(), *light_other_rows(), *agent_rows(), *goal_rows()]

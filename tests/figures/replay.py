@@ -81,6 +81,33 @@ def elite_seaquest_rows() -> list[Claim]:
     return claims
 
 
+def elite_older_rows() -> list[Claim]:
+    """Elite replay in the older platform's own setting: areas to 0.6 M steps, and returns there."""
+    runs = {
+        arm: [f"elite_older/{arm}_SeaquestNoFrameskip-v4_seed{seed}" for seed in (1, 2, 3)]
+        for arm in ("uniform-1000", "elite-3-1000")
+    }
+    areas = {arm: [area_to(name, 6e5) for name in names] for arm, names in runs.items()}
+    ends = {arm: [end(name) for name in names] for arm, names in runs.items()}
+    claims = [
+        Claim(
+            "docs/results.md",
+            f"| `{arm}`, {what} |" + " {} |" * 4,
+            (*values[arm], mean_of(values[arm])),
+        )
+        for what, values in (("area to 0.6 M steps", areas), ("return there", ends))
+        for arm in runs
+    ]
+    return claims + [
+        Claim(
+            "docs/results.md",
+            f"| {what}, `elite-3-1000` minus `uniform-1000` | {{}} | {{}} | {{}} |",
+            welch(values["elite-3-1000"], values["uniform-1000"]),
+        )
+        for what, values in (("area to 0.6 M steps", areas), ("return there", ends))
+    ]
+
+
 def screen_rows() -> list[Claim]:
     """The arms of the screen of replay: area to 0.7 M steps, and return there."""
     names = {
@@ -344,4 +371,5 @@ CLAIMS = [
     *population_rows(),
     *elite_rows(),
     *elite_seaquest_rows(),
+    *elite_older_rows(),
 ]
