@@ -270,19 +270,7 @@ def _log_start(
     for reason in choices.reasons:
         log.debug("chosen: %s", reason)
     if blueprint.env_spec.task_count > 1:
-        games = dict(zip(blueprint.env_spec.tasks, blueprint.environments_of_games(), strict=True))
-        log.info(
-            "environments: %s",
-            ", ".join(f"{count} of {game_name(game)}" for game, count in games.items()),
-        )
-        begun = games if checkpoint is None else ()
-        for game in begun if start is None else start.fresh:
-            if not games[game]:
-                log.warning(
-                    "%s has share 0 and the agent does not know it: until it is played, by a "
-                    "resume with other --env_shares, a test of it says nothing",
-                    game_name(game),
-                )
+        _log_games(blueprint, checkpoint, start)
     buffers = ", ".join(
         f"{c.type} {float(c.sample_ratio):g} of {c.capacity}" for c in replay_configs(flags)
     )
@@ -307,6 +295,40 @@ def _log_start(
         "Ctrl-C saves and leaves",
         100 * flags.training_fill_in_factor,
     )
+
+
+def _log_games(
+    blueprint: Blueprint, checkpoint: Checkpoint | None, start: WarmStart | None
+) -> None:
+    flags = blueprint.flags
+    games = dict(zip(blueprint.env_spec.tasks, blueprint.environments_of_games(), strict=True))
+    log.info(
+        "environments: %s",
+        ", ".join(f"{count} of {game_name(game)}" for game, count in games.items()),
+    )
+    begun = games if checkpoint is None else ()
+    for game in begun if start is None else start.fresh:
+        if not games[game]:
+            log.warning(
+                "%s has share 0 and the agent does not know it: until it is played, by a "
+                "resume with other --env_shares, a test of it says nothing",
+                game_name(game),
+            )
+    if checkpoint is None or not (flags.load_replay and checkpoint.state.get("has_replay")):
+        return
+    one_for_all = any(
+        not config.sets_the_pace and not config.values["per_game"]
+        for config in replay_configs(flags)
+    )
+    for game, count in games.items():
+        # Measured: docs/results.md, "A replay of all that was played".
+        if one_for_all and not count and not flags.use_value_cloning_loss:
+            log.warning(
+                "%s is not played any more and stays in the replay: nothing holds its values, "
+                "which may grow without end. Give --use_value_cloning_loss=True "
+                "--use_policy_cloning_loss=True",
+                game_name(game),
+            )
 
 
 def _counted(count: int, noun: str) -> str:

@@ -327,13 +327,20 @@ def test_one_replay_for_all_games_keeps_those_that_a_resume_does_not_play(tmp_pa
     resume = ("--op_mode=train_w_load", f"--load_model_url={folder}", "--env_shares=0,1")
     resumed = prepare([*resume, "--environment_max_steps=4000"])
     assert resumed.run() == 0
-    assert "empty buffers" not in (folder / "train.log").read_text("utf-8")
+    log = (folder / "train.log").read_text("utf-8")
+    assert "empty buffers" not in log
+    assert re.search(r"WARNING.*Counting is not played any more and stays in the replay", log)
     contents = load(folder).load_replay()
     assert contents is not None
     replay_now, view = resumed.blueprint.replay(), resumed.blueprint.schema.view
     replay_now.load_state_dict(contents)
     games = [int(view(item.record(), "task_id")) for item in replay_now.buffers[1].items]
     assert min(games.count(0), games.count(1)) > 20
+    more = ("--environment_max_steps=4200", "--use_value_cloning_loss=True")
+    assert prepare([*resume, *more]).run() == 0
+    said = (folder / "train.log").read_text("utf-8").removeprefix(log)
+    assert "resuming" in said
+    assert "is not played any more" not in said, "CLEAR's loss holds the values"
 
 
 @pytest.mark.parametrize("games", [f"{OTHER},{ONE}", ONE])
