@@ -53,7 +53,7 @@ def scaled(layer: PixelConv2d, pixels: np.ndarray) -> torch.Tensor:
     """Return pixels as the first layer takes floats: normalised, as it does with uint8 itself."""
     if layer.statistics is None:
         return torch.from_numpy((pixels / 255).astype(np.float32))
-    mean, scale = layer.statistics.mean.round().numpy(), float(layer.statistics.scale())
+    mean, scale = layer.statistics.mean.round().numpy(), layer.statistics.scale().numpy()
     return torch.from_numpy(((pixels - mean) * scale).astype(np.float32))
 
 

@@ -31,6 +31,7 @@ from torch import Tensor, nn
 from agent.models.base import Core, Inputs
 from agent.models.initialisation import FORGET_BIAS, draw_gates, draw_layer, fill_gate_bias
 from agent.models.networks import Network, NetworkRequest
+from agent.models.pixels import Normalise
 from agent.models.recurrent import ExtraInputs, changed_rows, entering_state
 from agent.models.torsos import PixelConv2d
 from core.errors import ConfigError
@@ -57,7 +58,7 @@ class AttentionTorso(nn.Module):
     """
 
     def __init__(
-        self, obs_shape: tuple[int, ...], channels: int = 0, *, normalise_pixels: bool = False
+        self, obs_shape: tuple[int, ...], channels: int = 0, *, normalise_pixels: Normalise = False
     ) -> None:
         """Build the convolutions.
 

@@ -246,7 +246,8 @@ class ActorCritic(nn.Module):
         statistics = [cast("PixelStatistics", each) for each in self.game_pixels]
         background = torch.stack([each.background(dtype) for each in statistics])
         scale = torch.stack([each.scale() for each in statistics]).to(dtype)
-        scale = scale.reshape(-1, *[1] * len(self.obs_shape))
+        if scale.ndim == 1:  # one of all pixels
+            scale = scale.reshape(-1, *[1] * len(self.obs_shape))
         # A row of each for every image: three times as fast as to pick out the images of each game.
         return rows.to(dtype).sub_(background[games]).mul_(scale[games])
 

@@ -14,7 +14,7 @@ from agent.models.base import ActorCritic, Core
 from agent.models.initialisation import draw_layer
 from agent.models.networks import Network, NetworkRequest
 from agent.models.parts import PartsTorso
-from agent.models.pixels import PixelStatistics
+from agent.models.pixels import Normalise, PixelStatistics, statistics_of
 from agent.models.popart import PopArt
 from agent.models.recurrent import ExtraInputs, RecurrentCore
 from agent.models.torsos import FloatInput
@@ -36,7 +36,7 @@ class ModelConfig:
     name: str = AUTO  # or one of NETWORKS, or <module>:<name> (agent/models/networks.py)
     # F, width of the torso's last layer (attention: channels of the map); 0: the network's own
     feature_count: int = 0
-    normalise_pixels: bool = True  # subtract the mean image, divide by the deviation
+    normalise_pixels: Normalise = True  # subtract the mean image, divide by the deviation
     layer_norm: str = "none"  # none | features | all layers of a convolutional network
     normalise_vectors: bool = False  # by their running mean and deviation
     popart_step_size: float = 3e-3  # beta, share of the statistics replaced per update
@@ -123,7 +123,7 @@ def make_model(
         sigma_min=config.popart_sigma_min,
         sigma_max=config.popart_sigma_max,
     )
-    of_pixels = config.normalise_pixels and env_spec.frame_dtype == "uint8"
+    of_pixels = config.normalise_pixels if env_spec.frame_dtype == "uint8" else False
     games = env_spec.task_count if of_pixels and env_spec.task_count > 1 else 0
     model = ActorCritic(
         built.torso,
@@ -132,7 +132,9 @@ def make_model(
         env_spec.actions,
         value_head,
         core,
-        game_pixels=[PixelStatistics(env_spec.obs_shape) for _ in range(games)],
+        game_pixels=[
+            PixelStatistics(env_spec.obs_shape, each=of_pixels == "each") for _ in range(games)
+        ],
     )
     _initialise(model, torch.Generator().manual_seed(seed))
     if built.channels_last:
@@ -159,11 +161,11 @@ def _of_one_array(config: ModelConfig, env_spec: EnvSpec, extras: ExtraInputs) -
             f"layer_norm is {config.layer_norm}, which model {name!r} does not follow: expected "
             "none. A network of your own says takes_layer_norm=True (docs/your_own.md)."
         )
-    of_pixels = config.normalise_pixels and env_spec.frame_dtype == "uint8"
+    of_pixels = env_spec.frame_dtype == "uint8" and env_spec.task_count == 1 and env_spec.is_image
     request = NetworkRequest(
         obs_shape=env_spec.obs_shape,
         feature_count=config.feature_count,
-        normalise_pixels=of_pixels and env_spec.task_count == 1 and env_spec.is_image,
+        normalise_pixels=config.normalise_pixels if of_pixels else False,
         layer_norm=config.layer_norm,
         extras=extras,
         lstm_size=config.lstm_size,
@@ -173,7 +175,7 @@ def _of_one_array(config: ModelConfig, env_spec: EnvSpec, extras: ExtraInputs) -
     if not isinstance(torso, nn.Module):
         raise ConfigError(f"network {name!r} returns {shown(torso)}, expected a torch module.")
     if not network.takes_raw:
-        pixels = PixelStatistics(request.obs_shape) if request.normalise_pixels else None
+        pixels = statistics_of(request.obs_shape, request.normalise_pixels)
         torso = FloatInput(torso, pixels)
     feature_count = _feature_count(name, torso, env_spec)
     if config.normalise_vectors and not env_spec.is_image:

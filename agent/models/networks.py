@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from agent.models.pixels import Normalise
 from core.errors import ConfigError
 from flags.parts import NETWORKS
 
@@ -33,7 +34,7 @@ class NetworkRequest:
 
     obs_shape: tuple[int, ...]  # of one stacked observation: (C, H, W) of an image, (D,)
     feature_count: int  # F as --feature_out_layer_size says; 0: the network's own
-    normalise_pixels: bool  # uint8 images of one game: the first layer is to normalise them
+    normalise_pixels: Normalise  # uint8 images of one game: the first layer is to normalise them
     layer_norm: str  # which layers of a convolutional network are normalised: flags/values.py
     extras: ExtraInputs  # what a core of its own has to append: last action, last reward, game
     lstm_size: int  # H, units of a core of its own

@@ -4,40 +4,53 @@ A frame of Pong is a gray plane with a few bright pixels on it, the same in ever
 those. Scaled to [0, 1], the plane dominates every feature and every gradient, and the ball is a
 small correction. With the mean image taken away and what is left brought to unit deviation, as the
 theory of initialisation assumes of inputs, Pong needs far fewer steps (docs/results.md).
+
+The deviation is one number for all pixels, or one for each: then a pixel over which the ball comes
+now and then counts as much as one that the player's paddle hides half of the time. Sample Factory
+normalises its inputs in this way (Petrenko et al. 2020; its `normalize_input`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from agent.reduction import ALONE, Reduction
 
+# Whether pixels are normalised; "each": every pixel by a deviation of its own.
+Normalise = bool | Literal["each"]
+
 PIXEL_MAX = 255.0
 # After this many batches the statistics are frozen, also in runs that start from these weights.
 OBSERVED_BATCHES = 200
 # The learner shows every seventh step of an unroll, because neighbouring frames hardly differ.
 OBSERVED_EVERY = 7
-MIN_DEVIATION = 4.0  # of 255, so that a picture in which hardly anything moves does not blow up
+MIN_DEVIATION = 4.0  # of 255, so that what hardly ever changes does not blow up
 
 
 class PixelStatistics(nn.Module):
-    """Mean image and overall deviation of uint8 images, over the batches shown to `observe`.
+    """Mean image and deviation of uint8 images, over the batches shown to `observe`.
 
     Not thread-safe; `observe` writes in place.
     """
 
     mean: Tensor  # [C, H, W] float32
-    mean_square: Tensor  # [] float32, over all pixels
+    mean_square: Tensor  # [] float32, over all pixels; or of each, [C, H, W]
     batches: Tensor  # [] float32
 
-    def __init__(self, image_shape: tuple[int, ...]) -> None:
-        """Start from black: no batch was seen, and pixels are scaled to [0, 1]."""
+    def __init__(self, image_shape: tuple[int, ...], *, each: bool = False) -> None:
+        """Start from black: no batch was seen, and pixels are scaled to [0, 1].
+
+        Args:
+          image_shape: (C, H, W).
+          each: every pixel has a deviation of its own.
+        """
         super().__init__()
         self.register_buffer("mean", torch.zeros(image_shape))
-        self.register_buffer("mean_square", torch.tensor(PIXEL_MAX**2))
+        self.register_buffer("mean_square", torch.full(image_shape if each else (), PIXEL_MAX**2))
         self.register_buffer("batches", torch.tensor(0.0))
         # `batches` as the host knows it, so that nobody waits for a GPU; None: to be looked up.
         self._count: int | None = 0
@@ -66,18 +79,22 @@ class PixelStatistics(nn.Module):
             if not len(images):
                 return
             values = images.float()
-            mean, mean_square = values.mean(0), values.square().mean()
+            mean, mean_square = values.mean(0), self._of_pixels(values.square().mean(0))
         else:
             sums = across.sum_(_sums(images), "pixels")
             count = sums[-1]
             if not count:
                 return
-            mean = (sums[:-2] / count).view_as(self.mean).float()
-            mean_square = (sums[-2] / count / self.mean.numel()).float()
+            mean, squares = (sums[:-1] / count).view(2, *self.mean.shape).float()
+            mean_square = self._of_pixels(squares)
         self.batches += 1
         self._count = (self._count or 0) + 1
         self.mean += (mean - self.mean) / self.batches
         self.mean_square += (mean_square - self.mean_square) / self.batches
+
+    def _of_pixels(self, values: Tensor) -> Tensor:
+        """Return [C, H, W] values as they are, or their mean [] if all pixels have one."""
+        return values if self.mean_square.ndim else values.mean()
 
     def keep(self) -> Callable[[], None]:
         """Remember all that `observe` writes to; return a function that puts it back."""
@@ -109,9 +126,17 @@ class PixelStatistics(nn.Module):
         return _ordered(images, layout).to(dtype).sub_(mean)
 
     def scale(self) -> Tensor:
-        """Return what centred images are to be multiplied by: [] float32, 1 / deviation."""
-        variance = self.mean_square - self.mean.square().mean()
+        """Return what centred images are to be multiplied by, 1 / deviation.
+
+        [] float32, or [C, H, W] if each pixel has its own.
+        """
+        variance = self.mean_square - self._of_pixels(self.mean.square())
         return variance.clamp(min=MIN_DEVIATION**2).rsqrt()
+
+
+def statistics_of(image_shape: tuple[int, ...], normalise: Normalise) -> PixelStatistics | None:
+    """Return new statistics of images, None if they are not normalised."""
+    return PixelStatistics(image_shape, each=normalise == "each") if normalise else None
 
 
 def _ordered(images: Tensor, layout: torch.memory_format) -> Tensor:
@@ -140,10 +165,10 @@ def shown_steps(length: int, size: int, update: int, rank: int = 0) -> tuple[Ten
 
 
 def _sums(images: Tensor) -> Tensor:
-    """Return sum of the images, sum of the squares, and count: [C * H * W + 2] float64."""
+    """Return sum of the images, sum of their squares, and count: [2 * C * H * W + 1] float64."""
     values = images.double()
-    others = torch.stack([values.square().sum(), values.new_tensor(len(images))])
-    return torch.cat([values.sum(0).flatten(), others])
+    sums = (values.sum(0).flatten(), values.square().sum(0).flatten())
+    return torch.cat([*sums, values.new_tensor([len(images)])])
 
 
 def _look_again(statistics: PixelStatistics, _: object) -> None:

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from agent.models.networks import Network, NetworkRequest
-from agent.models.pixels import PIXEL_MAX, PixelStatistics
+from agent.models.pixels import PIXEL_MAX, Normalise, PixelStatistics, statistics_of
 from agent.models.precision import compute_dtype
 from core.errors import ConfigError
 from flags.parts import NETWORKS
@@ -36,7 +36,7 @@ class PixelConv2d(nn.Conv2d):
         stride: int = 1,
         padding: int = 0,
         *,
-        normalise: bool = False,
+        normalise: Normalise = False,
     ) -> None:
         """Build the layer for images `image_shape` = (C, H, W).
 
@@ -46,10 +46,10 @@ class PixelConv2d(nn.Conv2d):
           kernel: width and height of the kernel.
           stride: stride in both directions.
           padding: padding on all sides; it has the mean colour if pixels are normalised.
-          normalise: subtract the mean image and divide by the deviation.
+          normalise: subtract the mean image and divide by the deviation, "each": of each pixel.
         """
         super().__init__(image_shape[0], channels, kernel, stride, padding)
-        self.statistics = PixelStatistics(image_shape) if normalise else None
+        self.statistics = statistics_of(image_shape, normalise)
 
     def forward(self, input: Tensor) -> Tensor:
         """Convolve `[N, C, H, W]`; float input is taken as already scaled."""
@@ -64,7 +64,12 @@ class PixelConv2d(nn.Conv2d):
             weight = self.weight * (1 / PIXEL_MAX)
         else:
             converted = self.statistics.centred(input, dtype, layout)
-            weight = self.weight * self.statistics.scale()
+            scale = self.statistics.scale()
+            if scale.ndim:  # of each pixel: no weight could stand for it
+                own = scale[None].to(dtype).contiguous(memory_format=layout)
+                converted, weight = converted.mul_(own), self.weight
+            else:
+                weight = self.weight * scale
         return self._conv_forward(converted, weight, self.bias)
 
 
@@ -87,7 +92,7 @@ class ConvsRequest:
     """What the convolutions of a torso are built for."""
 
     image_shape: tuple[int, ...]  # (C, H, W) of one stacked observation
-    normalise_pixels: bool = False  # see PixelStatistics
+    normalise_pixels: Normalise = False  # see PixelStatistics
     layer_norm: bool = False  # whether the output of each layer is normalised before its ReLU
 
 
@@ -169,7 +174,7 @@ class ImageTorso(nn.Module):
         obs_shape: tuple[int, ...],
         feature_count: int = 0,
         *,
-        normalise_pixels: bool = False,
+        normalise_pixels: Normalise = False,
         layer_norm: str = "none",
     ) -> None:
         """Build torso `name` of IMAGE_TORSOS.

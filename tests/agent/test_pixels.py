@@ -10,6 +10,7 @@ from agent.machine import WeightFormat
 from agent.models.factory import ModelConfig, make_model
 from agent.models.pixels import MIN_DEVIATION, PixelStatistics
 from agent.models.torsos import PixelConv2d
+from agent.reduction import Reduction
 from tests.agent.builders import make_small_model, make_spec
 
 SHAPE = (3, 8, 7)
@@ -20,8 +21,8 @@ def batches(count=4, seed=0):
     return [random.integers(40, 220, (5, *SHAPE)).astype(np.uint8) for _ in range(count)]
 
 
-def observed(images):
-    statistics = PixelStatistics(SHAPE)
+def observed(images, each=False):
+    statistics = PixelStatistics(SHAPE, each=each)
     for batch in images:
         statistics.observe(torch.from_numpy(batch))
     return statistics
@@ -37,8 +38,45 @@ def test_statistics_are_those_of_all_images_together():
     assert float(statistics.scale()) == pytest.approx(1 / deviation, rel=1e-4)
 
 
-def test_before_any_batch_pixels_are_scaled_to_one():
-    conv = PixelConv2d(SHAPE, 5, 3, normalise=True)
+def test_each_pixel_may_have_a_deviation_of_its_own():
+    images = batches()
+    for batch in images:
+        batch[:, :, 2, 3] = 90  # never changes
+        batch[:, 1] //= 2
+    statistics = observed(images, each=True)
+    pixels = np.concatenate(images).astype(np.float64)
+    wanted = 1 / np.maximum(np.sqrt(((pixels - pixels.mean(0)) ** 2).mean(0)), MIN_DEVIATION)
+    np.testing.assert_allclose(statistics.scale().numpy(), wanted, rtol=1e-3)
+    assert float(statistics.scale()[0, 2, 3]) == pytest.approx(1 / MIN_DEVIATION)
+
+
+class WithAnother(Reduction):
+    """This learner's, and another one that has seen the batch before it."""
+
+    world_size = 2
+
+    def __init__(self):
+        self.other = None
+
+    def sum_(self, tensor, what):
+        before, self.other = self.other, tensor.clone()
+        return tensor if before is None else tensor.add_(before)
+
+
+@pytest.mark.parametrize("each", [False, True])
+def test_two_learners_have_the_statistics_of_one_with_all_images(each):
+    one, other = batches(2)
+    together = observed([np.concatenate([one, other])], each)
+    across, statistics = WithAnother(), PixelStatistics(SHAPE, each=each)
+    PixelStatistics(SHAPE, each=each).observe(torch.from_numpy(other), across)
+    statistics.observe(torch.from_numpy(one), across)
+    torch.testing.assert_close(statistics.mean, together.mean)
+    torch.testing.assert_close(statistics.scale(), together.scale(), rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize("normalise", [True, "each"])
+def test_before_any_batch_pixels_are_scaled_to_one(normalise):
+    conv = PixelConv2d(SHAPE, 5, 3, normalise=normalise)
     pixels = torch.from_numpy(batches()[0])
     torch.testing.assert_close(conv(pixels), conv(pixels.float() / 255), rtol=1e-5, atol=1e-5)
 
@@ -52,6 +90,22 @@ def test_a_layer_sees_what_differs_from_the_mean_image_in_units_of_the_deviation
     mean = pixels.mean(0)
     inputs = (images[1] - mean.round()) / np.sqrt(((pixels - mean) ** 2).mean())
     wanted = conv(torch.from_numpy(inputs).float())  # float input is taken as it is
+    torch.testing.assert_close(conv(torch.from_numpy(images[1])), wanted, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_a_layer_sees_each_pixel_in_units_of_its_own_deviation(channels_last):
+    images = batches()
+    conv = PixelConv2d(SHAPE, 5, 3, normalise="each")
+    if channels_last:
+        conv.to(memory_format=torch.channels_last)
+    for batch in images:
+        batch[:, 1] //= 4
+        conv.statistics.observe(torch.from_numpy(batch))
+    pixels = np.concatenate(images).astype(np.float64)
+    mean = pixels.mean(0)
+    inputs = (images[1] - mean.round()) / np.sqrt(((pixels - mean) ** 2).mean(0))
+    wanted = conv(torch.from_numpy(inputs).float())
     torch.testing.assert_close(conv(torch.from_numpy(images[1])), wanted, rtol=1e-3, atol=1e-4)
 
 
@@ -69,10 +123,11 @@ def test_differences_from_the_mean_are_exact_in_each_format_and_order(dtype, lay
         assert np.array_equal(found.double().numpy(), wanted)
 
 
+@pytest.mark.parametrize("normalise", [True, "each"])
 @pytest.mark.parametrize("is_bf16", [False, True])
-def test_each_image_of_several_games_is_seen_by_the_statistics_of_its_game(is_bf16):
+def test_each_image_of_several_games_is_seen_by_the_statistics_of_its_game(is_bf16, normalise):
     spec = make_spec((4, 36, 36))
-    model = make_small_model(spec, tasks=3, name="impala_shallow")
+    model = make_small_model(spec, tasks=3, name="impala_shallow", normalise_pixels=normalise)
     draw = torch.Generator().manual_seed(2)
     images = torch.randint(0, 256, (3, 6, *spec.obs_shape), dtype=torch.uint8, generator=draw)
     for game, dark in enumerate((1, 2, 5)):
@@ -84,7 +139,7 @@ def test_each_image_of_several_games_is_seen_by_the_statistics_of_its_game(is_bf
         for column, game in enumerate(games.tolist()):
             statistics = model.game_pixels[game]
             centred = images[row, column].double() - statistics.mean.round().double()
-            wanted = centred * float(statistics.scale())
+            wanted = centred * statistics.scale().double()
             found_here = found[row, column].double()
             torch.testing.assert_close(found_here, wanted, rtol=1e-2 if is_bf16 else 1e-6, atol=0)
 
@@ -108,9 +163,10 @@ def test_an_acting_copy_sees_exactly_what_the_learner_sees():
     assert copy["torso_net.convs.0.weight"].dtype == torch.bfloat16
 
 
-def two_game_model():
+def two_game_model(normalise=True):
     spec = replace(make_spec((4, 36, 36), stacked=4), env_id="A-v0,B-v0")
-    return make_model(ModelConfig("impala_shallow", feature_count=16), spec, seed=1)
+    config = ModelConfig("impala_shallow", feature_count=16, normalise_pixels=normalise)
+    return make_model(config, spec, seed=1)
 
 
 def pictures(level, seed):
@@ -118,20 +174,24 @@ def pictures(level, seed):
     return torch.randint(level, level + 60, (6, 4, 36, 36), dtype=torch.uint8, generator=draw)
 
 
+@pytest.mark.parametrize("normalise", [True, "each"])
 @pytest.mark.parametrize("threads", [1, 2])
-def test_each_game_is_seen_beside_its_own_mean_image(threads):
+def test_each_game_is_seen_beside_its_own_mean_image(threads, normalise):
     """Two games in one batch are seen as each is by a model that knows only this one."""
     dark, light = pictures(0, 1), pictures(150, 2)
-    model = two_game_model()
+    model = two_game_model(normalise)
     model.set_threads(threads)
     games = torch.tensor([0, 1])
     model.observe(torch.stack([dark, light], 1), games)  # [rows, 2 columns]
     seen = model.torso(torch.stack([dark, light], 1), games)
-    alone = make_small_model(make_spec((4, 36, 36), stacked=4), name="impala_shallow")
+    alone = make_small_model(
+        make_spec((4, 36, 36), stacked=4), name="impala_shallow", normalise_pixels=normalise
+    )
     for game, images in enumerate((dark, light)):
         weights = {n: x for n, x in model.state_dict().items() if n.startswith("torso_net")}
         alone.load_state_dict(weights, strict=False)
-        alone.torso_net.convs[0].statistics = PixelStatistics((4, 36, 36))
+        fresh = PixelStatistics((4, 36, 36), each=normalise == "each")
+        alone.torso_net.convs[0].statistics = fresh
         alone.observe(images)
         torch.testing.assert_close(seen[:, game], alone.torso(images), rtol=1e-3, atol=1e-4)
     assert not torch.allclose(model.torso(light, torch.tensor(0)), model.torso(light, games[1]))
@@ -167,11 +227,12 @@ def test_loaded_statistics_know_how_many_batches_they_are_of(monkeypatch):
     assert fresh.is_settled
 
 
+@pytest.mark.parametrize("each", [False, True])
 @pytest.mark.parametrize("seen", [0, 1, 2])
-def test_what_was_observed_can_be_put_back(monkeypatch, seen):
+def test_what_was_observed_can_be_put_back(monkeypatch, seen, each):
     monkeypatch.setattr("agent.models.pixels.OBSERVED_BATCHES", 2)
     images = batches(4)
-    statistics, straight = observed(images[:seen]), observed(images[:seen])
+    statistics, straight = observed(images[:seen], each), observed(images[:seen], each)
     put_back = statistics.keep()
     for batch in images[2:]:
         statistics.observe(torch.from_numpy(batch))

@@ -50,6 +50,7 @@ MODELS = {
     "strides": {"name": "impala_shallow"},
     "padding and a stride of 1": {"name": "resnet", "feature_count": 16},
     "no statistics": {"name": "impala_shallow", "normalise_pixels": False},
+    "each pixel by itself": {"name": "impala_shallow", "normalise_pixels": "each"},
     "memory": {
         "name": "impala_shallow",
         "use_lstm": True,

@@ -46,7 +46,7 @@ def saliency_loops(
                     perturbed = perturbed / 255
                 else:
                     mean = layer.statistics.mean.round().double().numpy()
-                    perturbed = (perturbed - mean) * layer.statistics.scale().item()
+                    perturbed = (perturbed - mean) * layer.statistics.scale().double().numpy()
                 obs = torch.from_numpy(perturbed).float()[None]
                 other, _ = model(inputs._replace(obs=obs), state)
                 policy[i, j] = 0.5 * ((other.params - heads.params) ** 2).sum()
