@@ -57,6 +57,11 @@ class PixelStatistics(nn.Module):
         self.register_load_state_dict_post_hook(_look_again)
 
     @property
+    def is_of_each(self) -> bool:
+        """Whether every pixel has a deviation of its own."""
+        return self.mean_square.ndim > 0
+
+    @property
     def is_settled(self) -> bool:
         """Whether enough batches were seen, so that `observe` changes nothing any more."""
         if self._count is None:
@@ -94,7 +99,7 @@ class PixelStatistics(nn.Module):
 
     def _of_pixels(self, values: Tensor) -> Tensor:
         """Return [C, H, W] values as they are, or their mean [] if all pixels have one."""
-        return values if self.mean_square.ndim else values.mean()
+        return values if self.is_of_each else values.mean()
 
     def keep(self) -> Callable[[], None]:
         """Remember all that `observe` writes to; return a function that puts it back."""
@@ -124,6 +129,21 @@ class PixelStatistics(nn.Module):
         """
         mean = self.background(dtype)[None].contiguous(memory_format=layout)
         return _ordered(images, layout).to(dtype).sub_(mean)
+
+    def normalised(self, images: Tensor, dtype: torch.dtype, layout: torch.memory_format) -> Tensor:
+        """Return (images - `background`) / deviation, where each pixel has its own.
+
+        One pass over the images, as `centred` takes. In bfloat16 the background is rounded by up to
+        1/512 of its size in deviations, which every image then has in common.
+
+        Args: as for `centred`.
+        """
+        scale = self.scale()
+        offset = -self.background(torch.float32) * scale
+        parts = (part[None].to(dtype).contiguous(memory_format=layout) for part in (offset, scale))
+        offset, scale = parts
+        seen = _ordered(images, layout).to(dtype)
+        return torch.addcmul(offset, seen, scale, out=seen)
 
     def scale(self) -> Tensor:
         """Return what centred images are to be multiplied by, 1 / deviation.

@@ -62,14 +62,11 @@ class PixelConv2d(nn.Conv2d):
         elif self.statistics is None:
             converted = input.to(dtype, memory_format=layout)
             weight = self.weight * (1 / PIXEL_MAX)
+        elif self.statistics.is_of_each:  # no weight could stand for it
+            converted, weight = self.statistics.normalised(input, dtype, layout), self.weight
         else:
             converted = self.statistics.centred(input, dtype, layout)
-            scale = self.statistics.scale()
-            if scale.ndim:  # of each pixel: no weight could stand for it
-                own = scale[None].to(dtype).contiguous(memory_format=layout)
-                converted, weight = converted.mul_(own), self.weight
-            else:
-                weight = self.weight * scale
+            weight = self.weight * self.statistics.scale()
         return self._conv_forward(converted, weight, self.bias)
 
 

@@ -123,6 +123,22 @@ def test_differences_from_the_mean_are_exact_in_each_format_and_order(dtype, lay
         assert np.array_equal(found.double().numpy(), wanted)
 
 
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_pixels_in_their_own_deviations_are_rounded_once_in_each_format_and_order(dtype, layout):
+    statistics = observed([batch // 3 for batch in batches()], each=True)
+    (images,) = batches(1, seed=1)
+    found = statistics.normalised(torch.from_numpy(images), dtype, layout)
+    assert found.dtype == dtype
+    assert found.is_contiguous(memory_format=layout)
+    scale, mean = statistics.scale().double(), statistics.mean.round().double()
+    wanted = (torch.from_numpy(images).double() - mean) * scale
+    unit = torch.finfo(dtype).eps
+    # The scale, the mean image in its units, and the result are rounded, each by half a unit.
+    error = unit / 2 * (torch.from_numpy(images).double() * scale + mean * scale + wanted.abs())
+    assert ((found.double() - wanted).abs() <= 1.01 * error + 1e-6).all()
+
+
 @pytest.mark.parametrize("normalise", [True, "each"])
 @pytest.mark.parametrize("is_bf16", [False, True])
 def test_each_image_of_several_games_is_seen_by_the_statistics_of_its_game(is_bf16, normalise):
