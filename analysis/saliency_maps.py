@@ -171,9 +171,10 @@ class Perturbation:
           state: [1, state_count], before this step: it is the same for all perturbed inputs.
           heads: [1, ...], what the model says of the unperturbed inputs.
         """
-        pixels = inputs.obs[0].float()
         game = 0 if inputs.task_id is None else int(inputs.task_id)
         statistics = self._model.pixel_statistics(game)
+        shown = inputs.obs[0]
+        pixels = (shown if statistics is None else statistics.bounded(shown)).float()
         if self._to_average and statistics is not None:
             change = statistics.mean - pixels
         else:

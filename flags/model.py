@@ -48,7 +48,7 @@ class ModelFlags(FlagGroup):
     )
     normalise_pixels: BoolOrEach = flag(
         True,
-        "subtract the mean image from each frame and divide by the standard deviation, both from the first 200 batches of each game, so that the network sees the moving parts; each: divide every pixel by a deviation of its own",
+        "subtract the mean image from each frame and divide by the standard deviation, both from the first 200 batches of each game, so that the network sees the moving parts; each: divide every pixel by a deviation of its own, and show ten of them at most",
     )
     normalise_vectors: bool = flag(
         False,

@@ -248,6 +248,9 @@ class ActorCritic(nn.Module):
         scale = torch.stack([each.scale() for each in statistics]).to(dtype)
         if scale.ndim == 1:  # one of all pixels
             scale = scale.reshape(-1, *[1] * len(self.obs_shape))
+        else:
+            low, high = zip(*(each.bounds() for each in statistics), strict=True)
+            rows = torch.clamp(rows, torch.stack(low)[games], torch.stack(high)[games])
         # A row of each for every image: three times as fast as to pick out the images of each game.
         return rows.to(dtype).sub_(background[games]).mul_(scale[games])
 

@@ -29,6 +29,9 @@ OBSERVED_BATCHES = 200
 # The learner shows every seventh step of an unroll, because neighbouring frames hardly differ.
 OBSERVED_EVERY = 7
 MIN_DEVIATION = 4.0  # of 255, so that what hardly ever changes does not blow up
+# Pixels farther from the mean image are seen at this many deviations of their own: scenery that
+# comes later in a game, where nothing moved before, would drown everything else.
+MAX_DEVIATIONS = 10.0
 
 
 class PixelStatistics(nn.Module):
@@ -133,17 +136,30 @@ class PixelStatistics(nn.Module):
     def normalised(self, images: Tensor, dtype: torch.dtype, layout: torch.memory_format) -> Tensor:
         """Return (images - `background`) / deviation, where each pixel has its own.
 
-        One pass over the images, as `centred` takes. In bfloat16 the background is rounded by up to
-        1/512 of its size in deviations, which every image then has in common.
+        It is bounded by MAX_DEVIATIONS, to a whole 1/255. One pass over floats, as `centred` takes,
+        and a quick one over bytes. In bfloat16 the background is rounded by up to 1/512 of its
+        size in deviations, which every image then has in common.
 
         Args: as for `centred`.
         """
         scale = self.scale()
         offset = -self.background(torch.float32) * scale
-        parts = (part[None].to(dtype).contiguous(memory_format=layout) for part in (offset, scale))
-        offset, scale = parts
-        seen = _ordered(images, layout).to(dtype)
+        offset, scale = (
+            part[None].to(dtype).contiguous(memory_format=layout) for part in (offset, scale)
+        )
+        low, high = (part[None].contiguous(memory_format=layout) for part in self.bounds())
+        seen = torch.clamp(_ordered(images, layout), low, high).to(dtype)
         return torch.addcmul(offset, seen, scale, out=seen)
+
+    def bounds(self) -> tuple[Tensor, Tensor]:
+        """Return the darkest and the brightest that each pixel is seen: [C, H, W] uint8 each."""
+        mean, reach = self.background(torch.float32), (MAX_DEVIATIONS / self.scale()).floor()
+        low, high = (mean - reach).clamp(min=0.0), (mean + reach).clamp(max=PIXEL_MAX)
+        return low.to(torch.uint8), high.to(torch.uint8)
+
+    def bounded(self, images: Tensor) -> Tensor:
+        """Return uint8 images `[..., C, H, W]` as far as they are seen."""
+        return torch.clamp(images, *self.bounds()) if self.is_of_each else images
 
     def scale(self) -> Tensor:
         """Return what centred images are to be multiplied by, 1 / deviation.

@@ -252,6 +252,8 @@ class FloatInput(nn.Module):
             seen = obs.to(dtype)
         elif self.statistics is None:
             seen = obs.to(dtype) / PIXEL_MAX
+        elif self.statistics.is_of_each:
+            seen = self.statistics.normalised(obs, dtype, torch.contiguous_format)
         else:
             centred = self.statistics.centred(obs, dtype, torch.contiguous_format)
             seen = centred * self.statistics.scale().to(dtype)

@@ -8,7 +8,7 @@ import torch
 from agent.acting.acting_model import FlatWeights
 from agent.machine import WeightFormat
 from agent.models.factory import ModelConfig, make_model
-from agent.models.pixels import MIN_DEVIATION, PixelStatistics
+from agent.models.pixels import MAX_DEVIATIONS, MIN_DEVIATION, PixelStatistics
 from agent.models.torsos import PixelConv2d
 from agent.reduction import Reduction
 from tests.agent.builders import make_small_model, make_spec
@@ -132,11 +132,26 @@ def test_pixels_in_their_own_deviations_are_rounded_once_in_each_format_and_orde
     assert found.dtype == dtype
     assert found.is_contiguous(memory_format=layout)
     scale, mean = statistics.scale().double(), statistics.mean.round().double()
-    wanted = (torch.from_numpy(images).double() - mean) * scale
+    seen = statistics.bounded(torch.from_numpy(images)).double()
+    wanted = (seen - mean) * scale
     unit = torch.finfo(dtype).eps
     # The scale, the mean image in its units, and the result are rounded, each by half a unit.
-    error = unit / 2 * (torch.from_numpy(images).double() * scale + mean * scale + wanted.abs())
+    error = unit / 2 * (seen * scale + mean * scale + wanted.abs())
     assert ((found.double() - wanted).abs() <= 1.01 * error + 1e-6).all()
+
+
+def test_what_is_far_from_the_mean_image_is_seen_at_ten_deviations_at_most():
+    """A loop beside it: the nearest whole value that is no farther."""
+    statistics = observed([batch // 8 for batch in batches()], each=True)
+    (images,) = batches(1, seed=1)
+    found = statistics.bounded(torch.from_numpy(images)).numpy()
+    means, deviations = statistics.mean.round().numpy(), 1 / statistics.scale().double().numpy()
+    for index, value in np.ndenumerate(images):
+        mean, deviation = means[index[1:]], deviations[index[1:]]
+        allowed = [v for v in range(256) if abs(v - mean) <= MAX_DEVIATIONS * deviation + 1e-4]
+        assert found[index] == min(allowed, key=lambda v: abs(v - int(value)))
+    assert (found != images).any()
+    assert (found == images).any()
 
 
 @pytest.mark.parametrize("normalise", [True, "each"])
@@ -154,7 +169,8 @@ def test_each_image_of_several_games_is_seen_by_the_statistics_of_its_game(is_bf
     for row in range(3):
         for column, game in enumerate(games.tolist()):
             statistics = model.game_pixels[game]
-            centred = images[row, column].double() - statistics.mean.round().double()
+            shown = statistics.bounded(images[row, column])
+            centred = shown.double() - statistics.mean.round().double()
             wanted = centred * statistics.scale().double()
             found_here = found[row, column].double()
             torch.testing.assert_close(found_here, wanted, rtol=1e-2 if is_bf16 else 1e-6, atol=0)

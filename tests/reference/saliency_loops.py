@@ -30,7 +30,10 @@ def saliency_loops(
       blurred: [C, H, W], what is blended in; None: each channel blurred, sigma 3.
     """
     (layer,) = [m for m in model.modules() if isinstance(m, PixelConv2d)]
-    pixels = inputs.obs[0].double().numpy()
+    shown = inputs.obs[0]
+    if layer.statistics is not None:
+        shown = layer.statistics.bounded(shown)
+    pixels = shown.double().numpy()
     if blurred is None:
         blurred = np.stack([ndimage.gaussian_filter(channel, 3) for channel in pixels])
     with torch.no_grad():
