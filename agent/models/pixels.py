@@ -57,6 +57,7 @@ class PixelStatistics(nn.Module):
         self.register_buffer("batches", torch.tensor(0.0))
         # `batches` as the host knows it, so that nobody waits for a GPU; None: to be looked up.
         self._count: int | None = 0
+        self._kept_parts: dict[tuple[object, ...], tuple[Tensor, ...]] = {}
         self.register_load_state_dict_post_hook(_look_again)
 
     @property
@@ -112,6 +113,7 @@ class PixelStatistics(nn.Module):
             for buffer, before in zip(self.buffers(), kept, strict=True):
                 buffer.copy_(before)
             self._count = count
+            self._kept_parts.clear()
 
         return put_back
 
@@ -142,14 +144,28 @@ class PixelStatistics(nn.Module):
 
         Args: as for `centred`.
         """
-        scale = self.scale()
-        offset = -self.background(torch.float32) * scale
-        offset, scale = (
-            part[None].to(dtype).contiguous(memory_format=layout) for part in (offset, scale)
-        )
-        low, high = (part[None].contiguous(memory_format=layout) for part in self.bounds())
+        low, high, offset, scale = self._prepared(dtype, layout)
         seen = torch.clamp(_ordered(images, layout), low, high).to(dtype)
         return torch.addcmul(offset, seen, scale, out=seen)
+
+    def _prepared(self, dtype: torch.dtype, layout: torch.memory_format) -> tuple[Tensor, ...]:
+        """Return bounds, offset and scale as `normalised` needs them; kept once they are settled.
+
+        For the few images that are acted on, to make them takes a fifth of the torso's time.
+        """
+        key = (dtype, layout, self.mean.device)
+        if key in self._kept_parts:
+            return self._kept_parts[key]
+        scale = self.scale()
+        offset = -self.background(torch.float32) * scale
+        parts = (*self.bounds(), offset.to(dtype), scale.to(dtype))
+        made = tuple(part[None].contiguous(memory_format=layout) for part in parts)
+        # A copy that acts has its numbers from the learner, and did not count them.
+        on_host = self.batches.device.type == "cpu"
+        is_settled = int(self.batches) >= OBSERVED_BATCHES if on_host else self.is_settled
+        if is_settled:
+            self._kept_parts[key] = made
+        return made
 
     def bounds(self) -> tuple[Tensor, Tensor]:
         """Return the darkest and the brightest that each pixel is seen: [C, H, W] uint8 each."""
@@ -209,3 +225,4 @@ def _sums(images: Tensor) -> Tensor:
 
 def _look_again(statistics: PixelStatistics, _: object) -> None:
     statistics._count = None
+    statistics._kept_parts.clear()

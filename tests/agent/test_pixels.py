@@ -195,6 +195,48 @@ def test_an_acting_copy_sees_exactly_what_the_learner_sees():
     assert copy["torso_net.convs.0.weight"].dtype == torch.bfloat16
 
 
+def test_what_is_kept_of_settled_statistics_is_that_of_the_newest(monkeypatch):
+    monkeypatch.setattr("agent.models.pixels.OBSERVED_BATCHES", 2)
+    first, second, third = (torch.from_numpy(batch // 3) for batch in batches(3))
+    statistics = PixelStatistics(SHAPE, each=True)
+
+    def seen():
+        return statistics.normalised(first, torch.float32, torch.contiguous_format)
+
+    def wanted():
+        scale = statistics.scale()
+        return statistics.bounded(first) * scale - statistics.mean.round() * scale
+
+    statistics.observe(first)
+    torch.testing.assert_close(seen(), wanted())  # not settled: not kept
+    put_back = statistics.keep()
+    statistics.observe(second)
+    torch.testing.assert_close(seen(), wanted())  # settled, and kept
+    assert statistics._kept_parts
+    put_back()
+    statistics.observe(third)
+    torch.testing.assert_close(seen(), wanted())
+    other = observed([batch // 5 for batch in batches(2, seed=4)], each=True)
+    statistics.load_state_dict(other.state_dict())
+    torch.testing.assert_close(seen(), wanted())
+
+
+def test_an_acting_copy_keeps_nothing_of_what_the_learner_has_not_settled(monkeypatch):
+    monkeypatch.setattr("agent.models.pixels.OBSERVED_BATCHES", 2)
+    spec = make_spec((4, 36, 36))
+    learner, acting = (
+        make_small_model(spec, name="impala_shallow", normalise_pixels="each") for _ in range(2)
+    )
+    weights = FlatWeights(learner)
+    block = np.zeros(weights.nbytes, np.uint8)
+    weights.bind(acting, block)
+    for batch in (pictures(0, 1), pictures(90, 2), pictures(180, 3)):
+        learner.observe(batch)
+        weights.pack(learner, block)
+        torch.testing.assert_close(acting.torso(pictures(20, 4)), learner.torso(pictures(20, 4)))
+    assert acting.pixel_statistics()._kept_parts
+
+
 def two_game_model(normalise=True):
     spec = replace(make_spec((4, 36, 36), stacked=4), env_id="A-v0,B-v0")
     config = ModelConfig("impala_shallow", feature_count=16, normalise_pixels=normalise)
