@@ -496,8 +496,11 @@ def test_without_a_wish_the_program_prints_its_help_and_starts_nothing(
 def test_two_wishes_at_once_are_refused(
     tmp_path: Path, started: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert multi_train.main(["--sequence=smoke", f"--resume={given(tmp_path)}"]) == 2
+    folder = given(tmp_path)
+    assert multi_train.main(["--sequence=smoke", f"--report={folder}"]) == 2
     assert "give one of" in capsys.readouterr().out
+    assert multi_train.main(["--sequence=smoke", f"--resume={folder}"]) == 2
+    assert "smoke is the sequence 'smoke', expected 'theirs'" in capsys.readouterr().err
     assert not started.exists()
 
 
