@@ -18,6 +18,7 @@ from tests.figures.files import (
     minutes,
     played,
     ratio,
+    steps_to,
     welch,
 )
 
@@ -124,6 +125,9 @@ def pixel_rows() -> list[Claim]:
     sentence = "six seeds are ahead by {} [{}, {}]**, which is {} times the default's area."
     figures = (*welch(own, one), ratio(mean_of(own), mean_of(one)))
     claims.append(Claim("docs/results.md", sentence, figures))
+    pong = "pixels_each_pong/each-10_PongNoFrameskip-v4_seed1"
+    sentence = "seeds had 18 after {} M steps, and {} at its end, after 1.4 M."
+    claims.append(Claim("docs/results.md", sentence, (steps_to(pong, 18.0), end(pong))))
     rows = (
         ("each pixel in deviations of its own, mean of six seeds | {} |", own),
         ("| The same with one deviation for all, the default | {} |", one),
