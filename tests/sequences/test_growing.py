@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -111,3 +112,20 @@ def test_a_search_gets_no_sequence(tmp_path: Path, capsys: pytest.CaptureFixture
     (tmp_path / "tuning.json").write_text("{}")
     assert multi_train.main([f"--resume={tmp_path}", "--sequence=smoke"]) == 2
     assert "is the folder of a search" in capsys.readouterr().err
+
+
+def test_a_full_disk_is_told_and_leaves_the_sequence_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("name: mine\nruns: [{name: a}, {name: b}]\n")
+    folder = begun(tmp_path, {"name": "mine", "runs": [{"name": "a"}]})
+
+    def full(path: Path, data: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr("sequences.folder.write_json", full)
+    assert multi_train.main([f"--resume={folder.path}", f"--sequence={file}"]) == 1
+    assert "No space left on device" in (said := capsys.readouterr().err)
+    assert "What was done is kept; --resume goes on." in said
+    assert [run.group for run in SequenceFolder.open(folder.path).runs] == ["a"]
