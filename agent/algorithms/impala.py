@@ -5,12 +5,11 @@ vtrace.py, losses.py, cloning.py and rewards.py; what other algorithms share is 
 passes.py, correction.py, trust.py, units.py and health.py. The flow is:
 
     torso over T+1 rows, once -> hidden units, row after row if the model has a memory -> values ->
-    V-trace -> PopArt moves its statistics and rewrites the value head -> value head again -> losses
-    in normalised units
+    V-trace -> PopArt moves statistics, rewrites the value head -> value head -> normalised losses
 
-The options are LASER's trust region (ignore states in which the policy has changed too much),
-CLEAR's cloning of replayed behaviour, and PopArt, which is a property of the model. Sizes: T steps,
-B unrolls. Next to read: agent/learning/learner.py, which takes the step.
+The options are LASER's trust region (no states in which the policy has changed too much), CLEAR's
+cloning of replayed behaviour, and PopArt, a property of the model. Sizes: T steps, B unrolls. Next
+to read: agent/learning/learner.py, which takes the step.
 """
 
 from __future__ import annotations
@@ -49,6 +48,7 @@ class Impala(Algorithm):
     config: ImpalaConfig
     sums_over_learners = True
     takes_any_action = True
+    correct = staticmethod(correct)  # a subclass may estimate targets and advantages differently
 
     def check(self, model: ActorCritic) -> None:
         """Raise ConfigError if it cannot train this model."""
@@ -72,7 +72,7 @@ class Impala(Algorithm):
             # nothing flows back over it.
             log_rhos = seen.log_ratio.masked_fill(~valid, -math.inf)
             trust = trusted(seen, self.config)
-            corrected = correct(config, batch, log_rhos, seen.heads.value, trust)
+            corrected = self.correct(config, batch, log_rhos, seen.heads.value, trust)
             learned = valid if trust is None else valid & trust
             targets = move_units(model, batch, corrected.targets, learned, optimiser, across)
             advantages = scaled_advantages(
@@ -116,5 +116,5 @@ class Impala(Algorithm):
         yield Stage("value", "value", seen.heads.value, both)
         log_rhos = seen.log_ratio.masked_fill(batch.reset_row, -math.inf)
         trust = trusted(seen, self.config)
-        corrected = correct(config, batch, log_rhos, seen.heads.value, trust)
+        corrected = self.correct(config, batch, log_rhos, seen.heads.value, trust)
         yield Stage("value", "value target", corrected.targets, both)
