@@ -98,6 +98,11 @@ def end(name: str) -> Value:
     return lambda: float(run(name).curve.mean_return[-1])
 
 
+def highest(name: str) -> Value:
+    """The highest training return on the way."""
+    return lambda: float(run(name).curve.mean_return.max())
+
+
 def area_to(name: str, steps: float) -> Value:
     """The mean training return from the start to so many agent steps."""
     return lambda: float(area(run(name).curve, steps))
