@@ -135,6 +135,14 @@ RANGES: tuple[Range, ...] = (
         after_steps=100_000,
     ),
     Range(
+        "value/share_of_bound",
+        high=1.0,
+        too_high="the values promise more than clipped rewards can pay: they diverge. What is "
+        "replayed and not played any more has nothing that contradicts them: let a few "
+        "environments go on playing it, or give CLEAR's losses, --use_value_cloning_loss=True and "
+        "--use_policy_cloning_loss=True. Else lower --lr, or replay less (--replay_parameters)",
+    ),
+    Range(
         "grad/norm_before_clip",
         low=1e-6,
         high=1e4,

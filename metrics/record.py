@@ -134,6 +134,12 @@ METRICS: dict[str, MetricInfo] = {
     ),
     "value/mean": _info("points", "Mean value, unnormalised (discounted transformed reward)."),
     "value/target_mean": _info("points", "Mean V-trace target, same unit.", "close to value/mean"),
+    "value/share_of_bound": _info(
+        "",
+        "Largest absolute V-trace target of a batch, divided by the most that clipped rewards can "
+        "be worth (1 / (1 - gamma)); not there if rewards are not clipped.",
+        "far below 1; above it the values diverge",
+    ),
     "grad/norm_before_clip": _info("", "Norm of the gradient of all parameters, before clipping."),
     "grad/clipped_fraction": _info(
         "fraction",

@@ -14,6 +14,7 @@ which puts all of them together; agent/learning/learner.py, which differentiates
 from __future__ import annotations
 
 import copy
+import math
 import typing
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,7 +28,7 @@ from torch import Tensor
 
 from agent.algorithms.batch import Batch
 from agent.algorithms.non_finite import Stage, given_stages
-from agent.algorithms.rewards import REWARD_TRANSFORMS
+from agent.algorithms.rewards import LARGEST_REWARD, REWARD_TRANSFORMS
 from agent.distributions import Categorical
 from agent.models.base import ActorCritic
 from agent.reduction import ALONE, Reduction
@@ -101,6 +102,13 @@ class ActorCriticConfig:
             raise ConfigError(
                 f"{name} is {getattr(self, name)!r}, expected one of {', '.join(allowed)}."
             )
+
+    @property
+    def value_bound(self) -> float:
+        """Return what the largest reward, at every step for ever, is worth; inf if nothing is."""
+        if self.discount == 1:
+            return math.inf
+        return LARGEST_REWARD[self.reward_transform] / (1 - self.discount)
 
     def entropy_cost_at(self, progress: float) -> float:
         """Return the cost at `progress`: in a straight line from the first to the last."""

@@ -130,16 +130,28 @@ def _agent_health(
 
 
 @torch.no_grad()
-def value_health(valid: Tensor, values: Tensor, targets: Tensor) -> dict[str, Tensor]:
-    """Return how well values explain the targets they are regressed on; each is [T, B]."""
+def value_health(
+    valid: Tensor, values: Tensor, targets: Tensor, bound: float = math.inf
+) -> dict[str, Tensor]:
+    """Return how well values explain the targets they are regressed on; each is [T, B].
+
+    Args:
+      valid: bool, steps that count.
+      values: in reward units.
+      targets: in reward units.
+      bound: what the largest rewards are worth (`ActorCriticConfig.value_bound`); inf: not known.
+    """
     count = valid.sum().clamp(min=1)
     rows = torch.stack([values, targets, targets - values])
     means = (rows * valid).sum((1, 2)) / count
     # Of deviations: a difference of mean squares would cancel where values are far from 0.
     deviations = (rows - means[:, None, None]) * valid
     _, target_variance, error_variance = deviations.square().sum((1, 2)) / count
-    return {
+    health = {
         "value/mean": means[0],
         "value/target_mean": means[1],
         "value/explained_variance": 1 - error_variance / target_variance.clamp(min=1e-8),
     }
+    if bound < math.inf:
+        health["value/share_of_bound"] = (targets * valid).abs().amax() / bound
+    return health

@@ -137,7 +137,7 @@ class Impact(Algorithm):
         )  # fmt: skip
         metrics |= self._figures(seen, judged.target, log_ratios, advantages, valid)
         metrics["impact/target_age_updates"] = total.new_tensor(float(age))
-        metrics |= value_health(valid, seen.heads.value[:-1], corrected.targets)
+        metrics |= value_health(valid, seen.heads.value[:-1], corrected.targets, config.value_bound)
         metrics |= popart_figures(model)
         errors = (targets - values.detach()).abs()
         return Loss(total, metrics, errors.masked_fill(~valid, math.nan))

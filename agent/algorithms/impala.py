@@ -97,7 +97,7 @@ class Impala(Algorithm):
             batch, seen, valid, log_rhos, config.rho_bar,
             entropy=entropy, trust=trust, buffers=self.buffers, agents=self.agents,
         )  # fmt: skip
-        metrics |= value_health(valid, seen.heads.value[:-1], corrected.targets)
+        metrics |= value_health(valid, seen.heads.value[:-1], corrected.targets, config.value_bound)
         metrics |= popart_figures(model)
         errors = (targets - values.detach()).abs()
         return Loss(total, metrics, errors.masked_fill(~learned, math.nan))

@@ -6,6 +6,7 @@ metrics are never affected.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -25,4 +26,11 @@ REWARD_TRANSFORMS: dict[str, Callable[[Tensor], Tensor]] = {
     # IMPALA's "optimistic asymmetric clipping" as in its released code, which divides by 5 inside
     # the tanh; its appendix D does not.
     "soft_asymmetric": _soft_asymmetric,
+}
+# name -> the largest absolute reward that it returns.
+LARGEST_REWARD = {
+    "none": math.inf,
+    "abs_one_sign": 1.0,
+    "abs_one_clamp": 1.0,
+    "soft_asymmetric": 5.0,
 }

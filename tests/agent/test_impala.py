@@ -379,6 +379,24 @@ def test_explained_variance_is_exact_far_from_zero(middle, spread):
     assert got == pytest.approx(1 - (targets - values).var() / targets.var(), abs=0.01)
 
 
+def test_targets_are_compared_with_the_most_that_clipped_rewards_can_pay():
+    targets = torch.zeros(4, 2)
+    targets[1, 0], targets[2, 1], valid = -30.0, 999.0, torch.ones(4, 2, dtype=torch.bool)
+    valid[2, 1] = False
+    bound = ImpalaConfig(reward_transform="abs_one_sign", discount=0.98).value_bound
+    assert bound == pytest.approx(50)
+    got = value_health(valid, targets, targets, bound)["value/share_of_bound"]
+    assert got.item() == pytest.approx(0.6)
+
+
+@pytest.mark.parametrize("unbounded", [{"reward_transform": "none"}, {"discount": 1.0}])
+def test_without_a_bound_nothing_is_compared(unbounded):
+    config = replace(PLAIN, **({"reward_transform": "abs_one_sign"} | unbounded))
+    assert config.value_bound == math.inf
+    metrics = Impala(config).loss(make_small_model(), make_batch()).metrics
+    assert "value/share_of_bound" not in metrics
+
+
 def recurrent():
     """A model with memory and all extra inputs, and a batch; columns 2 and 3 are replayed."""
     model = make_small_model(

@@ -1,7 +1,9 @@
+import math
+
 import pytest
 import torch
 
-from agent.algorithms.rewards import REWARD_TRANSFORMS
+from agent.algorithms.rewards import LARGEST_REWARD, REWARD_TRANSFORMS
 from flags.values import RewardTransform, values_of
 
 
@@ -23,3 +25,11 @@ def test_a_reward_transform_gives_its_published_values(name, expected):
 
 def test_every_transform_that_a_flag_names_is_there():
     assert set(REWARD_TRANSFORMS) == {"none", *values_of(RewardTransform)}
+
+
+@pytest.mark.parametrize("name", REWARD_TRANSFORMS)
+def test_no_reward_is_larger_than_its_transform_says(name):
+    rewards = torch.tensor([-1e9, -3.0, -0.1, 0.0, 0.7, 2.0, 1e9])
+    got = REWARD_TRANSFORMS[name](rewards).abs().max().item()
+    bound = LARGEST_REWARD[name]
+    assert got == (pytest.approx(bound) if bound < math.inf else 1e9)
