@@ -212,6 +212,33 @@ def step_size_rows() -> list[Claim]:
     return claims
 
 
+def upgoing_rows() -> list[Claim]:
+    """Advantages that look for what went well, one seed, beside all runs of the default so far."""
+    usual = {
+        "SpaceInvaders": [
+            "spaceinvaders_default/default_SpaceInvadersNoFrameskip-v4_seed1",
+            *(f"default/default_SpaceInvadersNoFrameskip-v4_seed{seed}" for seed in (2, 3)),
+            *USUAL["SpaceInvaders"],
+        ],
+        "Seaquest": [
+            *(f"default_seaquest/default_SeaquestNoFrameskip-v4_seed{seed}" for seed in (1, 2)),
+            *(f"elite_seaquest/uniform_SeaquestNoFrameskip-v4_seed{seed}" for seed in (1, 2, 3)),
+            *USUAL["Seaquest"],
+        ],
+    }
+    claims = []
+    for game, names in usual.items():
+        mean = mean_of([area_to(name, 7e5) for name in names])
+        returns = mean_of([at(name, 7e5) for name in names])
+        for arm in ("upgoing", "replay-successes"):
+            run = f"upgoing/{arm}_{game}NoFrameskip-v4_seed1"
+            found = area_to(run, 7e5)
+            row = f"| `{arm}` in {game} |" + " {} |" * 5
+            values = (found, mean, ratio(found, mean), at(run, 7e5), returns)
+            claims.append(Claim("docs/results.md", row, values))
+    return claims
+
+
 def surface_rows() -> list[Claim]:
     """What gets an agent of Seaquest to the surface, one seed, beside two of the default."""
     usual = [f"default_seaquest/default_SeaquestNoFrameskip-v4_seed{seed}" for seed in (1, 2)]
@@ -252,4 +279,5 @@ CLAIMS = [
     *later_rows(),
     *step_size_rows(),
     *surface_rows(),
+    *upgoing_rows(),
 ]
