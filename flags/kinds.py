@@ -133,7 +133,7 @@ MAX_PATH_LENGTH = 4_000  # Linux takes 4,096 bytes
 Count = Annotated[int, Field(ge=1), _in_range(1, MAX_COUNT)]
 CountOrAuto = Annotated[int, Field(ge=0), _in_range(0, MAX_COUNT)]
 BoolOrAuto = Annotated[bool | Literal["auto"], Field(union_mode="left_to_right")]
-BoolOrEach = Annotated[bool | Literal["each"], Field(union_mode="left_to_right")]
+PixelKind = Annotated[bool | Literal["each", "rare"], Field(union_mode="left_to_right")]
 Fraction01 = Annotated[float, _in_range(0.0, 1.0)]
 Share = Annotated[float, Field(gt=0.0, le=1.0)]
 Decay = Annotated[float, Field(ge=0.0, lt=1.0)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flags.group import FlagGroup, flag
-from flags.kinds import BoolOrAuto, BoolOrEach, Count, CountOrAuto, Fraction01, ModelName, Positive
+from flags.kinds import BoolOrAuto, Count, CountOrAuto, Fraction01, ModelName, PixelKind, Positive
 from flags.parts import AUTO, NETWORKS
 from flags.values import LayerNorm
 
@@ -46,9 +46,9 @@ class ModelFlags(FlagGroup):
         False,
         "give the number of the game to the model as an input; otherwise the policy recognises the game from the observations alone",
     )
-    normalise_pixels: BoolOrEach = flag(
+    normalise_pixels: PixelKind = flag(
         True,
-        "subtract the mean image from each frame and divide by the standard deviation, both from the first 200 batches of each game, so that the network sees the moving parts; each: divide every pixel by a deviation of its own, and show ten of them at most",
+        "subtract the mean image from each frame and divide by the standard deviation, both from the first 200 batches of each game, so that the network sees the moving parts; each: divide every pixel by a deviation of its own, and show ten of them at most; rare: the same, but by no more than the common one, so that only what rarely changes is seen more strongly",
     )
     normalise_vectors: bool = flag(
         False,

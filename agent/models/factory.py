@@ -132,9 +132,7 @@ def make_model(
         env_spec.actions,
         value_head,
         core,
-        game_pixels=[
-            PixelStatistics(env_spec.obs_shape, each=of_pixels == "each") for _ in range(games)
-        ],
+        game_pixels=[PixelStatistics(env_spec.obs_shape, of_pixels) for _ in range(games)],
     )
     _initialise(model, torch.Generator().manual_seed(seed))
     if built.channels_last:

@@ -7,7 +7,8 @@ theory of initialisation assumes of inputs, Pong needs far fewer steps (docs/res
 
 The deviation is one number for all pixels, or one for each: then a pixel over which the ball comes
 now and then counts as much as one that the player's paddle hides half of the time. Sample Factory
-normalises its inputs in this way (Petrenko et al. 2020; its `normalize_input`).
+normalises its inputs in this way (Petrenko et al. 2020; its `normalize_input`). In between, only
+rare pixels have one of their own: the ball counts for more, and the paddle for no less than before.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from torch import Tensor, nn
 
 from agent.reduction import ALONE, Reduction
 
-# Whether pixels are normalised; "each": every pixel by a deviation of its own.
-Normalise = bool | Literal["each"]
+# Whether pixels are normalised; "each": every pixel by a deviation of its own; "rare": those whose
+# own is the smaller one, and all others by the common one.
+Normalise = bool | Literal["each", "rare"]
 
 PIXEL_MAX = 255.0
 # After this many batches the statistics are frozen, also in runs that start from these weights.
@@ -44,14 +46,16 @@ class PixelStatistics(nn.Module):
     mean_square: Tensor  # [] float32, over all pixels; or of each, [C, H, W]
     batches: Tensor  # [] float32
 
-    def __init__(self, image_shape: tuple[int, ...], *, each: bool = False) -> None:
+    def __init__(self, image_shape: tuple[int, ...], normalise: Normalise = True) -> None:
         """Start from black: no batch was seen, and pixels are scaled to [0, 1].
 
         Args:
           image_shape: (C, H, W).
-          each: every pixel has a deviation of its own.
+          normalise: whose deviation a pixel is divided by, see `Normalise`; not False.
         """
         super().__init__()
+        each = normalise in ("each", "rare")
+        self._is_capped = normalise == "rare"
         self.register_buffer("mean", torch.zeros(image_shape))
         self.register_buffer("mean_square", torch.full(image_shape if each else (), PIXEL_MAX**2))
         self.register_buffer("batches", torch.tensor(0.0))
@@ -62,7 +66,7 @@ class PixelStatistics(nn.Module):
 
     @property
     def is_of_each(self) -> bool:
-        """Whether every pixel has a deviation of its own."""
+        """Whether pixels have deviations of their own."""
         return self.mean_square.ndim > 0
 
     @property
@@ -136,7 +140,7 @@ class PixelStatistics(nn.Module):
         return _ordered(images, layout).to(dtype).sub_(mean)
 
     def normalised(self, images: Tensor, dtype: torch.dtype, layout: torch.memory_format) -> Tensor:
-        """Return (images - `background`) / deviation, where each pixel has its own.
+        """Return (images - `background`) / deviation, where pixels have their own.
 
         It is bounded by MAX_DEVIATIONS, to a whole 1/255. One pass over floats, as `centred` takes,
         and a quick one over bytes. In bfloat16 the background is rounded by up to 1/512 of its
@@ -183,12 +187,14 @@ class PixelStatistics(nn.Module):
         [] float32, or [C, H, W] if each pixel has its own.
         """
         variance = self.mean_square - self._of_pixels(self.mean.square())
+        if self._is_capped:
+            variance = variance.clamp(max=variance.mean())
         return variance.clamp(min=MIN_DEVIATION**2).rsqrt()
 
 
 def statistics_of(image_shape: tuple[int, ...], normalise: Normalise) -> PixelStatistics | None:
     """Return new statistics of images, None if they are not normalised."""
-    return PixelStatistics(image_shape, each=normalise == "each") if normalise else None
+    return PixelStatistics(image_shape, normalise) if normalise else None
 
 
 def _ordered(images: Tensor, layout: torch.memory_format) -> Tensor:

@@ -21,8 +21,8 @@ def batches(count=4, seed=0):
     return [random.integers(40, 220, (5, *SHAPE)).astype(np.uint8) for _ in range(count)]
 
 
-def observed(images, each=False):
-    statistics = PixelStatistics(SHAPE, each=each)
+def observed(images, normalise=True):
+    statistics = PixelStatistics(SHAPE, normalise)
     for batch in images:
         statistics.observe(torch.from_numpy(batch))
     return statistics
@@ -43,11 +43,24 @@ def test_each_pixel_may_have_a_deviation_of_its_own():
     for batch in images:
         batch[:, :, 2, 3] = 90  # never changes
         batch[:, 1] //= 2
-    statistics = observed(images, each=True)
+    statistics = observed(images, normalise="each")
     pixels = np.concatenate(images).astype(np.float64)
     wanted = 1 / np.maximum(np.sqrt(((pixels - pixels.mean(0)) ** 2).mean(0)), MIN_DEVIATION)
     np.testing.assert_allclose(statistics.scale().numpy(), wanted, rtol=1e-3)
     assert float(statistics.scale()[0, 2, 3]) == pytest.approx(1 / MIN_DEVIATION)
+
+
+def test_rare_pixels_alone_may_have_deviations_of_their_own():
+    images = batches()
+    for batch in images:
+        batch[:, :, 2, 3] = 90  # never changes
+        batch[:, 1] //= 2
+    own = observed(images, normalise="each").scale().numpy()
+    common = float(observed(images).scale())
+    scale = observed(images, normalise="rare").scale().numpy()
+    np.testing.assert_allclose(scale, np.maximum(own, common), rtol=1e-4)
+    assert (own < common).any()
+    assert (own > common).any()
 
 
 class WithAnother(Reduction):
@@ -63,18 +76,18 @@ class WithAnother(Reduction):
         return tensor if before is None else tensor.add_(before)
 
 
-@pytest.mark.parametrize("each", [False, True])
-def test_two_learners_have_the_statistics_of_one_with_all_images(each):
+@pytest.mark.parametrize("normalise", [True, "each", "rare"])
+def test_two_learners_have_the_statistics_of_one_with_all_images(normalise):
     one, other = batches(2)
-    together = observed([np.concatenate([one, other])], each)
-    across, statistics = WithAnother(), PixelStatistics(SHAPE, each=each)
-    PixelStatistics(SHAPE, each=each).observe(torch.from_numpy(other), across)
+    together = observed([np.concatenate([one, other])], normalise)
+    across, statistics = WithAnother(), PixelStatistics(SHAPE, normalise)
+    PixelStatistics(SHAPE, normalise).observe(torch.from_numpy(other), across)
     statistics.observe(torch.from_numpy(one), across)
     torch.testing.assert_close(statistics.mean, together.mean)
     torch.testing.assert_close(statistics.scale(), together.scale(), rtol=1e-4, atol=0)
 
 
-@pytest.mark.parametrize("normalise", [True, "each"])
+@pytest.mark.parametrize("normalise", [True, "each", "rare"])
 def test_before_any_batch_pixels_are_scaled_to_one(normalise):
     conv = PixelConv2d(SHAPE, 5, 3, normalise=normalise)
     pixels = torch.from_numpy(batches()[0])
@@ -126,7 +139,7 @@ def test_differences_from_the_mean_are_exact_in_each_format_and_order(dtype, lay
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_pixels_in_their_own_deviations_are_rounded_once_in_each_format_and_order(dtype, layout):
-    statistics = observed([batch // 3 for batch in batches()], each=True)
+    statistics = observed([batch // 3 for batch in batches()], normalise="each")
     (images,) = batches(1, seed=1)
     found = statistics.normalised(torch.from_numpy(images), dtype, layout)
     assert found.dtype == dtype
@@ -142,7 +155,7 @@ def test_pixels_in_their_own_deviations_are_rounded_once_in_each_format_and_orde
 
 def test_what_is_far_from_the_mean_image_is_seen_at_ten_deviations_at_most():
     """A loop beside it: the nearest whole value that is no farther."""
-    statistics = observed([batch // 8 for batch in batches()], each=True)
+    statistics = observed([batch // 8 for batch in batches()], normalise="each")
     (images,) = batches(1, seed=1)
     found = statistics.bounded(torch.from_numpy(images)).numpy()
     means, deviations = statistics.mean.round().numpy(), 1 / statistics.scale().double().numpy()
@@ -154,7 +167,7 @@ def test_what_is_far_from_the_mean_image_is_seen_at_ten_deviations_at_most():
     assert (found == images).any()
 
 
-@pytest.mark.parametrize("normalise", [True, "each"])
+@pytest.mark.parametrize("normalise", [True, "each", "rare"])
 @pytest.mark.parametrize("is_bf16", [False, True])
 def test_each_image_of_several_games_is_seen_by_the_statistics_of_its_game(is_bf16, normalise):
     spec = make_spec((4, 36, 36))
@@ -198,7 +211,7 @@ def test_an_acting_copy_sees_exactly_what_the_learner_sees():
 def test_what_is_kept_of_settled_statistics_is_that_of_the_newest(monkeypatch):
     monkeypatch.setattr("agent.models.pixels.OBSERVED_BATCHES", 2)
     first, second, third = (torch.from_numpy(batch // 3) for batch in batches(3))
-    statistics = PixelStatistics(SHAPE, each=True)
+    statistics = PixelStatistics(SHAPE, normalise="each")
 
     def seen():
         return statistics.normalised(first, torch.float32, torch.contiguous_format)
@@ -216,7 +229,7 @@ def test_what_is_kept_of_settled_statistics_is_that_of_the_newest(monkeypatch):
     put_back()
     statistics.observe(third)
     torch.testing.assert_close(seen(), wanted())
-    other = observed([batch // 5 for batch in batches(2, seed=4)], each=True)
+    other = observed([batch // 5 for batch in batches(2, seed=4)], normalise="each")
     statistics.load_state_dict(other.state_dict())
     torch.testing.assert_close(seen(), wanted())
 
@@ -248,7 +261,7 @@ def pictures(level, seed):
     return torch.randint(level, level + 60, (6, 4, 36, 36), dtype=torch.uint8, generator=draw)
 
 
-@pytest.mark.parametrize("normalise", [True, "each"])
+@pytest.mark.parametrize("normalise", [True, "each", "rare"])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_each_game_is_seen_beside_its_own_mean_image(threads, normalise):
     """Two games in one batch are seen as each is by a model that knows only this one."""
@@ -264,7 +277,7 @@ def test_each_game_is_seen_beside_its_own_mean_image(threads, normalise):
     for game, images in enumerate((dark, light)):
         weights = {n: x for n, x in model.state_dict().items() if n.startswith("torso_net")}
         alone.load_state_dict(weights, strict=False)
-        fresh = PixelStatistics((4, 36, 36), each=normalise == "each")
+        fresh = PixelStatistics((4, 36, 36), normalise)
         alone.torso_net.convs[0].statistics = fresh
         alone.observe(images)
         torch.testing.assert_close(seen[:, game], alone.torso(images), rtol=1e-3, atol=1e-4)
@@ -301,12 +314,12 @@ def test_loaded_statistics_know_how_many_batches_they_are_of(monkeypatch):
     assert fresh.is_settled
 
 
-@pytest.mark.parametrize("each", [False, True])
+@pytest.mark.parametrize("normalise", [True, "each", "rare"])
 @pytest.mark.parametrize("seen", [0, 1, 2])
-def test_what_was_observed_can_be_put_back(monkeypatch, seen, each):
+def test_what_was_observed_can_be_put_back(monkeypatch, seen, normalise):
     monkeypatch.setattr("agent.models.pixels.OBSERVED_BATCHES", 2)
     images = batches(4)
-    statistics, straight = observed(images[:seen], each), observed(images[:seen], each)
+    statistics, straight = (observed(images[:seen], normalise) for _ in range(2))
     put_back = statistics.keep()
     for batch in images[2:]:
         statistics.observe(torch.from_numpy(batch))

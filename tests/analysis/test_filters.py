@@ -210,7 +210,7 @@ def test_each_checkpoint_meets_the_one_of_as_many_steps(agents, monkeypatch):
     assert [(agent.agent_steps, steps) for agent, _, _, steps in pairs] == [(100, 300), (300, 300)]
 
 
-@pytest.mark.parametrize("normalise", [False, True, "each"])
+@pytest.mark.parametrize("normalise", [False, True, "each", "rare"])
 def test_preferred_images_excite_their_own_filter(normalise):
     spec = make_spec((2, 36, 36), stacked=2)
     model = make_small_model(spec, name="impala_shallow", normalise_pixels=normalise)
