@@ -60,14 +60,17 @@ def learning_rows() -> list[Claim]:
             f"{sentence} and {{}} with IMPALA of RLlib",
             tuple(partial(of, system, "score") for system in order),
         ),
-        Claim(
-            "docs/performance.md",
-            "it had a score of {}, which is {} % of human, after {} agent steps and {} games",
-            (
-                partial(of, "sample_factory", "score", "breakout"),
-                partial(of, "sample_factory", "human_normalised", "breakout", 100.0),
-                *(partial(of, "sample_factory", n, "breakout") for n in ("agent_steps", "games")),
-            ),
+        *(
+            Claim(
+                "docs/performance.md",
+                f"| {titles[system]} | {{}} | {{}} | {{}} | {{}} |",
+                (
+                    partial(of, system, "score", "breakout"),
+                    partial(of, system, "human_normalised", "breakout", 100.0),
+                    *(partial(of, system, name, "breakout") for name in ("agent_steps", "games")),
+                ),
+            )
+            for system in ("sample_factory", "rllib_impala", "sb3_ppo")
         ),
         *(
             Claim(
