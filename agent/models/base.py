@@ -244,14 +244,17 @@ class ActorCritic(nn.Module):
         """Return uint8 `rows` as the torso takes floats, those of each game by its statistics."""
         dtype = compute_dtype(next(self.torso_net.parameters()))
         statistics = [cast("PixelStatistics", each) for each in self.game_pixels]
+        # A row of each for every image: three times as fast as to pick out the images of each game.
+        if statistics[0].is_of_each:
+            of_games = [each.prepared(dtype, torch.contiguous_format) for each in statistics]
+            low, high, offset, scale = (
+                torch.cat(part)[games] for part in zip(*of_games, strict=True)
+            )
+            seen = torch.clamp(rows, low, high).to(dtype)
+            return torch.addcmul(offset, seen, scale, out=seen)
         background = torch.stack([each.background(dtype) for each in statistics])
         scale = torch.stack([each.scale() for each in statistics]).to(dtype)
-        if scale.ndim == 1:  # one of all pixels
-            scale = scale.reshape(-1, *[1] * len(self.obs_shape))
-        else:
-            low, high = zip(*(each.bounds() for each in statistics), strict=True)
-            rows = torch.clamp(rows, torch.stack(low)[games], torch.stack(high)[games])
-        # A row of each for every image: three times as fast as to pick out the images of each game.
+        scale = scale.reshape(-1, *[1] * len(self.obs_shape))
         return rows.to(dtype).sub_(background[games]).mul_(scale[games])
 
     @property

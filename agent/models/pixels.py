@@ -148,11 +148,11 @@ class PixelStatistics(nn.Module):
 
         Args: as for `centred`.
         """
-        low, high, offset, scale = self._prepared(dtype, layout)
+        low, high, offset, scale = self.prepared(dtype, layout)
         seen = torch.clamp(_ordered(images, layout), low, high).to(dtype)
         return torch.addcmul(offset, seen, scale, out=seen)
 
-    def _prepared(self, dtype: torch.dtype, layout: torch.memory_format) -> tuple[Tensor, ...]:
+    def prepared(self, dtype: torch.dtype, layout: torch.memory_format) -> tuple[Tensor, ...]:
         """Return bounds, offset and scale as `normalised` needs them; kept once they are settled.
 
         For the few images that are acted on, to make them takes a fifth of the torso's time.
