@@ -139,6 +139,11 @@ def pixel_rows() -> list[Claim]:
     sentence = "ahead of the six by {} [{}, {}], which is {} times the default's: more than half"
     figures = (*welch(areas_of_rare, one), ratio(mean_of(areas_of_rare), mean_of(one)))
     claims.append(Claim("docs/results.md", sentence, figures))
+    first, second = (f"pixels_rare_pong/rare_PongNoFrameskip-v4_seed{seed}" for seed in (1, 2))
+    sentence = "In Pong seed 1 had 18 after {} M steps and {} at its end; seed 2"
+    claims.append(Claim("docs/results.md", sentence, (steps_to(first, 18.0), end(first))))
+    sentence = "seed 2 rose slowly and had {} at its end, after 1.4 M."
+    claims.append(Claim("docs/results.md", sentence, (end(second),)))
     rows = (
         ("each pixel in deviations of its own, mean of six seeds | {} |", own),
         ("| The same with one deviation for all, the default | {} |", one),
