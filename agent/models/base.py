@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from agent.distributions import distribution_of
 from agent.models.parallel import Parallel
 from agent.models.parts import PartsTorso
-from agent.models.pixels import PixelStatistics
+from agent.models.pixels import PixelStatistics, in_deviations
 from agent.models.policy_head import policy_head
 from agent.models.popart import PopArt
 from agent.models.precision import PRECISIONS, compute_dtype
@@ -247,11 +247,8 @@ class ActorCritic(nn.Module):
         # A row of each for every image: three times as fast as to pick out the images of each game.
         if statistics[0].is_of_each:
             of_games = [each.prepared(dtype, torch.contiguous_format) for each in statistics]
-            low, high, offset, scale = (
-                torch.cat(part)[games] for part in zip(*of_games, strict=True)
-            )
-            seen = torch.clamp(rows, low, high).to(dtype)
-            return torch.addcmul(offset, seen, scale, out=seen)
+            parts = (torch.cat(part)[games] for part in zip(*of_games, strict=True))
+            return in_deviations(rows, *parts)
         background = torch.stack([each.background(dtype) for each in statistics])
         scale = torch.stack([each.scale() for each in statistics]).to(dtype)
         scale = scale.reshape(-1, *[1] * len(self.obs_shape))

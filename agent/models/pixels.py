@@ -148,9 +148,7 @@ class PixelStatistics(nn.Module):
 
         Args: as for `centred`.
         """
-        low, high, offset, scale = self.prepared(dtype, layout)
-        seen = torch.clamp(_ordered(images, layout), low, high).to(dtype)
-        return torch.addcmul(offset, seen, scale, out=seen)
+        return in_deviations(_ordered(images, layout), *self.prepared(dtype, layout))
 
     def prepared(self, dtype: torch.dtype, layout: torch.memory_format) -> tuple[Tensor, ...]:
         """Return bounds, offset and scale as `normalised` needs them; kept once they are settled.
@@ -190,6 +188,22 @@ class PixelStatistics(nn.Module):
         if self._is_capped:
             variance = variance.clamp(max=variance.mean())
         return variance.clamp(min=MIN_DEVIATION**2).rsqrt()
+
+
+def in_deviations(
+    images: Tensor, low: Tensor, high: Tensor, offset: Tensor, scale: Tensor
+) -> Tensor:
+    """Return images [N, C, H, W] uint8 in deviations of their pixels, of the type of `scale`.
+
+    Args:
+      images: uint8.
+      low: [1 or N, C, H, W] uint8, the darkest that each pixel is seen.
+      high: the same, the brightest.
+      offset: [1 or N, C, H, W], minus the mean image in deviations.
+      scale: the same, 1 / deviation.
+    """
+    seen = torch.clamp(images, low, high).to(scale.dtype)
+    return torch.addcmul(offset, seen, scale, out=seen)
 
 
 def statistics_of(image_shape: tuple[int, ...], normalise: Normalise) -> PixelStatistics | None:
