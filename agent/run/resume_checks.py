@@ -56,6 +56,7 @@ def check_session(checkpoint: Checkpoint, blueprint: Blueprint) -> Checkpoint:
     """
     if isinstance(checkpoint, ShippedModel):
         return checkpoint
+    _check_pixels(checkpoint, blueprint)
     resumes = blueprint.flags.op_mode == "train_w_load"
     makes_folder = blueprint.flags.new_run_folder or run_of(checkpoint.path) is None
     if not (resumes and makes_folder):
@@ -188,6 +189,18 @@ def _check_units(checkpoint: Checkpoint, blueprint: Blueprint) -> None:
             f"--use_popart={bool(popart)}, and its values are in the units of that: expected the "
             "same. To start a new run from its weights: --op_mode=train "
             "--load_model_url=<this one>."
+        )
+
+
+def _check_pixels(checkpoint: Checkpoint, blueprint: Blueprint) -> None:
+    """Refuse another view of the pixels with the same statistics, which no shape tells apart."""
+    now = blueprint.flags.normalise_pixels
+    then = checkpoint.state["flags"].get("normalise_pixels")
+    if isinstance(then, str) and {then, now} == {"each", "rare"}:
+        raise ConfigError(
+            f"--normalise_pixels={now}, but {checkpoint.path} is of a run with "
+            f"--normalise_pixels={then}, whose network saw its pixels in other units: expected the "
+            "same. Leave the flag out."
         )
 
 

@@ -37,6 +37,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     flags = {
         "one": (f"--env={ONE}", "--reproducible=True"),
         "two": (f"--env={TWO}", "--reproducible=True", "--use_task_id=True"),
+        "each": (f"--env={ONE}", "--reproducible=True", "--normalise_pixels=each"),
         "rmsprop": (f"--env={ONE}", "--reproducible=True", "--optimizer=rmsprop"),
     }
 
@@ -105,6 +106,14 @@ def test_settings_of_the_optimiser_come_from_the_flags_of_the_session(run: Path)
     assert moments
     for number, state in learner.optimiser.state_dict()["state"].items():
         assert torch.equal(state["exp_avg_sq"], moments[number]["exp_avg_sq"])
+
+
+def test_pixels_are_seen_as_they_were(runs: Callable[[str], Path]) -> None:
+    refused(
+        runs("each"),
+        "--normalise_pixels=rare",
+        match="--normalise_pixels=rare, but .*--normalise_pixels=each.*expected the same. Leave",
+    )
 
 
 def test_popart_cannot_be_switched(run: Path) -> None:
