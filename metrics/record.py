@@ -137,7 +137,8 @@ METRICS: dict[str, MetricInfo] = {
     "value/share_of_bound": _info(
         "",
         "Largest absolute V-trace target of a batch, divided by the most that clipped rewards can "
-        "be worth (1 / (1 - gamma)); not there if rewards are not clipped.",
+        "be worth: the largest of them over 1 - gamma. Not there if they are not clipped, or gamma "
+        "is 1.",
         "far below 1; above it the values diverge",
     ),
     "grad/norm_before_clip": _info("", "Norm of the gradient of all parameters, before clipping."),
