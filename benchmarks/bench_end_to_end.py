@@ -70,6 +70,7 @@ class RealRun(NamedTuple):
     speed: float  # agent steps per second
     memory_mb: float  # the most, also before
     updates: tuple[int, int]  # the first and the last update that was counted
+    values: dict[str, float]  # all metrics of the last record that was counted
 
 
 def parse() -> argparse.Namespace:
@@ -147,15 +148,20 @@ def bound(costs: dict[str, float]) -> float:
     return 1e6 / sum(us for part, us in costs.items() if part not in free)
 
 
-def real_run(values: dict[str, Any], seconds: float, from_update: int = 0) -> RealRun:
+def real_run(arguments: list[str], seconds: float, from_update: int = 0) -> RealRun:
     """Train in a process of its own.
+
+    Args:
+      arguments: flags of main.py.
+      seconds: length of the run; its first quarter is not counted.
+      from_update: what is before this update is not counted either.
 
     Raises:
       SystemExit: if it did not come far enough for two records to count.
     """
     with tempfile.TemporaryDirectory() as folder:
         command = [
-            sys.executable, str(ROOT / "main.py"), "--op_mode=train", *arguments_of(values),
+            sys.executable, str(ROOT / "main.py"), "--op_mode=train", *arguments,
             f"--results_dir={folder}", f"--training_seconds={seconds}", "--log_interval_s=1",
             "--tensorboard=False", "--charts=False", "--basic_verbose=False",
         ]  # fmt: skip
@@ -175,14 +181,17 @@ def real_run(values: dict[str, Any], seconds: float, from_update: int = 0) -> Re
     first, last = steady[0], steady[-2]  # the last one is written while stopping
     speed = (last["agent_steps"] - first["agent_steps"]) / (last["wall_s"] - first["wall_s"])
     memory = max(r["values"].get("system/memory_mb", 0.0) for r in records)
-    return RealRun(speed, memory, (first["updates"], last["updates"]))
+    return RealRun(speed, memory, (first["updates"], last["updates"]), last["values"])
 
 
 def run_config(config: str, options: argparse.Namespace) -> dict[str, Any]:
     """Measure one configuration and print its table."""
     values, of_parts = flag_values(config, options), options.part_seconds > 0
     before = measure_parts(config, values, options.part_seconds) if of_parts else {}
-    runs = [real_run(values, options.seconds, options.from_update) for _ in range(options.repeats)]
+    arguments = arguments_of(values)
+    runs = [
+        real_run(arguments, options.seconds, options.from_update) for _ in range(options.repeats)
+    ]
     speed = statistics.median(run.speed for run in runs)
     print(f"\n{config}: {options.env}, {speed:.0f} agent steps/s")
     result = {

@@ -113,7 +113,7 @@ def main() -> None:
             command.append(f"--results_dir={options.scratch}")
             subprocess.run(command, check=True, cwd=ROOT, env=environment_for_child())
         else:
-            real_run(values, FOREVER_S)
+            real_run(arguments_of(values), FOREVER_S)
     except subprocess.CalledProcessError as error:
         sys.exit(error.returncode)  # main.py has said why
     finally:
