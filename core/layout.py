@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -27,7 +28,7 @@ class Field:
     @property
     def nbytes(self) -> int:
         """Size of the array in bytes, without what follows to the next field."""
-        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+        return math.prod(self.shape) * self.dtype.itemsize
 
     def view(self, blocks: np.ndarray) -> np.ndarray:
         """Return the array in blocks `[..., bytes]` uint8 as a view `[..., *shape]`."""
