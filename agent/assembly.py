@@ -176,6 +176,7 @@ def build_learner(
         precision="bf16" if choices.torso_dtype == torch.bfloat16 else "fp32",
         channels_last=choices.learner_channels_last,
         compile=flags.compile,
+        cuda_graph=flags.cuda_graph,
         threads=choices.learner_threads if choices.device.type == "cpu" else 1,
         gradients_due=_gradients_due(flags),
         across=across,

@@ -45,3 +45,7 @@ class MachineFlags(FlagGroup):
         False,
         "compile the learner's torso with torch.compile; needs a C++ compiler, starts slowly and then runs faster",
     )
+    cuda_graph: bool = flag(
+        True,
+        "on a GPU, record an update once and replay it, instead of asking for each of some 400 small computations anew; an update that cannot be recorded is computed as before",
+    )

@@ -151,6 +151,11 @@ class Algorithm(ABC):
     # what actions are; one that does not say so is refused where more than one of A is chosen.
     takes_any_action: ClassVar[bool] = False
 
+    # Whether the loss asks the host for nothing: it decides nothing by the numbers of a batch,
+    # keeps nothing in Python and needs no `progress` but for an entropy cost that falls. A GPU may
+    # then replay it (agent/learning/backward.py). A subclass has to say it anew.
+    loss_is_pure: ClassVar[bool] = False
+
     def __init__(self, config: Any, buffers: Sequence[str] = ()) -> None:
         """Keep the config.
 
@@ -200,6 +205,12 @@ class Algorithm(ABC):
           optimiser: whose moments PopArt rescales along with the value head.
           progress: share of the training that is done, 0 to 1.
         """
+
+    def is_pure(self) -> bool:
+        """Return whether the loss of the same tensors is the same from now on."""
+        own = vars(type(self)).get("loss_is_pure", False)
+        is_alone = self.across.world_size == 1 and not self.agents
+        return own and is_alone and getattr(self.config, "entropy_end_cost", None) is None
 
     def minibatches(self, batch: Batch) -> Iterator[Batch]:
         """Yield what one update each is made of; the whole batch once, unless overridden.

@@ -48,6 +48,7 @@ class Impala(Algorithm):
     config: ImpalaConfig
     sums_over_learners = True
     takes_any_action = True
+    loss_is_pure = True
     correct = staticmethod(correct)  # a subclass may estimate targets and advantages differently
 
     def check(self, model: ActorCritic) -> None:

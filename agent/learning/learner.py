@@ -17,6 +17,7 @@ from torch import Tensor
 
 from agent.algorithms.base import Algorithm, Loss
 from agent.algorithms.batch import Batch
+from agent.learning.backward import make_backward
 from agent.learning.gradients import Gradient, error_of
 from agent.learning.layer_gradients import LayerGradients
 from agent.models.base import ActorCritic
@@ -44,6 +45,7 @@ class Learner:
         precision: str = "fp32",
         channels_last: bool = False,
         compile: bool = False,
+        cuda_graph: bool = True,
         threads: int = 1,
         gradients_due: Callable[[], bool] | None = None,
         across: Reduction = ALONE,
@@ -60,8 +62,8 @@ class Learner:
           channels_last: keep images and convolution weights in NHWC order (for tensor cores).
           threads: on a CPU, number of threads that compute shares of the torso's rows.
           compile: run the torso through torch.compile; the first step then takes a minute.
-          gradients_due: function that is called before each update. If it returns True, the update
-            also reports the gradient of each layer (`LayerGradients`). None: never.
+          cuda_graph: on a GPU, replay what an update computes (agent/learning/backward.py).
+          gradients_due: whether an update also reports the gradient of each layer; None: never.
           across: sums over the batches of all learners of the run.
         """
         algorithm.check(model)
@@ -76,6 +78,7 @@ class Learner:
         self._gradients_due = gradients_due
         self._max_grad_norm = max_grad_norm or float("inf")
         self._parameters = list(model.parameters())
+        self._backward = make_backward(model, optimiser, may_record=cuda_graph)
         # PopArt scales the value head with the rewards, so its size says nothing.
         heads = {id(parameter) for parameter in model.value_head.parameters()}
         self._measured = [p for p in self._parameters if id(p) not in heads]
@@ -173,16 +176,11 @@ class Learner:
             length, size = batch.first.shape
             rows, columns = shown_steps(length, size, self.version, self.across.rank)
             self.model.observe(batch.obs[rows, columns], batch.task_id[columns], self.across)
-        self.optimiser.zero_grad(set_to_none=True)
-        loss = self.algorithm.loss(self.model, batch, self.optimiser, progress)
-        loss.total.backward()
+        loss = self._backward(self.algorithm, batch, progress)
         return loss, Gradient(self._parameters, loss, self.across)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return a copy of all that was learned, as tensors and plain types only.
-
-        If the algorithm has a state of its own, it is under "algorithm".
-        """
+        """Return a copy of all that was learned; "algorithm" is there if that has a state."""
         state = {
             "model": dict(self.model.state_dict()),
             "optimiser": self.optimiser.state_dict(),
@@ -194,8 +192,7 @@ class Learner:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a `state_dict`; `state` is copied and not kept.
 
-        Settings of the optimiser, such as its epsilon, stay those of this learner, because the
-        flags of a session decide them. The state contains only learned values.
+        Settings of the optimiser, such as its epsilon, stay those that the flags have given.
         """
         self.model.load_state_dict(state["model"])
         moments = copy.deepcopy(state["optimiser"]["state"])
@@ -205,3 +202,4 @@ class Learner:
         if state.get("algorithm"):
             self.algorithm.load_state_dict(copy.deepcopy(state["algorithm"]))
         self._observes = True
+        self._backward.forget()

@@ -1,0 +1,167 @@
+"""The loss of a batch and its gradient: computed, or replayed from a recording of the GPU's work.
+
+An update of a small network is some 400 kernels, each of a few microseconds. Python takes ten times
+as long to ask for them as a large GPU takes to compute them (docs/performance.md). A CUDA graph
+holds all of them: it is recorded once, and one call starts it again. It always reads the same
+memory, so a batch is copied to where the recorded one was, and always writes the same, so what must
+outlive the next update is copied away.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from agent.algorithms.base import Algorithm, Loss
+from agent.algorithms.batch import Batch
+from agent.models.base import ActorCritic
+
+log = logging.getLogger(__name__)
+
+
+class Made(NamedTuple):
+    """What one call of the work leaves behind, besides the gradient in the parameters."""
+
+    loss: Loss
+    figures: Tensor  # [metrics] float32, those of the loss
+
+
+Work = Callable[[], Made]
+Replay = Callable[[], None]
+
+
+class Backward:
+    """Computes a loss and its gradient, which it leaves in the parameters. One thread."""
+
+    def __init__(self, model: ActorCritic, optimiser: torch.optim.Optimizer) -> None:
+        """Keep both; `optimiser` has all parameters of `model`."""
+        self._model = model
+        self._optimiser = optimiser
+
+    def __call__(self, algorithm: Algorithm, batch: Batch, progress: float) -> Loss:
+        """Return the loss of a batch, `progress` (0 to 1) through the training."""
+        self._optimiser.zero_grad(set_to_none=True)
+        loss = algorithm.loss(self._model, batch, self._optimiser, progress)
+        loss.total.backward()
+        return loss
+
+    def forget(self) -> None:
+        """Forget what was recorded: other tensors than then hold what was learned."""
+
+
+class RecordedBackward(Backward):
+    """The same, recorded at the second batch of a kind, and replayed for all others of it.
+
+    A kind is the shapes of a batch and the algorithm with its settings. What cannot be recorded is
+    computed as ever.
+    """
+
+    def __init__(
+        self,
+        model: ActorCritic,
+        optimiser: torch.optim.Optimizer,
+        record: Callable[[Work], tuple[Replay, Made]] | None = None,
+    ) -> None:
+        """Record nothing yet.
+
+        Args:
+          model: the network, on a GPU.
+          optimiser: has all its parameters.
+          record: takes work, and returns what does it anew each time it is called, and what it
+            then writes to; None: a CUDA graph, whose work has not been done so far.
+        """
+        super().__init__(model, optimiser)
+        self._parameters = list(model.parameters())
+        self._record = record or cuda_graph
+        self._computed: Any = None  # the kind of the batch before, if it may be recorded
+        self._recorded: Any = None  # the kind that is recorded
+        self._refused: Any = None  # a kind that cannot be
+        self._replay: Replay | None = None
+        self._batch: Batch | None = None  # what the recording reads
+        self._made: Made | None = None  # what it writes
+        self._gradient: list[Tensor | None] = []
+
+    def __call__(self, algorithm: Algorithm, batch: Batch, progress: float) -> Loss:
+        """Return the loss of a batch; its `errors` are valid until the next call."""
+        kind = (algorithm, algorithm.config, [tensor.shape for tensor in vars(batch).values()])
+        if kind == self._recorded:
+            return self._play(batch)
+        # At the first batch libraries prepare themselves, and models what they keep.
+        is_due = kind == self._computed != self._refused
+        if is_due and self._make(algorithm, batch, progress):
+            self._recorded = kind
+            return self._play(batch)
+        if is_due:
+            self._refused = kind
+        may_record = algorithm.is_pure() and not self._model.unsettled()
+        self._computed = kind if may_record else None
+        return super().__call__(algorithm, batch, progress)
+
+    def forget(self) -> None:
+        """Drop the recording, if there is one."""
+        self._recorded = self._computed = self._replay = self._batch = self._made = None
+        self._gradient = []
+
+    def _make(self, algorithm: Algorithm, batch: Batch, progress: float) -> bool:
+        """Record; return False if that is not possible."""
+        kept = replace(batch, **{name: tensor.clone() for name, tensor in vars(batch).items()})
+
+        def work() -> Made:
+            loss = Backward.__call__(self, algorithm, kept, progress)
+            figures = torch.stack([value.float() for value in loss.metrics.values()])
+            return Made(loss._replace(total=loss.total.detach()), figures)
+
+        try:
+            self._replay, self._made = self._record(work)
+        except RuntimeError as error:
+            log.warning(
+                "the updates cannot be recorded for the GPU, so each is asked for kernel by "
+                "kernel, which is slower: %s",
+                str(error).split("\n")[0],
+            )
+            return False
+        self._batch = kept
+        self._gradient = [parameter.grad for parameter in self._parameters]
+        return True
+
+    def _play(self, batch: Batch) -> Loss:
+        assert self._replay is not None
+        assert self._made is not None
+        torch._foreach_copy_(list(vars(self._batch).values()), list(vars(batch).values()))
+        self._replay()
+        for parameter, gradient in zip(self._parameters, self._gradient, strict=True):
+            parameter.grad = gradient
+        loss, figures = self._made
+        metrics = dict(zip(loss.metrics, figures.clone().unbind(), strict=True))
+        return loss._replace(total=loss.total.clone(), metrics=metrics)
+
+
+def make_backward(
+    model: ActorCritic, optimiser: torch.optim.Optimizer, *, may_record: bool
+) -> Backward:
+    """Return what computes losses and gradients; it records on a GPU only."""
+    is_on_gpu = next(model.parameters()).device.type == "cuda"
+    kind = RecordedBackward if may_record and is_on_gpu else Backward
+    return kind(model, optimiser)
+
+
+def cuda_graph(work: Work) -> tuple[Replay, Made]:
+    """Record work as a CUDA graph; return what does it, and what it will write to.
+
+    Raises:
+      RuntimeError: if the work waits for the GPU, or asks it for something that no graph can hold.
+    """
+    stream = torch.cuda.current_stream()
+    graph = torch.cuda.CUDAGraph()
+    try:
+        # Other threads compose batches meanwhile, and may wait for the GPU as they like.
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            made = work()
+    finally:
+        torch.cuda.set_stream(stream)  # a recording that fails leaves its own
+    return graph.replay, made
