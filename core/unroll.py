@@ -1,10 +1,10 @@
 """The unroll: T consecutive steps of one environment, as a table of facts.
 
-This file defines the shapes of experience. (transport/mailbox.py defines those of a single row,
-which a worker sends to the inference server.) An unroll is a *record*: one contiguous block of
-bytes, with every field at a fixed, 64-byte aligned offset. A slot of a worker's shared memory, an
-item in replay and a file on the disk hold the same record, so moving experience is one memory copy
-and compressing it is one call.
+This file defines the shapes of experience; transport/mailbox.py has those of a single row, which a
+worker sends to the inference server. An unroll is a *record*: one contiguous block of bytes, with
+every field at a fixed, 64-byte aligned offset. A slot of a worker's shared memory, an item in
+replay and a file on the disk hold the same record, so moving experience is one memory copy and
+compressing it is one call.
 
 The rows have this meaning (T steps, S stacked frames):
 
@@ -32,7 +32,7 @@ Next to read: agent/acting/rollout.py, which writes unrolls.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,6 +46,7 @@ from core.spec import EnvSpec
 POISON_BYTE = 0xCD  # makes an unwritten integer field obvious; floats are NaN
 
 Record = NDArray[np.uint8]
+Empty = Callable[[tuple[int, ...], np.dtype], np.ndarray]  # shape and type -> an array
 
 
 @dataclass(frozen=True)
@@ -172,16 +173,16 @@ class UnrollSchema:
         for name, numbers in self.env_spec.numbers_in(unroll.frames):
             check_finite(f"{name} of frames", numbers, where)
 
-    def stack(self, records: Sequence[Record]) -> dict[str, np.ndarray]:
-        """Stack B single records into a batch, time-major.
+    def stack(self, records: Sequence[Record], empty: Empty = np.empty) -> dict[str, np.ndarray]:
+        """Stack B single records into a batch, time-major; `empty` allocates each array.
 
         Returns:
           name -> array: `[time, B, ...]` for fields with a time axis, `[B, ...]` for the header.
-          Freshly allocated and writable.
         """
         batch: dict[str, np.ndarray] = {}
         for field in self.fields.values():
             axis = 1 if field.name in self._with_time_axis else 0
             views = [self.view(record, field.name) for record in records]
-            batch[field.name] = np.stack(views, axis=axis)
+            shape = (*field.shape[:axis], len(views), *field.shape[axis:])
+            batch[field.name] = np.stack(views, axis=axis, out=empty(shape, field.dtype))
         return batch

@@ -46,10 +46,14 @@ class FlatWeights:
             self._entries.append((name, tensor.shape, strides, dtype, offset, nbytes))
             offset += aligned(nbytes)
         self.nbytes = offset
+        # Of weights on a GPU: all together there, the same by name, and all on the host.
+        self._staging: tuple[torch.Tensor, dict[str, torch.Tensor], torch.Tensor] | None = None
 
     def views(self, block: np.ndarray) -> dict[str, torch.Tensor]:
         """Return name -> tensor views into a writable uint8 block `[nbytes]`."""
-        flat = torch.from_numpy(block)
+        return self._views(torch.from_numpy(block))
+
+    def _views(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
         return {
             name: flat[offset : offset + nbytes].view(dtype).as_strided(shape, strides)
             for name, shape, strides, dtype, offset, nbytes in self._entries
@@ -58,8 +62,19 @@ class FlatWeights:
     def pack(self, model: nn.Module, block: np.ndarray) -> None:
         """Write (and cast) the model's weights into `block`."""
         state = model.state_dict()
-        for name, view in self.views(block).items():
-            view.copy_(state[name])
+        device = next(iter(state.values())).device
+        if device.type == "cpu":
+            for name, view in self.views(block).items():
+                view.copy_(state[name])
+            return
+        # Each copy from a GPU waits for it, so all weights are put together there.
+        if self._staging is None:
+            flat = torch.zeros(self.nbytes, dtype=torch.uint8, device=device)
+            on_host = torch.empty_like(flat, device="cpu", pin_memory=True)
+            self._staging = flat, self._views(flat), on_host
+        flat, views, on_host = self._staging
+        torch._foreach_copy_(list(views.values()), [state[name] for name in views])
+        torch.from_numpy(block).copy_(on_host.copy_(flat))
 
     def bind(self, model: nn.Module, block: np.ndarray) -> None:
         """Make the tensors of `model` views of `block`: writing the block changes the model."""

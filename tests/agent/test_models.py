@@ -368,6 +368,20 @@ def test_a_copy_with_a_bfloat16_torso_remembers_in_float32(name):
         assert (found - expected).abs().mean() < 0.02 * expected.abs().mean() + 0.01
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("nhwc", [False, True])
+def test_on_a_gpu_weights_are_packed_as_on_the_cpu(nhwc):
+    spec = make_spec((2, 48, 44))
+    model = make_small_model(spec, name="impala_shallow", popart=True)
+    weights = FlatWeights(model, WeightFormat(torch.bfloat16, channels_last=nhwc))
+    here, there = (np.zeros(weights.nbytes, np.uint8) for _ in range(2))
+    weights.pack(model, here)
+    for _ in range(2):  # the second time into memory that has been used
+        there[:] = 7
+        weights.pack(model.to("cuda"), there)
+        assert (here == there).all()
+
+
 # --- models of older runs ------------------------------------------------------------------------
 
 # Hash of the names, shapes and dtypes of all tensors, and policy_head.weight[1, 2] for seed 7, as
