@@ -8,6 +8,7 @@ failure is one message in it and the exit status 1; before it, nothing has been 
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
@@ -46,6 +47,10 @@ REASONS = {
     "interrupted": "interrupted",
 }
 
+# Beside a GPU the learner gives Python's lock away at each of many small operations, and may wait
+# for so long until the thread that makes batches gives it back. With Python's own 5 ms a run had a
+# sixteenth less speed there (docs/performance.md).
+GPU_SWITCH_INTERVAL_S = 0.0005
 PROGRAM = "main.py"  # whose flags `argv` are
 
 log = logging.getLogger(__name__)
@@ -181,7 +186,7 @@ def _run(
       finish: what comes after it has ended; returns the exit status.
     """
     try:
-        _set_up_torch(blueprint.flags)
+        _set_up_torch(blueprint.flags, blueprint.choices.device)
         begin()
         if start is not None:
             checkpoint = start.first_checkpoint(blueprint)
@@ -226,10 +231,12 @@ def _finish(summary: Summary, folder: RunFolder, flags: Flags, stop: StopSignals
     return status
 
 
-def _set_up_torch(flags: Flags) -> None:
+def _set_up_torch(flags: Flags, device: torch.device) -> None:
     # The learner's threads compute shares of a batch side by side (agent/models/parallel.py); each
     # of their operators, and those of the scorer and the feed, runs on one thread.
     torch.set_num_threads(1)
+    if device.type == "cuda":
+        sys.setswitchinterval(GPU_SWITCH_INTERVAL_S)
     if flags.debug:
         torch.autograd.set_detect_anomaly(True)
     if flags.reproducible:

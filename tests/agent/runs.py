@@ -43,7 +43,5 @@ def states_at_start(monkeypatch):
         return begin(trainer)
 
     monkeypatch.setattr(Trainer, "run", run_from_here)
-    monkeypatch.setattr(
-        training, "_set_up_torch", lambda flags: None
-    )  # it is for the whole process
+    monkeypatch.setattr(training, "_set_up_torch", lambda *_: None)  # it is for the whole process
     return states

@@ -47,7 +47,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
             argv = (*SMALL, *flags[name], "--environment_max_steps=400")
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(trusted_modules, "_trusted", {"tests.fakes"})
-                patch.setattr("agent.run.training._set_up_torch", lambda flags: None)
+                patch.setattr("agent.run.training._set_up_torch", lambda *_: None)
                 assert prepare([*argv, f"--results_dir={folder}"]).run() == 0
         (run,) = folder.iterdir()
         return run
