@@ -1,10 +1,14 @@
 """How fast a real run is with a GPU, by network, and by where actions are chosen.
 
     python benchmarks/bench_gpu.py --seconds=20 --repeats=2
+    python benchmarks/bench_gpu.py --updates
 
 Each run is the default command with a network, a device of the learner and a place of inference.
 A round runs every placement of every network once, so that placements of a network follow each
 other; rounds are repeated. A placement that the machine does not have is an error.
+
+With `--updates` nothing is played: an update of the learner is timed alone, with the same batch
+again and again, computed and replayed from a recording (agent/learning/backward.py).
 """
 
 from __future__ import annotations
@@ -13,7 +17,9 @@ import argparse
 import os
 import statistics
 import sys
+import time
 from collections import defaultdict
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +28,21 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from agent.assembly import Blueprint  # noqa: E402
 from agent.machine import cpu_count  # noqa: E402
 from benchmarks.bench_end_to_end import RealRun, arguments_of, real_run  # noqa: E402
+from benchmarks.parts import PARTS  # noqa: E402
 from benchmarks.programs import leaving_by_exception  # noqa: E402
 from core.errors import ConfigError  # noqa: E402
 from core.process_settings import environment_to_restart_with  # noqa: E402
 from flag_parsing import parse as parse_flags  # noqa: E402
 from live.json_text import json_text  # noqa: E402
+from option_flags import Flags  # noqa: E402
 
 PLACEMENTS = ("cpu:worker", "cuda:worker", "cuda:server")  # device of the learner: inference
 NETWORKS = ("impala_shallow", "resnet_light", "resnet")
+BATCHES = (8, 32)  # unrolls of an update
+SETTLED_UPDATES = 230  # the mean image of the pixels is learned in the first 200
 SHOWN = (  # what says which part of the run the others wait for
     "throughput/updates_per_s", "cache/wait_fraction", "ring/wait_fraction", "workers/env_fraction",
     "workers/act_fraction", "lag/mean_updates", "system/cpu_percent", "system/gpu_percent",
@@ -60,6 +71,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--placements", type=lambda text: names(text, PLACEMENTS), default=list(PLACEMENTS)
     )
+    parser.add_argument("--updates", action="store_true", help="time updates alone")
     parser.add_argument("flags", nargs="*", help="more flags of main.py, after --")
     return parser.parse_args()
 
@@ -88,11 +100,52 @@ def summary(network: str, placement: str, runs: list[RealRun]) -> dict[str, Any]
     }
 
 
+def update_ms(values: dict[str, Any], seconds: float) -> float:
+    """Return the milliseconds of an update of the learner that these flags ask for."""
+    work = PARTS["learning"](Blueprint.draw(Flags(**values)))
+    for _ in range(SETTLED_UPDATES):
+        work()
+    updates, began = 0, time.perf_counter()
+    while time.perf_counter() - began < seconds:
+        work()  # it waits for the device, to see whether the gradient is finite
+        updates += 1
+    return 1e3 * (time.perf_counter() - began) / updates
+
+
+def time_updates(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Return the time of an update of each network and batch, on each device, and print it."""
+    torch.set_num_threads(1)
+    found = []
+    for network, size in product(options.networks, BATCHES):
+        for device in sorted({placement.split(":")[0] for placement in options.placements}):
+            for recorded in (False, True) if device == "cuda" else (False,):
+                values = {"env": options.env, "seed": 1, "model": network, "device": device}
+                values |= {"batch_size": size, "cuda_graph": recorded}
+                ms = round(update_ms(values, options.seconds), 3)
+                found.append(
+                    {"network": network, "batch": size, "device": device, "recorded": recorded}
+                    | {"update_ms": ms}
+                )
+                how = "replayed" if recorded else "computed"
+                print(f"{network:<16}{size:>3} unrolls  {device}, {how}: {ms:.2f} ms", flush=True)
+    return found
+
+
+def time_runs(options: argparse.Namespace, arms: list[tuple[str, str]]) -> list[dict[str, Any]]:
+    """Return what the runs of each placement showed."""
+    runs: dict[tuple[str, str], list[RealRun]] = defaultdict(list)
+    with leaving_by_exception():
+        for _ in range(options.repeats):
+            for arm in arms:
+                runs[arm].append(real_run(command_line(*arm, options), options.seconds))
+                summary(*arm, runs[arm])
+    return [summary(*arm, runs[arm]) for arm in arms]
+
+
 def main() -> None:
     """Run the benchmark; the last line is JSON."""
     options = parse()
     arms = [(n, p) for n in options.networks for p in options.placements]
-    runs: dict[tuple[str, str], list[RealRun]] = defaultdict(list)
     try:
         for arm in arms:  # before the first run
             parse_flags(command_line(*arm, options))
@@ -101,11 +154,7 @@ def main() -> None:
             raise ConfigError("torch sees no CUDA device here; use --placements=cpu:worker")
     except ConfigError as error:
         sys.exit(f"error: {error}")
-    with leaving_by_exception():
-        for _ in range(options.repeats):
-            for arm in arms:
-                runs[arm].append(real_run(command_line(*arm, options), options.seconds))
-                summary(*arm, runs[arm])
+    found = time_updates(options) if options.updates else time_runs(options, arms)
     gpus = [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
     print(
         json_text(
@@ -115,7 +164,8 @@ def main() -> None:
                 "torch": torch.__version__,
                 "env": options.env,
                 "seconds": options.seconds,
-                "runs": [summary(*arm, runs[arm]) for arm in arms],
+                "flags": options.flags,
+                "updates" if options.updates else "runs": found,
             }
         )
     )

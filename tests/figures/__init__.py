@@ -7,7 +7,7 @@ document shows. White space in a sentence stands for any, also for a line end.
 
 from __future__ import annotations
 
-from tests.figures import agents, defaults, forgetting, levers, others, replay, speed
+from tests.figures import agents, defaults, forgetting, gpu, levers, others, replay, speed
 from tests.figures.files import Claim
 
 CLAIMS = [
@@ -18,6 +18,7 @@ CLAIMS = [
     *speed.CLAIMS,
     *others.CLAIMS,
     *forgetting.CLAIMS,
+    *gpu.CLAIMS,
 ]
 
 __all__ = ["CLAIMS", "Claim"]

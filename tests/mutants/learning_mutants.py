@@ -285,17 +285,50 @@ def _learner(name: str, fault: str, old: str, new: str, test: str = "") -> Mutan
     return Mutant(f"learner-{name}", fault, Place("learner.py", old, new), (tests,))
 
 
+def _backward(name: str, fault: str, old: str, new: str, test: str) -> Mutant:
+    tests = (f"test_backward.py::{test}",)
+    return Mutant(f"backward-{name}", fault, Place("backward.py", old, new), tests)
+
+
 LEARNER_MUTANTS = (
     _learner(
         "clip-ignored", "does not clip gradients",
         "self._parameters, self._max_grad_norm, norm", 'self._parameters, float("inf"), norm',
         "test_clipping_keeps_the_direction_and_limits_the_norm",
     ),
-    _learner(
-        "gradients-add-up", "never clears the gradients of the update before",
-        "        self.optimiser.zero_grad(set_to_none=True)\n        loss = self.algorithm",
-        "        loss = self.algorithm",
-        "test_resuming_equals_going_on",
+    Mutant(
+        "learner-gradients-add-up", "never clears the gradients of the update before",
+        Place(
+            "backward.py",
+            "        self._optimiser.zero_grad(set_to_none=True)\n", "",
+        ),
+        ("test_learner.py::test_resuming_equals_going_on",),
+    ),
+    _backward(
+        "not-copied", "replays the batch that was recorded",
+        "        torch._foreach_copy_(list(vars(self._batch).values()), list(vars(batch).values()))\n",
+        "",
+        "test_what_is_replayed_is_what_would_be_computed",
+    ),
+    _backward(
+        "gradient-lost", "does not give the parameters the replayed gradient",
+        "            parameter.grad = gradient\n", "            pass\n",
+        "test_what_is_replayed_is_what_would_be_computed",
+    ),
+    _backward(
+        "figures-shared", "hands out figures that the next update overwrites",
+        "figures.clone().unbind()", "figures.unbind()",
+        "test_what_is_replayed_is_what_would_be_computed",
+    ),
+    _backward(
+        "never-forgotten", "replays what was recorded for other tensors",
+        "self._recorded = self._computed = self._replay", "self._computed = self._replay",
+        "test_after_other_weights_were_loaded_nothing_old_is_replayed",
+    ),
+    _backward(
+        "too-early", "records while the mean image still moves",
+        "algorithm.is_pure() and not self._model.unsettled()", "algorithm.is_pure()",
+        "test_nothing_is_recorded_while_pixels_are_observed",
     ),
     _learner(
         "rate-stuck", "never anneals the learning rate",
