@@ -97,7 +97,12 @@ def speed_rows() -> list[Claim]:
         "`impala_shallow`, learner on the GPU, computed": (shallow, "cuda:worker", False, False),
         "the same, weights copied to the host together": (shallow, "cuda:worker", False, True),
         "the same, and replayed": (shallow, "cuda:worker", True, True),
-        "the same, and actions chosen by the server on the GPU": (shallow, "cuda:server", True, True),
+        "the same, and actions chosen by the server on the GPU": (
+            shallow,
+            "cuda:server",
+            True,
+            True,
+        ),
         "`resnet_light`, server, computed, weights copied one by one": (
             *(light, "cuda:server", False, False),
         ),

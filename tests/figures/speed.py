@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from tests.figures.defaults import LONG
 from tests.figures.files import (
     SPEED,
     Claim,
     Value,
+    at,
+    over,
 )
 
 
@@ -43,6 +46,12 @@ def learning_rows() -> list[Claim]:
         found = data["systems"][system]
         return scale * float((found["runs"][0] if name in found["runs"][0] else found)[name])
 
+    def as_often(system: str) -> float:
+        ours, theirs = (
+            of(name, "human_normalised", "breakout") for name in ("ours_default", system)
+        )
+        return ours / theirs
+
     titles = {
         "sample_factory": "Sample Factory, APPO",
         "rllib_impala": "RLlib, IMPALA",
@@ -70,7 +79,44 @@ def learning_rows() -> list[Claim]:
                     *(partial(of, system, name, "breakout") for name in ("agent_steps", "games")),
                 ),
             )
-            for system in ("sample_factory", "rllib_impala", "sb3_ppo")
+            for system in titles
+        ),
+        Claim(
+            "README.md",
+            "Twenty minutes of Breakout gave {} here, {} with Sample Factory, {} with PPO and {} "
+            "with IMPALA of RLlib, which had made {}, {}, {} and {} million steps by then.",
+            tuple(
+                partial(of, system, name, "breakout", scale)
+                for name, scale in (("score", 1.0), ("agent_steps", 1e-6))
+                for system in order
+            ),
+        ),
+        Claim(
+            "docs/performance.md",
+            "That is {} times the human-normalised score of Sample Factory, and {} times that of "
+            "Stable-Baselines3.",
+            tuple(partial(as_often, system) for system in ("sample_factory", "sb3_ppo")),
+        ),
+        Claim(
+            "docs/performance.md",
+            "had {} to {} after its {} M steps, and {} to {} after the {} M of Stable-Baselines3,",
+            tuple(
+                value
+                for system in ("sample_factory", "sb3_ppo")
+                for value in (
+                    *(
+                        over(
+                            which,
+                            *(
+                                at(name, of(system, "agent_steps", "breakout"))
+                                for name in LONG["Breakout"]
+                            ),
+                        )
+                        for which in (min, max)
+                    ),
+                    partial(of, system, "agent_steps", "breakout", 1e-6),
+                )
+            ),
         ),
         *(
             Claim(
