@@ -311,9 +311,9 @@ LEARNER_MUTANTS = (
         "test_what_is_replayed_is_what_would_be_computed",
     ),
     _backward(
-        "gradient-lost", "does not give the parameters the replayed gradient",
+        "gradient-lost", "gives the parameters no gradient after an update that was not made",
         "            parameter.grad = gradient\n", "            pass\n",
-        "test_what_is_replayed_is_what_would_be_computed",
+        "test_a_replayed_update_that_is_not_finite_leaves_no_trace",
     ),
     _backward(
         "figures-shared", "hands out figures that the next update overwrites",
@@ -375,11 +375,14 @@ LEARNER_MUTANTS = (
         "        for part in parts:\n                part()", "        pass",
         "test_a_bad_reward_moves_nothing",
     ),
-    _learner(
-        "optimiser-not-told", "does not hand the optimiser on, whose moments PopArt rescales",
-        "self.algorithm.loss(self.model, batch, self.optimiser, progress)",
-        "self.algorithm.loss(self.model, batch, None, progress)",
-        "test_the_algorithm_is_told_of_the_optimiser_and_of_the_progress",
+    Mutant(
+        "learner-optimiser-not-told", "does not hand the optimiser on, whose moments PopArt rescales",
+        Place(
+            "backward.py",
+            "algorithm.loss(self._model, batch, self._optimiser, progress)",
+            "algorithm.loss(self._model, batch, None, progress)",
+        ),
+        ("test_learner.py::test_the_algorithm_is_told_of_the_optimiser_and_of_the_progress",),
     ),
     Mutant(
         "schedule-constant", "keeps the learning rate where it begins",
