@@ -10,7 +10,7 @@ outlive the next update is copied away.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -33,6 +33,26 @@ class Made(NamedTuple):
 
 Work = Callable[[], Made]
 Replay = Callable[[], None]
+
+
+class Recording(NamedTuple):
+    """What was recorded, and where it reads and writes."""
+
+    kind: Any
+    replay: Replay
+    batch: Batch  # what it reads
+    made: Made  # what it writes, and
+    gradient: list[Tensor | None]  # of each parameter; None: it has none
+
+    def play(self, batch: Batch, parameters: Sequence[Tensor]) -> Loss:
+        """Compute the loss of another batch, and leave its gradient in the parameters."""
+        torch._foreach_copy_(list(vars(self.batch).values()), list(vars(batch).values()))
+        self.replay()
+        for parameter, gradient in zip(parameters, self.gradient, strict=True):
+            parameter.grad = gradient  # after an update that was not made it has none
+        loss, figures = self.made
+        metrics = dict(zip(loss.metrics, figures.clone().unbind(), strict=True))
+        return loss._replace(total=loss.total.clone(), metrics=metrics)
 
 
 class Backward:
@@ -78,37 +98,39 @@ class RecordedBackward(Backward):
         super().__init__(model, optimiser)
         self._parameters = list(model.parameters())
         self._record = record or cuda_graph
+        self._recording: Recording | None = None
         self._computed: Any = None  # the kind of the batch before, if it may be recorded
-        self._recorded: Any = None  # the kind that is recorded
         self._refused: Any = None  # a kind that cannot be
-        self._replay: Replay | None = None
-        self._batch: Batch | None = None  # what the recording reads
-        self._made: Made | None = None  # what it writes
-        self._gradient: list[Tensor | None] = []
 
     def __call__(self, algorithm: Algorithm, batch: Batch, progress: float) -> Loss:
         """Return the loss of a batch; its `errors` are valid until the next call."""
         kind = (algorithm, algorithm.config, [tensor.shape for tensor in vars(batch).values()])
-        if kind == self._recorded:
-            return self._play(batch)
+        if self._recording is not None and kind == self._recording.kind:
+            return self._recording.play(batch, self._parameters)
         # At the first batch libraries prepare themselves, and models what they keep.
-        is_due = kind == self._computed != self._refused
-        if is_due and self._make(algorithm, batch, progress):
-            self._recorded = kind
-            return self._play(batch)
-        if is_due:
-            self._refused = kind
+        if kind == self._computed != self._refused:
+            try:
+                self._recording = self._recorded(kind, algorithm, batch, progress)
+            except RuntimeError as error:
+                self._refused = kind
+                log.warning(
+                    "the updates cannot be recorded for the GPU, so each is asked for kernel by "
+                    "kernel, which is slower: %s",
+                    str(error).split("\n")[0],
+                )
+            else:
+                return self._recording.play(batch, self._parameters)
         may_record = algorithm.is_pure() and not self._model.unsettled()
         self._computed = kind if may_record else None
         return super().__call__(algorithm, batch, progress)
 
     def forget(self) -> None:
         """Drop the recording, if there is one."""
-        self._recorded = self._computed = self._replay = self._batch = self._made = None
-        self._gradient = []
+        self._recording = self._computed = None
 
-    def _make(self, algorithm: Algorithm, batch: Batch, progress: float) -> bool:
-        """Record; return False if that is not possible."""
+    def _recorded(
+        self, kind: Any, algorithm: Algorithm, batch: Batch, progress: float
+    ) -> Recording:
         kept = replace(batch, **{name: tensor.clone() for name, tensor in vars(batch).items()})
 
         def work() -> Made:
@@ -116,29 +138,8 @@ class RecordedBackward(Backward):
             figures = torch.stack([value.float() for value in loss.metrics.values()])
             return Made(loss._replace(total=loss.total.detach()), figures)
 
-        try:
-            self._replay, self._made = self._record(work)
-        except RuntimeError as error:
-            log.warning(
-                "the updates cannot be recorded for the GPU, so each is asked for kernel by "
-                "kernel, which is slower: %s",
-                str(error).split("\n")[0],
-            )
-            return False
-        self._batch = kept
-        self._gradient = [parameter.grad for parameter in self._parameters]
-        return True
-
-    def _play(self, batch: Batch) -> Loss:
-        assert self._replay is not None
-        assert self._made is not None
-        torch._foreach_copy_(list(vars(self._batch).values()), list(vars(batch).values()))
-        self._replay()
-        for parameter, gradient in zip(self._parameters, self._gradient, strict=True):
-            parameter.grad = gradient
-        loss, figures = self._made
-        metrics = dict(zip(loss.metrics, figures.clone().unbind(), strict=True))
-        return loss._replace(total=loss.total.clone(), metrics=metrics)
+        replay, made = self._record(work)
+        return Recording(kind, replay, kept, made, [p.grad for p in self._parameters])
 
 
 def make_backward(

@@ -212,7 +212,7 @@ def test_on_a_gpu_a_replayed_update_is_the_computed_one(monkeypatch, model, prec
         batch = replace(batch, **{name: t.to("cuda") for name, t in vars(batch).items()})
         losses.append([each.step(batch, 0.0)["loss/total"] for each in (plain, recorded)])
     assert not caplog.records
-    assert recorded._backward._recorded is not None
+    assert recorded._backward._recording is not None
     for expected, got in losses:
         torch.testing.assert_close(got, expected, rtol=0.02, atol=0.02)
     for one, two in zip(plain.model.parameters(), recorded.model.parameters(), strict=True):

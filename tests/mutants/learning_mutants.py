@@ -306,13 +306,13 @@ LEARNER_MUTANTS = (
     ),
     _backward(
         "not-copied", "replays the batch that was recorded",
-        "        torch._foreach_copy_(list(vars(self._batch).values()), list(vars(batch).values()))\n",
+        "        torch._foreach_copy_(list(vars(self.batch).values()), list(vars(batch).values()))\n",
         "",
         "test_what_is_replayed_is_what_would_be_computed",
     ),
     _backward(
         "gradient-lost", "gives the parameters no gradient after an update that was not made",
-        "            parameter.grad = gradient\n", "            pass\n",
+        "            parameter.grad = gradient", "            pass",
         "test_a_replayed_update_that_is_not_finite_leaves_no_trace",
     ),
     _backward(
@@ -322,7 +322,7 @@ LEARNER_MUTANTS = (
     ),
     _backward(
         "never-forgotten", "replays what was recorded for other tensors",
-        "self._recorded = self._computed = self._replay", "self._computed = self._replay",
+        "self._recording = self._computed = None", "self._computed = None",
         "test_after_other_weights_were_loaded_nothing_old_is_replayed",
     ),
     _backward(
