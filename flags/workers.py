@@ -30,8 +30,8 @@ class WorkersFlags(FlagGroup):
     r_f_steps: Count = flag(20, "T, unroll length in agent steps", le=100_000)
     shared_queue_size: Count = flag(
         2,
-        "number of slots in shared memory per worker. A slot holds one unroll of each of its environments; the worker writes one slot while the others wait for the learner",
-        ge=2,
+        "number of slots in shared memory per worker. A slot holds one unroll of each of its environments; the worker writes one slot while the others wait for the learner. 1: it plays on when the learner has taken what it played last",
+        ge=1,
         le=1_024,
     )
     multiprocessing_backend: Literal["python_native", "ray"] = flag(

@@ -67,16 +67,16 @@ class UnrollRing:
         """Allocate the ring.
 
         Args:
-          slots: S, at least 2 (one is filled while another drains).
+          slots: S; with 1 the worker waits until its last block is released.
           envs: E, number of records per slot.
           record_nbytes: size of one record (`UnrollSchema.nbytes`).
           poison: fills a fresh block `[E, record_nbytes]` so that unwritten rows are seen at once
             (`UnrollSchema.poison`).
         """
-        if slots < 2 or envs < 1 or record_nbytes < 1:
+        if slots < 1 or envs < 1 or record_nbytes < 1:
             raise TransportError(
                 f"a ring of {slots} slots x {envs} environments x {record_nbytes} bytes is "
-                "impossible: expected at least 2 slots, 1 environment and 1 byte."
+                "impossible: expected at least 1 slot, 1 environment and 1 byte."
             )
         self.slots = slots
         self.envs = envs

@@ -32,9 +32,9 @@ def gather(pool, blocks):
 def make_pool():
     pools = []
 
-    def make(blueprint, max_restarts=2):
+    def make(blueprint, max_restarts=2, slots=2):
         pool = ProcessPool(
-            blueprint.workers(), make_board(blueprint), slots=2, max_restarts=max_restarts
+            blueprint.workers(), make_board(blueprint), slots=slots, max_restarts=max_restarts
         )
         pools.append(pool)
         pool.start()
@@ -61,9 +61,10 @@ def starts_anew(blueprint, taken, worker):
     )
 
 
-def test_a_process_pool_with_one_worker_yields_the_bytes_of_the_serial_pool(make_pool):
+@pytest.mark.parametrize("slots", [1, 2])
+def test_a_process_pool_with_one_worker_yields_the_bytes_of_the_serial_pool(make_pool, slots):
     blueprint = make_blueprint()
-    pool = make_pool(blueprint)
+    pool = make_pool(blueprint, slots=slots)
     serial = SerialPool(blueprint.workers(), make_board(blueprint))
     serial.start()
     for _, records in gather(pool, 6):
@@ -71,11 +72,12 @@ def test_a_process_pool_with_one_worker_yields_the_bytes_of_the_serial_pool(make
     serial.stop(0.0)
 
 
+@pytest.mark.parametrize("slots", [1, 2])
 def test_per_environment_seq_arrives_without_gap_or_repetition_unless_a_worker_died(
-    make_pool, caplog
+    make_pool, caplog, slots
 ):
     blueprint = make_blueprint(worker_count=2)
-    pool = make_pool(blueprint)
+    pool = make_pool(blueprint, slots=slots)
     taken = gather(pool, 12)
     while {worker for worker, _ in taken} != {0, 1}:
         taken += gather(pool, 1)
