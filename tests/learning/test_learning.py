@@ -24,8 +24,8 @@ def in_each_batch(monkeypatch, change):
     """Let every batch be changed before it is learned from: `change` gets arrays by name."""
     stack = UnrollSchema.stack
 
-    def stacked(schema, records):
-        arrays = stack(schema, records)
+    def stacked(schema, *arguments):
+        arrays = stack(schema, *arguments)
         change(arrays)
         return arrays
 
