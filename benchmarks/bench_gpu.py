@@ -30,6 +30,7 @@ sys.path.insert(0, str(ROOT))
 
 from agent.assembly import Blueprint  # noqa: E402
 from agent.machine import cpu_count  # noqa: E402
+from agent.models.pixels import OBSERVED_BATCHES  # noqa: E402
 from benchmarks.bench_end_to_end import RealRun, arguments_of, real_run  # noqa: E402
 from benchmarks.parts import PARTS  # noqa: E402
 from benchmarks.programs import leaving_by_exception  # noqa: E402
@@ -42,7 +43,7 @@ from option_flags import Flags  # noqa: E402
 PLACEMENTS = ("cpu:worker", "cuda:worker", "cuda:server")  # device of the learner: inference
 NETWORKS = ("impala_shallow", "resnet_light", "resnet")
 BATCHES = (8, 32)  # unrolls of an update
-SETTLED_UPDATES = 230  # the mean image of the pixels is learned in the first 200
+SETTLED_UPDATES = OBSERVED_BATCHES + 30  # then nothing but the update is computed
 SHOWN = (  # what says which part of the run the others wait for
     "throughput/updates_per_s", "cache/wait_fraction", "ring/wait_fraction", "workers/env_fraction",
     "workers/act_fraction", "lag/mean_updates", "system/cpu_percent", "system/gpu_percent",
@@ -87,9 +88,8 @@ def command_line(network: str, placement: str, options: argparse.Namespace) -> l
 
 
 def summary(network: str, placement: str, runs: list[RealRun]) -> dict[str, Any]:
-    """Return what the runs of a placement showed; print its speed."""
+    """Return what the runs of a placement showed."""
     speed = statistics.median(run.speed for run in runs)
-    print(f"{network:<16}{placement:<14}{speed:>8.0f} agent steps/s", flush=True)
     return {
         "network": network,
         "placement": placement,
@@ -121,13 +121,15 @@ def time_updates(options: argparse.Namespace) -> list[dict[str, Any]]:
             for recorded in (False, True) if device == "cuda" else (False,):
                 values = {"env": options.env, "seed": 1, "model": network, "device": device}
                 values |= {"batch_size": size, "cuda_graph": recorded}
+                how = f"{device}, {'replayed' if recorded else 'computed'}"
+                row = f"{network:<16}{size:>3} unrolls  {how}:"
+                print(f"{row} {SETTLED_UPDATES} updates first", flush=True)
                 ms = round(update_ms(values, options.seconds), 3)
                 found.append(
                     {"network": network, "batch": size, "device": device, "recorded": recorded}
                     | {"update_ms": ms}
                 )
-                how = "replayed" if recorded else "computed"
-                print(f"{network:<16}{size:>3} unrolls  {device}, {how}: {ms:.2f} ms", flush=True)
+                print(f"{row} {ms:.2f} ms", flush=True)
     return found
 
 
@@ -137,8 +139,10 @@ def time_runs(options: argparse.Namespace, arms: list[tuple[str, str]]) -> list[
     with leaving_by_exception():
         for _ in range(options.repeats):
             for arm in arms:
-                runs[arm].append(real_run(command_line(*arm, options), options.seconds))
-                summary(*arm, runs[arm])
+                network, placement = arm
+                run = real_run(command_line(*arm, options), options.seconds)
+                print(f"{network:<16}{placement:<14}{run.speed:>8.0f} agent steps/s", flush=True)
+                runs[arm].append(run)
     return [summary(*arm, runs[arm]) for arm in arms]
 
 
