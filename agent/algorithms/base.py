@@ -207,7 +207,7 @@ class Algorithm(ABC):
         """
 
     def is_pure(self) -> bool:
-        """Return whether the loss of the same tensors is the same from now on."""
+        """Return whether a GPU may replay the loss: as it is set, it depends on tensors only."""
         own = vars(type(self)).get("loss_is_pure", False)
         is_alone = self.across.world_size == 1 and not self.agents
         return own and is_alone and getattr(self.config, "entropy_end_cost", None) is None
