@@ -126,8 +126,22 @@ def speed_rows() -> list[Claim]:
         slow, quick = (fmean(rate for s, rate in pairs if s == which) for which in (5e-3, 5e-4))
         return 100 * (quick / slow - 1)
 
+    def whole(name: str) -> float:
+        return float(data()["whole_run_median_of_records"][name])
+
     kernels = data()["kernels"][0]
     return [
+        Claim(
+            page,
+            "The learner's process took {} cores of the 16",
+            (partial(whole, "system/cores_learner"),),
+        ),
+        Claim(
+            page,
+            "It made {} updates per second, and the GPU was busy for {} % of the time.",
+            (partial(whole, "throughput/updates_per_s"), partial(whole, "system/gpu_percent")),
+        ),
+        Claim(page, "learned from is {} updates old (all", (partial(whole, "lag/mean_updates"),)),
         *(
             Claim(
                 page,
