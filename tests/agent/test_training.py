@@ -6,6 +6,7 @@ import shlex
 from dataclasses import replace
 
 import pytest
+import torch
 
 from agent.run import training
 from agent.run.trainer import Summary
@@ -127,3 +128,12 @@ def test_one_of_a_thing_is_one(caplog):
 def test_charts_come_after_the_summary_and_end_no_run(folder, monkeypatch, draw, status):
     assert finish(folder, monkeypatch, draw) == (status, [Answer.RAISE])
     assert folder.summary_file.exists()
+
+
+@pytest.mark.parametrize(("device", "interval"), [("cuda", 0.0005), ("cpu", None)])
+def test_beside_a_gpu_threads_hand_python_over_sooner(monkeypatch, device, interval):
+    asked = []
+    monkeypatch.setattr("sys.setswitchinterval", asked.append)
+    monkeypatch.setattr(torch, "set_num_threads", lambda _: None)  # it is for the whole process
+    training._set_up_torch(Flags(env="CartPole-v1"), torch.device(device))
+    assert asked == ([] if interval is None else [interval])

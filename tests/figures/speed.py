@@ -83,8 +83,8 @@ def learning_rows() -> list[Claim]:
         ),
         Claim(
             "README.md",
-            "Twenty minutes of Breakout, one seed, gave {} here, {} with Sample Factory, {} with PPO "
-            "and {} with IMPALA of RLlib, in {}, {}, {} and {} million steps",
+            "Twenty minutes of Breakout, one seed, gave {} here, {} with Sample Factory, {} with "
+            "PPO and {} with IMPALA of RLlib, in {}, {}, {} and {} million steps",
             tuple(
                 partial(of, system, name, "breakout", scale)
                 for name, scale in (("score", 1.0), ("agent_steps", 1e-6))
