@@ -2,9 +2,10 @@
 
     --model=experiments.trials.deeper:shallow_blocks
 
-`resnet_light` has its first block on maps of 20x20, which is where its time goes. Here both blocks are
-on the 9x9 maps behind the second convolution of `impala_shallow`: twice the multiplications of that
-network, and about a quarter of those of `resnet_light`, which has as many layers of convolutions.
+`resnet_light` has its first block on maps of 20x20, and spends its time there. Here both blocks
+are on the 9x9 maps behind the second convolution of `impala_shallow`. That is twice the
+multiplications of `impala_shallow`, and about a quarter of those of `resnet_light`, which has as
+many layers of convolutions.
 """
 
 from __future__ import annotations
