@@ -165,6 +165,7 @@ NETWORKS: Registry[Any] = Registry(
         "impala_shallow": _TORSOS,
         "resnet": _TORSOS,
         "resnet_light": _TORSOS,
+        "resnet_small": _TORSOS,
         "elite": _TORSOS,
         "attention": "agent.models.attention",
         "mlp": _TORSOS,

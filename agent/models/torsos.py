@@ -150,6 +150,17 @@ def _resnet_light_convs(want: ConvsRequest) -> nn.Sequential:
     )
 
 
+def _resnet_small_convs(want: ConvsRequest) -> nn.Sequential:
+    return nn.Sequential(
+        PixelConv2d(want.image_shape, 16, 8, 4, normalise=want.normalise_pixels),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(16, 32, 4, 2),
+        ResidualBlock(32),
+        ResidualBlock(32),
+        nn.ReLU(),
+    )
+
+
 # name -> (its convolutions, default F)
 IMAGE_TORSOS: dict[str, tuple[Callable[[ConvsRequest], nn.Sequential], int]] = {
     "nature": (_nature_convs, 512),  # Mnih et al. 2015, methods
@@ -158,6 +169,9 @@ IMAGE_TORSOS: dict[str, tuple[Callable[[ConvsRequest], nn.Sequential], int]] = {
     # The blocks of `resnet` behind the first layer of `nature`: two fifths of its
     # multiplications, 22 against 54 million for a frame stack of Atari.
     "resnet_light": (_resnet_light_convs, 256),
+    # `impala_shallow` with two of these blocks on its last maps, of 9x9 for Atari, where they are
+    # cheap: twice its multiplications, 6 million for a frame stack, and six convolutions deep.
+    "resnet_small": (_resnet_small_convs, 256),
     "elite": (_elite_convs, 512),  # of the older elite-replay platform: wide and shallow
 }
 
