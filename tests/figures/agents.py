@@ -168,6 +168,102 @@ def light_rows() -> list[Claim]:
     ]
 
 
+SMALL = {
+    1: "deeper_long/shallow-blocks_BreakoutNoFrameskip-v4_seed1",
+    2: "deeper_confirmed/shallow-blocks_BreakoutNoFrameskip-v4_seed2",
+    3: "deeper_confirmed/shallow-blocks_BreakoutNoFrameskip-v4_seed3",
+}
+
+
+def small_rows() -> list[Claim]:
+    """The small residual network to 2.5 M steps, at equal frames and at equal time."""
+    times = json.loads((SPEED / "resnet_small_amx.json").read_text("utf-8"))
+    dearer = fmean(times["impala_shallow"]) / fmean(times["resnet_small"])
+    steps = 2.5e6 / dearer
+    invaders = "deeper_others/shallow-blocks_SpaceInvadersNoFrameskip-v4_seed1"
+
+    def test(seed: int, of: Callable[[Sequence[float]], float]) -> Value:
+        return lambda: float(of(returns_of("deeper_confirmed", seed=seed)))
+
+    rows = {
+        **{
+            f"small residual network, seed {seed}": (name, test(seed, fmean))
+            for seed, name in SMALL.items()
+        },
+        **{
+            f"the default beside it, seed {seed}": (name, tested("Breakout", seed, fmean))
+            for seed, name in enumerate(LONG["Breakout"], start=1)
+        },
+    }
+    means = (
+        mean_of([end(name) for name in SMALL.values()]),
+        mean_of([test(seed, fmean) for seed in SMALL]),
+    )
+    differences = {
+        "area to 2.5 M steps": (partial(area_to, steps=2.5e6), partial(area_to, steps=2.5e6)),
+        "area at equal time": (partial(area_to, steps=steps), partial(area_to, steps=2.5e6)),
+        "return after 2.5 M steps": (end, end),
+        "return at equal time": (partial(at, steps=steps), end),
+    }
+    return [
+        *(
+            Claim(
+                "docs/results.md",
+                f"| {shown} |" + " {} |" * 5,
+                (area_to(name, 2.5e6), at(name, 1.25e6), at(name, 2e6), end(name), tested_mean),
+            )
+            for shown, (name, tested_mean) in rows.items()
+        ),
+        *(
+            Claim(
+                "docs/results.md",
+                f"| {shown}, small against default | {{}} | {{}} | {{}} |",
+                welch(
+                    [ours(name) for name in SMALL.values()],
+                    [theirs(name) for name in LONG["Breakout"]],
+                ),
+            )
+            for shown, (ours, theirs) in differences.items()
+        ),
+        Claim(
+            "docs/results.md",
+            "The small network has **{}** in training and **{}** in test games",
+            means,
+        ),
+        Claim(
+            "docs/results.md",
+            "made {} steps per second against {} of the default's, so that a step takes {} times "
+            "as long ([resnet_small_amx.json]",
+            (
+                lambda: fmean(times["resnet_small"]),
+                lambda: fmean(times["impala_shallow"]),
+                lambda: dearer,
+            ),
+        ),
+        Claim(
+            "docs/results.md",
+            "about 1.45 M steps when a run of the small one ends. Its seeds have {}, {} and {} "
+            "there.",
+            tuple(at(name, 1.45e6) for name in LIGHT.values()),
+        ),
+        Claim(
+            "docs/results.md",
+            "In SpaceInvaders seed 1 has an area of {} to 2.5 M steps, where the default's seeds "
+            "have {}, {} and {}, and a return of {} there, where they have {}, {} and {}.",
+            (
+                *(area_to(name, 2.5e6) for name in (invaders, *LONG["SpaceInvaders"])),
+                *(end(name) for name in (invaders, *LONG["SpaceInvaders"])),
+            ),
+        ),
+        Claim(
+            "README.md",
+            "| Breakout with the small residual network, return after 10 M frames, mean of three "
+            "seeds | {} ({} in test games) |",
+            means,
+        ),
+    ]
+
+
 def light_other_rows() -> list[Claim]:
     """The light residual network to 2.5 M steps of two other games, one seed."""
     folder = "resnet_light_others"
@@ -238,8 +334,8 @@ def goal_rows() -> list[Claim]:
     default = {game: mean_of([end(name) for name in names]) for game, names in LONG.items()}
     more = "three_quarters_long/replay-3-of-4-online_SpaceInvadersNoFrameskip-v4_seed4"
     rows = {
-        "DQN | {} with the light residual network, {} with the default |": (
-            mean_of([end(name) for name in LIGHT.values()]),
+        "DQN | {} with the light residual network, {} with the small one, {} with the default |": (
+            *(mean_of([end(name) for name in each.values()]) for each in (LIGHT, SMALL)),
             default["Breakout"],
         ),
         "QR-DQN | {} with the default, {} with three quarters replayed (one seed) |": (
@@ -254,4 +350,11 @@ def goal_rows() -> list[Claim]:
     return [Claim("docs/results.md", row, values) for row, values in rows.items()]
 
 
-CLAIMS = [*long_rows(), *light_rows(), *light_other_rows(), *agent_rows(), *goal_rows()]
+CLAIMS = [
+    *long_rows(),
+    *light_rows(),
+    *small_rows(),
+    *light_other_rows(),
+    *agent_rows(),
+    *goal_rows(),
+]
