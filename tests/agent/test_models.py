@@ -194,6 +194,20 @@ def test_vectors_may_meet_a_torso_with_bfloat16_weights():
     assert look(model, torch.randn(4, 6)).value.dtype == torch.float32
 
 
+@pytest.mark.parametrize("name", IMAGE_TORSOS)
+def test_the_gradient_enters_convolutions_in_the_order_that_their_maps_have(name):
+    torso = ImageTorso(name, (4, 84, 84)).to(memory_format=torch.channels_last)
+    entered = []
+
+    def watch(_module, _args, maps):
+        assert maps.is_contiguous(memory_format=torch.channels_last)
+        maps.grad_fn.register_prehook(lambda gradients: entered.append(gradients[0]))
+
+    torso.convs.register_forward_hook(watch)
+    torso(torch.zeros(2, 4, 84, 84, dtype=torch.uint8)).sum().backward()
+    assert [each.is_contiguous(memory_format=torch.channels_last) for each in entered] == [True]
+
+
 def test_channels_last_changes_nothing_but_the_layout():
     model = make_small_model(IMAGE_SPEC, name="nature")
     obs = torch.randint(0, 256, (2, 4, 84, 84), dtype=torch.uint8)
