@@ -245,12 +245,13 @@ class ActorCritic(nn.Module):
         dtype = compute_dtype(next(self.torso_net.parameters()))
         statistics = [cast("PixelStatistics", each) for each in self.game_pixels]
         # A row of each for every image: three times as fast as to pick out the images of each game.
+        of_games = [each.prepared(dtype, torch.contiguous_format) for each in statistics]
         if statistics[0].is_of_each:
-            of_games = [each.prepared(dtype, torch.contiguous_format) for each in statistics]
-            parts = (torch.cat(part)[games] for part in zip(*of_games, strict=True))
-            return in_deviations(rows, *parts)
-        background = torch.stack([each.background(dtype) for each in statistics])
-        scale = torch.stack([each.scale() for each in statistics]).to(dtype)
+            return in_deviations(
+                rows, *(torch.cat(part)[games] for part in zip(*of_games, strict=True))
+            )
+        backgrounds, scales = zip(*of_games, strict=True)
+        background, scale = torch.cat(backgrounds), torch.stack(scales).to(dtype)
         scale = scale.reshape(-1, *[1] * len(self.obs_shape))
         return rows.to(dtype).sub_(background[games]).mul_(scale[games])
 

@@ -128,16 +128,18 @@ class PixelStatistics(nn.Module):
         """
         return self.mean.round().to(dtype)
 
-    def centred(self, images: Tensor, dtype: torch.dtype, layout: torch.memory_format) -> Tensor:
-        """Return images - `background`, in units of 1/255.
+    def centred(
+        self, images: Tensor, dtype: torch.dtype, layout: torch.memory_format
+    ) -> tuple[Tensor, Tensor]:
+        """Return images - `background` in units of 1/255, and the `scale` to multiply them by.
 
         Args:
           images: [N, C, H, W] uint8.
-          dtype: of the result.
-          layout: order of its values in memory.
+          dtype: of the images that are returned.
+          layout: order of their values in memory.
         """
-        mean = self.background(dtype)[None].contiguous(memory_format=layout)
-        return _ordered(images, layout).to(dtype).sub_(mean)
+        background, scale = self.prepared(dtype, layout)
+        return _ordered(images, layout).to(dtype).sub_(background), scale
 
     def normalised(self, images: Tensor, dtype: torch.dtype, layout: torch.memory_format) -> Tensor:
         """Return (images - `background`) / deviation, where pixels have their own.
@@ -151,23 +153,44 @@ class PixelStatistics(nn.Module):
         return in_deviations(_ordered(images, layout), *self.prepared(dtype, layout))
 
     def prepared(self, dtype: torch.dtype, layout: torch.memory_format) -> tuple[Tensor, ...]:
-        """Return bounds, offset and scale as `normalised` needs them; kept once they are settled.
+        """Return what `centred` or `normalised` need; kept once the statistics are settled.
 
-        For the few images that are acted on, to make them takes a fifth of the torso's time.
+        For the few images that are acted on, to make it takes a tenth or a fifth of the torso's
+        time.
+
+        Args:
+          dtype: of the images that are wanted.
+          layout: order of their values in memory.
+
+        Returns:
+          `background` [1, C, H, W] and `scale` [] float32; or, if each pixel has a deviation of its
+          own, the arguments of `in_deviations`.
         """
         key = (dtype, layout, self.mean.device)
         if key in self._kept_parts:
             return self._kept_parts[key]
-        scale = self.scale()
-        offset = -self.background(torch.float32) * scale
-        parts = (*self.bounds(), offset.to(dtype), scale.to(dtype))
-        made = tuple(part[None].contiguous(memory_format=layout) for part in parts)
+        # Who acts is in inference mode, and who learns from the same weights may come later.
+        with torch.inference_mode(False), torch.no_grad():
+            made = tuple(
+                part[None].contiguous(memory_format=layout) if part.ndim else part
+                for part in self._parts(dtype)
+            )
+        if torch.compiler.is_compiling():
+            return made  # a compiled function is not to look at numbers
         # A copy that acts has its numbers from the learner, and did not count them.
         on_host = self.batches.device.type == "cpu"
         is_settled = int(self.batches) >= OBSERVED_BATCHES if on_host else self.is_settled
         if is_settled:
             self._kept_parts[key] = made
         return made
+
+    def _parts(self, dtype: torch.dtype) -> tuple[Tensor, ...]:
+        """Return what `prepared` does, of one image and in the usual order."""
+        scale = self.scale()
+        if not self.is_of_each:
+            return self.background(dtype), scale
+        offset = -self.background(torch.float32) * scale
+        return (*self.bounds(), offset.to(dtype), scale.to(dtype))
 
     def bounds(self) -> tuple[Tensor, Tensor]:
         """Return the darkest and the brightest that each pixel is seen: [C, H, W] uint8 each."""

@@ -65,8 +65,8 @@ class PixelConv2d(nn.Conv2d):
         elif self.statistics.is_of_each:  # no weight could stand for it
             converted, weight = self.statistics.normalised(input, dtype, layout), self.weight
         else:
-            converted = self.statistics.centred(input, dtype, layout)
-            weight = self.weight * self.statistics.scale()
+            converted, scale = self.statistics.centred(input, dtype, layout)
+            weight = self.weight * scale
         return self._conv_forward(converted, weight, self.bias)
 
 
@@ -278,8 +278,8 @@ class FloatInput(nn.Module):
         elif self.statistics.is_of_each:
             seen = self.statistics.normalised(obs, dtype, torch.contiguous_format)
         else:
-            centred = self.statistics.centred(obs, dtype, torch.contiguous_format)
-            seen = centred * self.statistics.scale().to(dtype)
+            centred, scale = self.statistics.centred(obs, dtype, torch.contiguous_format)
+            seen = centred * scale.to(dtype)
         features: Tensor = self.net(seen)
         return features
 

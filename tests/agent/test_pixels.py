@@ -129,7 +129,7 @@ def test_differences_from_the_mean_are_exact_in_each_format_and_order(dtype, lay
     (images,) = batches(1, seed=1)
     given = torch.from_numpy(images)
     for shown in (given, given.contiguous(memory_format=torch.channels_last)):
-        found = statistics.centred(shown, dtype, layout)
+        found, _ = statistics.centred(shown, dtype, layout)
         assert found.dtype == dtype
         assert found.is_contiguous(memory_format=layout)
         wanted = images.astype(np.float64) - statistics.mean.round().numpy()
@@ -211,13 +211,18 @@ def test_an_acting_copy_sees_exactly_what_the_learner_sees():
     assert copy["torso_net.convs.0.weight"].dtype == torch.bfloat16
 
 
-def test_what_is_kept_of_settled_statistics_is_that_of_the_newest(monkeypatch):
+@pytest.mark.parametrize("normalise", [True, "each"])
+def test_what_is_kept_of_settled_statistics_is_that_of_the_newest(monkeypatch, normalise):
     monkeypatch.setattr("agent.models.pixels.OBSERVED_BATCHES", 2)
     first, second, third = (torch.from_numpy(batch // 3) for batch in batches(3))
-    statistics = PixelStatistics(SHAPE, normalise="each")
+    statistics = PixelStatistics(SHAPE, normalise=normalise)
 
     def seen():
-        return statistics.normalised(first, torch.float32, torch.contiguous_format)
+        how = torch.float32, torch.contiguous_format
+        if normalise == "each":
+            return statistics.normalised(first, *how)
+        centred, scale = statistics.centred(first, *how)
+        return centred * scale
 
     def wanted():
         scale = statistics.scale()
@@ -232,16 +237,31 @@ def test_what_is_kept_of_settled_statistics_is_that_of_the_newest(monkeypatch):
     put_back()
     statistics.observe(third)
     torch.testing.assert_close(seen(), wanted())
-    other = observed([batch // 5 for batch in batches(2, seed=4)], normalise="each")
+    other = observed([batch // 5 for batch in batches(2, seed=4)], normalise=normalise)
     statistics.load_state_dict(other.state_dict())
     torch.testing.assert_close(seen(), wanted())
 
 
-def test_an_acting_copy_keeps_nothing_of_what_the_learner_has_not_settled(monkeypatch):
+def test_a_layer_that_has_acted_can_learn_afterwards(monkeypatch):
+    monkeypatch.setattr("agent.models.pixels.OBSERVED_BATCHES", 1)
+    conv = PixelConv2d(SHAPE, 4, 3, normalise=True)
+    (images,) = (torch.from_numpy(batch) for batch in batches(1))
+    conv.statistics.observe(images)
+    with torch.inference_mode():
+        acted = conv(images).clone()
+    assert conv.statistics._kept_parts
+    learned = conv(images)
+    torch.testing.assert_close(learned, acted)
+    learned.sum().backward()
+    assert conv.weight.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("normalise", [True, "each"])
+def test_an_acting_copy_keeps_nothing_of_what_the_learner_has_not_settled(monkeypatch, normalise):
     monkeypatch.setattr("agent.models.pixels.OBSERVED_BATCHES", 2)
     spec = make_spec((4, 36, 36))
     learner, acting = (
-        make_small_model(spec, name="impala_shallow", normalise_pixels="each") for _ in range(2)
+        make_small_model(spec, name="impala_shallow", normalise_pixels=normalise) for _ in range(2)
     )
     weights = FlatWeights(learner)
     block = np.zeros(weights.nbytes, np.uint8)
