@@ -14,9 +14,9 @@ RUNS = {
         "--use_value_cloning_loss=True", "--evaluate_every_steps=200", "--evaluation_games=1",
         "--environment_max_steps=20000",
     ),
-    "evaluated by the trainer": (
+    "evaluated by the trainer, with rewards that have a bound": (
         *SMALL, "--reproducible=True", "--evaluate_every_steps=500", "--evaluation_games=1",
-        "--environment_max_steps=2000",
+        "--environment_max_steps=2000", "--reward_clipping_method=abs_one_clamp",
     ),
     "impact": (
         *SMALL, "--algorithm=impact", "--environment_max_steps=2000",
