@@ -44,7 +44,8 @@ class Choices:
 # against every other program as well: at 19, beside two busy programs, each worker gets a
 # seventieth of a core, and training stands still. docs/performance.md has all figures.
 NICENESS = 4
-BACKGROUND_NICENESS = 19  # the lowest there is
+LOWEST_NICENESS = 19
+BACKGROUND_NICENESS = LOWEST_NICENESS - NICENESS  # of the learner, so that it keeps its lead
 
 CPUINFO = "/proc/cpuinfo"  # where Linux describes the processor
 
@@ -62,17 +63,19 @@ def give_way(niceness: int = NICENESS) -> None:
 def go_to_background() -> None:
     """Let this process, and all that it starts, compute only where nobody else wants to.
 
+    Workers, which give way to the learner, then have the lowest priority there is.
+
     Where Linux groups processes by session to share out time (autogroups), niceness counts only
     within a group: then the whole session gives way as well, if it is this process's own. A session
     that others share, such as that of a terminal, is left alone.
     """
     if not hasattr(os, "nice"):
         return
-    os.nice(BACKGROUND_NICENESS - os.nice(0))
+    os.nice(max(0, BACKGROUND_NICENESS - os.nice(0)))
     if os.getsid(0) == os.getpid():
         # Not Linux, built without autogroups, or not allowed to: niceness has to do.
         with suppress(OSError), open("/proc/self/autogroup", "w", encoding="ascii") as file:
-            file.write(str(BACKGROUND_NICENESS))
+            file.write(str(LOWEST_NICENESS))
 
 
 def stay_on_core(index: int) -> None:

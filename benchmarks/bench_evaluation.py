@@ -34,7 +34,7 @@ import psutil
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from agent.machine import BACKGROUND_NICENESS  # noqa: E402
+from agent.machine import LOWEST_NICENESS  # noqa: E402
 from benchmarks.page_reader import PageReader, watched  # noqa: E402
 from benchmarks.programs import leaving_by_exception, running  # noqa: E402
 from live.json_text import json_text  # noqa: E402
@@ -81,7 +81,7 @@ def evaluator_of(run: subprocess.Popen[bytes]) -> psutil.Process:
     while time.monotonic() < deadline and run.poll() is None:
         with contextlib.suppress(psutil.Error):
             for child in psutil.Process(run.pid).children(recursive=True):
-                if child.nice() == BACKGROUND_NICENESS:
+                if child.nice() == LOWEST_NICENESS:
                     return child
         time.sleep(1.0)
     sys.exit(f"the run ended, or nothing evaluated within {START_S:.0f} s")

@@ -38,7 +38,7 @@ class MachineFlags(FlagGroup):
     )
     background: bool = flag(
         False,
-        "run everything, the learner included, at the lowest priority (niceness 19; on Linux for the whole session if the run has one of its own). The run is slow while other programs compute, and its learner no longer has priority over its workers",
+        "run everything, the learner included, at low priority (niceness 15 for the learner and 19 for workers; on Linux the whole session has the lowest if the run has one of its own). The run is slow while other programs compute",
         of_this_command=True,
     )
     compile: bool = flag(

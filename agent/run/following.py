@@ -21,7 +21,7 @@ from typing import Any
 from torch import nn
 
 from agent.assembly import Blueprint
-from agent.machine import BACKGROUND_NICENESS
+from agent.machine import LOWEST_NICENESS
 from agent.pools.supervision import State, Supervised, let_leave
 from agent.pools.worker_pool import ProcessRow
 from agent.run.evaluating import Books, Facts, InTurn, NoEvaluating
@@ -157,7 +157,7 @@ class Following(Books):
         self._lives += 1
         # It imports for seconds before it can lower its priority itself.
         with contextlib.suppress(OSError, AttributeError):
-            os.setpriority(os.PRIO_PROCESS, self._life.pid, BACKGROUND_NICENESS)
+            os.setpriority(os.PRIO_PROCESS, self._life.pid, LOWEST_NICENESS)
 
     # --- looking after it --------------------------------------------------------------------
 

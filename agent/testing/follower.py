@@ -23,7 +23,7 @@ from pathlib import Path
 import torch
 
 from agent.assembly import Blueprint
-from agent.machine import BACKGROUND_NICENESS, give_way
+from agent.machine import LOWEST_NICENESS, give_way
 from agent.testing.evaluation import Evaluation, Order
 from core.process_death import ignore_interrupts
 from transport.channel import last_words
@@ -53,7 +53,7 @@ def follower_main(
     for names in (flags.env, flags.model):  # the trainer's process has checked them
         trust_modules_of(names)
     trust_kwargs(flags.env_kwargs)
-    give_way(BACKGROUND_NICENESS)
+    give_way(LOWEST_NICENESS)
     os.environ["SDL_VIDEODRIVER"] = "dummy"  # films are made, and no window is opened
     torch.set_num_threads(1)
     beat = lifeline.pulse.beat

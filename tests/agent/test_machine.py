@@ -163,7 +163,7 @@ def test_a_device_that_is_not_there_is_refused():
 
 IN_THE_BACKGROUND = """
 import os
-from agent.machine import go_to_background
+from agent.machine import give_way, go_to_background
 go_to_background()
 go_to_background()  # twice is as good as once
 try:
@@ -171,7 +171,9 @@ try:
         group = (file.read().split() or ["none"])[-1]  # empty where the session has no group
 except OSError:
     group = "none"
-print(os.nice(0), group, flush=True)
+learner = os.nice(0)
+give_way()  # as a worker does
+print(learner, os.nice(0), group, flush=True)
 os._exit(0)  # on a busy machine, tidying up would take long in the background
 """
 
@@ -191,16 +193,17 @@ def test_in_the_background_a_process_gives_way_and_with_it_only_a_session_of_its
         cwd=ROOT,
         start_new_session=own_session,
     )
-    niceness, group = result.stdout.split()
-    assert niceness == "19"
+    learner, worker, group = result.stdout.split()
+    assert (learner, worker) == ("15", "19")
     if has_groups:
         assert group_file.read_text() == before
         assert (group == "19") is own_session
 
 
-def test_where_there_are_no_groups_of_sessions_niceness_has_to_do(monkeypatch):
+@pytest.mark.parametrize(("before", "added"), [(5, 10), (17, 0)])
+def test_where_there_are_no_groups_of_sessions_niceness_has_to_do(monkeypatch, before, added):
     asked = []
-    monkeypatch.setattr(os, "nice", lambda by: asked.append(by) or 5)
+    monkeypatch.setattr(os, "nice", lambda by: asked.append(by) or before)
     monkeypatch.setattr(os, "getsid", lambda pid: os.getpid())
 
     def refuse(*arguments, **more):
@@ -208,7 +211,7 @@ def test_where_there_are_no_groups_of_sessions_niceness_has_to_do(monkeypatch):
 
     monkeypatch.setattr("builtins.open", refuse)
     machine.go_to_background()
-    assert asked == [0, 14]
+    assert asked == [0, added]
 
 
 def test_workers_give_way_as_much_as_the_flag_says():
