@@ -16,7 +16,7 @@ RUNS = {
     ),
     "evaluated by the trainer, with rewards that have a bound": (
         *SMALL, "--reproducible=True", "--evaluate_every_steps=500", "--evaluation_games=1",
-        "--environment_max_steps=2000", "--reward_clipping_method=abs_one_clamp",
+        "--environment_max_steps=2000", "--clip_rewards=True",
     ),
     "impact": (
         *SMALL, "--algorithm=impact", "--environment_max_steps=2000",
