@@ -40,7 +40,6 @@ NEEDS_OTHER_AGENTS = {name for name in METRICS if name.startswith("share/")}
 
 
 @pytest.mark.process
-@pytest.mark.slow
 def test_each_declared_metric_is_written_by_some_run(tmp_path):
     written = set()
     for name, flags in RUNS.items():
