@@ -55,9 +55,11 @@ def run(name: str) -> Run:
 
 
 @cache
-def returns_of(folder: str, env: str = "", seed: int | None = None) -> list[float]:
+def returns_of(
+    folder: str, env: str = "", seed: int | None = None, name: str = "test_games.csv"
+) -> list[float]:
     """Return the returns of the test games in a folder, of one game or one seed of several."""
-    with open(RESULTS / folder / "test_games.csv", encoding="utf-8") as file:
+    with open(RESULTS / folder / name, encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["env"].startswith(env)]
     if seed is not None:
         rows = [row for row in rows if int(row["seed"]) == seed]
