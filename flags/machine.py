@@ -38,7 +38,7 @@ class MachineFlags(FlagGroup):
     )
     background: bool = flag(
         False,
-        "run everything, the learner included, at low priority (niceness 15 for the learner and 19 for workers; on Linux the whole session has the lowest if the run has one of its own). The run is slow while other programs compute",
+        "run everything, the learner included, at low priority (niceness 15 for the learner, and --worker_niceness more for workers, up to 19; on Linux the whole session has the lowest if the run has one of its own). The run is slow while other programs compute",
         of_this_command=True,
     )
     compile: bool = flag(
