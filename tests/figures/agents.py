@@ -368,7 +368,7 @@ def forty_rows() -> list[Claim]:
         ),
         Claim(
             "docs/results.md",
-            "The run took {} minutes of running time over several days",
+            "The run took {} minutes of running time in several sittings",
             (minutes(name),),
         ),
         Claim(
