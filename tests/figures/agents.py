@@ -10,6 +10,7 @@ from typing import Any
 
 from tests.figures.defaults import COUNTS, FRAMES_TO_18, LONG, tested
 from tests.figures.files import (
+    RESULTS,
     SPEED,
     Claim,
     Value,
@@ -345,7 +346,39 @@ def forty_rows() -> list[Claim]:
         [games(of, file) for of in (fmean, min, max)]
         for file in ("test_games.csv", "greedy_games.csv")
     ]
+    looked = json.loads((RESULTS / folder / "invaders_left.json").read_text("utf-8"))
+    seen = [
+        Claim(
+            "docs/results.md",
+            f"| {each['invaders left']} | {{}} | {{}} | {{}} | {{}} |",
+            (
+                partial(float, each["steps of a game"]),
+                partial(float, each["steps for each hit"]),
+                partial(float, 100 * each["hits of the same games"] / each["shots"]),
+                partial(float, each["entropy of the policy"]),
+            ),
+        )
+        for each in looked["by invaders left"]
+    ]
+    trials = [
+        Claim(
+            "docs/results.md",
+            f"  | {flags} | {{}} | {{}} | {{}} | {{}} |",
+            (*(at(trial, steps) for steps in (1e5, 2.5e5, 5e5)), end(trial)),
+        )
+        for arm, flags in (
+            ("bonus-0.0025", "`--lr=0.0001 --entropy_loss_weight=0.0025`, a tenth of the bonus"),
+            (
+                "unrolls-80",
+                "`--lr=0.0001`, unrolls of 80 steps, so that a hit is in the unroll of its shot",
+            ),
+            ("raw-rewards", "`--clip_rewards=False`"),
+        )
+        for trial in [f"default_40m_trials/{arm}_{game}NoFrameskip-v4_seed1"]
+    ]
     return [
+        *seen,
+        *trials,
         Claim(
             "docs/results.md",
             f"| {game}, 40 M frames |" + " {} |" * 6,
