@@ -6,6 +6,7 @@ import json
 from functools import partial
 from statistics import fmean
 
+from tests.figures.defaults import LONG
 from tests.figures.files import (
     RESULTS,
     SPEED,
@@ -234,16 +235,14 @@ def step_size_rows() -> list[Claim]:
 TO_700K = {
     "Breakout": [
         *USUAL["Breakout"],
-        "breakout_default/default_BreakoutNoFrameskip-v4_seed1",
-        *(f"default/default_BreakoutNoFrameskip-v4_seed{seed}" for seed in (2, 3)),
+        *LONG["Breakout"],
     ],
     "SpaceInvaders": [
-        "spaceinvaders_default/default_SpaceInvadersNoFrameskip-v4_seed1",
-        *(f"default/default_SpaceInvadersNoFrameskip-v4_seed{seed}" for seed in (2, 3)),
+        *LONG["SpaceInvaders"],
         *USUAL["SpaceInvaders"],
     ],
     "Seaquest": [
-        *(f"default_seaquest/default_SeaquestNoFrameskip-v4_seed{seed}" for seed in (1, 2)),
+        *LONG["Seaquest"],
         *(f"elite_seaquest/uniform_SeaquestNoFrameskip-v4_seed{seed}" for seed in (1, 2, 3)),
         *USUAL["Seaquest"],
     ],
@@ -284,10 +283,7 @@ def longer_rows() -> list[Claim]:
     """Rates and a batch that were asked for 2.5 and 0.7 M steps of Breakout and left before."""
     moves = json.loads((RESULTS / "rate_long" / "policy_moves.json").read_text("utf-8"))["runs"]
     speeds = json.loads((SPEED / "batch_16_amx.json").read_text("utf-8"))
-    usual = [
-        f"breakout_default/default_{BREAKOUT}_seed1",
-        *(f"default/default_{BREAKOUT}_seed{seed}" for seed in (2, 3)),
-    ]
+    usual = LONG["Breakout"]
     batch = f"batch_16/batch-16_{BREAKOUT}_seed1"
     claims = []
     for agent, row in (
