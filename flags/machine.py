@@ -22,7 +22,7 @@ class MachineFlags(FlagGroup):
     )
     learner_thread_count: CountOrAuto = flag(
         0,
-        "CPU threads of the learner, each of which computes a share of every batch; 0: one for each core",
+        "CPU threads of the learner, each of which computes a share of every batch; 0: one for each core. A test has one thread, unless this is given",
         le=1_024,
     )
     learner_count: Count = flag(

@@ -98,18 +98,18 @@ def evaluation_blueprint(blueprint: Blueprint) -> Blueprint:
     Raises:
       ConfigError: if --evaluation_preset names no preset, or one without rules of games.
     """
-    flags, name = blueprint.flags, blueprint.flags.evaluation_preset
-    # An observation is too little to share between threads, and the cores are the trainer's.
-    choices = replace(blueprint.choices, learner_threads=1)
-    if not name:
-        return replace(blueprint, choices=choices)
-    rules = {flag: value for flag, value in preset_flags(name).items() if flag in RULES}
-    if not rules:
+    name = blueprint.flags.evaluation_preset
+    rules = (
+        {flag: value for flag, value in preset_flags(name).items() if flag in RULES} if name else {}
+    )
+    if name and not rules:
         raise ConfigError(
             f"--evaluation_preset={name} says nothing of how games are played; expected a preset "
             f"that sets one of {', '.join(RULES)}, e.g. sticky."
         )
-    return replace(blueprint, flags=flags.model_copy(update=rules), choices=choices)
+    # The cores are the trainer's, so one thread plays whatever the learner has.
+    changed = {"learner_thread_count": 1, **rules}
+    return replace(blueprint, flags=blueprint.flags.model_copy(update=changed))
 
 
 def snapshot_layout(blueprint: Blueprint) -> FlatWeights:

@@ -91,8 +91,9 @@ def _play(
     `config` is what the environments were made from.
     """
     num_envs = vector.num_envs
-    # An observation is too little to share: for a single game, two threads take 6 times as long.
-    torch.set_num_threads(min(blueprint.choices.learner_threads, num_envs))
+    # One thread, unless more are asked for. An observation is little to share, and threads that do
+    # wait for each other wherever something else computes too (docs/evaluation.md, "Threads").
+    torch.set_num_threads(min(blueprint.flags.learner_thread_count or 1, num_envs))
     left = [count // num_envs + (i < count % num_envs) for i in range(num_envs)]
     lives = Lives(num_envs)
     number = first_number

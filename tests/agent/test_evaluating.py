@@ -126,6 +126,12 @@ def test_a_preset_without_rules_is_refused(name, said):
         evaluation_blueprint(make_blueprint(evaluation_preset=name))
 
 
+@pytest.mark.parametrize("preset", ["", "sticky"])
+def test_one_thread_evaluates_whatever_the_learner_has(preset):
+    blueprint = make_blueprint(learner_thread_count=3, evaluation_preset=preset)
+    assert evaluation_blueprint(blueprint).flags.learner_thread_count == 1
+
+
 def test_threads_of_the_trainer_stay_as_they_are(tmp_path):
     before = torch.get_num_threads()
     torch.set_num_threads(2)

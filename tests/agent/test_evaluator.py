@@ -87,13 +87,15 @@ def test_a_report_counts_its_games(monkeypatch: pytest.MonkeyPatch, count: int, 
     assert report.mean == (1.0 if count == 1 else 1.5)
 
 
-@pytest.mark.parametrize(("games", "threads"), [(1, 1), (2, 2), (5, 3)])
-def test_no_more_threads_compute_than_games_are_played_at_once(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, games: int, threads: int
+@pytest.mark.parametrize(
+    ("games", "asked", "threads"), [(1, 3, 1), (2, 3, 2), (5, 3, 3), (5, 0, 1)]
+)
+def test_a_test_has_the_threads_that_are_asked_for_and_no_more_than_games(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, games: int, asked: int, threads: int
 ) -> None:
     used: list[int] = []
     monkeypatch.setattr(torch, "set_num_threads", used.append)
-    blueprint = make_blueprint(test_episode_count=games, learner_thread_count=3)
+    blueprint = make_blueprint(test_episode_count=games, learner_thread_count=asked)
     checkpoint = Checkpoint(tmp_path / "some.pt", state_of(blueprint))
     evaluate(blueprint, checkpoint, tmp_path, show=silent)
     assert used == [threads]

@@ -69,8 +69,7 @@ class Reader:
 def play(monkeypatch: pytest.MonkeyPatch, vector: Repeating, count: int) -> list[Game]:
     monkeypatch.setattr(player, "Actor", Reader)
     blueprint: Any = types.SimpleNamespace(
-        choices=types.SimpleNamespace(learner_threads=1),
-        flags=types.SimpleNamespace(seed=0, greedy=True),
+        flags=types.SimpleNamespace(seed=0, greedy=True, learner_thread_count=1),
         env_spec=types.SimpleNamespace(tasks=("X",)),
     )
     games: list[Game] = []

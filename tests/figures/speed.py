@@ -259,6 +259,40 @@ def operator_claims() -> list[Claim]:
     ]
 
 
+def thread_claims() -> list[Claim]:
+    """Tests of one and two threads, alone and in company."""
+    data = json.loads((SPEED / "test_threads_amx.json").read_text("utf-8"))
+    alone = data["alone, steps in the first ten seconds, by threads"]
+
+    def speed(name: str) -> float:
+        return float(data[name]["steps"] / data[name]["seconds"])
+
+    def gain(model: str) -> float:
+        return float(alone[model]["2"] / alone[model]["1"])
+
+    return [
+        Claim(
+            "docs/evaluation.md",
+            "two tests of two threads each made {} agent steps per second, and one alone {}; a "
+            "test of one thread made {} beside the test suite.",
+            tuple(
+                partial(speed, name)
+                for name in (
+                    "two tests of two threads",
+                    "one test of two threads",
+                    "one thread beside the test suite",
+                )
+            ),
+        ),
+        Claim(
+            "docs/evaluation.md",
+            "two threads do {} times as many steps as one with a small network (`models/pong`) "
+            "and {} times as many",
+            (partial(gain, "models/pong"), partial(gain, "models/breakout")),
+        ),
+    ]
+
+
 CLAIMS = [
     *(
         Claim(
@@ -284,4 +318,5 @@ CLAIMS = [
     *amx_claims(),
     *background_claims(),
     *operator_claims(),
+    *thread_claims(),
 ]
