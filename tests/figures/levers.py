@@ -323,8 +323,8 @@ def longer_rows() -> list[Claim]:
         *claims,
         Claim(
             "docs/results.md",
-            "area to 1.6 M steps {}, default's seeds {}, {}, {}; return there {}, default's {}, {}, "
-            "{}.",
+            "area to 1.6 M steps {}, default's seeds {}, {}, {}; "
+            "return there {}, default's {}, {}, {}.",
             ghost,
         ),
         Claim(
