@@ -99,9 +99,8 @@ def evaluation_blueprint(blueprint: Blueprint) -> Blueprint:
       ConfigError: if --evaluation_preset names no preset, or one without rules of games.
     """
     name = blueprint.flags.evaluation_preset
-    rules = (
-        {flag: value for flag, value in preset_flags(name).items() if flag in RULES} if name else {}
-    )
+    preset = preset_flags(name) if name else {}
+    rules = {flag: value for flag, value in preset.items() if flag in RULES}
     if name and not rules:
         raise ConfigError(
             f"--evaluation_preset={name} says nothing of how games are played; expected a preset "
