@@ -13,7 +13,7 @@ ONE_MEAN = f"{one_mean.__name__}:one_mean"
 
 
 def _images(count: int = 12) -> np.ndarray:
-    """Return [N, C, H, W] uint8 images, one half of which is always bright."""
+    """Return [N, C, H, W] uint8 images, a part of which is always bright."""
     images = np.random.default_rng(1).integers(0, 60, (count, *SHAPE)).astype(np.uint8)
     images[..., :20] += 150
     return images
