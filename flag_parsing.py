@@ -22,19 +22,19 @@ from typing import Any, get_args
 from pydantic import TypeAdapter, ValidationError
 from pydantic_settings import CliSettingsSource, SettingsError
 
-from core.errors import ConfigError
-from core.plain_data import parse_json, read_text, shown, shown_text
-from flags.flags_file import FlagsFile, read_flags_file
-from flags.former_names import ALIASES, COMMANDS, FORMER_VALUES, SYNONYMS, answer
-from flags.group import is_of_this_command
-from flags.parts import ALGORITHMS, NETWORKS, REPLAY, SINKS, check_trusted_kinds
-from flags.problems import explained, lines_of, listed
-from option_flags import Flags
 from presets import PRESETS, preset_flags
-from replay.parameters import types_of_modules
-from wrappers.env_kwargs import kwargs_text
-from wrappers.games import expand_games
-from wrappers.trusted_modules import (
+from ritornello.core.errors import ConfigError
+from ritornello.core.plain_data import parse_json, read_text, shown, shown_text
+from ritornello.flags.flags_file import FlagsFile, read_flags_file
+from ritornello.flags.former_names import ALIASES, COMMANDS, FORMER_VALUES, SYNONYMS, answer
+from ritornello.flags.group import is_of_this_command
+from ritornello.flags.parts import ALGORITHMS, NETWORKS, REPLAY, SINKS, check_trusted_kinds
+from ritornello.flags.problems import explained, lines_of, listed
+from ritornello.option_flags import Flags
+from ritornello.replay.parameters import types_of_modules
+from ritornello.wrappers.env_kwargs import kwargs_text
+from ritornello.wrappers.games import expand_games
+from ritornello.wrappers.trusted_modules import (
     check_trusted,
     check_trusted_kwargs,
     trust_every_module,
@@ -298,8 +298,10 @@ def remarks(argv: Sequence[str], flags: Flags) -> list[str]:
 
 def _idle(flags: Flags) -> set[str]:
     """Return the flags about games that change nothing in the environments that are played."""
-    from wrappers.env_ids import is_atari  # they take seconds to import, and a run has them
-    from wrappers.registry import gym_spec
+    from ritornello.wrappers.env_ids import (
+        is_atari,  # they take seconds to import, and a run has them
+    )
+    from ritornello.wrappers.registry import gym_spec
 
     games = flags.env.split(",")
     if any(map(is_atari, games)):
@@ -340,7 +342,9 @@ def check_values(flags: Mapping[str, Any]) -> list[str]:
     """
     if types_of_modules(flags.get(REPLAY)):
         flags = {name: value for name, value in flags.items() if name != REPLAY}
-    from wrappers.env_ids import problems_of_ids  # it takes seconds to import, and a run has it
+    from ritornello.wrappers.env_ids import (
+        problems_of_ids,  # it takes seconds to import, and a run has it
+    )
 
     env = flags.get("env")
     ids = _env_ids(env) if isinstance(env, str) else None

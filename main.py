@@ -27,14 +27,14 @@ import os
 import sys
 from typing import NoReturn
 
-from agent.learners.place import ALONE_HERE, Place
-from agent.run.guardian import Guardian, restarts_wanted
-from agent.run.launcher import Launcher, learners_wanted
-from core.command_line import printable, reader_may_leave
-from core.leaving import leave
-from core.process_death import end_with_starter, mark_own_children
-from core.stop_signals import StopSignals, let_through
-from core.version import VERSION
+from ritornello.agent.learners.place import ALONE_HERE, Place
+from ritornello.agent.run.guardian import Guardian, restarts_wanted
+from ritornello.agent.run.launcher import Launcher, learners_wanted
+from ritornello.core.command_line import printable, reader_may_leave
+from ritornello.core.leaving import leave
+from ritornello.core.process_death import end_with_starter, mark_own_children
+from ritornello.core.stop_signals import StopSignals, let_through
+from ritornello.core.version import VERSION
 
 
 def main(argv: list[str], stop: StopSignals | None = None, place: Place | None = None) -> int:
@@ -49,7 +49,7 @@ def main(argv: list[str], stop: StopSignals | None = None, place: Place | None =
     if "--version" in argv:
         print(f"distributed-actor-critic {VERSION}")
         return 0
-    from core.errors import CheckpointError, ConfigError, PlatformError
+    from ritornello.core.errors import CheckpointError, ConfigError, PlatformError
 
     try:
         wanted = help_for(argv)
@@ -60,7 +60,7 @@ def main(argv: list[str], stop: StopSignals | None = None, place: Place | None =
         check_names(argv)
         if place.speaks:
             announce("loading PyTorch and the environments ...")
-        from agent.session import prepare
+        from ritornello.agent.session import prepare
 
         return prepare(argv, place).run(stop)
     except (ConfigError, CheckpointError) as error:
@@ -136,7 +136,7 @@ def restart_with_settings() -> None:
     The whole command line is kept, so that `python -m cProfile main.py` and `python -X importtime
     main.py` do what they say. A signal waits until the new interpreter has its handlers.
     """
-    from core.process_settings import environment_to_restart_with
+    from ritornello.core.process_settings import environment_to_restart_with
 
     environment = environment_to_restart_with()
     if environment is not None:
@@ -151,7 +151,7 @@ def show_where_it_crashes() -> None:
 
 def place_among_learners() -> Place:
     """Return which of several learners this process is, or end it if nobody can know."""
-    from core.errors import ConfigError
+    from ritornello.core.errors import ConfigError
 
     try:
         return Place.taken_from(os.environ)

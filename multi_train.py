@@ -54,26 +54,33 @@ from typing import NoReturn
 
 from rich.markup import escape
 
-from analysis.compare_sequence import CSV_TABLE, FIGURE, TABLE, rich_tables, write_report
-from analysis.population import PAGE as POPULATION_PAGE
-from core.command_line import WrappedHelp, add_switch, printable
-from core.errors import ConfigError
-from core.leaving import leave
-from core.plain_data import shown, shown_text
-from core.stop_signals import INTERRUPTED, answer_by, leave_at_once, let_through
 from flag_parsing import check_values, named_values
-from flags.former_names import answer
-from option_flags import Flags
-from sequences.folder import RunState, SequenceFolder
-from sequences.foreign import check_plan, check_saved, check_typed
-from sequences.growing import further_runs
-from sequences.plan import Plan, PlannedRun, check_flags, load_plan, shipped_plans, source_of
-from sequences.populations import chosen_at_once
-from sequences.runner import Interrupts, run_sequence
-from sequences.scores import GAMES_TABLE, SCORES_PAGE
-from sequences.study import OptunaStudy, StudyError, check_optuna
-from sequences.terminal import Progress, Terminal
-from sequences.tuner import (
+from ritornello.analysis.compare_sequence import CSV_TABLE, FIGURE, TABLE, rich_tables, write_report
+from ritornello.analysis.population import PAGE as POPULATION_PAGE
+from ritornello.core.command_line import WrappedHelp, add_switch, printable
+from ritornello.core.errors import ConfigError
+from ritornello.core.leaving import leave
+from ritornello.core.plain_data import shown, shown_text
+from ritornello.core.stop_signals import INTERRUPTED, answer_by, leave_at_once, let_through
+from ritornello.flags.former_names import answer
+from ritornello.option_flags import Flags
+from ritornello.sequences.folder import RunState, SequenceFolder
+from ritornello.sequences.foreign import check_plan, check_saved, check_typed
+from ritornello.sequences.growing import further_runs
+from ritornello.sequences.plan import (
+    Plan,
+    PlannedRun,
+    check_flags,
+    load_plan,
+    shipped_plans,
+    source_of,
+)
+from ritornello.sequences.populations import chosen_at_once
+from ritornello.sequences.runner import Interrupts, run_sequence
+from ritornello.sequences.scores import GAMES_TABLE, SCORES_PAGE
+from ritornello.sequences.study import OptunaStudy, StudyError, check_optuna
+from ritornello.sequences.terminal import Progress, Terminal
+from ritornello.sequences.tuner import (
     BEST_FILE,
     TRIALS_PAGE,
     StopAtOnce,
@@ -82,8 +89,8 @@ from sequences.tuner import (
     TuningFolder,
     is_tuning,
 )
-from sequences.tuning import load_tuning
-from sequences.typed_flags import check_not_overridden, refuse
+from ritornello.sequences.tuning import load_tuning
+from ritornello.sequences.typed_flags import check_not_overridden, refuse
 
 # Names that mean something to main.py as well, and mean ours where they are before `--`.
 OURS = ("results_dir", "resume")

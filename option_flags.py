@@ -17,23 +17,23 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
-from flags.algorithm import AlgorithmFlags
-from flags.environment import EnvironmentFlags
-from flags.evaluation import EvaluationFlags
-from flags.group import FlagGroup
-from flags.impact import ImpactFlags
-from flags.machine import MachineFlags
-from flags.model import ModelFlags
-from flags.optimiser import OptimiserFlags
-from flags.output import OutputFlags
-from flags.parts import AUTO, NETWORKS
-from flags.population import PopulationFlags
-from flags.replay import ReplayFlags
-from flags.run import RunFlags
-from flags.test_mode import TestModeFlags
-from flags.workers import WorkersFlags
-from replay.parameters import new_unrolls_per_update, parse_replay_parameters
-from replay.registry import sampler_of
+from ritornello.flags.algorithm import AlgorithmFlags
+from ritornello.flags.environment import EnvironmentFlags
+from ritornello.flags.evaluation import EvaluationFlags
+from ritornello.flags.group import FlagGroup
+from ritornello.flags.impact import ImpactFlags
+from ritornello.flags.machine import MachineFlags
+from ritornello.flags.model import ModelFlags
+from ritornello.flags.optimiser import OptimiserFlags
+from ritornello.flags.output import OutputFlags
+from ritornello.flags.parts import AUTO, NETWORKS
+from ritornello.flags.population import PopulationFlags
+from ritornello.flags.replay import ReplayFlags
+from ritornello.flags.run import RunFlags
+from ritornello.flags.test_mode import TestModeFlags
+from ritornello.flags.workers import WorkersFlags
+from ritornello.replay.parameters import new_unrolls_per_update, parse_replay_parameters
+from ritornello.replay.registry import sampler_of
 
 # In the order in which they are shown; a user names one in `--help=<group>`.
 GROUPS: dict[str, type[FlagGroup]] = {

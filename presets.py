@@ -12,9 +12,9 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from core.errors import ConfigError
-from core.nearest_names import did_you_mean
-from core.plain_data import shown, shown_text
+from ritornello.core.errors import ConfigError
+from ritornello.core.nearest_names import did_you_mean
+from ritornello.core.plain_data import shown, shown_text
 
 
 @dataclass(frozen=True)

@@ -13,44 +13,44 @@ from functools import cached_property, partial
 import numpy as np
 import torch
 
-from agent.acting.acting_model import FlatWeights
-from agent.acting.dealing import deal_tasks
-from agent.acting.inference_server import ServerConfig
-from agent.acting.worker import WorkerConfig
-from agent.algorithms.base import FLAG_OF_FIELD, Algorithm, make_config
-from agent.cluster.gateway import GatewayConfig
-from agent.cluster.ray_engine import RaySettings, check_ray, connect, python_paths
-from agent.learners.place import ALONE_HERE, Place
-from agent.learning.layer_gradients import every
-from agent.learning.learner import Learner
-from agent.learning.optim import OptimiserConfig, learning_rate, make_optimiser
-from agent.machine import Choices, choose
-from agent.models.base import ActorCritic
-from agent.models.factory import ModelConfig, make_model
-from agent.reduction import ALONE, Reduction
-from agent.sharing.membership import agent_name
-from core.errors import ConfigError
-from core.faults import Fault, parse_plan
-from core.plain_data import shown
-from core.rng import child_generator, child_seed
-from core.spec import EnvSpec
-from core.unroll import UnrollSchema
-from flags.parts import ALGORITHMS, AUTO, NETWORKS
-from option_flags import Flags
-from replay.codec import make_codec
-from replay.item import OWN
-from replay.manager import ReplayManager
-from replay.parameters import (
+from ritornello.agent.acting.acting_model import FlatWeights
+from ritornello.agent.acting.dealing import deal_tasks
+from ritornello.agent.acting.inference_server import ServerConfig
+from ritornello.agent.acting.worker import WorkerConfig
+from ritornello.agent.algorithms.base import FLAG_OF_FIELD, Algorithm, make_config
+from ritornello.agent.cluster.gateway import GatewayConfig
+from ritornello.agent.cluster.ray_engine import RaySettings, check_ray, connect, python_paths
+from ritornello.agent.learners.place import ALONE_HERE, Place
+from ritornello.agent.learning.layer_gradients import every
+from ritornello.agent.learning.learner import Learner
+from ritornello.agent.learning.optim import OptimiserConfig, learning_rate, make_optimiser
+from ritornello.agent.machine import Choices, choose
+from ritornello.agent.models.base import ActorCritic
+from ritornello.agent.models.factory import ModelConfig, make_model
+from ritornello.agent.reduction import ALONE, Reduction
+from ritornello.agent.sharing.membership import agent_name
+from ritornello.core.errors import ConfigError
+from ritornello.core.faults import Fault, parse_plan
+from ritornello.core.plain_data import shown
+from ritornello.core.rng import child_generator, child_seed
+from ritornello.core.spec import EnvSpec
+from ritornello.core.unroll import UnrollSchema
+from ritornello.flags.parts import ALGORITHMS, AUTO, NETWORKS
+from ritornello.option_flags import Flags
+from ritornello.replay.codec import make_codec
+from ritornello.replay.item import OWN
+from ritornello.replay.manager import ReplayManager
+from ritornello.replay.parameters import (
     BufferConfig,
     buffer_names,
     make_buffers,
     parse_replay_parameters,
     renewal_updates,
 )
-from replay.several_games import split_by_task
-from wrappers.config import EnvConfig
-from wrappers.env_kwargs import kwargs_of
-from wrappers.registry import make_env_spec
+from ritornello.replay.several_games import split_by_task
+from ritornello.wrappers.config import EnvConfig
+from ritornello.wrappers.env_kwargs import kwargs_of
+from ritornello.wrappers.registry import make_env_spec
 
 
 def env_config(flags: Flags, *, testing: bool = False) -> EnvConfig:
@@ -242,7 +242,7 @@ class Blueprint:
         Raises:
           ConfigError: if they cannot be honoured here.
         """
-        assert flags.seed is not None, "agent.session.prepare draws a seed first"
+        assert flags.seed is not None, "ritornello.agent.session.prepare draws a seed first"
         if flags.op_mode != "test":  # made again later; here only to refuse
             make_algorithm(flags), optimiser_config(flags)
             if flags.multiprocessing_backend == "ray":

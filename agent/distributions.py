@@ -29,8 +29,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from core.errors import ConfigError
-from core.spec import CHOICE, ActionPart, ActionSpec
+from ritornello.core.errors import ConfigError
+from ritornello.core.spec import CHOICE, ActionPart, ActionSpec
 
 HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 # Of a log-ratio of two densities, which unlike that of two probabilities has no bound in practice:

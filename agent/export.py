@@ -9,8 +9,8 @@ beside them (agent/testing/model_card.py), `--push` sends all to a model hub (ag
 
 from __future__ import annotations
 
-from core.run_layout import FLAGS
-from core.stop_signals import INTERRUPTED, Answer, StopSignals
+from ritornello.core.run_layout import FLAGS
+from ritornello.core.stop_signals import INTERRUPTED, Answer, StopSignals
 
 if __name__ == "__main__":
     STOP = StopSignals()
@@ -26,21 +26,21 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from agent.stored.checkpoint import Checkpoint, load
-from agent.stored.checkpoint_folder import run_of
-from agent.stored.hub import Repository, push
-from agent.stored.model_file import FACTS, WEIGHTS, save_model
-from agent.stored.run_folder import RunFolder
-from agent.stored.state_schema import Count, Part, check_part
-from agent.testing.evaluation import FILMS
-from agent.testing.model_card import CARD, FILM, model_card, read_scores
-from agent.testing.score_table import TEST_FACTS, report_stem
-from core.atomic_file import atomic_path, write_text
-from core.command_line import add_switch, printable, reader_may_leave, tell
-from core.errors import ConfigError, PlatformError
-from core.plain_data import parse_json, read_text
 from flag_parsing import named_values
-from metrics.run_files import is_regular
+from ritornello.agent.stored.checkpoint import Checkpoint, load
+from ritornello.agent.stored.checkpoint_folder import run_of
+from ritornello.agent.stored.hub import Repository, push
+from ritornello.agent.stored.model_file import FACTS, WEIGHTS, save_model
+from ritornello.agent.stored.run_folder import RunFolder
+from ritornello.agent.stored.state_schema import Count, Part, check_part
+from ritornello.agent.testing.evaluation import FILMS
+from ritornello.agent.testing.model_card import CARD, FILM, model_card, read_scores
+from ritornello.agent.testing.score_table import TEST_FACTS, report_stem
+from ritornello.core.atomic_file import atomic_path, write_text
+from ritornello.core.command_line import add_switch, printable, reader_may_leave, tell
+from ritornello.core.errors import ConfigError, PlatformError
+from ritornello.core.plain_data import parse_json, read_text
+from ritornello.metrics.run_files import is_regular
 
 # Flags that say where things are, and what one session does; a card is for other machines.
 PLACES = ("results_dir", "run_name", "load_model_url", "flags_file", "live", "console", "sink")

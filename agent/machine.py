@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from core.errors import ConfigError
+from ritornello.core.errors import ConfigError
 
 
 @dataclass(frozen=True)

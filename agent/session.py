@@ -14,47 +14,47 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent.assembly import Blueprint, build_model, env_config, fault_plan
-from agent.cluster.ray_engine import check_ray
-from agent.cluster.room import workers_that_fit
-from agent.learners.place import ALONE_HERE, Place
-from agent.run.company import SINGLE, Company, join
-from agent.run.live_page import check_live_page, live_page
-from agent.run.memory_check import check_memory
-from agent.run.resume_checks import check_session
-from agent.run.several_checks import check_several, check_several_resume
-from agent.run.sharing import check_sharing
-from agent.run.training import Ending, train
-from agent.run.warm_start import WarmStart, keep_actions, warm_start
-from agent.stored.checkpoint import Checkpoint, load
-from agent.stored.checkpoint_folder import run_of
-from agent.stored.hub import Repository, fetch, is_on_hub
-from agent.stored.model_file import (
+from flag_parsing import parse
+from ritornello.agent.assembly import Blueprint, build_model, env_config, fault_plan
+from ritornello.agent.cluster.ray_engine import check_ray
+from ritornello.agent.cluster.room import workers_that_fit
+from ritornello.agent.learners.place import ALONE_HERE, Place
+from ritornello.agent.run.company import SINGLE, Company, join
+from ritornello.agent.run.live_page import check_live_page, live_page
+from ritornello.agent.run.memory_check import check_memory
+from ritornello.agent.run.resume_checks import check_session
+from ritornello.agent.run.several_checks import check_several, check_several_resume
+from ritornello.agent.run.sharing import check_sharing
+from ritornello.agent.run.training import Ending, train
+from ritornello.agent.run.warm_start import WarmStart, keep_actions, warm_start
+from ritornello.agent.stored.checkpoint import Checkpoint, load
+from ritornello.agent.stored.checkpoint_folder import run_of
+from ritornello.agent.stored.hub import Repository, fetch, is_on_hub
+from ritornello.agent.stored.model_file import (
     ShippedModel,
     check_weights,
     find_model_folder,
     folder_of,
     load_model,
 )
-from agent.stored.run_folder import RunFolder
-from agent.testing.evaluation import evaluation_blueprint
-from agent.testing.evaluator import UnfinishedError, evaluate, evaluate_all
-from agent.testing.score_table import SCORES, Report
-from agent.testing.whole_games import check_can_be_shown
-from agent.torchbeast import is_saved_by_torchbeast
-from core import faults
-from core.command_line import printable, tell
-from core.errors import CheckpointError, ConfigError, EnvironmentFault
-from core.plain_data import shown_text
-from core.spec import EnvSpec
-from core.standard_error import say
-from core.stop_signals import INTERRUPTED, Answer, StopSignals
-from core.warden import Warden
-from flag_parsing import parse
-from metrics.trackers import TRACKERS, check_installed
-from option_flags import Flags
-from wrappers.env_ids import check_env_id, is_atari
-from wrappers.registry import gym_spec, make_env_spec
+from ritornello.agent.stored.run_folder import RunFolder
+from ritornello.agent.testing.evaluation import evaluation_blueprint
+from ritornello.agent.testing.evaluator import UnfinishedError, evaluate, evaluate_all
+from ritornello.agent.testing.score_table import SCORES, Report
+from ritornello.agent.testing.whole_games import check_can_be_shown
+from ritornello.agent.torchbeast import is_saved_by_torchbeast
+from ritornello.core import faults
+from ritornello.core.command_line import printable, tell
+from ritornello.core.errors import CheckpointError, ConfigError, EnvironmentFault
+from ritornello.core.plain_data import shown_text
+from ritornello.core.spec import EnvSpec
+from ritornello.core.standard_error import say
+from ritornello.core.stop_signals import INTERRUPTED, Answer, StopSignals
+from ritornello.core.warden import Warden
+from ritornello.metrics.trackers import TRACKERS, check_installed
+from ritornello.option_flags import Flags
+from ritornello.wrappers.env_ids import check_env_id, is_atari
+from ritornello.wrappers.registry import gym_spec, make_env_spec
 
 
 def prepare(argv: Sequence[str], place: Place = ALONE_HERE) -> Session:

@@ -25,15 +25,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from agent.models.factory import ModelConfig, make_model
-from agent.stored.model_file import WEIGHTS, save_model
-from agent.stored.torchbeast_file import MAX_WHOLE, number, read, table, whole_number
-from core.errors import CheckpointError, ConfigError, PlatformError
-from core.plain_data import shown_text
-from core.spec import EnvSpec
-from wrappers.config import EnvConfig
-from wrappers.games import expand_games
-from wrappers.registry import make_env_spec
+from ritornello.agent.models.factory import ModelConfig, make_model
+from ritornello.agent.stored.model_file import WEIGHTS, save_model
+from ritornello.agent.stored.torchbeast_file import MAX_WHOLE, number, read, table, whole_number
+from ritornello.core.errors import CheckpointError, ConfigError, PlatformError
+from ritornello.core.plain_data import shown_text
+from ritornello.core.spec import EnvSpec
+from ritornello.wrappers.config import EnvConfig
+from ritornello.wrappers.games import expand_games
+from ritornello.wrappers.registry import make_env_spec
 
 FRAMES_STACKED, HEIGHT, WIDTH = 4, 84, 84  # gray; its networks fit no other size
 ALL_ACTIONS = 18

@@ -33,7 +33,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         return _run(argv)
     except KeyboardInterrupt as error:
-        from core.stop_signals import INTERRUPTED
+        from ritornello.core.stop_signals import INTERRUPTED
 
         lost = str(error) or "what was not written yet is lost"
         print(f"python -m analysis: interrupted: {lost}", file=sys.stderr)
@@ -42,11 +42,11 @@ def main(argv: Sequence[str]) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     # Imported here, where Ctrl-C is answered already.
-    from core.command_line import reader_may_leave
-    from core.errors import ConfigError, PlatformError
-    from core.plain_data import shown_text
-    from wrappers.trusted_modules import trust_every_module
-    from wrappers.user_code import import_module
+    from ritornello.core.command_line import reader_may_leave
+    from ritornello.core.errors import ConfigError, PlatformError
+    from ritornello.core.plain_data import shown_text
+    from ritornello.wrappers.trusted_modules import trust_every_module
+    from ritornello.wrappers.user_code import import_module
 
     if not argv or argv[0] in ("-h", "--help"):
         with reader_may_leave():
@@ -61,7 +61,7 @@ def _run(argv: Sequence[str]) -> int:
         return 2
     try:
         if command in COMMANDS:
-            return int(importlib.import_module(f"analysis.{command}").main(arguments))
+            return int(importlib.import_module(f"ritornello.analysis.{command}").main(arguments))
         import_module(command, command, flag="command", rule=OWN_RULE)
         own = getattr(sys.modules[command], "main", None)
         if own is None:

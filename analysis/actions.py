@@ -19,17 +19,23 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from agent.stored.hub import is_on_hub
-from analysis.figure import save
-from analysis.options import add_place, at_least, command_parser, results_folder, split_label
-from analysis.playing import LoadedAgent, load_player, play_many
-from analysis.playing_options import until_interrupted
-from analysis.statistics import Estimate, interval
-from core.atomic_file import write_json
-from core.errors import ConfigError
-from core.spec import game_name
-from metrics.charts import COLOURS, INK, figure_text, new_figure, style
-from wrappers.trusted_modules import trust_modules_of
+from ritornello.agent.stored.hub import is_on_hub
+from ritornello.analysis.figure import save
+from ritornello.analysis.options import (
+    add_place,
+    at_least,
+    command_parser,
+    results_folder,
+    split_label,
+)
+from ritornello.analysis.playing import LoadedAgent, load_player, play_many
+from ritornello.analysis.playing_options import until_interrupted
+from ritornello.analysis.statistics import Estimate, interval
+from ritornello.core.atomic_file import write_json
+from ritornello.core.errors import ConfigError
+from ritornello.core.spec import game_name
+from ritornello.metrics.charts import COLOURS, INK, figure_text, new_figure, style
+from ritornello.wrappers.trusted_modules import trust_modules_of
 
 EPILOG = """examples:
   python -m analysis actions --load_model_url=models/pong

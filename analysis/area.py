@@ -17,14 +17,14 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from agent.testing.human_scores import TABLE, anchors
-from analysis.comparison import by_label, left_out_lines, over_games, reaching
-from analysis.runs import Run
-from analysis.statistics import Estimate, estimate
-from core import markdown
-from core.errors import ConfigError
-from metrics.curve import Curve
-from wrappers.env_ids import is_atari, rom_name
+from ritornello.agent.testing.human_scores import TABLE, anchors
+from ritornello.analysis.comparison import by_label, left_out_lines, over_games, reaching
+from ritornello.analysis.runs import Run
+from ritornello.analysis.statistics import Estimate, estimate
+from ritornello.core import markdown
+from ritornello.core.errors import ConfigError
+from ritornello.metrics.curve import Curve
+from ritornello.wrappers.env_ids import is_atari, rom_name
 
 
 @dataclass(frozen=True)

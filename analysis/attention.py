@@ -16,11 +16,20 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from analysis.options import results_folder
-from analysis.playing_options import Viewing, until_interrupted, viewing_parser
-from analysis.playing_reel import BLUE, ORANGE, PINK, YELLOW, Reel, full_colour, tinted, with_legend
-from core.atomic_file import write_json
-from metrics.film import Film, enlarged, side_by_side, write_gif
+from ritornello.analysis.options import results_folder
+from ritornello.analysis.playing_options import Viewing, until_interrupted, viewing_parser
+from ritornello.analysis.playing_reel import (
+    BLUE,
+    ORANGE,
+    PINK,
+    YELLOW,
+    Reel,
+    full_colour,
+    tinted,
+    with_legend,
+)
+from ritornello.core.atomic_file import write_json
+from ritornello.metrics.film import Film, enlarged, side_by_side, write_gif
 
 EPILOG = """examples:
   python -m analysis attention --load_model_url=results/<run>

@@ -13,7 +13,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from agent.models.base import ActorCritic
+from ritornello.agent.models.base import ActorCritic
 
 FEATURES = "features"  # name of what the torso hands on
 

@@ -15,18 +15,24 @@ from contextlib import nullcontext
 from math import isfinite
 from pathlib import Path
 
-from analysis.area import areas_by_game, areas_markdown
-from analysis.compare_scores import draw_scores, read_tables, scores_markdown
-from analysis.comparison import compare, draw_games, page
-from analysis.figure import save
-from analysis.options import command_parser, results_folder
-from analysis.profiles import Scored, at_equal_steps, of_areas, profiles_figure, profiles_markdown
-from analysis.runs import Run, find_runs, write_csv
-from analysis.to_score import arrivals, arrivals_markdown
-from core.atomic_file import write_text
-from core.command_line import reader_may_leave
-from core.errors import ConfigError
-from sequences.folder import STATE_FILE
+from ritornello.analysis.area import areas_by_game, areas_markdown
+from ritornello.analysis.compare_scores import draw_scores, read_tables, scores_markdown
+from ritornello.analysis.comparison import compare, draw_games, page
+from ritornello.analysis.figure import save
+from ritornello.analysis.options import command_parser, results_folder
+from ritornello.analysis.profiles import (
+    Scored,
+    at_equal_steps,
+    of_areas,
+    profiles_figure,
+    profiles_markdown,
+)
+from ritornello.analysis.runs import Run, find_runs, write_csv
+from ritornello.analysis.to_score import arrivals, arrivals_markdown
+from ritornello.core.atomic_file import write_text
+from ritornello.core.command_line import reader_may_leave
+from ritornello.core.errors import ConfigError
+from ritornello.sequences.folder import STATE_FILE
 
 EPILOG = """examples:
   python -m analysis compare --sequence_folder=results/elite_claim_small_<time>

@@ -22,16 +22,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agent.testing.human_scores import TABLE, all_human_normalised, anchors
-from analysis.comparison import left_out_lines, over_games
-from analysis.figure import LOOKS, plot_seeds, save
-from analysis.options import split_label
-from analysis.statistics import interval, mean_estimate
-from core import markdown
-from core.errors import ConfigError
-from core.plain_data import shown_text
-from metrics.charts import INK, figure_text, new_figure, style
-from wrappers.env_ids import is_atari, rom_name
+from ritornello.agent.testing.human_scores import TABLE, all_human_normalised, anchors
+from ritornello.analysis.comparison import left_out_lines, over_games
+from ritornello.analysis.figure import LOOKS, plot_seeds, save
+from ritornello.analysis.options import split_label
+from ritornello.analysis.statistics import interval, mean_estimate
+from ritornello.core import markdown
+from ritornello.core.errors import ConfigError
+from ritornello.core.plain_data import shown_text
+from ritornello.metrics.charts import INK, figure_text, new_figure, style
+from ritornello.wrappers.env_ids import is_atari, rom_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,16 +14,16 @@ from dataclasses import dataclass
 from rich.table import Table
 from rich.text import Text
 
-from analysis.comparison import GameComparison, compare, draw_games, game_table, page
-from analysis.population import write_population
-from analysis.runs import Run, of_sequence
-from core import markdown
-from core.atomic_file import write_text
-from core.errors import ConfigError
-from core.plain_data import shown_text
-from sequences.folder import RunState, SequenceFolder
-from sequences.plan import is_test
-from sequences.scores import write_games, write_scores
+from ritornello.analysis.comparison import GameComparison, compare, draw_games, game_table, page
+from ritornello.analysis.population import write_population
+from ritornello.analysis.runs import Run, of_sequence
+from ritornello.core import markdown
+from ritornello.core.atomic_file import write_text
+from ritornello.core.errors import ConfigError
+from ritornello.core.plain_data import shown_text
+from ritornello.sequences.folder import RunState, SequenceFolder
+from ritornello.sequences.plan import is_test
+from ritornello.sequences.scores import write_games, write_scores
 
 TABLE, CSV_TABLE, FIGURE = "table.md", "table.csv", "comparison.png"
 CSV_HEADINGS = (

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import numpy as np
 
-from agent.testing.human_scores import TABLE, all_human_normalised
-from analysis.figure import LINE_COLOURS, learning_curves, save
-from analysis.runs import Run, thinned
-from analysis.statistics import Estimate, estimate
-from core import markdown
-from core.errors import ConfigError
-from core.plain_data import shown_text
-from metrics.text import kilojoules
+from ritornello.agent.testing.human_scores import TABLE, all_human_normalised
+from ritornello.analysis.figure import LINE_COLOURS, learning_curves, save
+from ritornello.analysis.runs import Run, thinned
+from ritornello.analysis.statistics import Estimate, estimate
+from ritornello.core import markdown
+from ritornello.core.errors import ConfigError
+from ritornello.core.plain_data import shown_text
+from ritornello.metrics.text import kilojoules
 
 MAX_COMMAND = 5000  # characters
 

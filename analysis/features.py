@@ -20,17 +20,17 @@ from rich.console import Console
 from rich.progress import Progress
 from torch import Tensor
 
-from agent.learning.feed import Feed
-from agent.stored.checkpoint import Checkpoint, load
-from agent.stored.model_file import find_model_folder
-from analysis.features_projection import MAX_POINTS, pca, tsne
-from analysis.options import add_place, command_parser, results_folder
-from analysis.playing import LoadedAgent, load_agent, play_many
-from core.atomic_file import atomic_path, write_json
-from core.errors import ConfigError
-from metrics.charts import INK, figure_text
-from replay.item import Draw, Item
-from replay.snapshot import unpack_items
+from ritornello.agent.learning.feed import Feed
+from ritornello.agent.stored.checkpoint import Checkpoint, load
+from ritornello.agent.stored.model_file import find_model_folder
+from ritornello.analysis.features_projection import MAX_POINTS, pca, tsne
+from ritornello.analysis.options import add_place, command_parser, results_folder
+from ritornello.analysis.playing import LoadedAgent, load_agent, play_many
+from ritornello.core.atomic_file import atomic_path, write_json
+from ritornello.core.errors import ConfigError
+from ritornello.metrics.charts import INK, figure_text
+from ritornello.replay.item import Draw, Item
+from ritornello.replay.snapshot import unpack_items
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image
 
-from core.atomic_file import atomic_path
-from metrics.charts import COLOURS, INK, figure_text, new_figure, style
-from metrics.curve import Curve
+from ritornello.core.atomic_file import atomic_path
+from ritornello.metrics.charts import COLOURS, INK, figure_text, new_figure, style
+from ritornello.metrics.curve import Curve
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

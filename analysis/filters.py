@@ -21,25 +21,25 @@ from rich.console import Console
 from rich.progress import Progress
 from torch import Tensor
 
-from agent.assembly import build_model
-from agent.models.base import ActorCritic
-from agent.stored.checkpoint_folder import resolve
-from agent.stored.model_file import find_model_folder
-from analysis.cka import layer_grams, linear_cka
-from analysis.filters_figures import draw_curves, draw_heat_maps
-from analysis.filters_images import draw_first_layer, draw_preferred
-from analysis.filters_observations import (
+from ritornello.agent.assembly import build_model
+from ritornello.agent.models.base import ActorCritic
+from ritornello.agent.stored.checkpoint_folder import resolve
+from ritornello.agent.stored.model_file import find_model_folder
+from ritornello.analysis.cka import layer_grams, linear_cka
+from ritornello.analysis.filters_figures import draw_curves, draw_heat_maps
+from ritornello.analysis.filters_images import draw_first_layer, draw_preferred
+from ritornello.analysis.filters_observations import (
     Shown,
     check_differ,
     played_observations,
     read_observations,
 )
-from analysis.matching import UNITS, conv_layers, distances
-from analysis.options import add_place, command_parser, results_folder
-from analysis.playing import LoadedAgent, load_agent
-from core.atomic_file import atomic_path, write_json, write_text
-from core.errors import ConfigError
-from core.run_layout import CHECKPOINTS
+from ritornello.analysis.matching import UNITS, conv_layers, distances
+from ritornello.analysis.options import add_place, command_parser, results_folder
+from ritornello.analysis.playing import LoadedAgent, load_agent
+from ritornello.core.atomic_file import atomic_path, write_json, write_text
+from ritornello.core.errors import ConfigError
+from ritornello.core.run_layout import CHECKPOINTS
 
 EPILOG = """examples:
   python -m analysis filters --load_model_url=models/pong

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from analysis.figure import save
-from metrics.charts import COLOURS, INK, new_figure, style
+from ritornello.analysis.figure import save
+from ritornello.metrics.charts import COLOURS, INK, new_figure, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

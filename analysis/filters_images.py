@@ -18,11 +18,11 @@ import torch.nn.functional as F
 from rich.progress import Progress
 from torch import Tensor, nn
 
-from agent.models.base import ActorCritic
-from agent.models.pixels import PIXEL_MAX
-from analysis.playing import LoadedAgent
-from core.atomic_file import atomic_path
-from metrics.charts import INK
+from ritornello.agent.models.base import ActorCritic
+from ritornello.agent.models.pixels import PIXEL_MAX
+from ritornello.analysis.playing import LoadedAgent
+from ritornello.core.atomic_file import atomic_path
+from ritornello.metrics.charts import INK
 
 MAX_LAYERS = 4  # that are drawn, evenly spread, the last among them
 MAX_FILTERS = 16  # of a layer

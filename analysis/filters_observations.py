@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from analysis.playing import LoadedAgent, play_many
-from core.errors import ConfigError
+from ritornello.analysis.playing import LoadedAgent, play_many
+from ritornello.core.errors import ConfigError
 
 ENVS = 8  # that play for the observations, or as many as there are games
 STRIDE = 16  # of their steps one is kept: neighbours show nearly the same

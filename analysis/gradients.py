@@ -22,28 +22,28 @@ import torch
 from rich.console import Console
 from rich.progress import Progress
 
-from agent.algorithms.batch import Batch
-from agent.learning.feed import Feed
-from agent.pools.serial_pool import SerialPool
-from agent.session import prepare
-from agent.stored.checkpoint import Checkpoint
-from agent.stored.model_file import ShippedModel
-from analysis.figure import save
-from analysis.filters import checkpoint_files
-from analysis.options import add_place, at_least, command_parser, results_folder
-from analysis.playing import load_agent
-from core.atomic_file import write_text
-from core.run_layout import RECORDS
-from metrics.charts import COLOURS, INK, figure_text, new_figure, tick
-from metrics.run_files import read_records
-from replay.codec import make_codec
-from replay.item import Draw, Item
-from transport.weights import WeightBoard
+from ritornello.agent.algorithms.batch import Batch
+from ritornello.agent.learning.feed import Feed
+from ritornello.agent.pools.serial_pool import SerialPool
+from ritornello.agent.session import prepare
+from ritornello.agent.stored.checkpoint import Checkpoint
+from ritornello.agent.stored.model_file import ShippedModel
+from ritornello.analysis.figure import save
+from ritornello.analysis.filters import checkpoint_files
+from ritornello.analysis.options import add_place, at_least, command_parser, results_folder
+from ritornello.analysis.playing import load_agent
+from ritornello.core.atomic_file import write_text
+from ritornello.core.run_layout import RECORDS
+from ritornello.metrics.charts import COLOURS, INK, figure_text, new_figure, tick
+from ritornello.metrics.run_files import read_records
+from ritornello.replay.codec import make_codec
+from ritornello.replay.item import Draw, Item
+from ritornello.transport.weights import WeightBoard
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from agent.assembly import Blueprint
+    from ritornello.agent.assembly import Blueprint
 
 EPILOG = """examples:
   python -m analysis gradients --load_model_url=results/<run>

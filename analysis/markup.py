@@ -14,7 +14,7 @@ import html
 from collections.abc import Iterable, Sequence
 from urllib.parse import quote
 
-from core.plain_data import shown_text
+from ritornello.core.plain_data import shown_text
 
 MAX_TEXT = 5000  # characters of a cell or a line
 MAX_ROWS = 400  # of a table

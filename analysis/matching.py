@@ -21,8 +21,8 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 from torch import nn
 
-from agent.models.torsos import ResidualBlock
-from core.errors import ConfigError
+from ritornello.agent.models.torsos import ResidualBlock
+from ritornello.core.errors import ConfigError
 
 UNITS = ("filters", "kernels")
 MAX_UNITS = 4096  # of a layer: the assignment takes the cube of it, here about half a minute

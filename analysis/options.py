@@ -10,9 +10,9 @@ from glob import glob
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from core.command_line import WrappedHelp
-from core.errors import ConfigError
-from core.plain_data import shown_text
+from ritornello.core.command_line import WrappedHelp
+from ritornello.core.errors import ConfigError
+from ritornello.core.plain_data import shown_text
 
 NEXT_TO_READ = re.compile(r"\s*Next\s+to\s+read:\s+\S+\.py\.")  # for readers of the code
 

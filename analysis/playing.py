@@ -16,16 +16,16 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from agent.assembly import Blueprint, build_model, env_config
-from agent.models.base import ActorCritic, Heads, Inputs
-from agent.session import prepare
-from agent.stored.checkpoint_folder import run_of
-from agent.stored.model_file import folder_of
-from agent.testing.player import Player, Step, env_seeds, game_config, make_filmed_env
-from core.errors import ConfigError
-from core.spec import EnvSpec
-from wrappers.config import EnvConfig
-from wrappers.registry import make_env_vector
+from ritornello.agent.assembly import Blueprint, build_model, env_config
+from ritornello.agent.models.base import ActorCritic, Heads, Inputs
+from ritornello.agent.session import prepare
+from ritornello.agent.stored.checkpoint_folder import run_of
+from ritornello.agent.stored.model_file import folder_of
+from ritornello.agent.testing.player import Player, Step, env_seeds, game_config, make_filmed_env
+from ritornello.core.errors import ConfigError
+from ritornello.core.spec import EnvSpec
+from ritornello.wrappers.config import EnvConfig
+from ritornello.wrappers.registry import make_env_vector
 
 
 @dataclass(frozen=True)

@@ -17,15 +17,15 @@ from typing import Any
 from rich.console import Console
 from rich.progress import track
 
-from analysis.options import add_place, at_least, command_parser
-from analysis.playing import LoadedAgent, Moment, load_player, play
-from analysis.playing_recording import Recording
-from core.errors import ConfigError
-from core.spec import game_name
-from core.stop_signals import INTERRUPTED
-from metrics.film import GIF_MAX_KILOBYTES
-from wrappers.registry import steps_per_s
-from wrappers.trusted_modules import check_trusted, trust_modules_of
+from ritornello.analysis.options import add_place, at_least, command_parser
+from ritornello.analysis.playing import LoadedAgent, Moment, load_player, play
+from ritornello.analysis.playing_recording import Recording
+from ritornello.core.errors import ConfigError
+from ritornello.core.spec import game_name
+from ritornello.core.stop_signals import INTERRUPTED
+from ritornello.metrics.film import GIF_MAX_KILOBYTES
+from ritornello.wrappers.registry import steps_per_s
+from ritornello.wrappers.trusted_modules import check_trusted, trust_modules_of
 
 DEFAULT_FILM_S = 20.0
 

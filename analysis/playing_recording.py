@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.playing import LoadedAgent
-from core.atomic_file import write_json
-from core.errors import ConfigError
-from core.plain_data import parse_json, read_text, shown
+from ritornello.analysis.playing import LoadedAgent
+from ritornello.core.atomic_file import write_json
+from ritornello.core.errors import ConfigError
+from ritornello.core.plain_data import parse_json, read_text, shown
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.playing import Moment
+from ritornello.analysis.playing import Moment
 
 # Peaks above this quantile of all peaks of a film are shown at full colour.
 FULL_COLOUR_QUANTILE = 0.9

@@ -15,17 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.figure import MEAN_RETURN, save
-from analysis.options import command_parser, results_folder
-from core import markdown
-from core.atomic_file import write_text
-from core.errors import ConfigError
-from core.plain_data import shown_text
-from metrics.charts import COLOURS, INK, figure_text, new_figure, style
-from metrics.curve import Curve, curve_of
-from metrics.record import Record
-from metrics.run_files import read_records
-from sequences.folder import RunState, SequenceFolder
+from ritornello.analysis.figure import MEAN_RETURN, save
+from ritornello.analysis.options import command_parser, results_folder
+from ritornello.core import markdown
+from ritornello.core.atomic_file import write_text
+from ritornello.core.errors import ConfigError
+from ritornello.core.plain_data import shown_text
+from ritornello.metrics.charts import COLOURS, INK, figure_text, new_figure, style
+from ritornello.metrics.curve import Curve, curve_of
+from ritornello.metrics.record import Record
+from ritornello.metrics.run_files import read_records
+from ritornello.sequences.folder import RunState, SequenceFolder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agent.testing.human_scores import TABLE, all_human_normalised
-from analysis.area import GameAreas
-from analysis.comparison import GameComparison, left_out_lines
-from analysis.figure import LOOKS
-from analysis.statistics import (
+from ritornello.agent.testing.human_scores import TABLE, all_human_normalised
+from ritornello.analysis.area import GameAreas
+from ritornello.analysis.comparison import GameComparison, left_out_lines
+from ritornello.analysis.figure import LOOKS
+from ritornello.analysis.statistics import (
     Estimate,
     Profile,
     estimate,
@@ -28,9 +28,9 @@ from analysis.statistics import (
     probability_of_improvement,
     profile,
 )
-from core import markdown
-from core.errors import ConfigError
-from metrics.charts import COLOURS, INK, figure_text, new_figure, style
+from ritornello.core import markdown
+from ritornello.core.errors import ConfigError
+from ritornello.metrics.charts import COLOURS, INK, figure_text, new_figure, style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

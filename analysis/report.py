@@ -16,15 +16,15 @@ from datetime import datetime
 from pathlib import Path
 from shlex import join as shell_line
 
-from analysis import markup
-from analysis.markup import Markup, el
-from analysis.options import command_parser
-from core.atomic_file import write_text
-from core.errors import ConfigError
-from core.plain_data import shown_text
-from core.run_layout import FLAGS, RECORDS, SESSIONS
-from core.version import VERSION
-from sequences.folder import STATE_FILE
+from ritornello.analysis import markup
+from ritornello.analysis.markup import Markup, el
+from ritornello.analysis.options import command_parser
+from ritornello.core.atomic_file import write_text
+from ritornello.core.errors import ConfigError
+from ritornello.core.plain_data import shown_text
+from ritornello.core.run_layout import FLAGS, RECORDS, SESSIONS
+from ritornello.core.version import VERSION
+from ritornello.sequences.folder import STATE_FILE
 
 FILE = "report.html"
 # One of them is enough: a run that was killed at once has no records.
@@ -96,9 +96,9 @@ def report(place: Path, maker: Maker) -> str:
     """
     # Imported here: what draws takes a second, which a wrong name should not cost.
     if (place / STATE_FILE).is_file():
-        from analysis.report_sequence import parts_of_sequence as parts_of
+        from ritornello.analysis.report_sequence import parts_of_sequence as parts_of
     elif any((place / name).is_file() for name in RUN_FILES):
-        from analysis.report_run import parts_of_run as parts_of
+        from ritornello.analysis.report_run import parts_of_run as parts_of
     else:
         raise ConfigError(
             f"{shown_text(str(place))} is no run and no sequence. Expected a folder with "

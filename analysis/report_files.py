@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from core.errors import ConfigError
-from core.plain_data import parse_json, shown_text
+from ritornello.core.errors import ConfigError
+from ritornello.core.plain_data import parse_json, shown_text
 
 MAX_JSON_BYTES = 50_000_000  # run.json of a run with a thousand sessions is below
 TAIL_BYTES = 200_000

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from analysis.markup import Markup, beside, data, el, join
-from analysis.report import Maker
-from analysis.report_files import children, read_bytes
-from core.errors import ConfigError
+from ritornello.analysis.markup import Markup, beside, data, el, join
+from ritornello.analysis.report import Maker
+from ritornello.analysis.report_files import children, read_bytes
+from ritornello.core.errors import ConfigError
 
 FOLDERS = ("films", "analysis", ".")  # of evaluation, of the analyses, of test mode
 SUFFIXES = (".mp4", ".gif")

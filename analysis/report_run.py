@@ -16,18 +16,25 @@ from glob import escape
 from pathlib import Path
 from typing import Any
 
-from analysis.area import area
-from analysis.comparison import energy_text, share_text
-from analysis.figure import png
-from analysis.markup import Markup, code, el, facts, folded, join, picture, table
-from analysis.report import Maker, Part
-from analysis.report_files import first_line, last_lines, opened, read_bytes, read_object
-from analysis.report_media import films
-from analysis.report_what import dicts, number_text, sessions_of, texts, value_text, what_was_run
-from analysis.run_facts import own_command
-from analysis.runs import Run, find_runs
-from core.errors import ConfigError
-from core.run_layout import (
+from ritornello.analysis.area import area
+from ritornello.analysis.comparison import energy_text, share_text
+from ritornello.analysis.figure import png
+from ritornello.analysis.markup import Markup, code, el, facts, folded, join, picture, table
+from ritornello.analysis.report import Maker, Part
+from ritornello.analysis.report_files import first_line, last_lines, opened, read_bytes, read_object
+from ritornello.analysis.report_media import films
+from ritornello.analysis.report_what import (
+    dicts,
+    number_text,
+    sessions_of,
+    texts,
+    value_text,
+    what_was_run,
+)
+from ritornello.analysis.run_facts import own_command
+from ritornello.analysis.runs import Run, find_runs
+from ritornello.core.errors import ConfigError
+from ritornello.core.run_layout import (
     EVALUATIONS,
     FINDINGS,
     FLAGS,
@@ -38,14 +45,14 @@ from core.run_layout import (
     STATUS,
     SUMMARY,
 )
-from metrics.charts import run_figures
-from metrics.energy import EnergyBook
-from metrics.health import Diagnosis
-from metrics.machine_share import undisturbed_share
-from metrics.record import Record
-from metrics.run_files import read_records
-from metrics.status_file import DIED, read_status
-from metrics.text import short
+from ritornello.metrics.charts import run_figures
+from ritornello.metrics.energy import EnergyBook
+from ritornello.metrics.health import Diagnosis
+from ritornello.metrics.machine_share import undisturbed_share
+from ritornello.metrics.record import Record
+from ritornello.metrics.run_files import read_records
+from ritornello.metrics.status_file import DIED, read_status
+from ritornello.metrics.text import short
 
 MAX_GAMES = 60  # of one run, of which figures are drawn: the whole of Atari is 57
 SHARES = (0.1, 0.25, 0.5, 0.75, 1.0)  # of a run, at which its curve is told in numbers

@@ -11,21 +11,25 @@ from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
-from agent.stored.run_folder import RunFolder
-from analysis.compare_sequence import PROGRESS_HEADINGS, SequenceComparison, compare_sequence
-from analysis.comparison import GameComparison, game_table, run_table
-from analysis.figure import learning_curves, png
-from analysis.markup import Markup, code, el, folded, join, picture, table
-from analysis.profiles import at_equal_steps, improvement_table, profiles_figure
-from analysis.report import Maker, Part
-from analysis.report_files import opened
-from analysis.report_media import films, has_films
-from analysis.report_what import flags_of, sessions
-from core.errors import ConfigError
-from core.plain_data import shown_text
-from core.run_layout import FLAGS, SESSIONS
-from sequences.folder import STATE_FILE, RunState, SequenceFolder
-from sequences.foreign import is_inside
+from ritornello.agent.stored.run_folder import RunFolder
+from ritornello.analysis.compare_sequence import (
+    PROGRESS_HEADINGS,
+    SequenceComparison,
+    compare_sequence,
+)
+from ritornello.analysis.comparison import GameComparison, game_table, run_table
+from ritornello.analysis.figure import learning_curves, png
+from ritornello.analysis.markup import Markup, code, el, folded, join, picture, table
+from ritornello.analysis.profiles import at_equal_steps, improvement_table, profiles_figure
+from ritornello.analysis.report import Maker, Part
+from ritornello.analysis.report_files import opened
+from ritornello.analysis.report_media import films, has_films
+from ritornello.analysis.report_what import flags_of, sessions
+from ritornello.core.errors import ConfigError
+from ritornello.core.plain_data import shown_text
+from ritornello.core.run_layout import FLAGS, SESSIONS
+from ritornello.sequences.folder import STATE_FILE, RunState, SequenceFolder
+from ritornello.sequences.foreign import is_inside
 
 MAX_FIGURES = 12  # games with a figure each
 SCORE = (

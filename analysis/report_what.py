@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from analysis.configuration import default_flags
-from analysis.markup import Markup, el, facts, folded, join, table
-from analysis.report import Maker
-from analysis.report_files import read_object
-from analysis.run_facts import commit_text, machine_text
-from core.plain_data import shown
-from core.run_layout import FLAGS, SESSIONS
+from ritornello.analysis.configuration import default_flags
+from ritornello.analysis.markup import Markup, el, facts, folded, join, table
+from ritornello.analysis.report import Maker
+from ritornello.analysis.report_files import read_object
+from ritornello.analysis.run_facts import commit_text, machine_text
+from ritornello.core.plain_data import shown
+from ritornello.core.run_layout import FLAGS, SESSIONS
 
 MAX_SESSIONS = 20  # that are shown one by one
 

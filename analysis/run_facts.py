@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Any
 
-from core.plain_data import shown
+from ritornello.core.plain_data import shown
 
 
 def check_flags(flags: Mapping[str, Any]) -> None:

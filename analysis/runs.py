@@ -25,24 +25,24 @@ from typing import Any, get_args, get_type_hints
 
 import numpy as np
 
-from agent.stored.run_folder import RunFolder, safe_name
-from analysis.configuration import (
+from ritornello.agent.stored.run_folder import RunFolder, safe_name
+from ritornello.analysis.configuration import (
     default_flags,
     distinguishing_labels,
     label_among,
     label_by,
 )
-from analysis.options import split_label
-from analysis.run_facts import check_flags, commit_text, machine_text, own_command
-from core.atomic_file import write_text
-from core.errors import ConfigError
-from core.plain_data import parse_json, shown
-from metrics.curve import BEST, RETURN, SCORE, Curve, curve_of
-from metrics.energy import EnergyBook
-from metrics.machine_share import undisturbed_share
-from metrics.record import Record
-from metrics.run_files import read_records
-from sequences.folder import STATE_FILE, RunState, SequenceFolder
+from ritornello.analysis.options import split_label
+from ritornello.analysis.run_facts import check_flags, commit_text, machine_text, own_command
+from ritornello.core.atomic_file import write_text
+from ritornello.core.errors import ConfigError
+from ritornello.core.plain_data import parse_json, shown
+from ritornello.metrics.curve import BEST, RETURN, SCORE, Curve, curve_of
+from ritornello.metrics.energy import EnergyBook
+from ritornello.metrics.machine_share import undisturbed_share
+from ritornello.metrics.record import Record
+from ritornello.metrics.run_files import read_records
+from ritornello.sequences.folder import STATE_FILE, RunState, SequenceFolder
 
 COLUMNS = ("agent_steps", "wall_s", "return_mean")
 MAX_ROWS = 200

@@ -16,15 +16,23 @@ from math import inf
 
 import numpy as np
 
-from agent.machine import bf16_is_faster
-from agent.models.precision import PRECISIONS
-from analysis.options import results_folder
-from analysis.playing_options import Viewing, until_interrupted, viewing_parser
-from analysis.playing_reel import BLUE, WHITE, YELLOW, Reel, full_colour, tinted, with_legend
-from analysis.saliency_maps import BLENDS, FORMS, Grid, Perturbation
-from core.atomic_file import write_json
-from core.errors import ConfigError
-from metrics.film import Film, enlarged, write_gif
+from ritornello.agent.machine import bf16_is_faster
+from ritornello.agent.models.precision import PRECISIONS
+from ritornello.analysis.options import results_folder
+from ritornello.analysis.playing_options import Viewing, until_interrupted, viewing_parser
+from ritornello.analysis.playing_reel import (
+    BLUE,
+    WHITE,
+    YELLOW,
+    Reel,
+    full_colour,
+    tinted,
+    with_legend,
+)
+from ritornello.analysis.saliency_maps import BLENDS, FORMS, Grid, Perturbation
+from ritornello.core.atomic_file import write_json
+from ritornello.core.errors import ConfigError
+from ritornello.metrics.film import Film, enlarged, write_gif
 
 EPILOG = """examples:
   python -m analysis saliency --load_model_url=models/pong

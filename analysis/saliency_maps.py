@@ -31,10 +31,10 @@ import torch.nn.functional as F
 from scipy import ndimage
 from torch import Tensor
 
-from agent.models.base import ActorCritic, Heads, Inputs
-from agent.models.pixels import PIXEL_MAX
-from agent.models.torsos import PixelConv2d
-from core.errors import ConfigError
+from ritornello.agent.models.base import ActorCritic, Heads, Inputs
+from ritornello.agent.models.pixels import PIXEL_MAX
+from ritornello.agent.models.torsos import PixelConv2d
+from ritornello.core.errors import ConfigError
 
 BLUR_SIGMA = 3.0  # pixels; of what a point is blended with (sigma_A in the paper)
 BLENDS = ("blur", "average")

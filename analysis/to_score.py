@@ -19,13 +19,13 @@ from math import inf, isfinite
 
 import numpy as np
 
-from agent.testing.human_scores import TABLE, all_human_normalised
-from analysis.comparison import by_label, left_out_lines
-from analysis.runs import Run
-from analysis.statistics import RESAMPLES
-from core import markdown
-from core.plain_data import shown_text
-from metrics.curve import Curve
+from ritornello.agent.testing.human_scores import TABLE, all_human_normalised
+from ritornello.analysis.comparison import by_label, left_out_lines
+from ritornello.analysis.runs import Run
+from ritornello.analysis.statistics import RESAMPLES
+from ritornello.core import markdown
+from ritornello.core.plain_data import shown_text
+from ritornello.metrics.curve import Curve
 
 SAME = 1e-9  # shares that differ by less are equal: they are sums of a few fractions
 NOT_REACHED = "not reached"

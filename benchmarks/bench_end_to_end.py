@@ -25,12 +25,12 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.programs import leaving_by_exception  # noqa: E402
-from core.errors import ConfigError  # noqa: E402
-from core.process_death import environment_for_child  # noqa: E402
-from core.process_settings import environment_to_restart_with  # noqa: E402
 from flag_parsing import named_values  # noqa: E402
 from flag_parsing import parse as parse_flags  # noqa: E402
-from live.json_text import json_text  # noqa: E402
+from ritornello.core.errors import ConfigError  # noqa: E402
+from ritornello.core.process_death import environment_for_child  # noqa: E402
+from ritornello.core.process_settings import environment_to_restart_with  # noqa: E402
+from ritornello.live.json_text import json_text  # noqa: E402
 
 QUEUE = {"type": "queue", "capacity": 16}
 REPLAYS: dict[str, list[dict[str, Any]]] = {
@@ -119,8 +119,8 @@ def arguments_of(values: dict[str, Any]) -> list[str]:
 
 def measure_parts(config: str, values: dict[str, Any], seconds: float) -> dict[str, float]:
     """Return machine microseconds per unit of each part that the configuration needs."""
-    from agent.machine import cpu_count
     from benchmarks.parts import PARTS, machine_us
+    from ritornello.agent.machine import cpu_count
 
     wanted = [part for part in PARTS if part != "scoring" or config in ("attentive", "elite")]
     return {part: machine_us(part, values, cpu_count(), seconds) for part in wanted}

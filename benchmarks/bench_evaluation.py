@@ -34,12 +34,12 @@ import psutil
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from agent.machine import LOWEST_NICENESS  # noqa: E402
 from benchmarks.page_reader import PageReader, watched  # noqa: E402
 from benchmarks.programs import leaving_by_exception, running  # noqa: E402
-from live.json_text import json_text  # noqa: E402
-from metrics.record import Record  # noqa: E402
-from metrics.run_files import last_record  # noqa: E402
+from ritornello.agent.machine import LOWEST_NICENESS  # noqa: E402
+from ritornello.live.json_text import json_text  # noqa: E402
+from ritornello.metrics.record import Record  # noqa: E402
+from ritornello.metrics.run_files import last_record  # noqa: E402
 
 START_S = 180.0  # until the process that evaluates has been started
 WARM_UP_S = 40.0  # after that: it loads PyTorch at the lowest priority

@@ -35,9 +35,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.programs import leaving_by_exception, running  # noqa: E402
-from core.run_layout import FLAGS, LOG, RECORDS  # noqa: E402
-from live.json_text import json_text  # noqa: E402
-from metrics.run_files import read_games  # noqa: E402
+from ritornello.core.run_layout import FLAGS, LOG, RECORDS  # noqa: E402
+from ritornello.live.json_text import json_text  # noqa: E402
+from ritornello.metrics.run_files import read_games  # noqa: E402
 
 POLL_S = 0.2
 SILENCE_S = 600.0  # a run that writes no record for so long hangs

@@ -23,15 +23,15 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.peers.measurement import last_error  # noqa: E402
 from benchmarks.programs import leaving_by_exception, running  # noqa: E402
-from live.json_text import json_text  # noqa: E402
-from metrics.run_files import read_records  # noqa: E402
+from ritornello.live.json_text import json_text  # noqa: E402
+from ritornello.metrics.run_files import read_records  # noqa: E402
 
 STARTED_S = 8.0  # of a run, in which workers start and buffers fill
 PATIENCE_S = 120.0  # beyond a run's own time
 LOG = "output.log"  # what a training prints, beside its run
 FLAGS = ("--log_interval_s=2", "--charts=False", "--tensorboard=False", "--basic_verbose=False")
 BUSY = """
-from core.process_death import end_with_starter
+from ritornello.core.process_death import end_with_starter
 end_with_starter()
 while True: pass
 """

@@ -27,11 +27,11 @@ from scipy import ndimage
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from agent.models.base import ActorCritic, Inputs  # noqa: E402
-from agent.models.torsos import PixelConv2d  # noqa: E402
-from analysis.playing import Moment, load_agent, play  # noqa: E402
-from analysis.saliency_maps import BLUR_SIGMA, Grid, Perturbation, Saliency  # noqa: E402
-from live.json_text import json_text  # noqa: E402
+from ritornello.agent.models.base import ActorCritic, Inputs  # noqa: E402
+from ritornello.agent.models.torsos import PixelConv2d  # noqa: E402
+from ritornello.analysis.playing import Moment, load_agent, play  # noqa: E402
+from ritornello.analysis.saliency_maps import BLUR_SIGMA, Grid, Perturbation, Saliency  # noqa: E402
+from ritornello.live.json_text import json_text  # noqa: E402
 
 OURS = {"ours": "fp32", "ours_bf16": "bf16"}  # name -> precision
 FIRST_STEP = 50  # the ball is in play

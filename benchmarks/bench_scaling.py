@@ -42,8 +42,6 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from agent.cluster.ray_engine import check_ray  # noqa: E402
-from agent.machine import cpu_count  # noqa: E402
 from benchmarks.parts import machine_us  # noqa: E402
 from benchmarks.programs import leaving_by_exception  # noqa: E402
 from benchmarks.scaling.link import Link  # noqa: E402
@@ -53,8 +51,10 @@ from benchmarks.scaling.point import Point, measure  # noqa: E402
 from benchmarks.scaling.ray_cluster import RayCluster  # noqa: E402
 from benchmarks.scaling.training import BACKENDS as TRAINED  # noqa: E402
 from benchmarks.scaling.training import train  # noqa: E402
-from core.process_settings import environment_to_restart_with  # noqa: E402
-from live.json_text import json_text  # noqa: E402
+from ritornello.agent.cluster.ray_engine import check_ray  # noqa: E402
+from ritornello.agent.machine import cpu_count  # noqa: E402
+from ritornello.core.process_settings import environment_to_restart_with  # noqa: E402
+from ritornello.live.json_text import json_text  # noqa: E402
 
 BACKENDS = ("native", "threads", "ray")
 LEARNER_TIMEOUT_S = 20.0

@@ -30,10 +30,10 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.programs import leaving_by_exception, running  # noqa: E402
-from core.durations import duration  # noqa: E402
-from live.json_text import json_text  # noqa: E402
-from metrics.machine_share import descendants  # noqa: E402
-from metrics.run_files import read_records  # noqa: E402
+from ritornello.core.durations import duration  # noqa: E402
+from ritornello.live.json_text import json_text  # noqa: E402
+from ritornello.metrics.machine_share import descendants  # noqa: E402
+from ritornello.metrics.run_files import read_records  # noqa: E402
 
 REPLAY = [
     {"type": "queue", "capacity": 4, "sample_ratio": 0.25},

@@ -13,7 +13,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from benchmarks.programs import undisturbed
-from core.process_death import die_with_parent, ignore_interrupts
+from ritornello.core.process_death import die_with_parent, ignore_interrupts
 
 START_S = 400.0  # a busy machine takes minutes to start some processes with torch
 END_S = 20.0

@@ -48,10 +48,10 @@ from benchmarks.peers.learning import (  # noqa: E402
 from benchmarks.peers.measurement import Run, RunFailed, drive, run_driver  # noqa: E402
 from benchmarks.peers.report import Result, ours_over, table  # noqa: E402
 from benchmarks.programs import leaving_by_exception  # noqa: E402
-from core.process_death import environment_for_child  # noqa: E402
-from core.process_settings import SETTINGS  # noqa: E402
-from core.stop_signals import INTERRUPTED  # noqa: E402
-from live.json_text import json_text  # noqa: E402
+from ritornello.core.process_death import environment_for_child  # noqa: E402
+from ritornello.core.process_settings import SETTINGS  # noqa: E402
+from ritornello.core.stop_signals import INTERRUPTED  # noqa: E402
+from ritornello.live.json_text import json_text  # noqa: E402
 
 EXAMPLES = """
 examples:

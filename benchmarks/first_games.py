@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from agent.acting.worker import WorkerBody
-from agent.assembly import Blueprint
-from core.unroll import Record
-from transport.weights import WeightBoard
+from ritornello.agent.acting.worker import WorkerBody
+from ritornello.agent.assembly import Blueprint
+from ritornello.core.unroll import Record
+from ritornello.transport.weights import WeightBoard
 
 
 def played(blueprint: Blueprint, count: int) -> list[Record]:

@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from agent.acting.actor import Actor, Observation
-from agent.assembly import Blueprint, env_config
-from agent.learning.feed import Feed
-from agent.learning.scorer import Scorer
 from benchmarks.children import START_S, answers
-from core.unroll import Record, UnrollSchema
-from replay.item import Draw, Item
-from transport.weights import WeightBoard
-from wrappers.registry import make_env_vector
+from ritornello.agent.acting.actor import Actor, Observation
+from ritornello.agent.assembly import Blueprint, env_config
+from ritornello.agent.learning.feed import Feed
+from ritornello.agent.learning.scorer import Scorer
+from ritornello.core.unroll import Record, UnrollSchema
+from ritornello.replay.item import Draw, Item
+from ritornello.transport.weights import WeightBoard
+from ritornello.wrappers.registry import make_env_vector
 
 WARM_UP_S = 1.0
 
@@ -49,7 +49,7 @@ def machine_us(part: str, flags: dict[str, Any], processes: int, seconds: float)
 def _measure(part: str, values: dict[str, Any], seconds: float, barrier: Barrier) -> float:
     """Child process: return units of work per second."""
     torch.set_num_threads(1)
-    from option_flags import Flags
+    from ritornello.option_flags import Flags
 
     work = PARTS[part](Blueprint.draw(Flags(**values)))
     work()
@@ -129,7 +129,7 @@ def synthetic_records(blueprint: Blueprint, count: int) -> list[Record]:
 
 
 def _draws(schema: UnrollSchema, records: list[Record]) -> list[Draw]:
-    from replay.codec import Plain
+    from ritornello.replay.codec import Plain
 
     codec = Plain()
     return [

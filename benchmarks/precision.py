@@ -23,7 +23,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from core.process_settings import environment_to_restart_with  # noqa: E402
+from ritornello.core.process_settings import environment_to_restart_with  # noqa: E402
 
 if __name__ == "__main__" and (environment := environment_to_restart_with()):
     os.execve(sys.executable, [sys.executable, *sys.argv], environment)
@@ -31,9 +31,9 @@ if __name__ == "__main__" and (environment := environment_to_restart_with()):
 import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 
-from agent.machine import bf16_is_faster  # noqa: E402
-from agent.models.torsos import ImageTorso  # noqa: E402
-from live.json_text import json_text  # noqa: E402
+from ritornello.agent.machine import bf16_is_faster  # noqa: E402
+from ritornello.agent.models.torsos import ImageTorso  # noqa: E402
+from ritornello.live.json_text import json_text  # noqa: E402
 
 SHAPE = (4, 84, 84)
 LEARNED_ROWS = 84  # of one of two learner threads: 8 unrolls of 20 steps, and their last rows

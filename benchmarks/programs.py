@@ -16,8 +16,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from core.process_death import environment_for_child
-from core.stop_signals import handled_by
+from ritornello.core.process_death import environment_for_child
+from ritornello.core.stop_signals import handled_by
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -22,12 +22,12 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from agent.assembly import Blueprint  # noqa: E402
 from benchmarks.first_games import played  # noqa: E402
-from core.unroll import Record  # noqa: E402
-from live.json_text import json_text  # noqa: E402
-from option_flags import Flags  # noqa: E402
-from replay.codec import Lz4, Payload, Plain  # noqa: E402
+from ritornello.agent.assembly import Blueprint  # noqa: E402
+from ritornello.core.unroll import Record  # noqa: E402
+from ritornello.live.json_text import json_text  # noqa: E402
+from ritornello.option_flags import Flags  # noqa: E402
+from ritornello.replay.codec import Lz4, Payload, Plain  # noqa: E402
 
 ROUNDS = 5
 LZ4_LEVELS = (0, 3, 9)

@@ -23,17 +23,17 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from agent.assembly import Blueprint  # noqa: E402
-from agent.learning.scorer import Scorer  # noqa: E402
-from agent.stored.checkpoint import load  # noqa: E402
-from core.errors import ConfigError  # noqa: E402
-from core.unroll import Record  # noqa: E402
-from live.json_text import json_text  # noqa: E402
-from option_flags import Flags  # noqa: E402
-from replay.distance import Distance, Evidence, Floats  # noqa: E402
-from replay.scoring import scored_rows  # noqa: E402
-from replay.snapshot import unpack_items  # noqa: E402
-from transport.weights import WeightBoard  # noqa: E402
+from ritornello.agent.assembly import Blueprint  # noqa: E402
+from ritornello.agent.learning.scorer import Scorer  # noqa: E402
+from ritornello.agent.stored.checkpoint import load  # noqa: E402
+from ritornello.core.errors import ConfigError  # noqa: E402
+from ritornello.core.unroll import Record  # noqa: E402
+from ritornello.live.json_text import json_text  # noqa: E402
+from ritornello.option_flags import Flags  # noqa: E402
+from ritornello.replay.distance import Distance, Evidence, Floats  # noqa: E402
+from ritornello.replay.scoring import scored_rows  # noqa: E402
+from ritornello.replay.snapshot import unpack_items  # noqa: E402
+from ritornello.transport.weights import WeightBoard  # noqa: E402
 
 CANDIDATES_PER_DRAW = 6
 DRAWS = 4  # replayed unrolls per batch, as in the default recipe

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from core.files import disk
+from ritornello.core.files import disk
 
 TEMPORARY_SUFFIX = ".tmp"
 

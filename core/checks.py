@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from core.errors import ShapeError
+from ritornello.core.errors import ShapeError
 
 
 def check_array(

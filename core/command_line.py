@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from core.plain_data import shown_text
+from ritornello.core.plain_data import shown_text
 
 MAX_LINE = 10_000  # characters that are printed of one line: a list of all games is below
 # A line of a table: a key, at least two blanks, and the text about it.

@@ -41,7 +41,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from core.errors import ConfigError
+from ritornello.core.errors import ConfigError
 
 log = logging.getLogger(__name__)
 

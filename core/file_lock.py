@@ -26,8 +26,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from core.errors import ConfigError
-from core.plain_data import shown_text
+from ritornello.core.errors import ConfigError
+from ritornello.core.plain_data import shown_text
 
 try:
     import fcntl

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from core import faults
+from ritornello.core import faults
 
 # What file systems say that cannot sync a folder (some network mounts); others are real failures.
 NO_SYNC_OF_FOLDERS = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP)

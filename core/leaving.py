@@ -9,8 +9,8 @@ import sys
 import threading
 from typing import NoReturn
 
-from core.process_death import PARENT_WATCH
-from core.stop_signals import LISTENER, ignore_from_now_on
+from ritornello.core.process_death import PARENT_WATCH
+from ritornello.core.stop_signals import LISTENER, ignore_from_now_on
 
 KILL_WAIT_S = 10.0  # a process that was killed is gone at once, unless a device holds it
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from core.plain_data import shown_text
+from ritornello.core.plain_data import shown_text
 
 MAX_CELL = 5000  # characters
 

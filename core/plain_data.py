@@ -14,7 +14,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from core.errors import ConfigError
+from ritornello.core.errors import ConfigError
 
 MAX_SHOWN = 200  # characters of a value in a message
 MAX_FILE_BYTES = 4_000_000  # a sequence of 10,000 runs is below

@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from core.errors import ConfigError
-from core.plain_data import check_plain, shown, shown_text
+from ritornello.core.errors import ConfigError
+from ritornello.core.plain_data import check_plain, shown, shown_text
 
 MAX_MERGED = 10_000
 MERGE = "tag:yaml.org,2002:merge"  # of the key <<

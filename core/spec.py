@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from core.errors import ConfigError
+from ritornello.core.errors import ConfigError
 
 CHOICE, NUMBERS = "choice", "numbers"  # kinds of parts of an action
 # What decides the shapes and the meaning of a model's inputs and outputs. The game itself may

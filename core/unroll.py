@@ -38,10 +38,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from core.checks import check_array, check_finite
-from core.errors import ShapeError
-from core.layout import lay_out
-from core.spec import EnvSpec
+from ritornello.core.checks import check_array, check_finite
+from ritornello.core.errors import ShapeError
+from ritornello.core.layout import lay_out
+from ritornello.core.spec import EnvSpec
 
 POISON_BYTE = 0xCD  # makes an unwritten integer field obvious; floats are NaN
 

@@ -14,8 +14,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from core import process_death
-from core.process_death import LEAVE_S, NO_GROUP, Family, children_deaf_to, own_family
+from ritornello.core import process_death
+from ritornello.core.process_death import LEAVE_S, NO_GROUP, Family, children_deaf_to, own_family
 
 log = logging.getLogger(__name__)
 

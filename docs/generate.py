@@ -29,9 +29,9 @@ overrides an earlier one. Flags you pass explicitly override all presets.
 
 def flags_page() -> str:
     """Return docs/flags.md: one table per group of flags."""
-    from core.markdown import table
     from flag_help import flag_groups
     from presets import PRESETS, describe
+    from ritornello.core.markdown import table
 
     presets = [
         (f"`{name}`", preset.purpose, f"`{describe(preset) or '(the defaults)'}`")
@@ -84,8 +84,8 @@ Look in this order:
 
 def health_page() -> str:
     """Return docs/health.md: how to find out why a run does not learn, and the healthy ranges."""
-    from core.markdown import table
-    from metrics import health
+    from ritornello.core.markdown import table
+    from ritornello.metrics import health
 
     introduction = HEALTH_INTRODUCTION.format(
         records=health.PATIENCE_RECORDS,
@@ -104,7 +104,7 @@ def health_page() -> str:
 
 def pages() -> dict[Path, str]:
     """Return path -> content of every generated page."""
-    from metrics.__main__ import markdown
+    from ritornello.metrics.__main__ import markdown
 
     return {
         DOCS / "flags.md": flags_page(),

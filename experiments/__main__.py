@@ -21,10 +21,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from core.command_line import WrappedHelp, add_switch, reader_may_leave
-from core.errors import ConfigError
-from core.project import PROJECT_ROOT
-from core.stop_signals import INTERRUPTED
 from experiments import index
 from experiments.overview import queue_lines
 from experiments.plan import SHIPPED_QUEUE, PlannedRun, PlannedSequence, load_queue
@@ -32,6 +28,10 @@ from experiments.queue_loop import Places, QueueLoop, StopRequests
 from experiments.sequence_runs import sequence_lines, trainings
 from experiments.store import VARIABLE, Store, default_store
 from experiments.trainer_process import GRACE_S
+from ritornello.core.command_line import WrappedHelp, add_switch, reader_may_leave
+from ritornello.core.errors import ConfigError
+from ritornello.core.project import PROJECT_ROOT
+from ritornello.core.stop_signals import INTERRUPTED
 
 log = logging.getLogger("experiments")
 

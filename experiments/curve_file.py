@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from analysis.configuration import label_among
-from analysis.runs import read_runs, relabelled, thinned, write_csv
 from experiments.plan import PlannedRun
 from experiments.store import Store
+from ritornello.analysis.configuration import label_among
+from ritornello.analysis.runs import read_runs, relabelled, thinned, write_csv
 
 
 def export_curve(run: PlannedRun, store: Store, results: Path) -> list[Path]:

@@ -16,17 +16,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from agent.stored.run_folder import RunFolder
-from analysis.run_facts import commit_text, machine_text
-from core.atomic_file import write_text
-from core.errors import ConfigError
-from core.plain_data import MAX_TEXT, shown, shown_text
 from experiments.plan import INDEX_FILE as INDEX_FILE  # all who use an index take it from here
 from experiments.plan import PlannedRun
 from experiments.store import Store
-from metrics.machine_share import undisturbed_share
-from metrics.record import Record
-from metrics.run_files import read_records
+from ritornello.agent.stored.run_folder import RunFolder
+from ritornello.analysis.run_facts import commit_text, machine_text
+from ritornello.core.atomic_file import write_text
+from ritornello.core.errors import ConfigError
+from ritornello.core.plain_data import MAX_TEXT, shown, shown_text
+from ritornello.metrics.machine_share import undisturbed_share
+from ritornello.metrics.record import Record
+from ritornello.metrics.run_files import read_records
 
 MAX_DIGITS = 18  # of a count
 RUNNING, STOPPED, DONE, FAILED, ABANDONED = "running", "stopped", "done", "failed", "abandoned"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
-from core.plain_data import shown_text
 from experiments import index
 from experiments.plan import Experiment, PlannedRun, planned_runs
 from experiments.queue_loop import next_run
 from experiments.store import Store
 from experiments.trainer_process import MAX_MESSAGE
+from ritornello.core.plain_data import shown_text
 
 
 def queue_lines(

@@ -44,12 +44,12 @@ from pydantic import (
     model_validator,
 )
 
-from agent.stored.run_folder import safe_name
-from core.errors import ConfigError
-from core.plain_data import MAX_INT, check_plain, read_text, shown, shown_text
-from core.plain_yaml import load_yaml
 from flag_parsing import flag_of, parse
-from sequences.plan import load_plan, shipped_plans
+from ritornello.agent.stored.run_folder import safe_name
+from ritornello.core.errors import ConfigError
+from ritornello.core.plain_data import MAX_INT, check_plain, read_text, shown, shown_text
+from ritornello.core.plain_yaml import load_yaml
+from ritornello.sequences.plan import load_plan, shipped_plans
 
 SHIPPED_QUEUE = Path(__file__).resolve().parent / "queue.yaml"
 # Files of the queue in the store and in the results, beside the folders of experiments.

@@ -17,8 +17,6 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 
-from core.errors import ConfigError
-from core.stop_signals import INTERRUPTED, handled_by
 from experiments import index
 from experiments.curve_file import export_curve
 from experiments.plan import PlannedRun, PlannedSequence, load_queue
@@ -33,8 +31,10 @@ from experiments.trainer_process import (
     run_trainer,
 )
 from experiments.watch import SILENCE_S, Watch
-from metrics.curve import RETURN
-from metrics.run_files import last_record
+from ritornello.core.errors import ConfigError
+from ritornello.core.stop_signals import INTERRUPTED, handled_by
+from ritornello.metrics.curve import RETURN
+from ritornello.metrics.run_files import last_record
 
 log = logging.getLogger(__name__)
 

@@ -16,8 +16,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from agent.stored.run_folder import safe_name
-from core.errors import ConfigError
 from experiments import index
 from experiments.plan import PlannedSequence, SequencedRun
 from experiments.room import check_room
@@ -25,10 +23,12 @@ from experiments.store import OUTPUT_FILE, RunState, Store
 from experiments.trainer_process import SEQUENCE_PROGRAM, Ending, run_trainer
 from experiments.watch import SILENCE_S, SequenceWatch
 from flag_parsing import parse
-from sequences.folder import STATE_FILE, SequenceFolder
-from sequences.folder import RunState as SavedRun
-from sequences.plan import goes_on, is_test, load_plan, source_of
-from sequences.runner import GRACE_S
+from ritornello.agent.stored.run_folder import safe_name
+from ritornello.core.errors import ConfigError
+from ritornello.sequences.folder import STATE_FILE, SequenceFolder
+from ritornello.sequences.folder import RunState as SavedRun
+from ritornello.sequences.plan import goes_on, is_test, load_plan, source_of
+from ritornello.sequences.runner import GRACE_S
 
 log = logging.getLogger(__name__)
 

@@ -26,13 +26,6 @@ from typing import Any
 
 import psutil
 
-from agent.stored.checkpoint_folder import newest_update, update_name
-from agent.stored.run_folder import RunFolder
-from core.atomic_file import write_json
-from core.errors import ConfigError
-from core.file_lock import FileLock, try_lock
-from core.plain_data import MAX_TEXT, parse_json, read_text, shown, shown_text
-from core.process_death import is_same_process, start_of
 from experiments.plan import (
     QUEUE_LOCK,
     TRAINER_FILE,
@@ -40,7 +33,14 @@ from experiments.plan import (
     PlannedRun,
     PlannedSequence,
 )
-from metrics.run_files import last_record
+from ritornello.agent.stored.checkpoint_folder import newest_update, update_name
+from ritornello.agent.stored.run_folder import RunFolder
+from ritornello.core.atomic_file import write_json
+from ritornello.core.errors import ConfigError
+from ritornello.core.file_lock import FileLock, try_lock
+from ritornello.core.plain_data import MAX_TEXT, parse_json, read_text, shown, shown_text
+from ritornello.core.process_death import is_same_process, start_of
+from ritornello.metrics.run_files import last_record
 
 VARIABLE = "ACTOR_CRITIC_EXPERIMENTS"
 DEFAULT_STORE = Path("~/.cache/actor-critic/experiments")

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from core.file_lock import FileLock
-from core.leaving import wait_for_killed
-from core.plain_data import shown_text
-from core.project import MAIN_PROGRAM as MAIN_PROGRAM  # queue_loop takes it from here
-from core.project import PROJECT_ROOT
+from ritornello.core.file_lock import FileLock
+from ritornello.core.leaving import wait_for_killed
+from ritornello.core.plain_data import shown_text
+from ritornello.core.project import MAIN_PROGRAM as MAIN_PROGRAM  # queue_loop takes it from here
+from ritornello.core.project import PROJECT_ROOT
 
 SEQUENCE_PROGRAM = PROJECT_ROOT / "multi_train.py"
 GRACE_S = 120.0  # for a run to save its checkpoint after SIGINT, before it is killed

@@ -8,16 +8,16 @@ from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 
-from agent.run.control_file import CONTROL, STATE
-from agent.testing.score_table import SCORES
-from core.errors import ConfigError
-from core.plain_data import parse_json, read_text
-from core.process_death import is_same_process
-from core.run_layout import RECORDS
 from experiments.plan import PlannedRun
 from experiments.store import Store
-from sequences.folder import OUTPUT_FILE, STATE_FILE, SequenceFolder
-from sequences.plan import is_test
+from ritornello.agent.run.control_file import CONTROL, STATE
+from ritornello.agent.testing.score_table import SCORES
+from ritornello.core.errors import ConfigError
+from ritornello.core.plain_data import parse_json, read_text
+from ritornello.core.process_death import is_same_process
+from ritornello.core.run_layout import RECORDS
+from ritornello.sequences.folder import OUTPUT_FILE, STATE_FILE, SequenceFolder
+from ritornello.sequences.plan import is_test
 
 # A run writes a record every few seconds, whatever it waits for. Before the first, and on a machine
 # that has hardly any time for it, this may take minutes.

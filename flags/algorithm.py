@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from flags.group import FlagGroup, flag
-from flags.kinds import (
+from ritornello.flags.group import FlagGroup, flag
+from ritornello.flags.kinds import (
     AlgorithmKwargs,
     AlgorithmName,
     Bound,
@@ -14,7 +14,7 @@ from flags.kinds import (
     Share,
     Weight,
 )
-from flags.values import AdvantageNormalisation, LossReduction, TrustRegion
+from ritornello.flags.values import AdvantageNormalisation, LossReduction, TrustRegion
 
 
 class AlgorithmFlags(FlagGroup):

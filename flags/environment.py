@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from flags.group import FlagGroup, flag
-from flags.kinds import Count, CountOrAuto, EnvIds, EnvKwargs, Number, Resolution, Shares, Text
-from flags.values import RewardTransform
-from wrappers.config import BackendChoice
+from ritornello.flags.group import FlagGroup, flag
+from ritornello.flags.kinds import (
+    Count,
+    CountOrAuto,
+    EnvIds,
+    EnvKwargs,
+    Number,
+    Resolution,
+    Shares,
+    Text,
+)
+from ritornello.flags.values import RewardTransform
+from ritornello.wrappers.config import BackendChoice
 
 
 class EnvironmentFlags(FlagGroup):

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from core.errors import ConfigError
-from core.plain_data import parse_json, read_text, shown, shown_text
-from core.plain_yaml import parse_yaml
-from core.run_layout import FLAGS
+from ritornello.core.errors import ConfigError
+from ritornello.core.plain_data import parse_json, read_text, shown, shown_text
+from ritornello.core.plain_yaml import parse_yaml
+from ritornello.core.run_layout import FLAGS
 
 MAX_FILE_BYTES = 200_000
 MAX_PROBLEMS = 20  # lines of one error

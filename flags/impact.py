@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from flags.group import FlagGroup, flag
-from flags.kinds import Bound, Count, Positive
-from flags.values import ValueSource
+from ritornello.flags.group import FlagGroup, flag
+from ritornello.flags.kinds import Bound, Count, Positive
+from ritornello.flags.values import ValueSource
 
 
 class ImpactFlags(FlagGroup):

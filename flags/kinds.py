@@ -8,13 +8,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from core.errors import ConfigError
-from core.faults import plan_text
-from core.plain_data import shown_text
-from flags.parts import ALGORITHMS, checked_model, checked_sink, find_replay_kinds
-from replay.parameters import normal_form, parse_replay_parameters
-from wrappers.env_kwargs import kwargs_text
-from wrappers.games import expand_games
+from ritornello.core.errors import ConfigError
+from ritornello.core.faults import plan_text
+from ritornello.core.plain_data import shown_text
+from ritornello.flags.parts import ALGORITHMS, checked_model, checked_sink, find_replay_kinds
+from ritornello.replay.parameters import normal_form, parse_replay_parameters
+from ritornello.wrappers.env_kwargs import kwargs_text
+from ritornello.wrappers.games import expand_games
 
 
 def _resolution(value: Any) -> Any:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from flags.group import FlagGroup, flag
-from flags.kinds import Count, CountOrAuto, Positive
-from flags.values import Precision
+from ritornello.flags.group import FlagGroup, flag
+from ritornello.flags.kinds import Count, CountOrAuto, Positive
+from ritornello.flags.values import Precision
 
 
 class MachineFlags(FlagGroup):

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from flags.group import FlagGroup, flag
-from flags.kinds import BoolOrAuto, Count, CountOrAuto, Fraction01, ModelName, PixelKind, Positive
-from flags.parts import AUTO, NETWORKS
-from flags.values import LayerNorm
+from ritornello.flags.group import FlagGroup, flag
+from ritornello.flags.kinds import (
+    BoolOrAuto,
+    Count,
+    CountOrAuto,
+    Fraction01,
+    ModelName,
+    PixelKind,
+    Positive,
+)
+from ritornello.flags.parts import AUTO, NETWORKS
+from ritornello.flags.values import LayerNorm
 
 
 class ModelFlags(FlagGroup):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from flags.group import FlagGroup, flag
-from flags.kinds import Bound, Count, CountOrAuto, Decay, Positive, Weight
-from flags.values import Optimiser, Schedule
+from ritornello.flags.group import FlagGroup, flag
+from ritornello.flags.kinds import Bound, Count, CountOrAuto, Decay, Positive, Weight
+from ritornello.flags.values import Optimiser, Schedule
 
 
 class OptimiserFlags(FlagGroup):

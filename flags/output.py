@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from flags.group import FlagGroup, flag
-from flags.kinds import Count, CountOrAuto, Positive, SinkName, Text
+from ritornello.flags.group import FlagGroup, flag
+from ritornello.flags.kinds import Count, CountOrAuto, Positive, SinkName, Text
 
 
 class OutputFlags(FlagGroup):

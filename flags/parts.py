@@ -17,12 +17,12 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
-from core.errors import ConfigError
-from core.plain_data import shown, shown_text
-from replay.parameters import types_of_modules
-from replay.registry import is_own
-from wrappers.trusted_modules import check_trusted, module_of
-from wrappers.user_code import import_module
+from ritornello.core.errors import ConfigError
+from ritornello.core.plain_data import shown, shown_text
+from ritornello.replay.parameters import types_of_modules
+from ritornello.replay.registry import is_own
+from ritornello.wrappers.trusted_modules import check_trusted, module_of
+from ritornello.wrappers.user_code import import_module
 
 Part = TypeVar("Part")
 REPLAY = "replay_parameters"  # the flag
@@ -156,7 +156,7 @@ class Registry(Generic[Part]):
 
 # The parts themselves are in agent/: what a network is says agent/models/networks.py, what an
 # algorithm is agent/algorithms/base.py.
-_TORSOS = "agent.models.torsos"
+_TORSOS = "ritornello.agent.models.torsos"
 NETWORKS: Registry[Any] = Registry(
     "model",
     "network",
@@ -167,18 +167,21 @@ NETWORKS: Registry[Any] = Registry(
         "resnet_light": _TORSOS,
         "resnet_small": _TORSOS,
         "elite": _TORSOS,
-        "attention": "agent.models.attention",
+        "attention": "ritornello.agent.models.attention",
         "mlp": _TORSOS,
     },
 )
 ALGORITHMS: Registry[Any] = Registry(
     "algorithm",
     "algorithm",
-    {"impala": "agent.algorithms.impala", "impact": "agent.algorithms.impact"},
+    {
+        "impala": "ritornello.agent.algorithms.impala",
+        "impact": "ritornello.agent.algorithms.impact",
+    },
 )
 
 # Functions that make a metrics.sinks.Sink of the path of the run folder.
-_TRACKERS = "agent.run.tracker_sinks"
+_TRACKERS = "ritornello.agent.run.tracker_sinks"
 SINKS: Registry[Any] = Registry(
     "sink", "sink", {"wandb": _TRACKERS, "mlflow": _TRACKERS, "trackio": _TRACKERS}
 )

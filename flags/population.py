@@ -6,9 +6,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from flags.group import FlagGroup, flag
-from flags.kinds import PathText
-from flags.values import MAX_AGENTS
+from ritornello.flags.group import FlagGroup, flag
+from ritornello.flags.kinds import PathText
+from ritornello.flags.values import MAX_AGENTS
 
 AgentCount = Annotated[int, Field(ge=1, le=MAX_AGENTS)]
 AgentNumber = Annotated[int, Field(ge=0, lt=MAX_AGENTS)]

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from core.plain_data import cut, shown, shown_text
+from ritornello.core.plain_data import cut, shown, shown_text
 
 MAX_PROBLEMS = 20  # lines of one error: more than that nobody reads
 AUTO = "auto"  # first of what is listed

@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from flags.group import FlagGroup, flag
-from flags.kinds import Count, Fraction01, Number, ReplayParameters
-from replay.discarding import DiscardingStrategy
-from replay.registry import type_names
+from ritornello.flags.group import FlagGroup, flag
+from ritornello.flags.kinds import Count, Fraction01, Number, ReplayParameters
+from ritornello.replay.discarding import DiscardingStrategy
+from ritornello.replay.registry import type_names
 
 DEFAULT_REPLAY = (
     '[{"type": "queue", "capacity": 4, "sample_ratio": 0.5}, '

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from flags.group import FlagGroup, flag
-from flags.kinds import Count, CountOrAuto, FaultPlan, Number, PathText, RunName, Text
+from ritornello.flags.group import FlagGroup, flag
+from ritornello.flags.kinds import Count, CountOrAuto, FaultPlan, Number, PathText, RunName, Text
 
 
 class RunFlags(FlagGroup):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from flags.group import FlagGroup, flag
-from flags.kinds import Count
+from ritornello.flags.group import FlagGroup, flag
+from ritornello.flags.kinds import Count
 
 
 class TestModeFlags(FlagGroup):

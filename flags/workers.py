@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from flags.group import FlagGroup, flag
-from flags.kinds import Count, CountOrAuto, Text
+from ritornello.flags.group import FlagGroup, flag
+from ritornello.flags.kinds import Count, CountOrAuto, Text
 
 
 class WorkersFlags(FlagGroup):

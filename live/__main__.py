@@ -11,9 +11,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from core.command_line import WrappedHelp, tell
-from core.errors import ConfigError, PlatformError
-from core.process_death import end_with_starter
+from ritornello.core.command_line import WrappedHelp, tell
+from ritornello.core.errors import ConfigError, PlatformError
+from ritornello.core.process_death import end_with_starter
 
 MISSING = (
     "the live page needs packages that are not installed: {missing}. Install them into the "
@@ -32,8 +32,8 @@ def main(arguments: Sequence[str]) -> int:
             import uvicorn  # noqa: F401
         except ImportError as error:
             raise ConfigError(MISSING.format(missing=error.name)) from error
-        from live.places import ResultsFolder
-        from live.serving import serve
+        from ritornello.live.places import ResultsFolder
+        from ritornello.live.serving import serve
 
         return serve(
             ResultsFolder(options.results), options.host, options.port, tuple(options.allow), tell

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from live.rows import Floats
+from ritornello.live.rows import Floats
 
 
 class Column:

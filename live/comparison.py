@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from core.errors import ConfigError
-from core.plain_data import shown_text
-from core.run_layout import FLAGS, RECORDS, SESSIONS
-from live.export import safe_cell
-from live.places import NotThereError, ResultsFolder
+from ritornello.core.errors import ConfigError
+from ritornello.core.plain_data import shown_text
+from ritornello.core.run_layout import FLAGS, RECORDS, SESSIONS
+from ritornello.live.export import safe_cell
+from ritornello.live.places import NotThereError, ResultsFolder
 
 MAX_RUNS = 60
 GRID_POINTS = 80  # of a mean and its interval
@@ -70,7 +70,7 @@ class Comparisons:
         Raises:
           ConfigError: if the runs cannot be compared.
         """
-        from analysis.figure import learning_curves, png
+        from ritornello.analysis.figure import learning_curves, png
 
         games, _ = self._compared(question)
         curves = {
@@ -125,8 +125,8 @@ class Comparisons:
 
     def _compared(self, question: Question) -> tuple[list[Any], list[str]]:
         # Imported here: SciPy takes a second, and whoever only looks at one run needs none of it.
-        from analysis.comparison import compare
-        from analysis.runs import find_runs
+        from ritornello.analysis.comparison import compare
+        from ritornello.analysis.runs import find_runs
 
         if not 0 < len(question.runs) <= MAX_RUNS:
             raise ConfigError(
@@ -141,7 +141,9 @@ class Comparisons:
 
     def _checked_folder(self, run: str) -> Path:
         """Return the folder of a run, in which `find_runs` meets no link and no other run."""
-        from sequences.folder import STATE_FILE  # half a second; `find_runs` needs it as well
+        from ritornello.sequences.folder import (
+            STATE_FILE,  # half a second; `find_runs` needs it as well
+        )
 
         try:
             folder = self._results.folder(run)
@@ -166,7 +168,7 @@ class Comparisons:
         return folder
 
     def _computed(self, question: Question) -> dict[str, Any]:
-        from analysis.comparison import game_table
+        from ritornello.analysis.comparison import game_table
 
         games, notes = self._compared(question)
         return {
@@ -208,7 +210,7 @@ class Comparisons:
 
 def _improvement(game: Any) -> dict[str, Any] | None:
     """Return how often runs of one configuration beat those of another; None for single runs."""
-    from analysis.profiles import improvement_table
+    from ritornello.analysis.profiles import improvement_table
 
     if len(game.rows) < 2 or max(len(row.runs) for row in game.rows) < 2:
         return None
@@ -218,7 +220,7 @@ def _improvement(game: Any) -> dict[str, Any] | None:
 
 def _over_seeds(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> dict[str, Any] | None:
     """Return interquartile mean and 95 % interval over the seeds, as far as all of them got."""
-    from analysis.statistics import interquartile_mean, interval
+    from ritornello.analysis.statistics import interquartile_mean, interval
 
     begin = max(float(x[0]) for x, _ in curves)
     end = min(float(x[-1]) for x, _ in curves)

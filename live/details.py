@@ -10,12 +10,12 @@ import os
 from contextlib import suppress
 from typing import Any
 
-from agent.run.control_file import CONTROL, NAME
-from core.run_layout import EVALUATIONS, FINDINGS, FLAGS, LOG, SESSIONS, STATUS, SUMMARY
-from live.journal import Journal
-from live.overview import STATE
-from live.places import NotThereError, ResultsFolder, lines
-from metrics.run_files import csv_cells
+from ritornello.agent.run.control_file import CONTROL, NAME
+from ritornello.core.run_layout import EVALUATIONS, FINDINGS, FLAGS, LOG, SESSIONS, STATUS, SUMMARY
+from ritornello.live.journal import Journal
+from ritornello.live.overview import STATE
+from ritornello.live.places import NotThereError, ResultsFolder, lines
+from ritornello.metrics.run_files import csv_cells
 
 FILMS, CHARTS = "films", "charts"
 TAIL_BYTES = 200_000  # of findings and evaluations: some thousand lines

@@ -11,12 +11,12 @@ import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from agent.run.control_file import CONTROL
-from core.run_layout import RECORDS
-from live.details import FILMS, PARTS
-from live.json_text import json_text
-from live.overview import STATE, Overview
-from live.places import ResultsFolder
+from ritornello.agent.run.control_file import CONTROL
+from ritornello.core.run_layout import RECORDS
+from ritornello.live.details import FILMS, PARTS
+from ritornello.live.json_text import json_text
+from ritornello.live.overview import STATE, Overview
+from ritornello.live.places import ResultsFolder
 
 RUN_POLL_S = 1.0  # a few calls of stat
 LIST_POLL_S = 4.0  # 300 runs take 40 ms

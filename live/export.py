@@ -6,8 +6,8 @@ import csv
 import io
 from collections.abc import Iterator
 
-from live.journal import Journal
-from live.json_text import encoded
+from ritornello.live.journal import Journal
+from ritornello.live.json_text import encoded
 
 ROWS_AT_ONCE = 500
 

@@ -20,12 +20,12 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from core.run_layout import RECORDS
-from live.columns import Column
-from live.places import NotThereError, ResultsFolder
-from live.records import COUNTERS, record_in, sampled, table
-from live.rows import Floats, Rows, thinned
-from metrics.run_files import MAX_LINE_BYTES
+from ritornello.core.run_layout import RECORDS
+from ritornello.live.columns import Column
+from ritornello.live.places import NotThereError, ResultsFolder
+from ritornello.live.records import COUNTERS, record_in, sampled, table
+from ritornello.live.rows import Floats, Rows, thinned
+from ritornello.metrics.run_files import MAX_LINE_BYTES
 
 READ_BYTES = 4_000_000  # at once
 FINGERPRINT_BYTES = 256  # before the offset, by which a file is known again

@@ -13,14 +13,14 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
-from agent.run import control_file
-from agent.run.control_file import CONTROL
-from core.process_death import is_same_process
-from core.run_layout import FLAGS, LOCK, RECORDS, STATUS, SUMMARY
-from core.spec import game_name
-from live.places import NotThereError, ResultsFolder
-from live.records import sampled
-from metrics.curve import RETURN, SCORE
+from ritornello.agent.run import control_file
+from ritornello.agent.run.control_file import CONTROL
+from ritornello.core.process_death import is_same_process
+from ritornello.core.run_layout import FLAGS, LOCK, RECORDS, STATUS, SUMMARY
+from ritornello.core.spec import game_name
+from ritornello.live.places import NotThereError, ResultsFolder
+from ritornello.live.records import sampled
+from ritornello.metrics.curve import RETURN, SCORE
 
 STATE = f"{CONTROL}/{control_file.STATE}"
 SPARK_POINTS = 32

@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from core.errors import ConfigError, PlatformError
-from core.plain_data import parse_json, shown_text
-from core.run_layout import CHECKPOINTS, FLAGS, RECORDS
+from ritornello.core.errors import ConfigError, PlatformError
+from ritornello.core.plain_data import parse_json, shown_text
+from ritornello.core.run_layout import CHECKPOINTS, FLAGS, RECORDS
 
 MAX_DEPTH = 4  # results/<collection>/<sequence>/<run of it>/<run folder>
 MAX_FOLDERS = 20_000  # that are looked into; a results folder of years has fewer

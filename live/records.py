@@ -14,10 +14,10 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from live.places import lines
-from live.rows import Floats
-from metrics.record import MAX_COUNT
-from metrics.run_files import TAIL_BYTES
+from ritornello.live.places import lines
+from ritornello.live.rows import Floats
+from ritornello.metrics.record import MAX_COUNT
+from ritornello.metrics.run_files import TAIL_BYTES
 
 SAMPLE_BYTES = 16_384  # around a record that is looked for: several records
 COUNTERS = ("agent_steps", "updates", "episodes")

@@ -20,21 +20,21 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from agent.run.control_file import SETTINGS, write_command
-from core.errors import ConfigError, PlatformError
-from core.plain_data import parse_json
-from core.version import VERSION
-from live.comparison import Comparisons, Question
-from live.details import KINDS, details
-from live.events import Streams
-from live.export import csv_of
-from live.guard import App, Guard, Keys
-from live.journal import MAX_POINTS, Journals
-from live.json_text import encoded, json_text
-from live.overview import SILENT_S, STATE, Overview, is_running
-from live.places import NotThereError, ResultsFolder
-from metrics.charts import COLOURS, OVERVIEW, Chart
-from metrics.record import METRICS
+from ritornello.agent.run.control_file import SETTINGS, write_command
+from ritornello.core.errors import ConfigError, PlatformError
+from ritornello.core.plain_data import parse_json
+from ritornello.core.version import VERSION
+from ritornello.live.comparison import Comparisons, Question
+from ritornello.live.details import KINDS, details
+from ritornello.live.events import Streams
+from ritornello.live.export import csv_of
+from ritornello.live.guard import App, Guard, Keys
+from ritornello.live.journal import MAX_POINTS, Journals
+from ritornello.live.json_text import encoded, json_text
+from ritornello.live.overview import SILENT_S, STATE, Overview, is_running
+from ritornello.live.places import NotThereError, ResultsFolder
+from ritornello.metrics.charts import COLOURS, OVERVIEW, Chart
+from ritornello.metrics.record import METRICS
 
 STATIC = Path(__file__).resolve().parent / "static"
 STATIC_KINDS = {

@@ -9,11 +9,11 @@ from types import FrameType
 
 import uvicorn
 
-from core.errors import ConfigError
-from core.stop_signals import handled_by
-from live.guard import LOOPBACK, App, Keys
-from live.places import ResultsFolder
-from live.server import Page, application_of
+from ritornello.core.errors import ConfigError
+from ritornello.core.stop_signals import handled_by
+from ritornello.live.guard import LOOPBACK, App, Keys
+from ritornello.live.places import ResultsFolder
+from ritornello.live.server import Page, application_of
 
 ADDRESS = "live page: "  # before the address in the line that is printed
 BACKLOG = 64

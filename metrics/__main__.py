@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from itertools import groupby
 
-from core.markdown import table
-from metrics.health import healthy_text
-from metrics.record import METRICS
+from ritornello.core.markdown import table
+from ritornello.metrics.health import healthy_text
+from ritornello.metrics.record import METRICS
 
 INTRODUCTION = """# Metrics
 

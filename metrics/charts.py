@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from core.plain_data import shown_text
-from core.run_layout import FLAGS
-from core.spec import game_name
-from metrics.record import Record
-from metrics.run_files import (
+from ritornello.core.plain_data import shown_text
+from ritornello.core.run_layout import FLAGS
+from ritornello.core.spec import game_name
+from ritornello.metrics.record import Record
+from ritornello.metrics.run_files import (
     Evaluated,
     Floats,
     Games,
@@ -27,7 +27,7 @@ from metrics.run_files import (
     read_games,
     read_records,
 )
-from metrics.text import short
+from ritornello.metrics.text import short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

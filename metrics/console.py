@@ -13,9 +13,9 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.live import Live
 
-from core.episode import EpisodeEnd
-from metrics.record import Record
-from metrics.view import Goal, View
+from ritornello.core.episode import EpisodeEnd
+from ritornello.metrics.record import Record
+from ritornello.metrics.view import Goal, View
 
 PANEL_INTERVAL_S = 0.5
 LINE_INTERVAL_S = 5.0

@@ -8,7 +8,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from metrics.record import Record
+from ritornello.metrics.record import Record
 
 RETURN = "episode/return_mean"
 SCORE = "episode/score_mean"  # what a run of several games reports instead

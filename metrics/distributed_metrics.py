@@ -5,7 +5,7 @@ metrics/record.py has the others.
 
 from __future__ import annotations
 
-from metrics.machine_metrics import MetricInfo, metric
+from ritornello.metrics.machine_metrics import MetricInfo, metric
 
 DISTRIBUTED_METRICS: dict[str, MetricInfo] = {
     "share/agents_heard": metric(

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from metrics.record import Record
+from ritornello.metrics.record import Record
 
 POWERCAP = Path("sys/class/powercap")
 CONTROL_TYPE = "intel-rapl:"  # of the zones; `intel-rapl-mmio:` would count packages twice

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from core.errors import PlatformError
-from core.plain_data import shown_text
+from ritornello.core.errors import PlatformError
+from ritornello.core.plain_data import shown_text
 
 GIF_MAX_KILOBYTES = 3000  # unless asked for another size
 # Viewers take a shorter pause for a mistake and show such GIFs at 10 frames per second.

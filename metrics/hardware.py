@@ -15,10 +15,10 @@ from pathlib import Path
 
 import psutil
 
-from metrics.energy import EnergyBook, ProcessorEnergy
-from metrics.gpu import Gpu
-from metrics.machine_share import MachineShare, ProcessUse
-from metrics.record import Record
+from ritornello.metrics.energy import EnergyBook, ProcessorEnergy
+from ritornello.metrics.gpu import Gpu
+from ritornello.metrics.machine_share import MachineShare, ProcessUse
+from ritornello.metrics.record import Record
 
 # The kernel walks through all pages of a process to share out what several of them map: some
 # milliseconds for each gigabyte. So it is asked now and then, and not with each record.

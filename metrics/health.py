@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from metrics.record import Record
-from metrics.text import short
+from ritornello.metrics.record import Record
+from ritornello.metrics.text import short
 
 RETURN = "episode/return_mean"  # of the one game of a run
 RETURN_OF_GAME = "episode/return_mean_*"  # of each of several

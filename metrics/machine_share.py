@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from metrics.record import Record
+from ritornello.metrics.record import Record
 
 # More than this share of the machine in other hands, and a record is disturbed: minutes that it is
 # part of compare with nothing. The system itself takes a few hundredths.

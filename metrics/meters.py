@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from core.episode import EpisodeEnd
+from ritornello.core.episode import EpisodeEnd
 
 Clock = Callable[[], float]
 

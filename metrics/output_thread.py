@@ -16,9 +16,9 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from core.episode import EpisodeEnd
-from metrics.record import Record
-from metrics.sinks import Sink
+from ritornello.core.episode import EpisodeEnd
+from ritornello.metrics.record import Record
+from ritornello.metrics.sinks import Sink
 
 log = logging.getLogger(__name__)
 

@@ -16,11 +16,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from core.errors import PlatformError
-from core.nearest_names import did_you_mean
-from metrics.distributed_metrics import DISTRIBUTED_METRICS
-from metrics.machine_metrics import MACHINE_METRICS, MetricInfo
-from metrics.machine_metrics import metric as _info
+from ritornello.core.errors import PlatformError
+from ritornello.core.nearest_names import did_you_mean
+from ritornello.metrics.distributed_metrics import DISTRIBUTED_METRICS
+from ritornello.metrics.machine_metrics import MACHINE_METRICS, MetricInfo
+from ritornello.metrics.machine_metrics import metric as _info
 
 # Means are over the time since the previous record, unless the sentence says otherwise. A `*`
 # stands for a name that is not known here: a replay buffer or the number of a game.
@@ -297,7 +297,7 @@ def check_declared(name: str) -> MetricInfo:
     hint = did_you_mean(name, METRICS)
     raise UndeclaredMetricError(
         f"metric {name!r} is not declared: add it to METRICS in metrics/record.py, or call "
-        f"metrics.record.declare beside what records it{'; ' + hint if hint else '.'}"
+        f"ritornello.metrics.record.declare beside what records it{'; ' + hint if hint else '.'}"
     )
 
 

@@ -24,10 +24,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from core.atomic_file import atomic_file
-from core.run_layout import EVALUATIONS, FINDINGS, GAMES, RECORDS
-from metrics.record import Record
-from metrics.run_files import is_regular, name_aside, pieces, set_aside
+from ritornello.core.atomic_file import atomic_file
+from ritornello.core.run_layout import EVALUATIONS, FINDINGS, GAMES, RECORDS
+from ritornello.metrics.record import Record
+from ritornello.metrics.run_files import is_regular, name_aside, pieces, set_aside
 
 EVALUATED_COLUMN = 2  # of evaluations.csv, from the left: updates of the weights that played
 EVENT_FILES = "events.out.tfevents.*"

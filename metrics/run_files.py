@@ -23,9 +23,9 @@ from typing import BinaryIO, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from core.files import disk
-from core.run_layout import EVALUATIONS, GAMES, RECORDS
-from metrics.record import Record
+from ritornello.core.files import disk
+from ritornello.core.run_layout import EVALUATIONS, GAMES, RECORDS
+from ritornello.metrics.record import Record
 
 Floats = NDArray[np.float64]
 

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
-from core.durations import duration
-from core.episode import EpisodeEnd
-from core.errors import ConfigError
-from core.run_layout import GAMES
-from metrics.meters import EpisodeMeter
-from metrics.record import Record
-from metrics.run_files import force_to_disk, games_counted, open_for_append, read_games
+from ritornello.core.durations import duration
+from ritornello.core.episode import EpisodeEnd
+from ritornello.core.errors import ConfigError
+from ritornello.core.run_layout import GAMES
+from ritornello.metrics.meters import EpisodeMeter
+from ritornello.metrics.record import Record
+from ritornello.metrics.run_files import force_to_disk, games_counted, open_for_append, read_games
 
 
 class Sink(Protocol):

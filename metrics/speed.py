@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from metrics.record import Record
+from ritornello.metrics.record import Record
 
 MEMORY_S = 30.0  # a change of speed is followed within about this time
 

@@ -18,11 +18,11 @@ from typing import Any
 
 import psutil
 
-from core.atomic_file import TEMPORARY_SUFFIX
-from core.errors import ConfigError
-from core.plain_data import parse_json, read_text
-from core.process_death import is_same_process, start_of
-from core.run_layout import STATUS
+from ritornello.core.atomic_file import TEMPORARY_SUFFIX
+from ritornello.core.errors import ConfigError
+from ritornello.core.plain_data import parse_json, read_text
+from ritornello.core.process_death import is_same_process, start_of
+from ritornello.core.run_layout import STATUS
 
 FORMAT = 1
 OVER = ("ended", "failed")  # states after which nothing comes

@@ -21,12 +21,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from core.atomic_file import write_json
-from core.episode import EpisodeEnd
-from core.errors import ConfigError, PlatformError
-from core.plain_data import parse_json, read_text
-from core.run_layout import FLAGS
-from metrics.record import Record
+from ritornello.core.atomic_file import write_json
+from ritornello.core.episode import EpisodeEnd
+from ritornello.core.errors import ConfigError, PlatformError
+from ritornello.core.plain_data import parse_json, read_text
+from ritornello.core.run_layout import FLAGS
+from ritornello.metrics.record import Record
 
 PROJECT = "actor-critic"  # unless --tracker_project says otherwise
 IDS = "trackers.json"

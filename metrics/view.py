@@ -12,10 +12,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from core.durations import duration
-from metrics.record import Record
-from metrics.speed import Speed
-from metrics.text import MISSING, History, kilojoules, megabytes, percent, short, watts
+from ritornello.core.durations import duration
+from ritornello.metrics.record import Record
+from ritornello.metrics.speed import Speed
+from ritornello.metrics.text import MISSING, History, kilojoules, megabytes, percent, short, watts
 
 PANEL_WIDTH = 100
 ECHO_WIDTH = (

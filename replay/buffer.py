@@ -14,17 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from core.errors import CheckpointError, ConfigError, Full
-from replay.counts import Counts
-from replay.distance import Evidence, Floats
-from replay.entry_table import EntryTable
-from replay.item import Item
-from replay.priorities import Outcome, checked_priorities
-from replay.proposal import Proposal
-from replay.removers import Remover, place_of
-from replay.sampler import Contents, Sampler
-from replay.samplers import Circular
-from replay.turns import next_in_turn
+from ritornello.core.errors import CheckpointError, ConfigError, Full
+from ritornello.replay.counts import Counts
+from ritornello.replay.distance import Evidence, Floats
+from ritornello.replay.entry_table import EntryTable
+from ritornello.replay.item import Item
+from ritornello.replay.priorities import Outcome, checked_priorities
+from ritornello.replay.proposal import Proposal
+from ritornello.replay.removers import Remover, place_of
+from ritornello.replay.sampler import Contents, Sampler
+from ritornello.replay.samplers import Circular
+from ritornello.replay.turns import next_in_turn
 
 
 class Buffer:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from core.errors import Closed, ConfigError
+from ritornello.core.errors import Closed, ConfigError
 
 T = TypeVar("T")
 

@@ -12,8 +12,8 @@ import lz4.frame
 import numpy as np
 from numpy.typing import NDArray
 
-from core.errors import ConfigError
-from core.unroll import Record
+from ritornello.core.errors import ConfigError
+from ritornello.core.unroll import Record
 
 Payload = NDArray[np.uint8]
 

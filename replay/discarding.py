@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-from core.errors import ConfigError
+from ritornello.core.errors import ConfigError
 
 DiscardingStrategy = Literal["block", "keep_latest", "keep_oldest", "alternating"]
 DISCARDING_STRATEGIES: tuple[str, ...] = get_args(DiscardingStrategy)

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from core.errors import ConfigError, ShapeError
-from core.spec import CHOICE, ActionSpec
+from ritornello.core.errors import ConfigError, ShapeError
+from ritornello.core.spec import CHOICE, ActionSpec
 
 Floats = NDArray[Any]  # float32 or float64
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from replay.distance import Floats
-from replay.item import Entry, Item
-from replay.priorities import Priorities
+from ritornello.replay.distance import Floats
+from ritornello.replay.item import Entry, Item
+from ritornello.replay.priorities import Priorities
 
 
 class EntryTable:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from replay.buffer import Buffer
+from ritornello.replay.buffer import Buffer
 
 
 def takers_of_foreign(buffers: Sequence[Buffer], task: int) -> list[Buffer]:

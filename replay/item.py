@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from core.unroll import Record
-from replay.codec import Codec, Payload
+from ritornello.core.unroll import Record
+from ritornello.replay.codec import Codec, Payload
 
 OWN = -1  # in the place of an agent's number: the agent that this replay belongs to
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from replay.distance import NAMES as DISTANCES
+from ritornello.replay.distance import NAMES as DISTANCES
 
 RATIO_TOLERANCE = Fraction(1, 10**6)  # a person's 0.333333 three times is meant to be 1
 

@@ -20,16 +20,16 @@ from typing import Any
 
 import numpy as np
 
-from core import faults
-from core.errors import CheckpointError, Closed, ConfigError
-from core.unroll import Record, UnrollSchema
-from replay.buffer import Buffer
-from replay.codec import Codec, Payload
-from replay.foreign import takers_of_foreign
-from replay.item import OWN, Draw, Item
-from replay.mixing import Mixer
-from replay.priorities import Outcome
-from replay.scoring import Claim, RecordReader, SampleContext, choose, common_stride
+from ritornello.core import faults
+from ritornello.core.errors import CheckpointError, Closed, ConfigError
+from ritornello.core.unroll import Record, UnrollSchema
+from ritornello.replay.buffer import Buffer
+from ritornello.replay.codec import Codec, Payload
+from ritornello.replay.foreign import takers_of_foreign
+from ritornello.replay.item import OWN, Draw, Item
+from ritornello.replay.mixing import Mixer
+from ritornello.replay.priorities import Outcome
+from ritornello.replay.scoring import Claim, RecordReader, SampleContext, choose, common_stride
 
 STATE_FORMAT = 1
 COUNTERS = ("next_id", "update", "draws", "online_draws", "foreign", "foreign_draws")

@@ -17,21 +17,21 @@ from typing import Any
 
 import numpy as np
 
-from core.errors import ConfigError
-from core.rng import generator_state, restore_generator
-from core.unroll import UnrollSchema
-from replay.buffer import Buffer
-from replay.discarding import Discarding
-from replay.foreign import takers_of_foreign
-from replay.item import Item
-from replay.newest import NewestUnrolls, Origin
-from replay.pace import NO_PACE, Pace
-from replay.proposal import Proposal
-from replay.quotas import AdjustableQuotas
-from replay.scoring import Claim
-from replay.snapshot import pack_items, unpack_items
-from replay.turns import check_room
-from replay.waiting import what_is_missing
+from ritornello.core.errors import ConfigError
+from ritornello.core.rng import generator_state, restore_generator
+from ritornello.core.unroll import UnrollSchema
+from ritornello.replay.buffer import Buffer
+from ritornello.replay.discarding import Discarding
+from ritornello.replay.foreign import takers_of_foreign
+from ritornello.replay.item import Item
+from ritornello.replay.newest import NewestUnrolls, Origin
+from ritornello.replay.pace import NO_PACE, Pace
+from ritornello.replay.proposal import Proposal
+from ritornello.replay.quotas import AdjustableQuotas
+from ritornello.replay.scoring import Claim
+from ritornello.replay.snapshot import pack_items, unpack_items
+from ritornello.replay.turns import check_room
+from ritornello.replay.waiting import what_is_missing
 
 
 class Mixer:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
-from core.unroll import UnrollSchema
-from replay.buffer import Buffer
-from replay.item import Item
+from ritornello.core.unroll import UnrollSchema
+from ritornello.replay.buffer import Buffer
+from ritornello.replay.item import Item
 
 MAX_QUERIES = 32  # newest unrolls with which attentive replay compares, of all games together
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from core.errors import ConfigError
+from ritornello.core.errors import ConfigError
 
 NO_PACE = {"pace": [0, 0], "draws_per_unroll": None}  # the state where a queue sets it
 

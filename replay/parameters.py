@@ -21,13 +21,13 @@ from fractions import Fraction
 from math import ceil
 from typing import Any
 
-from core.errors import ConfigError
-from core.nearest_names import did_you_mean
-from core.plain_data import check_plain, shown
-from replay.buffer import Buffer
-from replay.distance import Distance
-from replay.keys import ELITE_INSERTION, OF_RINGS, RATIO_TOLERANCE, REQUIRED
-from replay.registry import (
+from ritornello.core.errors import ConfigError
+from ritornello.core.nearest_names import did_you_mean
+from ritornello.core.plain_data import check_plain, shown
+from ritornello.replay.buffer import Buffer
+from ritornello.replay.distance import Distance
+from ritornello.replay.keys import ELITE_INSERTION, OF_RINGS, RATIO_TOLERANCE, REQUIRED
+from ritornello.replay.registry import (
     CUSTOM,
     SAMPLE_STRATEGY_TYPES,
     STANDARD,
@@ -37,8 +37,8 @@ from replay.registry import (
     sampler_of,
     type_names,
 )
-from replay.removers import FarthestFeatures, Oldest, Remover, Reservoir
-from replay.scoring import common_stride
+from ritornello.replay.removers import FarthestFeatures, Oldest, Remover, Reservoir
+from ritornello.replay.scoring import common_stride
 
 MAX_BUFFERS = 100
 MAX_TEXT = 100_000  # characters of the parameter

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from core.errors import ShapeError
-from replay.distance import Floats
-from replay.sum_tree import Masses, Positions, SumTree
+from ritornello.core.errors import ShapeError
+from ritornello.replay.distance import Floats
+from ritornello.replay.sum_tree import Masses, Positions, SumTree
 
 FIRST = 1.0  # the priority of new items until a first one is known
 LARGEST = 1e100  # sums of so many as fit into memory stay finite

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from replay.distance import Floats
-from replay.keys import Key, share
-from replay.priorities import Outcome
-from replay.sampler import Candidates, Contents, Sampler
+from ritornello.replay.distance import Floats
+from ritornello.replay.keys import Key, share
+from ritornello.replay.priorities import Outcome
+from ritornello.replay.sampler import Candidates, Contents, Sampler
 
 # So that what was learned perfectly can still be drawn: the epsilon of the paper. A thousandth of
 # a (clipped) reward, below which errors are noise.

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.distance import Floats
-from replay.item import Item
+from ritornello.replay.distance import Floats
+from ritornello.replay.item import Item
 
 
 @dataclass(frozen=True)

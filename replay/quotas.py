@@ -7,7 +7,7 @@ from fractions import Fraction
 from math import lcm
 from typing import Any
 
-from core.errors import ConfigError
+from ritornello.core.errors import ConfigError
 
 FINEST = 10**18  # largest common denominator of shares, with which claims stay below 2^80
 

@@ -18,12 +18,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from core.errors import ConfigError
-from core.markdown import table
-from replay.keys import OF_RINGS, REQUIRED, Key, one_of
-from replay.prioritised import Prioritised
-from replay.sampler import Sampler
-from replay.samplers import Attentive, Circular, Elite, Fifo, LeastDrawn, Uniform
+from ritornello.core.errors import ConfigError
+from ritornello.core.markdown import table
+from ritornello.replay.keys import OF_RINGS, REQUIRED, Key, one_of
+from ritornello.replay.prioritised import Prioritised
+from ritornello.replay.sampler import Sampler
+from ritornello.replay.samplers import Attentive, Circular, Elite, Fifo, LeastDrawn, Uniform
 
 QUEUE, STANDARD, ATTENTIVE, ELITE, CUSTOM = "queue", "standard", "attentive", "elite", "custom"
 

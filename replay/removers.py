@@ -12,9 +12,9 @@ from typing import Protocol
 
 import numpy as np
 
-from core.errors import ConfigError
-from replay.distance import Distance, Evidence, Floats
-from replay.entry_table import EntryTable
+from ritornello.core.errors import ConfigError
+from ritornello.replay.distance import Distance, Evidence, Floats
+from ritornello.replay.entry_table import EntryTable
 
 
 @dataclass(frozen=True)

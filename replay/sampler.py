@@ -18,12 +18,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from core.plain_data import shown
-from replay.distance import Evidence, Floats
-from replay.item import Entry
-from replay.keys import Key
-from replay.priorities import Outcome
-from replay.sum_tree import SumTree
+from ritornello.core.plain_data import shown
+from ritornello.replay.distance import Evidence, Floats
+from ritornello.replay.item import Entry
+from ritornello.replay.keys import Key
+from ritornello.replay.priorities import Outcome
+from ritornello.replay.sum_tree import SumTree
 
 Indices = NDArray[np.intp]
 

@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from core.errors import ConfigError
-from replay.distance import Distance, Evidence, Floats
-from replay.keys import Key, at_least_one, positive, whole_number
-from replay.sampler import Candidates, Contents, Indices, Sampler
+from ritornello.core.errors import ConfigError
+from ritornello.replay.distance import Distance, Evidence, Floats
+from ritornello.replay.keys import Key, at_least_one, positive, whole_number
+from ritornello.replay.sampler import Candidates, Contents, Indices, Sampler
 
 STRATEGIES = (1, 2, 3, 4)
 LARGEST_POOL = 2**62  # more than any buffer holds; lambda may be as large as a float can be

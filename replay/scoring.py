@@ -9,12 +9,12 @@ from typing import Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from core.errors import ConfigError, ShapeError
-from core.unroll import Record, UnrollSchema
-from replay.buffer import Buffer
-from replay.distance import Evidence, Floats
-from replay.item import Item
-from replay.proposal import Proposal
+from ritornello.core.errors import ConfigError, ShapeError
+from ritornello.core.unroll import Record, UnrollSchema
+from ritornello.replay.buffer import Buffer
+from ritornello.replay.distance import Evidence, Floats
+from ritornello.replay.item import Item
+from ritornello.replay.proposal import Proposal
 
 Rows: TypeAlias = NDArray[np.intp]
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from core.errors import ConfigError
-from replay.parameters import BufferConfig
-from replay.quotas import Quotas
+from ritornello.core.errors import ConfigError
+from ritornello.replay.parameters import BufferConfig
+from ritornello.replay.quotas import Quotas
 
 
 def played_games(task_shares: Sequence[float]) -> list[int]:

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from core.errors import CheckpointError
-from replay.codec import make_codec
-from replay.item import OWN, Item
+from ritornello.core.errors import CheckpointError
+from ritornello.replay.codec import make_codec
+from ritornello.replay.item import OWN, Item
 
 
 def pack_items(items: Iterable[Item], record_nbytes: int) -> dict[str, Any]:

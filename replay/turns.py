@@ -10,10 +10,10 @@ from math import ceil
 
 import numpy as np
 
-from core.errors import ConfigError
-from replay.entry_table import EntryTable
-from replay.proposal import Proposal
-from replay.samplers import Circular
+from ritornello.core.errors import ConfigError
+from ritornello.replay.entry_table import EntryTable
+from ritornello.replay.proposal import Proposal
+from ritornello.replay.samplers import Circular
 
 
 def next_in_turn(table: EntryTable, sampler: Circular, count: int) -> Proposal:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from replay.buffer import Buffer
-from replay.newest import NewestUnrolls
-from replay.pace import Pace
+from ritornello.replay.buffer import Buffer
+from ritornello.replay.newest import NewestUnrolls
+from ritornello.replay.pace import Pace
 
 
 def what_is_missing(

@@ -24,16 +24,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from agent.stored.checkpoint_folder import update_name
-from agent.stored.run_folder import RunFolder, create_exclusively, safe_name
-from core.atomic_file import remove_temporaries, write_json
-from core.errors import ConfigError
-from core.file_lock import FileLock
-from core.plain_data import parse_json, read_text, shown_text
-from metrics.run_files import last_record
-from sequences.foreign import keepable
-from sequences.plan import Plan, PlannedRun, is_test, source_of
-from sequences.saved import FORMAT_VERSION, read_saved
+from ritornello.agent.stored.checkpoint_folder import update_name
+from ritornello.agent.stored.run_folder import RunFolder, create_exclusively, safe_name
+from ritornello.core.atomic_file import remove_temporaries, write_json
+from ritornello.core.errors import ConfigError
+from ritornello.core.file_lock import FileLock
+from ritornello.core.plain_data import parse_json, read_text, shown_text
+from ritornello.metrics.run_files import last_record
+from ritornello.sequences.foreign import keepable
+from ritornello.sequences.plan import Plan, PlannedRun, is_test, source_of
+from ritornello.sequences.saved import FORMAT_VERSION, read_saved
 
 STATE_FILE = "sequence.json"
 LOCK_FILE, RUN_LOCK_FILE = "sequence.lock", "run.lock"

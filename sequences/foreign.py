@@ -17,12 +17,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from core.errors import ConfigError
-from core.plain_data import shown, shown_text
-from core.project import PROJECT_ROOT
 from flag_parsing import check_values, named_values
-from replay.parameters import types_of_modules
-from sequences.plan import PlannedRun, goes_on, is_test, source_of
+from ritornello.core.errors import ConfigError
+from ritornello.core.plain_data import shown, shown_text
+from ritornello.core.project import PROJECT_ROOT
+from ritornello.replay.parameters import types_of_modules
+from ritornello.sequences.plan import PlannedRun, goes_on, is_test, source_of
 
 SHIPPED_MODELS = PROJECT_ROOT / "models"
 # multi_train.py decides these for every run; nobody else may, not even by typing them.

@@ -10,10 +10,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from core.errors import ConfigError
-from core.plain_data import shown, shown_text
-from sequences.folder import SequenceFolder
-from sequences.plan import Plan, PlannedRun
+from ritornello.core.errors import ConfigError
+from ritornello.core.plain_data import shown, shown_text
+from ritornello.sequences.folder import SequenceFolder
+from ritornello.sequences.plan import Plan, PlannedRun
 
 
 def further_runs(folder: SequenceFolder, plan: Plan, where: str) -> list[PlannedRun]:

@@ -33,11 +33,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from core.errors import ConfigError
-from core.nearest_names import did_you_mean
-from core.plain_data import read_text, shown, shown_text
-from core.plain_yaml import parse_yaml
-from sequences.populations import (
+from ritornello.core.errors import ConfigError
+from ritornello.core.nearest_names import did_you_mean
+from ritornello.core.plain_data import read_text, shown, shown_text
+from ritornello.core.plain_yaml import parse_yaml
+from ritornello.sequences.populations import (
     AGENT_SEEDS,
     WAITS_FOR_ITS_OWN,
     agent_behind,

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from core.errors import ConfigError
-from core.plain_data import shown, shown_text
-from flags.environment import EnvironmentFlags
-from flags.values import MAX_AGENTS
+from ritornello.core.errors import ConfigError
+from ritornello.core.plain_data import shown, shown_text
+from ritornello.flags.environment import EnvironmentFlags
+from ritornello.flags.values import MAX_AGENTS
 
 
 class MayShare(Protocol):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
-from core.durations import duration
-from core.plain_data import shown_text
-from metrics.curve import RETURN
-from metrics.run_files import last_record
-from sequences.folder import RunState, SequenceFolder
+from ritornello.core.durations import duration
+from ritornello.core.plain_data import shown_text
+from ritornello.metrics.curve import RETURN
+from ritornello.metrics.run_files import last_record
+from ritornello.sequences.folder import RunState, SequenceFolder
 
 
 def line_on(folder: SequenceFolder, run: RunState, seconds: float) -> str:

@@ -21,15 +21,15 @@ from dataclasses import replace
 from types import FrameType
 from typing import Any
 
-from core.atomic_file import write_json
-from core.file_lock import FileLock
-from core.leaving import wait_for_killed
-from core.process_death import environment_for_child
-from core.project import MAIN_PROGRAM, PROJECT_ROOT
-from core.stop_signals import handled_by
-from sequences.folder import OUTPUT_FILE, RUN_LOCK_FILE, RunState, SequenceFolder
-from sequences.plan import goes_on, is_test
-from sequences.turns import can_begin, runs_due
+from ritornello.core.atomic_file import write_json
+from ritornello.core.file_lock import FileLock
+from ritornello.core.leaving import wait_for_killed
+from ritornello.core.process_death import environment_for_child
+from ritornello.core.project import MAIN_PROGRAM, PROJECT_ROOT
+from ritornello.core.stop_signals import handled_by
+from ritornello.sequences.folder import OUTPUT_FILE, RUN_LOCK_FILE, RunState, SequenceFolder
+from ritornello.sequences.plan import goes_on, is_test
+from ritornello.sequences.turns import can_begin, runs_due
 
 STOP_WINDOW_S = 5.0  # a second Ctrl-C within this time means: stop everything
 GRACE_S = 120.0  # for a run to save its checkpoint after SIGINT, before it is killed

@@ -13,11 +13,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from core.errors import ConfigError
-from core.plain_data import cut, parse_json, read_text, shown, shown_text
-from flags.values import MAX_AGENTS
-from sequences.plan import MAX_GROUP_LENGTH, MAX_RUNS, source_of
-from sequences.populations import WAITS_FOR_ITS_OWN, agent_behind
+from ritornello.core.errors import ConfigError
+from ritornello.core.plain_data import cut, parse_json, read_text, shown, shown_text
+from ritornello.flags.values import MAX_AGENTS
+from ritornello.sequences.plan import MAX_GROUP_LENGTH, MAX_RUNS, source_of
+from ritornello.sequences.populations import WAITS_FOR_ITS_OWN, agent_behind
 
 FORMAT_VERSION = 1
 MAX_PROBLEMS_SHOWN = 5

@@ -17,17 +17,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from agent.testing.human_scores import human_normalised
-from agent.testing.score_table import SCORES, SCORES_PER_LIFE
-from core import markdown
-from core.atomic_file import write_text
-from core.errors import ConfigError
-from core.plain_data import shown_text
-from core.spec import game_name
-from metrics.run_files import csv_rows
-from sequences.folder import SequenceFolder
-from sequences.plan import is_test, source_of
-from wrappers.games import expand_games
+from ritornello.agent.testing.human_scores import human_normalised
+from ritornello.agent.testing.score_table import SCORES, SCORES_PER_LIFE
+from ritornello.core import markdown
+from ritornello.core.atomic_file import write_text
+from ritornello.core.errors import ConfigError
+from ritornello.core.plain_data import shown_text
+from ritornello.core.spec import game_name
+from ritornello.metrics.run_files import csv_rows
+from ritornello.sequences.folder import SequenceFolder
+from ritornello.sequences.plan import is_test, source_of
+from ritornello.wrappers.games import expand_games
 
 SCORES_PAGE = "scores.md"
 GAMES_TABLE = "test_games.csv"

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from core.errors import ConfigError, PlatformError
-from core.plain_data import shown, shown_text
-from metrics.run_files import is_regular
-from sequences.tuning import Range, Tuning
+from ritornello.core.errors import ConfigError, PlatformError
+from ritornello.core.plain_data import shown, shown_text
+from ritornello.metrics.run_files import is_regular
+from ritornello.sequences.tuning import Range, Tuning
 
 STUDY_FILE = "study.db"
 NAME = "tuning"

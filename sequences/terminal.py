@@ -11,9 +11,9 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from metrics.output_thread import OutputThread
-from sequences.folder import RunState, SequenceFolder
-from sequences.progress import line_on
+from ritornello.metrics.output_thread import OutputThread
+from ritornello.sequences.folder import RunState, SequenceFolder
+from ritornello.sequences.progress import line_on
 
 LivingLine = Callable[[str], object]  # shows a text in the place of the one before
 

@@ -20,20 +20,26 @@ from statistics import fmean
 from types import FrameType
 from typing import Any
 
-from agent.stored.run_folder import create_exclusively, safe_name
-from core.atomic_file import remove_temporaries, write_json, write_text
-from core.errors import ConfigError, PlatformError
-from core.file_lock import FileLock
-from core.markdown import table
-from core.plain_data import parse_json, read_text, shown, shown_text
-from metrics.curve import Curve, curve_of
-from metrics.run_files import read_records
-from sequences.folder import LOCK_FILE, RunState, SequenceFolder
-from sequences.foreign import check_place, check_plan, check_typed, check_weights, keepable
-from sequences.plan import PlannedRun
-from sequences.runner import Interrupts, run_one
-from sequences.study import Finished, Study, Trial
-from sequences.tuning import Tuning, parse_tuning
+from ritornello.agent.stored.run_folder import create_exclusively, safe_name
+from ritornello.core.atomic_file import remove_temporaries, write_json, write_text
+from ritornello.core.errors import ConfigError, PlatformError
+from ritornello.core.file_lock import FileLock
+from ritornello.core.markdown import table
+from ritornello.core.plain_data import parse_json, read_text, shown, shown_text
+from ritornello.metrics.curve import Curve, curve_of
+from ritornello.metrics.run_files import read_records
+from ritornello.sequences.folder import LOCK_FILE, RunState, SequenceFolder
+from ritornello.sequences.foreign import (
+    check_place,
+    check_plan,
+    check_typed,
+    check_weights,
+    keepable,
+)
+from ritornello.sequences.plan import PlannedRun
+from ritornello.sequences.runner import Interrupts, run_one
+from ritornello.sequences.study import Finished, Study, Trial
+from ritornello.sequences.tuning import Tuning, parse_tuning
 
 TUNING_FILE, TRIALS_PAGE, BEST_FILE = "tuning.json", "trials.md", "best.json"
 FORMAT_VERSION = 1

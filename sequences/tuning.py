@@ -29,12 +29,12 @@ from typing import Any
 
 import numpy as np
 
-from core.errors import ConfigError
-from core.nearest_names import did_you_mean
-from core.plain_data import read_text, shown, shown_text
-from core.plain_yaml import parse_yaml
-from metrics.curve import Curve
-from sequences.plan import MAX_GROUP_LENGTH, MAX_PLAN_BYTES, Plan, PlannedRun, source_of
+from ritornello.core.errors import ConfigError
+from ritornello.core.nearest_names import did_you_mean
+from ritornello.core.plain_data import read_text, shown, shown_text
+from ritornello.core.plain_yaml import parse_yaml
+from ritornello.metrics.curve import Curve
+from ritornello.sequences.plan import MAX_GROUP_LENGTH, MAX_PLAN_BYTES, Plan, PlannedRun, source_of
 
 KEYS = (
     *("name", "about", "base", "search", "objective", "steps", "trials", "seeds", "prune"),

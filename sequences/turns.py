@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from core.errors import ConfigError
-from core.plain_data import shown_text
-from sequences.folder import RunState, SequenceFolder
+from ritornello.core.errors import ConfigError
+from ritornello.core.plain_data import shown_text
+from ritornello.sequences.folder import RunState, SequenceFolder
 
 
 def runs_due(folder: SequenceFolder, waiting: Sequence[int], active: Sequence[int]) -> list[int]:

@@ -6,11 +6,11 @@ import difflib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NoReturn
 
-from core.errors import ConfigError
-from core.plain_data import shown_text
 from flag_parsing import named_values
-from option_flags import Flags
-from sequences.plan import is_test, source_of
+from ritornello.core.errors import ConfigError
+from ritornello.core.plain_data import shown_text
+from ritornello.option_flags import Flags
+from ritornello.sequences.plan import is_test, source_of
 
 
 def refuse(unknown: Sequence[str], own: Collection[str]) -> NoReturn:

@@ -14,8 +14,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import pytest
 from hypothesis import settings
 
+from ritornello.wrappers import trusted_modules
 from tests.deadlines import HANGS_S
-from wrappers import trusted_modules
 
 AFTER_FAILURE_S = 1.0
 HAS_FAILED = pytest.StashKey[bool]()

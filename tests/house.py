@@ -17,7 +17,7 @@ LAYER = {
     **{"agent": 5},
     **{"sequences": 6},
     **{"analysis": 7},
-    **{"main": 8, "multi_train": 8, "experiments": 8, "live": 8, "actor_critic": 8},
+    **{"main": 8, "multi_train": 8, "experiments": 8, "live": 8, "ritornello": 8},
 }
 # The rooms of agent/ and the files beside them, each of which imports only those before it.
 ROOMS = (
@@ -63,13 +63,13 @@ def _imports(path: Path) -> Iterator[tuple[int, str]]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             for name in node.names:
-                yield node.lineno, name.name
+                yield node.lineno, name.name.removeprefix("ritornello.")
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: imports are absolute here"
-            yield node.lineno, node.module or ""
+            yield node.lineno, (node.module or "").removeprefix("ritornello.")
 
 
 def module_name(path: Path) -> str:
-    """`core/rng.py` -> `core.rng`; a package's `__init__.py` -> the package."""
+    """`core/rng.py` -> `ritornello.core.rng`; a package's `__init__.py` -> the package."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-import main
+from ritornello import main
 from tests.deadlines import HANGS_S
 from tests.house import ROOT
 

@@ -4,11 +4,11 @@ import re
 
 import pytest
 
-import main
-from core.errors import ConfigError
 from flag_help import FAMILIES, MAIN_FLAGS, flag_groups, help_text, topic_of
-from option_flags import GROUPS, Flags
 from presets import PRESETS, describe
+from ritornello import main
+from ritornello.core.errors import ConfigError
+from ritornello.option_flags import GROUPS, Flags
 
 TOPICS = ("", "all", "presets", *GROUPS)
 

@@ -5,12 +5,12 @@ import os
 
 import pytest
 
-from core.errors import ConfigError
 from flag_parsing import parse
-from flags.flags_file import ONLY_TYPED
-from option_flags import Flags
 from presets import PRESETS
-from wrappers import trusted_modules
+from ritornello.core.errors import ConfigError
+from ritornello.flags.flags_file import ONLY_TYPED
+from ritornello.option_flags import Flags
+from ritornello.wrappers import trusted_modules
 
 
 @pytest.fixture(autouse=True)

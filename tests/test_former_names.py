@@ -7,11 +7,18 @@ import re
 import pytest
 
 import flag_parsing
-from core.errors import ConfigError
 from flag_parsing import parse, remarks
-from flags.former_names import ALIASES, COMMANDS, FORMER_VALUES, REMOVED_FLAGS, SYNONYMS, answer
-from option_flags import Flags
 from presets import PRESETS
+from ritornello.core.errors import ConfigError
+from ritornello.flags.former_names import (
+    ALIASES,
+    COMMANDS,
+    FORMER_VALUES,
+    REMOVED_FLAGS,
+    SYNONYMS,
+    answer,
+)
+from ritornello.option_flags import Flags
 from tests.house import ROOT
 
 

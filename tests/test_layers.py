@@ -54,7 +54,7 @@ READERS_OF_FLAGS = {
     "sequences/typed_flags.py",  # so that a misspelled one is told what is near
 }
 # What flags choose from, which those who take the settings as plain values know as well.
-SAID_ONCE = ("flags.parts", "flags.values")
+SAID_ONCE = ("ritornello.flags.parts", "ritornello.flags.values")
 PRODUCT = product_files()
 
 

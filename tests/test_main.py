@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-import main
-from core.errors import CheckpointError, PlatformError
+from ritornello import main
+from ritornello.core.errors import CheckpointError, PlatformError
 from tests.deadlines import HANGS_S
 
 
@@ -20,10 +20,14 @@ def test_the_program_starts_itself_anew_with_the_whole_command_line(monkeypatch)
     monkeypatch.setattr(sys, "orig_argv", line)
     monkeypatch.setattr(sys, "argv", ["main.py", "--env=X"])
     monkeypatch.setattr(os, "execve", lambda *arguments: started.append(arguments))
-    monkeypatch.setattr("core.process_settings.environment_to_restart_with", lambda: {"A": "1"})
+    monkeypatch.setattr(
+        "ritornello.core.process_settings.environment_to_restart_with", lambda: {"A": "1"}
+    )
     main.restart_with_settings()
     assert started == [(sys.executable, [sys.executable, *line[1:]], {"A": "1"})]
-    monkeypatch.setattr("core.process_settings.environment_to_restart_with", lambda: None)
+    monkeypatch.setattr(
+        "ritornello.core.process_settings.environment_to_restart_with", lambda: None
+    )
     main.restart_with_settings()
     assert len(started) == 1
 
@@ -38,7 +42,7 @@ def test_what_the_system_refuses_at_the_start_is_one_line_with_what_to_do(
     def refuse(argv, place):
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr("agent.session.prepare", refuse)
+    monkeypatch.setattr("ritornello.agent.session.prepare", refuse)
     assert main.main(["--env=CartPole-v1"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: the run could not be started: ")
@@ -63,7 +67,7 @@ def test_an_environment_that_raises_keyboard_interrupt_ends_without_a_traceback(
     def interrupt(argv, place):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("agent.session.prepare", interrupt)
+    monkeypatch.setattr("ritornello.agent.session.prepare", interrupt)
     assert main.main(["--env=CartPole-v1"]) == 130
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("interrupted: ")
@@ -76,7 +80,7 @@ def test_what_a_strangers_file_names_is_shown_as_text(monkeypatch, capsys, kind,
             "é\x1b[2J │ of another network:\n  \x1b]0;owned\x07: expected nothing\nLeave it."
         )
 
-    monkeypatch.setattr("agent.session.prepare", refuse)
+    monkeypatch.setattr("ritornello.agent.session.prepare", refuse)
     assert main.main(["--env=CartPole-v1"]) == status
     first, second, last = capsys.readouterr().err.splitlines()
     assert first.endswith("é\\x1b[2J │ of another network:")

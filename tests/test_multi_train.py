@@ -16,19 +16,19 @@ import pytest
 from gymnasium.envs.registration import EnvSpec
 from rich.console import Console
 
-import multi_train
-from analysis.compare_sequence import compare_sequence, write_report
-from core import leaving
-from core.errors import ConfigError
-from metrics.curve import curve_of
-from metrics.run_files import read_records
-from option_flags import Flags
-from sequences import runner
-from sequences import terminal as terminal_of_sequences
-from sequences.folder import RunState, SequenceFolder
-from sequences.plan import check_flags, load_plan, parse_plan, shipped_plans, source_of
-from sequences.progress import seconds_to_go
-from sequences.runner import Interrupts, run_sequence
+from ritornello import multi_train
+from ritornello.analysis.compare_sequence import compare_sequence, write_report
+from ritornello.core import leaving
+from ritornello.core.errors import ConfigError
+from ritornello.metrics.curve import curve_of
+from ritornello.metrics.run_files import read_records
+from ritornello.option_flags import Flags
+from ritornello.sequences import runner
+from ritornello.sequences import terminal as terminal_of_sequences
+from ritornello.sequences.folder import RunState, SequenceFolder
+from ritornello.sequences.plan import check_flags, load_plan, parse_plan, shipped_plans, source_of
+from ritornello.sequences.progress import seconds_to_go
+from ritornello.sequences.runner import Interrupts, run_sequence
 from tests.integration.commands import HANGS_S, ROOT
 from tests.integration.test_endings import has_begun, wait_until
 

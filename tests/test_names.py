@@ -6,8 +6,8 @@ import ast
 import re
 from pathlib import Path
 
-from agent.algorithms.base import FLAG_OF_FIELD
-from option_flags import Flags
+from ritornello.agent.algorithms.base import FLAG_OF_FIELD
+from ritornello.option_flags import Flags
 from tests.house import ROOT
 
 ROW = re.compile(r"^\| `--(\w+)` \| `(\w+)` \| `([\w/]+\.py)` \|", re.MULTILINE)

@@ -3,11 +3,11 @@ import os
 
 import pytest
 
-from core.errors import ConfigError
 from flag_parsing import check_values, parse
-from option_flags import GROUPS, MIN_SCHEDULE_STEPS, Flags
 from presets import PRESETS, describe
-from replay.registry import SHIPPED, sampler_of
+from ritornello.core.errors import ConfigError
+from ritornello.option_flags import GROUPS, MIN_SCHEDULE_STEPS, Flags
+from ritornello.replay.registry import SHIPPED, sampler_of
 
 
 def resolve(*argv, checkpoint=None, family="atari"):

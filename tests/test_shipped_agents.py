@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from actor_critic import load_agent
-from agent.stored.model_file import FACTS, WEIGHTS, load_model
-from core.plain_data import parse_json, read_text
+from ritornello import load_agent
+from ritornello.agent.stored.model_file import FACTS, WEIGHTS, load_model
+from ritornello.core.plain_data import parse_json, read_text
 from tests.house import ROOT
 
 FOLDERS = sorted(path.parent for path in (ROOT / "models").glob(f"*/{FACTS}"))

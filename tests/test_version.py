@@ -7,9 +7,9 @@ import re
 
 import yaml
 
-import main
-from agent.stored.run_folder import RunFolder
-from core.version import VERSION
+from ritornello import main
+from ritornello.agent.stored.run_folder import RunFolder
+from ritornello.core.version import VERSION
 from tests.house import ROOT
 
 

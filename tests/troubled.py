@@ -15,7 +15,7 @@ from pathlib import Path
 
 import gymnasium
 
-from core.process_death import FAMILY
+from ritornello.core.process_death import FAMILY
 from tests.fakes import CountingEnv
 from tests.troubles import hang_in_c
 

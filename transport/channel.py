@@ -27,10 +27,10 @@ import time
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 
-from core import faults
-from core.episode import EpisodeEnd
-from core.errors import Closed, TransportError
-from transport.ring import UnrollRing
+from ritornello.core import faults
+from ritornello.core.episode import EpisodeEnd
+from ritornello.core.errors import Closed, TransportError
+from ritornello.transport.ring import UnrollRing
 
 # Below 8 kB, the smallest buffer of such a pipe that is in use (macOS): never half sent.
 GAMES_PER_MESSAGE = 100  # 4.4 kB

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 
-from core.process_death import LEAVE_S, Family
-from transport.pulse import Phase, Pulse
+from ritornello.core.process_death import LEAVE_S, Family
+from ritornello.transport.pulse import Phase, Pulse
 
 STACK_SIGNAL = getattr(signal, "SIGUSR1", None)  # Windows has none
 MAX_STACK_BYTES = 16_000  # of several threads; enough to see where each stands

@@ -33,11 +33,11 @@ from typing import Any
 
 import numpy as np
 
-from core import faults
-from core.errors import Closed, ShapeError, TransportError
-from core.layout import ALIGNMENT_BYTES, Field, lay_out
-from core.spec import EnvSpec
-from transport.shared import SharedBlock, memory_fence, whole_pages
+from ritornello.core import faults
+from ritornello.core.errors import Closed, ShapeError, TransportError
+from ritornello.core.layout import ALIGNMENT_BYTES, Field, lay_out
+from ritornello.core.spec import EnvSpec
+from ritornello.transport.shared import SharedBlock, memory_fence, whole_pages
 
 
 class Bell:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from transport.shared import SharedBlock
+from ritornello.transport.shared import SharedBlock
 
 CELLS = 3  # phase, time at which it began, beats since the start of the process
 PHASE, SINCE, BEATS = range(CELLS)

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from core import faults
-from core.errors import TransportError
-from transport.shared import SharedBlock, memory_fence, whole_pages
+from ritornello.core import faults
+from ritornello.core.errors import TransportError
+from ritornello.transport.shared import SharedBlock, memory_fence, whole_pages
 
 Block = NDArray[np.uint8]
 

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from core.errors import ConfigError, TransportError
+from ritornello.core.errors import ConfigError, TransportError
 
 PAGE_BYTES = 4096  # blocks begin on a page of their own, so two of them never share a cache line
 

@@ -31,8 +31,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from core import faults
-from core.errors import TransportError
+from ritornello.core import faults
+from ritornello.core.errors import TransportError
 
 SEGMENT_BYTES = 2 << 20
 SEGMENTS = 16  # kept at once; with the size above 32 MB for each sender

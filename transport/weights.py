@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from core import faults
-from core.errors import TransportError
-from transport.shared import PAGE_BYTES, SharedBlock, memory_fence, whole_pages
+from ritornello.core import faults
+from ritornello.core.errors import TransportError
+from ritornello.transport.shared import PAGE_BYTES, SharedBlock, memory_fence, whole_pages
 
 NO_VERSION = -1  # what a board shows before the first flip
 MAX_ATTEMPTS = 1000  # a reader overtaken this often is far slower than the learner's updates

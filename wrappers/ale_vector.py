@@ -12,11 +12,11 @@ from collections.abc import Sequence
 import numpy as np
 from ale_py.vector_env import AtariVectorEnv
 
-from core.episode import EpisodeEnd
-from core.rng import child_seed
-from core.spec import EnvSpec
-from wrappers.config import EnvConfig
-from wrappers.vector import StepResult, check_actions
+from ritornello.core.episode import EpisodeEnd
+from ritornello.core.rng import child_seed
+from ritornello.core.spec import EnvSpec
+from ritornello.wrappers.config import EnvConfig
+from ritornello.wrappers.vector import StepResult, check_actions
 
 
 class AleVector:

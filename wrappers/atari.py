@@ -21,7 +21,7 @@ import cv2
 import gymnasium
 import numpy as np
 
-from wrappers.config import EnvConfig
+from ritornello.wrappers.config import EnvConfig
 
 Env = gymnasium.Env
 Reset = tuple[np.ndarray, dict[str, Any]]

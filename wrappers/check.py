@@ -25,25 +25,25 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box
 
-from core.command_line import tell
-from core.errors import ConfigError, PlatformError
-from core.plain_data import shown_text
-from core.spec import ObservationPart
-from wrappers.check_play import Findings, Stop, close, play
-from wrappers.env_ids import check_env_id, find_gym_spec, is_atari
-from wrappers.env_kwargs import kwargs_text
-from wrappers.gym_actions import RowActions, boxes_of, why_not
-from wrappers.gym_observations import VECTOR, PartsObservation, why_not_shown
-from wrappers.images import (
+from ritornello.core.command_line import tell
+from ritornello.core.errors import ConfigError, PlatformError
+from ritornello.core.plain_data import shown_text
+from ritornello.core.spec import ObservationPart
+from ritornello.wrappers.check_play import Findings, Stop, close, play
+from ritornello.wrappers.env_ids import check_env_id, find_gym_spec, is_atari
+from ritornello.wrappers.env_kwargs import kwargs_text
+from ritornello.wrappers.gym_actions import RowActions, boxes_of, why_not
+from ritornello.wrappers.gym_observations import VECTOR, PartsObservation, why_not_shown
+from ritornello.wrappers.images import (
     ChannelsFirst,
     channels_are_first,
     is_image_space,
     is_picture,
     what_is_rendered,
 )
-from wrappers.registry import make_as_it_is
-from wrappers.trusted_modules import trust_kwargs, trust_modules_of
-from wrappers.user_code import RAISED, describe, told_if_slow
+from ritornello.wrappers.registry import make_as_it_is
+from ritornello.wrappers.trusted_modules import trust_kwargs, trust_modules_of
+from ritornello.wrappers.user_code import RAISED, describe, told_if_slow
 
 Make = Callable[..., gymnasium.Env]
 

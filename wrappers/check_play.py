@@ -16,12 +16,12 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, Tuple
 
-from core.errors import EnvironmentFault
-from core.plain_data import shown
-from wrappers.gym_checks import first_frame_of, flag_of, parts_of, reward_of
-from wrappers.gym_observations import spaces_in
-from wrappers.images import is_image_space
-from wrappers.user_code import RAISED, describe
+from ritornello.core.errors import EnvironmentFault
+from ritornello.core.plain_data import shown
+from ritornello.wrappers.gym_checks import first_frame_of, flag_of, parts_of, reward_of
+from ritornello.wrappers.gym_observations import spaces_in
+from ritornello.wrappers.images import is_image_space
+from ritornello.wrappers.user_code import RAISED, describe
 
 STEPS = 2_000  # of random play; most environments do that within a second
 TWIN_STEPS = 200  # of the two games that must be the same

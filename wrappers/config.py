@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from core.errors import ConfigError
+from ritornello.core.errors import ConfigError
 
 BackendChoice = Literal["auto", "ale_vector", "gymnasium"]
 BACKENDS: tuple[str, ...] = get_args(BackendChoice)

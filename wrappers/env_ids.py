@@ -14,13 +14,13 @@ from ale_py import roms  # importing ale_py registers the Atari games with Gymna
 from gymnasium.envs.registration import EnvSpec as GymSpec
 from gymnasium.envs.registration import load_env_creator
 
-from core.errors import ConfigError
-from core.plain_data import shown, shown_text
-from wrappers.config import EnvConfig
-from wrappers.env_kwargs import DECIDED_HERE, kwargs_of
-from wrappers.extra_worlds import is_installed, prepare_world, world_of
-from wrappers.trusted_modules import check_trusted
-from wrappers.user_code import import_module
+from ritornello.core.errors import ConfigError
+from ritornello.core.plain_data import shown, shown_text
+from ritornello.wrappers.config import EnvConfig
+from ritornello.wrappers.env_kwargs import DECIDED_HERE, kwargs_of
+from ritornello.wrappers.extra_worlds import is_installed, prepare_world, world_of
+from ritornello.wrappers.trusted_modules import check_trusted
+from ritornello.wrappers.user_code import import_module
 
 NEED_JAX = ("gymnasium.envs.phys2d.", "gymnasium.envs.tabular.")  # which is no extra here
 

@@ -10,8 +10,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from core.errors import ConfigError
-from core.plain_data import check_plain, parse_json, shown
+from ritornello.core.errors import ConfigError
+from ritornello.core.plain_data import check_plain, parse_json, shown
 
 WHERE = "env_kwargs"
 MAX_VALUES = 10_000

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 
 import gymnasium
 
-from core.errors import ConfigError
-from core.plain_data import shown, shown_text
-from wrappers.user_code import RAISED, describe
-from wrappers.world_views import Screens, SymbolsAsVector
+from ritornello.core.errors import ConfigError
+from ritornello.core.plain_data import shown, shown_text
+from ritornello.wrappers.user_code import RAISED, describe
+from ritornello.wrappers.world_views import Screens, SymbolsAsVector
 
 log = logging.getLogger(__name__)
 

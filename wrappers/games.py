@@ -5,8 +5,8 @@ Nothing of Gymnasium is loaded to read a list, except for `all`.
 
 from __future__ import annotations
 
-from core.errors import ConfigError
-from core.plain_data import shown, shown_text
+from ritornello.core.errors import ConfigError
+from ritornello.core.plain_data import shown, shown_text
 
 _SIX = ("AirRaid", "Carnival", "DemonAttack", "NameThisGame", "Pong", "SpaceInvaders")
 # The games of the multi-task experiments of TorchBeast with PopArt (2020), in their order.
@@ -38,7 +38,7 @@ def expand_games(text: str) -> str:
         )
     for part in parts:
         if part == ALL:
-            from wrappers.env_ids import all_atari_ids  # it loads Gymnasium
+            from ritornello.wrappers.env_ids import all_atari_ids  # it loads Gymnasium
 
             ids += all_atari_ids()
         else:

@@ -16,8 +16,8 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 
-from core.errors import ConfigError
-from core.spec import CHOICE, NUMBERS, ActionPart, ActionSpec
+from ritornello.core.errors import ConfigError
+from ritornello.core.spec import CHOICE, NUMBERS, ActionPart, ActionSpec
 
 MAX_COLUMNS = 10_000  # of a stored action; more is a mistake rather than an action
 

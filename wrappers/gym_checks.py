@@ -15,9 +15,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from core.errors import EnvironmentFault
-from core.plain_data import shown
-from core.spec import EnvSpec
+from ritornello.core.errors import EnvironmentFault
+from ritornello.core.plain_data import shown
+from ritornello.core.spec import EnvSpec
 
 # Many environments leave their space a little. So far outside, the unit is wrong: 255 in [0, 1].
 FAR_WIDTHS = 100.0

@@ -24,11 +24,11 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
 
-from core.errors import ConfigError, EnvironmentFault
-from core.plain_data import shown
-from core.spec import EnvSpec, ObservationPart
-from wrappers.gym_checks import ObservationCheck
-from wrappers.images import is_image_space, turned_space
+from ritornello.core.errors import ConfigError, EnvironmentFault
+from ritornello.core.plain_data import shown
+from ritornello.core.spec import EnvSpec, ObservationPart
+from ritornello.wrappers.gym_checks import ObservationCheck
+from ritornello.wrappers.images import is_image_space, turned_space
 
 VECTOR = "numbers"  # name of the part that is made of all that are no images
 

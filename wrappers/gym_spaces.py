@@ -5,10 +5,10 @@ from __future__ import annotations
 import gymnasium
 import numpy as np
 
-from core.errors import ConfigError
-from core.spec import ActionPart, EnvSpec, ObservationPart
-from wrappers.gym_actions import RowActions, why_not
-from wrappers.gym_observations import PartsObservation, why_not_shown
+from ritornello.core.errors import ConfigError
+from ritornello.core.spec import ActionPart, EnvSpec, ObservationPart
+from ritornello.wrappers.gym_actions import RowActions, why_not
+from ritornello.wrappers.gym_observations import PartsObservation, why_not_shown
 
 
 def spec_of_spaces(env_id: str, env: gymnasium.Env) -> EnvSpec:

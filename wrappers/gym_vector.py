@@ -18,15 +18,21 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from core.episode import EpisodeEnd
-from core.errors import CheckpointError, EnvironmentFault, PlatformError
-from core.plain_data import shown_text
-from core.rng import child_seed
-from core.spec import EnvSpec
-from wrappers.env_ids import is_atari
-from wrappers.gym_checks import ObservationCheck, first_frame_of, flag_of, parts_of, reward_of
-from wrappers.user_code import RAISED, describe
-from wrappers.vector import StepResult, check_action_rows, check_actions
+from ritornello.core.episode import EpisodeEnd
+from ritornello.core.errors import CheckpointError, EnvironmentFault, PlatformError
+from ritornello.core.plain_data import shown_text
+from ritornello.core.rng import child_seed
+from ritornello.core.spec import EnvSpec
+from ritornello.wrappers.env_ids import is_atari
+from ritornello.wrappers.gym_checks import (
+    ObservationCheck,
+    first_frame_of,
+    flag_of,
+    parts_of,
+    reward_of,
+)
+from ritornello.wrappers.user_code import RAISED, describe
+from ritornello.wrappers.vector import StepResult, check_action_rows, check_actions
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box
 
-from core.errors import ConfigError, EnvironmentFault
-from core.plain_data import shown
+from ritornello.core.errors import ConfigError, EnvironmentFault
+from ritornello.core.plain_data import shown
 
 MOST_CHANNELS = 4  # that an image has by itself: RGB and transparency
 ORDERS = ("first", "last")

@@ -25,24 +25,30 @@ import ale_py
 import gymnasium
 import numpy as np
 
-from core.errors import ConfigError, EnvironmentFault
-from core.plain_data import shown
-from core.spec import EnvSpec
-from wrappers.atari import RenumberActions, action_meanings, make_atari_env
-from wrappers.config import FRAMES_PER_S, EnvConfig
-from wrappers.env_ids import check_env_id, check_taken, is_atari, rom_name, with_sticky_actions
-from wrappers.env_kwargs import kwargs_of
-from wrappers.extra_worlds import as_shown
-from wrappers.gym_actions import with_stored_actions
-from wrappers.gym_observations import with_one_observation
-from wrappers.gym_spaces import shown_images, spec_of_spaces
-from wrappers.gym_vector import GymVector
-from wrappers.images import ChannelsFirst, is_picture, shows_images, what_is_rendered
-from wrappers.several_games import action_numbers, check_common, negotiate
-from wrappers.task_vector import TaskVector
-from wrappers.trusted_modules import check_trusted_kwargs
-from wrappers.user_code import RAISED, told_if_slow, told_in_one_line
-from wrappers.vector import EnvVector
+from ritornello.core.errors import ConfigError, EnvironmentFault
+from ritornello.core.plain_data import shown
+from ritornello.core.spec import EnvSpec
+from ritornello.wrappers.atari import RenumberActions, action_meanings, make_atari_env
+from ritornello.wrappers.config import FRAMES_PER_S, EnvConfig
+from ritornello.wrappers.env_ids import (
+    check_env_id,
+    check_taken,
+    is_atari,
+    rom_name,
+    with_sticky_actions,
+)
+from ritornello.wrappers.env_kwargs import kwargs_of
+from ritornello.wrappers.extra_worlds import as_shown
+from ritornello.wrappers.gym_actions import with_stored_actions
+from ritornello.wrappers.gym_observations import with_one_observation
+from ritornello.wrappers.gym_spaces import shown_images, spec_of_spaces
+from ritornello.wrappers.gym_vector import GymVector
+from ritornello.wrappers.images import ChannelsFirst, is_picture, shows_images, what_is_rendered
+from ritornello.wrappers.several_games import action_numbers, check_common, negotiate
+from ritornello.wrappers.task_vector import TaskVector
+from ritornello.wrappers.trusted_modules import check_trusted_kwargs
+from ritornello.wrappers.user_code import RAISED, told_if_slow, told_in_one_line
+from ritornello.wrappers.vector import EnvVector
 
 MIN_RATE, MAX_RATE = 0.1, 1000.0  # of pictures per second: others are a mistake
 
@@ -268,7 +274,7 @@ def make_env_vector(
         game, numbers = _runnable(games[task], spec)
         game_spec, part_seeds = replace(spec, env_id=game.env_id), seeds[start:end]
         if backend.name == "ale_vector":
-            from wrappers.ale_vector import AleVector  # needs an ale-py built with it
+            from ritornello.wrappers.ale_vector import AleVector  # needs an ale-py built with it
 
             rom = rom_name(game.env_id)
             game = with_sticky_actions(game)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import ale_py
 
-from core.errors import ConfigError
-from core.spec import EnvSpec
-from wrappers.env_ids import is_atari
+from ritornello.core.errors import ConfigError
+from ritornello.core.spec import EnvSpec
+from ritornello.wrappers.env_ids import is_atari
 
 # Those of a game that is run with all of them, in the order of their numbers.
 ALL_ACTIONS: tuple[str, ...] = tuple(ale_py.Action.__members__)

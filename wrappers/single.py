@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gymnasium
 
-from wrappers.config import EnvConfig
-from wrappers.registry import _env_maker, _runnable, make_env_spec
+from ritornello.wrappers.config import EnvConfig
+from ritornello.wrappers.registry import _env_maker, _runnable, make_env_spec
 
 
 def make_single_env(

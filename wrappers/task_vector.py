@@ -12,10 +12,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from core.episode import EpisodeEnd
-from core.errors import CheckpointError
-from core.spec import EnvSpec
-from wrappers.vector import (
+from ritornello.core.episode import EpisodeEnd
+from ritornello.core.errors import CheckpointError
+from ritornello.core.spec import EnvSpec
+from ritornello.wrappers.vector import (
     EnvVector,
     RestorableEnvVector,
     StepResult,

@@ -19,8 +19,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from core.errors import ConfigError
-from wrappers.env_kwargs import holds_text
+from ritornello.core.errors import ConfigError
+from ritornello.wrappers.env_kwargs import holds_text
 
 _trusted: set[str] = set()
 _EVERYTHING = "*"

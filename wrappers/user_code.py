@@ -16,11 +16,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from core.errors import ConfigError, PlatformError
-from core.plain_data import shown, shown_text
-from core.project import PROJECT_ROOT
-from core.standard_error import say
-from wrappers.trusted_modules import written
+from ritornello.core.errors import ConfigError, PlatformError
+from ritornello.core.plain_data import shown, shown_text
+from ritornello.core.project import PROJECT_ROOT
+from ritornello.core.standard_error import say
+from ritornello.wrappers.trusted_modules import written
 
 PATIENCE_S = 30.0  # longer than it takes to make a large environment on a busy machine
 

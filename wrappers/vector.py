@@ -20,9 +20,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from core.episode import EpisodeEnd
-from core.errors import ShapeError
-from core.spec import ActionSpec, EnvSpec
+from ritornello.core.episode import EpisodeEnd
+from ritornello.core.errors import ShapeError
+from ritornello.core.spec import ActionSpec, EnvSpec
 
 
 @dataclass

@@ -9,8 +9,8 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete
 
-from core.errors import ConfigError
-from core.plain_data import shown
+from ritornello.core.errors import ConfigError
+from ritornello.core.plain_data import shown
 
 # Of MiniGrid's encoding of a cell, with some room: 11 kinds of objects, 6 colours, and a state (of
 # a door, or the direction of an agent). A number beyond is an error rather than another cell.

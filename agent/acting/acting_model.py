@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from agent.machine import PLAIN, WeightFormat
-from agent.models.base import TORSO_PREFIX, ActorCritic
-from core.layout import aligned
-from transport.weights import NO_VERSION, WeightBoard
+from ritornello.agent.machine import PLAIN, WeightFormat
+from ritornello.agent.models.base import TORSO_PREFIX, ActorCritic
+from ritornello.core.layout import aligned
+from ritornello.transport.weights import NO_VERSION, WeightBoard
 
 
 class FlatWeights:

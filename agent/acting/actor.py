@@ -20,10 +20,10 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import torch
 
-from agent.acting.acting_model import ActingModel
-from agent.models.base import ActorCritic, Core, Heads, Inputs
-from core.spec import CHOICE, ActionPart, ActionSpec
-from wrappers.vector import StepResult
+from ritornello.agent.acting.acting_model import ActingModel
+from ritornello.agent.models.base import ActorCritic, Core, Heads, Inputs
+from ritornello.core.spec import CHOICE, ActionPart, ActionSpec
+from ritornello.wrappers.vector import StepResult
 
 ONE_CHOICE = ActionSpec((ActionPart(CHOICE, 1),))  # stored as any other choice
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from core.errors import ConfigError
-from replay.several_games import played_games
+from ritornello.core.errors import ConfigError
+from ritornello.replay.several_games import played_games
 
 
 def deal_tasks(

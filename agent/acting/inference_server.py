@@ -29,21 +29,21 @@ from multiprocessing.connection import Connection
 import numpy as np
 import torch
 
-from agent.acting.acting_model import ActingModel, FlatWeights
-from agent.acting.actor import Action, Actor, Observation
-from agent.machine import NICENESS, WeightFormat, give_way
-from agent.models.factory import ModelConfig, make_model
-from core import faults
-from core.errors import Closed, TransportError
-from core.process_death import ignore_interrupts
-from core.rng import child_seed
-from core.spec import EnvSpec
-from transport.channel import last_words
-from transport.lifeline import LifelineEnd
-from transport.mailbox import Bell, Mailbox
-from transport.pulse import Phase, no_beat
-from transport.weights import NO_VERSION, WeightBoard
-from wrappers.trusted_modules import trust_modules_of
+from ritornello.agent.acting.acting_model import ActingModel, FlatWeights
+from ritornello.agent.acting.actor import Action, Actor, Observation
+from ritornello.agent.machine import NICENESS, WeightFormat, give_way
+from ritornello.agent.models.factory import ModelConfig, make_model
+from ritornello.core import faults
+from ritornello.core.errors import Closed, TransportError
+from ritornello.core.process_death import ignore_interrupts
+from ritornello.core.rng import child_seed
+from ritornello.core.spec import EnvSpec
+from ritornello.transport.channel import last_words
+from ritornello.transport.lifeline import LifelineEnd
+from ritornello.transport.mailbox import Bell, Mailbox
+from ritornello.transport.pulse import Phase, no_beat
+from ritornello.transport.weights import NO_VERSION, WeightBoard
+from ritornello.wrappers.trusted_modules import trust_modules_of
 
 WAIT_S = 1.0  # how often an idle server looks up; it wakes at once when it is asked
 # A worker waits so long before it fails: a server may be starting, or be started anew.

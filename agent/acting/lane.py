@@ -11,8 +11,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from agent.acting.actor import ActionSource, LocalActor, Observation
-from wrappers.vector import EnvVector, RestorableEnvVector
+from ritornello.agent.acting.actor import ActionSource, LocalActor, Observation
+from ritornello.wrappers.vector import EnvVector, RestorableEnvVector
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from agent.acting.actor import Observation
-from agent.acting.lane import EnvGroup, Lane
-from core.episode import EpisodeEnd
-from core.unroll import Record, Unroll, UnrollSchema
-from transport.pulse import Phase, no_beat
+from ritornello.agent.acting.actor import Observation
+from ritornello.agent.acting.lane import EnvGroup, Lane
+from ritornello.core.episode import EpisodeEnd
+from ritornello.core.unroll import Record, Unroll, UnrollSchema
+from ritornello.transport.pulse import Phase, no_beat
 
 
 class Rollout:

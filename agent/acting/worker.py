@@ -17,28 +17,28 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from agent.acting.acting_model import ActingModel, FlatWeights
-from agent.acting.actor import ActionSource, Actor, LocalActor
-from agent.acting.inference_server import RemoteActor
-from agent.acting.lane import EnvGroup
-from agent.acting.rollout import Rollout
-from agent.machine import NICENESS, WeightFormat, give_way, stay_on_core
-from agent.models.factory import ModelConfig, make_model
-from core import faults
-from core.episode import EpisodeEnd
-from core.errors import Closed, EnvironmentFault
-from core.process_death import ignore_interrupts
-from core.rng import child_seed
-from core.spec import EnvSpec
-from core.unroll import Record, UnrollSchema
-from transport.channel import WorkerEnd, WorkerStats, last_words
-from transport.lifeline import LifelineEnd
-from transport.mailbox import Mailbox
-from transport.pulse import Phase, no_beat
-from transport.weights import WeightBoard
-from wrappers.config import EnvConfig
-from wrappers.registry import make_env_vector
-from wrappers.trusted_modules import trust_kwargs, trust_modules_of
+from ritornello.agent.acting.acting_model import ActingModel, FlatWeights
+from ritornello.agent.acting.actor import ActionSource, Actor, LocalActor
+from ritornello.agent.acting.inference_server import RemoteActor
+from ritornello.agent.acting.lane import EnvGroup
+from ritornello.agent.acting.rollout import Rollout
+from ritornello.agent.machine import NICENESS, WeightFormat, give_way, stay_on_core
+from ritornello.agent.models.factory import ModelConfig, make_model
+from ritornello.core import faults
+from ritornello.core.episode import EpisodeEnd
+from ritornello.core.errors import Closed, EnvironmentFault
+from ritornello.core.process_death import ignore_interrupts
+from ritornello.core.rng import child_seed
+from ritornello.core.spec import EnvSpec
+from ritornello.core.unroll import Record, UnrollSchema
+from ritornello.transport.channel import WorkerEnd, WorkerStats, last_words
+from ritornello.transport.lifeline import LifelineEnd
+from ritornello.transport.mailbox import Mailbox
+from ritornello.transport.pulse import Phase, no_beat
+from ritornello.transport.weights import WeightBoard
+from ritornello.wrappers.config import EnvConfig
+from ritornello.wrappers.registry import make_env_vector
+from ritornello.wrappers.trusted_modules import trust_kwargs, trust_modules_of
 
 SLOT_WAIT_S = 1.0  # how often a waiting worker looks up; it wakes at once when a slot comes free
 

@@ -26,16 +26,16 @@ import torch
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from torch import Tensor
 
-from agent.algorithms.batch import Batch
-from agent.algorithms.non_finite import Stage, given_stages
-from agent.algorithms.rewards import LARGEST_REWARD, REWARD_TRANSFORMS
-from agent.distributions import Categorical
-from agent.models.base import ActorCritic
-from agent.reduction import ALONE, Reduction
-from core.errors import ConfigError
-from core.plain_data import shown
-from flags.parts import ALGORITHMS
-from flags.values import AdvantageNormalisation, LossReduction, values_of
+from ritornello.agent.algorithms.batch import Batch
+from ritornello.agent.algorithms.non_finite import Stage, given_stages
+from ritornello.agent.algorithms.rewards import LARGEST_REWARD, REWARD_TRANSFORMS
+from ritornello.agent.distributions import Categorical
+from ritornello.agent.models.base import ActorCritic
+from ritornello.agent.reduction import ALONE, Reduction
+from ritornello.core.errors import ConfigError
+from ritornello.core.plain_data import shown
+from ritornello.flags.parts import ALGORITHMS
+from ritornello.flags.values import AdvantageNormalisation, LossReduction, values_of
 
 # The values of these flags reach an algorithm's config by the name of its field.
 FLAG_OF_FIELD: dict[str, str] = {

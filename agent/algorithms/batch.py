@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from agent.models.base import Inputs
-from core.errors import ShapeError
+from ritornello.agent.models.base import Inputs
+from ritornello.core.errors import ShapeError
 
 # Fields of shape [B, ...], without rows.
 OF_COLUMNS = (

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from agent.algorithms import losses
-from agent.algorithms.batch import Batch
-from agent.algorithms.impala_config import ImpalaConfig
-from agent.algorithms.passes import Pass
-from agent.models.base import ActorCritic
+from ritornello.agent.algorithms import losses
+from ritornello.agent.algorithms.batch import Batch
+from ritornello.agent.algorithms.impala_config import ImpalaConfig
+from ritornello.agent.algorithms.passes import Pass
+from ritornello.agent.models.base import ActorCritic
 
 
 def cloning_terms(

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from agent.algorithms.batch import Batch
-from agent.algorithms.impala_config import VTraceConfig
-from agent.algorithms.rewards import REWARD_TRANSFORMS
-from agent.algorithms.vtrace import VTrace, vtrace
+from ritornello.agent.algorithms.batch import Batch
+from ritornello.agent.algorithms.impala_config import VTraceConfig
+from ritornello.agent.algorithms.rewards import REWARD_TRANSFORMS
+from ritornello.agent.algorithms.vtrace import VTrace, vtrace
 
 
 def correct(

@@ -9,9 +9,9 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
-from agent.algorithms.batch import Batch
-from agent.algorithms.passes import Pass
-from agent.distributions import MAX_LOG_RATIO
+from ritornello.agent.algorithms.batch import Batch
+from ritornello.agent.algorithms.passes import Pass
+from ritornello.agent.distributions import MAX_LOG_RATIO
 
 NO_AGENTS: Mapping[int, str] = MappingProxyType({})
 

@@ -33,25 +33,25 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from agent.algorithms import losses
-from agent.algorithms.base import Algorithm, Loss, register_algorithm
-from agent.algorithms.batch import Batch
-from agent.algorithms.correction import correct
-from agent.algorithms.health import policy_health, value_health
-from agent.algorithms.impact_config import ImpactConfig
-from agent.algorithms.non_finite import Stage, given_stages
-from agent.algorithms.passes import Pass, look_at
-from agent.algorithms.rewards import REWARD_TRANSFORMS
-from agent.algorithms.rows import learnable_rows
-from agent.algorithms.target import TargetNetwork, TargetState
-from agent.algorithms.units import (
+from ritornello.agent.algorithms import losses
+from ritornello.agent.algorithms.base import Algorithm, Loss, register_algorithm
+from ritornello.agent.algorithms.batch import Batch
+from ritornello.agent.algorithms.correction import correct
+from ritornello.agent.algorithms.health import policy_health, value_health
+from ritornello.agent.algorithms.impact_config import ImpactConfig
+from ritornello.agent.algorithms.non_finite import Stage, given_stages
+from ritornello.agent.algorithms.passes import Pass, look_at
+from ritornello.agent.algorithms.rewards import REWARD_TRANSFORMS
+from ritornello.agent.algorithms.rows import learnable_rows
+from ritornello.agent.algorithms.target import TargetNetwork, TargetState
+from ritornello.agent.algorithms.units import (
     move_units,
     popart_figures,
     scaled_advantages,
     values_to_learn,
 )
-from agent.algorithms.vtrace import VTrace
-from agent.models.base import ActorCritic
+from ritornello.agent.algorithms.vtrace import VTrace
+from ritornello.agent.models.base import ActorCritic
 
 
 class _Judged(NamedTuple):

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agent.algorithms.impala_config import VTraceConfig
-from core.errors import ConfigError
-from flags.values import ValueSource, values_of
+from ritornello.agent.algorithms.impala_config import VTraceConfig
+from ritornello.core.errors import ConfigError
+from ritornello.flags.values import ValueSource, values_of
 
 
 @dataclass(frozen=True)

@@ -19,25 +19,25 @@ from collections.abc import Iterator
 
 import torch
 
-from agent.algorithms import losses
-from agent.algorithms.base import Algorithm, Loss, register_algorithm
-from agent.algorithms.batch import Batch
-from agent.algorithms.cloning import cloning_terms
-from agent.algorithms.correction import correct
-from agent.algorithms.health import policy_health, value_health
-from agent.algorithms.impala_config import ImpalaConfig
-from agent.algorithms.non_finite import Stage, given_stages
-from agent.algorithms.passes import look_at
-from agent.algorithms.rewards import REWARD_TRANSFORMS
-from agent.algorithms.rows import learnable_rows
-from agent.algorithms.trust import check_trust, trusted
-from agent.algorithms.units import (
+from ritornello.agent.algorithms import losses
+from ritornello.agent.algorithms.base import Algorithm, Loss, register_algorithm
+from ritornello.agent.algorithms.batch import Batch
+from ritornello.agent.algorithms.cloning import cloning_terms
+from ritornello.agent.algorithms.correction import correct
+from ritornello.agent.algorithms.health import policy_health, value_health
+from ritornello.agent.algorithms.impala_config import ImpalaConfig
+from ritornello.agent.algorithms.non_finite import Stage, given_stages
+from ritornello.agent.algorithms.passes import look_at
+from ritornello.agent.algorithms.rewards import REWARD_TRANSFORMS
+from ritornello.agent.algorithms.rows import learnable_rows
+from ritornello.agent.algorithms.trust import check_trust, trusted
+from ritornello.agent.algorithms.units import (
     move_units,
     popart_figures,
     scaled_advantages,
     values_to_learn,
 )
-from agent.models.base import ActorCritic
+from ritornello.agent.models.base import ActorCritic
 
 
 @register_algorithm("impala")

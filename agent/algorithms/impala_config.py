@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agent.algorithms.base import ActorCriticConfig
-from core.errors import ConfigError
-from flags.values import TrustRegion, values_of
+from ritornello.agent.algorithms.base import ActorCriticConfig
+from ritornello.core.errors import ConfigError
+from ritornello.flags.values import TrustRegion, values_of
 
 TRUST_REGIONS = ("none", *values_of(TrustRegion))
 

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from agent.distributions import MAX_LOG_RATIO, Policy
-from agent.reduction import ALONE, Reduction
+from ritornello.agent.distributions import MAX_LOG_RATIO, Policy
+from ritornello.agent.reduction import ALONE, Reduction
 
 
 def policy_gradient(log_pi_action: Tensor, advantages: Tensor) -> Tensor:

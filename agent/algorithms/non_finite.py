@@ -18,9 +18,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from agent.algorithms.batch import Batch
-from agent.models.base import ActorCritic
-from core.errors import PlatformError
+from ritornello.agent.algorithms.batch import Batch
+from ritornello.agent.models.base import ActorCritic
+from ritornello.core.errors import PlatformError
 
 # The largest that is believed of numbers which an update could not be made with. They are far from
 # what is ever learned from, and near to what overflows float32 (3e38): the gradient of the value

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from agent.algorithms.batch import Batch
-from agent.distributions import Policy
-from agent.models.base import ActorCritic, Heads
+from ritornello.agent.algorithms.batch import Batch
+from ritornello.agent.distributions import Policy
+from ritornello.agent.models.base import ActorCritic, Heads
 
 
 class Pass(NamedTuple):

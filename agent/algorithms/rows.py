@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from agent.algorithms.batch import Batch
+from ritornello.agent.algorithms.batch import Batch
 
 
 class Rows(NamedTuple):

@@ -16,7 +16,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from agent.models.base import ActorCritic
+from ritornello.agent.models.base import ActorCritic
 
 
 class TargetState(BaseModel):

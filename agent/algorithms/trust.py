@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from agent.algorithms.impala_config import ImpalaConfig
-from agent.algorithms.passes import Pass
-from agent.distributions import NO_IMPLIED_KL
-from agent.models.base import ActorCritic
-from core.errors import ConfigError
+from ritornello.agent.algorithms.impala_config import ImpalaConfig
+from ritornello.agent.algorithms.passes import Pass
+from ritornello.agent.distributions import NO_IMPLIED_KL
+from ritornello.agent.models.base import ActorCritic
+from ritornello.core.errors import ConfigError
 
 
 def trusted(seen: Pass, config: ImpalaConfig) -> Tensor | None:

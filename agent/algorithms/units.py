@@ -10,11 +10,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from agent.algorithms.batch import Batch
-from agent.algorithms.passes import Pass
-from agent.models.base import ActorCritic
-from agent.models.popart import Values
-from agent.reduction import ALONE, Reduction
+from ritornello.agent.algorithms.batch import Batch
+from ritornello.agent.algorithms.passes import Pass
+from ritornello.agent.models.base import ActorCritic
+from ritornello.agent.models.popart import Values
+from ritornello.agent.reduction import ALONE, Reduction
 
 
 @torch.no_grad()

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from core.errors import ShapeError
+from ritornello.core.errors import ShapeError
 
 
 class VTrace(NamedTuple):

@@ -28,15 +28,15 @@ from typing import Any
 
 import numpy as np
 
-from agent.cluster.engine import Engine, HostError, HostGone, HostUnavailable
-from agent.cluster.host_line import HostLine, Totals
-from agent.cluster.hosts import GONE_S, HostEntry, HostLedger, Launch
-from agent.cluster.node_host import HostTask
-from agent.cluster.wire import Delivery, HostReport, WireBlock
-from agent.pools.restarts import RestartLimit, failure_of_pool
-from core.errors import TransportError, WorkerDied
-from core.watched_time import WatchedTime
-from transport.weights import NO_VERSION, WeightBoard
+from ritornello.agent.cluster.engine import Engine, HostError, HostGone, HostUnavailable
+from ritornello.agent.cluster.host_line import HostLine, Totals
+from ritornello.agent.cluster.hosts import GONE_S, HostEntry, HostLedger, Launch
+from ritornello.agent.cluster.node_host import HostTask
+from ritornello.agent.cluster.wire import Delivery, HostReport, WireBlock
+from ritornello.agent.pools.restarts import RestartLimit, failure_of_pool
+from ritornello.core.errors import TransportError, WorkerDied
+from ritornello.core.watched_time import WatchedTime
+from ritornello.transport.weights import NO_VERSION, WeightBoard
 
 log = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from agent.cluster.node_host import HostTask
-from core.errors import PlatformError
+from ritornello.agent.cluster.node_host import HostTask
+from ritornello.core.errors import PlatformError
 
 DATA_CALLS = ("take",)  # of NodeHost; all others must not wait for them
 

@@ -17,20 +17,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import FrameType
 
-from agent.acting.worker import WorkerConfig, words_of
-from agent.cluster.conductor import Conductor
-from agent.cluster.engine import Engine
-from agent.cluster.hosts import HostState, Launch
-from agent.cluster.node_host import HostTask
-from agent.cluster.reports import Figures, ReportsEnd
-from agent.cluster.wire import Fingerprint, open_block
-from core.errors import Closed, PlatformError, TransportError, WorkerDied
-from core.process_death import ignore_interrupts
-from core.unroll import UnrollSchema
-from transport.channel import WorkerEnd, last_words
-from transport.lifeline import LifelineEnd
-from transport.pulse import Phase
-from transport.weights import WeightBoard
+from ritornello.agent.acting.worker import WorkerConfig, words_of
+from ritornello.agent.cluster.conductor import Conductor
+from ritornello.agent.cluster.engine import Engine
+from ritornello.agent.cluster.hosts import HostState, Launch
+from ritornello.agent.cluster.node_host import HostTask
+from ritornello.agent.cluster.reports import Figures, ReportsEnd
+from ritornello.agent.cluster.wire import Fingerprint, open_block
+from ritornello.core.errors import Closed, PlatformError, TransportError, WorkerDied
+from ritornello.core.process_death import ignore_interrupts
+from ritornello.core.unroll import UnrollSchema
+from ritornello.transport.channel import WorkerEnd, last_words
+from ritornello.transport.lifeline import LifelineEnd
+from ritornello.transport.pulse import Phase
+from ritornello.transport.weights import WeightBoard
 
 STEP_S = 0.2  # at most, so that it looks up often
 SLOT_S = 0.05

@@ -14,17 +14,17 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
-from agent.cluster.gateway import FIGURES, FINAL, GatewayConfig, gateway_main
-from agent.cluster.reports import Reports
-from agent.pools.places import WorkerPlace
-from agent.pools.pool import ProcessPool
-from agent.pools.worker_pool import UnrollBlock
-from core import faults
-from core.errors import ConfigError, WorkerDied
-from core.warden import Warden
-from transport.channel import ToLearner
-from transport.mailbox import Mailbox
-from transport.weights import WeightBoard
+from ritornello.agent.cluster.gateway import FIGURES, FINAL, GatewayConfig, gateway_main
+from ritornello.agent.cluster.reports import Reports
+from ritornello.agent.pools.places import WorkerPlace
+from ritornello.agent.pools.pool import ProcessPool
+from ritornello.agent.pools.worker_pool import UnrollBlock
+from ritornello.core import faults
+from ritornello.core.errors import ConfigError, WorkerDied
+from ritornello.core.warden import Warden
+from ritornello.transport.channel import ToLearner
+from ritornello.transport.mailbox import Mailbox
+from ritornello.transport.weights import WeightBoard
 
 log = logging.getLogger(__name__)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent.cluster.hosts import Launch
-from agent.cluster.wire import Delivery, HostReport, WireBlock
-from core.errors import TransportError
-from transport.weights import NO_VERSION
+from ritornello.agent.cluster.hosts import Launch
+from ritornello.agent.cluster.wire import Delivery, HostReport, WireBlock
+from ritornello.core.errors import TransportError
+from ritornello.transport.weights import NO_VERSION
 
 
 @dataclass

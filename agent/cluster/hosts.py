@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from agent.cluster.engine import Node
+from ritornello.agent.cluster.engine import Node
 
 SETTLED_S = 5.0  # a machine that joins is used after this
 FIRST_DELAY_S = 5.0  # a machine whose host was lost; twice as long each time, up to

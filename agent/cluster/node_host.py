@@ -29,8 +29,8 @@ from typing import Any
 
 import numpy as np
 
-from agent.acting.worker import WorkerConfig
-from agent.cluster.wire import (
+from ritornello.agent.acting.worker import WorkerConfig
+from ritornello.agent.cluster.wire import (
     MAX_LINES,
     MAX_WORDS,
     Delivery,
@@ -39,12 +39,12 @@ from agent.cluster.wire import (
     WireBlock,
     seal,
 )
-from agent.pools.pool import ProcessPool
-from agent.pools.worker_pool import UnrollBlock, WorkerPool
-from core.errors import TransportError, WorkerDied
-from core.watched_time import WatchedTime
-from transport.channel import last_words
-from transport.weights import NO_VERSION, WeightBoard
+from ritornello.agent.pools.pool import ProcessPool
+from ritornello.agent.pools.worker_pool import UnrollBlock, WorkerPool
+from ritornello.core.errors import TransportError, WorkerDied
+from ritornello.core.watched_time import WatchedTime
+from ritornello.transport.channel import last_words
+from ritornello.transport.weights import NO_VERSION, WeightBoard
 
 QUEUE_BLOCKS = 2  # per worker, as in its ring
 POLL_S = 0.2
@@ -225,7 +225,7 @@ class NodeHost:
 
     def _run(self) -> None:
         told = _Told(self._said)
-        log = logging.getLogger("agent.pools")
+        log = logging.getLogger("ritornello.agent.pools")
         log.addHandler(told)
         try:
             self._play()

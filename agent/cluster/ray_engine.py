@@ -29,13 +29,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agent.cluster.engine import EngineLost, HostError, HostGone, HostUnavailable, Node
-from agent.cluster.node_host import HostTask
-from agent.cluster.ray_folder import RayFolder
-from agent.cluster.token_check import lets_in_without_token
-from core.errors import ConfigError, first_line
-from core.project import PROJECT_ROOT
-from core.watched_time import WatchedTime
+from ritornello.agent.cluster.engine import EngineLost, HostError, HostGone, HostUnavailable, Node
+from ritornello.agent.cluster.node_host import HostTask
+from ritornello.agent.cluster.ray_folder import RayFolder
+from ritornello.agent.cluster.token_check import lets_in_without_token
+from ritornello.core.errors import ConfigError, first_line
+from ritornello.core.project import PROJECT_ROOT
+from ritornello.core.watched_time import WatchedTime
 
 log = logging.getLogger(__name__)
 
@@ -317,8 +317,8 @@ def _host_class(ray: Any) -> Any:
             vars(sys.modules["__main__"]).pop("__file__", None)
             sys.path[:0] = [path for path in (root, *paths) if path not in sys.path]
             try:
-                from agent.cluster.node_host import NodeHost
-                from core.process_settings import environment_to_restart_with
+                from ritornello.agent.cluster.node_host import NodeHost
+                from ritornello.core.process_settings import environment_to_restart_with
 
                 # `ray start` knows nothing of them, and workers are to have them from their start.
                 os.environ.update(environment_to_restart_with() or {})

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from transport.shared import SharedBlock
+from ritornello.transport.shared import SharedBlock
 
 MAX_WAITING_BYTES = 200_000  # of lines that nobody reads
 MAX_LINE_BYTES = 20_000
@@ -68,7 +68,7 @@ class ReportsEnd:
     def log_here(self) -> None:
         """From now on what this process logs (INFO and above, of this program) goes there."""
         handler = _ToLearner(self.mouth)
-        logger = logging.getLogger("agent")
+        logger = logging.getLogger("ritornello.agent")
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)
         logger.propagate = False

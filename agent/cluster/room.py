@@ -13,10 +13,10 @@ from collections.abc import Callable
 from functools import partial
 from multiprocessing.connection import Connection
 
-from agent.cluster.engine import Engine
-from agent.cluster.ray_engine import INIT_S, RaySettings, connect
-from core.errors import ConfigError, PlatformError
-from core.process_death import children_deaf_to
+from ritornello.agent.cluster.engine import Engine
+from ritornello.agent.cluster.ray_engine import INIT_S, RaySettings, connect
+from ritornello.core.errors import ConfigError, PlatformError
+from ritornello.core.process_death import children_deaf_to
 
 MAX_WORKERS = 1_024  # the largest --worker_count
 END_S = 10.0  # for the process to leave when it has answered

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agent.cluster.engine import DATA_CALLS, EngineLost, HostError, HostGone, Node
-from agent.cluster.node_host import HostTask, NodeHost
+from ritornello.agent.cluster.engine import DATA_CALLS, EngineLost, HostError, HostGone, Node
+from ritornello.agent.cluster.node_host import HostTask, NodeHost
 
 THAW_S = 3600.0  # longer than any test
 

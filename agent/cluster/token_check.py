@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 
-from core.plain_data import shown_text
+from ritornello.core.plain_data import shown_text
 
 log = logging.getLogger(__name__)
 

@@ -28,12 +28,12 @@ from typing import Any
 import lz4.frame
 import numpy as np
 
-from core.episode import EpisodeEnd
-from core.errors import TransportError
-from core.project import PROJECT_ROOT
-from core.unroll import Record, UnrollSchema
-from replay.codec import Lz4
-from transport.channel import WorkerStats
+from ritornello.core.episode import EpisodeEnd
+from ritornello.core.errors import TransportError
+from ritornello.core.project import PROJECT_ROOT
+from ritornello.core.unroll import Record, UnrollSchema
+from ritornello.replay.codec import Lz4
+from ritornello.transport.channel import WorkerStats
 
 CODEC = Lz4()
 NO_STATS = WorkerStats()

@@ -25,9 +25,9 @@ import torch
 import torch.distributed
 from torch import Tensor
 
-from agent.learners.place import Place
-from agent.reduction import Reduction
-from core.errors import PlatformError
+from ritornello.agent.learners.place import Place
+from ritornello.agent.reduction import Reduction
+from ritornello.core.errors import PlatformError
 
 dist: Any = torch.distributed  # it carries types of a part of what it has
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, MutableMapping
 from dataclasses import dataclass
 
-from core.errors import ConfigError
+from ritornello.core.errors import ConfigError
 
 # Set by `torchrun` and by agent/run/launcher.py.
 NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from agent.algorithms.base import Algorithm, Loss
-from agent.algorithms.batch import Batch
-from agent.models.base import ActorCritic
+from ritornello.agent.algorithms.base import Algorithm, Loss
+from ritornello.agent.algorithms.batch import Batch
+from ritornello.agent.models.base import ActorCritic
 
 log = logging.getLogger(__name__)
 

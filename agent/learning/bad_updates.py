@@ -20,10 +20,10 @@ from typing import Any
 
 import torch
 
-from agent.algorithms.batch import Batch
-from agent.algorithms.non_finite import NonFiniteUpdate
-from core.atomic_file import atomic_path, remove_temporaries
-from core.errors import PlatformError
+from ritornello.agent.algorithms.batch import Batch
+from ritornello.agent.algorithms.non_finite import NonFiniteUpdate
+from ritornello.core.atomic_file import atomic_path, remove_temporaries
+from ritornello.core.errors import PlatformError
 
 FOLDER = "bad_updates"
 MAX_FILES = 5  # made by a session, and kept in a run

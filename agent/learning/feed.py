@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from agent.algorithms.batch import Batch
-from core.unroll import UnrollSchema
-from replay.item import Draw
+from ritornello.agent.algorithms.batch import Batch
+from ritornello.core.unroll import UnrollSchema
+from ritornello.replay.item import Draw
 
 PINNED_FROM_BYTES = 65536  # CUDA itself puts smaller arrays aside before it copies them
 

@@ -11,17 +11,17 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from agent.algorithms.base import Algorithm, Loss
-from agent.algorithms.batch import Batch
-from agent.algorithms.non_finite import (
+from ritornello.agent.algorithms.base import Algorithm, Loss
+from ritornello.agent.algorithms.batch import Batch
+from ritornello.agent.algorithms.non_finite import (
     Culprit,
     NonFiniteUpdate,
     blame_gradient,
     blame_loss,
     find_culprit,
 )
-from agent.models.base import ActorCritic
-from agent.reduction import Reduction
+from ritornello.agent.models.base import ActorCritic
+from ritornello.agent.reduction import Reduction
 
 
 class Gradient:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from agent.models.base import ActorCritic
+from ritornello.agent.models.base import ActorCritic
 
 
 def every(seconds: float, clock: Callable[[], float] = time.monotonic) -> Callable[[], bool]:

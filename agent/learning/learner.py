@@ -15,15 +15,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from agent.algorithms.base import Algorithm, Loss
-from agent.algorithms.batch import Batch
-from agent.learning.backward import make_backward
-from agent.learning.gradients import Gradient, error_of
-from agent.learning.layer_gradients import LayerGradients
-from agent.models.base import ActorCritic
-from agent.models.pixels import shown_steps
-from agent.reduction import ALONE, Reduction
-from core import faults
+from ritornello.agent.algorithms.base import Algorithm, Loss
+from ritornello.agent.algorithms.batch import Batch
+from ritornello.agent.learning.backward import make_backward
+from ritornello.agent.learning.gradients import Gradient, error_of
+from ritornello.agent.learning.layer_gradients import LayerGradients
+from ritornello.agent.models.base import ActorCritic
+from ritornello.agent.models.pixels import shown_steps
+from ritornello.agent.reduction import ALONE, Reduction
+from ritornello.core import faults
 
 WEIGHTS_MEASURED_EACH = 100  # updates; a sum over all weights, so not for each
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from core.errors import ConfigError
-from flags.values import Optimiser, Schedule, values_of
+from ritornello.core.errors import ConfigError
+from ritornello.flags.values import Optimiser, Schedule, values_of
 
 OPTIMISERS = values_of(Optimiser)
 SCHEDULES = values_of(Schedule)

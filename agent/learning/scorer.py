@@ -16,12 +16,12 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from agent.acting.acting_model import ActingModel, FlatWeights
-from agent.learning.feed import stale_frames
-from agent.models.base import ActorCritic, Inputs
-from core.unroll import Record, UnrollSchema
-from replay.scoring import Evaluation
-from transport.weights import WeightBoard
+from ritornello.agent.acting.acting_model import ActingModel, FlatWeights
+from ritornello.agent.learning.feed import stale_frames
+from ritornello.agent.models.base import ActorCritic, Inputs
+from ritornello.core.unroll import Record, UnrollSchema
+from ritornello.replay.scoring import Evaluation
+from ritornello.transport.weights import WeightBoard
 
 CHUNK_ROWS = 256  # observations per forward pass: enough to be efficient, small enough for caches
 

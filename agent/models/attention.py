@@ -28,14 +28,19 @@ import math
 import torch
 from torch import Tensor, nn
 
-from agent.models.base import Core, Inputs
-from agent.models.initialisation import FORGET_BIAS, draw_gates, draw_layer, fill_gate_bias
-from agent.models.networks import Network, NetworkRequest
-from agent.models.pixels import Normalise
-from agent.models.recurrent import ExtraInputs, changed_rows, entering_state
-from agent.models.torsos import PixelConv2d
-from core.errors import ConfigError
-from flags.parts import NETWORKS
+from ritornello.agent.models.base import Core, Inputs
+from ritornello.agent.models.initialisation import (
+    FORGET_BIAS,
+    draw_gates,
+    draw_layer,
+    fill_gate_bias,
+)
+from ritornello.agent.models.networks import Network, NetworkRequest
+from ritornello.agent.models.pixels import Normalise
+from ritornello.agent.models.recurrent import ExtraInputs, changed_rows, entering_state
+from ritornello.agent.models.torsos import PixelConv2d
+from ritornello.core.errors import ConfigError
+from ritornello.flags.parts import NETWORKS
 
 HEADS = 4
 KEY_CHANNELS = 8  # of the ConvLSTM; the others are values

@@ -24,17 +24,17 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from agent.distributions import distribution_of
-from agent.models.parallel import Parallel
-from agent.models.parts import PartsTorso
-from agent.models.pixels import PixelStatistics, in_deviations
-from agent.models.policy_head import policy_head
-from agent.models.popart import PopArt
-from agent.models.precision import PRECISIONS, compute_dtype
-from agent.models.vectors import VectorStatistics
-from agent.reduction import ALONE, Reduction
-from core.errors import ConfigError, ShapeError
-from core.spec import ActionSpec
+from ritornello.agent.distributions import distribution_of
+from ritornello.agent.models.parallel import Parallel
+from ritornello.agent.models.parts import PartsTorso
+from ritornello.agent.models.pixels import PixelStatistics, in_deviations
+from ritornello.agent.models.policy_head import policy_head
+from ritornello.agent.models.popart import PopArt
+from ritornello.agent.models.precision import PRECISIONS, compute_dtype
+from ritornello.agent.models.vectors import VectorStatistics
+from ritornello.agent.reduction import ALONE, Reduction
+from ritornello.core.errors import ConfigError, ShapeError
+from ritornello.core.spec import ActionSpec
 
 TORSO_PREFIX = "torso_net."  # of the torso's tensors in the state dict
 

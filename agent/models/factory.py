@@ -9,21 +9,21 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from agent.models.attention import KEY_CHANNELS
-from agent.models.base import ActorCritic, Core
-from agent.models.initialisation import draw_layer
-from agent.models.networks import Network, NetworkRequest
-from agent.models.parts import PartsTorso
-from agent.models.pixels import Normalise, PixelStatistics, statistics_of
-from agent.models.popart import PopArt
-from agent.models.recurrent import ExtraInputs, RecurrentCore
-from agent.models.torsos import FloatInput
-from agent.models.vectors import NormalisedVectors
-from core.errors import ConfigError
-from core.plain_data import shown
-from core.spec import EnvSpec, ObservationPart
-from flags.parts import AUTO, NETWORKS, checked_model
-from wrappers.user_code import describe
+from ritornello.agent.models.attention import KEY_CHANNELS
+from ritornello.agent.models.base import ActorCritic, Core
+from ritornello.agent.models.initialisation import draw_layer
+from ritornello.agent.models.networks import Network, NetworkRequest
+from ritornello.agent.models.parts import PartsTorso
+from ritornello.agent.models.pixels import Normalise, PixelStatistics, statistics_of
+from ritornello.agent.models.popart import PopArt
+from ritornello.agent.models.recurrent import ExtraInputs, RecurrentCore
+from ritornello.agent.models.torsos import FloatInput
+from ritornello.agent.models.vectors import NormalisedVectors
+from ritornello.core.errors import ConfigError
+from ritornello.core.plain_data import shown
+from ritornello.core.spec import EnvSpec, ObservationPart
+from ritornello.flags.parts import AUTO, NETWORKS, checked_model
+from ritornello.wrappers.user_code import describe
 
 SMALLEST_FOR_SHALLOW = 20  # pixels: the two convolutions of impala_shallow fit into no less
 POLICY_HEAD_GAIN = 0.01  # almost uniform at the start, whatever the features are

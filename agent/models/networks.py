@@ -15,15 +15,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agent.models.pixels import Normalise
-from core.errors import ConfigError
-from flags.parts import NETWORKS
+from ritornello.agent.models.pixels import Normalise
+from ritornello.core.errors import ConfigError
+from ritornello.flags.parts import NETWORKS
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from agent.models.base import Core
-    from agent.models.recurrent import ExtraInputs
+    from ritornello.agent.models.base import Core
+    from ritornello.agent.models.recurrent import ExtraInputs
 
 SEES = ("images", "vectors", "anything")
 

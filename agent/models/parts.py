@@ -13,11 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from agent.models.pixels import PixelStatistics
-from agent.models.precision import compute_dtype
-from agent.models.vectors import VectorStatistics
-from agent.reduction import ALONE, Reduction
-from core.spec import EnvSpec, ObservationPart
+from ritornello.agent.models.pixels import PixelStatistics
+from ritornello.agent.models.precision import compute_dtype
+from ritornello.agent.models.vectors import VectorStatistics
+from ritornello.agent.reduction import ALONE, Reduction
+from ritornello.core.spec import EnvSpec, ObservationPart
 
 VECTOR_FEATURES = 128  # units of the layer that sees the vector
 DEFAULT_FEATURES = 256

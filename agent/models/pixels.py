@@ -19,7 +19,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from agent.reduction import ALONE, Reduction
+from ritornello.agent.reduction import ALONE, Reduction
 
 # Whether pixels are normalised; "each": every pixel by a deviation of its own; "rare": those whose
 # own is the smaller one, and all others by the common one.

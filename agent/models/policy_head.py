@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from core.spec import CHOICE, NUMBERS, ActionSpec
+from ritornello.core.spec import CHOICE, NUMBERS, ActionSpec
 
 
 def policy_head(hidden_count: int, actions: ActionSpec) -> nn.Linear:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from agent.reduction import ALONE, Reduction
+from ritornello.agent.reduction import ALONE, Reduction
 
 # Where optimisers keep running moments of the gradient, and the power of the gradient they hold.
 _MOMENT_POWERS = {"square_avg": 2, "exp_avg_sq": 2, "exp_avg": 1}

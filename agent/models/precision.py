@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from flags.values import Precision, values_of
+from ritornello.flags.values import Precision, values_of
 
 PRECISIONS = values_of(Precision)
 

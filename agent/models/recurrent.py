@@ -14,9 +14,9 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from agent.models.base import Core, Inputs
-from agent.models.initialisation import FORGET_BIAS, draw_gates, fill_gate_bias
-from core.spec import CHOICE, ActionPart
+from ritornello.agent.models.base import Core, Inputs
+from ritornello.agent.models.initialisation import FORGET_BIAS, draw_gates, fill_gate_bias
+from ritornello.core.spec import CHOICE, ActionPart
 
 
 @dataclass(frozen=True)

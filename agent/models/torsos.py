@@ -14,11 +14,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from agent.models.networks import Network, NetworkRequest
-from agent.models.pixels import PIXEL_MAX, Normalise, PixelStatistics, statistics_of
-from agent.models.precision import compute_dtype
-from core.errors import ConfigError
-from flags.parts import NETWORKS
+from ritornello.agent.models.networks import Network, NetworkRequest
+from ritornello.agent.models.pixels import PIXEL_MAX, Normalise, PixelStatistics, statistics_of
+from ritornello.agent.models.precision import compute_dtype
+from ritornello.core.errors import ConfigError
+from ritornello.flags.parts import NETWORKS
 
 
 class PixelConv2d(nn.Conv2d):

@@ -17,8 +17,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from agent.models.precision import compute_dtype
-from agent.reduction import ALONE, Reduction
+from ritornello.agent.models.precision import compute_dtype
+from ritornello.agent.reduction import ALONE, Reduction
 
 LARGEST = 10.0  # deviations from the mean; what is further away is shown as if it were there
 LEAST_VARIANCE = 1e-8  # so that a number that never changes is shown as 0

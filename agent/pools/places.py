@@ -12,15 +12,15 @@ from dataclasses import replace
 from multiprocessing import connection
 from typing import Any
 
-from agent.acting.inference_server import ServerConfig, group_sizes, server_main
-from agent.acting.worker import WorkerConfig, worker_main
-from agent.pools.supervision import Supervised
-from core import faults
-from core.warden import Warden
-from transport.channel import Failed, ToLearner, WorkerChannel
-from transport.mailbox import Bell, Mailbox
-from transport.ring import UnrollRing
-from transport.weights import WeightBoard
+from ritornello.agent.acting.inference_server import ServerConfig, group_sizes, server_main
+from ritornello.agent.acting.worker import WorkerConfig, worker_main
+from ritornello.agent.pools.supervision import Supervised
+from ritornello.core import faults
+from ritornello.core.warden import Warden
+from ritornello.transport.channel import Failed, ToLearner, WorkerChannel
+from ritornello.transport.mailbox import Bell, Mailbox
+from ritornello.transport.ring import UnrollRing
+from ritornello.transport.weights import WeightBoard
 
 
 class WorkerPlace:

@@ -15,18 +15,18 @@ from collections.abc import Callable
 from multiprocessing import connection
 from typing import Any
 
-from agent.acting.inference_server import ServerConfig
-from agent.acting.worker import WorkerConfig
-from agent.pools.places import Place, ServerPlace, WorkerPlace
-from agent.pools.restarts import GIVING_UP, RestartLimit, failure_of
-from agent.pools.supervision import State, let_leave
-from agent.pools.worker_pool import ProcessRow, UnrollBlock
-from core import faults
-from core.errors import WorkerDied
-from core.warden import Warden
-from core.watched_time import MAX_GAP_S, WatchedTime
-from transport.channel import Ready
-from transport.weights import WeightBoard
+from ritornello.agent.acting.inference_server import ServerConfig
+from ritornello.agent.acting.worker import WorkerConfig
+from ritornello.agent.pools.places import Place, ServerPlace, WorkerPlace
+from ritornello.agent.pools.restarts import GIVING_UP, RestartLimit, failure_of
+from ritornello.agent.pools.supervision import State, let_leave
+from ritornello.agent.pools.worker_pool import ProcessRow, UnrollBlock
+from ritornello.core import faults
+from ritornello.core.errors import WorkerDied
+from ritornello.core.warden import Warden
+from ritornello.core.watched_time import MAX_GAP_S, WatchedTime
+from ritornello.transport.channel import Ready
+from ritornello.transport.weights import WeightBoard
 
 log = logging.getLogger(__name__)
 

@@ -11,11 +11,11 @@ import signal
 from collections.abc import Iterator
 from typing import Any
 
-from agent.acting.worker import WorkerBody, WorkerConfig
-from agent.pools.worker_pool import UnrollBlock
-from core.errors import WorkerDied
-from core.warden import Warden
-from transport.weights import WeightBoard
+from ritornello.agent.acting.worker import WorkerBody, WorkerConfig
+from ritornello.agent.pools.worker_pool import UnrollBlock
+from ritornello.core.errors import WorkerDied
+from ritornello.core.warden import Warden
+from ritornello.transport.weights import WeightBoard
 
 
 class SerialPool:

@@ -24,10 +24,10 @@ from typing import Any
 
 import psutil
 
-from core.process_death import children_deaf_to
-from core.warden import Warden
-from transport.lifeline import Lifeline, LifelineEnd
-from transport.pulse import WORDS, Phase
+from ritornello.core.process_death import children_deaf_to
+from ritornello.core.warden import Warden
+from ritornello.transport.lifeline import Lifeline, LifelineEnd
+from ritornello.transport.pulse import WORDS, Phase
 
 log = logging.getLogger(__name__)
 

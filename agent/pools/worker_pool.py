@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from core.episode import EpisodeEnd
-from core.unroll import Record
-from transport.channel import WorkerStats
+from ritornello.core.episode import EpisodeEnd
+from ritornello.core.unroll import Record
+from ritornello.transport.channel import WorkerStats
 
 
 @dataclass(frozen=True)

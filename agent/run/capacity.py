@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 
-from core.errors import ConfigError
+from ritornello.core.errors import ConfigError
 
 log = logging.getLogger(__name__)
 

@@ -21,14 +21,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import NamedTuple
 
-from agent.learners.group import Group, LearnerLost, listed, open_store
-from agent.learners.place import ALONE_HERE, Place
-from agent.learning.learner import Learner
-from agent.reduction import ALONE, Reduction
-from agent.run.experience import News
-from core.episode import EpisodeEnd
-from core.errors import PlatformError
-from transport.channel import WorkerStats
+from ritornello.agent.learners.group import Group, LearnerLost, listed, open_store
+from ritornello.agent.learners.place import ALONE_HERE, Place
+from ritornello.agent.learning.learner import Learner
+from ritornello.agent.reduction import ALONE, Reduction
+from ritornello.agent.run.experience import News
+from ritornello.core.episode import EpisodeEnd
+from ritornello.core.errors import PlatformError
+from ritornello.transport.channel import WorkerStats
 
 WISHES = ("interrupted", "seconds")  # reasons to stop that one learner may have and others not
 COMPARED_EACH = 100  # updates

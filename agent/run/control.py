@@ -26,7 +26,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from agent.run.control_file import (
+from ritornello.agent.run.control_file import (
     COMMANDS,
     CONTROL,
     MAX_BYTES,
@@ -36,11 +36,11 @@ from agent.run.control_file import (
     Command,
     read_command,
 )
-from core.atomic_file import remove_temporaries, write_json
-from core.errors import ConfigError, PlatformError
-from core.files import disk
-from core.plain_data import shown_text
-from core.process_death import start_of
+from ritornello.core.atomic_file import remove_temporaries, write_json
+from ritornello.core.errors import ConfigError, PlatformError
+from ritornello.core.files import disk
+from ritornello.core.plain_data import shown_text
+from ritornello.core.process_death import start_of
 
 LOOK_S = 1.0  # between two looks into the folder
 REST_S = 0.2  # of a pause, between two looks of the trainer at everything else

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from core.atomic_file import write_text
-from core.errors import ConfigError
-from core.plain_data import parse_json, shown
+from ritornello.core.atomic_file import write_text
+from ritornello.core.errors import ConfigError
+from ritornello.core.plain_data import parse_json, shown
 
 CONTROL = "control"  # folder of a run
 STATE = "state.json"  # in it: what the trainer says

@@ -22,11 +22,11 @@ from typing import Any
 
 from torch import nn
 
-from agent.assembly import Blueprint
-from agent.pools.worker_pool import ProcessRow
-from agent.run.status_files import StatusFiles
-from agent.stored.best_evaluated import mend
-from agent.testing.evaluation import (
+from ritornello.agent.assembly import Blueprint
+from ritornello.agent.pools.worker_pool import ProcessRow
+from ritornello.agent.run.status_files import StatusFiles
+from ritornello.agent.stored.best_evaluated import mend
+from ritornello.agent.testing.evaluation import (
     Done,
     Evaluation,
     Order,
@@ -35,7 +35,7 @@ from agent.testing.evaluation import (
     remove_half_films,
     snapshot_layout,
 )
-from metrics.text import short
+from ritornello.metrics.text import short
 
 log = logging.getLogger(__name__)
 

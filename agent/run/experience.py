@@ -15,19 +15,19 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from agent.algorithms.batch import Batch
-from agent.learning.feed import Feed
-from agent.pools.serial_pool import SerialPool
-from agent.pools.worker_pool import UnrollBlock, WorkerPool
-from agent.run.capacity import CapacityWatch
-from agent.stored.state_schema import restoring
-from core.episode import EpisodeEnd
-from core.errors import CheckpointError, ConfigError
-from core.unroll import Record
-from replay.manager import ReplayManager
-from replay.priorities import Outcome
-from replay.scoring import Evaluation, SampleContext
-from transport.channel import WorkerStats
+from ritornello.agent.algorithms.batch import Batch
+from ritornello.agent.learning.feed import Feed
+from ritornello.agent.pools.serial_pool import SerialPool
+from ritornello.agent.pools.worker_pool import UnrollBlock, WorkerPool
+from ritornello.agent.run.capacity import CapacityWatch
+from ritornello.agent.stored.state_schema import restoring
+from ritornello.core.episode import EpisodeEnd
+from ritornello.core.errors import CheckpointError, ConfigError
+from ritornello.core.unroll import Record
+from ritornello.replay.manager import ReplayManager
+from ritornello.replay.priorities import Outcome
+from ritornello.replay.scoring import Evaluation, SampleContext
+from ritornello.transport.channel import WorkerStats
 
 log = logging.getLogger(__name__)
 

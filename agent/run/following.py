@@ -20,14 +20,14 @@ from typing import Any
 
 from torch import nn
 
-from agent.assembly import Blueprint
-from agent.machine import LOWEST_NICENESS
-from agent.pools.supervision import State, Supervised, let_leave
-from agent.pools.worker_pool import ProcessRow
-from agent.run.evaluating import Books, Facts, InTurn, NoEvaluating
-from agent.run.status_files import StatusFiles
-from agent.stored.best_evaluated import mend
-from agent.testing.evaluation import (
+from ritornello.agent.assembly import Blueprint
+from ritornello.agent.machine import LOWEST_NICENESS
+from ritornello.agent.pools.supervision import State, Supervised, let_leave
+from ritornello.agent.pools.worker_pool import ProcessRow
+from ritornello.agent.run.evaluating import Books, Facts, InTurn, NoEvaluating
+from ritornello.agent.run.status_files import StatusFiles
+from ritornello.agent.stored.best_evaluated import mend
+from ritornello.agent.testing.evaluation import (
     Done,
     Order,
     Row,
@@ -35,10 +35,10 @@ from agent.testing.evaluation import (
     remove_half_films,
     snapshot_layout,
 )
-from agent.testing.follower import FollowerConfig, follower_main
-from core.warden import Warden
-from core.watched_time import WatchedTime
-from transport.weights import WeightBoard
+from ritornello.agent.testing.follower import FollowerConfig, follower_main
+from ritornello.core.warden import Warden
+from ritornello.core.watched_time import WatchedTime
+from ritornello.transport.weights import WeightBoard
 
 log = logging.getLogger(__name__)
 

@@ -33,13 +33,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
-from agent.stored.checkpoint_folder import newest_update
-from core.process_death import environment_for_child
-from core.project import MAIN_PROGRAM
-from core.run_layout import SUMMARY
-from core.standard_error import say
-from core.stop_signals import INTERRUPTED, SIGNALS, StopSignals, handled_by
-from flags.former_names import ALIASES
+from ritornello.agent.stored.checkpoint_folder import newest_update
+from ritornello.core.process_death import environment_for_child
+from ritornello.core.project import MAIN_PROGRAM
+from ritornello.core.run_layout import SUMMARY
+from ritornello.core.standard_error import say
+from ritornello.core.stop_signals import INTERRUPTED, SIGNALS, StopSignals, handled_by
+from ritornello.flags.former_names import ALIASES
 
 FLAG = "auto_restart"
 REPORT = "VTRACE_GUARDIAN"  # environment variable: the descriptor to which a learner reports

@@ -30,12 +30,12 @@ import time
 from collections.abc import Iterator, Sequence
 from types import FrameType
 
-from agent.learners.place import SOCKET
-from agent.run.guardian import KILLED, count_wanted, report_descriptor
-from core.process_death import environment_for_child
-from core.project import MAIN_PROGRAM
-from core.standard_error import say
-from core.stop_signals import INTERRUPTED, StopSignals, handled_by
+from ritornello.agent.learners.place import SOCKET
+from ritornello.agent.run.guardian import KILLED, count_wanted, report_descriptor
+from ritornello.core.process_death import environment_for_child
+from ritornello.core.project import MAIN_PROGRAM
+from ritornello.core.standard_error import say
+from ritornello.core.stop_signals import INTERRUPTED, StopSignals, handled_by
 
 FLAG = "learner_count"
 LOOPBACK = "127.0.0.1"

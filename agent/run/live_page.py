@@ -14,10 +14,10 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from core.errors import ConfigError
-from core.process_death import environment_for_child
-from core.project import PROJECT_ROOT
-from core.standard_error import say
+from ritornello.core.errors import ConfigError
+from ritornello.core.process_death import environment_for_child
+from ritornello.core.project import PROJECT_ROOT
+from ritornello.core.standard_error import say
 
 PACKAGES = ("starlette", "uvicorn")
 START_S = 60.0  # a busy machine takes seconds; the training waits no longer for its address

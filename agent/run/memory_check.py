@@ -16,19 +16,19 @@ from math import prod
 import numpy as np
 import psutil
 
-from agent.assembly import Blueprint, buffer_configs
-from agent.cluster.gateway_pool import ring_slots
-from agent.models.base import ActorCritic
-from agent.run.threaded import MAX_CACHE_DEPTH
-from core.errors import ConfigError
-from replay.parameters import most_unrolls_held
-from transport.ring import UnrollRing
-from transport.shared import (
+from ritornello.agent.assembly import Blueprint, buffer_configs
+from ritornello.agent.cluster.gateway_pool import ring_slots
+from ritornello.agent.models.base import ActorCritic
+from ritornello.agent.run.threaded import MAX_CACHE_DEPTH
+from ritornello.core.errors import ConfigError
+from ritornello.replay.parameters import most_unrolls_held
+from ritornello.transport.ring import UnrollRing
+from ritornello.transport.shared import (
     check_shared_memory,
     container_free_bytes,
     container_limit_bytes,
 )
-from transport.weights import WeightBoard
+from ritornello.transport.weights import WeightBoard
 
 # Memory that no other process shares, of CartPole: a worker has torch and its environments' code.
 WORKER_BYTES = 170_000_000

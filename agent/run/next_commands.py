@@ -6,11 +6,11 @@ import json
 import shlex
 from pathlib import Path
 
-from flags.parts import ALGORITHMS, NETWORKS, REPLAY
-from option_flags import Flags
-from replay.parameters import types_of_modules
-from wrappers.env_kwargs import holds_text
-from wrappers.trusted_modules import module_of
+from ritornello.flags.parts import ALGORITHMS, NETWORKS, REPLAY
+from ritornello.option_flags import Flags
+from ritornello.replay.parameters import types_of_modules
+from ritornello.wrappers.env_kwargs import holds_text
+from ritornello.wrappers.trusted_modules import module_of
 
 
 def next_command(mode: str, folder: Path, flags: Flags) -> str:

@@ -12,17 +12,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from agent.run.evaluating import NoEvaluating
-from agent.run.experience import Experience, News
-from agent.run.status import RunStatus
-from agent.run.tally import Tally
-from agent.run.worker_table import WorkerTable, processes_of
-from core import faults
-from metrics.energy import EnergyBook
-from metrics.hardware import Hardware
-from metrics.health import Diagnosis, Finding
-from metrics.record import Record
-from metrics.sinks import Sink
+from ritornello.agent.run.evaluating import NoEvaluating
+from ritornello.agent.run.experience import Experience, News
+from ritornello.agent.run.status import RunStatus
+from ritornello.agent.run.tally import Tally
+from ritornello.agent.run.worker_table import WorkerTable, processes_of
+from ritornello.core import faults
+from ritornello.metrics.energy import EnergyBook
+from ritornello.metrics.hardware import Hardware
+from ritornello.metrics.health import Diagnosis, Finding
+from ritornello.metrics.record import Record
+from ritornello.metrics.sinks import Sink
 
 log = logging.getLogger(__name__)
 

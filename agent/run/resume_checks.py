@@ -20,14 +20,14 @@ from typing import Any
 
 import torch
 
-from agent.assembly import Blueprint, build_model, make_algorithm, optimiser_config
-from agent.stored.checkpoint import Checkpoint
-from agent.stored.checkpoint_folder import run_of
-from agent.stored.model_file import ShippedModel
-from agent.stored.state_schema import check_part, section
-from agent.testing.score_table import WRITTEN_BY_TESTS
-from core.errors import CheckpointError, ConfigError
-from core.plain_data import shown_text
+from ritornello.agent.assembly import Blueprint, build_model, make_algorithm, optimiser_config
+from ritornello.agent.stored.checkpoint import Checkpoint
+from ritornello.agent.stored.checkpoint_folder import run_of
+from ritornello.agent.stored.model_file import ShippedModel
+from ritornello.agent.stored.state_schema import check_part, section
+from ritornello.agent.testing.score_table import WRITTEN_BY_TESTS
+from ritornello.core.errors import CheckpointError, ConfigError
+from ritornello.core.plain_data import shown_text
 
 # What each kind of optimiser (agent/learning/optim.py) keeps of a parameter that has had a
 # gradient: tensors of its shape, and single numbers.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from metrics.output_thread import BackgroundHandler, OutputThread
+from ritornello.metrics.output_thread import BackgroundHandler, OutputThread
 
 log = logging.getLogger(__name__)
 

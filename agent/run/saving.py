@@ -22,17 +22,17 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from agent.assembly import Blueprint
-from agent.learning.bad_updates import BadUpdates
-from agent.learning.learner import Learner
-from agent.run.experience import Experience
-from agent.run.tally import Tally
-from agent.stored.checkpoint import Checkpoint, CheckpointWriter
-from agent.stored.run_folder import RunFolder
-from agent.stored.run_lock import RunLock
-from agent.stored.state_schema import restoring
-from core import faults
-from core.errors import CheckpointError
+from ritornello.agent.assembly import Blueprint
+from ritornello.agent.learning.bad_updates import BadUpdates
+from ritornello.agent.learning.learner import Learner
+from ritornello.agent.run.experience import Experience
+from ritornello.agent.run.tally import Tally
+from ritornello.agent.stored.checkpoint import Checkpoint, CheckpointWriter
+from ritornello.agent.stored.run_folder import RunFolder
+from ritornello.agent.stored.run_lock import RunLock
+from ritornello.agent.stored.state_schema import restoring
+from ritornello.core import faults
+from ritornello.core.errors import CheckpointError
 
 log = logging.getLogger(__name__)
 

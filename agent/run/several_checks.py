@@ -8,13 +8,13 @@ import platform
 import numpy as np
 import torch
 
-from agent.assembly import Blueprint
-from agent.learners.place import Place
-from agent.stored.checkpoint import Checkpoint
-from core.errors import ConfigError
-from core.version import VERSION
-from flags.parts import ALGORITHMS
-from option_flags import Flags
+from ritornello.agent.assembly import Blueprint
+from ritornello.agent.learners.place import Place
+from ritornello.agent.stored.checkpoint import Checkpoint
+from ritornello.core.errors import ConfigError
+from ritornello.core.version import VERSION
+from ritornello.flags.parts import ALGORITHMS
+from ritornello.option_flags import Flags
 
 # Flags that each of several learners may have of its own: machines differ.
 OF_EACH_LEARNER = {

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agent.assembly import Blueprint, env_config
-from agent.sharing.exchange import Exchange
-from agent.sharing.foreign import UnrollPost
-from agent.sharing.membership import Membership, check_place
-from agent.sharing.terms import Terms
-from core.errors import ConfigError
-from option_flags import Flags
-from replay.parameters import make_buffers
-from replay.parameters import parse_replay_parameters as parsed
+from ritornello.agent.assembly import Blueprint, env_config
+from ritornello.agent.sharing.exchange import Exchange
+from ritornello.agent.sharing.foreign import UnrollPost
+from ritornello.agent.sharing.membership import Membership, check_place
+from ritornello.agent.sharing.terms import Terms
+from ritornello.core.errors import ConfigError
+from ritornello.option_flags import Flags
+from ritornello.replay.parameters import make_buffers
+from ritornello.replay.parameters import parse_replay_parameters as parsed
 
 
 def check_sharing(blueprint: Blueprint) -> None:

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from agent.assembly import Blueprint
-from agent.cluster.gateway_pool import GatewayPool
-from agent.learning.feed import Feed
-from agent.learning.scorer import Scorer
-from agent.pools.pool import ProcessPool
-from agent.pools.serial_pool import SerialPool
-from agent.pools.worker_pool import WorkerPool
-from agent.run.capacity import CapacityWatch
-from agent.run.experience import Experience, Serial
-from agent.run.memory_check import free_memory_bytes, unrolls_when_full
-from agent.run.sharing import make_exchange
-from agent.run.threaded import Threaded
-from transport.weights import WeightBoard
+from ritornello.agent.assembly import Blueprint
+from ritornello.agent.cluster.gateway_pool import GatewayPool
+from ritornello.agent.learning.feed import Feed
+from ritornello.agent.learning.scorer import Scorer
+from ritornello.agent.pools.pool import ProcessPool
+from ritornello.agent.pools.serial_pool import SerialPool
+from ritornello.agent.pools.worker_pool import WorkerPool
+from ritornello.agent.run.capacity import CapacityWatch
+from ritornello.agent.run.experience import Experience, Serial
+from ritornello.agent.run.memory_check import free_memory_bytes, unrolls_when_full
+from ritornello.agent.run.sharing import make_exchange
+from ritornello.agent.run.threaded import Threaded
+from ritornello.transport.weights import WeightBoard
 
 # (flags and shapes, where the newest weights are, the life of the workers) -> what is started.
 MakeExperience = Callable[[Blueprint, WeightBoard, int], Experience]

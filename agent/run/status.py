@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from agent.assembly import Blueprint, buffer_configs
-from agent.run.experience import Experience
-from agent.run.status_files import StatusFiles
-from metrics.health import Finding
-from metrics.record import Record
-from metrics.speed import Speed
-from replay.buffer import Buffer
+from ritornello.agent.assembly import Blueprint, buffer_configs
+from ritornello.agent.run.experience import Experience
+from ritornello.agent.run.status_files import StatusFiles
+from ritornello.metrics.health import Finding
+from ritornello.metrics.record import Record
+from ritornello.metrics.speed import Speed
+from ritornello.replay.buffer import Buffer
 
 AGE_BINS = 20
 

@@ -19,13 +19,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
-from core.run_layout import EVALUATIONS, FINDINGS, STATUS
-from metrics.health import Finding
-from metrics.output_thread import OutputThread
-from metrics.record import Record
-from metrics.run_files import force_to_disk, open_for_append
-from metrics.status_file import FORMAT, identity, write_status
-from metrics.text import short
+from ritornello.core.run_layout import EVALUATIONS, FINDINGS, STATUS
+from ritornello.metrics.health import Finding
+from ritornello.metrics.output_thread import OutputThread
+from ritornello.metrics.record import Record
+from ritornello.metrics.run_files import force_to_disk, open_for_append
+from ritornello.metrics.status_file import FORMAT, identity, write_status
+from ritornello.metrics.text import short
 
 log = logging.getLogger(__name__)
 

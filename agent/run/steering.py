@@ -8,17 +8,17 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-from agent.algorithms.base import Algorithm
-from agent.learners.place import Place
-from agent.learning.learner import Learner
-from agent.run.control import Apply, Control
-from agent.run.control_file import COMMANDS
-from agent.run.evaluating import NoEvaluating
-from agent.run.experience import Experience
-from agent.run.saving import Saving
-from agent.run.tally import Tally
-from agent.stored.checkpoint import Checkpoint
-from agent.stored.run_folder import RunFolder
+from ritornello.agent.algorithms.base import Algorithm
+from ritornello.agent.learners.place import Place
+from ritornello.agent.learning.learner import Learner
+from ritornello.agent.run.control import Apply, Control
+from ritornello.agent.run.control_file import COMMANDS
+from ritornello.agent.run.evaluating import NoEvaluating
+from ritornello.agent.run.experience import Experience
+from ritornello.agent.run.saving import Saving
+from ritornello.agent.run.tally import Tally
+from ritornello.agent.stored.checkpoint import Checkpoint
+from ritornello.agent.stored.run_folder import RunFolder
 
 # Several learners do the same in each turn. A wish to stop they tell each other, and one of them
 # saves; a pause or another learning rate would be that of one learner.

@@ -13,14 +13,14 @@ from typing import Any
 
 import torch
 
-from agent.assembly import Blueprint
-from agent.stored.run_folder import RunFolder
-from agent.testing.human_scores import human_normalised
-from core.episode import EpisodeEnd
-from core.errors import CheckpointError
-from metrics.meters import EpisodeMeter, Rate
-from metrics.record import Record, check_declared
-from transport.channel import WorkerStats
+from ritornello.agent.assembly import Blueprint
+from ritornello.agent.stored.run_folder import RunFolder
+from ritornello.agent.testing.human_scores import human_normalised
+from ritornello.core.episode import EpisodeEnd
+from ritornello.core.errors import CheckpointError
+from ritornello.metrics.meters import EpisodeMeter, Rate
+from ritornello.metrics.record import Record, check_declared
+from ritornello.transport.channel import WorkerStats
 
 
 class TaskMeter:

@@ -19,16 +19,16 @@ import threading
 from collections import deque
 from collections.abc import Mapping
 
-from agent.algorithms.batch import Batch
-from agent.learning.feed import Feed
-from agent.pools.worker_pool import UnrollBlock, WorkerPool
-from agent.run.experience import Evaluate, Experience, News
-from agent.run.liveness import Heartbeats
-from agent.sharing.exchange import Exchange
-from agent.sharing.foreign import is_kept_as_it_comes
-from core.errors import Closed
-from replay.cache import AdaptiveDepth, BatchCache
-from replay.manager import ReplayManager
+from ritornello.agent.algorithms.batch import Batch
+from ritornello.agent.learning.feed import Feed
+from ritornello.agent.pools.worker_pool import UnrollBlock, WorkerPool
+from ritornello.agent.run.experience import Evaluate, Experience, News
+from ritornello.agent.run.liveness import Heartbeats
+from ritornello.agent.sharing.exchange import Exchange
+from ritornello.agent.sharing.foreign import is_kept_as_it_comes
+from ritornello.core.errors import Closed
+from ritornello.replay.cache import AdaptiveDepth, BatchCache
+from ritornello.replay.manager import ReplayManager
 
 POLL_S = 0.2  # how often waiting threads look whether the run is over
 JOIN_S = 30.0  # the ingest thread looks up every POLL_S; beyond this it hangs

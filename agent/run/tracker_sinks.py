@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from flags.parts import SINKS
-from metrics.trackers import TRACKERS
+from ritornello.flags.parts import SINKS
+from ritornello.metrics.trackers import TRACKERS
 
 for _name, _make in TRACKERS.items():
     SINKS.add(_name, _make, __name__)

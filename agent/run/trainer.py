@@ -18,31 +18,31 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from agent.algorithms.batch import Batch
-from agent.algorithms.non_finite import NonFiniteUpdate
-from agent.assembly import Blueprint
-from agent.learners.group import LearnerLost
-from agent.learning.bad_updates import BadUpdates
-from agent.run.company import SINGLE, Company
-from agent.run.experience import Moment
-from agent.run.following import make_evaluating
-from agent.run.recorder import Recorder
-from agent.run.saving import Saving
-from agent.run.several_checks import kind_of
-from agent.run.sources import MakeExperience, MakePool, make_experience
-from agent.run.status import RunStatus
-from agent.run.status_files import StatusFiles
-from agent.run.steering import control_of
-from agent.run.tally import model_facts, new_tally
-from agent.stored.checkpoint import Checkpoint
-from agent.stored.run_folder import RunFolder
-from core import faults
-from core.stop_signals import INTERRUPTED, StopSignals
-from metrics.health import Finding
-from metrics.machine_share import load
-from metrics.run_files import read_records
-from metrics.sinks import Sink
-from transport.weights import WeightBoard
+from ritornello.agent.algorithms.batch import Batch
+from ritornello.agent.algorithms.non_finite import NonFiniteUpdate
+from ritornello.agent.assembly import Blueprint
+from ritornello.agent.learners.group import LearnerLost
+from ritornello.agent.learning.bad_updates import BadUpdates
+from ritornello.agent.run.company import SINGLE, Company
+from ritornello.agent.run.experience import Moment
+from ritornello.agent.run.following import make_evaluating
+from ritornello.agent.run.recorder import Recorder
+from ritornello.agent.run.saving import Saving
+from ritornello.agent.run.several_checks import kind_of
+from ritornello.agent.run.sources import MakeExperience, MakePool, make_experience
+from ritornello.agent.run.status import RunStatus
+from ritornello.agent.run.status_files import StatusFiles
+from ritornello.agent.run.steering import control_of
+from ritornello.agent.run.tally import model_facts, new_tally
+from ritornello.agent.stored.checkpoint import Checkpoint
+from ritornello.agent.stored.run_folder import RunFolder
+from ritornello.core import faults
+from ritornello.core.stop_signals import INTERRUPTED, StopSignals
+from ritornello.metrics.health import Finding
+from ritornello.metrics.machine_share import load
+from ritornello.metrics.run_files import read_records
+from ritornello.metrics.sinks import Sink
+from ritornello.transport.weights import WeightBoard
 
 log = logging.getLogger(__name__)
 

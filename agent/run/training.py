@@ -16,28 +16,28 @@ from pathlib import Path
 
 import torch
 
-from agent.assembly import Blueprint, env_config, model_config, replay_configs
-from agent.learners.group import LearnerLost
-from agent.machine import go_to_background
-from agent.models.factory import describe_networks
-from agent.run.company import SINGLE, Company
-from agent.run.guardian import report_run_folder
-from agent.run.next_commands import next_command
-from agent.run.reporting import Reporting
-from agent.run.trainer import Summary, Trainer
-from agent.run.warm_start import WarmStart
-from agent.stored.checkpoint import Checkpoint
-from agent.stored.run_folder import RunFolder
-from agent.stored.run_lock import RunLock
-from agent.stored.run_rewind import check_not_saved_since, make_way, take_back
-from core.errors import PlatformError
-from core.spec import game_name
-from core.standard_error import say
-from core.stop_signals import INTERRUPTED, Answer, StopSignals
 from flag_parsing import remarks
-from metrics.charts import draw_run
-from option_flags import Flags
-from wrappers.registry import describe
+from ritornello.agent.assembly import Blueprint, env_config, model_config, replay_configs
+from ritornello.agent.learners.group import LearnerLost
+from ritornello.agent.machine import go_to_background
+from ritornello.agent.models.factory import describe_networks
+from ritornello.agent.run.company import SINGLE, Company
+from ritornello.agent.run.guardian import report_run_folder
+from ritornello.agent.run.next_commands import next_command
+from ritornello.agent.run.reporting import Reporting
+from ritornello.agent.run.trainer import Summary, Trainer
+from ritornello.agent.run.warm_start import WarmStart
+from ritornello.agent.stored.checkpoint import Checkpoint
+from ritornello.agent.stored.run_folder import RunFolder
+from ritornello.agent.stored.run_lock import RunLock
+from ritornello.agent.stored.run_rewind import check_not_saved_since, make_way, take_back
+from ritornello.core.errors import PlatformError
+from ritornello.core.spec import game_name
+from ritornello.core.standard_error import say
+from ritornello.core.stop_signals import INTERRUPTED, Answer, StopSignals
+from ritornello.metrics.charts import draw_run
+from ritornello.option_flags import Flags
+from ritornello.wrappers.registry import describe
 
 # Why a session ended.
 REASONS = {

@@ -16,13 +16,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from agent.assembly import Blueprint, build_model
-from agent.run.tally import new_tally
-from agent.stored.checkpoint import Checkpoint
-from agent.stored.model_file import check_weights
-from core.errors import CheckpointError, ConfigError
-from core.spec import EnvSpec, game_name
-from wrappers.env_ids import is_atari
+from ritornello.agent.assembly import Blueprint, build_model
+from ritornello.agent.run.tally import new_tally
+from ritornello.agent.stored.checkpoint import Checkpoint
+from ritornello.agent.stored.model_file import check_weights
+from ritornello.core.errors import CheckpointError, ConfigError
+from ritornello.core.spec import EnvSpec, game_name
+from ritornello.wrappers.env_ids import is_atari
 
 VALUE_HEAD = "value_head."  # its tensors have one row per game
 GAME_PIXELS = "game_pixels."  # followed by the number of the game, where there are several

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agent.pools.worker_pool import HasProcesses, ProcessRow
-from agent.run.experience import Experience, News
-from metrics.machine_share import ProcessUse
+from ritornello.agent.pools.worker_pool import HasProcesses, ProcessRow
+from ritornello.agent.run.experience import Experience, News
+from ritornello.metrics.machine_share import ProcessUse
 
 
 @dataclass

@@ -26,14 +26,20 @@ import logging
 import time
 from collections.abc import Iterable
 
-from agent.sharing.foreign import ForeignUnroll, UnrollPost
-from agent.sharing.membership import LOCK, LOCK_WAIT_S, TERMS_LOCK, Membership, taken_message
-from agent.sharing.partner import LOOK_S, Partner
-from agent.sharing.terms import Terms
-from core.errors import ConfigError, TransportError
-from core.file_lock import FileLock
-from core.unroll import Record, UnrollSchema
-from transport.spool import Outbox
+from ritornello.agent.sharing.foreign import ForeignUnroll, UnrollPost
+from ritornello.agent.sharing.membership import (
+    LOCK,
+    LOCK_WAIT_S,
+    TERMS_LOCK,
+    Membership,
+    taken_message,
+)
+from ritornello.agent.sharing.partner import LOOK_S, Partner
+from ritornello.agent.sharing.terms import Terms
+from ritornello.core.errors import ConfigError, TransportError
+from ritornello.core.file_lock import FileLock
+from ritornello.core.unroll import Record, UnrollSchema
+from ritornello.transport.spool import Outbox
 
 log = logging.getLogger(__name__)
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from agent.cluster.wire import CODEC, restore
-from core.errors import ShapeError, TransportError
-from core.unroll import Record, UnrollSchema
-from replay.codec import Lz4, Payload
+from ritornello.agent.cluster.wire import CODEC, restore
+from ritornello.core.errors import ShapeError, TransportError
+from ritornello.core.unroll import Record, UnrollSchema
+from ritornello.replay.codec import Lz4, Payload
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.sharing.terms import Terms, UnreadTerms, unfit
-from core.errors import ConfigError
-from core.file_lock import FileLock
-from core.plain_data import shown_text
+from ritornello.agent.sharing.terms import Terms, UnreadTerms, unfit
+from ritornello.core.errors import ConfigError
+from ritornello.core.file_lock import FileLock
+from ritornello.core.plain_data import shown_text
 
 LOCK, TERMS_LOCK = "lock", "terms.lock"
 LOCK_WAIT_S = 2.0  # another agent may just be asking whether this one runs

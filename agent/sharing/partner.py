@@ -8,11 +8,11 @@ from __future__ import annotations
 import logging
 import time
 
-from agent.sharing.foreign import ForeignUnroll, UnrollPost
-from agent.sharing.membership import Membership, agent_name
-from agent.sharing.terms import Terms, UnreadTerms, unfit
-from core.errors import TransportError
-from transport.spool import Inbox
+from ritornello.agent.sharing.foreign import ForeignUnroll, UnrollPost
+from ritornello.agent.sharing.membership import Membership, agent_name
+from ritornello.agent.sharing.terms import Terms, UnreadTerms, unfit
+from ritornello.core.errors import TransportError
+from ritornello.transport.spool import Inbox
 
 log = logging.getLogger(__name__)
 

@@ -16,12 +16,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from core.atomic_file import write_json
-from core.errors import ConfigError
-from core.plain_data import parse_json, read_text, shown, shown_text
-from core.unroll import UnrollSchema
-from core.version import VERSION
-from wrappers.config import EnvConfig
+from ritornello.core.atomic_file import write_json
+from ritornello.core.errors import ConfigError
+from ritornello.core.plain_data import parse_json, read_text, shown, shown_text
+from ritornello.core.unroll import UnrollSchema
+from ritornello.core.version import VERSION
+from ritornello.wrappers.config import EnvConfig
 
 FORMAT = 2  # of the messages and of this file
 TERMS_FILE = "terms.json"

@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 
-from agent.stored.model_file import FACTS, bring_back, put_in_place, remove, save_model
-from core.errors import ConfigError
-from core.plain_data import parse_json, read_text
-from metrics.run_files import set_aside
+from ritornello.agent.stored.model_file import FACTS, bring_back, put_in_place, remove, save_model
+from ritornello.core.errors import ConfigError
+from ritornello.core.plain_data import parse_json, read_text
+from ritornello.metrics.run_files import set_aside
 
 BEST, NEW, OLD = "best_evaluated", ".best_evaluated.new", ".best_evaluated.old"
 SCORE = "evaluation_score"  # key of the facts

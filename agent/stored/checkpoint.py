@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent.stored.checkpoint_file import (
+from ritornello.agent.stored.checkpoint_file import (
     DamagedFile,
     NotFinite,
     check_space,
@@ -42,7 +42,7 @@ from agent.stored.checkpoint_file import (
     write_tree,
     writing,
 )
-from agent.stored.checkpoint_folder import (
+from ritornello.agent.stored.checkpoint_folder import (
     BEST,
     LATEST,
     REPLAY_NAME,
@@ -54,15 +54,15 @@ from agent.stored.checkpoint_folder import (
     unused_replay_path,
     update_name,
 )
-from agent.stored.checkpoint_tree import decode, encode, first_not_finite
-from agent.stored.replay_schema import ReplayState, check_run
-from agent.stored.state_schema import check_part
-from core import faults
-from core.atomic_file import atomic_path, remove_temporaries, write_text
-from core.errors import CheckpointError
-from core.files import disk
-from core.plain_data import shown_text
-from core.spec import MODEL_DECIDING_FIELDS, EnvSpec
+from ritornello.agent.stored.checkpoint_tree import decode, encode, first_not_finite
+from ritornello.agent.stored.replay_schema import ReplayState, check_run
+from ritornello.agent.stored.state_schema import check_part
+from ritornello.core import faults
+from ritornello.core.atomic_file import atomic_path, remove_temporaries, write_text
+from ritornello.core.errors import CheckpointError
+from ritornello.core.files import disk
+from ritornello.core.plain_data import shown_text
+from ritornello.core.spec import MODEL_DECIDING_FIELDS, EnvSpec
 
 # What environments gave and what the user chose need not be finite: a reward may be infinite, and
 # a threshold too. Such an update is not made (agent/learning/learner.py), so the weights stay

@@ -22,11 +22,11 @@ from typing import Any
 
 import torch
 
-from agent.stored.checkpoint_tree import decode, file_bytes
-from core import faults
-from core.atomic_file import atomic_path
-from core.errors import CheckpointError, first_line
-from core.files import disk
+from ritornello.agent.stored.checkpoint_tree import decode, file_bytes
+from ritornello.core import faults
+from ritornello.core.atomic_file import atomic_path
+from ritornello.core.errors import CheckpointError, first_line
+from ritornello.core.files import disk
 
 FORMAT_VERSION = 1
 BYTES_BESIDES = 1_000_000  # room that a save wants on the disk beside its own files

@@ -11,8 +11,8 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from core.errors import CheckpointError
-from core.run_layout import CHECKPOINTS
+from ritornello.core.errors import CheckpointError
+from ritornello.core.run_layout import CHECKPOINTS
 
 MODEL_WEIGHTS = "model.safetensors"  # name of the file in a model folder (model_file.py)
 SHIPPED_MODELS = Path("models")

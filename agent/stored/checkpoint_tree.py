@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from core.errors import CheckpointError
+from ritornello.core.errors import CheckpointError
 
 MAX_DEPTH = 100  # of trees; ours are ten levels deep
 BYTES_PER_TENSOR = 1_000  # in a file, beside its numbers: name, header, alignment

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent.stored.model_file import FACTS, WEIGHTS
-from core.errors import CheckpointError, ConfigError, first_line
-from core.plain_data import shown, shown_text
-from core.run_layout import FLAGS
+from ritornello.agent.stored.model_file import FACTS, WEIGHTS
+from ritornello.core.errors import CheckpointError, ConfigError, first_line
+from ritornello.core.plain_data import shown, shown_text
+from ritornello.core.run_layout import FLAGS
 
 PREFIX = "hf:"
 _PART = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?"

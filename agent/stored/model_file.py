@@ -35,21 +35,21 @@ from safetensors import SafetensorError
 from safetensors.torch import load as tensors_from_bytes
 from safetensors.torch import save as tensors_to_bytes
 
-from agent.stored.checkpoint import Checkpoint
-from agent.stored.checkpoint_folder import (
+from ritornello.agent.stored.checkpoint import Checkpoint
+from ritornello.agent.stored.checkpoint_folder import (
     LATEST,
     MILESTONE_NAME,
     MODEL_WEIGHTS,
     UPDATE_NAME,
     run_of,
 )
-from agent.stored.checkpoint_tree import KNOWN_DTYPES, first_not_finite
-from agent.stored.state_schema import Count, Part, SpecState, check_part
-from core.atomic_file import atomic_path, write_json
-from core.errors import CheckpointError, ConfigError
-from core.plain_data import parse_json, read_text, shown, shown_text
-from core.run_layout import FLAGS, RECORDS
-from core.spec import EnvSpec
+from ritornello.agent.stored.checkpoint_tree import KNOWN_DTYPES, first_not_finite
+from ritornello.agent.stored.state_schema import Count, Part, SpecState, check_part
+from ritornello.core.atomic_file import atomic_path, write_json
+from ritornello.core.errors import CheckpointError, ConfigError
+from ritornello.core.plain_data import parse_json, read_text, shown, shown_text
+from ritornello.core.run_layout import FLAGS, RECORDS
+from ritornello.core.spec import EnvSpec
 
 FORMAT_VERSION = 1
 WEIGHTS, FACTS = MODEL_WEIGHTS, "model.json"

@@ -12,7 +12,7 @@ import lz4.frame
 import numpy as np
 from pydantic import Field, model_validator
 
-from agent.stored.state_schema import (
+from ritornello.agent.stored.state_schema import (
     Bytes,
     Count,
     Integers,
@@ -21,9 +21,9 @@ from agent.stored.state_schema import (
     array_of,
     check_part,
 )
-from core.plain_data import shown_text
-from replay.item import OWN
-from replay.priorities import LARGEST
+from ritornello.core.plain_data import shown_text
+from ritornello.replay.item import OWN
+from ritornello.replay.priorities import LARGEST
 
 Floats64 = Annotated[np.ndarray, array_of("float64")]
 Ids = list[Count]

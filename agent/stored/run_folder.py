@@ -31,15 +31,15 @@ from typing import Any
 import psutil
 from pydantic import BaseModel, ValidationError
 
-from core.atomic_file import write_json
-from core.errors import ConfigError
-from core.files import disk
-from core.plain_data import parse_json, read_text, shown, shown_text
-from core.project import PROJECT_ROOT
-from core.run_layout import CHECKPOINTS, FLAGS, LOG, RECORDS, SESSIONS, STATUS, SUMMARY
-from core.spec import game_name
-from core.version import VERSION
-from metrics.run_files import set_aside
+from ritornello.core.atomic_file import write_json
+from ritornello.core.errors import ConfigError
+from ritornello.core.files import disk
+from ritornello.core.plain_data import parse_json, read_text, shown, shown_text
+from ritornello.core.project import PROJECT_ROOT
+from ritornello.core.run_layout import CHECKPOINTS, FLAGS, LOG, RECORDS, SESSIONS, STATUS, SUMMARY
+from ritornello.core.spec import game_name
+from ritornello.core.version import VERSION
+from ritornello.metrics.run_files import set_aside
 
 RECORDED_PACKAGES = ("torch", "numpy", "gymnasium", "ale-py", "opencv-python-headless")
 MAX_FILE_BYTES = 50_000_000  # of run.json, in which a session takes 2 kB

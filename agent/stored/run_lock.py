@@ -11,9 +11,9 @@ from __future__ import annotations
 from pathlib import Path
 from types import TracebackType
 
-from core.errors import ConfigError
-from core.file_lock import FileLock
-from core.run_layout import LOCK
+from ritornello.core.errors import ConfigError
+from ritornello.core.file_lock import FileLock
+from ritornello.core.run_layout import LOCK
 
 
 class RunLock:

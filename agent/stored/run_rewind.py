@@ -21,10 +21,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from agent.stored.best_evaluated import set_later_aside
-from agent.stored.checkpoint import Checkpoint
-from agent.stored.checkpoint_file import read_tree
-from agent.stored.checkpoint_folder import (
+from ritornello.agent.stored.best_evaluated import set_later_aside
+from ritornello.agent.stored.checkpoint import Checkpoint
+from ritornello.agent.stored.checkpoint_file import read_tree
+from ritornello.agent.stored.checkpoint_folder import (
     BEST,
     LATEST,
     MILESTONE_NAME,
@@ -34,12 +34,12 @@ from agent.stored.checkpoint_folder import (
     run_of,
     update_name,
 )
-from agent.stored.run_folder import RunFolder
-from core.atomic_file import atomic_path, remove_temporaries, write_text
-from core.errors import CheckpointError, ConfigError
-from core.files import disk
-from metrics.rewind import Cut, rewind
-from metrics.run_files import is_regular, set_aside
+from ritornello.agent.stored.run_folder import RunFolder
+from ritornello.core.atomic_file import atomic_path, remove_temporaries, write_text
+from ritornello.core.errors import CheckpointError, ConfigError
+from ritornello.core.files import disk
+from ritornello.metrics.rewind import Cut, rewind
+from ritornello.metrics.run_files import is_regular, set_aside
 
 log = logging.getLogger(__name__)
 

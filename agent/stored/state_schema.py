@@ -28,9 +28,9 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
-from core.errors import CheckpointError, PlatformError
-from core.plain_data import shown
-from core.spec import ActionSpec, EnvSpec
+from ritornello.core.errors import CheckpointError, PlatformError
+from ritornello.core.plain_data import shown
+from ritornello.core.spec import ActionSpec, EnvSpec
 
 MAX_GAMES_LENGTH = 100_000  # characters of a list of ids: all of Gymnasium's, with commas
 

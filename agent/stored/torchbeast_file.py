@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agent.stored.checkpoint_file import check_sizes
-from core.errors import CheckpointError, first_line
-from core.plain_data import shown, shown_text
+from ritornello.agent.stored.checkpoint_file import check_sizes
+from ritornello.core.errors import CheckpointError, first_line
+from ritornello.core.plain_data import shown, shown_text
 
 ARCHIVE = b"PK\x03\x04"  # the first bytes of what torch reads as an archive
 MAX_WHOLE = 2**53  # of steps and updates; a float of double precision holds each one below it

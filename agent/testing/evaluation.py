@@ -23,10 +23,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from agent.acting.acting_model import FlatWeights
-from agent.assembly import Blueprint, build_model
-from agent.stored.best_evaluated import keep
-from agent.testing.score_table import (
+from presets import preset_flags
+from ritornello.agent.acting.acting_model import FlatWeights
+from ritornello.agent.assembly import Blueprint, build_model
+from ritornello.agent.stored.best_evaluated import keep
+from ritornello.agent.testing.score_table import (
     TEST_FACTS,
     Game,
     Report,
@@ -34,10 +35,9 @@ from agent.testing.score_table import (
     policy_name,
     summarise,
 )
-from agent.testing.whole_games import film_game, play_games
-from core.errors import ConfigError, PlatformError
-from core.rng import child_seed
-from presets import preset_flags
+from ritornello.agent.testing.whole_games import film_game, play_games
+from ritornello.core.errors import ConfigError, PlatformError
+from ritornello.core.rng import child_seed
 
 # What a preset may change for evaluations. All else decides what the agent sees and can do, which
 # belongs to its network.

@@ -19,12 +19,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from agent.assembly import Blueprint
-from agent.models.base import ActorCritic
-from agent.stored.checkpoint import Checkpoint, load
-from agent.stored.model_file import ShippedModel, check_weights
-from agent.testing.player import game_config
-from agent.testing.score_table import (
+from ritornello.agent.assembly import Blueprint
+from ritornello.agent.models.base import ActorCritic
+from ritornello.agent.stored.checkpoint import Checkpoint, load
+from ritornello.agent.stored.model_file import ShippedModel, check_weights
+from ritornello.agent.testing.player import game_config
+from ritornello.agent.testing.score_table import (
     Game,
     Report,
     ScoreTable,
@@ -34,14 +34,14 @@ from agent.testing.score_table import (
     report_stem,
     summarise,
 )
-from agent.testing.whole_games import MAX_ENVS, play_games, play_shown
-from core.atomic_file import write_json, write_text
-from core.command_line import tell
-from core.durations import duration
-from core.errors import CheckpointError, ConfigError, EnvironmentFault, PlatformError
-from core.plain_data import parse_json, read_text
-from core.standard_error import say
-from wrappers.registry import describe
+from ritornello.agent.testing.whole_games import MAX_ENVS, play_games, play_shown
+from ritornello.core.atomic_file import write_json, write_text
+from ritornello.core.command_line import tell
+from ritornello.core.durations import duration
+from ritornello.core.errors import CheckpointError, ConfigError, EnvironmentFault, PlatformError
+from ritornello.core.plain_data import parse_json, read_text
+from ritornello.core.standard_error import say
+from ritornello.wrappers.registry import describe
 
 # The flags that decide which games these are, besides --env.
 RULES = (

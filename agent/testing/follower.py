@@ -22,15 +22,15 @@ from pathlib import Path
 
 import torch
 
-from agent.assembly import Blueprint
-from agent.machine import LOWEST_NICENESS, give_way
-from agent.testing.evaluation import Evaluation, Order
-from core.process_death import ignore_interrupts
-from transport.channel import last_words
-from transport.lifeline import LifelineEnd
-from transport.pulse import Phase
-from transport.weights import WeightBoard
-from wrappers.trusted_modules import trust_kwargs, trust_modules_of
+from ritornello.agent.assembly import Blueprint
+from ritornello.agent.machine import LOWEST_NICENESS, give_way
+from ritornello.agent.testing.evaluation import Evaluation, Order
+from ritornello.core.process_death import ignore_interrupts
+from ritornello.transport.channel import last_words
+from ritornello.transport.lifeline import LifelineEnd
+from ritornello.transport.pulse import Phase
+from ritornello.transport.weights import WeightBoard
+from ritornello.wrappers.trusted_modules import trust_kwargs, trust_modules_of
 
 LOOK_S = 1.0  # how often a resting follower shows that it lives
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from agent.testing.score_table import Life
-from core.durations import duration
-from wrappers.vector import StepResult
+from ritornello.agent.testing.score_table import Life
+from ritornello.core.durations import duration
+from ritornello.wrappers.vector import StepResult
 
 PROGRESS_INTERVAL_S = 10.0  # between lines
 

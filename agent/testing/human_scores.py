@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-from wrappers.env_ids import is_atari, rom_name
+from ritornello.wrappers.env_ids import is_atari, rom_name
 
 # The table of Mnih et al., "Human-level control through deep reinforcement learning" (2015), as
 # completed to 57 games by Wang et al., "Dueling network architectures" (2016), table 2.

@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from agent.testing.score_table import MAX_BYTES
-from core.errors import ConfigError
-from core.markdown import plain, table
-from core.plain_data import parse_json, read_text, shown_text
-from core.spec import game_name
+from ritornello.agent.testing.score_table import MAX_BYTES
+from ritornello.core.errors import ConfigError
+from ritornello.core.markdown import plain, table
+from ritornello.core.plain_data import parse_json, read_text, shown_text
+from ritornello.core.spec import game_name
 
 CARD, FILM = "README.md", "replay.mp4"  # the names under which hubs look for them
 RESAMPLES = 10_000

@@ -14,16 +14,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from agent.acting.actor import Actor, Observation
-from agent.assembly import Blueprint, env_config
-from agent.models.base import ActorCritic, Heads, Inputs
-from core.episode import EpisodeEnd
-from core.errors import ConfigError
-from core.rng import child_seed
-from wrappers.config import EnvConfig
-from wrappers.gym_vector import GymVector
-from wrappers.registry import make_env_vector
-from wrappers.vector import EnvVector, StepResult
+from ritornello.agent.acting.actor import Actor, Observation
+from ritornello.agent.assembly import Blueprint, env_config
+from ritornello.agent.models.base import ActorCritic, Heads, Inputs
+from ritornello.core.episode import EpisodeEnd
+from ritornello.core.errors import ConfigError
+from ritornello.core.rng import child_seed
+from ritornello.wrappers.config import EnvConfig
+from ritornello.wrappers.gym_vector import GymVector
+from ritornello.wrappers.registry import make_env_vector
+from ritornello.wrappers.vector import EnvVector, StepResult
 
 
 def game_config(blueprint: Blueprint, env: str) -> EnvConfig:

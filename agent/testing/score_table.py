@@ -26,13 +26,13 @@ from pathlib import Path
 
 import numpy as np
 
-from agent.stored.run_folder import run_name
-from agent.testing.human_scores import human_normalised
-from core.atomic_file import write_text
-from core.errors import ConfigError
-from core.file_lock import FileLock
-from core.plain_data import read_text, shown_text
-from metrics.run_files import csv_cells
+from ritornello.agent.stored.run_folder import run_name
+from ritornello.agent.testing.human_scores import human_normalised
+from ritornello.core.atomic_file import write_text
+from ritornello.core.errors import ConfigError
+from ritornello.core.file_lock import FileLock
+from ritornello.core.plain_data import read_text, shown_text
+from ritornello.metrics.run_files import csv_cells
 
 SCORES, SCORES_PER_LIFE = "scores.csv", "scores_per_life.csv"
 LOCK = "scores.lock"

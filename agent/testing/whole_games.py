@@ -16,15 +16,20 @@ from pathlib import Path
 
 import torch
 
-from agent.assembly import Blueprint
-from agent.models.base import ActorCritic
-from agent.testing.games_played import Fingerprints, Lives, Progress
-from agent.testing.player import Player, env_seeds, game_config, make_filmed_env
-from agent.testing.score_table import Game
-from metrics.film import Film, FilmError
-from wrappers.config import EnvConfig
-from wrappers.registry import check_rendering, make_env_vector, max_game_steps, steps_per_s
-from wrappers.vector import EnvVector
+from ritornello.agent.assembly import Blueprint
+from ritornello.agent.models.base import ActorCritic
+from ritornello.agent.testing.games_played import Fingerprints, Lives, Progress
+from ritornello.agent.testing.player import Player, env_seeds, game_config, make_filmed_env
+from ritornello.agent.testing.score_table import Game
+from ritornello.metrics.film import Film, FilmError
+from ritornello.wrappers.config import EnvConfig
+from ritornello.wrappers.registry import (
+    check_rendering,
+    make_env_vector,
+    max_game_steps,
+    steps_per_s,
+)
+from ritornello.wrappers.vector import EnvVector
 
 MAX_ENVS = 16
 

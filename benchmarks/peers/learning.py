@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from agent.testing.human_scores import human_normalised
 from benchmarks.peers.catalogue import System
 from benchmarks.peers.measurement import Drive, Game, busy_cpus
+from ritornello.agent.testing.human_scores import human_normalised
 
 LAST_GAMES = 100
 CURVE_POINTS = 20

@@ -21,8 +21,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 from benchmarks.bench_end_to_end import REPLAYS, ROOT, arguments_of, flag_values, real_run
-from core.process_death import end_with_starter, environment_for_child
-from metrics.run_files import read_games
+from ritornello.core.process_death import end_with_starter, environment_for_child
+from ritornello.metrics.run_files import read_games
 
 POLL_S = 0.2
 FOREVER_S = 86_400.0

@@ -24,21 +24,21 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
-from agent.acting.acting_model import ActingModel
-from agent.acting.actor import Actor, LocalActor
-from agent.acting.lane import EnvGroup
-from agent.acting.rollout import Rollout
-from agent.assembly import Blueprint, env_config
-from agent.learning.feed import Feed
-from agent.machine import cpu_count
 from benchmarks.bench_end_to_end import flag_values
-from core.process_death import end_with_starter
-from core.process_settings import environment_to_restart_with
-from option_flags import Flags
-from replay.codec import Plain
-from replay.item import Draw, Item
-from transport.weights import WeightBoard
-from wrappers.registry import make_env_vector
+from ritornello.agent.acting.acting_model import ActingModel
+from ritornello.agent.acting.actor import Actor, LocalActor
+from ritornello.agent.acting.lane import EnvGroup
+from ritornello.agent.acting.rollout import Rollout
+from ritornello.agent.assembly import Blueprint, env_config
+from ritornello.agent.learning.feed import Feed
+from ritornello.agent.machine import cpu_count
+from ritornello.core.process_death import end_with_starter
+from ritornello.core.process_settings import environment_to_restart_with
+from ritornello.option_flags import Flags
+from ritornello.replay.codec import Plain
+from ritornello.replay.item import Draw, Item
+from ritornello.transport.weights import WeightBoard
+from ritornello.wrappers.registry import make_env_vector
 
 
 def write(path: Path, **line: Any) -> None:

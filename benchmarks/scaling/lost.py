@@ -18,7 +18,7 @@ import psutil
 from benchmarks.programs import undisturbed
 from benchmarks.scaling.ray_cluster import end_all
 from benchmarks.scaling.training import Records
-from core.process_death import environment_for_child
+from ritornello.core.process_death import environment_for_child
 
 ROOT = Path(__file__).resolve().parents[2]
 SIGNALS = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}

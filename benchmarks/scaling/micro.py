@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from agent.acting.worker import WorkerBody
-from agent.assembly import Blueprint
-from agent.cluster.wire import open_block, seal
-from agent.learners.group import Group, open_store
-from agent.learners.place import Place
 from benchmarks.scaling.prepared import play
-from option_flags import Flags
-from transport.weights import WeightBoard
+from ritornello.agent.acting.worker import WorkerBody
+from ritornello.agent.assembly import Blueprint
+from ritornello.agent.cluster.wire import open_block, seal
+from ritornello.agent.learners.group import Group, open_store
+from ritornello.agent.learners.place import Place
+from ritornello.option_flags import Flags
+from ritornello.transport.weights import WeightBoard
 
 START_S = 300.0
 ROUNDS = 200

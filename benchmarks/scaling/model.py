@@ -31,8 +31,8 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from agent.cluster.conductor import MAX_BLOCKS, WEIGHTS_SHARE  # noqa: E402
-from live.json_text import json_text  # noqa: E402
+from ritornello.agent.cluster.conductor import MAX_BLOCKS, WEIGHTS_SHARE  # noqa: E402
+from ritornello.live.json_text import json_text  # noqa: E402
 
 Line = dict[str, Any]
 POINTS = 4  # of the transport with Ray: as fast as it goes, slowly, at rest, with weights

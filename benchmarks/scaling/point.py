@@ -15,17 +15,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agent.assembly import Blueprint
-from agent.cluster.engine import Node
-from agent.cluster.gateway import GatewayConfig
-from agent.cluster.gateway_pool import GatewayPool
-from agent.cluster.thread_engine import ThreadEngine
-from agent.pools.pool import ProcessPool
-from agent.pools.worker_pool import WorkerPool
 from benchmarks.scaling.prepared import PreparedGateway, prepared_pool
 from benchmarks.scaling.processes import Processes, difference
-from option_flags import Flags
-from transport.weights import WeightBoard
+from ritornello.agent.assembly import Blueprint
+from ritornello.agent.cluster.engine import Node
+from ritornello.agent.cluster.gateway import GatewayConfig
+from ritornello.agent.cluster.gateway_pool import GatewayPool
+from ritornello.agent.cluster.thread_engine import ThreadEngine
+from ritornello.agent.pools.pool import ProcessPool
+from ritornello.agent.pools.worker_pool import WorkerPool
+from ritornello.option_flags import Flags
+from ritornello.transport.weights import WeightBoard
 
 START_S = 400.0  # a busy machine takes minutes to start some processes with torch
 POLL_S = 0.1

@@ -18,18 +18,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from agent.acting.worker import WorkerBody, WorkerConfig
-from agent.cluster.gateway import GatewayConfig
-from agent.cluster.hosts import Launch
-from agent.cluster.node_host import HostTask
-from agent.pools.places import WorkerPlace
-from agent.pools.pool import ProcessPool
-from core.errors import Closed
-from core.process_death import ignore_interrupts
-from transport.channel import WorkerEnd, WorkerStats
-from transport.lifeline import LifelineEnd
-from transport.pulse import Phase
-from transport.weights import NO_VERSION, WeightBoard
+from ritornello.agent.acting.worker import WorkerBody, WorkerConfig
+from ritornello.agent.cluster.gateway import GatewayConfig
+from ritornello.agent.cluster.hosts import Launch
+from ritornello.agent.cluster.node_host import HostTask
+from ritornello.agent.pools.places import WorkerPlace
+from ritornello.agent.pools.pool import ProcessPool
+from ritornello.core.errors import Closed
+from ritornello.core.process_death import ignore_interrupts
+from ritornello.transport.channel import WorkerEnd, WorkerStats
+from ritornello.transport.lifeline import LifelineEnd
+from ritornello.transport.pulse import Phase
+from ritornello.transport.weights import NO_VERSION, WeightBoard
 
 SKIPPED_BLOCKS = 4  # the first frames of a game are the same image again and again
 PLAYED_BLOCKS = 4

@@ -21,7 +21,7 @@ import psutil
 from benchmarks.programs import undisturbed
 from benchmarks.scaling.processes import Processes, difference
 from benchmarks.scaling.ray_cluster import end_all
-from core.process_death import environment_for_child
+from ritornello.core.process_death import environment_for_child
 
 ROOT = Path(__file__).resolve().parents[2]
 BACKENDS = {"native": "python_native", "ray": "ray"}

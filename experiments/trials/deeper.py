@@ -3,6 +3,6 @@
 --model=experiments.trials.deeper:shallow_blocks
 """
 
-from flags.parts import NETWORKS
+from ritornello.flags.parts import NETWORKS
 
 NETWORKS.add("shallow_blocks", NETWORKS.find("resnet_small"), __name__)

@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from agent.models.networks import Network, NetworkRequest
-from agent.models.torsos import ImageTorso, ResidualBlock
-from flags.parts import NETWORKS
+from ritornello.agent.models.networks import Network, NetworkRequest
+from ritornello.agent.models.torsos import ImageTorso, ResidualBlock
+from ritornello.flags.parts import NETWORKS
 
 
 class ZeroConv2d(nn.Module):

@@ -8,11 +8,11 @@ Here the mean of all pixels is taken away, and the deviation is from that mean.
 import torch
 from torch import Tensor
 
-from agent.models.networks import Network, NetworkRequest
-from agent.models.pixels import MIN_DEVIATION, PixelStatistics
-from agent.models.torsos import ImageTorso
-from core.errors import ConfigError
-from flags.parts import NETWORKS
+from ritornello.agent.models.networks import Network, NetworkRequest
+from ritornello.agent.models.pixels import MIN_DEVIATION, PixelStatistics
+from ritornello.agent.models.torsos import ImageTorso
+from ritornello.core.errors import ConfigError
+from ritornello.flags.parts import NETWORKS
 
 
 class OneMean(PixelStatistics):

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from agent.algorithms.base import register_algorithm
-from agent.algorithms.batch import Batch
-from agent.algorithms.correction import correct
-from agent.algorithms.impala import Impala
-from agent.algorithms.impala_config import ImpalaConfig, VTraceConfig
-from agent.algorithms.rewards import REWARD_TRANSFORMS
-from agent.algorithms.vtrace import VTrace
-from core.errors import ConfigError
+from ritornello.agent.algorithms.base import register_algorithm
+from ritornello.agent.algorithms.batch import Batch
+from ritornello.agent.algorithms.correction import correct
+from ritornello.agent.algorithms.impala import Impala
+from ritornello.agent.algorithms.impala_config import ImpalaConfig, VTraceConfig
+from ritornello.agent.algorithms.rewards import REWARD_TRANSFORMS
+from ritornello.agent.algorithms.vtrace import VTrace
+from ritornello.core.errors import ConfigError
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import torch
 
-from agent.algorithms.batch import Batch
-from agent.distributions import distribution_of
-from agent.learning.feed import Feed
-from agent.models.factory import ModelConfig, make_model
-from core.spec import EnvSpec
-from replay.codec import Plain
-from replay.item import OWN, Draw, Item
+from ritornello.agent.algorithms.batch import Batch
+from ritornello.agent.distributions import distribution_of
+from ritornello.agent.learning.feed import Feed
+from ritornello.agent.models.factory import ModelConfig, make_model
+from ritornello.core.spec import EnvSpec
+from ritornello.replay.codec import Plain
+from ritornello.replay.item import OWN, Draw, Item
 
 
 def make_spec(obs_shape=(6,), actions=3, stacked=1):

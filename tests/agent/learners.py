@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from agent.algorithms.impala import Impala
-from agent.algorithms.impala_config import ImpalaConfig
-from agent.algorithms.non_finite import NonFiniteUpdate
-from agent.learning.learner import Learner
-from agent.learning.optim import OptimiserConfig, learning_rate, make_optimiser
+from ritornello.agent.algorithms.impala import Impala
+from ritornello.agent.algorithms.impala_config import ImpalaConfig
+from ritornello.agent.algorithms.non_finite import NonFiniteUpdate
+from ritornello.agent.learning.learner import Learner
+from ritornello.agent.learning.optim import OptimiserConfig, learning_rate, make_optimiser
 from tests.agent.builders import make_batch, make_small_model, make_spec
 
 # Sums of raw terms: what a number in a test makes of the loss can be said by hand.

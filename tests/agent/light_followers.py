@@ -6,9 +6,9 @@ import os
 import signal
 import sys
 
-from agent.testing.evaluation import Done, Row
-from core.process_death import ignore_interrupts
-from transport.pulse import Phase
+from ritornello.agent.testing.evaluation import Done, Row
+from ritornello.core.process_death import ignore_interrupts
+from ritornello.transport.pulse import Phase
 
 
 def light_follower(config, end, board, lifeline):

@@ -17,15 +17,15 @@ from multiprocessing.connection import Connection
 
 import numpy as np
 
-from core.errors import Closed
-from core.process_death import ignore_interrupts
-from core.spec import EnvSpec
+from ritornello.core.errors import Closed
+from ritornello.core.process_death import ignore_interrupts
+from ritornello.core.spec import EnvSpec
+from ritornello.transport.channel import WorkerEnd, WorkerStats
+from ritornello.transport.lifeline import LifelineEnd
+from ritornello.transport.mailbox import Bell, Mailbox
+from ritornello.transport.pulse import Phase
+from ritornello.transport.weights import WeightBoard
 from tests.troubles import crash, fork_and_die, hang_in_c, hang_in_python
-from transport.channel import WorkerEnd, WorkerStats
-from transport.lifeline import LifelineEnd
-from transport.mailbox import Bell, Mailbox
-from transport.pulse import Phase
-from transport.weights import WeightBoard
 
 NBYTES = 64
 BLOCKS_BEFORE = 5  # that a worker hands over before its trouble

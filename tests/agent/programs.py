@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from agent.stored.run_lock import RunLock
-from core.errors import ConfigError
+from ritornello.agent.stored.run_lock import RunLock
+from ritornello.core.errors import ConfigError
 
 
 def hold_the_lock(folder: Path, connection: Any) -> None:

@@ -1,9 +1,9 @@
 """Blueprints of small runs for the tests of the moving parts of agent/."""
 
-from agent.assembly import Blueprint
-from agent.run import training
-from agent.run.trainer import Trainer
-from option_flags import Flags
+from ritornello.agent.assembly import Blueprint
+from ritornello.agent.run import training
+from ritornello.agent.run.trainer import Trainer
+from ritornello.option_flags import Flags
 
 COUNTING = "tests.fakes:tests/Counting-v0"
 BOTH_GAMES = f"{COUNTING},tests.fakes:tests/Owing-v0"

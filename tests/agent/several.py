@@ -10,11 +10,11 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 
-from agent.algorithms.batch import OF_COLUMNS, Batch
-from agent.algorithms.impala_config import ImpalaConfig
-from agent.learners.group import Group
-from agent.learning.optim import OptimiserConfig, make_optimiser
-from core.spec import NUMBERS, ActionPart, ActionSpec
+from ritornello.agent.algorithms.batch import OF_COLUMNS, Batch
+from ritornello.agent.algorithms.impala_config import ImpalaConfig
+from ritornello.agent.learners.group import Group
+from ritornello.agent.learning.optim import OptimiserConfig, make_optimiser
+from ritornello.core.spec import NUMBERS, ActionPart, ActionSpec
 from tests.agent.builders import make_batch, make_small_model, make_spec
 from tests.agent.learners import make_learner
 from tests.deadlines import HANGS_S

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from core.rng import generator_state
-from core.spec import EnvSpec
+from ritornello.core.rng import generator_state
+from ritornello.core.spec import EnvSpec
 
 SPEC = EnvSpec("PongNoFrameskip-v4", (1, 84, 84), "uint8", 4, ("NOOP", "FIRE", "UP"), 4)
 

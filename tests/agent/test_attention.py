@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from agent.models.attention import (
+from ritornello.agent.models.attention import (
     BASIS_COUNT,
     HEADS,
     KEY_CHANNELS,
@@ -13,10 +13,10 @@ from agent.models.attention import (
     attend,
     spatial_basis,
 )
-from agent.models.base import Inputs
-from agent.models.factory import ModelConfig, make_model
-from agent.models.initialisation import fill_gate_bias
-from core.errors import ConfigError
+from ritornello.agent.models.base import Inputs
+from ritornello.agent.models.factory import ModelConfig, make_model
+from ritornello.agent.models.initialisation import fill_gate_bias
+from ritornello.core.errors import ConfigError
 from tests.agent.builders import make_spec
 
 SPEC = make_spec((2, 40, 34), actions=3)

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from agent.algorithms.impala import Impala
-from agent.learning.backward import Backward, RecordedBackward, make_backward
-from agent.learning.learner import Learner
-from agent.learning.optim import OptimiserConfig, make_optimiser
+from ritornello.agent.algorithms.impala import Impala
+from ritornello.agent.learning.backward import Backward, RecordedBackward, make_backward
+from ritornello.agent.learning.learner import Learner
+from ritornello.agent.learning.optim import OptimiserConfig, make_optimiser
 from tests.agent.builders import make_batch, make_small_model, make_spec
 from tests.agent.learners import CONFIG, make_learner, same, with_bad_reward
 
@@ -88,7 +88,7 @@ def test_what_is_replayed_is_what_would_be_computed(model):
 
 
 def test_nothing_is_recorded_while_pixels_are_observed(monkeypatch):
-    monkeypatch.setattr("agent.models.pixels.OBSERVED_BATCHES", 3)
+    monkeypatch.setattr("ritornello.agent.models.pixels.OBSERVED_BATCHES", 3)
     _, learner, recorder = pair(spec=PIXELS, name="impala_shallow")
     for seed in range(3):
         learner.step(make_batch(PIXELS, seed=seed), 0.0)
@@ -197,7 +197,7 @@ def test_on_a_cpu_nothing_is_recorded():
     "model", [{"name": "impala_shallow"}, {"name": "resnet_light", "popart": True}]
 )
 def test_on_a_gpu_a_replayed_update_is_the_computed_one(monkeypatch, model, precision, caplog):
-    monkeypatch.setattr("agent.models.pixels.OBSERVED_BATCHES", 2)
+    monkeypatch.setattr("ritornello.agent.models.pixels.OBSERVED_BATCHES", 2)
     spec = make_spec((2, 44, 40), actions=3, stacked=2)
     plain, recorded = (
         make_learner(

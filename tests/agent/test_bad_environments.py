@@ -12,11 +12,11 @@ import gymnasium
 import pytest
 import torch
 
-from agent.session import prepare
-from agent.testing import whole_games
-from core.errors import CheckpointError, ConfigError
+from ritornello.agent.session import prepare
+from ritornello.agent.testing import whole_games
+from ritornello.core.errors import CheckpointError, ConfigError
+from ritornello.wrappers import registry
 from tests.deadlines import HANGS_S
-from wrappers import registry
 
 ROOT = Path(__file__).parents[2]
 MODULE = """

@@ -9,18 +9,18 @@ from dataclasses import asdict
 import pytest
 import torch
 
-import agent.learning.bad_updates
-from agent.algorithms.batch import Batch
-from agent.algorithms.impala import Impala
-from agent.algorithms.non_finite import Culprit, NonFiniteUpdate
-from agent.learning.bad_updates import BadUpdates, TooManyBadUpdates
-from agent.learning.learner import Learner
-from agent.run.trainer import Trainer
-from agent.stored.checkpoint import load
-from agent.stored.run_folder import RunFolder
-from core.stop_signals import Answer, StopSignals
-from metrics.sinks import JsonLinesSink
-from replay.manager import ReplayManager
+import ritornello.agent.learning.bad_updates
+from ritornello.agent.algorithms.batch import Batch
+from ritornello.agent.algorithms.impala import Impala
+from ritornello.agent.algorithms.non_finite import Culprit, NonFiniteUpdate
+from ritornello.agent.learning.bad_updates import BadUpdates, TooManyBadUpdates
+from ritornello.agent.learning.learner import Learner
+from ritornello.agent.run.trainer import Trainer
+from ritornello.agent.stored.checkpoint import load
+from ritornello.agent.stored.run_folder import RunFolder
+from ritornello.core.stop_signals import Answer, StopSignals
+from ritornello.metrics.sinks import JsonLinesSink
+from ritornello.replay.manager import ReplayManager
 from tests.agent.builders import make_batch, make_small_model
 from tests.agent.learners import CONFIG, same
 from tests.agent.runs import make_blueprint
@@ -118,7 +118,9 @@ def test_of_a_large_batch_the_bad_unrolls_are_kept_and_as_many_others_as_fit(tmp
         (0.1, (6, 2), [6]),
         (2, (), [0, 1]),
     ):
-        monkeypatch.setattr(agent.learning.bad_updates, "MAX_FILE_BYTES", int(room * column))
+        monkeypatch.setattr(
+            ritornello.agent.learning.bad_updates, "MAX_FILE_BYTES", int(room * column)
+        )
         bad = BadUpdates(tmp_path, limit=2)
         note(bad, 3, batch, columns)
         kept = torch.load(bad.folder / "update_000000003.pt", weights_only=True)
@@ -137,7 +139,7 @@ def test_a_full_disk_loses_the_file_and_nothing_else(tmp_path, monkeypatch, capl
         raise OSError(errno.ENOSPC, "No space left on device")
 
     bad = BadUpdates(tmp_path, limit=2)
-    monkeypatch.setattr(agent.learning.bad_updates, "atomic_path", full)
+    monkeypatch.setattr(ritornello.agent.learning.bad_updates, "atomic_path", full)
     note(bad, 3)
     assert bad.count == 1
     (line,) = caplog.messages

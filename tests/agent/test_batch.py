@@ -3,7 +3,7 @@ from dataclasses import fields, replace
 import pytest
 import torch
 
-from core.errors import ShapeError
+from ritornello.core.errors import ShapeError
 from tests.agent.builders import make_batch
 
 

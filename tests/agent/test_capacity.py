@@ -6,8 +6,14 @@ import logging
 
 import pytest
 
-from agent.run.capacity import FIRST_UNROLLS, ITEM_BYTES, OF_ITEMS, OF_MEMORY, CapacityWatch
-from core.errors import ConfigError
+from ritornello.agent.run.capacity import (
+    FIRST_UNROLLS,
+    ITEM_BYTES,
+    OF_ITEMS,
+    OF_MEMORY,
+    CapacityWatch,
+)
+from ritornello.core.errors import ConfigError
 from tests.replay.builders import make_manager, make_record, queue, standard
 
 KB = 1000

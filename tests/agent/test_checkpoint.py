@@ -16,15 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from agent.stored.checkpoint import CheckpointWriter, load
-from agent.stored.checkpoint_file import read_tree, write_tree
-from agent.stored.checkpoint_folder import resolve
-from agent.stored.checkpoint_tree import decode, encode
-from core import atomic_file, faults, files
-from core.errors import CheckpointError
-from core.faults import Fault, Plan
-from core.rng import child_generator, generator_state, restore_generator
-from core.spec import EnvSpec
+from ritornello.agent.stored.checkpoint import CheckpointWriter, load
+from ritornello.agent.stored.checkpoint_file import read_tree, write_tree
+from ritornello.agent.stored.checkpoint_folder import resolve
+from ritornello.agent.stored.checkpoint_tree import decode, encode
+from ritornello.core import atomic_file, faults, files
+from ritornello.core.errors import CheckpointError
+from ritornello.core.faults import Fault, Plan
+from ritornello.core.rng import child_generator, generator_state, restore_generator
+from ritornello.core.spec import EnvSpec
 from tests.agent.states import SPEC, replay_with, state_at
 
 

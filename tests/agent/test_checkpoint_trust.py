@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 import torch
 
-from agent.stored import checkpoint_file
-from agent.stored.checkpoint import Checkpoint, CheckpointWriter, load
-from agent.stored.checkpoint_file import DiskFull, NotFinite
-from agent.stored.checkpoint_tree import first_not_finite
-from core.errors import CheckpointError
+from ritornello.agent.stored import checkpoint_file
+from ritornello.agent.stored.checkpoint import Checkpoint, CheckpointWriter, load
+from ritornello.agent.stored.checkpoint_file import DiskFull, NotFinite
+from ritornello.agent.stored.checkpoint_tree import first_not_finite
+from ritornello.core.errors import CheckpointError
 from tests.agent.states import replay_with, state_at
 from tests.agent.test_checkpoint import names, save_several
 
@@ -99,7 +99,9 @@ def test_a_checkpoint_that_is_not_finite_is_passed_over_with_the_reason(
 ) -> None:
     save_several(tmp_path, [1])
     with monkeypatch.context() as patch:  # as versions without the check have written it
-        patch.setattr("agent.stored.checkpoint._refuse_what_cannot_be_read", lambda *_: None)
+        patch.setattr(
+            "ritornello.agent.stored.checkpoint._refuse_what_cannot_be_read", lambda *_: None
+        )
         bad = {**state_at(2), "learner": {"model": {"mu": torch.tensor([1.0, NAN])}}}
         CheckpointWriter(tmp_path).save(bad, updates=2, agent_steps=2)
     with caplog.at_level(logging.WARNING):
@@ -237,7 +239,7 @@ def test_a_second_save_of_an_update_does_not_touch_the_contents_that_the_first_r
         write(path, tree, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr("agent.stored.checkpoint.write_tree", write_replay_only)
+        patch.setattr("ritornello.agent.stored.checkpoint.write_tree", write_replay_only)
         with pytest.raises(CheckpointError, match="the disk is gone"):
             save(1, 11)
     assert written == ["update_000000001.replay", "update_000000001_2.replay"]

@@ -6,15 +6,15 @@ from dataclasses import replace
 import pytest
 import torch.distributed as dist
 
-from agent.learners import group as group_module
-from agent.learners.group import Group, LearnerLost, open_store
-from agent.learners.place import Place
-from agent.run.company import COMPARED_EACH, SINGLE, LearnersDiffer, Several, join
-from agent.run.experience import News
-from core.episode import EpisodeEnd
+from ritornello.agent.learners import group as group_module
+from ritornello.agent.learners.group import Group, LearnerLost, open_store
+from ritornello.agent.learners.place import Place
+from ritornello.agent.run.company import COMPARED_EACH, SINGLE, LearnersDiffer, Several, join
+from ritornello.agent.run.experience import News
+from ritornello.core.episode import EpisodeEnd
+from ritornello.transport.channel import WorkerStats
 from tests.agent.learners import make_learner
 from tests.deadlines import HANGS_S
-from transport.channel import WorkerStats
 
 KIND = {"torch": "2", "--lr": "0.1"}
 

@@ -15,10 +15,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.run import control as control_module
-from agent.run.control import Control
-from agent.run.control_file import COMMANDS, MAX_BYTES, SETTINGS, read_command, write_command
-from core.errors import CheckpointError, ConfigError
+from ritornello.agent.run import control as control_module
+from ritornello.agent.run.control import Control
+from ritornello.agent.run.control_file import (
+    COMMANDS,
+    MAX_BYTES,
+    SETTINGS,
+    read_command,
+    write_command,
+)
+from ritornello.core.errors import CheckpointError, ConfigError
 
 ID = str(uuid.UUID(int=7))
 SETTING_VALUES = (
@@ -292,9 +298,9 @@ def test_a_file_that_cannot_be_taken_away_is_answered_once(
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("core.files.Disk.unlink", refuse)
+    monkeypatch.setattr("ritornello.core.files.Disk.unlink", refuse)
     write_command(steered.folder, "save")
-    monkeypatch.setattr("core.files.Disk.replace", refuse)
+    monkeypatch.setattr("ritornello.core.files.Disk.replace", refuse)
     steered.put(b"no command")
     for _ in range(3):
         steered.look()
@@ -309,7 +315,7 @@ def test_a_full_disk_keeps_no_command_from_its_answer(
 
     for _ in range(2):
         write_command(steered.folder, "pause")
-    monkeypatch.setattr("agent.run.control.write_json", full)
+    monkeypatch.setattr("ritornello.agent.run.control.write_json", full)
     steered.look()
     assert steered.control.is_paused
     assert sum("cannot be written" in message for message in caplog.messages) == 1

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.acting.dealing import deal_tasks
-from core.errors import ConfigError
+from ritornello.agent.acting.dealing import deal_tasks
+from ritornello.core.errors import ConfigError
 
 
 def test_one_game_is_dealt_to_all():

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import distributions as torchs
 
-from agent.distributions import MAX_LOG_RATIO, Categorical, DiagGaussian, distribution_of
-from core.errors import ConfigError
-from core.spec import CHOICE, NUMBERS, ActionPart, ActionSpec
+from ritornello.agent.distributions import MAX_LOG_RATIO, Categorical, DiagGaussian, distribution_of
+from ritornello.core.errors import ConfigError
+from ritornello.core.spec import CHOICE, NUMBERS, ActionPart, ActionSpec
 from tests.reference import distribution_loops as loops
 
 SPECS = {

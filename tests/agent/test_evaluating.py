@@ -15,25 +15,25 @@ import psutil
 import pytest
 import torch
 
-from agent.acting.acting_model import FlatWeights
-from agent.run import following
-from agent.run.evaluating import InTurn
-from agent.run.following import MAX_FAILURES, Following, make_evaluating
-from agent.stored import best_evaluated
-from agent.stored.best_evaluated import BEST, NEW, OLD, keep, mend, set_later_aside
-from agent.stored.model_file import load_model
-from agent.stored.state_schema import EvaluatingState, check_part
-from agent.testing import evaluation
-from agent.testing.evaluation import (
+from ritornello.agent.acting.acting_model import FlatWeights
+from ritornello.agent.run import following
+from ritornello.agent.run.evaluating import InTurn
+from ritornello.agent.run.following import MAX_FAILURES, Following, make_evaluating
+from ritornello.agent.stored import best_evaluated
+from ritornello.agent.stored.best_evaluated import BEST, NEW, OLD, keep, mend, set_later_aside
+from ritornello.agent.stored.model_file import load_model
+from ritornello.agent.stored.state_schema import EvaluatingState, check_part
+from ritornello.agent.testing import evaluation
+from ritornello.agent.testing.evaluation import (
     Evaluation,
     Order,
     evaluation_blueprint,
     remove_half_films,
     snapshot_layout,
 )
-from core.errors import ConfigError
-from flags.environment import EnvironmentFlags
-from metrics.record import check_declared
+from ritornello.core.errors import ConfigError
+from ritornello.flags.environment import EnvironmentFlags
+from ritornello.metrics.record import check_declared
 from tests.agent import pictures
 from tests.agent.light_followers import light_follower
 from tests.agent.runs import BOTH_GAMES, COUNTING, make_blueprint

@@ -13,22 +13,22 @@ import numpy as np
 import pytest
 import torch
 
-from agent.acting.acting_model import FlatWeights
-from agent.acting.actor import Observation
-from agent.assembly import Blueprint
-from agent.machine import WeightFormat
-from agent.stored.checkpoint import Checkpoint, CheckpointWriter, load
-from agent.testing import evaluator, whole_games
-from agent.testing.evaluator import UnfinishedError, evaluate, evaluate_all
-from agent.testing.games_played import Lives
-from agent.testing.player import Player, Step
-from agent.testing.score_table import Game, Life, report_stem, summarise
-from agent.testing.whole_games import has_display
-from core.episode import EpisodeEnd
-from core.errors import ConfigError, EnvironmentFault
+from ritornello.agent.acting.acting_model import FlatWeights
+from ritornello.agent.acting.actor import Observation
+from ritornello.agent.assembly import Blueprint
+from ritornello.agent.machine import WeightFormat
+from ritornello.agent.stored.checkpoint import Checkpoint, CheckpointWriter, load
+from ritornello.agent.testing import evaluator, whole_games
+from ritornello.agent.testing.evaluator import UnfinishedError, evaluate, evaluate_all
+from ritornello.agent.testing.games_played import Lives
+from ritornello.agent.testing.player import Player, Step
+from ritornello.agent.testing.score_table import Game, Life, report_stem, summarise
+from ritornello.agent.testing.whole_games import has_display
+from ritornello.core.episode import EpisodeEnd
+from ritornello.core.errors import ConfigError, EnvironmentFault
+from ritornello.wrappers.vector import StepResult
 from tests.agent import pictures
 from tests.agent.runs import COUNTING, make_blueprint
-from wrappers.vector import StepResult
 
 OWING = "tests.fakes:tests/Owing-v0"  # as COUNTING, with rewards below zero
 BREAKOUT = "BreakoutNoFrameskip-v4"
@@ -79,7 +79,9 @@ def test_a_linux_without_a_display_server_has_no_display(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize(("count", "said"), [(1, "1 game of Test-v0"), (2, "2 games of Test-v0")])
 def test_a_report_counts_its_games(monkeypatch: pytest.MonkeyPatch, count: int, said: str) -> None:
-    monkeypatch.setattr("agent.testing.score_table.human_normalised", lambda env, score: None)
+    monkeypatch.setattr(
+        "ritornello.agent.testing.score_table.human_normalised", lambda env, score: None
+    )
     lives = (Life(1.0, 10),)
     games = [Game(number, 1.0 + number, 10, 40, str(number), lives) for number in range(count)]
     report = summarise(games, "Test-v0", "models/test/model.safetensors", 5, greedy=True)

@@ -15,16 +15,16 @@ from typing import Any
 
 import pytest
 
-from agent.assembly import Blueprint
-from agent.export import export, main, summary_lines
-from agent.run.tally import Tally
-from agent.stored.checkpoint import CheckpointWriter, load
-from agent.stored.model_file import load_model
-from agent.stored.run_folder import RunFolder
-from agent.testing.evaluator import evaluate
-from agent.testing.score_table import report_stem
-from core.episode import EpisodeEnd
-from core.errors import CheckpointError
+from ritornello.agent.assembly import Blueprint
+from ritornello.agent.export import export, main, summary_lines
+from ritornello.agent.run.tally import Tally
+from ritornello.agent.stored.checkpoint import CheckpointWriter, load
+from ritornello.agent.stored.model_file import load_model
+from ritornello.agent.stored.run_folder import RunFolder
+from ritornello.agent.testing.evaluator import evaluate
+from ritornello.agent.testing.score_table import report_stem
+from ritornello.core.episode import EpisodeEnd
+from ritornello.core.errors import CheckpointError
 from tests.agent.runs import make_blueprint
 from tests.deadlines import HANGS_S
 from tests.house import ROOT
@@ -263,7 +263,7 @@ def test_an_interrupt_is_one_line_and_status_130(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("agent.export.save_model", interrupt)
+    monkeypatch.setattr("ritornello.agent.export.save_model", interrupt)
     with pytest.raises(SystemExit) as exit_:
         main([f"--load_model_url={run}", f"--output={tmp_path / 'counting'}"])
     assert exit_.value.code == 130
@@ -276,7 +276,7 @@ def test_an_interrupt_is_one_line_and_status_130(
 def test_an_interrupt_while_it_starts_is_no_traceback(
     run: Path, tmp_path: Path, seconds: float
 ) -> None:
-    command = [sys.executable, "-m", "agent.export", f"--load_model_url={run}"]
+    command = [sys.executable, "-m", "ritornello.agent.export", f"--load_model_url={run}"]
     process = subprocess.Popen(
         [*command, f"--output={tmp_path / 'counting'}"], cwd=ROOT, stderr=subprocess.PIPE, text=True
     )

@@ -4,11 +4,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.learning.feed import Feed, restack, stale_frames
-from core.spec import EnvSpec
-from core.unroll import UnrollSchema
-from replay.codec import Plain
-from replay.item import Draw, Item
+from ritornello.agent.learning.feed import Feed, restack, stale_frames
+from ritornello.core.spec import EnvSpec
+from ritornello.core.unroll import UnrollSchema
+from ritornello.replay.codec import Plain
+from ritornello.replay.item import Draw, Item
 
 
 def restack_loops(frames, first, depth):
@@ -150,7 +150,7 @@ def test_on_a_gpu_a_batch_is_not_overwritten_while_it_is_learned_from():
 @pytest.mark.parametrize("env", ["PongNoFrameskip-v4", "BreakoutNoFrameskip-v4"])
 def test_stacks_of_the_batch_are_the_ones_that_the_agent_saw(env):
     """Real games: rebuild the stacks of many unrolls and compare with what the actor was shown."""
-    from agent.acting.worker import WorkerBody
+    from ritornello.agent.acting.worker import WorkerBody
     from tests.agent.runs import make_blueprint
     from tests.agent.test_rollout import make_board
 

@@ -9,25 +9,25 @@ import numpy as np
 import pytest
 import torch
 
-from agent.algorithms.impala import Impala, Loss
-from agent.algorithms.impala_config import ImpalaConfig
-from agent.algorithms.non_finite import NonFiniteUpdate
-from agent.learning.feed import Feed
-from agent.pools.serial_pool import SerialPool
-from agent.run.experience import Experience
-from agent.run.threaded import Threaded
-from agent.run.trainer import Trainer
-from agent.stored.checkpoint import load
-from agent.stored.run_folder import RunFolder
-from core.errors import ConfigError
-from metrics.sinks import JsonLinesSink
+from ritornello.agent.algorithms.impala import Impala, Loss
+from ritornello.agent.algorithms.impala_config import ImpalaConfig
+from ritornello.agent.algorithms.non_finite import NonFiniteUpdate
+from ritornello.agent.learning.feed import Feed
+from ritornello.agent.pools.serial_pool import SerialPool
+from ritornello.agent.run.experience import Experience
+from ritornello.agent.run.threaded import Threaded
+from ritornello.agent.run.trainer import Trainer
+from ritornello.agent.stored.checkpoint import load
+from ritornello.agent.stored.run_folder import RunFolder
+from ritornello.core.errors import ConfigError
+from ritornello.metrics.sinks import JsonLinesSink
+from ritornello.transport.weights import WeightBoard
 from tests.agent.builders import heads_of, make_batch, make_small_model
 from tests.agent.learners import make_learner
 from tests.agent.runs import make_blueprint
 from tests.agent.test_feed import make_draws
 from tests.agent.test_threaded import HANGS_S
 from tests.reference.vtrace_loops import vtrace_loops
-from transport.weights import WeightBoard
 
 PLAIN = ImpalaConfig(
     reward_transform="none", lambda_=1.0, advantage_normalisation="none", loss_reduction="sum"

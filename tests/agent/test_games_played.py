@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from agent.acting.actor import Observation
-from agent.testing import player, whole_games
-from agent.testing.games_played import PROGRESS_INTERVAL_S, Fingerprints, Progress
-from agent.testing.score_table import Game, summarise
-from core.episode import EpisodeEnd
+from ritornello.agent.acting.actor import Observation
+from ritornello.agent.testing import player, whole_games
+from ritornello.agent.testing.games_played import PROGRESS_INTERVAL_S, Fingerprints, Progress
+from ritornello.agent.testing.score_table import Game, summarise
+from ritornello.core.episode import EpisodeEnd
+from ritornello.wrappers.config import EnvConfig
+from ritornello.wrappers.vector import StepResult
 from tests.agent.states import SPEC
-from wrappers.config import EnvConfig
-from wrappers.vector import StepResult
 
 LENGTH = 3
 

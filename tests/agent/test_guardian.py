@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.run import guardian
-from agent.run.guardian import Guardian, report_run_folder, restarts_wanted
+from ritornello.agent.run import guardian
+from ritornello.agent.run.guardian import Guardian, report_run_folder, restarts_wanted
 from tests.deadlines import HANGS_S
 
 pytestmark = pytest.mark.process
@@ -24,8 +24,8 @@ LEARNER = f"""
 import json, os, signal, sys, time
 from pathlib import Path
 sys.path.insert(0, {str(ROOT)!r})
-from agent.run.guardian import REPORT, report_run_folder, restarts_wanted
-from core.process_death import end_with_starter
+from ritornello.agent.run.guardian import REPORT, report_run_folder, restarts_wanted
+from ritornello.core.process_death import end_with_starter
 here = Path(__file__).parent
 end_with_starter()
 assert restarts_wanted(sys.argv[1:]) == 0, "a guarded learner needs no other guardian"
@@ -217,7 +217,7 @@ def guarded(tmp_path, plan):
 import sys
 sys.path.insert(0, {str(ROOT)!r})
 from pathlib import Path
-from agent.run import guardian
+from ritornello.agent.run import guardian
 guardian.MAIN_PROGRAM = Path({str(tmp_path / "learner.py")!r})
 guardian.FIRST_DELAY_S = float(sys.argv[1])
 assert not any(name in sys.modules for name in ("torch", "numpy", "pydantic", "psutil"))
@@ -247,7 +247,7 @@ def test_the_guardian_waits_for_a_learner_that_saves_slowly(tmp_path):
     # As main.py does, and with a listener that loses its patience sooner.
     command[-1] = command[-1].replace(
         "sys.exit(guardian.Guardian([], 3).run())",
-        "from core import stop_signals\nstop_signals.DEAF_S = 0.2\n"
+        "from ritornello.core import stop_signals\nstop_signals.DEAF_S = 0.2\n"
         "stop = stop_signals.StopSignals()\nstop.install()\n"
         "sys.exit(guardian.Guardian([], 3, stop).run())",
     )

@@ -8,11 +8,11 @@ import types
 
 import pytest
 
-from agent.session import prepare
-from agent.stored import hub
-from agent.stored.hub import Repository, fetch, push
-from agent.stored.model_file import FACTS, FLAGS, WEIGHTS
-from core.errors import CheckpointError, ConfigError
+from ritornello.agent.session import prepare
+from ritornello.agent.stored import hub
+from ritornello.agent.stored.hub import Repository, fetch, push
+from ritornello.agent.stored.model_file import FACTS, FLAGS, WEIGHTS
+from ritornello.core.errors import CheckpointError, ConfigError
 from tests.analysis.agents import write_agent
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.testing.human_scores import anchors, human_normalised
+from ritornello.agent.testing.human_scores import anchors, human_normalised
 
 
 def test_random_play_is_0_and_human_play_is_1() -> None:

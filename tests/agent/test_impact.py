@@ -8,18 +8,18 @@ import pytest
 import torch
 from torch.distributions import Normal
 
-from agent.algorithms import losses
-from agent.algorithms.impact import Impact
-from agent.algorithms.impact_config import ImpactConfig
-from agent.algorithms.impala import Impala
-from agent.algorithms.impala_config import ImpalaConfig, VTraceConfig
-from agent.assembly import make_algorithm
-from agent.learning.learner import Learner
-from agent.learning.optim import OptimiserConfig, make_optimiser
-from core.errors import ConfigError
-from core.spec import CHOICE, NUMBERS, ActionPart, ActionSpec
-from metrics.record import check_declared
-from option_flags import Flags
+from ritornello.agent.algorithms import losses
+from ritornello.agent.algorithms.impact import Impact
+from ritornello.agent.algorithms.impact_config import ImpactConfig
+from ritornello.agent.algorithms.impala import Impala
+from ritornello.agent.algorithms.impala_config import ImpalaConfig, VTraceConfig
+from ritornello.agent.assembly import make_algorithm
+from ritornello.agent.learning.learner import Learner
+from ritornello.agent.learning.optim import OptimiserConfig, make_optimiser
+from ritornello.core.errors import ConfigError
+from ritornello.core.spec import CHOICE, NUMBERS, ActionPart, ActionSpec
+from ritornello.metrics.record import check_declared
+from ritornello.option_flags import Flags
 from tests.agent.builders import heads_of, make_batch, make_small_model, make_spec
 from tests.agent.learners import fail_to_step, same, with_bad_reward
 from tests.agent.several import Case, batch_of_rank, distance, in_threads, joined

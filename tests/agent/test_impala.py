@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from agent.algorithms.health import value_health
-from agent.algorithms.impala import Impala
-from agent.algorithms.impala_config import ImpalaConfig
-from agent.distributions import implied_kl
-from core.errors import ConfigError
-from metrics.record import check_declared
+from ritornello.agent.algorithms.health import value_health
+from ritornello.agent.algorithms.impala import Impala
+from ritornello.agent.algorithms.impala_config import ImpalaConfig
+from ritornello.agent.distributions import implied_kl
+from ritornello.core.errors import ConfigError
+from ritornello.metrics.record import check_declared
 from tests.agent.builders import heads_of, make_batch, make_small_model
 from tests.reference.impala_loops import impala_loss_loops
 from tests.tolerances import rounding

@@ -10,16 +10,19 @@ import numpy as np
 import pytest
 import torch
 
-from agent.acting import inference_server
-from agent.acting.acting_model import ActingModel, FlatWeights
-from agent.acting.actor import Action, Observation
-from agent.acting.inference_server import InferenceServer, RemoteActor, group_sizes
-from agent.acting.lane import EnvGroup
-from agent.acting.rollout import Rollout
-from agent.acting.worker import WorkerBody
-from agent.models.factory import make_model
-from agent.pools.pool import ProcessPool
-from core.errors import Closed, TransportError, WorkerDied
+from ritornello.agent.acting import inference_server
+from ritornello.agent.acting.acting_model import ActingModel, FlatWeights
+from ritornello.agent.acting.actor import Action, Observation
+from ritornello.agent.acting.inference_server import InferenceServer, RemoteActor, group_sizes
+from ritornello.agent.acting.lane import EnvGroup
+from ritornello.agent.acting.rollout import Rollout
+from ritornello.agent.acting.worker import WorkerBody
+from ritornello.agent.models.factory import make_model
+from ritornello.agent.pools.pool import ProcessPool
+from ritornello.core.errors import Closed, TransportError, WorkerDied
+from ritornello.transport.mailbox import Bell, Mailbox
+from ritornello.transport.weights import WeightBoard
+from ritornello.wrappers.registry import make_env_vector
 from tests.agent.builders import batch_of, heads_of
 from tests.agent.runs import make_blueprint
 from tests.agent.test_pool import gather, sequences, starts_anew
@@ -33,9 +36,6 @@ from tests.agent.test_rollout import (
 )
 from tests.deadlines import HANGS_S
 from tests.tolerances import rounding
-from transport.mailbox import Bell, Mailbox
-from transport.weights import WeightBoard
-from wrappers.registry import make_env_vector
 
 ELITE = [
     {"type": "queue", "capacity": 4, "sample_ratio": 0.5},

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from agent.algorithms.impala import Impala
-from agent.learning.layer_gradients import LayerGradients, every
-from agent.learning.optim import OptimiserConfig, make_optimiser
-from agent.models.base import ActorCritic
-from core.errors import ConfigError
-from metrics.health import RANGES
-from metrics.record import check_declared
+from ritornello.agent.algorithms.impala import Impala
+from ritornello.agent.learning.layer_gradients import LayerGradients, every
+from ritornello.agent.learning.optim import OptimiserConfig, make_optimiser
+from ritornello.agent.models.base import ActorCritic
+from ritornello.core.errors import ConfigError
+from ritornello.metrics.health import RANGES
+from ritornello.metrics.record import check_declared
 from tests.agent.builders import make_batch, make_small_model, make_spec
 from tests.agent.learners import (
     CONFIG,
@@ -90,7 +90,7 @@ def test_a_learner_fits_one_batch(precision, popart):
 
 
 def test_pixels_are_observed_in_the_first_updates_only(monkeypatch):
-    monkeypatch.setattr("agent.models.pixels.OBSERVED_BATCHES", 2)
+    monkeypatch.setattr("ritornello.agent.models.pixels.OBSERVED_BATCHES", 2)
     spec = make_spec((2, 44, 40))
     learner = make_learner(make_small_model(spec, name="impala_shallow"))
     seen = []
@@ -130,7 +130,7 @@ def three_game_batch(spec, games, seed):
 
 
 def test_a_game_that_comes_late_is_observed_too(monkeypatch):
-    monkeypatch.setattr("agent.models.pixels.OBSERVED_BATCHES", 3)
+    monkeypatch.setattr("ritornello.agent.models.pixels.OBSERVED_BATCHES", 3)
     spec = make_spec((2, 44, 40))
     learner = make_learner(make_small_model(spec, tasks=3, name="impala_shallow"))
     learner.version = 10_000  # how many updates were made says nothing of what a game has shown
@@ -156,7 +156,7 @@ def test_a_game_that_comes_late_is_observed_too(monkeypatch):
 
 def test_nobody_looks_at_pixels_that_are_known(monkeypatch):
     """Neither where there are none, nor once all games were seen often enough."""
-    monkeypatch.setattr("agent.models.pixels.OBSERVED_BATCHES", 2)
+    monkeypatch.setattr("ritornello.agent.models.pixels.OBSERVED_BATCHES", 2)
     spec = make_spec((2, 44, 40))
     with_pixels = make_learner(make_small_model(spec, name="impala_shallow"))
     without = make_learner()
@@ -354,7 +354,7 @@ def test_on_a_gpu_an_update_is_that_of_the_cpu(precision):
 
 
 def test_the_size_of_the_weights_is_measured_now_and_then(monkeypatch):
-    monkeypatch.setattr("agent.learning.learner.WEIGHTS_MEASURED_EACH", 3)
+    monkeypatch.setattr("ritornello.agent.learning.learner.WEIGHTS_MEASURED_EACH", 3)
     spec = make_spec((2, 36, 36))
     model = make_small_model(spec, name="nature", popart=True, popart_step_size=0.5)
     learner = make_learner(model, channels_last=True)

@@ -11,9 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agent.run import live_page as module
-from agent.run.live_page import check_live_page, live_page
-from core.errors import ConfigError
+from ritornello.agent.run import live_page as module
+from ritornello.agent.run.live_page import check_live_page, live_page
+from ritornello.core.errors import ConfigError
 from tests.live.builders import eventually, make_run
 
 
@@ -58,7 +58,7 @@ def test_a_page_that_cannot_start_is_told_and_the_training_goes_on(
 def test_the_page_ends_when_the_training_is_killed(tmp_path: Path) -> None:
     program = (
         "import sys, time\n"
-        "from agent.run.live_page import live_page\n"
+        "from ritornello.agent.run.live_page import live_page\n"
         "with live_page(sys.argv[1]):\n"
         "    print('up', flush=True); sys.stdin.read()\n"
     )

@@ -1,6 +1,6 @@
 import threading
 
-from agent.run.liveness import STANDSTILL_S, Heartbeats
+from ritornello.agent.run.liveness import STANDSTILL_S, Heartbeats
 
 
 def in_thread(name, *calls):

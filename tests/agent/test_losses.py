@@ -5,9 +5,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent import distributions
-from agent.algorithms import losses
-from agent.distributions import CategoricalPolicy
+from ritornello.agent import distributions
+from ritornello.agent.algorithms import losses
+from ritornello.agent.distributions import CategoricalPolicy
 from tests.reference.laser_loops import behaviour_relevance, implied_policy, kl
 
 PI, MU = [0.7, 0.2, 0.1], [0.5, 0.3, 0.2]

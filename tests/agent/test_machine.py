@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from agent import machine
-from core.errors import ConfigError
+from ritornello.agent import machine
+from ritornello.core.errors import ConfigError
 from tests.agent.runs import make_blueprint
 from tests.deadlines import HANGS_S
 from tests.house import ROOT
@@ -44,7 +44,7 @@ def test_workers_stay_on_cores_only_if_there_is_one_for_each():
 def test_a_process_stays_on_one_of_its_own_cores():
     own = sorted(os.sched_getaffinity(0))
     code = (
-        "import os; from agent.machine import stay_on_core; "
+        "import os; from ritornello.agent.machine import stay_on_core; "
         "stay_on_core({}); print(*os.sched_getaffinity(0))"
     )
     for index in (0, 1, len(own) + 1):
@@ -163,7 +163,7 @@ def test_a_device_that_is_not_there_is_refused():
 
 IN_THE_BACKGROUND = """
 import os
-from agent.machine import give_way, go_to_background
+from ritornello.agent.machine import give_way, go_to_background
 go_to_background()
 go_to_background()  # twice is as good as once
 try:

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.assembly import build_model
-from agent.run import memory_check
-from agent.run.memory_check import check_memory, memory_needs
-from core.errors import ConfigError
-from replay.parameters import most_unrolls_held, parse_replay_parameters
-from replay.several_games import split_by_task
+from ritornello.agent.assembly import build_model
+from ritornello.agent.run import memory_check
+from ritornello.agent.run.memory_check import check_memory, memory_needs
+from ritornello.core.errors import ConfigError
+from ritornello.replay.parameters import most_unrolls_held, parse_replay_parameters
+from ritornello.replay.several_games import split_by_task
 from tests.agent.runs import make_blueprint
 from tests.replay.builders import SCHEMA, context, make_manager, make_record, queue, standard
 

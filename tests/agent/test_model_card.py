@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import yaml
 
-from agent import export as program
-from agent.stored.checkpoint import load
-from agent.stored.run_folder import RunFolder
-from agent.testing.evaluator import evaluate
-from agent.testing.model_card import CARD, FILM, Score, model_card, read_scores
-from agent.testing.score_table import report_stem
+from ritornello.agent import export as program
+from ritornello.agent.stored.checkpoint import load
+from ritornello.agent.stored.run_folder import RunFolder
+from ritornello.agent.testing.evaluator import evaluate
+from ritornello.agent.testing.model_card import CARD, FILM, Score, model_card, read_scores
+from ritornello.agent.testing.score_table import report_stem
 from tests.agent.test_export import blueprint, run  # noqa: F401  (fixtures)
 
 FACTS = {

@@ -15,8 +15,8 @@ import torch
 from safetensors.torch import load_file
 from safetensors.torch import save as tensors_to_bytes
 
-from agent.stored.checkpoint import Checkpoint
-from agent.stored.model_file import (
+from ritornello.agent.stored.checkpoint import Checkpoint
+from ritornello.agent.stored.model_file import (
     FACTS,
     WEIGHTS,
     ShippedModel,
@@ -26,8 +26,8 @@ from agent.stored.model_file import (
     load_model,
     save_model,
 )
-from core.errors import CheckpointError, ConfigError
-from core.run_layout import FLAGS
+from ritornello.core.errors import CheckpointError, ConfigError
+from ritornello.core.run_layout import FLAGS
 from tests.agent.builders import make_small_model, make_spec
 
 FLAG_VALUES = {"env": "Test-v0", "seed": 3, "results_dir": "/home/me", "device": "cuda"}

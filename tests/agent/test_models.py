@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from agent.acting.acting_model import FlatWeights
-from agent.machine import WeightFormat
-from agent.models.base import Inputs
-from agent.models.factory import ModelConfig, make_model
-from agent.models.torsos import IMAGE_TORSOS, ImageTorso, PixelConv2d
-from core.errors import ConfigError, ShapeError
-from flags.parts import NETWORKS
+from ritornello.agent.acting.acting_model import FlatWeights
+from ritornello.agent.machine import WeightFormat
+from ritornello.agent.models.base import Inputs
+from ritornello.agent.models.factory import ModelConfig, make_model
+from ritornello.agent.models.torsos import IMAGE_TORSOS, ImageTorso, PixelConv2d
+from ritornello.core.errors import ConfigError, ShapeError
+from ritornello.flags.parts import NETWORKS
 from tests.agent.builders import make_batch, make_small_model, make_spec
 
 IMAGE_SPEC = make_spec((4, 84, 84), actions=6, stacked=4)

@@ -6,8 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.algorithms.non_finite import ADVICE, CULPRITS, Culprit, NonFiniteUpdate
-from agent.models.base import ActorCritic
+from ritornello.agent.algorithms.non_finite import ADVICE, CULPRITS, Culprit, NonFiniteUpdate
+from ritornello.agent.models.base import ActorCritic
 from tests.agent.builders import make_batch, make_small_model, make_spec
 from tests.agent.learners import CONFIG, fail_to_step, make_learner, same
 

@@ -4,7 +4,7 @@ import math
 import pytest
 import torch
 
-from agent.learning.optim import (
+from ritornello.agent.learning.optim import (
     LARGEST_RATE,
     OPTIMISERS,
     SMALLEST_EPSILON,
@@ -13,7 +13,7 @@ from agent.learning.optim import (
     learning_rate,
     make_optimiser,
 )
-from core.errors import ConfigError
+from ritornello.core.errors import ConfigError
 from tests.agent.builders import make_small_model
 
 

@@ -10,20 +10,21 @@ import numpy as np
 import pytest
 import torch
 
-from agent.algorithms.base import Algorithm
-from agent.algorithms.impala import Impala
-from agent.algorithms.impala_config import ImpalaConfig
-from agent.algorithms.passes import look_at
-from agent.assembly import build_model
-from agent.learning.scorer import Scorer
-from agent.models.base import Inputs
-from agent.models.recurrent import ExtraInputs
-from agent.stored.checkpoint import Checkpoint, load
-from agent.stored.state_schema import SpecState, check_part
-from agent.testing.player import Player
-from core.errors import CheckpointError, ConfigError
-from core.spec import CHOICE, NUMBERS, ActionPart, ActionSpec
-from metrics.record import check_declared
+from ritornello.agent.algorithms.base import Algorithm
+from ritornello.agent.algorithms.impala import Impala
+from ritornello.agent.algorithms.impala_config import ImpalaConfig
+from ritornello.agent.algorithms.passes import look_at
+from ritornello.agent.assembly import build_model
+from ritornello.agent.learning.scorer import Scorer
+from ritornello.agent.models.base import Inputs
+from ritornello.agent.models.recurrent import ExtraInputs
+from ritornello.agent.stored.checkpoint import Checkpoint, load
+from ritornello.agent.stored.state_schema import SpecState, check_part
+from ritornello.agent.testing.player import Player
+from ritornello.core.errors import CheckpointError, ConfigError
+from ritornello.core.spec import CHOICE, NUMBERS, ActionPart, ActionSpec
+from ritornello.metrics.record import check_declared
+from ritornello.wrappers.registry import make_env_vector
 from tests.agent.builders import batch_of, make_batch, make_small_model, make_spec
 from tests.agent.runs import make_blueprint
 from tests.agent.test_inference_server import make_served
@@ -31,7 +32,6 @@ from tests.agent.test_rollout import collect_records, make_board
 from tests.agent.test_state_schema import parts, restored, written
 from tests.reference import distribution_loops as loops
 from tests.reference.vtrace_loops import vtrace_loops
-from wrappers.registry import make_env_vector
 
 REACH, DIALS, MIXED = (f"tests.worlds:tests/{name}-v0" for name in ("Reach", "Dials", "Mixed"))
 WORLDS = pytest.mark.parametrize("env", [REACH, DIALS, MIXED])

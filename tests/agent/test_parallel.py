@@ -3,7 +3,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from agent.models.parallel import Parallel
+from ritornello.agent.models.parallel import Parallel
 from tests.agent.builders import make_batch, make_small_model, make_spec
 
 

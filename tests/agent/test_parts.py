@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from agent.models.factory import ModelConfig, describe_networks, make_model
-from agent.models.pixels import PixelStatistics
-from agent.models.vectors import VectorStatistics
-from core.errors import ConfigError
-from core.spec import EnvSpec, ObservationPart
+from ritornello.agent.models.factory import ModelConfig, describe_networks, make_model
+from ritornello.agent.models.pixels import PixelStatistics
+from ritornello.agent.models.vectors import VectorStatistics
+from ritornello.core.errors import ConfigError
+from ritornello.core.spec import EnvSpec, ObservationPart
 from tests.agent.builders import batch_of
 from tests.agent.runs import make_blueprint
 from tests.agent.test_rollout import collect_records

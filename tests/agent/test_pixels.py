@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 import torch
 
-from agent.acting.acting_model import FlatWeights
-from agent.machine import WeightFormat
-from agent.models.factory import ModelConfig, make_model
-from agent.models.pixels import MAX_DEVIATIONS, MIN_DEVIATION, PixelStatistics
-from agent.models.torsos import PixelConv2d
-from agent.reduction import Reduction
+from ritornello.agent.acting.acting_model import FlatWeights
+from ritornello.agent.machine import WeightFormat
+from ritornello.agent.models.factory import ModelConfig, make_model
+from ritornello.agent.models.pixels import MAX_DEVIATIONS, MIN_DEVIATION, PixelStatistics
+from ritornello.agent.models.torsos import PixelConv2d
+from ritornello.agent.reduction import Reduction
 from tests.agent.builders import make_small_model, make_spec
 
 SHAPE = (3, 8, 7)
@@ -213,7 +213,7 @@ def test_an_acting_copy_sees_exactly_what_the_learner_sees():
 
 @pytest.mark.parametrize("normalise", [True, "each"])
 def test_what_is_kept_of_settled_statistics_is_that_of_the_newest(monkeypatch, normalise):
-    monkeypatch.setattr("agent.models.pixels.OBSERVED_BATCHES", 2)
+    monkeypatch.setattr("ritornello.agent.models.pixels.OBSERVED_BATCHES", 2)
     first, second, third = (torch.from_numpy(batch // 3) for batch in batches(3))
     statistics = PixelStatistics(SHAPE, normalise=normalise)
 
@@ -243,7 +243,7 @@ def test_what_is_kept_of_settled_statistics_is_that_of_the_newest(monkeypatch, n
 
 
 def test_a_layer_that_has_acted_can_learn_afterwards(monkeypatch):
-    monkeypatch.setattr("agent.models.pixels.OBSERVED_BATCHES", 1)
+    monkeypatch.setattr("ritornello.agent.models.pixels.OBSERVED_BATCHES", 1)
     conv = PixelConv2d(SHAPE, 4, 3, normalise=True)
     (images,) = (torch.from_numpy(batch) for batch in batches(1))
     conv.statistics.observe(images)
@@ -258,7 +258,7 @@ def test_a_layer_that_has_acted_can_learn_afterwards(monkeypatch):
 
 @pytest.mark.parametrize("normalise", [True, "each"])
 def test_an_acting_copy_keeps_nothing_of_what_the_learner_has_not_settled(monkeypatch, normalise):
-    monkeypatch.setattr("agent.models.pixels.OBSERVED_BATCHES", 2)
+    monkeypatch.setattr("ritornello.agent.models.pixels.OBSERVED_BATCHES", 2)
     spec = make_spec((4, 36, 36))
     learner, acting = (
         make_small_model(spec, name="impala_shallow", normalise_pixels=normalise) for _ in range(2)
@@ -315,14 +315,14 @@ def test_a_game_that_was_not_in_the_batch_is_not_observed():
 
 
 def test_what_pixels_look_like_is_settled_after_so_many_batches(monkeypatch):
-    monkeypatch.setattr("agent.models.pixels.OBSERVED_BATCHES", 2)
+    monkeypatch.setattr("ritornello.agent.models.pixels.OBSERVED_BATCHES", 2)
     images = batches(3)
     assert torch.equal(observed(images).mean, observed(images[:2]).mean)
     assert not torch.equal(observed(images[:1]).mean, observed(images[:2]).mean)
 
 
 def test_loaded_statistics_know_how_many_batches_they_are_of(monkeypatch):
-    monkeypatch.setattr("agent.models.pixels.OBSERVED_BATCHES", 3)
+    monkeypatch.setattr("ritornello.agent.models.pixels.OBSERVED_BATCHES", 3)
     statistics, fresh = observed(batches(2)), PixelStatistics(SHAPE)
     fresh.load_state_dict(statistics.state_dict())
     for batch in batches(2, seed=7):
@@ -340,7 +340,7 @@ def test_loaded_statistics_know_how_many_batches_they_are_of(monkeypatch):
 @pytest.mark.parametrize("normalise", [True, "each", "rare"])
 @pytest.mark.parametrize("seen", [0, 1, 2])
 def test_what_was_observed_can_be_put_back(monkeypatch, seen, normalise):
-    monkeypatch.setattr("agent.models.pixels.OBSERVED_BATCHES", 2)
+    monkeypatch.setattr("ritornello.agent.models.pixels.OBSERVED_BATCHES", 2)
     images = batches(4)
     statistics, straight = (observed(images[:seen], normalise) for _ in range(2))
     put_back = statistics.keep()

@@ -2,15 +2,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from agent.algorithms.base import Algorithm, register_algorithm
-from agent.learners.place import Place
-from agent.run import launcher
-from agent.run.launcher import Launcher, learners_wanted
-from agent.run.several_checks import check_several, check_several_resume
-from agent.stored.checkpoint import Checkpoint
-from core.errors import ConfigError
-from core.stop_signals import StopSignals
-from option_flags import Flags
+from ritornello.agent.algorithms.base import Algorithm, register_algorithm
+from ritornello.agent.learners.place import Place
+from ritornello.agent.run import launcher
+from ritornello.agent.run.launcher import Launcher, learners_wanted
+from ritornello.agent.run.several_checks import check_several, check_several_resume
+from ritornello.agent.stored.checkpoint import Checkpoint
+from ritornello.core.errors import ConfigError
+from ritornello.core.stop_signals import StopSignals
+from ritornello.option_flags import Flags
 
 TORCHRUN = {
     "RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2",

@@ -9,18 +9,18 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from agent.acting.acting_model import ActingModel
-from agent.acting.actor import Actor, LocalActor
-from agent.acting.lane import EnvGroup
-from agent.acting.rollout import Rollout
-from agent.session import prepare
-from agent.testing.evaluator import evaluate
-from agent.testing.player import Player, env_seeds, game_config
-from analysis.playing import load_agent, play
-from core.rng import child_seed
+from ritornello.agent.acting.acting_model import ActingModel
+from ritornello.agent.acting.actor import Actor, LocalActor
+from ritornello.agent.acting.lane import EnvGroup
+from ritornello.agent.acting.rollout import Rollout
+from ritornello.agent.session import prepare
+from ritornello.agent.testing.evaluator import evaluate
+from ritornello.agent.testing.player import Player, env_seeds, game_config
+from ritornello.analysis.playing import load_agent, play
+from ritornello.core.rng import child_seed
+from ritornello.wrappers.registry import make_env_vector
 from tests.agent.runs import COUNTING, make_blueprint
 from tests.analysis.agents import write_agent
-from wrappers.registry import make_env_vector
 
 
 def test_a_player_plays_as_a_rollout_does() -> None:

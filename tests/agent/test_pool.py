@@ -5,13 +5,13 @@ import time
 import numpy as np
 import pytest
 
-from agent.pools.pool import ProcessPool
-from agent.pools.serial_pool import SerialPool
-from core.errors import WorkerDied
+from ritornello.agent.pools.pool import ProcessPool
+from ritornello.agent.pools.serial_pool import SerialPool
+from ritornello.core.errors import WorkerDied
+from ritornello.transport.pulse import WORDS
 from tests.agent.runs import make_blueprint
 from tests.agent.test_rollout import make_board
 from tests.deadlines import HANGS_S
-from transport.pulse import WORDS
 
 # Workers import torch, which takes a minute where ten programs want the same core.
 pytestmark = pytest.mark.process

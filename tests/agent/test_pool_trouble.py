@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from agent.pools import places, supervision
-from agent.pools.pool import ProcessPool
-from agent.pools.serial_pool import SerialPool
-from core.errors import PlatformError, WorkerDied
+from ritornello.agent.pools import places, supervision
+from ritornello.agent.pools.pool import ProcessPool
+from ritornello.agent.pools.serial_pool import SerialPool
+from ritornello.core.errors import PlatformError, WorkerDied
+from ritornello.transport.pulse import Phase
+from ritornello.transport.weights import WeightBoard
 from tests import troubled
 from tests.agent.light_workers import (
     LightConfig,
@@ -27,8 +29,6 @@ from tests.agent.light_workers import (
 from tests.agent.runs import make_blueprint
 from tests.agent.test_rollout import make_board
 from tests.deadlines import HANGS_S
-from transport.pulse import Phase
-from transport.weights import WeightBoard
 
 pytestmark = pytest.mark.process
 # Of tests in which nothing may be taken for hanging that is only slow on a busy machine.

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.models.popart import PopArt
+from ritornello.agent.models.popart import PopArt
 from tests.reference.popart_loops import PopArtLoops
 from tests.tolerances import rounding
 

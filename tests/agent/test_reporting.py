@@ -7,13 +7,13 @@ from contextlib import closing
 
 import pytest
 
-from agent.run import reporting
-from agent.run.reporting import Reporting
-from agent.session import prepare
-from agent.stored.run_folder import RunFolder
-from core.errors import ConfigError
-from flags.parts import SINKS
-from metrics.record import Record
+from ritornello.agent.run import reporting
+from ritornello.agent.run.reporting import Reporting
+from ritornello.agent.session import prepare
+from ritornello.agent.stored.run_folder import RunFolder
+from ritornello.core.errors import ConfigError
+from ritornello.flags.parts import SINKS
+from ritornello.metrics.record import Record
 from tests.agent.runs import make_blueprint
 from tests.deadlines import HANGS_S
 

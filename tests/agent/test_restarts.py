@@ -1,7 +1,7 @@
 import pytest
 
-from agent.acting.worker import words_of
-from agent.pools.restarts import (
+from ritornello.agent.acting.worker import words_of
+from ritornello.agent.pools.restarts import (
     GIVING_UP,
     MAX_DELAY_S,
     WINDOW_S,
@@ -9,7 +9,7 @@ from agent.pools.restarts import (
     failure_of,
     failure_of_pool,
 )
-from core.errors import EnvironmentFault
+from ritornello.core.errors import EnvironmentFault
 
 FAILURE = """Traceback (most recent call last):
   File "agent/acting/worker.py", line 170, in worker_main

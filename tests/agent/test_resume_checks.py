@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 import torch
 
-from agent.session import Session, prepare
-from agent.stored.checkpoint import load
-from agent.stored.checkpoint_file import write_tree
-from agent.stored.checkpoint_tree import encode
-from agent.testing.score_table import SCORES, SCORES_PER_LIFE
-from core.errors import CheckpointError, ConfigError
-from core.plain_data import shown_text
-from wrappers import trusted_modules
+from ritornello.agent.session import Session, prepare
+from ritornello.agent.stored.checkpoint import load
+from ritornello.agent.stored.checkpoint_file import write_tree
+from ritornello.agent.stored.checkpoint_tree import encode
+from ritornello.agent.testing.score_table import SCORES, SCORES_PER_LIFE
+from ritornello.core.errors import CheckpointError, ConfigError
+from ritornello.core.plain_data import shown_text
+from ritornello.wrappers import trusted_modules
 
 ONE = "tests.fakes:tests/Counting-v0"
 TWO = f"{ONE},tests.fakes:tests/Owing-v0"
@@ -47,7 +47,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
             argv = (*SMALL, *flags[name], "--environment_max_steps=400")
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(trusted_modules, "_trusted", {"tests.fakes"})
-                patch.setattr("agent.run.training._set_up_torch", lambda *_: None)
+                patch.setattr("ritornello.agent.run.training._set_up_torch", lambda *_: None)
                 assert prepare([*argv, f"--results_dir={folder}"]).run() == 0
         (run,) = folder.iterdir()
         return run

@@ -3,8 +3,8 @@ import math
 import pytest
 import torch
 
-from agent.algorithms.rewards import LARGEST_REWARD, REWARD_TRANSFORMS
-from flags.values import RewardTransform, values_of
+from ritornello.agent.algorithms.rewards import LARGEST_REWARD, REWARD_TRANSFORMS
+from ritornello.flags.values import RewardTransform, values_of
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from agent.acting.actor import Actor, Observation
-from agent.acting.worker import WorkerBody
-from agent.pools.serial_pool import SerialPool
+from ritornello.agent.acting.actor import Actor, Observation
+from ritornello.agent.acting.worker import WorkerBody
+from ritornello.agent.pools.serial_pool import SerialPool
+from ritornello.transport.weights import WeightBoard
 from tests.agent.builders import batch_of, heads_of, make_small_model, make_spec
 from tests.agent.runs import BOTH_GAMES, make_blueprint
 from tests.fakes import CountingEnv
 from tests.tolerances import rounding
-from transport.weights import WeightBoard
 
 LSTM = {"use_lstm": True, "lstm_size": 7}  # with all extra inputs, see --use_last_action
 EXTRAS = {"use_last_action": True, "use_last_reward": True}

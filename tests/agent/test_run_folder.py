@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.run.run_log import RunLog
-from agent.stored import run_folder
-from agent.stored.run_folder import RunFolder, run_name, safe_name
-from core.errors import ConfigError
+from ritornello.agent.run.run_log import RunLog
+from ritornello.agent.stored import run_folder
+from ritornello.agent.stored.run_folder import RunFolder, run_name, safe_name
+from ritornello.core.errors import ConfigError
 
 NOON = datetime(2024, 2, 3, 12, 0, 1)
 
@@ -217,12 +217,12 @@ def test_the_file_gets_everything_and_the_console_what_was_asked_for(
 ) -> None:
     log_file = tmp_path / "train.log"
     with closing(RunLog(log_file, console_level="WARNING")):
-        logging.getLogger("agent.run.trainer").debug("a detail")
-        logging.getLogger("agent.run.trainer").warning("a warning")
+        logging.getLogger("ritornello.agent.run.trainer").debug("a detail")
+        logging.getLogger("ritornello.agent.run.trainer").warning("a warning")
         with warnings.catch_warnings():
             warnings.simplefilter("always")
             warnings.warn("from a library", stacklevel=1)
-    logging.getLogger("agent.run.trainer").warning("after the end")
+    logging.getLogger("ritornello.agent.run.trainer").warning("after the end")
     text = log_file.read_text()
     for expected in ("a detail", "a warning", "from a library", "MainProcess/MainThread"):
         assert expected in text
@@ -242,5 +242,5 @@ def test_a_resumed_run_goes_on_in_the_same_log(tmp_path: Path) -> None:
 
 @pytest.mark.process
 def test_run_folders_can_be_read_without_loading_torch() -> None:
-    code = "import sys, agent.stored.run_folder; sys.exit('torch' in sys.modules)"
+    code = "import sys, ritornello.agent.stored.run_folder; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=run_folder.PROJECT_ROOT)

@@ -14,10 +14,10 @@ from typing import Any
 import psutil
 import pytest
 
-from agent.stored.run_lock import RunLock
-from core import file_lock
-from core.errors import ConfigError
-from core.run_layout import LOCK
+from ritornello.agent.stored.run_lock import RunLock
+from ritornello.core import file_lock
+from ritornello.core.errors import ConfigError
+from ritornello.core.run_layout import LOCK
 from tests.agent import programs
 from tests.deadlines import HANGS_S
 

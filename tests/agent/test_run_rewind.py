@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from agent.session import prepare
-from agent.stored.checkpoint import CheckpointWriter, load
-from agent.stored.checkpoint_file import write_tree
-from agent.stored.checkpoint_tree import encode
-from agent.stored.run_folder import RunFolder
-from agent.stored.run_rewind import check_not_saved_since, make_way, take_back
-from core.errors import ConfigError
-from metrics.run_files import read_records
+from ritornello.agent.session import prepare
+from ritornello.agent.stored.checkpoint import CheckpointWriter, load
+from ritornello.agent.stored.checkpoint_file import write_tree
+from ritornello.agent.stored.checkpoint_tree import encode
+from ritornello.agent.stored.run_folder import RunFolder
+from ritornello.agent.stored.run_rewind import check_not_saved_since, make_way, take_back
+from ritornello.core.errors import ConfigError
+from ritornello.metrics.run_files import read_records
 from tests.agent.runs import COUNTING
 from tests.agent.states import replay_with, state_at
 
@@ -76,7 +76,7 @@ def test_a_best_model_of_another_version_is_in_nobodys_way(
 ) -> None:
     run = run_with(tmp_path, [10, 20], best=10)
     with monkeypatch.context() as patch:
-        patch.setattr("agent.stored.checkpoint_file.FORMAT_VERSION", 99)
+        patch.setattr("ritornello.agent.stored.checkpoint_file.FORMAT_VERSION", 99)
         CheckpointWriter(run.checkpoints).save_best(state_at(10), score=50.0)
     assert taken_back(run, run.path) == []
 
@@ -250,7 +250,7 @@ def test_a_run_that_is_resumed_from_an_older_checkpoint_keeps_and_says_what_it_c
     def report(path: Path, updates: int) -> None:
         reports.append((updates, (path / "summary.json").exists()))
 
-    monkeypatch.setattr("agent.run.training.report_run_folder", report)
+    monkeypatch.setattr("ritornello.agent.run.training.report_run_folder", report)
     assert session(*SMALL, f"--results_dir={tmp_path}", "--environment_max_steps=600") == 0
     (folder,) = tmp_path.iterdir()
     run = RunFolder(folder)

@@ -7,14 +7,14 @@ import shutil
 import pytest
 import torch
 
-import agent.run.saving
-import agent.stored.checkpoint
-from agent.learning.learner import Learner
-from agent.run.trainer import Trainer
-from agent.stored.checkpoint import CheckpointWriter, load
-from agent.stored.run_folder import RunFolder
-from core.errors import CheckpointError
-from core.files import Disk
+import ritornello.agent.run.saving
+import ritornello.agent.stored.checkpoint
+from ritornello.agent.learning.learner import Learner
+from ritornello.agent.run.trainer import Trainer
+from ritornello.agent.stored.checkpoint import CheckpointWriter, load
+from ritornello.agent.stored.run_folder import RunFolder
+from ritornello.core.errors import CheckpointError
+from ritornello.core.files import Disk
 from tests.agent.runs import make_blueprint
 
 
@@ -119,7 +119,7 @@ def test_records_and_games_are_on_the_disk_before_the_best_is(folder, monkeypatc
     sink = Silent()
     scored = Scored(monkeypatch, float, note=lambda updates: flushed.append(sink.flushed_at[-1:]))
     flushed = []
-    monkeypatch.setattr(agent.run.saving.Saving, "_save", lambda saving: False)
+    monkeypatch.setattr(ritornello.agent.run.saving.Saving, "_save", lambda saving: False)
     trainer_of(folder, sink=sink).run()
     assert len(scored.saved) > 3
     assert flushed == [[updates] for updates, _ in scored.saved]
@@ -155,7 +155,8 @@ def test_a_full_disk_is_said_once_and_training_goes_on_and_saves_again(folder, m
 
 
 @pytest.mark.parametrize(
-    ("module", "name"), [(shutil, "disk_usage"), (agent.stored.checkpoint, "unused_replay_path")]
+    ("module", "name"),
+    [(shutil, "disk_usage"), (ritornello.agent.stored.checkpoint, "unused_replay_path")],
 )
 def test_a_disk_that_does_not_answer_a_question_costs_one_save(
     folder, monkeypatch, caplog, module, name
@@ -223,7 +224,9 @@ class Scored:
 
         monkeypatch.setattr(CheckpointWriter, "save_best", save)
         monkeypatch.setattr(
-            agent.run.saving.Saving, "_present_score", lambda saving: means(saving._tally.updates)
+            ritornello.agent.run.saving.Saving,
+            "_present_score",
+            lambda saving: means(saving._tally.updates),
         )
 
 
@@ -241,7 +244,9 @@ def test_the_end_of_a_session_may_be_its_best_and_a_resume_has_that_to_beat(fold
     scored = Scored(monkeypatch, float)
     end = trainer_of(folder, save_model_period=1000).run().updates
     assert scored.saved == [(end, float(end))]
-    monkeypatch.setattr(agent.run.saving.Saving, "_present_score", lambda saving: end - 1.0)
+    monkeypatch.setattr(
+        ritornello.agent.run.saving.Saving, "_present_score", lambda saving: end - 1.0
+    )
     trainer_of(folder, load(folder.path), environment_max_steps=400).run()
     assert scored.saved == [(end, float(end))]
     assert torch.is_tensor(next(iter(load(folder.path).state["learner"]["model"].values())))

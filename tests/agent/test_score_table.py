@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.testing.score_table import (
+from ritornello.agent.testing.score_table import (
     SCORES,
     SCORES_PER_LIFE,
     SHARED_COLUMNS,
@@ -16,7 +16,7 @@ from agent.testing.score_table import (
     mean_human_normalised,
     summarise,
 )
-from core.errors import ConfigError
+from ritornello.core.errors import ConfigError
 
 A, B = "PongNoFrameskip-v4", "BreakoutNoFrameskip-v4"
 

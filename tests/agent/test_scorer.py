@@ -2,15 +2,15 @@ import numpy as np
 import pytest
 import torch
 
-from agent.acting.acting_model import FlatWeights
-from agent.learning.scorer import Scorer
-from agent.models.factory import ModelConfig, make_model
-from core.spec import EnvSpec
-from core.unroll import UnrollSchema
-from replay.scoring import scored_rows
+from ritornello.agent.acting.acting_model import FlatWeights
+from ritornello.agent.learning.scorer import Scorer
+from ritornello.agent.models.factory import ModelConfig, make_model
+from ritornello.core.spec import EnvSpec
+from ritornello.core.unroll import UnrollSchema
+from ritornello.replay.scoring import scored_rows
+from ritornello.transport.weights import WeightBoard
 from tests.agent.runs import make_blueprint
 from tests.agent.test_rollout import EXTRAS, LSTM
-from transport.weights import WeightBoard
 
 ELITE = [
     {"type": "queue", "capacity": 4, "sample_ratio": 0.5},
@@ -20,7 +20,7 @@ ELITE = [
 
 @pytest.fixture(params=[{}, EXTRAS, LSTM], ids=["plain", "extra inputs", "memory"])
 def parts(request):
-    from agent.acting.worker import WorkerBody
+    from ritornello.agent.acting.worker import WorkerBody
 
     blueprint = make_blueprint(
         "PongNoFrameskip-v4", replay_parameters=ELITE, r_f_steps=8, max_episode_frames=160,

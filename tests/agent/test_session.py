@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from agent.session import Session, prepare
-from agent.stored.checkpoint import CheckpointWriter, load
-from agent.stored.checkpoint_file import write_tree
-from agent.stored.checkpoint_tree import encode
-from agent.stored.model_file import ShippedModel, save_model
-from agent.stored.run_folder import RunFolder
-from agent.testing import evaluator, whole_games
-from agent.testing.score_table import Life
-from core.errors import CheckpointError, ConfigError, EnvironmentFault
-from core.stop_signals import INTERRUPTED
+from ritornello.agent.session import Session, prepare
+from ritornello.agent.stored.checkpoint import CheckpointWriter, load
+from ritornello.agent.stored.checkpoint_file import write_tree
+from ritornello.agent.stored.checkpoint_tree import encode
+from ritornello.agent.stored.model_file import ShippedModel, save_model
+from ritornello.agent.stored.run_folder import RunFolder
+from ritornello.agent.testing import evaluator, whole_games
+from ritornello.agent.testing.score_table import Life
+from ritornello.core.errors import CheckpointError, ConfigError, EnvironmentFault
+from ritornello.core.stop_signals import INTERRUPTED
 from tests.agent.runs import make_blueprint, states_at_start
 
 SHIPPED_STEPS = 5000

@@ -16,26 +16,26 @@ import torch
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from agent.assembly import Blueprint
-from agent.learning.feed import Feed
-from agent.learning.learner import Learner
-from agent.learning.scorer import Scorer
-from agent.pools.serial_pool import SerialPool
-from agent.run.experience import Moment, Serial
-from agent.run.resume_checks import check_session
-from agent.run.tally import Tally
-from agent.stored.checkpoint import Checkpoint, CheckpointWriter, load
-from agent.stored.checkpoint_file import write_tree
-from agent.stored.checkpoint_tree import encode
-from agent.stored.model_file import check_weights
-from agent.stored.replay_schema import QuotasState
-from agent.stored.state_schema import RunState, SpecState, check_part, restoring, section
-from core.errors import CheckpointError, ConfigError
-from core.spec import EnvSpec
-from replay.parameters import parse_replay_parameters
-from replay.quotas import Quotas
+from ritornello.agent.assembly import Blueprint
+from ritornello.agent.learning.feed import Feed
+from ritornello.agent.learning.learner import Learner
+from ritornello.agent.learning.scorer import Scorer
+from ritornello.agent.pools.serial_pool import SerialPool
+from ritornello.agent.run.experience import Moment, Serial
+from ritornello.agent.run.resume_checks import check_session
+from ritornello.agent.run.tally import Tally
+from ritornello.agent.stored.checkpoint import Checkpoint, CheckpointWriter, load
+from ritornello.agent.stored.checkpoint_file import write_tree
+from ritornello.agent.stored.checkpoint_tree import encode
+from ritornello.agent.stored.model_file import check_weights
+from ritornello.agent.stored.replay_schema import QuotasState
+from ritornello.agent.stored.state_schema import RunState, SpecState, check_part, restoring, section
+from ritornello.core.errors import CheckpointError, ConfigError
+from ritornello.core.spec import EnvSpec
+from ritornello.replay.parameters import parse_replay_parameters
+from ritornello.replay.quotas import Quotas
+from ritornello.transport.weights import WeightBoard
 from tests.agent.runs import BOTH_GAMES, make_blueprint
-from transport.weights import WeightBoard
 
 
 class Saved(NamedTuple):
@@ -91,7 +91,7 @@ def parts(blueprint: Blueprint) -> Iterator[tuple[Learner, Tally, Serial]]:
 @pytest.fixture(scope="module")
 def blueprint() -> Blueprint:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("wrappers.trusted_modules._trusted", {"tests.fakes"})
+        patch.setattr("ritornello.wrappers.trusted_modules._trusted", {"tests.fakes"})
         return blueprint_of_everything(op_mode="train_w_load", load_model_url="here")
 
 
@@ -102,7 +102,7 @@ def saved(blueprint: Blueprint) -> Saved:
         pytest.MonkeyPatch.context() as patch,
         parts(blueprint) as (learner, tally, experience),
     ):
-        patch.setattr("wrappers.trusted_modules._trusted", {"tests.fakes"})
+        patch.setattr("ritornello.wrappers.trusted_modules._trusted", {"tests.fakes"})
         # Every parameter has had a gradient, as after an update.
         for parameter in learner.model.parameters():
             parameter.grad = torch.ones_like(parameter)

@@ -16,18 +16,18 @@ from types import SimpleNamespace
 
 import pytest
 
-import agent.run.recorder
-from agent.run import status, status_files
-from agent.run.status_files import EVALUATION_COLUMNS, StatusFiles
-from agent.run.trainer import Trainer
-from agent.stored.run_folder import RunFolder
-from core.process_death import start_of
-from metrics import status_file
-from metrics.health import Finding
-from metrics.output_thread import OutputThread
-from metrics.record import Record, check_declared
-from metrics.rewind import rewind
-from metrics.status_file import DIED, FORMAT, identity, read_status, write_status
+import ritornello.agent.run.recorder
+from ritornello.agent.run import status, status_files
+from ritornello.agent.run.status_files import EVALUATION_COLUMNS, StatusFiles
+from ritornello.agent.run.trainer import Trainer
+from ritornello.agent.stored.run_folder import RunFolder
+from ritornello.core.process_death import start_of
+from ritornello.metrics import status_file
+from ritornello.metrics.health import Finding
+from ritornello.metrics.output_thread import OutputThread
+from ritornello.metrics.record import Record, check_declared
+from ritornello.metrics.rewind import rewind
+from ritornello.metrics.status_file import DIED, FORMAT, identity, read_status, write_status
 from tests.agent.runs import BOTH_GAMES, make_blueprint
 from tests.agent.test_trainer import EveryRecord, Noted, in_turn
 from tests.deadlines import HANGS_S
@@ -114,7 +114,7 @@ def test_of_several_games_each_has_its_mean_and_its_parts_of_the_buffers(tmp_pat
 
 
 def test_findings_are_a_line_each_and_counted(tmp_path, thread, monkeypatch):
-    monkeypatch.setattr(agent.run.recorder, "Diagnosis", EveryRecord)
+    monkeypatch.setattr(ritornello.agent.run.recorder, "Diagnosis", EveryRecord)
     folder = RunFolder.create(tmp_path, "Test-v0")
     summary, _, records = trained(folder, thread)
     lines = [json.loads(line) for line in (folder.path / "findings.jsonl").read_text().splitlines()]
@@ -267,7 +267,7 @@ def test_a_writer_that_is_killed_leaves_a_whole_file(tmp_path):
     program = (
         "import os, sys\n"
         "from pathlib import Path\n"
-        "from metrics import status_file\n"
+        "from ritornello.metrics import status_file\n"
         "def die(*_): os.kill(os.getpid(), 9)\n"
         "def half(path, *_, **__): path.write_bytes(b'{'); die()\n"
         "if sys.argv[2] == 'write': Path.write_text = half\n"

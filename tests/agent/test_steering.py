@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from agent.run.control_file import write_command
-from agent.run.trainer import Summary, Trainer
-from agent.stored.checkpoint import load
-from agent.stored.run_folder import RunFolder
-from core.stop_signals import Answer, StopSignals
-from metrics.record import Record
-from metrics.sinks import Tee
-from replay.item import Draw
-from replay.manager import ReplayManager
+from ritornello.agent.run.control_file import write_command
+from ritornello.agent.run.trainer import Summary, Trainer
+from ritornello.agent.stored.checkpoint import load
+from ritornello.agent.stored.run_folder import RunFolder
+from ritornello.core.stop_signals import Answer, StopSignals
+from ritornello.metrics.record import Record
+from ritornello.metrics.sinks import Tee
+from ritornello.replay.item import Draw
+from ritornello.replay.manager import ReplayManager
 from tests.agent.runs import make_blueprint
 from tests.agent.test_trainer import InTurn, Noted, in_turn
 from tests.deadlines import HANGS_S

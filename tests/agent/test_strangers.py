@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from agent.run.tally import Tally
-from agent.session import prepare
-from agent.stored.checkpoint import CheckpointWriter, load
-from agent.stored.model_file import save_model
-from core.errors import ConfigError
+from ritornello.agent.run.tally import Tally
+from ritornello.agent.session import prepare
+from ritornello.agent.stored.checkpoint import CheckpointWriter, load
+from ritornello.agent.stored.model_file import save_model
+from ritornello.core.errors import ConfigError
+from ritornello.wrappers import env_ids, trusted_modules
 from tests.agent.runs import make_blueprint
-from wrappers import env_ids, trusted_modules
 
 PAYLOAD = """
 import gymnasium, pathlib

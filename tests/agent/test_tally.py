@@ -3,13 +3,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from agent.run.tally import Tally
-from agent.stored.state_schema import TallyState, check_part
-from agent.testing.human_scores import anchors
-from core.episode import EpisodeEnd
-from core.errors import CheckpointError
-from metrics.record import check_declared
-from transport.channel import WorkerStats
+from ritornello.agent.run.tally import Tally
+from ritornello.agent.stored.state_schema import TallyState, check_part
+from ritornello.agent.testing.human_scores import anchors
+from ritornello.core.episode import EpisodeEnd
+from ritornello.core.errors import CheckpointError
+from ritornello.metrics.record import check_declared
+from ritornello.transport.channel import WorkerStats
 
 
 def game(value, steps=10):
@@ -259,7 +259,9 @@ def test_a_restored_tally_goes_on_with_each_game():
 
 def test_a_pause_takes_nothing_of_the_running_time(monkeypatch):
     now = [100.0]
-    monkeypatch.setattr("agent.run.tally.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(
+        "ritornello.agent.run.tally.time", SimpleNamespace(monotonic=lambda: now[0])
+    )
     tally = Tally(1, 3)
     now[0] = 110.0
     tally.rest(4.0)

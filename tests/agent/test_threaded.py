@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from agent.learning.feed import Feed
-from agent.pools.serial_pool import SerialPool
-from agent.run.experience import Moment
-from agent.run.threaded import Threaded
-from core.errors import WorkerDied
+from ritornello.agent.learning.feed import Feed
+from ritornello.agent.pools.serial_pool import SerialPool
+from ritornello.agent.run.experience import Moment
+from ritornello.agent.run.threaded import Threaded
+from ritornello.core.errors import WorkerDied
+from ritornello.transport.weights import WeightBoard
 from tests.agent.runs import make_blueprint
 from tests.deadlines import HANGS_S
-from transport.weights import WeightBoard
 
 
 class HeldPool(SerialPool):
@@ -89,7 +89,7 @@ def test_batches_come_from_the_pool_and_news_with_them(experience, pool):
 
 
 def test_a_thread_that_stands_still_is_named(experience, pool, monkeypatch):
-    monkeypatch.setattr("agent.run.liveness.STANDSTILL_S", 0.2)
+    monkeypatch.setattr("ritornello.agent.run.liveness.STANDSTILL_S", 0.2)
     go, poll = threading.Event(), pool.poll
     pool.poll = lambda timeout_s: go.wait(HANGS_S) and poll(timeout_s)
     deadline = time.monotonic() + HANGS_S
@@ -143,7 +143,7 @@ def test_quiesced_it_makes_no_more_batches_and_replay_stands_still(experience, p
 
 
 def test_a_pool_that_does_not_answer_cannot_hold_up_the_end(blueprint, pool, monkeypatch):
-    monkeypatch.setattr("agent.run.threaded.JOIN_S", 0.1)
+    monkeypatch.setattr("ritornello.agent.run.threaded.JOIN_S", 0.1)
     go = threading.Event()
     pool.poll = lambda timeout_s: go.wait(HANGS_S) and []
     threaded = Threaded(

@@ -11,15 +11,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from agent.assembly import build_model
-from agent.models.base import Inputs
-from agent.session import prepare
-from agent.stored.model_file import load_model
-from agent.stored.torchbeast_file import read
-from agent.torchbeast import main, migrate, recognise
-from core.errors import CheckpointError, ConfigError
-from core.spec import EnvSpec
 from flag_parsing import parse
+from ritornello.agent.assembly import build_model
+from ritornello.agent.models.base import Inputs
+from ritornello.agent.session import prepare
+from ritornello.agent.stored.model_file import load_model
+from ritornello.agent.stored.torchbeast_file import read
+from ritornello.agent.torchbeast import main, migrate, recognise
+from ritornello.core.errors import CheckpointError, ConfigError
+from ritornello.core.spec import EnvSpec
 from tests.reference.torchbeast_networks import draw_weights, play
 
 PONG, CARNIVAL = "PongNoFrameskip-v4", "CarnivalNoFrameskip-v4"

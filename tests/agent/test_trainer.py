@@ -5,21 +5,21 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-import agent.run.recorder
-import agent.run.trainer
-from agent.learning.feed import Feed
-from agent.pools.serial_pool import SerialPool
-from agent.run.experience import Experience, News, Serial
-from agent.run.trainer import Trainer
-from agent.stored.checkpoint import load
-from agent.stored.run_folder import RunFolder
-from core import faults
-from core.episode import EpisodeEnd
-from core.faults import Fault, InjectedFault, Plan
-from metrics.health import Finding
-from metrics.sinks import JsonLinesSink, Tee
+import ritornello.agent.run.recorder
+import ritornello.agent.run.trainer
+from ritornello.agent.learning.feed import Feed
+from ritornello.agent.pools.serial_pool import SerialPool
+from ritornello.agent.run.experience import Experience, News, Serial
+from ritornello.agent.run.trainer import Trainer
+from ritornello.agent.stored.checkpoint import load
+from ritornello.agent.stored.run_folder import RunFolder
+from ritornello.core import faults
+from ritornello.core.episode import EpisodeEnd
+from ritornello.core.faults import Fault, InjectedFault, Plan
+from ritornello.metrics.health import Finding
+from ritornello.metrics.sinks import JsonLinesSink, Tee
+from ritornello.transport.channel import WorkerStats
 from tests.agent.runs import make_blueprint
-from transport.channel import WorkerStats
 
 
 class EveryRecord:
@@ -38,7 +38,7 @@ def trained(folder, steps, checkpoint=None):
 def test_findings_are_logged_and_end_up_in_the_summary_also_after_a_resume(
     tmp_path, monkeypatch, caplog
 ):
-    monkeypatch.setattr(agent.run.recorder, "Diagnosis", EveryRecord)
+    monkeypatch.setattr(ritornello.agent.run.recorder, "Diagnosis", EveryRecord)
     folder = RunFolder.create(tmp_path, "Test-v0")
     summary = trained(folder, 300)
     records = len(folder.metrics_file.read_text("utf-8").splitlines())
@@ -68,7 +68,7 @@ def test_unrolls_of_another_layout_that_waited_when_it_was_saved_are_left_behind
 
 
 def test_the_user_is_told_what_a_batch_waits_for(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(agent.run.trainer, "SILENCE_S", 0.0)
+    monkeypatch.setattr(ritornello.agent.run.trainer, "SILENCE_S", 0.0)
     folder = RunFolder.create(tmp_path, "Test-v0")
     blueprint = make_blueprint(reproducible=True, environment_max_steps=100)
     with closing(JsonLinesSink(folder.metrics_file)) as sink:

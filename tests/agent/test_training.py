@@ -8,16 +8,16 @@ from dataclasses import replace
 import pytest
 import torch
 
-from agent.run import training
-from agent.run.trainer import Summary
-from agent.stored.run_folder import RunFolder
-from core.stop_signals import INTERRUPTED, Answer, StopSignals
 from flag_parsing import parse
-from option_flags import Flags
-from replay.registry import KINDS
+from ritornello.agent.run import training
+from ritornello.agent.run.trainer import Summary
+from ritornello.agent.stored.run_folder import RunFolder
+from ritornello.core.stop_signals import INTERRUPTED, Answer, StopSignals
+from ritornello.option_flags import Flags
+from ritornello.replay.registry import KINDS
+from ritornello.wrappers import trusted_modules
+from ritornello.wrappers.trusted_modules import trust_forgotten
 from tests.agent.runs import COUNTING, QUEUE_AND_STANDARD, make_blueprint
-from wrappers import trusted_modules
-from wrappers.trusted_modules import trust_forgotten
 
 SUMMARY = Summary("steps", 100, 100, 5, 2, 3.0, 1.0, 1.0, 2.0, 30.0, ())
 

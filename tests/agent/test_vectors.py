@@ -9,9 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.algorithms.non_finite import NonFiniteUpdate
-from agent.models.vectors import LARGEST, NormalisedVectors, VectorStatistics
-from core.errors import ConfigError
+from ritornello.agent.algorithms.non_finite import NonFiniteUpdate
+from ritornello.agent.models.vectors import LARGEST, NormalisedVectors, VectorStatistics
+from ritornello.core.errors import ConfigError
 from tests.agent.builders import make_batch, make_small_model, make_spec
 from tests.agent.runs import INFINITE, make_blueprint
 

@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.algorithms.vtrace import vtrace
-from core.errors import ShapeError
+from ritornello.agent.algorithms.vtrace import vtrace
+from ritornello.core.errors import ShapeError
 from tests.reference.vtrace_loops import n_step_returns, vtrace_loops
 
 

@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 import torch
 
-from agent.assembly import Blueprint
-from agent.models.base import Inputs
-from agent.models.factory import ModelConfig, make_model
-from agent.run.tally import new_tally
-from agent.run.warm_start import carry_over, keep_actions, warm_start
-from agent.session import Session, family_of, prepare
-from agent.stored.checkpoint import Checkpoint, CheckpointWriter, load
-from analysis.runs import find_runs
-from core.errors import CheckpointError, ConfigError
-from core.spec import EnvSpec, ObservationPart
-from metrics.run_files import last_record
+from ritornello.agent.assembly import Blueprint
+from ritornello.agent.models.base import Inputs
+from ritornello.agent.models.factory import ModelConfig, make_model
+from ritornello.agent.run.tally import new_tally
+from ritornello.agent.run.warm_start import carry_over, keep_actions, warm_start
+from ritornello.agent.session import Session, family_of, prepare
+from ritornello.agent.stored.checkpoint import Checkpoint, CheckpointWriter, load
+from ritornello.analysis.runs import find_runs
+from ritornello.core.errors import CheckpointError, ConfigError
+from ritornello.core.spec import EnvSpec, ObservationPart
+from ritornello.metrics.run_files import last_record
 from tests.agent.runs import make_blueprint, states_at_start
 
 ONE, OTHER = "tests.fakes:tests/Counting-v0", "tests.fakes:tests/Owing-v0"
@@ -222,7 +222,7 @@ def test_an_environment_that_lies_once_in_its_trial_is_not_forgiven(
     for name, value in {"BEHAVIOUR": "huge_reward", "TIMES": "1", "FOLDER": str(tmp_path)}.items():
         monkeypatch.setenv(f"CHAOS_{name}", value)
     env = "tests.chaos.bad_environments:ChaosCartPole-v0"
-    monkeypatch.setattr("wrappers.env_ids.check_trusted", lambda names: None)
+    monkeypatch.setattr("ritornello.wrappers.env_ids.check_trusted", lambda names: None)
     assert family_of(env) == "vector"
     with pytest.raises(ConfigError, match="reward is 1e\\+300"):
         prepare(["--op_mode=train", f"--env={env}", f"--results_dir={tmp_path / 'results'}"])

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 import torch
 
-from agent.acting.worker import WorkerBody
-from agent.learning.learner import Learner
-from agent.run.experience import Serial
-from agent.run.trainer import Trainer
-from agent.stored.checkpoint import load
-from agent.stored.run_folder import RunFolder
-from metrics.sinks import Tee
-from replay.manager import ReplayManager
+from ritornello.agent.acting.worker import WorkerBody
+from ritornello.agent.learning.learner import Learner
+from ritornello.agent.run.experience import Serial
+from ritornello.agent.run.trainer import Trainer
+from ritornello.agent.stored.checkpoint import load
+from ritornello.agent.stored.run_folder import RunFolder
+from ritornello.metrics.sinks import Tee
+from ritornello.replay.manager import ReplayManager
+from ritornello.transport.weights import WeightBoard
 from tests.agent.learners import same
 from tests.agent.runs import make_blueprint
-from transport.weights import WeightBoard
 
 STEPS = 600
 BUFFERS = [

@@ -2,14 +2,14 @@ import os
 
 import numpy as np
 
-from agent.pools.worker_pool import HasProcesses, ProcessRow
-from agent.run.experience import Experience, News, Serial
-from agent.run.worker_table import WorkerTable, processes_of
-from metrics.machine_share import ProcessUse
+from ritornello.agent.pools.worker_pool import HasProcesses, ProcessRow
+from ritornello.agent.run.experience import Experience, News, Serial
+from ritornello.agent.run.worker_table import WorkerTable, processes_of
+from ritornello.metrics.machine_share import ProcessUse
+from ritornello.transport.channel import WorkerStats
+from ritornello.transport.weights import WeightBoard
 from tests.agent.runs import make_blueprint
 from tests.agent.test_trainer import in_turn
-from transport.channel import WorkerStats
-from transport.weights import WeightBoard
 
 ROWS = [
     ProcessRow("server", 0, 0, 11, "answering questions", 0.04, 0),

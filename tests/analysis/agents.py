@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agent.assembly import Blueprint, build_model
-from agent.stored.model_file import save_model
 from flag_parsing import parse
+from ritornello.agent.assembly import Blueprint, build_model
+from ritornello.agent.stored.model_file import save_model
 
 
 def draw_blueprint(*flags: str, env: str = "CartPole-v1") -> Blueprint:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
-from analysis import markup
+from ritornello.analysis import markup
 
 VOID = {"img", "meta"}
 SHELL = {"html", "head", "body", "meta", "title", "style"}

@@ -10,12 +10,12 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
-from agent.assembly import build_model
-from agent.stored.model_file import save_model
-from analysis import actions
-from analysis.__main__ import main as analysis
-from analysis.actions import Played, main, mean_of
-from analysis.statistics import Estimate
+from ritornello.agent.assembly import build_model
+from ritornello.agent.stored.model_file import save_model
+from ritornello.analysis import actions
+from ritornello.analysis.__main__ import main as analysis
+from ritornello.analysis.actions import Played, main, mean_of
+from ritornello.analysis.statistics import Estimate
 from tests.analysis.agents import draw_blueprint, write_agent
 
 

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from analysis.area import area, areas_by_game, areas_markdown, difference
-from analysis.compare import main
-from analysis.comparison import over_games
-from analysis.runs import find_runs
-from core.errors import ConfigError
-from metrics.curve import Curve
+from ritornello.analysis.area import area, areas_by_game, areas_markdown, difference
+from ritornello.analysis.compare import main
+from ritornello.analysis.comparison import over_games
+from ritornello.analysis.runs import find_runs
+from ritornello.core.errors import ConfigError
+from ritornello.metrics.curve import Curve
 from tests.analysis.builders import write_run
 
 PONG, BREAKOUT = "PongNoFrameskip-v4", "BreakoutNoFrameskip-v4"

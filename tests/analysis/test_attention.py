@@ -7,9 +7,9 @@ import imageio.v3 as iio
 import numpy as np
 import pytest
 
-from analysis.__main__ import main as analysis
-from analysis.attention import drawn, main
-from analysis.playing_reel import LEGEND_HEIGHT
+from ritornello.analysis.__main__ import main as analysis
+from ritornello.analysis.attention import drawn, main
+from ritornello.analysis.playing_reel import LEGEND_HEIGHT
 from tests.analysis.agents import write_agent
 from tests.house import ROOT
 

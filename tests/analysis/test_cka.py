@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from agent.models.factory import ModelConfig, make_model
-from analysis.cka import FEATURES, centred_gram, layer_grams, linear_cka
-from core.spec import EnvSpec
+from ritornello.agent.models.factory import ModelConfig, make_model
+from ritornello.analysis.cka import FEATURES, centred_gram, layer_grams, linear_cka
+from ritornello.core.spec import EnvSpec
 from tests.agent.builders import make_small_model, make_spec
 
 

@@ -8,11 +8,11 @@ import sys
 import numpy as np
 import pytest
 
-from analysis import __main__ as program
-from analysis.compare import main
-from analysis.comparison import compare, over_games, page
-from analysis.runs import MAX_ROWS, find_runs
-from core.errors import ConfigError
+from ritornello.analysis import __main__ as program
+from ritornello.analysis.compare import main
+from ritornello.analysis.comparison import compare, over_games, page
+from ritornello.analysis.runs import MAX_ROWS, find_runs
+from ritornello.core.errors import ConfigError
 from tests.analysis.builders import write_run, write_sequence
 from tests.house import ROOT
 
@@ -154,7 +154,7 @@ def test_the_program_lists_commands_and_explains_errors(capsys):
 def test_a_comparison_needs_no_torch(tmp_path):
     folder = write_run(tmp_path / "a", seed=1)
     code = (
-        "import sys; from analysis.__main__ import main; "
+        "import sys; from ritornello.analysis.__main__ import main; "
         f"assert main(['compare', '--runs={folder}', '--output={tmp_path}/out']) == 0; "
         "assert 'torch' not in sys.modules"
     )

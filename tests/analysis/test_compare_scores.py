@@ -4,9 +4,9 @@ import csv
 
 import pytest
 
-from analysis.compare import main
-from analysis.compare_scores import read_tables, scores_markdown
-from core.errors import ConfigError
+from ritornello.analysis.compare import main
+from ritornello.analysis.compare_scores import read_tables, scores_markdown
+from ritornello.core.errors import ConfigError
 
 PONG, BREAKOUT = "PongNoFrameskip-v4", "BreakoutNoFrameskip-v4"
 HEAD = "model_id,model_steps,env,episode_steps,episode_return"

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from agent.assembly import build_model
-from agent.pools.serial_pool import SerialPool
-from agent.stored.checkpoint import CheckpointWriter
-from analysis.features import Points, _draw, game_points, main
-from analysis.features_projection import affinities, pca, tsne, tsne_gradient
-from analysis.playing import load_agent
-from core.errors import ConfigError
+from ritornello.agent.assembly import build_model
+from ritornello.agent.pools.serial_pool import SerialPool
+from ritornello.agent.stored.checkpoint import CheckpointWriter
+from ritornello.analysis.features import Points, _draw, game_points, main
+from ritornello.analysis.features_projection import affinities, pca, tsne, tsne_gradient
+from ritornello.analysis.playing import load_agent
+from ritornello.core.errors import ConfigError
+from ritornello.transport.weights import WeightBoard
 from tests.analysis.agents import draw_blueprint, write_agent
-from transport.weights import WeightBoard
 
 
 def draw(*shape, seed=0):

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from analysis.figure import FEW_SEEDS, LINE_COLOURS, learning_curves, save
-from metrics.charts import COLOURS, figure_text
-from metrics.curve import Curve
+from ritornello.analysis.figure import FEW_SEEDS, LINE_COLOURS, learning_curves, save
+from ritornello.metrics.charts import COLOURS, figure_text
+from ritornello.metrics.curve import Curve
 
 
 def curve(end: int, slope: float = 0.01) -> Curve:

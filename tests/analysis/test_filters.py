@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 import torch
 
-from agent.models.factory import ModelConfig, make_model
-from analysis import filters
-from analysis import filters_observations as seen_by
-from analysis.filters import (
+from ritornello.agent.models.factory import ModelConfig, make_model
+from ritornello.analysis import filters
+from ritornello.analysis import filters_observations as seen_by
+from ritornello.analysis.filters import (
     Comparison,
     checkpoint_files,
     compare,
@@ -24,11 +24,11 @@ from analysis.filters import (
     main,
     random_model,
 )
-from analysis.filters_figures import draw_curves
-from analysis.filters_images import preferred_images
-from analysis.playing import load_agent
-from core.errors import ConfigError
-from core.spec import EnvSpec
+from ritornello.analysis.filters_figures import draw_curves
+from ritornello.analysis.filters_images import preferred_images
+from ritornello.analysis.playing import load_agent
+from ritornello.core.errors import ConfigError
+from ritornello.core.spec import EnvSpec
 from tests.agent.builders import make_small_model, make_spec
 from tests.analysis.agents import write_agent
 

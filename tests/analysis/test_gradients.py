@@ -5,8 +5,15 @@ import json
 
 import pytest
 
-from analysis import gradients
-from analysis.gradients import Measurement, by_layer, heat_maps, main, measured_now, recorded
+from ritornello.analysis import gradients
+from ritornello.analysis.gradients import (
+    Measurement,
+    by_layer,
+    heat_maps,
+    main,
+    measured_now,
+    recorded,
+)
 from tests.analysis.agents import write_agent
 
 VALUES = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from analysis.__main__ import COMMANDS, main
+from ritornello.analysis.__main__ import COMMANDS, main
 
 
 @pytest.mark.parametrize("command", COMMANDS)

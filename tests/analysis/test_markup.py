@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.markup import (
+from ritornello.analysis.markup import (
     MAX_ROWS,
     STYLE,
     Markup,
@@ -25,7 +25,7 @@ from analysis.markup import (
     text,
     within,
 )
-from core.plain_data import shown_text
+from ritornello.core.plain_data import shown_text
 from tests.analysis.page import Page
 
 HOSTILE = "</td></table><script>alert(1)</script><img src=x onerror=alert(2)> \" ' & \u202e \x00"

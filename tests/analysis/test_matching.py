@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from analysis import matching
-from analysis.matching import ConvLayer, conv_layers, distances, squared_distances
-from core.errors import ConfigError
+from ritornello.analysis import matching
+from ritornello.analysis.matching import ConvLayer, conv_layers, distances, squared_distances
+from ritornello.core.errors import ConfigError
 from tests.agent.builders import make_small_model, make_spec
 
 

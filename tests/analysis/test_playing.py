@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from analysis.playing import load_agent, load_player, play, play_many
-from analysis.playing_recording import Recording
-from core.errors import ConfigError
+from ritornello.analysis.playing import load_agent, load_player, play, play_many
+from ritornello.analysis.playing_recording import Recording
+from ritornello.core.errors import ConfigError
 from tests.analysis.agents import write_agent
 from tests.house import ROOT
 

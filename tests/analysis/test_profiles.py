@@ -5,16 +5,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis.compare import main
-from analysis.profiles import (
+from ritornello.analysis.compare import main
+from ritornello.analysis.profiles import (
     MAX_PAIRED,
     improvement_table,
     profiles_markdown,
     profiles_of,
     scored_of,
 )
-from analysis.runs import find_runs
-from core.errors import ConfigError
+from ritornello.analysis.runs import find_runs
+from ritornello.core.errors import ConfigError
 from tests.analysis.builders import write_run
 
 PONG, BREAKOUT, POLE = "PongNoFrameskip-v4", "BreakoutNoFrameskip-v4", "CartPole-v1"

@@ -10,11 +10,11 @@ from typing import Any, NoReturn
 
 import pytest
 
-from agent.testing.player import Player
-from analysis import actions, compare, gradients
-from analysis.__main__ import main as analysis
-from analysis.options import results_folder
-from core.errors import ConfigError
+from ritornello.agent.testing.player import Player
+from ritornello.analysis import actions, compare, gradients
+from ritornello.analysis.__main__ import main as analysis
+from ritornello.analysis.options import results_folder
+from ritornello.core.errors import ConfigError
 from tests.analysis.agents import write_agent
 from tests.analysis.builders import write_run
 from tests.house import ROOT

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from agent.testing.score_table import Report
-from analysis import __main__ as program
-from analysis.comparison import compare, game_table
-from analysis.report import FILE, main
-from analysis.runs import find_runs
-from core.errors import ConfigError
+from ritornello.agent.testing.score_table import Report
+from ritornello.analysis import __main__ as program
+from ritornello.analysis.comparison import compare, game_table
+from ritornello.analysis.report import FILE, main
+from ritornello.analysis.runs import find_runs
+from ritornello.core.errors import ConfigError
 from tests.analysis.builders import write_run, write_sequence
 from tests.analysis.page import Page
 
@@ -223,7 +223,7 @@ def test_whatever_has_become_of_one_file_the_others_are_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Drawing takes its time, and is tried with the records that are damaged below.
-    monkeypatch.setattr("analysis.report_run.figures", lambda place: None)
+    monkeypatch.setattr("ritornello.analysis.report_run.figures", lambda place: None)
     run = complete_run(tmp_path / "run")
     names = ("flags.json", "run.json", "summary.json", "findings.jsonl", "evaluations.csv")
     names = (*names, "test_update_9_Pong_greedy.json", "status.json", "train.log", "metrics.jsonl")
@@ -244,7 +244,7 @@ def test_whatever_has_become_of_one_file_the_others_are_shown(
 def test_values_of_any_type_are_shown_or_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("analysis.report_run.figures", lambda place: None)
+    monkeypatch.setattr("ritornello.analysis.report_run.figures", lambda place: None)
     run = complete_run(tmp_path / "run")
     for name in ("flags.json", "run.json", "summary.json", "test_update_9_Pong_greedy.json"):
         good = json.loads((run / name).read_text())
@@ -362,7 +362,7 @@ def test_the_page_is_whole_or_the_old_one(tmp_path: Path, monkeypatch: pytest.Mo
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("core.files.Disk.replace", full)
+    monkeypatch.setattr("ritornello.core.files.Disk.replace", full)
     with pytest.raises(ConfigError, match="No space left on device"):
         main([str(run)])
     assert (run / FILE).read_bytes() == before

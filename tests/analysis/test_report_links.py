@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.report import FILE, main
+from ritornello.analysis.report import FILE, main
 from tests.analysis.builders import write_run, write_sequence
 from tests.analysis.page import Page
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from analysis.__main__ import main as analysis
-from analysis.playing import Moment
-from analysis.playing_reel import Reel, full_colour, tinted
-from analysis.saliency import hottest, main
-from analysis.saliency_maps import Perturbation, Saliency
-from core.errors import ConfigError
+from ritornello.analysis.__main__ import main as analysis
+from ritornello.analysis.playing import Moment
+from ritornello.analysis.playing_reel import Reel, full_colour, tinted
+from ritornello.analysis.saliency import hottest, main
+from ritornello.analysis.saliency_maps import Perturbation, Saliency
+from ritornello.core.errors import ConfigError
 from tests.analysis.agents import write_agent
 from tests.house import ROOT
 

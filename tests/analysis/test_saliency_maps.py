@@ -8,14 +8,14 @@ import torch
 from scipy import ndimage
 from torch import Tensor, nn
 
-from agent.models.base import ActorCritic, Inputs
-from agent.models.factory import ModelConfig, make_model
-from agent.models.popart import PopArt
-from agent.models.torsos import PixelConv2d
-from analysis.playing import load_agent, play
-from analysis.saliency_maps import Grid, Perturbation
-from core.errors import ConfigError
-from core.spec import CHOICE, ActionPart, ActionSpec, EnvSpec
+from ritornello.agent.models.base import ActorCritic, Inputs
+from ritornello.agent.models.factory import ModelConfig, make_model
+from ritornello.agent.models.popart import PopArt
+from ritornello.agent.models.torsos import PixelConv2d
+from ritornello.analysis.playing import load_agent, play
+from ritornello.analysis.saliency_maps import Grid, Perturbation
+from ritornello.core.errors import ConfigError
+from ritornello.core.spec import CHOICE, ActionPart, ActionSpec, EnvSpec
 from tests.house import ROOT
 from tests.reference.saliency_loops import saliency_loops
 
@@ -86,7 +86,9 @@ def test_maps_do_not_depend_on_how_many_points_go_together(
     heads, _ = model(inputs, state)
     grid = Grid(SIZE, SIZE, 5.0, 5)
     whole = Perturbation(model, grid).maps(inputs, state, heads)
-    monkeypatch.setattr("analysis.saliency_maps.BATCH_FLOATS", 8 * 9 * 9 * 16 * 3)  # 3 of 8 rows
+    monkeypatch.setattr(
+        "ritornello.analysis.saliency_maps.BATCH_FLOATS", 8 * 9 * 9 * 16 * 3
+    )  # 3 of 8 rows
     parts = Perturbation(model, grid).maps(inputs, state, heads)
     np.testing.assert_allclose(
         whole.policy, parts.policy, rtol=1e-3, atol=1e-4 * whole.policy.max()

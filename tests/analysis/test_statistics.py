@@ -5,8 +5,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from analysis import statistics
-from analysis.statistics import (
+from ritornello.analysis import statistics
+from ritornello.analysis.statistics import (
     Estimate,
     estimate,
     interquartile_mean,

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.compare import main
-from analysis.runs import find_runs
-from analysis.to_score import (
+from ritornello.analysis.compare import main
+from ritornello.analysis.runs import find_runs
+from ritornello.analysis.to_score import (
     Arrival,
     Time,
     arrival,
@@ -20,8 +20,8 @@ from analysis.to_score import (
     half_time,
     half_time_estimate,
 )
-from core.errors import ConfigError
-from metrics.curve import Curve
+from ritornello.core.errors import ConfigError
+from ritornello.metrics.curve import Curve
 from tests.analysis.builders import write_run
 from tests.reference.statistics_loops import median_time_loops
 

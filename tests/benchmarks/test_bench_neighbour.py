@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks import bench_neighbour
 from benchmarks.bench_neighbour import measure, speed
-from metrics.record import Record
+from ritornello.metrics.record import Record
 
 
 def write(folder, *records):

@@ -16,7 +16,6 @@ import numpy as np
 import psutil
 import pytest
 
-from agent.models.pixels import OBSERVED_BATCHES
 from benchmarks import compare_peers
 from benchmarks.peers import measurement
 from benchmarks.peers.catalogue import (
@@ -55,7 +54,8 @@ from benchmarks.peers.measurement import (
 )
 from benchmarks.peers.ours import equal_work, forward, parse
 from benchmarks.peers.report import Result, ours_over, table
-from core.process_settings import SETTINGS
+from ritornello.agent.models.pixels import OBSERVED_BATCHES
+from ritornello.core.process_settings import SETTINGS
 from tests.deadlines import HANGS_S
 from tests.house import LAYER, ROOT, imported_modules
 

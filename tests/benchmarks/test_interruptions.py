@@ -8,11 +8,11 @@ import pytest
 
 from benchmarks import bench_interruptions
 from benchmarks.bench_interruptions import change_at, compare, resumed_at
-from live.json_text import json_text
+from ritornello.live.json_text import json_text
 from tests.integration.commands import HANGS_S, ROOT, SMALL
 
 OPTIONS = argparse.Namespace(env="Test-v0", steps=10_000, window=1000, settle=500)
-CLOCK = "2026-11-22 13:00:00,000 INFO MainProcess/MainThread agent.run.training: "
+CLOCK = "2026-11-22 13:00:00,000 INFO MainProcess/MainThread ritornello.agent.run.training: "
 
 
 def write_run(folder, seed, resumed=(), dent=0.0):

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.peers.measurement import ProcessTree, started
 from benchmarks.programs import leaving_by_exception, running, undisturbed
-from core.stop_signals import handled_by
+from ritornello.core.stop_signals import handled_by
 from tests.deadlines import HANGS_S
 from tests.house import ROOT
 
@@ -20,7 +20,7 @@ DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time
 FAKE_MAIN = f"""
 import os, sys, time
 sys.path.insert(0, {str(ROOT)!r})
-from core.process_death import end_with_starter
+from ritornello.core.process_death import end_with_starter
 end_with_starter()
 open({{pid!r}} + ".part", "w").write(str(os.getpid()))
 os.rename({{pid!r}} + ".part", {{pid!r}})

@@ -148,7 +148,7 @@ class Spawner:
 def settings() -> dict[str, str]:
     """Return the environment that main.py would restart itself with, whatever is set here."""
     try:
-        from core.process_settings import SETTINGS
+        from ritornello.core.process_settings import SETTINGS
     except ImportError:  # it is then as slow as any other start, and as right
         return {}
     return dict(SETTINGS)

@@ -35,7 +35,7 @@ from tests.chaos import kernel
 ROOT = Path(__file__).resolve().parent.parent.parent
 # What the programs import anyway. A name that is gone is passed over: it is then imported later.
 PRELOADED = ("torch", "gymnasium", "ale_py", "cv2", "pydantic_settings", "rich.live", "psutil")
-PRELOADED_OURS = ("agent.session", "metrics.charts")
+PRELOADED_OURS = ("ritornello.agent.session", "ritornello.metrics.charts")
 MESSAGE_BYTES = 1 << 17
 POLL_S = 0.02
 

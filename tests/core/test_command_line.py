@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from core.command_line import WrappedHelp, add_switch, reader_may_leave, tell, wrapped
+from ritornello.core.command_line import WrappedHelp, add_switch, reader_may_leave, tell, wrapped
 from tests.deadlines import HANGS_S
 from tests.house import ROOT
 

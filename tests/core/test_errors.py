@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.errors import first_line
+from ritornello.core.errors import first_line
 
 
 @pytest.mark.parametrize(

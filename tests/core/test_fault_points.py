@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from core.faults import POINTS
+from ritornello.core.faults import POINTS
 from tests.house import product_files
 
 

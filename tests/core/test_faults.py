@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from core import faults
-from core.errors import ConfigError
-from core.faults import InjectedFault, Plan, parse_plan, plan_text
+from ritornello.core import faults
+from ritornello.core.errors import ConfigError
+from ritornello.core.faults import InjectedFault, Plan, parse_plan, plan_text
 from tests.house import ROOT
 
 
@@ -134,7 +134,7 @@ def test_a_stall_takes_its_time_and_a_signal_arrives(monkeypatch: pytest.MonkeyP
 TEAR = """
 import sys
 from pathlib import Path
-from core import faults, files
+from ritornello.core import faults, files
 faults.load(faults.Plan(faults.parse_plan(sys.argv[1])))
 with files.disk().open(Path(sys.argv[2])) as file:
     file.write(b"first")

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from core import file_lock
-from core.errors import ConfigError
-from core.file_lock import FileLock
+from ritornello.core import file_lock
+from ritornello.core.errors import ConfigError
+from ritornello.core.file_lock import FileLock
 from tests.deadlines import HANGS_S
 
 

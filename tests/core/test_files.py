@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from core import atomic_file, faults, files
-from core.faults import Fault, Plan
+from ritornello.core import atomic_file, faults, files
+from ritornello.core.faults import Fault, Plan
 
 
 class Watched(files.Disk):

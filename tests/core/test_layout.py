@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.layout import ALIGNMENT_BYTES, lay_out
+from ritornello.core.layout import ALIGNMENT_BYTES, lay_out
 
 SHAPES = st.lists(st.integers(0, 5), max_size=3).map(tuple)
 TABLES = st.lists(st.tuples(SHAPES, st.sampled_from(["bool", "float16", "int64"])), max_size=6)

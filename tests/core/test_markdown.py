@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from core.markdown import plain, table
+from ritornello.core.markdown import plain, table
 
 
 def test_a_table_has_a_line_for_each_row_whatever_is_in_its_cells() -> None:

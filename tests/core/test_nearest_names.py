@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from core.nearest_names import did_you_mean
+from ritornello.core.nearest_names import did_you_mean
 
 
 def test_the_nearest_known_name_is_offered_and_nothing_where_none_is_near() -> None:

@@ -10,8 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.errors import ConfigError
-from core.plain_data import MAX_SHOWN, check_plain, cut, parse_json, read_text, shown, shown_text
+from ritornello.core.errors import ConfigError
+from ritornello.core.plain_data import (
+    MAX_SHOWN,
+    check_plain,
+    cut,
+    parse_json,
+    read_text,
+    shown,
+    shown_text,
+)
 
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),

@@ -2,8 +2,8 @@
 
 import pytest
 
-from core.errors import ConfigError
-from core.plain_yaml import parse_yaml
+from ritornello.core.errors import ConfigError
+from ritornello.core.plain_yaml import parse_yaml
 
 
 @pytest.mark.parametrize(

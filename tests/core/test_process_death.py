@@ -15,9 +15,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from core import process_death
-from core.process_death import Family, environment_for_child, is_same_process, start_of
-from core.warden import Warden
+from ritornello.core import process_death
+from ritornello.core.process_death import Family, environment_for_child, is_same_process, start_of
+from ritornello.core.warden import Warden
 from tests.deadlines import HANGS_S
 
 pytestmark = [
@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 # copy of itself that runs no other program. It says their numbers and then waits.
 WORKER = """
 import os, subprocess, sys, time
-from core.process_death import Family
+from ritornello.core.process_death import Family
 Family({mark!r}).found()
 sleep = ["sleep", "3600"]
 children = [subprocess.Popen(sleep), subprocess.Popen(sleep, start_new_session=True)]
@@ -113,8 +113,8 @@ def test_a_family_of_which_nobody_was_started_is_empty_and_the_one_who_asks_is_s
 
 STARTED_AGAIN = """
 import os, subprocess, sys, time
-from core.process_death import FAMILY, mark_own_children
-from core.warden import Warden
+from ritornello.core.process_death import FAMILY, mark_own_children
+from ritornello.core.warden import Warden
 mark_own_children()
 if len(sys.argv) == 1:
     os.execv(sys.executable, [sys.executable, "-c", {program!r}, "again"])
@@ -173,8 +173,8 @@ def test_an_inherited_mark_is_not_ones_own(monkeypatch):
 
 LEARNER = """
 import os, subprocess, sys, time
-from core.process_death import Family
-from core.warden import Warden
+from ritornello.core.process_death import Family
+from ritornello.core.warden import Warden
 warden, family = Warden({leave_s}), Family()
 worker = subprocess.Popen(
     [sys.executable, "-c", {worker!r}.replace("MARK", family.mark)], stdout=subprocess.PIPE
@@ -269,7 +269,7 @@ def test_a_head_ends_its_family_itself_where_the_warden_was_killed_too():
 
 CHILD = """
 import os, signal, sys, time
-from core import process_death
+from ritornello.core import process_death
 if sys.argv[1] == "thread":
     process_death._ask_kernel = lambda signals: False
 if len(sys.argv) > 2:  # a file in which it notes each signal
@@ -285,7 +285,7 @@ while True:  # a signal that comes just before a sleep begins is answered after 
 """
 STARTER = """
 import subprocess, sys, threading, time
-from core.process_death import environment_for_child
+from ritornello.core.process_death import environment_for_child
 def doze():
     while True:
         time.sleep(0.001)
@@ -332,7 +332,7 @@ def test_a_program_is_told_once_although_its_starter_had_many_threads(tmp_path):
 def test_a_program_whose_starter_was_gone_before_it_could_ask_gets_the_signal_at_once():
     program = f"""
 import time
-from core.process_death import die_with_parent
+from ritornello.core.process_death import die_with_parent
 die_with_parent({os.getpid()} + 1)
 time.sleep(3600)
 """

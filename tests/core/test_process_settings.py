@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from core.process_settings import SETTINGS, environment_to_restart_with
+from ritornello.core.process_settings import SETTINGS, environment_to_restart_with
 from tests.house import ROOT
 from tests.integration.commands import HANGS_S
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from core.errors import ConfigError
-from core.spec import CHOICE, NUMBERS, ActionPart, ActionSpec, EnvSpec
+from ritornello.core.errors import ConfigError
+from ritornello.core.spec import CHOICE, NUMBERS, ActionPart, ActionSpec, EnvSpec
 
 PLAIN = EnvSpec("CartPole-v1", (4,), "float32", 1, ("0", "1"), 1)
 TUPLE = ActionSpec((ActionPart(CHOICE, 3), ActionPart(NUMBERS, 2), ActionPart(CHOICE, 3)))

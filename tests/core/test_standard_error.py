@@ -2,7 +2,7 @@ import io
 
 import pytest
 
-from core.standard_error import say
+from ritornello.core.standard_error import say
 
 
 def test_a_line_is_written_at_once(capsys):

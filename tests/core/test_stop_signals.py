@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from core.stop_signals import Answer, StopSignals, handled_by, leave_at_once
+from ritornello.core.stop_signals import Answer, StopSignals, handled_by, leave_at_once
 from tests.integration.commands import HANGS_S, ROOT
 
 
@@ -27,7 +27,7 @@ def test_the_first_signal_raises_where_it_is_caught():
 
 
 def test_the_second_signal_leaves_whatever_the_first_one_did(monkeypatch):
-    monkeypatch.setattr("core.stop_signals.leave_at_once", lambda why: 1 / 0)
+    monkeypatch.setattr("ritornello.core.stop_signals.leave_at_once", lambda why: 1 / 0)
     for answer in (Answer.NOTE, Answer.RAISE):
         stop = StopSignals()
         stop.count = 1
@@ -106,7 +106,7 @@ def test_a_child_that_is_gone_keeps_nobody_from_being_killed(monkeypatch):
 
     children, said = [Child(False), Child(True), Child(False)], []
     monkeypatch.setattr("multiprocessing.active_children", lambda: children)
-    monkeypatch.setattr("core.stop_signals.say_at_once", said.append)
+    monkeypatch.setattr("ritornello.core.stop_signals.say_at_once", said.append)
     monkeypatch.setattr("os._exit", leave)
     with pytest.raises(Left, match="130"):
         leave_at_once("interrupted again")
@@ -117,7 +117,7 @@ def test_a_child_that_is_gone_keeps_nobody_from_being_killed(monkeypatch):
 LEAVES = """
 import os, sys, signal
 signal.pthread_sigmask(signal.SIG_BLOCK, [{number}])
-from core.stop_signals import StopSignals, let_through
+from ritornello.core.stop_signals import StopSignals, let_through
 os.kill(os.getpid(), {number})
 print("still here", flush=True)
 stop = StopSignals()
@@ -164,7 +164,7 @@ def test_a_stderr_that_takes_nothing_keeps_no_signal_from_leaving(end):
 
 ENDS = """
 import atexit, os, signal
-from core.stop_signals import StopSignals, ignore_from_now_on
+from ritornello.core.stop_signals import StopSignals, ignore_from_now_on
 stop = StopSignals()
 stop.install()
 class AtTheVeryEnd:
@@ -195,7 +195,7 @@ def test_no_signal_changes_how_a_finished_process_ends(ignore):
 
 DEAF = """
 import ctypes, os, threading, time
-from core import stop_signals
+from ritornello.core import stop_signals
 stop_signals.DEAF_S = 0.2
 stop = stop_signals.StopSignals()
 stop.install()
@@ -235,9 +235,9 @@ def wait_for(left):
 
 def test_signals_that_come_as_one_are_one_wish(monkeypatch):
     """Python calls the handler once for two that came before it could."""
-    monkeypatch.setattr("core.stop_signals.DEAF_S", 0.2)
+    monkeypatch.setattr("ritornello.core.stop_signals.DEAF_S", 0.2)
     left = []
-    monkeypatch.setattr("core.stop_signals.leave_at_once", left.append)
+    monkeypatch.setattr("ritornello.core.stop_signals.leave_at_once", left.append)
     stop = StopSignals()
     stop.install()
     bell = stop._bell
@@ -257,9 +257,9 @@ def test_signals_that_come_as_one_are_one_wish(monkeypatch):
 @pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="Windows has no such signals")
 def test_a_signal_that_an_environment_uses_ends_nothing(monkeypatch, name):
     """Whatever has a handler in Python rings the bell that stop signals ring."""
-    monkeypatch.setattr("core.stop_signals.DEAF_S", 0.1)
+    monkeypatch.setattr("ritornello.core.stop_signals.DEAF_S", 0.1)
     left = []
-    monkeypatch.setattr("core.stop_signals.leave_at_once", left.append)
+    monkeypatch.setattr("ritornello.core.stop_signals.leave_at_once", left.append)
     number = signal.Signals[name]
     rung = []
     previous = signal.signal(number, lambda *_: rung.append(number))

@@ -5,9 +5,9 @@ import itertools
 import numpy as np
 import pytest
 
-from core.errors import ShapeError
-from core.spec import CHOICE, NUMBERS, ActionPart, ActionSpec, EnvSpec, ObservationPart
-from core.unroll import UnrollSchema
+from ritornello.core.errors import ShapeError
+from ritornello.core.spec import CHOICE, NUMBERS, ActionPart, ActionSpec, EnvSpec, ObservationPart
+from ritornello.core.unroll import UnrollSchema
 
 SPEC = EnvSpec("x", (1, 4, 5), "uint8", 3, ("a", "b", "c"), 4)
 OPTIONS = {

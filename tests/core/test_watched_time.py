@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.watched_time import MAX_GAP_S, WatchedTime
+from ritornello.core.watched_time import MAX_GAP_S, WatchedTime
 
 
 class Clock:

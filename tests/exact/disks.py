@@ -13,7 +13,7 @@ import os
 import random
 from pathlib import Path
 
-from core.files import Disk
+from ritornello.core.files import Disk
 
 SECTOR_BYTES = 512
 Files = dict[Path, bytes]  # relative path -> content

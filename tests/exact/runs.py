@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import torch
 
-import main
-from agent.stored.checkpoint import load
-from core import faults, files
-from core.errors import CheckpointError
-from core.faults import Fault, Plan, Tear
+from ritornello import main
+from ritornello.agent.stored.checkpoint import load
+from ritornello.core import faults, files
+from ritornello.core.errors import CheckpointError
+from ritornello.core.faults import Fault, Plan, Tear
 from tests.exact.disks import Files, ForgetfulDisk
 from tests.integration.commands import comparable, only_run
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from core import atomic_file, files
+from ritornello.core import atomic_file, files
 from tests.exact.disks import SECTOR_BYTES, ForgetfulDisk, write_files
 
 

@@ -6,9 +6,9 @@ import re
 import pytest
 import torch
 
-import main
-from core import faults
-from core.faults import POINTS
+from ritornello import main
+from ritornello.core import faults
+from ritornello.core.faults import POINTS
 from tests.exact.runs import one_process, only_run, resume, small, train
 
 pytestmark = [pytest.mark.usefixtures("one_process"), pytest.mark.slow, pytest.mark.process]

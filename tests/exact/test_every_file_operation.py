@@ -16,7 +16,7 @@ from fnmatch import fnmatch
 
 import pytest
 
-from core.faults import Fault
+from ritornello.core.faults import Fault
 from tests.exact.disks import ForgetfulDisk, write_files
 from tests.exact.runs import (
     MORE_STEPS,

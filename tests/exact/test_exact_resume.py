@@ -13,7 +13,7 @@ from functools import cache
 
 import pytest
 
-from core.faults import Fault
+from ritornello.core.faults import Fault
 from tests.deadlines import HANGS_S
 from tests.exact.disks import write_files
 from tests.exact.runs import (

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from analysis.runs import find_runs
-from core.errors import ConfigError
 from experiments.curve_file import export_curve
 from experiments.plan import PlannedRun
 from experiments.store import Store
+from ritornello.analysis.runs import find_runs
+from ritornello.core.errors import ConfigError
 from tests.analysis.builders import write_run, write_run_of_games
 
 PONG, BREAKOUT = "PongNoFrameskip-v4", "BreakoutNoFrameskip-v4"

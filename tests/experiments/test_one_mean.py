@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 import torch
 
-from agent.models.factory import ModelConfig, make_model
-from core.errors import ConfigError
 from experiments.trials import one_mean
 from experiments.trials.one_mean import OneMean
+from ritornello.agent.models.factory import ModelConfig, make_model
+from ritornello.core.errors import ConfigError
 from tests.agent.builders import make_spec
 
 SHAPE = (4, 84, 84)

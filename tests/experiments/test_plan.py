@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import yaml
 
-from core.errors import ConfigError
 from experiments.plan import SHIPPED_QUEUE, load_queue
 from flag_parsing import parse
+from ritornello.core.errors import ConfigError
+from ritornello.wrappers.extra_worlds import is_installed, world_of
 from tests.experiments.conftest import entry
-from wrappers.extra_worlds import is_installed, world_of
 
 DATE = datetime.date(2026, 1, 1)
 GAMES = ("Breakout", "Seaquest", "SpaceInvaders", "DemonAttack")
@@ -229,7 +229,7 @@ SHIPPED = {(run.experiment, run.arm, run.env): run for run in load_queue(SHIPPED
 def test_every_run_of_the_shipped_queue_can_be_prepared(
     key: tuple[str, str, str], tmp_path: Path
 ) -> None:
-    from agent.session import prepare
+    from ritornello.agent.session import prepare
 
     run = SHIPPED[key]
     world = world_of(run.env)

@@ -13,10 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from analysis.runs import find_runs
-from core import leaving
-from core.errors import ConfigError
-from core.file_lock import FileLock
 from experiments import __main__ as program
 from experiments import index, queue_loop, trainer_process
 from experiments.overview import queue_lines
@@ -24,7 +20,11 @@ from experiments.plan import TRAINER_LOCK, load_queue
 from experiments.queue_loop import StopRequests, failed
 from experiments.store import RunState, Store, default_store
 from experiments.trainer_process import Ending, run_trainer
-from metrics.record import Record
+from ritornello.analysis.runs import find_runs
+from ritornello.core import leaving
+from ritornello.core.errors import ConfigError
+from ritornello.core.file_lock import FileLock
+from ritornello.metrics.record import Record
 from tests.deadlines import HANGS_S
 from tests.experiments.conftest import Bench, entry, lives, options, wait_for
 

@@ -8,13 +8,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from agent.stored import checkpoint_file
 from experiments import __main__ as program
 from experiments import queue_loop, room, sequence_runs
 from experiments.plan import load_queue
 from experiments.room import StoreFull
 from experiments.sequence_runs import SequenceRuns
 from experiments.trainer_process import Ending
+from ritornello.agent.stored import checkpoint_file
 from tests.experiments.conftest import Bench, entry, options
 from tests.experiments.test_sequence_runs import FAKE_MULTI_TRAIN, sequence
 

@@ -10,9 +10,6 @@ from typing import Any
 
 import pytest
 
-from agent.stored.run_folder import safe_name
-from analysis.runs import find_runs
-from core.errors import ConfigError
 from experiments import index, queue_loop, sequence_runs
 from experiments.plan import SHIPPED_QUEUE, load_queue
 from experiments.queue_loop import QueueLoop, StopRequests
@@ -26,7 +23,10 @@ from experiments.sequence_runs import (
     trainings,
 )
 from experiments.store import Store
-from sequences.plan import goes_on, is_test, load_plan
+from ritornello.agent.stored.run_folder import safe_name
+from ritornello.analysis.runs import find_runs
+from ritornello.core.errors import ConfigError
+from ritornello.sequences.plan import goes_on, is_test, load_plan
 from tests.experiments.conftest import Bench, entry
 
 FAKE_MULTI_TRAIN = Path(__file__).with_name("fake_multi_train.py")

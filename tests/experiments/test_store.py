@@ -8,10 +8,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from core.errors import ConfigError
-from core.process_death import start_of
 from experiments.plan import TRAINER_FILE, TRAINER_LOCK
 from experiments.store import Store, _kill
+from ritornello.core.errors import ConfigError
+from ritornello.core.process_death import start_of
 from tests.deadlines import HANGS_S
 
 SLEEPER = "import time; print('here', flush=True); time.sleep(600)"

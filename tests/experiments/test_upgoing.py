@@ -6,12 +6,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.algorithms.impala import Impala
-from agent.assembly import make_algorithm
-from core.errors import ConfigError
 from experiments.trials import upgoing
 from experiments.trials.upgoing import Upgoing, UpgoingConfig, upgoing_advantages
-from option_flags import Flags
+from ritornello.agent.algorithms.impala import Impala
+from ritornello.agent.assembly import make_algorithm
+from ritornello.core.errors import ConfigError
+from ritornello.option_flags import Flags
 from tests.agent.builders import make_batch, make_small_model
 from tests.extensions.runs import new_folder, trained
 from tests.reference.upgoing_loops import upgoing_loops

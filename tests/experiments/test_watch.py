@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from core.process_death import start_of
 from experiments import watch
 from experiments.plan import PlannedRun
 from experiments.store import Store
 from experiments.watch import SequenceWatch, Watch
-from sequences.folder import RunState, SequenceFolder
-from sequences.plan import TEST_FLAGS
+from ritornello.core.process_death import start_of
+from ritornello.sequences.folder import RunState, SequenceFolder
+from ritornello.sequences.plan import TEST_FLAGS
 
 GONE = 2**22 + 1  # beyond the largest number that Linux gives to a process
 

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 import torch
 from pydantic import BaseModel, ConfigDict
 
-from agent.algorithms import losses
-from agent.algorithms.base import ActorCriticConfig, Algorithm, Loss, register_algorithm
-from agent.algorithms.health import policy_health, value_health
-from agent.algorithms.passes import look_at
-from agent.algorithms.rewards import REWARD_TRANSFORMS
-from agent.algorithms.rows import learnable_rows
-from agent.algorithms.units import move_units, scaled_advantages, values_to_learn
-from agent.algorithms.vtrace import vtrace
+from ritornello.agent.algorithms import losses
+from ritornello.agent.algorithms.base import ActorCriticConfig, Algorithm, Loss, register_algorithm
+from ritornello.agent.algorithms.health import policy_health, value_health
+from ritornello.agent.algorithms.passes import look_at
+from ritornello.agent.algorithms.rewards import REWARD_TRANSFORMS
+from ritornello.agent.algorithms.rows import learnable_rows
+from ritornello.agent.algorithms.units import move_units, scaled_advantages, values_to_learn
+from ritornello.agent.algorithms.vtrace import vtrace
 
 
 @dataclass(frozen=True)

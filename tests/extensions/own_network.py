@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from agent.models.networks import NetworkRequest, register_network
+from ritornello.agent.models.networks import NetworkRequest, register_network
 
 
 @register_network("wide", sees="vectors")

@@ -3,9 +3,9 @@
 import argparse
 from pathlib import Path
 
-from flags.parts import SINKS
-from metrics.record import declare
-from metrics.run_files import read_records
+from ritornello.flags.parts import SINKS
+from ritornello.metrics.record import declare
+from ritornello.metrics.run_files import read_records
 
 # Recorded by whatever measures it, for example in the metrics of a Loss.
 declare("mine/ratio_mean", "", "Mean ratio of new and old probability of the actions.", "near 1")

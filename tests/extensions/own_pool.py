@@ -1,7 +1,7 @@
 """A pool of workers of one's own: here they take turns in the thread that asks for unrolls."""
 
-from agent.acting.worker import WorkerBody
-from agent.pools.worker_pool import UnrollBlock
+from ritornello.agent.acting.worker import WorkerBody
+from ritornello.agent.pools.worker_pool import UnrollBlock
 
 
 class TurnsPool:

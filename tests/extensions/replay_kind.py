@@ -4,9 +4,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from replay.keys import Key, positive
-from replay.registry import register
-from replay.sampler import Candidates, Sampler
+from ritornello.replay.keys import Key, positive
+from ritornello.replay.registry import register
+from ritornello.replay.sampler import Candidates, Sampler
 
 
 class Recent(Sampler):

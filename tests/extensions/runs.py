@@ -2,11 +2,11 @@
 
 from contextlib import closing
 
-from agent.run.trainer import Trainer
-from agent.stored.checkpoint import load
-from agent.stored.run_folder import RunFolder
-from metrics.run_files import read_records
-from metrics.sinks import JsonLinesSink
+from ritornello.agent.run.trainer import Trainer
+from ritornello.agent.stored.checkpoint import load
+from ritornello.agent.stored.run_folder import RunFolder
+from ritornello.metrics.run_files import read_records
+from ritornello.metrics.sinks import JsonLinesSink
 from tests.agent.runs import make_blueprint
 
 

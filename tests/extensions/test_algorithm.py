@@ -5,18 +5,18 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from agent.algorithms.base import ActorCriticConfig, Algorithm, Loss, register_algorithm
-from agent.algorithms.impala import Impala
-from agent.algorithms.impala_config import ImpalaConfig
-from agent.assembly import make_algorithm, model_config, optimiser_config
-from agent.learning.optim import OptimiserConfig
-from agent.models.factory import ModelConfig
-from agent.run.resume_checks import check_resume
-from agent.stored.checkpoint import Checkpoint
-from core.errors import CheckpointError, ConfigError
 from flag_parsing import parse
-from flags.parts import ALGORITHMS
-from option_flags import Flags
+from ritornello.agent.algorithms.base import ActorCriticConfig, Algorithm, Loss, register_algorithm
+from ritornello.agent.algorithms.impala import Impala
+from ritornello.agent.algorithms.impala_config import ImpalaConfig
+from ritornello.agent.assembly import make_algorithm, model_config, optimiser_config
+from ritornello.agent.learning.optim import OptimiserConfig
+from ritornello.agent.models.factory import ModelConfig
+from ritornello.agent.run.resume_checks import check_resume
+from ritornello.agent.stored.checkpoint import Checkpoint
+from ritornello.core.errors import CheckpointError, ConfigError
+from ritornello.flags.parts import ALGORITHMS
+from ritornello.option_flags import Flags
 from tests.agent.builders import make_batch, make_small_model
 from tests.agent.learners import fail_to_step, make_learner, same, with_bad_reward
 from tests.agent.runs import make_blueprint

@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Text, Tuple
 
-from agent.session import family_of, prepare
-from core.errors import ConfigError, EnvironmentFault
 from flag_parsing import parse
+from ritornello.agent.session import family_of, prepare
+from ritornello.core.errors import ConfigError, EnvironmentFault
+from ritornello.wrappers import check as checker
+from ritornello.wrappers import trusted_modules, user_code
+from ritornello.wrappers.check import check, main
+from ritornello.wrappers.config import EnvConfig
+from ritornello.wrappers.env_kwargs import kwargs_text
+from ritornello.wrappers.images import channels_are_first
+from ritornello.wrappers.registry import describe, gym_spec, make_env_spec, make_env_vector
 from tests.deadlines import HANGS_S
 from tests.extensions import own_environment
 from tests.extensions.runs import new_folder, saved_in, trained
 from tests.wrappers.lying import registered
-from wrappers import check as checker
-from wrappers import trusted_modules, user_code
-from wrappers.check import check, main
-from wrappers.config import EnvConfig
-from wrappers.env_kwargs import kwargs_text
-from wrappers.images import channels_are_first
-from wrappers.registry import describe, gym_spec, make_env_spec, make_env_vector
 
 LIGHT = f"{own_environment.__name__}:Own/Light-v0"
 SMALL = '{"height": 12}'

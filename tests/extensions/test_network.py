@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import nn
 
-from agent.assembly import build_model
-from agent.models.factory import ModelConfig, make_model
-from agent.models.networks import register_network
-from core.errors import ConfigError
 from flag_parsing import parse
-from flags.parts import NETWORKS, Registry
-from option_flags import Flags
+from ritornello.agent.assembly import build_model
+from ritornello.agent.models.factory import ModelConfig, make_model
+from ritornello.agent.models.networks import register_network
+from ritornello.core.errors import ConfigError
+from ritornello.flags.parts import NETWORKS, Registry
+from ritornello.option_flags import Flags
 from tests.agent.builders import make_spec
 from tests.agent.runs import make_blueprint
 from tests.extensions import own_network
@@ -151,7 +151,7 @@ def test_a_file_may_not_name_a_module_that_nobody_typed():
 
 
 def test_a_name_is_registered_once_and_is_a_word():
-    registry = Registry("model", "network", {"nature": "agent.models.torsos"})
+    registry = Registry("model", "network", {"nature": "ritornello.agent.models.torsos"})
     for name, module, message in (
         ("nature", "mine", "name of one that is shipped"),
         ("my net", "mine", "letters, digits"),

@@ -6,17 +6,17 @@ from fnmatch import fnmatchcase
 
 import pytest
 
-from agent.run.reporting import Reporting
-from agent.run.tally import Tally
-from agent.run.trainer import Trainer
-from analysis.__main__ import main as analyse
-from core.errors import ConfigError
 from flag_parsing import parse
-from flags.parts import SINKS
-from metrics.record import METRICS, UndeclaredMetricError, check_declared, declare
-from metrics.run_files import read_records
-from metrics.sinks import JsonLinesSink
-from option_flags import Flags
+from ritornello.agent.run.reporting import Reporting
+from ritornello.agent.run.tally import Tally
+from ritornello.agent.run.trainer import Trainer
+from ritornello.analysis.__main__ import main as analyse
+from ritornello.core.errors import ConfigError
+from ritornello.flags.parts import SINKS
+from ritornello.metrics.record import METRICS, UndeclaredMetricError, check_declared, declare
+from ritornello.metrics.run_files import read_records
+from ritornello.metrics.sinks import JsonLinesSink
+from ritornello.option_flags import Flags
 from tests.agent.runs import make_blueprint
 from tests.extensions import own_outputs
 from tests.extensions.own_pool import TurnsPool
@@ -60,7 +60,7 @@ def test_an_unknown_name_is_refused_at_the_first_record_and_looked_up_once(monke
         looked_up.append(name)
         return check_declared(name)
 
-    monkeypatch.setattr("agent.run.tally.check_declared", look_up)
+    monkeypatch.setattr("ritornello.agent.run.tally.check_declared", look_up)
     for _ in range(3):
         tally.record({"loss/total": 1.0, "replay/queue/fill": 0.5})
     assert {"loss/total", "replay/queue/fill"} <= set(looked_up)

@@ -11,25 +11,25 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from core.errors import ConfigError
 from flag_help import help_text
 from flag_parsing import check_values, parse
-from option_flags import Flags
-from replay.buffer import Buffer
-from replay.parameters import (
+from ritornello.core.errors import ConfigError
+from ritornello.option_flags import Flags
+from ritornello.replay.buffer import Buffer
+from ritornello.replay.parameters import (
     buffer_names,
     make_buffers,
     normal_form,
     parse_replay_parameters,
     types_of_modules,
 )
-from replay.registry import KINDS, kind_table, parameter_table, register
-from replay.removers import Oldest
-from replay.sampler import Sampler
-from replay.samplers import Circular, Fifo, LeastDrawn
-from replay.several_games import split_by_task
-from sequences.foreign import check_plan, check_typed
-from sequences.plan import PlannedRun
+from ritornello.replay.registry import KINDS, kind_table, parameter_table, register
+from ritornello.replay.removers import Oldest
+from ritornello.replay.sampler import Sampler
+from ritornello.replay.samplers import Circular, Fifo, LeastDrawn
+from ritornello.replay.several_games import split_by_task
+from ritornello.sequences.foreign import check_plan, check_typed
+from ritornello.sequences.plan import PlannedRun
 from tests.integration.commands import HANGS_S, QUIET, ROOT, SMALL, only_run, records
 from tests.replay.builders import make_item, queue
 
@@ -101,7 +101,11 @@ def test_a_type_may_name_the_module_of_a_kind(recent):
         [queue(2, 0.5), *[{**given(type=RECENT)[1], "sample_ratio": 0.25}] * 2]
     )
     assert buffer_names(two) == ["queue", "recent", "recent_2"]
-    for other in ("elsewhere:recent", "replay.samplers:standard", "replay.samplers:queue"):
+    for other in (
+        "elsewhere:recent",
+        "ritornello.replay.samplers:standard",
+        "ritornello.replay.samplers:queue",
+    ):
         with pytest.raises(ConfigError, match=f"is '{other}', expected .*or <module>:<name>"):
             parse_replay_parameters(given(type=other))
 
@@ -147,8 +151,8 @@ def test_it_trains_by_its_name_without_any_change_to_the_packages(tmp_path):
 
 
 MODULE = """
-from replay.registry import register
-from replay.sampler import Sampler
+from ritornello.replay.registry import register
+from ritornello.replay.sampler import Sampler
 
 class Mine(Sampler):
     pass
@@ -287,7 +291,7 @@ class Unbuildable(Nameless):
         ("Mine", Nameless, "small letters"),
         ("", Nameless, "cannot be called"),
         ("custom", Nameless, "and not custom"),
-        ("elite", Nameless, "is replay.samplers.Elite already"),
+        ("elite", Nameless, "is ritornello.replay.samplers.Elite already"),
         ("mine", Consuming, "which is the queue's alone"),
         ("mine", Fifo, "which is the queue's alone"),
         ("mine", Turning, "Expected a subclass of Circular"),

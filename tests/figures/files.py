@@ -10,9 +10,9 @@ from statistics import fmean
 
 import numpy as np
 
-from agent.testing.human_scores import human_normalised
-from analysis.area import area, difference
-from analysis.runs import Run, find_runs
+from ritornello.agent.testing.human_scores import human_normalised
+from ritornello.analysis.area import area, difference
+from ritornello.analysis.runs import Run, find_runs
 from tests.house import ROOT
 
 RESULTS = ROOT / "docs" / "results"

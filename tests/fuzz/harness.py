@@ -21,7 +21,7 @@ from pathlib import Path
 from random import Random
 from types import FrameType
 
-from core.errors import CheckpointError, ConfigError
+from ritornello.core.errors import CheckpointError, ConfigError
 
 CPU_LIMIT_S = 20.0  # of a case; the slowest that is right takes about one
 MAX_MESSAGE = 6000  # characters: a screen, and a list of games in it

@@ -9,14 +9,14 @@ from random import Random
 
 import numpy as np
 
-from agent.cluster.wire import CODEC
-from agent.sharing.foreign import UnrollPost
-from agent.sharing.terms import TERMS_FILE, Terms, unfit
-from core.errors import ConfigError, TransportError
-from core.unroll import UnrollSchema
+from ritornello.agent.cluster.wire import CODEC
+from ritornello.agent.sharing.foreign import UnrollPost
+from ritornello.agent.sharing.terms import TERMS_FILE, Terms, unfit
+from ritornello.core.errors import ConfigError, TransportError
+from ritornello.core.unroll import UnrollSchema
+from ritornello.wrappers.config import EnvConfig
 from tests.fuzz.mutations import mutated_bytes, mutated_text, mutated_tree, writable
 from tests.replay.builders import SPEC, make_record
-from wrappers.config import EnvConfig
 
 PLAIN = UnrollSchema(SPEC, 4)
 RICH = UnrollSchema(SPEC, 4, feature_count=5, state_count=3)

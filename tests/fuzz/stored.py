@@ -14,13 +14,13 @@ from pathlib import Path
 from random import Random
 from unittest import mock
 
-from agent.run import training
-from agent.session import prepare
-from agent.stored.checkpoint import load
-from agent.stored.checkpoint_file import write_tree
-from agent.stored.checkpoint_tree import encode
-from core.errors import CheckpointError, ConfigError
-from main import main
+from ritornello.agent.run import training
+from ritornello.agent.session import prepare
+from ritornello.agent.stored.checkpoint import load
+from ritornello.agent.stored.checkpoint_file import write_tree
+from ritornello.agent.stored.checkpoint_tree import encode
+from ritornello.core.errors import CheckpointError, ConfigError
+from ritornello.main import main
 from tests.fuzz.mutations import mutated_bytes, mutated_text, mutated_tree, nasty
 
 Action = Callable[[], object]

@@ -10,17 +10,17 @@ from typing import Any
 
 import yaml
 
-from analysis.compare_sequence import rich_tables, write_report
 from flag_help import _leaves
 from flag_parsing import check_values, parse
-from option_flags import Flags
 from presets import PRESETS
-from replay.parameters import make_buffers, normal_form, parse_replay_parameters
-from replay.registry import all_keys
-from sequences.folder import STATE_FILE, SequenceFolder
-from sequences.foreign import check_plan, check_saved, check_typed
-from sequences.plan import SHIPPED, check_flags, load_plan
-from sequences.runner import command
+from ritornello.analysis.compare_sequence import rich_tables, write_report
+from ritornello.option_flags import Flags
+from ritornello.replay.parameters import make_buffers, normal_form, parse_replay_parameters
+from ritornello.replay.registry import all_keys
+from ritornello.sequences.folder import STATE_FILE, SequenceFolder
+from ritornello.sequences.foreign import check_plan, check_saved, check_typed
+from ritornello.sequences.plan import SHIPPED, check_flags, load_plan
+from ritornello.sequences.runner import command
 from tests.fuzz import shared, stored
 from tests.fuzz.harness import Target
 from tests.fuzz.mutations import mutated_text, mutated_tree, nasty, writable

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from agent.sharing.terms import Terms
-from core.errors import ConfigError
+from ritornello.agent.sharing.terms import Terms
+from ritornello.core.errors import ConfigError
 from tests.fuzz.harness import Target, run_cases
 from tests.fuzz.targets import TARGETS
 

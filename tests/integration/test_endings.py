@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.stored.checkpoint import load
+from ritornello.agent.stored.checkpoint import load
 from tests.integration.commands import (
     HANGS_S,
     QUIET,
@@ -153,14 +153,14 @@ def test_a_frozen_terminal_stops_neither_the_training_nor_its_end(tmp_path):
 
 SLOW_SAVE = """
 import sys, time
-import agent.stored.checkpoint, main
-from core.stop_signals import StopSignals
-write = agent.stored.checkpoint.write_tree
+import ritornello.agent.stored.checkpoint, main
+from ritornello.core.stop_signals import StopSignals
+write = ritornello.agent.stored.checkpoint.write_tree
 def slowly(path, tree, **more):
     print("saving", path.name, flush=True)
     time.sleep(3)
     write(path, tree, **more)
-agent.stored.checkpoint.write_tree = slowly
+ritornello.agent.stored.checkpoint.write_tree = slowly
 stop = StopSignals()
 stop.install()
 sys.exit(main.main(sys.argv[1:], stop))

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agent.stored.checkpoint import load
+from ritornello.agent.stored.checkpoint import load
 from tests.deadlines import HANGS_S
 from tests.integration.commands import (
     SMALL,

@@ -9,8 +9,8 @@ import time
 import psutil
 import pytest
 
-from agent.run.control_file import write_command
-from agent.stored.checkpoint import load
+from ritornello.agent.run.control_file import write_command
+from ritornello.agent.stored.checkpoint import load
 from tests.agent.test_steering import state_of, tell
 from tests.integration.commands import (
     HANGS_S,

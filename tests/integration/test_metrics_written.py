@@ -2,7 +2,7 @@ from fnmatch import fnmatchcase
 
 import pytest
 
-from metrics.record import METRICS
+from ritornello.metrics.record import METRICS
 from tests.deadlines import HANGS_S
 from tests.integration.commands import SMALL, only_run, records, run
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agent.stored.checkpoint import load
-from metrics.record import METRICS
-from sequences.folder import SequenceFolder
+from ritornello.agent.stored.checkpoint import load
+from ritornello.metrics.record import METRICS
+from ritornello.sequences.folder import SequenceFolder
 from tests.integration.commands import (
     HANGS_S,
     QUIET,

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from agent.stored.checkpoint import load
+from ritornello.agent.stored.checkpoint import load
 from tests.deadlines import HANGS_S
 from tests.integration.commands import SMALL, comparable, only_run, run
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-import main
-from agent.stored.checkpoint import load
-from metrics.record import check_declared
+from ritornello import main
+from ritornello.agent.stored.checkpoint import load
+from ritornello.metrics.record import check_declared
 from tests.integration.commands import (
     HANGS_S,
     ROOT,

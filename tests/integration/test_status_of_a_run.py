@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from metrics.status_file import DIED, read_status
+from ritornello.metrics.status_file import DIED, read_status
 from tests.deadlines import HANGS_S
 from tests.integration.commands import SMALL, only_run, run, start
 

@@ -5,12 +5,12 @@ import json
 
 import pytest
 
-from agent.assembly import Blueprint
-from agent.export import export
-from agent.stored.checkpoint import load
-from agent.stored.model_file import load_model
-from agent.testing.evaluator import evaluate
-from option_flags import Flags
+from ritornello.agent.assembly import Blueprint
+from ritornello.agent.export import export
+from ritornello.agent.stored.checkpoint import load
+from ritornello.agent.stored.model_file import load_model
+from ritornello.agent.testing.evaluator import evaluate
+from ritornello.option_flags import Flags
 from tests.integration.commands import comparable, only_run, records, run
 from tests.integration.test_reproducible import REPLAYS, assert_same_weights, evaluations, trained
 from tests.live.client import Browser

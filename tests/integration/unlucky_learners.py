@@ -3,8 +3,8 @@
 import os
 import signal
 
-from agent.algorithms.base import register_algorithm
-from agent.algorithms.impala import Impala
+from ritornello.agent.algorithms.base import register_algorithm
+from ritornello.agent.algorithms.impala import Impala
 
 UPDATES = 30  # that are made before
 

@@ -7,10 +7,10 @@ learner with one mistake, or without the part that the environment asks for, whi
 import numpy as np
 import pytest
 
-from agent import distributions
-from agent.run.trainer import Trainer
-from core.unroll import UnrollSchema
-from replay.registry import KINDS
+from ritornello.agent import distributions
+from ritornello.agent.run.trainer import Trainer
+from ritornello.core.unroll import UnrollSchema
+from ritornello.replay.registry import KINDS
 from tests.fakes import BanditEnv, ChainEnv, CueEnv, DelayedEnv, InfiniteEnv, MirrorEnv
 from tests.learning.training import ALL_KINDS, GAMMA, look, train
 

@@ -9,11 +9,11 @@ from contextlib import closing
 import numpy as np
 import torch
 
-from agent.models.base import Inputs
-from agent.run.trainer import Trainer
-from agent.stored.run_folder import RunFolder
-from metrics.sinks import Tee
-from replay.registry import KINDS
+from ritornello.agent.models.base import Inputs
+from ritornello.agent.run.trainer import Trainer
+from ritornello.agent.stored.run_folder import RunFolder
+from ritornello.metrics.sinks import Tee
+from ritornello.replay.registry import KINDS
 from tests.agent.runs import make_blueprint
 
 GAMMA = 0.9

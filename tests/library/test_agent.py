@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from actor_critic import CheckpointError, ConfigError, load_agent, train
-from actor_critic.playing import _actions
-from agent.testing.player import Player, env_seeds, game_config
-from core.errors import ShapeError
-from core.spec import CHOICE, NUMBERS, ActionPart, ActionSpec
+from ritornello import CheckpointError, ConfigError, load_agent, train
+from ritornello.agent.testing.player import Player, env_seeds, game_config
+from ritornello.core.errors import ShapeError
+from ritornello.core.spec import CHOICE, NUMBERS, ActionPart, ActionSpec
+from ritornello.playing import _actions
+from ritornello.wrappers import trusted_modules
+from ritornello.wrappers.registry import make_env_vector
 from tests.house import ROOT
 from tests.library.runs import COUNTING, TINY
-from wrappers import trusted_modules
-from wrappers.registry import make_env_vector
 
 PONG = ROOT / "models" / "pong"
 

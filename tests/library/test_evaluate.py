@@ -8,9 +8,9 @@ import types
 import numpy as np
 import pytest
 
-from actor_critic import ConfigError, Interrupted, evaluate, read_run, train
-from agent.testing import whole_games
-from metrics.record import Record
+from ritornello import ConfigError, Interrupted, evaluate, read_run, train
+from ritornello.agent.testing import whole_games
+from ritornello.metrics.record import Record
 from tests.library.runs import COUNTING, TINY
 
 

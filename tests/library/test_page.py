@@ -13,7 +13,7 @@ import threading
 
 import pytest
 
-from actor_critic import Agent, Decision, RunTable, Summary
+from ritornello import Agent, Decision, RunTable, Summary
 from tests.deadlines import HANGS_S
 from tests.house import ROOT
 from tests.library.notebook import code_cells, run_notebook

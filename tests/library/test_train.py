@@ -13,14 +13,14 @@ import warnings
 import pytest
 import torch
 
-from actor_critic import ConfigError, Interrupted, read_run, train
-from actor_critic.interpreter import alone
-from core import faults
-from core.faults import InjectedFault
+from ritornello import ConfigError, Interrupted, read_run, train
+from ritornello.core import faults
+from ritornello.core.faults import InjectedFault
+from ritornello.interpreter import alone
+from ritornello.wrappers import trusted_modules
 from tests.deadlines import HANGS_S
 from tests.house import ROOT
 from tests.library.runs import COUNTING, TINY, fault
-from wrappers import trusted_modules
 
 SIGINT_AT_A_RECORD = {"at": "record.write", "nth": 2, "do": "sigint"}
 # Set by pytest for each test, and by PyTorch when it first needs its compiler's folder.
@@ -192,7 +192,7 @@ def test_only_one_training_at_a_time():
 
 SCRIPT = """
 import sys
-from actor_critic.interpreter import check_script
+from ritornello.interpreter import check_script
 def begin():
     check_script()
 {guard}

@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from metrics.record import Record
+from ritornello.metrics.record import Record
 from tests.deadlines import HANGS_S
 
 NAMES = ("loss/policy", "loss/value", "policy/entropy", "replay/queue/fill", "lag/mean_updates")

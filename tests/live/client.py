@@ -10,9 +10,9 @@ with warnings.catch_warnings():
     warnings.filterwarnings("ignore", message="Using `httpx` with")
     from starlette.testclient import TestClient
 
-from live.guard import LOOPBACK, Keys
-from live.places import ResultsFolder
-from live.server import Page, application_of
+from ritornello.live.guard import LOOPBACK, Keys
+from ritornello.live.places import ResultsFolder
+from ritornello.live.server import Page, application_of
 
 HOST = "http://127.0.0.1:8321"
 

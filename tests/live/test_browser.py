@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from agent.run.control_file import read_command
+from ritornello.agent.run.control_file import read_command
 from tests.deadlines import HANGS_S
 from tests.house import ROOT
 from tests.live.builders import (

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from live import events
-from live.events import Streams
-from live.overview import Overview
-from live.places import ResultsFolder
+from ritornello.live import events
+from ritornello.live.events import Streams
+from ritornello.live.overview import Overview
+from ritornello.live.places import ResultsFolder
 from tests.deadlines import HANGS_S
 from tests.live.builders import make_run, record, write_records
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from live.guard import POST_HEADER
+from ritornello.live.guard import POST_HEADER
 from tests.live.builders import make_run
 from tests.live.client import HOST, Browser
 

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from live import journal
-from live.journal import Journal, Journals
-from live.places import ResultsFolder
-from live.records import sampled
-from live.rows import Rows, thinned
-from metrics.record import Record
-from metrics.run_files import read_records
+from ritornello.live import journal
+from ritornello.live.journal import Journal, Journals
+from ritornello.live.places import ResultsFolder
+from ritornello.live.records import sampled
+from ritornello.live.rows import Rows, thinned
+from ritornello.metrics.record import Record
+from ritornello.metrics.run_files import read_records
 from tests.live.builders import eventually, make_run, record, write_records
 
 LOSS = "loss/policy"

@@ -16,12 +16,12 @@ import numpy as np
 import psutil
 import pytest
 
-from live import journal
-from live.journal import Journal, Journals
-from live.overview import SPARK_POINTS, Overview
-from live.places import ResultsFolder
-from live.records import SAMPLE_BYTES
-from metrics.run_files import TAIL_BYTES
+from ritornello.live import journal
+from ritornello.live.journal import Journal, Journals
+from ritornello.live.overview import SPARK_POINTS, Overview
+from ritornello.live.places import ResultsFolder
+from ritornello.live.records import SAMPLE_BYTES
+from ritornello.metrics.run_files import TAIL_BYTES
 from tests.live.builders import NAMES, eventually, make_run, record, write_records
 
 RUNS = 300

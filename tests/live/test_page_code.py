@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from live.server import STATIC
+from ritornello.live.server import STATIC
 from tests.deadlines import HANGS_S
 
 HERE = Path(__file__).resolve().parent

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import ConfigError
-from live.places import NotThereError, ResultsFolder
+from ritornello.core.errors import ConfigError
+from ritornello.live.places import NotThereError, ResultsFolder
 from tests.live.builders import make_run
 
 HOSTILE = (

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from live.__main__ import main
+from ritornello.live.__main__ import main
 from tests.deadlines import HANGS_S
 from tests.house import ROOT
 

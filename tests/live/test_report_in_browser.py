@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from analysis.report import FILE, main
+from ritornello.analysis.report import FILE, main
 from tests.analysis.builders import write_sequence
 from tests.analysis.test_report import HOSTILE, complete_run
 from tests.deadlines import HANGS_S

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from live.details import MAX_ROWS
-from live.places import ResultsFolder
-from live.server import STATIC
-from metrics.run_files import read_records
+from ritornello.live.details import MAX_ROWS
+from ritornello.live.places import ResultsFolder
+from ritornello.live.server import STATIC
+from ritornello.metrics.run_files import read_records
 from tests.live.builders import hold, make_run, record, write_records, write_status
 from tests.live.client import Browser
 from tests.live.test_places import HOSTILE
@@ -164,8 +164,8 @@ def test_the_csv_holds_every_record(browser: Browser, results: Path) -> None:
 
 @pytest.mark.slow
 def test_runs_are_compared_as_the_analysis_does_it(browser: Browser, results: Path) -> None:
-    from analysis.comparison import compare, game_table
-    from analysis.runs import find_runs
+    from ritornello.analysis.comparison import compare, game_table
+    from ritornello.analysis.runs import find_runs
 
     runs = [f"sequence/{seed}/Pong" for seed in (1, 2, 3)]
     said = browser.get("/api/compare", params={"run": runs}).json()
@@ -195,9 +195,9 @@ def test_runs_are_compared_as_the_analysis_does_it(browser: Browser, results: Pa
 def test_configurations_are_compared_two_by_two_as_the_analysis_does_it(
     browser: Browser, results: Path
 ) -> None:
-    from analysis.comparison import compare
-    from analysis.profiles import improvement_table
-    from analysis.runs import find_runs
+    from ritornello.analysis.comparison import compare
+    from ritornello.analysis.profiles import improvement_table
+    from ritornello.analysis.runs import find_runs
 
     for seed in (1, 2):
         make_run(
@@ -237,7 +237,7 @@ def test_the_command_makes_the_same_comparison(
 ) -> None:
     import shlex
 
-    from analysis.__main__ import main
+    from ritornello.analysis.__main__ import main
 
     runs = [f"sequence/{seed}/Pong" for seed in (1, 2, 3)]
     said = browser.get("/api/compare", params={"run": runs, "at_steps": "2000"}).json()

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from core.episode import EpisodeEnd
-from metrics import charts
-from metrics.charts import (
+from ritornello.core.episode import EpisodeEnd
+from ritornello.metrics import charts
+from ritornello.metrics.charts import (
     OVERVIEW,
     Chart,
     _draw_per_game,
@@ -18,9 +18,9 @@ from metrics.charts import (
     moving_mean,
     tick,
 )
-from metrics.record import METRICS, Record
-from metrics.run_files import read_evaluations, read_records
-from metrics.sinks import JsonLinesSink, Tee, TextFilesSink
+from ritornello.metrics.record import METRICS, Record
+from ritornello.metrics.run_files import read_evaluations, read_records
+from ritornello.metrics.sinks import JsonLinesSink, Tee, TextFilesSink
 
 
 def make_run(folder: Path, records: int = 120, offset: float = 0.0) -> Path:

@@ -5,11 +5,11 @@ import io
 import pytest
 from rich.console import Console
 
-from core.durations import duration
-from metrics.console import ConsoleSink
-from metrics.record import Record
-from metrics.text import BLOCKS, History, megabytes, percent, short
-from metrics.view import Goal, View
+from ritornello.core.durations import duration
+from ritornello.metrics.console import ConsoleSink
+from ritornello.metrics.record import Record
+from ritornello.metrics.text import BLOCKS, History, megabytes, percent, short
+from ritornello.metrics.view import Goal, View
 
 GOAL = Goal("Pong", "results/Pong_1", max_agent_steps=1000)
 VALUES = {

@@ -3,9 +3,9 @@ from __future__ import annotations
 from math import isnan
 from pathlib import Path
 
-from metrics.curve import curve_of
-from metrics.record import Record
-from metrics.run_files import last_record
+from ritornello.metrics.curve import curve_of
+from ritornello.metrics.record import Record
+from ritornello.metrics.run_files import last_record
 
 
 def record(steps: int, wall_s: float, **values: float) -> Record:

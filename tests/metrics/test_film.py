@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from imageio.plugins.pyav import PyAVPlugin
 
-from metrics.film import Film, FilmError, enlarged, side_by_side, write_gif
+from ritornello.metrics.film import Film, FilmError, enlarged, side_by_side, write_gif
 
 
 def moving_square(count: int) -> list[np.ndarray]:

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from metrics import hardware, machine_share
-from metrics.energy import MAX_POWER_W, EnergyBook, ProcessorEnergy
-from metrics.gpu import Gpu
-from metrics.hardware import Hardware
-from metrics.record import METRICS, Record, check_declared
+from ritornello.metrics import hardware, machine_share
+from ritornello.metrics.energy import MAX_POWER_W, EnergyBook, ProcessorEnergy
+from ritornello.metrics.gpu import Gpu
+from ritornello.metrics.hardware import Hardware
+from ritornello.metrics.record import METRICS, Record, check_declared
 
 RANGE_J = 262_143.0
 

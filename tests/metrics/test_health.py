@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from metrics.health import (
+from ritornello.metrics.health import (
     JUDGED_GAMES,
     PATIENCE_RECORDS,
     PATIENCE_UPDATES,
@@ -14,8 +14,8 @@ from metrics.health import (
     Finding,
     healthy_text,
 )
-from metrics.record import Record, check_declared
-from option_flags import Flags
+from ritornello.metrics.record import Record, check_declared
+from ritornello.option_flags import Flags
 
 KL = "replay/standard/kl_behaviour_target"  # healthy below 0.7
 RETURN = "episode/return_mean"

@@ -9,9 +9,14 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from metrics import machine_share
-from metrics.machine_share import MachineShare, descendants, undisturbed_share, usable_cores
-from metrics.record import Record, check_declared
+from ritornello.metrics import machine_share
+from ritornello.metrics.machine_share import (
+    MachineShare,
+    descendants,
+    undisturbed_share,
+    usable_cores,
+)
+from ritornello.metrics.record import Record, check_declared
 from tests.house import ROOT
 
 Times = namedtuple("Times", "user nice system idle iowait steal guest")

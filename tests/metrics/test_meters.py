@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.episode import EpisodeEnd
-from metrics.meters import EpisodeMeter, Mean, MeanByName, Rate, WindowMean
+from ritornello.core.episode import EpisodeEnd
+from ritornello.metrics.meters import EpisodeMeter, Mean, MeanByName, Rate, WindowMean
 
 NUMBERS = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30)
 

@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
-from core.episode import EpisodeEnd
-from metrics.output_thread import BackgroundHandler, BackgroundSink, OutputThread
-from metrics.record import Record
+from ritornello.core.episode import EpisodeEnd
+from ritornello.metrics.output_thread import BackgroundHandler, BackgroundSink, OutputThread
+from ritornello.metrics.record import Record
 from tests.deadlines import HANGS_S
 
 

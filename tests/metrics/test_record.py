@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from metrics.__main__ import markdown
-from metrics.record import METRICS, Record, UndeclaredMetricError, check_declared
+from ritornello.metrics.__main__ import markdown
+from ritornello.metrics.record import METRICS, Record, UndeclaredMetricError, check_declared
 
 
 def test_values_that_are_not_finite_are_absent():

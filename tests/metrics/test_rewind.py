@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from core.episode import EpisodeEnd
-from metrics.record import Record
-from metrics.rewind import TEXT_FILES, rewind
-from metrics.run_files import MAX_LINE_BYTES, read_games, read_records
-from metrics.sinks import JsonLinesSink, TensorBoardSink, TextFilesSink
+from ritornello.core.episode import EpisodeEnd
+from ritornello.metrics.record import Record
+from ritornello.metrics.rewind import TEXT_FILES, rewind
+from ritornello.metrics.run_files import MAX_LINE_BYTES, read_games, read_records
+from ritornello.metrics.sinks import JsonLinesSink, TensorBoardSink, TextFilesSink
 
 NOW = datetime(2026, 11, 22, 13, 45)
 CUT = "20261122-134500.cut"

@@ -6,16 +6,16 @@ import os
 import numpy as np
 import pytest
 
-from core.episode import EpisodeEnd
-from metrics.record import Record
-from metrics.run_files import (
+from ritornello.core.episode import EpisodeEnd
+from ritornello.metrics.record import Record
+from ritornello.metrics.run_files import (
     last_record,
     open_for_append,
     read_evaluations,
     read_games,
     read_records,
 )
-from metrics.sinks import JsonLinesSink, TextFilesSink
+from ritornello.metrics.sinks import JsonLinesSink, TextFilesSink
 
 
 def make_run(folder, counts):

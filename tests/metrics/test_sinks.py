@@ -4,15 +4,15 @@ import importlib
 
 import pytest
 
-from core import faults
-from core.episode import EpisodeEnd
-from core.errors import ConfigError
-from core.faults import Fault, Plan
-from core.files import using
-from metrics import sinks
-from metrics.record import Record
-from metrics.run_files import open_for_append, read_records
-from metrics.sinks import JsonLinesSink, Tee, TensorBoardSink, TextFilesSink
+from ritornello.core import faults
+from ritornello.core.episode import EpisodeEnd
+from ritornello.core.errors import ConfigError
+from ritornello.core.faults import Fault, Plan
+from ritornello.core.files import using
+from ritornello.metrics import sinks
+from ritornello.metrics.record import Record
+from ritornello.metrics.run_files import open_for_append, read_records
+from ritornello.metrics.sinks import JsonLinesSink, Tee, TensorBoardSink, TextFilesSink
 from tests.exact.disks import ForgetfulDisk
 
 
@@ -155,7 +155,7 @@ def test_without_the_package_the_error_says_what_to_install(tmp_path, monkeypatc
     def missing(name):
         raise ImportError(name)
 
-    monkeypatch.setattr("metrics.sinks.importlib.import_module", missing)
+    monkeypatch.setattr("ritornello.metrics.sinks.importlib.import_module", missing)
     with pytest.raises(ConfigError, match="pip install tensorboard"):
         TensorBoardSink(tmp_path)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from metrics.record import Record
-from metrics.speed import Speed
+from ritornello.metrics.record import Record
+from ritornello.metrics.speed import Speed
 
 
 def test_what_was_done_before_is_no_part_of_the_speed() -> None:

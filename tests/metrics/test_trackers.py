@@ -9,11 +9,11 @@ import types
 
 import pytest
 
-from core.errors import ConfigError
-from metrics import trackers
-from metrics.output_thread import BackgroundSink, OutputThread
-from metrics.record import Record
-from metrics.trackers import MlflowSink, TrackerError, TrackioSink, WandbSink
+from ritornello.core.errors import ConfigError
+from ritornello.metrics import trackers
+from ritornello.metrics.output_thread import BackgroundSink, OutputThread
+from ritornello.metrics.record import Record
+from ritornello.metrics.trackers import MlflowSink, TrackerError, TrackioSink, WandbSink
 from tests.deadlines import HANGS_S
 
 FLAGS = {"env": "CartPole-v1", "lr": 0.001, "replay_parameters": [{"type": "queue"}]}

@@ -16,8 +16,8 @@ import sys
 import time
 from collections.abc import Sequence
 
-from core.durations import duration
-from core.stop_signals import handled_by
+from ritornello.core.durations import duration
+from ritornello.core.stop_signals import handled_by
 from tests.mutants import table
 from tests.mutants.catalogue import MUTANTS
 from tests.mutants.mutant import DoesNotApply, Mutant, named

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from scipy import ndimage
 
-from agent.models.base import ActorCritic, Inputs
-from agent.models.torsos import PixelConv2d
+from ritornello.agent.models.base import ActorCritic, Inputs
+from ritornello.agent.models.torsos import PixelConv2d
 
 
 def saliency_loops(

@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from core.spec import EnvSpec
-from core.unroll import Record, UnrollSchema
-from replay.buffer import Buffer
-from replay.codec import Plain, make_codec
-from replay.distance import Evidence, Floats
-from replay.item import Item
-from replay.manager import ReplayManager
-from replay.parameters import make_buffers, parse_replay_parameters
-from replay.scoring import Evaluation, SampleContext
-from replay.several_games import split_by_task
+from ritornello.core.spec import EnvSpec
+from ritornello.core.unroll import Record, UnrollSchema
+from ritornello.replay.buffer import Buffer
+from ritornello.replay.codec import Plain, make_codec
+from ritornello.replay.distance import Evidence, Floats
+from ritornello.replay.item import Item
+from ritornello.replay.manager import ReplayManager
+from ritornello.replay.parameters import make_buffers, parse_replay_parameters
+from ritornello.replay.scoring import Evaluation, SampleContext
+from ritornello.replay.several_games import split_by_task
 
 SPEC = EnvSpec("tests/Vector-v0", (3,), "float32", 1, ("left", "right"), 1)
 SCHEMA = UnrollSchema(SPEC, unroll_length=4, feature_count=5)

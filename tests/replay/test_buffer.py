@@ -13,12 +13,12 @@ from hypothesis.stateful import (
 )
 from scipy.stats import chisquare
 
-from core.errors import CheckpointError, ConfigError, Full
-from replay.buffer import Buffer
-from replay.distance import Evidence
-from replay.prioritised import Prioritised
-from replay.removers import Oldest
-from replay.samplers import Elite, Fifo, LeastDrawn, Uniform
+from ritornello.core.errors import CheckpointError, ConfigError, Full
+from ritornello.replay.buffer import Buffer
+from ritornello.replay.distance import Evidence
+from ritornello.replay.prioritised import Prioritised
+from ritornello.replay.removers import Oldest
+from ritornello.replay.samplers import Elite, Fifo, LeastDrawn, Uniform
 from tests.reference.naive_buffer import NaiveBuffer
 from tests.reference.prioritised_loops import importance_weights
 from tests.replay.builders import make_item

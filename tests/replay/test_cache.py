@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from core.errors import Closed, ConfigError
-from replay.cache import AdaptiveDepth, BatchCache
+from ritornello.core.errors import Closed, ConfigError
+from ritornello.replay.cache import AdaptiveDepth, BatchCache
 from tests.deadlines import HANGS_S
 
 

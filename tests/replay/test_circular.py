@@ -9,9 +9,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from core.errors import ConfigError, Full
-from option_flags import Flags
-from replay.parameters import (
+from ritornello.core.errors import ConfigError, Full
+from ritornello.option_flags import Flags
+from ritornello.replay.parameters import (
     make_buffers,
     most_unrolls_held,
     new_unrolls_per_update,
@@ -19,7 +19,7 @@ from replay.parameters import (
     parse_replay_parameters,
     renewal_updates,
 )
-from replay.several_games import split_by_task
+from ritornello.replay.several_games import split_by_task
 from tests.reference.naive_circular import NaiveCircular
 from tests.replay.builders import (
     circular,

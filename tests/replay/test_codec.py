@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from core.errors import ConfigError
-from replay.codec import make_codec
+from ritornello.core.errors import ConfigError
+from ritornello.replay.codec import make_codec
 
 CODECS = [("none", 0), ("lz4", 0), ("lz4", -5), ("lz4", 9)]
 

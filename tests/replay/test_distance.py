@@ -6,10 +6,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from core import spec as specs
-from core.errors import ConfigError, ShapeError
-from core.spec import CHOICE, ActionPart, ActionSpec
-from replay.distance import NAMES, Distance, Evidence, cos_dist, kl_div, ln_norm, policy_kl
+from ritornello.core import spec as specs
+from ritornello.core.errors import ConfigError, ShapeError
+from ritornello.core.spec import CHOICE, ActionPart, ActionSpec
+from ritornello.replay.distance import (
+    NAMES,
+    Distance,
+    Evidence,
+    cos_dist,
+    kl_div,
+    ln_norm,
+    policy_kl,
+)
 from tests.reference import distribution_loops
 from tests.reference.distance_loops import cos_dist_loops, kl_loops, ln_norm_loops
 

@@ -5,8 +5,8 @@ import threading
 import numpy as np
 import pytest
 
-from core.errors import Closed
-from replay.priorities import Outcome
+from ritornello.core.errors import Closed
+from ritornello.replay.priorities import Outcome
 from tests.replay.builders import context, make_manager, make_record, prioritised, queue, standard
 from tests.replay.test_manager_threads import run_all
 

@@ -9,9 +9,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from core.errors import Closed
-from replay.item import OWN
-from replay.manager import ReplayManager
+from ritornello.core.errors import Closed
+from ritornello.replay.item import OWN
+from ritornello.replay.manager import ReplayManager
 from tests.replay.builders import (
     ALL_KINDS,
     SCHEMA_WITHOUT_FEATURES,

@@ -3,10 +3,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from agent.run.experience import Experience
-from core.errors import CheckpointError, Closed, ConfigError, ShapeError
-from replay.manager import ReplayManager
-from replay.scoring import Evaluation, SampleContext, scored_rows
+from ritornello.agent.run.experience import Experience
+from ritornello.core.errors import CheckpointError, Closed, ConfigError, ShapeError
+from ritornello.replay.manager import ReplayManager
+from ritornello.replay.scoring import Evaluation, SampleContext, scored_rows
 from tests.replay.builders import (
     ALL_KINDS,
     SCHEMA,

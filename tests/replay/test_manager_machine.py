@@ -8,8 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from replay.discarding import DISCARDING_STRATEGIES
-from replay.priorities import Outcome
+from ritornello.replay.discarding import DISCARDING_STRATEGIES
+from ritornello.replay.priorities import Outcome
 from tests.replay.builders import (
     attentive,
     circular,

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from core.errors import Closed
+from ritornello.core.errors import Closed
 from tests.deadlines import HANGS_S
 from tests.replay.builders import (
     context,

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.errors import ConfigError
-from replay.pace import Pace
+from ritornello.core.errors import ConfigError
+from ritornello.replay.pace import Pace
 
 
 @given(

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.errors import ConfigError
-from replay.parameters import make_buffers, normal_form, parse_replay_parameters
-from replay.prioritised import Prioritised
-from replay.registry import KINDS, SHIPPED, all_keys, kind_table, parameter_table
-from replay.removers import FarthestFeatures, Oldest, Reservoir
-from replay.samplers import Attentive, Circular, Elite, Fifo, LeastDrawn, Uniform
-from replay.several_games import split_by_task
+from ritornello.core.errors import ConfigError
+from ritornello.replay.parameters import make_buffers, normal_form, parse_replay_parameters
+from ritornello.replay.prioritised import Prioritised
+from ritornello.replay.registry import KINDS, SHIPPED, all_keys, kind_table, parameter_table
+from ritornello.replay.removers import FarthestFeatures, Oldest, Reservoir
+from ritornello.replay.samplers import Attentive, Circular, Elite, Fifo, LeastDrawn, Uniform
+from ritornello.replay.several_games import split_by_task
 from tests.replay.builders import (
     attentive,
     circular,

@@ -4,13 +4,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from core.errors import ShapeError
-from replay.buffer import Buffer
-from replay.distance import Evidence
-from replay.priorities import Outcome, Priorities
-from replay.prioritised import SMALLEST_ERROR, Prioritised
-from replay.removers import Oldest
-from replay.sampler import Candidates, Sampler
+from ritornello.core.errors import ShapeError
+from ritornello.replay.buffer import Buffer
+from ritornello.replay.distance import Evidence
+from ritornello.replay.priorities import Outcome, Priorities
+from ritornello.replay.prioritised import SMALLEST_ERROR, Prioritised
+from ritornello.replay.removers import Oldest
+from ritornello.replay.sampler import Candidates, Sampler
 from tests.reference.prioritised_loops import importance_weights, unroll_priority
 from tests.replay.builders import make_item
 

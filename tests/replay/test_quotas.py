@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.errors import ConfigError
-from replay.quotas import Quotas, replay_share, with_replay_share
+from ritornello.core.errors import ConfigError
+from ritornello.replay.quotas import Quotas, replay_share, with_replay_share
 
 
 def ratios_of(parts):

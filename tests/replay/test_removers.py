@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from core.errors import ConfigError
-from replay.buffer import Buffer
-from replay.distance import Distance
-from replay.removers import FarthestFeatures, Oldest, Reservoir
-from replay.samplers import Uniform
+from ritornello.core.errors import ConfigError
+from ritornello.replay.buffer import Buffer
+from ritornello.replay.distance import Distance
+from ritornello.replay.removers import FarthestFeatures, Oldest, Reservoir
+from ritornello.replay.samplers import Uniform
 from tests.replay.builders import make_item
 
 

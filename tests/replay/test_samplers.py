@@ -4,11 +4,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from core.errors import ConfigError
-from replay.buffer import Buffer
-from replay.distance import Distance
-from replay.removers import Oldest
-from replay.samplers import STRATEGIES, Attentive, Elite, Fifo, LeastDrawn, Uniform, select
+from ritornello.core.errors import ConfigError
+from ritornello.replay.buffer import Buffer
+from ritornello.replay.distance import Distance
+from ritornello.replay.removers import Oldest
+from ritornello.replay.samplers import (
+    STRATEGIES,
+    Attentive,
+    Elite,
+    Fifo,
+    LeastDrawn,
+    Uniform,
+    select,
+)
 from tests.replay.builders import make_item
 
 

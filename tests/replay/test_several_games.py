@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from agent.assembly import buffer_configs
-from core.errors import CheckpointError
-from option_flags import Flags
-from replay.scoring import Evaluation
+from ritornello.agent.assembly import buffer_configs
+from ritornello.core.errors import CheckpointError
+from ritornello.option_flags import Flags
+from ritornello.replay.scoring import Evaluation
 from tests.replay.builders import (
     ALL_KINDS,
     SCHEMA,

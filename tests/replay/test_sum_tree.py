@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from replay.sum_tree import SumTree
+from ritornello.replay.sum_tree import SumTree
 from tests.reference.prioritised_loops import position_hit
 
 WHOLE = st.integers(0, 2**30)  # sums of whole numbers are exact, so the twin finds the very same

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sequences import runner
+from ritornello.sequences import runner
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from option_flags import Flags
-from sequences.plan import load_plan
+from ritornello.option_flags import Flags
+from ritornello.sequences.plan import load_plan
 
 # Where the runs of a claim may differ; whatever else differed would be compared with it.
 VARIED = {"env", "seed", "replay_parameters", "batch_size", "use_kl_mask"}

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from sequences.folder import RunState, SequenceFolder
-from sequences.plan import parse_plan
-from sequences.runner import Interrupts, run_sequence
+from ritornello.sequences.folder import RunState, SequenceFolder
+from ritornello.sequences.plan import parse_plan
+from ritornello.sequences.runner import Interrupts, run_sequence
 from tests.integration.commands import HANGS_S
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(HANGS_S)]

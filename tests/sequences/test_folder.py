@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from metrics.curve import RETURN, curve_of
-from metrics.record import Record
-from metrics.run_files import read_records
-from sequences.folder import SequenceFolder
-from sequences.plan import parse_plan
-from sequences.progress import line_on
+from ritornello.metrics.curve import RETURN, curve_of
+from ritornello.metrics.record import Record
+from ritornello.metrics.run_files import read_records
+from ritornello.sequences.folder import SequenceFolder
+from ritornello.sequences.plan import parse_plan
+from ritornello.sequences.progress import line_on
 
 EARLIER, LATER = "Ok-v0_20260101-110000", "Ok-v0_20260101-120000"
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-import multi_train
-from core.errors import ConfigError
-from core.file_lock import FileLock
-from sequences import runner
-from sequences.folder import RUN_LOCK_FILE, STATE_FILE, RunState, SequenceFolder
-from sequences.plan import load_plan, parse_plan
-from sequences.runner import Interrupts, run_sequence
+from ritornello import multi_train
+from ritornello.core.errors import ConfigError
+from ritornello.core.file_lock import FileLock
+from ritornello.sequences import runner
+from ritornello.sequences.folder import RUN_LOCK_FILE, STATE_FILE, RunState, SequenceFolder
+from ritornello.sequences.plan import load_plan, parse_plan
+from ritornello.sequences.runner import Interrupts, run_sequence
 from tests.deadlines import HANGS_S
 
 # Leaves a trace of every start beside itself, then does what a run does.

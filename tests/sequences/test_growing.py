@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-import multi_train
-from core.errors import ConfigError
-from sequences.folder import SequenceFolder
-from sequences.growing import further_runs
-from sequences.plan import Plan, parse_plan
+from ritornello import multi_train
+from ritornello.core.errors import ConfigError
+from ritornello.sequences.folder import SequenceFolder
+from ritornello.sequences.growing import further_runs
+from ritornello.sequences.plan import Plan, parse_plan
 
 BEGUN = {
     "name": "mine",
@@ -124,7 +124,7 @@ def test_a_full_disk_is_told_and_leaves_the_sequence_as_it_was(
     def full(path: Path, data: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
-    monkeypatch.setattr("sequences.folder.write_json", full)
+    monkeypatch.setattr("ritornello.sequences.folder.write_json", full)
     assert multi_train.main([f"--resume={folder.path}", f"--sequence={file}"]) == 1
     assert "No space left on device" in (said := capsys.readouterr().err)
     assert "What was done is kept; --resume goes on." in said

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-import multi_train
-from analysis.population import page, populations, write_population
-from core.errors import ConfigError
-from sequences.folder import RunState, SequenceFolder
-from sequences.plan import parse_plan
-from sequences.populations import AGENT_SEEDS
-from sequences.runner import Interrupts, run_sequence
+from ritornello import multi_train
+from ritornello.analysis.population import page, populations, write_population
+from ritornello.core.errors import ConfigError
+from ritornello.sequences.folder import RunState, SequenceFolder
+from ritornello.sequences.plan import parse_plan
+from ritornello.sequences.populations import AGENT_SEEDS
+from ritornello.sequences.runner import Interrupts, run_sequence
 from tests.integration.commands import HANGS_S
 
 # Stands in for main.py. The environment id says what it does; it waits for others by their files.

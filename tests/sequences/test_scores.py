@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from agent.stored.run_folder import RunFolder
-from agent.testing.score_table import Game, Life, ScoreTable
-from option_flags import Flags
 from presets import PRESETS
-from sequences.folder import SequenceFolder
-from sequences.plan import goes_on, is_test, load_plan, parse_plan, source_of
-from sequences.scores import (
+from ritornello.agent.stored.run_folder import RunFolder
+from ritornello.agent.testing.score_table import Game, Life, ScoreTable
+from ritornello.option_flags import Flags
+from ritornello.sequences.folder import SequenceFolder
+from ritornello.sequences.plan import goes_on, is_test, load_plan, parse_plan, source_of
+from ritornello.sequences.scores import (
     GAMES_TABLE,
     SCORES_PAGE,
     PlayedGroup,

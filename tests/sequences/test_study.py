@@ -11,9 +11,9 @@ import pytest
 
 pytest.importorskip("optuna", reason="Optuna is not installed (requirements-tune.txt)")
 
-from core.errors import ConfigError
-from sequences.study import OptunaStudy, StudyError
-from sequences.tuning import parse_tuning
+from ritornello.core.errors import ConfigError
+from ritornello.sequences.study import OptunaStudy, StudyError
+from ritornello.sequences.tuning import parse_tuning
 from tests.deadlines import HANGS_S
 from tests.house import ROOT
 

@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import multi_train
-from analysis.area import area
-from core.errors import ConfigError
 from flag_parsing import parse
-from metrics.curve import Curve
-from sequences import foreign, runner, tuner
-from sequences.study import Finished
-from sequences.tuner import StopAtOnce, Tuner, TuningFailed, TuningFolder, is_tuning
-from sequences.tuning import parse_tuning
+from ritornello import multi_train
+from ritornello.analysis.area import area
+from ritornello.core.errors import ConfigError
+from ritornello.metrics.curve import Curve
+from ritornello.sequences import foreign, runner, tuner
+from ritornello.sequences.study import Finished
+from ritornello.sequences.tuner import StopAtOnce, Tuner, TuningFailed, TuningFolder, is_tuning
+from ritornello.sequences.tuning import parse_tuning
 
 SEARCH = {
     "name": "false",

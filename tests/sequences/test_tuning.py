@@ -7,13 +7,13 @@ import re
 import numpy as np
 import pytest
 
-from core.errors import ConfigError
-from core.plain_yaml import parse_yaml
 from flag_parsing import check_values
-from metrics.curve import Curve
-from option_flags import Flags
-from sequences.plan import check_flags
-from sequences.tuning import KEYS, load_tuning, parse_tuning
+from ritornello.core.errors import ConfigError
+from ritornello.core.plain_yaml import parse_yaml
+from ritornello.metrics.curve import Curve
+from ritornello.option_flags import Flags
+from ritornello.sequences.plan import check_flags
+from ritornello.sequences.tuning import KEYS, load_tuning, parse_tuning
 from tests.house import ROOT
 
 GOOD = {

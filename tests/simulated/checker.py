@@ -27,10 +27,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from agent.stored.checkpoint import load
-from agent.stored.checkpoint_file import DamagedFile, read_tree
-from core.errors import CheckpointError
-from metrics.run_files import read_records
+from ritornello.agent.stored.checkpoint import load
+from ritornello.agent.stored.checkpoint_file import DamagedFile, read_tree
+from ritornello.core.errors import CheckpointError
+from ritornello.metrics.run_files import read_records
 
 # How long there may be no update. A worker that is hardly ever drawn makes few unrolls in many
 # moves, and some of these may hold NaN: so many have to be there too, or ten times as many moves.

@@ -2,8 +2,8 @@
 
 from collections import deque
 
-from agent.run.experience import Experience, News
-from core.errors import Closed
+from ritornello.agent.run.experience import Experience, News
+from ritornello.core.errors import Closed
 from tests.simulated.world import Move
 
 POLL_S = 0.2  # as in the original: how long the learner waits before it looks up

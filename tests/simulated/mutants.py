@@ -10,19 +10,19 @@ from unittest import mock
 
 import numpy as np
 
-import agent.run.trainer
-from agent.acting.rollout import Rollout
-from agent.learning.feed import Feed
-from agent.learning.learner import Learner
-from agent.run.saving import Saving
-from agent.run.tally import Tally
-from agent.run.trainer import Trainer
-from agent.stored.checkpoint import CheckpointWriter
-from metrics.sinks import JsonLinesSink, TextFilesSink
-from replay.mixing import Mixer
-from replay.quotas import Quotas
+import ritornello.agent.run.trainer
+from ritornello.agent.acting.rollout import Rollout
+from ritornello.agent.learning.feed import Feed
+from ritornello.agent.learning.learner import Learner
+from ritornello.agent.run.saving import Saving
+from ritornello.agent.run.tally import Tally
+from ritornello.agent.run.trainer import Trainer
+from ritornello.agent.stored.checkpoint import CheckpointWriter
+from ritornello.metrics.sinks import JsonLinesSink, TextFilesSink
+from ritornello.replay.mixing import Mixer
+from ritornello.replay.quotas import Quotas
+from ritornello.transport.ring import UnrollRing
 from tests.simulated.run import LateFiles
-from transport.ring import UnrollRing
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ MUTANTS = [
     Mutant("a worker leaves out an unroll's number", ("sequence",),
            _wrapped(Rollout, "collect", _skip_seq)),
     Mutant("lives are repeated after a resume", ("streams",),
-           lambda: mock.patch.object(agent.run.trainer, "LIVES_PER_UPDATE", 0),
+           lambda: mock.patch.object(ritornello.agent.run.trainer, "LIVES_PER_UPDATE", 0),
            {"deaths": [["kill", 600]] * 3}),
     Mutant("steps are booked twice", ("steps",), _wrapped(Tally, "book_block", _book_twice)),
     Mutant("a batch is one draw too large", ("draws",), _wrapped(Quotas, "next", _one_too_many)),
@@ -163,7 +163,7 @@ MUTANTS = [
            {"weights": {"files": 0.02}, **DIES, "reproducible": True}),
     Mutant("a checkpoint that is not finite is written", ("saved",),
            lambda: _Both(_wrapped(Learner, "state_dict", _spoil_state)(),
-                         mock.patch("agent.stored.checkpoint._first_not_finite",
+                         mock.patch("ritornello.agent.stored.checkpoint._first_not_finite",
                                     return_value=None))),
     Mutant("saves are left out", ("saved",), _wrapped(Saving, "after_batch", _save_seldom),
            {"period": 2, "deaths": [["kill", 200]] * 3}),

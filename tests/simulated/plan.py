@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
-from agent.assembly import Blueprint
-from agent.session import family_of
 from flag_parsing import parse
-from wrappers.trusted_modules import trust_modules_of
+from ritornello.agent.assembly import Blueprint
+from ritornello.agent.session import family_of
+from ritornello.wrappers.trusted_modules import trust_modules_of
 
 SEEDS_FILE = Path(__file__).with_name("seeds.txt")
 TWO_GAMES = "tests.fakes:tests/Counting-v0,tests.fakes:tests/Owing-v0"

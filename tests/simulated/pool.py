@@ -11,14 +11,14 @@ from enum import Enum
 
 import numpy as np
 
-from agent.acting.worker import WorkerBody
-from agent.pools.restarts import RestartLimit
-from agent.pools.worker_pool import UnrollBlock
-from core import faults
-from core.errors import WorkerDied
+from ritornello.agent.acting.worker import WorkerBody
+from ritornello.agent.pools.restarts import RestartLimit
+from ritornello.agent.pools.worker_pool import UnrollBlock
+from ritornello.core import faults
+from ritornello.core.errors import WorkerDied
+from ritornello.transport.channel import Ready
+from ritornello.transport.ring import UnrollRing
 from tests.simulated.world import Move
-from transport.channel import Ready
-from transport.ring import UnrollRing
 
 
 class Phase(Enum):

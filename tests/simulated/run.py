@@ -18,21 +18,21 @@ from unittest import mock
 
 import torch
 
-from agent.assembly import buffer_configs
-from agent.learning.bad_updates import TooManyBadUpdates
-from agent.learning.feed import Feed
-from agent.learning.scorer import Scorer
-from agent.run.resume_checks import check_session
-from agent.run.trainer import Trainer
-from agent.stored.checkpoint import load
-from agent.stored.run_folder import RunFolder
-from agent.stored.run_rewind import make_way, take_back
-from core import faults, files
-from core.errors import WorkerDied
-from core.faults import Fault
-from core.stop_signals import Answer, StopSignals
-from metrics.energy import EnergyBook
-from metrics.sinks import JsonLinesSink, Tee, TextFilesSink
+from ritornello.agent.assembly import buffer_configs
+from ritornello.agent.learning.bad_updates import TooManyBadUpdates
+from ritornello.agent.learning.feed import Feed
+from ritornello.agent.learning.scorer import Scorer
+from ritornello.agent.run.resume_checks import check_session
+from ritornello.agent.run.trainer import Trainer
+from ritornello.agent.stored.checkpoint import load
+from ritornello.agent.stored.run_folder import RunFolder
+from ritornello.agent.stored.run_rewind import make_way, take_back
+from ritornello.core import faults, files
+from ritornello.core.errors import WorkerDied
+from ritornello.core.faults import Fault
+from ritornello.core.stop_signals import Answer, StopSignals
+from ritornello.metrics.energy import EnergyBook
+from ritornello.metrics.sinks import JsonLinesSink, Tee, TextFilesSink
 from tests.exact.disks import ForgetfulDisk, write_files
 from tests.exact.runs import Crash, CrashPlan
 from tests.simulated.checker import Checker, Violation, newest_update
@@ -163,8 +163,8 @@ class Simulation:
             with (
                 _quiet(),
                 mock.patch("time.monotonic", self._world.monotonic),
-                mock.patch("core.stop_signals.leave_at_once", self._die),
-                mock.patch("agent.run.recorder.Hardware", _NoMachine),
+                mock.patch("ritornello.core.stop_signals.leave_at_once", self._die),
+                mock.patch("ritornello.agent.run.recorder.Hardware", _NoMachine),
             ):
                 self._sessions(root)
         finally:

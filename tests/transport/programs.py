@@ -9,13 +9,13 @@ import time
 
 import numpy as np
 
-from core.episode import EpisodeEnd
-from core.errors import Closed
-from transport.channel import WorkerEnd, WorkerStats
-from transport.lifeline import LifelineEnd
-from transport.mailbox import Bell, Mailbox
-from transport.pulse import Phase
-from transport.weights import WeightBoard
+from ritornello.core.episode import EpisodeEnd
+from ritornello.core.errors import Closed
+from ritornello.transport.channel import WorkerEnd, WorkerStats
+from ritornello.transport.lifeline import LifelineEnd
+from ritornello.transport.mailbox import Bell, Mailbox
+from ritornello.transport.pulse import Phase
+from ritornello.transport.weights import WeightBoard
 
 TIMEOUT_S = 20.0
 

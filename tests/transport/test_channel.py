@@ -19,14 +19,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from core.episode import EpisodeEnd
-from core.errors import Closed, TransportError
+from ritornello.core.episode import EpisodeEnd
+from ritornello.core.errors import Closed, TransportError
+from ritornello.transport.channel import Failed, Games, Ready, WorkerChannel
+from ritornello.transport.ring import UnrollRing
+from ritornello.transport.weights import WeightBoard
 from tests.deadlines import HANGS_S
 from tests.transport import programs
 from tests.transport.programs import TIMEOUT_S, pattern
-from transport.channel import Failed, Games, Ready, WorkerChannel
-from transport.ring import UnrollRing
-from transport.weights import WeightBoard
 
 SPAWN = multiprocessing.get_context("spawn")
 ENVS, NBYTES = 4, 3000
@@ -152,9 +152,9 @@ import multiprocessing, os, signal, sys
 sys.path.insert(0, {str(ROOT)!r})
 from tests.transport import programs
 from tests.transport.test_channel import start, drain
-from transport.channel import WorkerChannel
-from transport.ring import UnrollRing
-from transport.weights import WeightBoard
+from ritornello.transport.channel import WorkerChannel
+from ritornello.transport.ring import UnrollRing
+from ritornello.transport.weights import WeightBoard
 
 if __name__ == "__main__":
     board = WeightBoard(1000)

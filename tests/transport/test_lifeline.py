@@ -10,10 +10,10 @@ import time
 
 import pytest
 
+from ritornello.transport.lifeline import MAX_STACK_BYTES, Lifeline
+from ritornello.transport.pulse import WORDS, Phase, Pulse
 from tests.transport import programs
 from tests.transport.programs import TIMEOUT_S
-from transport.lifeline import MAX_STACK_BYTES, Lifeline
-from transport.pulse import WORDS, Phase, Pulse
 
 SPAWN = multiprocessing.get_context("spawn")
 

@@ -15,11 +15,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from core.errors import Closed, ShapeError, TransportError
-from core.spec import EnvSpec
+from ritornello.core.errors import Closed, ShapeError, TransportError
+from ritornello.core.spec import EnvSpec
+from ritornello.transport.mailbox import Bell, Mailbox, Turn
 from tests.transport import programs
 from tests.transport.programs import TIMEOUT_S
-from transport.mailbox import Bell, Mailbox, Turn
 
 SPAWN = multiprocessing.get_context("spawn")
 SIZES = (3, 2)

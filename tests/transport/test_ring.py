@@ -6,10 +6,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from core.errors import TransportError
-from core.spec import EnvSpec
-from core.unroll import POISON_BYTE, UnrollSchema
-from transport.ring import SlotState, UnrollRing
+from ritornello.core.errors import TransportError
+from ritornello.core.spec import EnvSpec
+from ritornello.core.unroll import POISON_BYTE, UnrollSchema
+from ritornello.transport.ring import SlotState, UnrollRing
 
 ENVS, NBYTES = 3, 70  # deliberately no multiple of anything
 

@@ -8,15 +8,15 @@ import sys
 import numpy as np
 import pytest
 
-from core.errors import ConfigError, TransportError
-from transport import shared
-from transport.shared import (
+from ritornello.core.errors import ConfigError, TransportError
+from ritornello.transport import shared
+from ritornello.transport.shared import (
     SharedBlock,
     check_shared_memory,
     container_free_bytes,
     free_shared_memory_bytes,
 )
-from transport.weights import WeightBoard
+from ritornello.transport.weights import WeightBoard
 
 LINUX = sys.platform == "linux"
 

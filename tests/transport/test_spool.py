@@ -13,10 +13,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from core import faults
-from core.errors import TransportError
-from transport import spool
-from transport.spool import HEADER, Inbox, Outbox
+from ritornello.core import faults
+from ritornello.core.errors import TransportError
+from ritornello.transport import spool
+from ritornello.transport.spool import HEADER, Inbox, Outbox
 
 MAX_BYTES = 500
 SEGMENT, KEPT = 300, 3

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.errors import TransportError
-from transport.weights import WeightBoard
+from ritornello.core.errors import TransportError
+from ritornello.transport.weights import WeightBoard
 
 NBYTES = 100
 

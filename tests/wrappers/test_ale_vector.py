@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from core.episode import EpisodeEnd
-from core.errors import ShapeError
-from wrappers.config import EnvConfig
-from wrappers.registry import make_env_vector
+from ritornello.core.episode import EpisodeEnd
+from ritornello.core.errors import ShapeError
+from ritornello.wrappers.config import EnvConfig
+from ritornello.wrappers.registry import make_env_vector
 
 
 class Script:
@@ -50,7 +50,7 @@ def run(monkeypatch):
     """Step an AleVector through written rows; return its results and (terminated, first)."""
 
     def run(rows, **options):
-        monkeypatch.setattr("wrappers.ale_vector.AtariVectorEnv", Script(rows))
+        monkeypatch.setattr("ritornello.wrappers.ale_vector.AtariVectorEnv", Script(rows))
         vector = make(**options)
         vector.reset()
         results = [vector.step(np.zeros(1, np.int64)) for _ in rows]

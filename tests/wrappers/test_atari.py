@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
 
-from wrappers.atari import (
+from ritornello.wrappers.atari import (
     FireAtStart,
     FlagLostLives,
     LimitFrames,

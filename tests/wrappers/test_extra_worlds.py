@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete
 
-from core.errors import ConfigError
+from ritornello.core.errors import ConfigError
+from ritornello.wrappers import extra_worlds
+from ritornello.wrappers.config import EnvConfig
+from ritornello.wrappers.env_ids import check_env_id, find_gym_spec
+from ritornello.wrappers.extra_worlds import WORLDS, is_installed, prepare_world, world_of
+from ritornello.wrappers.registry import make_env_spec, make_env_vector
+from ritornello.wrappers.world_views import CELL_VALUES, Screens, SymbolsAsVector
 from tests.deadlines import HANGS_S
-from wrappers import extra_worlds
-from wrappers.config import EnvConfig
-from wrappers.env_ids import check_env_id, find_gym_spec
-from wrappers.extra_worlds import WORLDS, is_installed, prepare_world, world_of
-from wrappers.registry import make_env_spec, make_env_vector
-from wrappers.world_views import CELL_VALUES, Screens, SymbolsAsVector
 
 ROOT = Path(__file__).parents[2]
 BY_NAME = {world.name: world for world in WORLDS}
@@ -73,8 +73,8 @@ def test_a_package_that_cannot_be_imported_is_told_in_one_line(monkeypatch):
 def test_nothing_of_them_is_imported_before_it_is_asked_for():
     packages = [world.package for world in WORLDS]
     code = (
-        "import sys, wrappers.registry\n"
-        "wrappers.env_ids.check_env_id('CartPole-v1')\n"
+        "import sys, ritornello.wrappers.registry\n"
+        "ritornello.wrappers.env_ids.check_env_id('CartPole-v1')\n"
         f"print([name for name in {packages} if name in sys.modules])"
     )
     done = subprocess.run(

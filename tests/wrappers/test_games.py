@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import ConfigError
-from core.spec import game_name
+from ritornello.core.errors import ConfigError
+from ritornello.core.spec import game_name
+from ritornello.wrappers.env_ids import check_env_id
+from ritornello.wrappers.games import GAME_SETS, expand_games
 from tests.deadlines import HANGS_S
-from wrappers.env_ids import check_env_id
-from wrappers.games import GAME_SETS, expand_games
 
 SIX = ["AirRaid", "Carnival", "DemonAttack", "NameThisGame", "Pong", "SpaceInvaders"]
 
@@ -64,7 +64,8 @@ def test_short_names_of_games(env_id, name):
 @pytest.mark.process
 def test_reading_a_list_of_games_loads_no_emulator():
     program = (
-        "import sys; from wrappers.games import expand_games; expand_games('six,CartPole-v1');"
+        "import sys; from ritornello.wrappers.games import expand_games;"
+        "expand_games('six,CartPole-v1');"
         "assert not {'gymnasium', 'ale_py'} & set(sys.modules)"
     )
     root = Path(__file__).parents[2]

@@ -17,11 +17,16 @@ from gymnasium.spaces import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.errors import ConfigError, ShapeError
-from core.spec import CHOICE, NUMBERS, ActionPart
-from wrappers.config import EnvConfig
-from wrappers.gym_actions import RowActions, is_plain_choice, why_not, with_stored_actions
-from wrappers.registry import make_env_spec, make_env_vector
+from ritornello.core.errors import ConfigError, ShapeError
+from ritornello.core.spec import CHOICE, NUMBERS, ActionPart
+from ritornello.wrappers.config import EnvConfig
+from ritornello.wrappers.gym_actions import (
+    RowActions,
+    is_plain_choice,
+    why_not,
+    with_stored_actions,
+)
+from ritornello.wrappers.registry import make_env_spec, make_env_vector
 
 REACH = EnvConfig("tests.worlds:tests/Reach-v0")
 MIXED = EnvConfig("tests.worlds:tests/Mixed-v0")

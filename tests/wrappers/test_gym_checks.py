@@ -9,12 +9,17 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete
 
-from core.errors import ConfigError, EnvironmentFault
-from core.spec import EnvSpec
+from ritornello.core.errors import ConfigError, EnvironmentFault
+from ritornello.core.spec import EnvSpec
+from ritornello.wrappers.config import EnvConfig
+from ritornello.wrappers.gym_checks import ObservationCheck
+from ritornello.wrappers.registry import (
+    check_rendering,
+    make_env_spec,
+    make_env_vector,
+    steps_per_s,
+)
 from tests.wrappers.lying import LyingEnv, registered
-from wrappers.config import EnvConfig
-from wrappers.gym_checks import ObservationCheck
-from wrappers.registry import check_rendering, make_env_spec, make_env_vector, steps_per_s
 
 
 def played(lie=None, reset_lie=None, space=None, steps=5, num_envs=3, lie_at=3):
@@ -33,7 +38,7 @@ def played(lie=None, reset_lie=None, space=None, steps=5, num_envs=3, lie_at=3):
 
 
 def clear_specs():
-    from wrappers import registry
+    from ritornello.wrappers import registry
 
     registry.gym_spec.cache_clear()
 

@@ -9,13 +9,17 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, Graph, MultiBinary, MultiDiscrete, Text, Tuple
 
-from agent.models.factory import ModelConfig, make_model
-from agent.models.parts import PartsTorso
-from core.errors import ConfigError, EnvironmentFault
-from core.spec import EnvSpec, ObservationPart
-from wrappers.config import EnvConfig
-from wrappers.gym_observations import PartsObservation, why_not_shown, with_one_observation
-from wrappers.registry import describe, make_env_spec, make_env_vector
+from ritornello.agent.models.factory import ModelConfig, make_model
+from ritornello.agent.models.parts import PartsTorso
+from ritornello.core.errors import ConfigError, EnvironmentFault
+from ritornello.core.spec import EnvSpec, ObservationPart
+from ritornello.wrappers.config import EnvConfig
+from ritornello.wrappers.gym_observations import (
+    PartsObservation,
+    why_not_shown,
+    with_one_observation,
+)
+from ritornello.wrappers.registry import describe, make_env_spec, make_env_vector
 
 SIGN = EnvConfig("tests.worlds:tests/Sign-v0")
 PIXELS = Box(0, 255, (5, 7, 3), np.uint8)

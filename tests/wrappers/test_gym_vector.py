@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.episode import EpisodeEnd
-from core.errors import CheckpointError, PlatformError, ShapeError
+from ritornello.core.episode import EpisodeEnd
+from ritornello.core.errors import CheckpointError, PlatformError, ShapeError
+from ritornello.wrappers.config import EnvConfig
+from ritornello.wrappers.gym_vector import episode_seed
+from ritornello.wrappers.registry import make_env_vector
 from tests.fakes import CountingEnv
-from wrappers.config import EnvConfig
-from wrappers.gym_vector import episode_seed
-from wrappers.registry import make_env_vector
 
 COUNTING = EnvConfig("tests.fakes:tests/Counting-v0")
 

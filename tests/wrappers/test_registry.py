@@ -9,19 +9,19 @@ from pathlib import Path
 import gymnasium
 import pytest
 
-from core.errors import ConfigError
-from tests.deadlines import HANGS_S
-from wrappers.ale_vector import AleVector
-from wrappers.config import EnvConfig
-from wrappers.env_ids import check_env_id, is_atari, rom_name, with_sticky_actions
-from wrappers.gym_vector import GymVector
-from wrappers.registry import (
+from ritornello.core.errors import ConfigError
+from ritornello.wrappers.ale_vector import AleVector
+from ritornello.wrappers.config import EnvConfig
+from ritornello.wrappers.env_ids import check_env_id, is_atari, rom_name, with_sticky_actions
+from ritornello.wrappers.gym_vector import GymVector
+from ritornello.wrappers.registry import (
     choose_backend,
     describe,
     make_env_spec,
     make_env_vector,
     max_game_steps,
 )
+from tests.deadlines import HANGS_S
 
 ROOT = Path(__file__).parents[2]
 
@@ -69,7 +69,7 @@ def test_an_id_that_repeats_actions_at_random_is_refused():
 
 
 def test_a_game_without_a_rom_is_refused(monkeypatch):
-    monkeypatch.setattr("wrappers.env_ids.roms.get_all_rom_ids", lambda: ["breakout"])
+    monkeypatch.setattr("ritornello.wrappers.env_ids.roms.get_all_rom_ids", lambda: ["breakout"])
     with pytest.raises(ConfigError, match="no ROM named 'pong'"):
         check_env_id("PongNoFrameskip-v4")
     check_env_id("BreakoutNoFrameskip-v4")
@@ -245,9 +245,9 @@ def test_a_config_is_described_in_one_line():
 @pytest.mark.process
 def test_the_fakes_are_found_by_a_fresh_process_and_nothing_is_printed():
     program = (
-        "from wrappers.config import EnvConfig\n"
-        "from wrappers.registry import make_env_vector\n"
-        "from wrappers.trusted_modules import trust_modules_of\n"
+        "from ritornello.wrappers.config import EnvConfig\n"
+        "from ritornello.wrappers.registry import make_env_vector\n"
+        "from ritornello.wrappers.trusted_modules import trust_modules_of\n"
         "trust_modules_of('tests.fakes:Counting-v0')\n"
         "for env_id in ['tests.fakes:Counting-v0', 'tests.fakes:tests/Chain-v0',"
         " 'PongNoFrameskip-v4']:\n"

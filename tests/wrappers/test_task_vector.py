@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from core.errors import CheckpointError, ConfigError, ShapeError
+from ritornello.core.errors import CheckpointError, ConfigError, ShapeError
+from ritornello.wrappers.ale_vector import AleVector
+from ritornello.wrappers.config import EnvConfig
+from ritornello.wrappers.gym_vector import GymVector
+from ritornello.wrappers.registry import describe, make_env_spec, make_env_vector
+from ritornello.wrappers.several_games import ALL_ACTIONS
+from ritornello.wrappers.task_vector import TaskVector
 from tests.wrappers.twins import assert_rows_agree, assert_same, play, play_twins
-from wrappers.ale_vector import AleVector
-from wrappers.config import EnvConfig
-from wrappers.gym_vector import GymVector
-from wrappers.registry import describe, make_env_spec, make_env_vector
-from wrappers.several_games import ALL_ACTIONS
-from wrappers.task_vector import TaskVector
 
 ONE, OTHER = "tests.fakes:tests/Counting-v0", "tests.fakes:tests/Owing-v0"
 BOTH = f"{ONE},{OTHER}"

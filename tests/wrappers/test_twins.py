@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ritornello.wrappers.config import EnvConfig
+from ritornello.wrappers.registry import max_game_steps
 from tests.wrappers.twins import assert_rows_agree, play_twins
-from wrappers.config import EnvConfig
-from wrappers.registry import max_game_steps
 
 
 def results_of(rows):

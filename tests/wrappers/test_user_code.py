@@ -6,11 +6,11 @@ import time
 import gymnasium
 import pytest
 
-from core.errors import ConfigError
+from ritornello.core.errors import ConfigError
+from ritornello.wrappers.check import check
+from ritornello.wrappers.registry import gym_spec
+from ritornello.wrappers.user_code import told_if_slow
 from tests.extensions.own_environment import Light
-from wrappers.check import check
-from wrappers.registry import gym_spec
-from wrappers.user_code import told_if_slow
 
 
 class Terminal:

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from wrappers.ale_vector import AleVector
-from wrappers.atari import WaitAtStart
-from wrappers.config import EnvConfig
-from wrappers.registry import make_env_vector
+from ritornello.wrappers.ale_vector import AleVector
+from ritornello.wrappers.atari import WaitAtStart
+from ritornello.wrappers.config import EnvConfig
+from ritornello.wrappers.registry import make_env_vector
 
 
 class Starts:

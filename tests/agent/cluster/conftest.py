@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.cluster.gateway import GatewayConfig
-from agent.cluster.gateway_pool import GatewayPool
-from agent.cluster.ray_engine import RaySettings, connect, python_paths
+from ritornello.agent.cluster.gateway import GatewayConfig
+from ritornello.agent.cluster.gateway_pool import GatewayPool
+from ritornello.agent.cluster.ray_engine import RaySettings, connect, python_paths
 from tests.agent.cluster.ray_helpers import RayCluster
 from tests.agent.test_rollout import make_board
 

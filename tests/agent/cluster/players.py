@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from agent.cluster.engine import Node
-from agent.cluster.gateway import GatewayConfig
-from agent.cluster.node_host import NodeHost
-from agent.cluster.thread_engine import ThreadEngine
-from agent.pools.worker_pool import UnrollBlock
-from core.episode import EpisodeEnd
-from core.errors import WorkerDied
-from core.spec import EnvSpec
-from core.unroll import UnrollSchema
-from transport.channel import WorkerStats
+from ritornello.agent.cluster.engine import Node
+from ritornello.agent.cluster.gateway import GatewayConfig
+from ritornello.agent.cluster.node_host import NodeHost
+from ritornello.agent.cluster.thread_engine import ThreadEngine
+from ritornello.agent.pools.worker_pool import UnrollBlock
+from ritornello.core.episode import EpisodeEnd
+from ritornello.core.errors import WorkerDied
+from ritornello.core.spec import EnvSpec
+from ritornello.core.unroll import UnrollSchema
+from ritornello.transport.channel import WorkerStats
 
 SPEC = EnvSpec("Light-v0", (4,), "float32", 1, ("A", "B"), 1)
 SCHEMA = UnrollSchema(SPEC, 3)

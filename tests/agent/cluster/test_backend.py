@@ -11,16 +11,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from agent.cluster import ray_engine
-from agent.cluster.engine import EngineLost
-from agent.cluster.gateway_pool import GatewayPool
-from agent.cluster.ray_engine import RaySettings, connect
-from agent.run import sources
-from agent.run.memory_check import memory_needs
-from agent.session import prepare
-from core.errors import ConfigError
 from flag_parsing import parse
-from sequences import foreign
+from ritornello.agent.cluster import ray_engine
+from ritornello.agent.cluster.engine import EngineLost
+from ritornello.agent.cluster.gateway_pool import GatewayPool
+from ritornello.agent.cluster.ray_engine import RaySettings, connect
+from ritornello.agent.run import sources
+from ritornello.agent.run.memory_check import memory_needs
+from ritornello.agent.session import prepare
+from ritornello.core.errors import ConfigError
+from ritornello.sequences import foreign
 from tests.agent.runs import make_blueprint
 from tests.agent.test_rollout import make_board
 

@@ -14,14 +14,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from agent.cluster.conductor import MAX_BLOCKS, MAX_WEIGHTS_S, RETRY_S, Conductor
-from agent.cluster.engine import EngineLost, HostUnavailable, Node
-from agent.cluster.hosts import GONE_S, SILENT_S
-from agent.cluster.node_host import QUEUE_BLOCKS, NodeHost
-from agent.cluster.thread_engine import ThreadEngine
-from agent.cluster.wire import open_block
-from agent.pools.restarts import GIVING_UP
-from core.errors import TransportError, WorkerDied
+from ritornello.agent.cluster.conductor import MAX_BLOCKS, MAX_WEIGHTS_S, RETRY_S, Conductor
+from ritornello.agent.cluster.engine import EngineLost, HostUnavailable, Node
+from ritornello.agent.cluster.hosts import GONE_S, SILENT_S
+from ritornello.agent.cluster.node_host import QUEUE_BLOCKS, NodeHost
+from ritornello.agent.cluster.thread_engine import ThreadEngine
+from ritornello.agent.cluster.wire import open_block
+from ritornello.agent.pools.restarts import GIVING_UP
+from ritornello.core.errors import TransportError, WorkerDied
+from ritornello.transport.weights import WeightBoard
 from tests.agent.cluster.players import (
     ENVS,
     SCHEMA,
@@ -37,7 +38,6 @@ from tests.agent.cluster.players import (
     threads_of_hosts,
 )
 from tests.deadlines import HANGS_S
-from transport.weights import WeightBoard
 
 
 class Stage:

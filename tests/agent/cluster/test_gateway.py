@@ -16,17 +16,18 @@ import numpy as np
 import psutil
 import pytest
 
-from agent.acting.worker import WorkerBody
-from agent.cluster import gateway_pool
-from agent.cluster.engine import EngineLost, Node
-from agent.cluster.gateway import GatewayConfig
-from agent.cluster.gateway_pool import GatewayPool, ring_slots
-from agent.cluster.hosts import Launch
-from agent.cluster.thread_engine import ThreadEngine
-from agent.pools.pool import ProcessPool
-from agent.pools.serial_pool import SerialPool
-from core.errors import ConfigError, WorkerDied
-from metrics.record import check_declared
+from ritornello.agent.acting.worker import WorkerBody
+from ritornello.agent.cluster import gateway_pool
+from ritornello.agent.cluster.engine import EngineLost, Node
+from ritornello.agent.cluster.gateway import GatewayConfig
+from ritornello.agent.cluster.gateway_pool import GatewayPool, ring_slots
+from ritornello.agent.cluster.hosts import Launch
+from ritornello.agent.cluster.thread_engine import ThreadEngine
+from ritornello.agent.pools.pool import ProcessPool
+from ritornello.agent.pools.serial_pool import SerialPool
+from ritornello.core.errors import ConfigError, WorkerDied
+from ritornello.metrics.record import check_declared
+from ritornello.transport.weights import WeightBoard
 from tests.agent.cluster.players import (
     ENVS,
     SCHEMA,
@@ -41,7 +42,6 @@ from tests.agent.runs import COUNTING, make_blueprint
 from tests.agent.test_rollout import make_board
 from tests.deadlines import HANGS_S
 from tests.house import ROOT
-from transport.weights import WeightBoard
 
 pytestmark = pytest.mark.process
 
@@ -338,11 +338,11 @@ def test_the_bytes_of_real_workers_are_those_of_the_serial_and_the_native_pool(m
 
 LEARNER = """
 import sys
-from agent.cluster.gateway_pool import GatewayPool
+from ritornello.agent.cluster.gateway_pool import GatewayPool
 from tests.agent.cluster.test_gateway import one_machine
 from tests.agent.runs import make_blueprint
 from tests.agent.test_rollout import make_board
-from agent.cluster.gateway import GatewayConfig
+from ritornello.agent.cluster.gateway import GatewayConfig
 
 if __name__ == "__main__":
     blueprint = make_blueprint("CartPole-v1", worker_count=2)

@@ -7,8 +7,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from agent.cluster.engine import Node
-from agent.cluster.hosts import (
+from ritornello.agent.cluster.engine import Node
+from ritornello.agent.cluster.hosts import (
     FIRST_DELAY_S,
     GONE_S,
     MAX_DELAY_S,

@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from agent.cluster import node_host
-from agent.cluster.hosts import Launch
-from agent.cluster.node_host import QUEUE_BLOCKS, NodeHost
-from agent.cluster.wire import open_block
-from core.errors import TransportError
+from ritornello.agent.cluster import node_host
+from ritornello.agent.cluster.hosts import Launch
+from ritornello.agent.cluster.node_host import QUEUE_BLOCKS, NodeHost
+from ritornello.agent.cluster.wire import open_block
+from ritornello.core.errors import TransportError
 from tests.agent.cluster.players import (
     ENVS,
     SCHEMA,
@@ -139,8 +139,8 @@ def test_a_pool_that_gives_up_is_told_after_all_its_blocks(make_host):
     class Breaks(PlayerPool):
         def poll(self, timeout_s):
             if self.seqs[0] == 1:
-                logging.getLogger("agent.pools.pool").warning("worker 0 was killed")
-                logging.getLogger("agent.pools.pool").info("not for the user")
+                logging.getLogger("ritornello.agent.pools.pool").warning("worker 0 was killed")
+                logging.getLogger("ritornello.agent.pools.pool").info("not for the user")
                 raise ValueError("a mistake in step()")
             return super().poll(timeout_s)
 
@@ -160,11 +160,11 @@ def test_what_a_pool_logs_is_told_and_what_others_log_is_not(make_host):
     class Warns(PlayerPool):
         def start(self):
             super().start()
-            logging.getLogger("agent.pools.pool").warning("worker %d was killed", 0)
-            logging.getLogger("agent.pools.pool").warning("x" * 100_000)
+            logging.getLogger("ritornello.agent.pools.pool").warning("worker %d was killed", 0)
+            logging.getLogger("ritornello.agent.pools.pool").warning("x" * 100_000)
 
     host = started(make_host(task(), Warns))
-    logging.getLogger("agent.pools.pool").warning("of somebody else")
+    logging.getLogger("ritornello.agent.pools.pool").warning("of somebody else")
     said = list(host.take(0, 1, HANGS_S).report.said)
     assert said[0] == "worker 0 was killed"
     assert len(said) == 2

@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agent.pools.serial_pool import SerialPool
-from core.errors import WorkerDied
+from ritornello.agent.pools.serial_pool import SerialPool
+from ritornello.core.errors import WorkerDied
 from tests.agent.cluster.players import digest
 from tests.agent.cluster.ray_helpers import WITH_RAY, Streams, hosts_of_ray, processes_of_ray
 from tests.agent.runs import make_blueprint

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from agent.cluster.ray_folder import LOCK, RayFolder
+from ritornello.agent.cluster.ray_folder import LOCK, RayFolder
 from tests.deadlines import HANGS_S
 from tests.house import ROOT
 
 MAKE = """
 import sys
 from pathlib import Path
-from agent.cluster.ray_folder import RayFolder
+from ritornello.agent.cluster.ray_folder import RayFolder
 folder = RayFolder()
 Path(folder.path, "session").mkdir(parents=True)
 print(folder.path, flush=True)

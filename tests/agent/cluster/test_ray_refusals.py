@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 import psutil
 import pytest
 
-from agent.cluster.gateway import GatewayConfig
-from agent.cluster.room import workers_that_fit
-from agent.cluster.wire import Fingerprint
-from core.errors import ConfigError, WorkerDied
+from ritornello.agent.cluster.gateway import GatewayConfig
+from ritornello.agent.cluster.room import workers_that_fit
+from ritornello.agent.cluster.wire import Fingerprint
+from ritornello.core.errors import ConfigError, WorkerDied
 from tests.agent.cluster.ray_helpers import WITH_RAY, RayCluster, Streams, hosts_of_ray
 from tests.agent.runs import make_blueprint
 from tests.deadlines import HANGS_S

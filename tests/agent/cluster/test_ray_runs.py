@@ -12,7 +12,7 @@ import time
 import psutil
 import pytest
 
-from agent.stored.checkpoint import load
+from ritornello.agent.stored.checkpoint import load
 from tests.agent.cluster.ray_helpers import WITH_RAY, processes_of_ray
 from tests.deadlines import HANGS_S
 from tests.house import ROOT

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from agent.cluster.engine import EngineLost
-from agent.cluster.ray_engine import HEAD_S, LOOK_S, RayEngine, RaySettings
-from core.watched_time import WatchedTime
+from ritornello.agent.cluster.engine import EngineLost
+from ritornello.agent.cluster.ray_engine import HEAD_S, LOOK_S, RayEngine, RaySettings
+from ritornello.core.watched_time import WatchedTime
 from tests.agent.cluster.players import Clock
 
 

@@ -7,12 +7,12 @@ import time
 
 import pytest
 
-from agent import session
-from agent.cluster import room
-from agent.cluster.engine import EngineLost
-from agent.cluster.room import MAX_WORKERS, ask, workers_that_fit
-from agent.session import prepare
-from core.errors import ConfigError
+from ritornello.agent import session
+from ritornello.agent.cluster import room
+from ritornello.agent.cluster.engine import EngineLost
+from ritornello.agent.cluster.room import MAX_WORKERS, ask, workers_that_fit
+from ritornello.agent.session import prepare
+from ritornello.core.errors import ConfigError
 from tests.agent.cluster.players import two_machines
 
 pytestmark = pytest.mark.process
@@ -63,7 +63,7 @@ def test_no_room_and_too_much_room_are_refused(monkeypatch, count, words):
 def test_a_cluster_decides_how_many_workers_there_are_unless_a_flag_does(monkeypatch):
     asked = []
     monkeypatch.setattr(session, "check_ray", lambda: None)
-    monkeypatch.setattr("agent.assembly.check_ray", lambda: None)
+    monkeypatch.setattr("ritornello.agent.assembly.check_ray", lambda: None)
     monkeypatch.setattr(
         session, "workers_that_fit", lambda address, *, is_insecure: asked.append(address) or 5
     )

@@ -9,8 +9,8 @@ import logging
 
 import pytest
 
-from agent.cluster import token_check
-from agent.cluster.token_check import REFUSAL, lets_in_without_token
+from ritornello.agent.cluster import token_check
+from ritornello.agent.cluster.token_check import REFUSAL, lets_in_without_token
 
 pytestmark = pytest.mark.process
 

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.cluster import wire
-from agent.cluster.wire import Fingerprint, open_block, seal
-from core.episode import EpisodeEnd
-from core.errors import TransportError
-from core.spec import CHOICE, NUMBERS, ActionPart
-from core.unroll import UnrollSchema
+from ritornello.agent.cluster import wire
+from ritornello.agent.cluster.wire import Fingerprint, open_block, seal
+from ritornello.core.episode import EpisodeEnd
+from ritornello.core.errors import TransportError
+from ritornello.core.spec import CHOICE, NUMBERS, ActionPart
+from ritornello.core.unroll import UnrollSchema
+from ritornello.transport.channel import WorkerStats
 from tests.agent.cluster.players import ENVS, SCHEMA, SPEC, play
-from transport.channel import WorkerStats
 
 
 def sealed(seq=5, version=3, **values):

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from agent.algorithms.impala import Impala, ImpalaConfig
-from agent.algorithms.passes import look_at
-from agent.algorithms.rows import learnable_rows
-from replay.item import OWN
+from ritornello.agent.algorithms.impala import Impala, ImpalaConfig
+from ritornello.agent.algorithms.passes import look_at
+from ritornello.agent.algorithms.rows import learnable_rows
+from ritornello.replay.item import OWN
 from tests.agent.builders import make_batch, make_small_model
 
 AGENTS = {OWN: "agent_1", 0: "agent_0", 2: "agent_2"}

@@ -19,17 +19,17 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from agent.sharing import exchange, membership, partner
-from agent.sharing.exchange import Exchange
-from agent.sharing.foreign import UnrollPost
-from agent.sharing.membership import Membership, check_place
-from agent.sharing.terms import TERMS_FILE, Terms
-from core import faults, file_lock
-from core.errors import ConfigError
-from core.unroll import UnrollSchema
+from ritornello.agent.sharing import exchange, membership, partner
+from ritornello.agent.sharing.exchange import Exchange
+from ritornello.agent.sharing.foreign import UnrollPost
+from ritornello.agent.sharing.membership import Membership, check_place
+from ritornello.agent.sharing.terms import TERMS_FILE, Terms
+from ritornello.core import faults, file_lock
+from ritornello.core.errors import ConfigError
+from ritornello.core.unroll import UnrollSchema
+from ritornello.transport import spool
+from ritornello.wrappers.config import EnvConfig
 from tests.replay.builders import SPEC, context, make_manager, make_record, queue, standard
-from transport import spool
-from wrappers.config import EnvConfig
 
 SCHEMA = UnrollSchema(SPEC, 4)
 
@@ -381,7 +381,7 @@ def test_terms_that_could_not_be_read_are_read_again(
         raise ConfigError("cannot read the terms of an agent: Too many open files.")
 
     with monkeypatch.context() as trouble:
-        trouble.setattr("agent.sharing.terms.read_text", full)
+        trouble.setattr("ritornello.agent.sharing.terms.read_text", full)
         assert one.receive() == []
         assert one.receive() == []
     assert whose(one.receive()) == [(1, 0)]

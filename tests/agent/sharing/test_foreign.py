@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.sharing.foreign import UnrollPost
-from core.errors import TransportError
-from core.unroll import UnrollSchema
+from ritornello.agent.sharing.foreign import UnrollPost
+from ritornello.core.errors import TransportError
+from ritornello.core.unroll import UnrollSchema
 from tests.replay.builders import SPEC, make_record
 
 PLAIN = UnrollSchema(SPEC, 4)

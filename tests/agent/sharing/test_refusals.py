@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.algorithms.impala import Impala
-from agent.run.sharing import check_sharing, make_exchange
-from agent.session import prepare
-from agent.sharing.exchange import Exchange
-from core.errors import ConfigError
+from ritornello.agent.algorithms.impala import Impala
+from ritornello.agent.run.sharing import check_sharing, make_exchange
+from ritornello.agent.session import prepare
+from ritornello.agent.sharing.exchange import Exchange
+from ritornello.core.errors import ConfigError
 from tests.agent.runs import make_blueprint
 from tests.integration.commands import SMALL
 

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from agent.learning.feed import Feed
-from agent.run.sharing import make_exchange
-from agent.run.threaded import Threaded
-from agent.sharing import exchange
-from core.errors import ConfigError
-from replay.item import OWN
+from ritornello.agent.learning.feed import Feed
+from ritornello.agent.run.sharing import make_exchange
+from ritornello.agent.run.threaded import Threaded
+from ritornello.agent.sharing import exchange
+from ritornello.core.errors import ConfigError
+from ritornello.replay.item import OWN
+from ritornello.transport.weights import WeightBoard
 from tests.agent.runs import make_blueprint
 from tests.agent.test_threaded import HeldPool
 from tests.deadlines import HANGS_S
-from transport.weights import WeightBoard
 
 Agents = list[tuple[Threaded, HeldPool]]
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from actor_critic.command import command_line
-from actor_critic.interpreter import alone, check_script
-from actor_critic.interrupts import Interrupts
-from agent.run import trainer
-from agent.run.training import Ending
-from agent.session import prepare
-from core.errors import ConfigError
-from core.plain_data import shown
+from ritornello.agent.run import trainer
+from ritornello.agent.run.training import Ending
+from ritornello.agent.session import prepare
+from ritornello.command import command_line
+from ritornello.core.errors import ConfigError
+from ritornello.core.plain_data import shown
+from ritornello.interpreter import alone, check_script
+from ritornello.interrupts import Interrupts
 
 # What main.py does in processes of its own around a training, or to the whole process.
 # The value that asks for nothing, and the reason.
@@ -70,7 +70,7 @@ def train(*, stop: threading.Event | None = None, **flags: Any) -> Summary:
 
 def _check_flags(flags: Mapping[str, Any]) -> None:
     if flags.get("op_mode") == "test":
-        raise ConfigError('op_mode is "test": call actor_critic.evaluate(path, ...) for that.')
+        raise ConfigError('op_mode is "test": call ritornello.evaluate(path, ...) for that.')
     for name, (neutral, reason) in ONLY_BY_PROGRAM.items():
         value = flags.get(name)
         if value is not None and str(value) != neutral:

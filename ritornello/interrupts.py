@@ -12,7 +12,7 @@ import threading
 from types import FrameType
 from typing import Any
 
-from core.stop_signals import Answer, StopSignals, answer_by
+from ritornello.core.stop_signals import Answer, StopSignals, answer_by
 
 
 class Interrupted(KeyboardInterrupt):

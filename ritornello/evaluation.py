@@ -6,14 +6,14 @@ import os
 from pathlib import Path
 from typing import Any
 
-from actor_critic.command import command_line
-from actor_critic.interpreter import alone
-from actor_critic.interrupts import Interrupts
-from agent.session import prepare
-from agent.testing.score_table import Report
-from core.command_line import tell
-from core.errors import ConfigError
-from core.stop_signals import Answer
+from ritornello.agent.session import prepare
+from ritornello.agent.testing.score_table import Report
+from ritornello.command import command_line
+from ritornello.core.command_line import tell
+from ritornello.core.errors import ConfigError
+from ritornello.core.stop_signals import Answer
+from ritornello.interpreter import alone
+from ritornello.interrupts import Interrupts
 
 
 def evaluate(path: Path | str, **flags: Any) -> dict[str, Report]:

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from core.errors import ConfigError
-from core.plain_data import shown
+from ritornello.core.errors import ConfigError
+from ritornello.core.plain_data import shown
 
 
 def command_line(flags: Mapping[str, Any]) -> list[str]:

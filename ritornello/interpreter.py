@@ -19,11 +19,11 @@ from types import FrameType
 
 import torch
 
-from agent.run.run_log import CHATTY_LOGGERS
-from core import faults
-from core.errors import ConfigError
-from core.process_settings import environment_to_restart_with
-from wrappers.trusted_modules import trust_forgotten
+from ritornello.agent.run.run_log import CHATTY_LOGGERS
+from ritornello.core import faults
+from ritornello.core.errors import ConfigError
+from ritornello.core.process_settings import environment_to_restart_with
+from ritornello.wrappers.trusted_modules import trust_forgotten
 
 _busy = threading.Lock()
 

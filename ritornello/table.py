@@ -10,10 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from agent.stored.run_folder import RunFolder
-from core.errors import ConfigError
-from core.plain_data import parse_json, read_text
-from metrics.run_files import Evaluated, Floats, Games, read_evaluations, read_games, read_records
+from ritornello.agent.stored.run_folder import RunFolder
+from ritornello.core.errors import ConfigError
+from ritornello.core.plain_data import parse_json, read_text
+from ritornello.metrics.run_files import (
+    Evaluated,
+    Floats,
+    Games,
+    read_evaluations,
+    read_games,
+    read_records,
+)
 
 COUNTERS = ("agent_steps", "frames", "updates", "episodes", "wall_s")
 

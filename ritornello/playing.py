@@ -27,17 +27,17 @@ import gymnasium
 import numpy as np
 import torch
 
-from actor_critic.command import command_line
-from actor_critic.interpreter import trusting_for_now
-from agent.acting.actor import Actor, Observation
-from agent.assembly import model_config
-from analysis import playing
-from analysis.playing import LoadedAgent
-from core.errors import ConfigError, ShapeError
-from core.plain_data import shown
-from core.rng import child_seed
-from core.spec import ActionSpec, EnvSpec
-from wrappers.single import make_single_env
+from ritornello.agent.acting.actor import Actor, Observation
+from ritornello.agent.assembly import model_config
+from ritornello.analysis import playing
+from ritornello.analysis.playing import LoadedAgent
+from ritornello.command import command_line
+from ritornello.core.errors import ConfigError, ShapeError
+from ritornello.core.plain_data import shown
+from ritornello.core.rng import child_seed
+from ritornello.core.spec import ActionSpec, EnvSpec
+from ritornello.interpreter import trusting_for_now
+from ritornello.wrappers.single import make_single_env
 
 
 @dataclass(frozen=True)

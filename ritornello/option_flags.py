@@ -1,0 +1,1 @@
+../option_flags.py
