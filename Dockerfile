@@ -1,9 +1,9 @@
-# Build:  docker build -t actor-critic .
-# Train:  docker run --rm -it -v "$PWD/results:/app/results" actor-critic --env=PongNoFrameskip-v4
+# Build:  docker build -t ritornello .
+# Train:  docker run --rm -it -v "$PWD/results:/app/results" ritornello --env=PongNoFrameskip-v4
 # GPU:    the same with --gpus=all. PyTorch's default Linux wheel brings CUDA along and also runs on
 #         a CPU; for a smaller image without CUDA, hand pip the address of PyTorch's CPU wheels (see
 #         PyTorch's installation page):
-#         docker build --build-arg PIP_INSTALL_ARGS="--extra-index-url=<address>" -t actor-critic .
+#         docker build --build-arg PIP_INSTALL_ARGS="--extra-index-url=<address>" -t ritornello .
 #
 # --shm-size is not needed: experience travels through anonymous shared memory, which counts against
 # the memory of the container (--memory), not against the 64 MB that Docker gives to /dev/shm.

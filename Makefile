@@ -21,14 +21,14 @@ $(VENV)/run.stamp: requirements.txt
 	$(BIN)/python -m pip install --disable-pip-version-check --requirement requirements.txt
 	@touch $@
 
-$(VENV)/dev.stamp: requirements-dev.txt $(VENV)/run.stamp
+$(VENV)/dev.stamp: pyproject.toml $(VENV)/run.stamp
 	@echo "Installing what tests and checks need, once."
-	$(BIN)/python -m pip install --disable-pip-version-check --requirement requirements-dev.txt
+	$(BIN)/python -m pip install --disable-pip-version-check --editable ".[dev]"
 	@touch $@
 
-$(VENV)/live.stamp: requirements-live.txt $(VENV)/run.stamp
+$(VENV)/live.stamp: pyproject.toml $(VENV)/run.stamp
 	@echo "Installing what the live page needs, once."
-	$(BIN)/python -m pip install --disable-pip-version-check --requirement requirements-live.txt
+	$(BIN)/python -m pip install --disable-pip-version-check --editable ".[live]"
 	@touch $@
 
 setup: $(VENV)/dev.stamp  ## make .venv and install everything, also what developers need
@@ -82,7 +82,7 @@ bench: $(VENV)/run.stamp  ## measure the speed of whole runs and of their parts
 	$(BIN)/python benchmarks/bench_end_to_end.py $(ARGS)
 
 docker:  ## build the image
-	docker build --tag actor-critic .
+	docker build --tag ritornello .
 
 clean:  ## remove caches; never results/
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -47,7 +47,7 @@ def main(argv: list[str], stop: StopSignals | None = None, place: Place | None =
     """
     place = place or ALONE_HERE
     if "--version" in argv:
-        print(f"distributed-actor-critic {VERSION}")
+        print(f"ritornello {VERSION}")
         return 0
     from ritornello.core.errors import CheckpointError, ConfigError, PlatformError
 

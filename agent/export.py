@@ -221,7 +221,7 @@ def main(argv: Sequence[str], show: Callable[[str], None] = tell) -> None:
         "--push",
         type=Repository.parse,
         metavar="OWNER/NAME",
-        help="also send the model, and the card, to the Hugging Face Hub (requirements-hub.txt)",
+        help="also send the model, and the card, to the Hugging Face Hub (extra hub)",
     )
     add_switch(parser, "--private", "with --push: a new repository is visible to its owner only")
     try:

@@ -5,7 +5,7 @@
 
 One run trains throughout, with the flags after `--`. In windows of `--window` seconds the process
 that evaluates is frozen (SIGSTOP) and let go on in turn; with `--page`, so is the server of the
-live page, which somebody watches (page_reader.py; this needs requirements-live.txt). Frozen
+live page, which somebody watches (page_reader.py; this needs extra live). Frozen
 processes take no processor time. So each pair of neighbouring windows compares the same agent in
 the same process, where two runs of the same flags already differ by several percent. The order
 alternates from pair to pair. The cost is the ratio of the agent steps per second (with / without).

@@ -98,7 +98,7 @@ def watched(results: str) -> Iterator[PageReader]:
         assert server.stdout is not None
         line = next((each for each in server.stdout if each.startswith(START)), None)
         if line is None:
-            sys.exit("the live page did not start: pip install -r requirements-live.txt")
+            sys.exit("the live page did not start: pip install -e '.[live]'")
         reader = PageReader(line.removeprefix(START).strip(), server.pid)
         reader.start()
         yield reader

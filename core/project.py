@@ -1,8 +1,23 @@
-"""Where this copy of the program lies."""
+"""Where this copy of the program lies: a clone, or an installed package."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
-PROJECT_ROOT = Path(__file__).resolve().parents[1]
+PROJECT_ROOT = Path(__file__).resolve().parents[1]  # the folder of main.py
+IS_CLONE = (PROJECT_ROOT / "ritornello").is_dir()
+IMPORT_ROOT = PROJECT_ROOT if IS_CLONE else PROJECT_ROOT.parent  # `import ritornello` finds it here
 MAIN_PROGRAM = PROJECT_ROOT / "main.py"
+# How a user starts the program again, in the commands that are printed.
+MAIN_COMMAND = "python main.py" if IS_CLONE else "ritornello"
+SEQUENCE_COMMAND = "python multi_train.py" if IS_CLONE else "ritornello sequence"
+
+
+def main_program() -> list[str]:
+    """Return the beginning of a command line that runs main.py with this interpreter.
+
+    An installed one is run as a module: a file's folder would come first on `sys.path`, where its
+    `core` and `metrics` hide modules of the user with these names.
+    """
+    return [sys.executable, *([str(MAIN_PROGRAM)] if IS_CLONE else ["-m", "ritornello.main"])]

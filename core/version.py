@@ -4,4 +4,4 @@
 it and CITATION.cff repeats it (compared by a test). docs/releasing.md tells when it changes.
 """
 
-VERSION = "0.1.0"
+VERSION = "1.0.0"

@@ -34,12 +34,12 @@ class OutputFlags(FlagGroup):
     )
     live: bool = flag(
         False,
-        "also serve the live page of --results_dir for as long as the run lasts, and print its address (docs/live.md). It needs requirements-live.txt",
+        "also serve the live page of --results_dir for as long as the run lasts, and print its address (docs/live.md). It needs extra live",
         of_this_command=True,
     )
     sink: SinkName = flag(
         "",
-        "outputs that also receive records: wandb, mlflow, trackio (docs/library.md; requirements-trackers.txt), or <module>:<name> of your own (docs/your_own.md); several with commas",
+        "outputs that also receive records: wandb, mlflow, trackio (docs/library.md; extras wandb, mlflow, trackio), or <module>:<name> of your own (docs/your_own.md); several with commas",
         of_this_command=True,
     )
     tracker_project: Text = flag(

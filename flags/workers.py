@@ -36,7 +36,7 @@ class WorkersFlags(FlagGroup):
     )
     multiprocessing_backend: Literal["python_native", "ray"] = flag(
         "python_native",
-        "where the workers are; python_native: processes of this machine, with shared memory and pipes to the learner; ray: on the machines of a Ray cluster, see docs/cluster.md (needs: pip install -r requirements-ray.txt)",
+        "where the workers are; python_native: processes of this machine, with shared memory and pipes to the learner; ray: on the machines of a Ray cluster, see docs/cluster.md (needs: pip install -e '.[ray]')",
         of_this_command=True,
     )
     ray_address: Text = flag(

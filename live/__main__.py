@@ -17,7 +17,7 @@ from ritornello.core.process_death import end_with_starter
 
 MISSING = (
     "the live page needs packages that are not installed: {missing}. Install them into the "
-    "environment of this program: pip install -r requirements-live.txt (or `make live`, which does "
+    "environment of this program: pip install -e '.[live]' (or `make live`, which does "
     "it)."
 )
 

@@ -1,6 +1,6 @@
 """The GPU that the learner uses, as its driver sees it: use, memory, power, temperature, clock.
 
-The driver is asked through NVIDIA's library NVML (package nvidia-ml-py, requirements-gpu.txt). It
+The driver is asked through NVIDIA's library NVML (package nvidia-ml-py, extra gpu). It
 is imported when torch has begun to use a GPU and not before. What a GPU does not tell is left out,
 and said once.
 """
@@ -85,7 +85,7 @@ class Gpu:
         except ImportError:
             self.notes.append(
                 "the GPU is not measured: the package nvidia-ml-py is missing "
-                "(pip install -r requirements-gpu.txt)"
+                "(pip install -e '.[gpu]')"
             )
         except Exception as error:  # whatever the driver says: training needs none of it
             self.notes.append(f"the GPU is not measured: its driver says {error}")

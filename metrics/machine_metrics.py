@@ -77,7 +77,7 @@ MACHINE_METRICS: dict[str, MetricInfo] = {
     ),
     "system/gpu_percent": metric(
         "%",
-        "Share of the time in which the GPU computed anything, for anybody (requirements-gpu.txt).",
+        "Share of the time in which the GPU computed anything, for anybody (extra gpu).",
     ),
     "system/gpu_used_mb": metric("MB", "Memory of the GPU that is taken by all programs."),
     "system/gpu_power_w": metric("W", "Present power of the GPU."),

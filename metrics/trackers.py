@@ -250,7 +250,7 @@ def check_installed(package: str, title: str) -> None:
     if not found:
         raise ConfigError(
             f"--sink={package} sends records to {title}, but the package {package} is not "
-            "installed: pip install -r requirements-trackers.txt, or leave it out."
+            "installed: pip install -e '.[wandb]', or leave it out."
         )
 
 

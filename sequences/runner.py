@@ -13,7 +13,6 @@ import shlex
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +24,7 @@ from ritornello.core.atomic_file import write_json
 from ritornello.core.file_lock import FileLock
 from ritornello.core.leaving import wait_for_killed
 from ritornello.core.process_death import environment_for_child
-from ritornello.core.project import MAIN_PROGRAM, PROJECT_ROOT
+from ritornello.core.project import IS_CLONE, PROJECT_ROOT, main_program
 from ritornello.core.stop_signals import handled_by
 from ritornello.sequences.folder import OUTPUT_FILE, RUN_LOCK_FILE, RunState, SequenceFolder
 from ritornello.sequences.plan import goes_on, is_test
@@ -207,7 +206,7 @@ class _Child:
                 line,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                cwd=PROJECT_ROOT,
+                cwd=PROJECT_ROOT if IS_CLONE else None,
                 start_new_session=True,
                 pass_fds=(self._lock.descriptor,),
                 env=environment_for_child(),
@@ -342,7 +341,7 @@ def command(folder: SequenceFolder, run: RunState, slot: int = 0) -> list[str]:
     """
     path = folder.path / run.name
     # What was typed comes first: of a flag that is given twice, the last one counts.
-    line = [sys.executable, str(MAIN_PROGRAM), *folder.arguments]
+    line = [*main_program(), *folder.arguments]
     resumable = [made for made in folder.run_folders(run) if made.has_checkpoint()]
     if is_test(run.flags):
         line += ["--op_mode=test"]

@@ -2,7 +2,7 @@
 
 The study is a SQLite file in the folder of the search, written at each step, so that a killed
 search goes on where it was: a trial that was running is given out again, with the same values.
-Optuna is optional (requirements-tune.txt) and imported only here.
+Optuna is optional (extra tune) and imported only here.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ def _import_optuna() -> Any:
         return importlib.import_module("optuna")
     except ImportError as error:
         raise ConfigError(
-            "--tune needs a package that is not installed: pip install -r requirements-tune.txt"
+            "--tune needs a package that is not installed: pip install -e '.[tune]'"
         ) from error
 
 

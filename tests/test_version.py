@@ -15,7 +15,7 @@ from tests.house import ROOT
 
 def test_the_program_says_its_version(capsys):
     assert main.main(["--version", "--lr=no"]) == 0
-    assert capsys.readouterr().out == f"distributed-actor-critic {VERSION}\n"
+    assert capsys.readouterr().out == f"ritornello {VERSION}\n"
 
 
 def test_a_run_records_it(tmp_path):

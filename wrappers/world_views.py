@@ -59,7 +59,7 @@ class SymbolsAsVector(gymnasium.ObservationWrapper):
             if values.max(initial=0) >= count:
                 raise ConfigError(
                     f"a cell of MiniGrid holds {shown(int(values.max()))}, expected less than "
-                    f"{count}: another version of the package than requirements-minigrid.txt names?"
+                    f"{count}: another version of the package than extra minigrid names?"
                 )
             parts.append(np.eye(count, dtype=np.float32)[values])
         direction = np.zeros(self._directions, np.float32)

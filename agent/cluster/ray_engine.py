@@ -34,12 +34,12 @@ from ritornello.agent.cluster.node_host import HostTask
 from ritornello.agent.cluster.ray_folder import RayFolder
 from ritornello.agent.cluster.token_check import lets_in_without_token
 from ritornello.core.errors import ConfigError, first_line
-from ritornello.core.project import PROJECT_ROOT
+from ritornello.core.project import IMPORT_ROOT
 from ritornello.core.watched_time import WatchedTime
 
 log = logging.getLogger(__name__)
 
-INSTALL = "pip install -r requirements-ray.txt"
+INSTALL = "pip install -e '.[ray]'"
 LOOK_S = 2.0  # between two questions for the machines
 HEAD_S = 20.0  # the head of a cluster that says nothing for so long is gone; Ray itself waits 60 s
 GET_S = 30.0  # an answer that is there takes so long only where the network does not work
@@ -190,7 +190,7 @@ class RayEngine:
             "enable_task_events": False,
         }
         actor = self._host_class.options(**options).remote(
-            str(PROJECT_ROOT), self._settings.paths, pickle.dumps(task)
+            str(IMPORT_ROOT), self._settings.paths, pickle.dumps(task)
         )
         self._hosts.append(actor)
         return actor

@@ -25,7 +25,6 @@ import contextlib
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from types import FrameType
@@ -33,7 +32,7 @@ from types import FrameType
 from ritornello.agent.learners.place import SOCKET
 from ritornello.agent.run.guardian import KILLED, count_wanted, report_descriptor
 from ritornello.core.process_death import environment_for_child
-from ritornello.core.project import MAIN_PROGRAM
+from ritornello.core.project import main_program
 from ritornello.core.standard_error import say
 from ritornello.core.stop_signals import INTERRUPTED, StopSignals, handled_by
 
@@ -102,7 +101,7 @@ class Launcher:
         # A session of its own: the terminal sends Ctrl-C to every process in its group, and a
         # learner must get exactly one, from us.
         return subprocess.Popen(
-            [sys.executable, str(MAIN_PROGRAM), *self._argv],
+            [*main_program(), *self._argv],
             env=environment,
             pass_fds=passed,
             start_new_session=True,

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ritornello.core.errors import ConfigError
 from ritornello.core.process_death import environment_for_child
-from ritornello.core.project import PROJECT_ROOT
+from ritornello.core.project import IMPORT_ROOT
 from ritornello.core.standard_error import say
 
 PACKAGES = ("starlette", "uvicorn")
@@ -26,7 +26,7 @@ END_S = 5.0
 PROGRAM = """
 import runpy, sys
 sys.path[0] = sys.argv.pop(1)
-runpy.run_module("live", run_name="__main__")
+runpy.run_module("ritornello.live", run_name="__main__")
 """
 
 
@@ -36,7 +36,7 @@ def check_live_page() -> None:
     if missing:
         raise ConfigError(
             f"--live=True needs packages that are not installed: {', '.join(missing)}. Install "
-            "them with pip install -r requirements-live.txt, or leave the flag out."
+            "them with pip install -e '.[live]', or leave the flag out."
         )
 
 
@@ -50,7 +50,7 @@ def live_page(results: Path | str) -> Iterator[None]:
     try:
         Path(results).mkdir(parents=True, exist_ok=True)
         page = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, str(PROJECT_ROOT), str(results)],
+            [sys.executable, "-c", PROGRAM, str(IMPORT_ROOT), str(results)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             env=environment_for_child(),

@@ -6,6 +6,7 @@ import json
 import shlex
 from pathlib import Path
 
+from ritornello.core.project import MAIN_COMMAND
 from ritornello.flags.parts import ALGORITHMS, NETWORKS, REPLAY
 from ritornello.option_flags import Flags
 from ritornello.replay.parameters import types_of_modules
@@ -24,7 +25,7 @@ def next_command(mode: str, folder: Path, flags: Flags) -> str:
       flags: those of the run.
     """
     items = [f"--load_model_url={folder}", *typed_again(flags, mode)]
-    lines = [f"python main.py --op_mode={mode}", *map(shlex.quote, items)]
+    lines = [f"{MAIN_COMMAND} --op_mode={mode}", *map(shlex.quote, items)]
     return " \\\n  ".join(lines)
 
 

@@ -3,7 +3,7 @@
 A stranger's repository may hold anything. Three files are asked for by name, all of one commit; no
 other file is looked at, and none is written by us: the client keeps them in its cache. They are
 read as every model folder is (agent/stored/model_file.py), which runs no code. The client is
-optional (requirements-hub.txt) and imported only here.
+optional (extra hub) and imported only here.
 """
 
 from __future__ import annotations
@@ -189,7 +189,6 @@ def _client() -> Any:
         importlib.import_module("huggingface_hub.errors")
     except ImportError as error:
         raise ConfigError(
-            "models on the hub need a package that is not installed: "
-            "pip install -r requirements-hub.txt"
+            "models on the hub need a package that is not installed: pip install -e '.[hub]'"
         ) from error
     return hub

@@ -181,7 +181,7 @@ def _header(title: str, more_tags: Sequence[str], scores: Sequence[Score]) -> li
     ]
     tags = ["reinforcement-learning", "deep-reinforcement-learning", "v-trace", *more_tags]
     header = {
-        "library_name": "distributed-actor-critic",
+        "library_name": "ritornello",
         "tags": tags,
         "model-index": [{"name": title, "results": results}],
     }

@@ -40,5 +40,5 @@ def test_a_profiler_goes_along_when_the_program_starts_itself_anew(tmp_path):
         [sys.executable, "-W", "ignore", "-m", "cProfile", "-o", profile, "main.py", "--version"],
         cwd=ROOT, env=environment, capture_output=True, text=True, timeout=HANGS_S, check=True,
     )  # fmt: skip
-    assert "distributed-actor-critic" in done.stdout
+    assert "ritornello" in done.stdout
     assert any(name == "main" for _, _, name in pstats.Stats(str(profile)).stats)

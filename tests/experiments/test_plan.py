@@ -236,7 +236,7 @@ def test_every_run_of_the_shipped_queue_can_be_prepared(
     if world is not None and not is_installed(world):
         pytest.skip(f"needs {world.package}: {world.install}")
     if run.flags.get("multiprocessing_backend") == "ray" and find_spec("ray") is None:
-        pytest.skip("Ray is not installed here: pip install -r requirements-ray.txt")
+        pytest.skip("Ray is not installed here: pip install -e '.[ray]'")
     # Memory for the buffers is a matter of the machine: compressed, it is not asked for.
     session = prepare(
         [*run.arguments(), f"--results_dir={tmp_path}", "--use_replay_compression=True"]

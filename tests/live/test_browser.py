@@ -1,6 +1,6 @@
 """The page in a real browser, against runs that grow: as its user sees it.
 
-They need Chromium (such as Debian's package of that name) and requirements-browser.txt, and are
+They need Chromium (such as Debian's package of that name) and extra browser, and are
 skipped where one of them is missing.
 """
 
@@ -49,7 +49,7 @@ pytestmark = [
     pytest.mark.process,
     pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine"),
     pytest.mark.skipif(
-        not HAS_PLAYWRIGHT, reason="playwright is missing: pip install -r requirements-browser.txt"
+        not HAS_PLAYWRIGHT, reason="playwright is missing: pip install -e '.[browser]'"
     ),
 ]
 

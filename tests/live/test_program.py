@@ -58,4 +58,4 @@ def test_a_missing_package_is_one_message_with_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert main([str(tmp_path)]) == 2
-    assert "pip install -r requirements-live.txt" in capsys.readouterr().err
+    assert "pip install -e '.[live]'" in capsys.readouterr().err

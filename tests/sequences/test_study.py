@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-pytest.importorskip("optuna", reason="Optuna is not installed (requirements-tune.txt)")
+pytest.importorskip("optuna", reason="Optuna is not installed (extra tune)")
 
 from ritornello.core.errors import ConfigError
 from ritornello.sequences.study import OptunaStudy, StudyError

@@ -22,9 +22,7 @@ WITH_RAY = [
     pytest.mark.process,
     pytest.mark.timeout(1_800),  # it waits for the others first
     pytest.mark.usefixtures("_one_at_a_time", "_own_token"),
-    pytest.mark.skipif(
-        util.find_spec("ray") is None, reason="Ray is not installed: requirements-ray.txt"
-    ),
+    pytest.mark.skipif(util.find_spec("ray") is None, reason="Ray is not installed: extra ray"),
 ]
 
 

@@ -1,0 +1,57 @@
+"""The command `ritornello`, by which an installed package is used.
+
+    ritornello train --env=CartPole-v1         python main.py --op_mode=train ...
+    ritornello resume <run>                    python main.py --op_mode=train_w_load ...
+    ritornello test <run>                      python main.py --op_mode=test ...
+    ritornello sequence <name or file>         python multi_train.py --sequence=...
+    ritornello compare --runs=...              python -m analysis compare ...
+    ritornello live [folder]                   python -m live ...
+    ritornello check <environment>             python -m wrappers.check ...
+
+Without one of these words its arguments are those of main.py.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+MODES = {"train": "train", "resume": "train_w_load", "test": "test"}
+MODULES = {
+    "sequence": "ritornello.multi_train",
+    "compare": "ritornello.analysis",
+    "analysis": "ritornello.analysis",
+    "live": "ritornello.live",
+    "check": "ritornello.wrappers.check",
+}
+
+
+def command_of(arguments: Sequence[str]) -> list[str]:
+    """Return module and arguments of the program that a command line of `ritornello` means."""
+    word, *rest = arguments or ["--help"]
+    if word in MODES:
+        named = [f"--load_model_url={rest.pop(0)}"] if rest and rest[0][:1] != "-" else []
+        return ["ritornello.main", f"--op_mode={MODES[word]}", *named, *rest]
+    if word == "sequence" and rest and rest[0][:1] != "-":
+        rest[0] = f"--sequence={rest[0]}"
+    if word == "compare":
+        rest.insert(0, word)
+    if word in MODULES:
+        return [MODULES[word], *rest]
+    return ["ritornello.main", *arguments]
+
+
+def main() -> None:
+    """Become the program that is meant, so that signals and the exit status are its own."""
+    arguments = sys.argv[1:]
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(__doc__)
+        if not arguments or arguments == ["help"]:
+            return
+    module, *rest = command_of(arguments)
+    os.execv(sys.executable, [sys.executable, "-m", module, *rest])
+
+
+if __name__ == "__main__":
+    main()
