@@ -86,7 +86,7 @@ def main(argv: list[str], stop: StopSignals | None = None, place: Place | None =
 
 def check_names(argv: list[str]) -> None:
     """Raise ConfigError for names that are no flags, before anything that takes long is loaded."""
-    from flag_parsing import named_values
+    from ritornello.flags.parsing import named_values
 
     named_values(argv)
 
@@ -106,7 +106,7 @@ def help_for(argv: list[str]) -> str | None:
     """Return the help that a command line asks for, as wide as the terminal has room; or None."""
     import shutil
 
-    from flag_help import help_text, topic_of
+    from ritornello.flags.help import help_text, topic_of
 
     topic = topic_of(argv)
     if topic is None:

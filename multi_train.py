@@ -54,7 +54,6 @@ from typing import NoReturn
 
 from rich.markup import escape
 
-from flag_parsing import check_values, named_values
 from ritornello.analysis.compare_sequence import CSV_TABLE, FIGURE, TABLE, rich_tables, write_report
 from ritornello.analysis.population import PAGE as POPULATION_PAGE
 from ritornello.core.command_line import WrappedHelp, add_switch, printable
@@ -63,7 +62,8 @@ from ritornello.core.leaving import leave
 from ritornello.core.plain_data import shown, shown_text
 from ritornello.core.stop_signals import INTERRUPTED, answer_by, leave_at_once, let_through
 from ritornello.flags.former_names import answer
-from ritornello.option_flags import Flags
+from ritornello.flags.options import Flags
+from ritornello.flags.parsing import check_values, named_values
 from ritornello.sequences.folder import RunState, SequenceFolder
 from ritornello.sequences.foreign import check_plan, check_saved, check_typed
 from ritornello.sequences.growing import further_runs

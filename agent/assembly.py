@@ -35,8 +35,8 @@ from ritornello.core.plain_data import shown
 from ritornello.core.rng import child_generator, child_seed
 from ritornello.core.spec import EnvSpec
 from ritornello.core.unroll import UnrollSchema
+from ritornello.flags.options import Flags
 from ritornello.flags.parts import ALGORITHMS, AUTO, NETWORKS
-from ritornello.option_flags import Flags
 from ritornello.replay.codec import make_codec
 from ritornello.replay.item import OWN
 from ritornello.replay.manager import ReplayManager

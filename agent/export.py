@@ -26,7 +26,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from flag_parsing import named_values
 from ritornello.agent.stored.checkpoint import Checkpoint, load
 from ritornello.agent.stored.checkpoint_folder import run_of
 from ritornello.agent.stored.hub import Repository, push
@@ -40,6 +39,7 @@ from ritornello.core.atomic_file import atomic_path, write_text
 from ritornello.core.command_line import add_switch, printable, reader_may_leave, tell
 from ritornello.core.errors import ConfigError, PlatformError
 from ritornello.core.plain_data import parse_json, read_text
+from ritornello.flags.parsing import named_values
 from ritornello.metrics.run_files import is_regular
 
 # Flags that say where things are, and what one session does; a card is for other machines.

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flag_parsing import parse
 from ritornello.agent.assembly import Blueprint, build_model, env_config, fault_plan
 from ritornello.agent.cluster.ray_engine import check_ray
 from ritornello.agent.cluster.room import workers_that_fit
@@ -51,8 +50,9 @@ from ritornello.core.spec import EnvSpec
 from ritornello.core.standard_error import say
 from ritornello.core.stop_signals import INTERRUPTED, Answer, StopSignals
 from ritornello.core.warden import Warden
+from ritornello.flags.options import Flags
+from ritornello.flags.parsing import parse
 from ritornello.metrics.trackers import TRACKERS, check_installed
-from ritornello.option_flags import Flags
 from ritornello.wrappers.env_ids import check_env_id, is_atari
 from ritornello.wrappers.registry import gym_spec, make_env_spec
 

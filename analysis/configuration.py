@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from ritornello.option_flags import Flags
+from ritornello.flags.options import Flags
 
 # Flags that say where a run writes, how long it was meant to take or how it is shown: runs that
 # differ in nothing else have one configuration.

@@ -31,14 +31,14 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.bench_end_to_end import RealRun, arguments_of, real_run  # noqa: E402
 from benchmarks.parts import PARTS  # noqa: E402
 from benchmarks.programs import leaving_by_exception  # noqa: E402
-from flag_parsing import parse as parse_flags  # noqa: E402
 from ritornello.agent.assembly import Blueprint  # noqa: E402
 from ritornello.agent.machine import cpu_count  # noqa: E402
 from ritornello.agent.models.pixels import OBSERVED_BATCHES  # noqa: E402
 from ritornello.core.errors import ConfigError  # noqa: E402
 from ritornello.core.process_settings import environment_to_restart_with  # noqa: E402
+from ritornello.flags.options import Flags  # noqa: E402
+from ritornello.flags.parsing import parse as parse_flags  # noqa: E402
 from ritornello.live.json_text import json_text  # noqa: E402
-from ritornello.option_flags import Flags  # noqa: E402
 
 PLACEMENTS = ("cpu:worker", "cuda:worker", "cuda:server")  # device of the learner: inference
 NETWORKS = ("impala_shallow", "resnet_light", "resnet")

@@ -24,8 +24,8 @@ from benchmarks.children import START_S, answers  # noqa: E402
 from benchmarks.first_games import played  # noqa: E402
 from benchmarks.programs import leaving_by_exception  # noqa: E402
 from ritornello.agent.assembly import Blueprint  # noqa: E402
+from ritornello.flags.options import Flags  # noqa: E402
 from ritornello.live.json_text import json_text  # noqa: E402
-from ritornello.option_flags import Flags  # noqa: E402
 
 PLAYED_STEPS = 40_000
 MOST_S_PER_STEP = 0.005  # to insert one; a hundred times what it takes

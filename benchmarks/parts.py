@@ -49,7 +49,7 @@ def machine_us(part: str, flags: dict[str, Any], processes: int, seconds: float)
 def _measure(part: str, values: dict[str, Any], seconds: float, barrier: Barrier) -> float:
     """Child process: return units of work per second."""
     torch.set_num_threads(1)
-    from ritornello.option_flags import Flags
+    from ritornello.flags.options import Flags
 
     work = PARTS[part](Blueprint.draw(Flags(**values)))
     work()

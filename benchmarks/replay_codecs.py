@@ -25,8 +25,8 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.first_games import played  # noqa: E402
 from ritornello.agent.assembly import Blueprint  # noqa: E402
 from ritornello.core.unroll import Record  # noqa: E402
+from ritornello.flags.options import Flags  # noqa: E402
 from ritornello.live.json_text import json_text  # noqa: E402
-from ritornello.option_flags import Flags  # noqa: E402
 from ritornello.replay.codec import Lz4, Payload, Plain  # noqa: E402
 
 ROUNDS = 5

@@ -28,8 +28,8 @@ from ritornello.agent.learning.scorer import Scorer  # noqa: E402
 from ritornello.agent.stored.checkpoint import load  # noqa: E402
 from ritornello.core.errors import ConfigError  # noqa: E402
 from ritornello.core.unroll import Record  # noqa: E402
+from ritornello.flags.options import Flags  # noqa: E402
 from ritornello.live.json_text import json_text  # noqa: E402
-from ritornello.option_flags import Flags  # noqa: E402
 from ritornello.replay.distance import Distance, Evidence, Floats  # noqa: E402
 from ritornello.replay.scoring import scored_rows  # noqa: E402
 from ritornello.replay.snapshot import unpack_items  # noqa: E402

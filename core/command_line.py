@@ -1,4 +1,4 @@
-"""Options of the programs that read their own command line (main.py's flags: flag_parsing.py)."""
+"""Options of the programs that read their own command line (main.py's flags: flags/parsing.py)."""
 
 from __future__ import annotations
 

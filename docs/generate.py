@@ -29,9 +29,9 @@ overrides an earlier one. Flags you pass explicitly override all presets.
 
 def flags_page() -> str:
     """Return docs/flags.md: one table per group of flags."""
-    from flag_help import flag_groups
-    from presets import PRESETS, describe
     from ritornello.core.markdown import table
+    from ritornello.flags.help import flag_groups
+    from ritornello.flags.presets import PRESETS, describe
 
     presets = [
         (f"`{name}`", preset.purpose, f"`{describe(preset) or '(the defaults)'}`")

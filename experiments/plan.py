@@ -44,11 +44,11 @@ from pydantic import (
     model_validator,
 )
 
-from flag_parsing import flag_of, parse
 from ritornello.agent.stored.run_folder import safe_name
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import MAX_INT, check_plain, read_text, shown, shown_text
 from ritornello.core.plain_yaml import load_yaml
+from ritornello.flags.parsing import flag_of, parse
 from ritornello.sequences.plan import load_plan, shipped_plans
 
 SHIPPED_QUEUE = Path(__file__).resolve().parent / "queue.yaml"

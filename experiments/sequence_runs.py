@@ -22,9 +22,9 @@ from experiments.room import check_room
 from experiments.store import OUTPUT_FILE, RunState, Store
 from experiments.trainer_process import SEQUENCE_PROGRAM, Ending, run_trainer
 from experiments.watch import SILENCE_S, SequenceWatch
-from flag_parsing import parse
 from ritornello.agent.stored.run_folder import safe_name
 from ritornello.core.errors import ConfigError
+from ritornello.flags.parsing import parse
 from ritornello.sequences.folder import STATE_FILE, SequenceFolder
 from ritornello.sequences.folder import RunState as SavedRun
 from ritornello.sequences.plan import goes_on, is_test, load_plan, source_of

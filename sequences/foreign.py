@@ -17,10 +17,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from flag_parsing import check_values, named_values
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown, shown_text
 from ritornello.core.project import PROJECT_ROOT
+from ritornello.flags.parsing import check_values, named_values
 from ritornello.replay.parameters import types_of_modules
 from ritornello.sequences.plan import PlannedRun, goes_on, is_test, source_of
 

@@ -6,10 +6,10 @@ import difflib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NoReturn
 
-from flag_parsing import named_values
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown_text
-from ritornello.option_flags import Flags
+from ritornello.flags.options import Flags
+from ritornello.flags.parsing import named_values
 from ritornello.sequences.plan import is_test, source_of
 
 

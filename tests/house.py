@@ -11,9 +11,8 @@ ROOT = Path(__file__).resolve().parent.parent
 LAYER = {
     **{"core": 0},
     **{"wrappers": 1, "replay": 1, "transport": 1, "metrics": 1},
-    **{"flags": 2, "presets": 2},
+    **{"flags": 2},
     **{"option_flags": 3},  # the door of flags/
-    **{"flag_parsing": 4, "flag_help": 4},
     **{"agent": 5},
     **{"sequences": 6},
     **{"analysis": 7},
@@ -25,10 +24,7 @@ ROOMS = (
     *("learning", "pools", "cluster", "sharing", "learners", "assembly", "testing", "run"),
     *("export", "torchbeast", "session"),
 )
-PROGRAMS = (
-    *("main.py", "multi_train.py"),
-    *("option_flags.py", "flag_parsing.py", "flag_help.py", "presets.py"),
-)
+PROGRAMS = ("main.py", "multi_train.py", "option_flags.py")
 
 
 def product_files() -> list[Path]:

@@ -4,11 +4,11 @@ import re
 
 import pytest
 
-from flag_help import FAMILIES, MAIN_FLAGS, flag_groups, help_text, topic_of
-from presets import PRESETS, describe
 from ritornello import main
 from ritornello.core.errors import ConfigError
-from ritornello.option_flags import GROUPS, Flags
+from ritornello.flags.help import FAMILIES, MAIN_FLAGS, flag_groups, help_text, topic_of
+from ritornello.flags.options import GROUPS, Flags
+from ritornello.flags.presets import PRESETS, describe
 
 TOPICS = ("", "all", "presets", *GROUPS)
 

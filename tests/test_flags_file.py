@@ -5,11 +5,11 @@ import os
 
 import pytest
 
-from flag_parsing import parse
-from presets import PRESETS
 from ritornello.core.errors import ConfigError
 from ritornello.flags.flags_file import ONLY_TYPED
-from ritornello.option_flags import Flags
+from ritornello.flags.options import Flags
+from ritornello.flags.parsing import parse
+from ritornello.flags.presets import PRESETS
 from ritornello.wrappers import trusted_modules
 
 
@@ -212,7 +212,7 @@ def test_a_run_that_makes_no_folder_takes_no_name():
 
 
 def test_flags_that_no_file_may_set_belong_to_one_command():
-    from flag_parsing import NOT_FROM_CHECKPOINT
+    from ritornello.flags.parsing import NOT_FROM_CHECKPOINT
 
     assert ONLY_TYPED <= NOT_FROM_CHECKPOINT <= set(Flags.model_fields)
 

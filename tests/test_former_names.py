@@ -6,10 +6,8 @@ import re
 
 import pytest
 
-import flag_parsing
-from flag_parsing import parse, remarks
-from presets import PRESETS
 from ritornello.core.errors import ConfigError
+from ritornello.flags import parsing
 from ritornello.flags.former_names import (
     ALIASES,
     COMMANDS,
@@ -18,7 +16,9 @@ from ritornello.flags.former_names import (
     SYNONYMS,
     answer,
 )
-from ritornello.option_flags import Flags
+from ritornello.flags.options import Flags
+from ritornello.flags.parsing import parse, remarks
+from ritornello.flags.presets import PRESETS
 from tests.house import ROOT
 
 
@@ -312,7 +312,7 @@ def test_typed_flags_of_which_nothing_comes_are_named_in_one_line(env, named):
 
 def test_no_environment_is_looked_at_unless_a_flag_about_games_was_typed(monkeypatch):
     looked = []
-    monkeypatch.setattr(flag_parsing, "_idle", lambda flags: looked.append(1) or set())
+    monkeypatch.setattr(parsing, "_idle", lambda flags: looked.append(1) or set())
     argv = ["--env=CartPole-v1", "--lr=0.001"]
     assert remarks(argv, resolve(*argv)) == []
     assert not looked

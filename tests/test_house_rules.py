@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ritornello.option_flags import Flags
+from ritornello.flags.options import Flags
 from tests.house import ROOT, all_files, module_name, product_files
 
 PRODUCT = product_files()

@@ -13,7 +13,6 @@ from tests.house import LAYER, ROOMS, ROOT, imported_modules, product_files
 THIRD_PARTY = {
     "core": {"numpy", "yaml", "psutil"},
     "flags": {"pydantic"},
-    "presets": set(),
     "replay": {"numpy", "lz4"},
     "transport": {"numpy"},
     "wrappers": {"numpy", "gymnasium", "ale_py", "cv2"},
@@ -36,8 +35,6 @@ NOT_IMPORTED |= {"wandb", "mlflow-skinny", "trackio", "huggingface-hub", "optuna
 READERS_OF_FLAGS = {
     "main.py",
     "multi_train.py",
-    "flag_parsing.py",
-    "flag_help.py",
     "agent/run/guardian.py",
     "agent/run/next_commands.py",
     "agent/run/several_checks.py",

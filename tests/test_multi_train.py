@@ -20,9 +20,9 @@ from ritornello import multi_train
 from ritornello.analysis.compare_sequence import compare_sequence, write_report
 from ritornello.core import leaving
 from ritornello.core.errors import ConfigError
+from ritornello.flags.options import Flags
 from ritornello.metrics.curve import curve_of
 from ritornello.metrics.run_files import read_records
-from ritornello.option_flags import Flags
 from ritornello.sequences import runner
 from ritornello.sequences import terminal as terminal_of_sequences
 from ritornello.sequences.folder import RunState, SequenceFolder

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from ritornello.agent.algorithms.base import FLAG_OF_FIELD
-from ritornello.option_flags import Flags
+from ritornello.flags.options import Flags
 from tests.house import ROOT
 
 ROW = re.compile(r"^\| `--(\w+)` \| `(\w+)` \| `([\w/]+\.py)` \|", re.MULTILINE)

@@ -3,10 +3,10 @@ import os
 
 import pytest
 
-from flag_parsing import check_values, parse
-from presets import PRESETS, describe
 from ritornello.core.errors import ConfigError
-from ritornello.option_flags import GROUPS, MIN_SCHEDULE_STEPS, Flags
+from ritornello.flags.options import GROUPS, MIN_SCHEDULE_STEPS, Flags
+from ritornello.flags.parsing import check_values, parse
+from ritornello.flags.presets import PRESETS, describe
 from ritornello.replay.registry import SHIPPED, sampler_of
 
 

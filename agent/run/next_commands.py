@@ -7,8 +7,8 @@ import shlex
 from pathlib import Path
 
 from ritornello.core.project import MAIN_COMMAND
+from ritornello.flags.options import Flags
 from ritornello.flags.parts import ALGORITHMS, NETWORKS, REPLAY
-from ritornello.option_flags import Flags
 from ritornello.replay.parameters import types_of_modules
 from ritornello.wrappers.env_kwargs import holds_text
 from ritornello.wrappers.trusted_modules import module_of

@@ -16,13 +16,13 @@ from ritornello.agent.run.run_log import RunLog
 from ritornello.agent.run.status_files import StatusFiles
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.core.spec import game_name
+from ritornello.flags.options import Flags
 from ritornello.flags.parts import SINKS
 from ritornello.metrics.console import ConsoleSink
 from ritornello.metrics.output_thread import BackgroundSink, OutputThread
 from ritornello.metrics.sinks import JsonLinesSink, Sink, Tee, TensorBoardSink, TextFilesSink
 from ritornello.metrics.trackers import TrackerSink
 from ritornello.metrics.view import Goal
-from ritornello.option_flags import Flags
 
 SILENT = logging.CRITICAL + 1  # above every message
 TERMINAL_CAPACITY = 1000  # messages and panels that wait for a terminal that is not read

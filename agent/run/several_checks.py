@@ -13,8 +13,8 @@ from ritornello.agent.learners.place import Place
 from ritornello.agent.stored.checkpoint import Checkpoint
 from ritornello.core.errors import ConfigError
 from ritornello.core.version import VERSION
+from ritornello.flags.options import Flags
 from ritornello.flags.parts import ALGORITHMS
-from ritornello.option_flags import Flags
 
 # Flags that each of several learners may have of its own: machines differ.
 OF_EACH_LEARNER = {

@@ -13,7 +13,7 @@ from ritornello.agent.sharing.foreign import UnrollPost
 from ritornello.agent.sharing.membership import Membership, check_place
 from ritornello.agent.sharing.terms import Terms
 from ritornello.core.errors import ConfigError
-from ritornello.option_flags import Flags
+from ritornello.flags.options import Flags
 from ritornello.replay.parameters import make_buffers
 from ritornello.replay.parameters import parse_replay_parameters as parsed
 

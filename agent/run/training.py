@@ -16,7 +16,6 @@ from pathlib import Path
 
 import torch
 
-from flag_parsing import remarks
 from ritornello.agent.assembly import Blueprint, env_config, model_config, replay_configs
 from ritornello.agent.learners.group import LearnerLost
 from ritornello.agent.machine import go_to_background
@@ -35,8 +34,9 @@ from ritornello.core.errors import PlatformError
 from ritornello.core.spec import game_name
 from ritornello.core.standard_error import say
 from ritornello.core.stop_signals import INTERRUPTED, Answer, StopSignals
+from ritornello.flags.options import Flags
+from ritornello.flags.parsing import remarks
 from ritornello.metrics.charts import draw_run
-from ritornello.option_flags import Flags
 from ritornello.wrappers.registry import describe
 
 # Why a session ended.

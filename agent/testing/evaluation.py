@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from presets import preset_flags
 from ritornello.agent.acting.acting_model import FlatWeights
 from ritornello.agent.assembly import Blueprint, build_model
 from ritornello.agent.stored.best_evaluated import keep
@@ -38,6 +37,7 @@ from ritornello.agent.testing.score_table import (
 from ritornello.agent.testing.whole_games import film_game, play_games
 from ritornello.core.errors import ConfigError, PlatformError
 from ritornello.core.rng import child_seed
+from ritornello.flags.presets import preset_flags
 
 # What a preset may change for evaluations. All else decides what the agent sees and can do, which
 # belongs to its network.

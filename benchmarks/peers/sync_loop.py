@@ -34,7 +34,7 @@ from ritornello.agent.learning.feed import Feed
 from ritornello.agent.machine import cpu_count
 from ritornello.core.process_death import end_with_starter
 from ritornello.core.process_settings import environment_to_restart_with
-from ritornello.option_flags import Flags
+from ritornello.flags.options import Flags
 from ritornello.replay.codec import Plain
 from ritornello.replay.item import Draw, Item
 from ritornello.transport.weights import WeightBoard

@@ -23,7 +23,7 @@ from ritornello.agent.assembly import Blueprint
 from ritornello.agent.cluster.wire import open_block, seal
 from ritornello.agent.learners.group import Group, open_store
 from ritornello.agent.learners.place import Place
-from ritornello.option_flags import Flags
+from ritornello.flags.options import Flags
 from ritornello.transport.weights import WeightBoard
 
 START_S = 300.0

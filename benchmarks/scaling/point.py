@@ -24,7 +24,7 @@ from ritornello.agent.cluster.gateway_pool import GatewayPool
 from ritornello.agent.cluster.thread_engine import ThreadEngine
 from ritornello.agent.pools.pool import ProcessPool
 from ritornello.agent.pools.worker_pool import WorkerPool
-from ritornello.option_flags import Flags
+from ritornello.flags.options import Flags
 from ritornello.transport.weights import WeightBoard
 
 START_S = 400.0  # a busy machine takes minutes to start some processes with torch

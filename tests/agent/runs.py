@@ -3,7 +3,7 @@
 from ritornello.agent.assembly import Blueprint
 from ritornello.agent.run import training
 from ritornello.agent.run.trainer import Trainer
-from ritornello.option_flags import Flags
+from ritornello.flags.options import Flags
 
 COUNTING = "tests.fakes:tests/Counting-v0"
 BOTH_GAMES = f"{COUNTING},tests.fakes:tests/Owing-v0"

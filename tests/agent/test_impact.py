@@ -18,8 +18,8 @@ from ritornello.agent.learning.learner import Learner
 from ritornello.agent.learning.optim import OptimiserConfig, make_optimiser
 from ritornello.core.errors import ConfigError
 from ritornello.core.spec import CHOICE, NUMBERS, ActionPart, ActionSpec
+from ritornello.flags.options import Flags
 from ritornello.metrics.record import check_declared
-from ritornello.option_flags import Flags
 from tests.agent.builders import heads_of, make_batch, make_small_model, make_spec
 from tests.agent.learners import fail_to_step, same, with_bad_reward
 from tests.agent.several import Case, batch_of_rank, distance, in_threads, joined

@@ -10,7 +10,7 @@ from ritornello.agent.run.several_checks import check_several, check_several_res
 from ritornello.agent.stored.checkpoint import Checkpoint
 from ritornello.core.errors import ConfigError
 from ritornello.core.stop_signals import StopSignals
-from ritornello.option_flags import Flags
+from ritornello.flags.options import Flags
 
 TORCHRUN = {
     "RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2",

@@ -3,12 +3,12 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from flag_parsing import parse
 from ritornello.agent.assembly import build_model, model_config
 from ritornello.agent.models.base import Inputs
 from ritornello.agent.models.recurrent import ExtraInputs, RecurrentCore, changed_rows
 from ritornello.core.errors import ConfigError
 from ritornello.core.spec import CHOICE, ActionPart
+from ritornello.flags.parsing import parse
 from tests.agent.builders import make_small_model, make_spec
 
 THREE_ACTIONS = (ActionPart(CHOICE, 3),)

@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from flag_parsing import parse
 from ritornello.agent.assembly import build_model
 from ritornello.agent.models.base import Inputs
 from ritornello.agent.session import prepare
@@ -20,6 +19,7 @@ from ritornello.agent.stored.torchbeast_file import read
 from ritornello.agent.torchbeast import main, migrate, recognise
 from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.core.spec import EnvSpec
+from ritornello.flags.parsing import parse
 from tests.reference.torchbeast_networks import draw_weights, play
 
 PONG, CARNIVAL = "PongNoFrameskip-v4", "CarnivalNoFrameskip-v4"

@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from flag_parsing import parse
 from ritornello.agent.run import training
 from ritornello.agent.run.trainer import Summary
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.core.stop_signals import INTERRUPTED, Answer, StopSignals
-from ritornello.option_flags import Flags
+from ritornello.flags.options import Flags
+from ritornello.flags.parsing import parse
 from ritornello.replay.registry import KINDS
 from ritornello.wrappers import trusted_modules
 from ritornello.wrappers.trusted_modules import trust_forgotten

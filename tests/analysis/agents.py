@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flag_parsing import parse
 from ritornello.agent.assembly import Blueprint, build_model
 from ritornello.agent.stored.model_file import save_model
+from ritornello.flags.parsing import parse
 
 
 def draw_blueprint(*flags: str, env: str = "CartPole-v1") -> Blueprint:

@@ -11,7 +11,7 @@ from ritornello.analysis.configuration import NOT_CONFIGURATION
 from ritornello.analysis.runs import MAX_ROWS, find_runs, thinned, write_csv
 from ritornello.core.errors import ConfigError
 from ritornello.flags.group import is_of_this_command
-from ritornello.option_flags import Flags
+from ritornello.flags.options import Flags
 from tests.analysis.builders import MIXED, write_run, write_run_of_games, write_sequence
 
 

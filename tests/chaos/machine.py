@@ -6,7 +6,7 @@ import os
 import sys
 from dataclasses import dataclass
 
-from ritornello.option_flags import Flags
+from ritornello.flags.options import Flags
 from tests.chaos import kernel
 
 # Why a fault is passed over when what it needs is not there.

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from experiments.plan import SHIPPED_QUEUE, load_queue
-from flag_parsing import parse
 from ritornello.core.errors import ConfigError
+from ritornello.flags.parsing import parse
 from ritornello.wrappers.extra_worlds import is_installed, world_of
 from tests.experiments.conftest import entry
 

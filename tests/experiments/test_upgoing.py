@@ -11,7 +11,7 @@ from experiments.trials.upgoing import Upgoing, UpgoingConfig, upgoing_advantage
 from ritornello.agent.algorithms.impala import Impala
 from ritornello.agent.assembly import make_algorithm
 from ritornello.core.errors import ConfigError
-from ritornello.option_flags import Flags
+from ritornello.flags.options import Flags
 from tests.agent.builders import make_batch, make_small_model
 from tests.extensions.runs import new_folder, trained
 from tests.reference.upgoing_loops import upgoing_loops

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from flag_parsing import parse
 from ritornello.agent.algorithms.base import ActorCriticConfig, Algorithm, Loss, register_algorithm
 from ritornello.agent.algorithms.impala import Impala
 from ritornello.agent.algorithms.impala_config import ImpalaConfig
@@ -15,8 +14,9 @@ from ritornello.agent.models.factory import ModelConfig
 from ritornello.agent.run.resume_checks import check_resume
 from ritornello.agent.stored.checkpoint import Checkpoint
 from ritornello.core.errors import CheckpointError, ConfigError
+from ritornello.flags.options import Flags
+from ritornello.flags.parsing import parse
 from ritornello.flags.parts import ALGORITHMS
-from ritornello.option_flags import Flags
 from tests.agent.builders import make_batch, make_small_model
 from tests.agent.learners import fail_to_step, make_learner, same, with_bad_reward
 from tests.agent.runs import make_blueprint

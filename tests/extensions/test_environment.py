@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Text, Tuple
 
-from flag_parsing import parse
 from ritornello.agent.session import family_of, prepare
 from ritornello.core.errors import ConfigError, EnvironmentFault
+from ritornello.flags.parsing import parse
 from ritornello.wrappers import check as checker
 from ritornello.wrappers import trusted_modules, user_code
 from ritornello.wrappers.check import check, main

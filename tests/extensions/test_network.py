@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import nn
 
-from flag_parsing import parse
 from ritornello.agent.assembly import build_model
 from ritornello.agent.models.factory import ModelConfig, make_model
 from ritornello.agent.models.networks import register_network
 from ritornello.core.errors import ConfigError
+from ritornello.flags.options import Flags
+from ritornello.flags.parsing import parse
 from ritornello.flags.parts import NETWORKS, Registry
-from ritornello.option_flags import Flags
 from tests.agent.builders import make_spec
 from tests.agent.runs import make_blueprint
 from tests.extensions import own_network

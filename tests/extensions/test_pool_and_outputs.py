@@ -6,17 +6,17 @@ from fnmatch import fnmatchcase
 
 import pytest
 
-from flag_parsing import parse
 from ritornello.agent.run.reporting import Reporting
 from ritornello.agent.run.tally import Tally
 from ritornello.agent.run.trainer import Trainer
 from ritornello.analysis.__main__ import main as analyse
 from ritornello.core.errors import ConfigError
+from ritornello.flags.options import Flags
+from ritornello.flags.parsing import parse
 from ritornello.flags.parts import SINKS
 from ritornello.metrics.record import METRICS, UndeclaredMetricError, check_declared, declare
 from ritornello.metrics.run_files import read_records
 from ritornello.metrics.sinks import JsonLinesSink
-from ritornello.option_flags import Flags
 from tests.agent.runs import make_blueprint
 from tests.extensions import own_outputs
 from tests.extensions.own_pool import TurnsPool

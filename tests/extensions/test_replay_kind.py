@@ -11,10 +11,10 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from flag_help import help_text
-from flag_parsing import check_values, parse
 from ritornello.core.errors import ConfigError
-from ritornello.option_flags import Flags
+from ritornello.flags.help import help_text
+from ritornello.flags.options import Flags
+from ritornello.flags.parsing import check_values, parse
 from ritornello.replay.buffer import Buffer
 from ritornello.replay.parameters import (
     buffer_names,
@@ -249,7 +249,8 @@ def test_what_makes_no_sense_names_no_module():
 
 
 def test_the_help_text_knows_the_kinds_that_are_registered_before_it():
-    code = "import tests.extensions.replay_kind, flag_help; print(flag_help.help_text('replay'))"
+    code = "import tests.extensions.replay_kind; from ritornello.flags import help; "
+    code += "print(help.help_text('replay'))"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True,
         timeout=HANGS_S, check=True,

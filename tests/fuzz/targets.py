@@ -10,11 +10,11 @@ from typing import Any
 
 import yaml
 
-from flag_help import _leaves
-from flag_parsing import check_values, parse
-from presets import PRESETS
 from ritornello.analysis.compare_sequence import rich_tables, write_report
-from ritornello.option_flags import Flags
+from ritornello.flags.help import _leaves
+from ritornello.flags.options import Flags
+from ritornello.flags.parsing import check_values, parse
+from ritornello.flags.presets import PRESETS
 from ritornello.replay.parameters import make_buffers, normal_form, parse_replay_parameters
 from ritornello.replay.registry import all_keys
 from ritornello.sequences.folder import STATE_FILE, SequenceFolder

@@ -10,7 +10,7 @@ from ritornello.agent.export import export
 from ritornello.agent.stored.checkpoint import load
 from ritornello.agent.stored.model_file import load_model
 from ritornello.agent.testing.evaluator import evaluate
-from ritornello.option_flags import Flags
+from ritornello.flags.options import Flags
 from tests.integration.commands import comparable, only_run, records, run
 from tests.integration.test_reproducible import REPLAYS, assert_same_weights, evaluations, trained
 from tests.live.client import Browser

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from ritornello.flags.options import Flags
 from ritornello.metrics.health import (
     JUDGED_GAMES,
     PATIENCE_RECORDS,
@@ -15,7 +16,6 @@ from ritornello.metrics.health import (
     healthy_text,
 )
 from ritornello.metrics.record import Record, check_declared
-from ritornello.option_flags import Flags
 
 KL = "replay/standard/kl_behaviour_target"  # healthy below 0.7
 RETURN = "episode/return_mean"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ritornello.core.errors import ConfigError, Full
-from ritornello.option_flags import Flags
+from ritornello.flags.options import Flags
 from ritornello.replay.parameters import (
     make_buffers,
     most_unrolls_held,

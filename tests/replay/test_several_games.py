@@ -7,7 +7,7 @@ import pytest
 
 from ritornello.agent.assembly import buffer_configs
 from ritornello.core.errors import CheckpointError
-from ritornello.option_flags import Flags
+from ritornello.flags.options import Flags
 from ritornello.replay.scoring import Evaluation
 from tests.replay.builders import (
     ALL_KINDS,

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from ritornello.option_flags import Flags
+from ritornello.flags.options import Flags
 from ritornello.sequences.plan import load_plan
 
 # Where the runs of a claim may differ; whatever else differed would be compared with it.

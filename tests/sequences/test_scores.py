@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from presets import PRESETS
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.agent.testing.score_table import Game, Life, ScoreTable
-from ritornello.option_flags import Flags
+from ritornello.flags.options import Flags
+from ritornello.flags.presets import PRESETS
 from ritornello.sequences.folder import SequenceFolder
 from ritornello.sequences.plan import goes_on, is_test, load_plan, parse_plan, source_of
 from ritornello.sequences.scores import (

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flag_parsing import parse
 from ritornello import multi_train
 from ritornello.analysis.area import area
 from ritornello.core.errors import ConfigError
+from ritornello.flags.parsing import parse
 from ritornello.metrics.curve import Curve
 from ritornello.sequences import foreign, runner, tuner
 from ritornello.sequences.study import Finished

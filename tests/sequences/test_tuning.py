@@ -7,11 +7,11 @@ import re
 import numpy as np
 import pytest
 
-from flag_parsing import check_values
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_yaml import parse_yaml
+from ritornello.flags.options import Flags
+from ritornello.flags.parsing import check_values
 from ritornello.metrics.curve import Curve
-from ritornello.option_flags import Flags
 from ritornello.sequences.plan import check_flags
 from ritornello.sequences.tuning import KEYS, load_tuning, parse_tuning
 from tests.house import ROOT

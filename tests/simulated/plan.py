@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
-from flag_parsing import parse
 from ritornello.agent.assembly import Blueprint
 from ritornello.agent.session import family_of
+from ritornello.flags.parsing import parse
 from ritornello.wrappers.trusted_modules import trust_modules_of
 
 SEEDS_FILE = Path(__file__).with_name("seeds.txt")

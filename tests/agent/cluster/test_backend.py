@@ -11,7 +11,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from flag_parsing import parse
 from ritornello.agent.cluster import ray_engine
 from ritornello.agent.cluster.engine import EngineLost
 from ritornello.agent.cluster.gateway_pool import GatewayPool
@@ -20,6 +19,7 @@ from ritornello.agent.run import sources
 from ritornello.agent.run.memory_check import memory_needs
 from ritornello.agent.session import prepare
 from ritornello.core.errors import ConfigError
+from ritornello.flags.parsing import parse
 from ritornello.sequences import foreign
 from tests.agent.runs import make_blueprint
 from tests.agent.test_rollout import make_board

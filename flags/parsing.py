@@ -22,15 +22,15 @@ from typing import Any, get_args
 from pydantic import TypeAdapter, ValidationError
 from pydantic_settings import CliSettingsSource, SettingsError
 
-from presets import PRESETS, preset_flags
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import parse_json, read_text, shown, shown_text
 from ritornello.flags.flags_file import FlagsFile, read_flags_file
 from ritornello.flags.former_names import ALIASES, COMMANDS, FORMER_VALUES, SYNONYMS, answer
 from ritornello.flags.group import is_of_this_command
+from ritornello.flags.options import Flags
 from ritornello.flags.parts import ALGORITHMS, NETWORKS, REPLAY, SINKS, check_trusted_kinds
+from ritornello.flags.presets import PRESETS, preset_flags
 from ritornello.flags.problems import explained, lines_of, listed
-from ritornello.option_flags import Flags
 from ritornello.replay.parameters import types_of_modules
 from ritornello.wrappers.env_kwargs import kwargs_text
 from ritornello.wrappers.games import expand_games

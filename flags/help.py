@@ -13,11 +13,11 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from presets import PRESETS, describe
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown_text
 from ritornello.flags.group import is_for_developers
-from ritornello.option_flags import GROUPS, Flags
+from ritornello.flags.options import GROUPS, Flags
+from ritornello.flags.presets import PRESETS, describe
 
 # What a first run, a second one and a paper need; `--help` shows these, in this order.
 MAIN_FLAGS = (
