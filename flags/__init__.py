@@ -1,5 +1,9 @@
-"""Layer 2: every flag, in one class for each group. The door is option_flags.py, which joins them.
+"""Layer 2: every flag, in one class for each group, and from a command line to them.
 
+options.py          Flags, which joins the groups
+parsing.py          from a command line to Flags
+help.py             the text of --help
+presets.py          sets of flags by name
 group.py            what a group and a flag are
 kinds.py            the kinds of values: counts, fractions, paths, lists of games
 values.py           the possible values of settings that are one of a few words

@@ -24,13 +24,16 @@ ROOMS = (
     *("learning", "pools", "cluster", "sharing", "learners", "assembly", "testing", "run"),
     *("export", "torchbeast", "session"),
 )
+# In the clone these lie at the top, and `ritornello/` has links to them.
+PACKAGES = {*LAYER} - {"main", "multi_train", "option_flags", "experiments", "ritornello"}
 PROGRAMS = ("main.py", "multi_train.py", "option_flags.py")
 
 
 def product_files() -> list[Path]:
     """Every Python file of the product: packages and programs, without tests and benchmarks."""
     packages = [name for name in LAYER if (ROOT / name).is_dir()]
-    inside = [path for package in packages for path in sorted((ROOT / package).rglob("*.py"))]
+    found = [path for package in packages for path in sorted((ROOT / package).rglob("*.py"))]
+    inside = [path for path in found if not path.is_symlink()]
     return inside + [ROOT / name for name in PROGRAMS if (ROOT / name).exists()]
 
 
@@ -68,4 +71,5 @@ def _imports(path: Path) -> Iterator[tuple[int, str]]:
 def module_name(path: Path) -> str:
     """`core/rng.py` -> `ritornello.core.rng`; a package's `__init__.py` -> the package."""
     parts = path.relative_to(ROOT).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+    inside = ("ritornello", *parts) if parts[0] in PACKAGES else parts
+    return ".".join(inside[:-1] if inside[-1] == "__init__" else inside)

@@ -36,9 +36,3 @@ def test_the_citation_repeats_it():
     assert citation["version"] == VERSION
     assert citation["license"] == "MIT"
     assert (ROOT / "LICENSE").read_text("utf-8").startswith("MIT License")
-
-
-def test_nobody_else_writes_it():
-    project = (ROOT / "pyproject.toml").read_text("utf-8")
-    assert not re.search(r"^version\s*=", project, re.MULTILINE)
-    assert re.search(r'^dynamic = \[.*"version".*\]', project, re.MULTILINE)
