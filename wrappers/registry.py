@@ -1,7 +1,6 @@
 """The factory: from an EnvConfig to a spec, to environments and to a line for the log.
 
-Two backends can run Atari. `auto` takes the fast one wherever it can do what is asked, and says
-why where it cannot.
+Two backends can run Atari. `auto` takes the fast one wherever it can, and says why elsewhere.
 
 Several games can be played by one agent if they show alike. Its actions are then negotiated: all
 that any of the games uses, in the order of the Arcade Learning Environment, unless

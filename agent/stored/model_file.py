@@ -48,6 +48,7 @@ from ritornello.agent.stored.state_schema import Count, Part, SpecState, check_p
 from ritornello.core.atomic_file import atomic_path, write_json
 from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.core.plain_data import parse_json, read_text, shown, shown_text
+from ritornello.core.project import PROJECT_ROOT
 from ritornello.core.run_layout import FLAGS, RECORDS
 from ritornello.core.spec import EnvSpec
 
@@ -99,11 +100,14 @@ def find_model_folder(url: Path | str) -> Path | None:
     """Return the model folder that `url` means, by what lies there; None if it is something else.
 
     Args:
-      url: the folder, or the model.safetensors in it.
+      url: the folder, or the model.safetensors in it; `models/<name>` is also the one that comes
+        with the program, wherever the program is run.
     """
     folder = Path(url)
     if folder.name == WEIGHTS:
         folder = folder.parent
+    if folder.parts[:1] == ("models",) and not os.path.lexists(folder):
+        folder = PROJECT_ROOT / folder
     # Either file tells: a folder that has lost the other is damaged, and `load_model` says so.
     try:
         return folder if _holds_model(folder) else None
