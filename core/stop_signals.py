@@ -1,6 +1,8 @@
 """Signals that ask the program to stop: counted, noted, and never answered with a print.
 
-The first SIGINT, SIGTERM or SIGHUP is a wish, the second is an order:
+The first SIGINT, SIGTERM or SIGHUP is a wish, the second is an order. Signals that come within a
+second are the same wish: a shell that ends sends a second SIGHUP, and `timeout` forwards the Ctrl-C
+that the terminal has sent already. A SIGHUP is never an order, because nobody presses it again.
 
 | the program is | the first signal | every later one |
 |---|---|---|
@@ -32,6 +34,7 @@ from typing import Any
 LISTENER = "signals"  # name of the thread
 DEAF_S = 5.0  # a busy machine may keep the main thread from its next instruction for a while
 BURST = 64  # signals that are read at once
+SAME_WISH_S = 1.0  # signals so soon after another one were sent for the same reason
 INTERRUPTED = 130  # exit status after an interrupt, as shells have it
 
 # SIGHUP is what a terminal sends that is closed; Windows has none.
@@ -48,17 +51,43 @@ class Answer(Enum):
     RAISE = "raise"  # KeyboardInterrupt, where it is caught
 
 
+class StopRequests:
+    """How often somebody has asked to stop, several signals of one wish counted once."""
+
+    def __init__(self) -> None:
+        """Count nothing yet."""
+        self.count = 0
+        self._last_s = -float("inf")
+
+    def is_new(self, number: int) -> bool:
+        """Count a signal; return whether it is a further wish. Takes no lock: handlers call it."""
+        now_s, before_s = time.monotonic(), self._last_s
+        self._last_s = now_s
+        is_hangup = number == getattr(signal, "SIGHUP", None)
+        if self.count and (is_hangup or now_s - before_s < SAME_WISH_S):
+            return False
+        self.count += 1
+        return True
+
+
 class StopSignals:
     """Counts the signals of one invocation. Made once, by the program's first lines."""
 
     def __init__(self) -> None:
         """Nothing asked yet; the first signal leaves at once."""
-        self.count = 0
         self.answer = Answer.LEAVE
+        self.at_stake = ""  # what a second signal loses: "the last checkpoint is update 1000"
+        self._requests = StopRequests()
+        self._handled = 0  # calls of the handler
         self._previous: dict[int, Any] = {}
         self._over = threading.Event()  # these handlers are no longer in place
         self._listener: threading.Thread | None = None
         self._bell = -1  # the system writes a byte to this descriptor at each signal
+
+    @property
+    def count(self) -> int:
+        """How often the user, or whoever runs this program, has asked it to stop."""
+        return self._requests.count
 
     @property
     def requested(self) -> bool:
@@ -118,13 +147,15 @@ class StopSignals:
             if not set(numbers) & set(SIGNALS):
                 continue
             deadline = time.monotonic() + DEAF_S
-            while self.count == seen and time.monotonic() < deadline and not self._over.wait(0.05):
+            while (
+                self._handled == seen and time.monotonic() < deadline and not self._over.wait(0.05)
+            ):
                 pass  # the handler may take no lock, so it cannot tell
             # Several signals in a row may be one call of the handler, and are one wish here.
             while select.select([heard], [], [], 0)[0] and os.read(heard, BURST):
                 pass
-            unanswered += self.count == seen
-            seen = self.count
+            unanswered += self._handled == seen
+            seen = self._handled
             must_leave = self.answer is Answer.LEAVE or self.count + unanswered > 1
             if unanswered and must_leave and not self._over.is_set():
                 leave_at_once("interrupted: left at once, because something does not come back")
@@ -132,13 +163,21 @@ class StopSignals:
 
     def handle(self, number: int, frame: FrameType | None = None) -> None:
         """Take one signal. Called by Python in the main thread."""
-        self.count += 1
+        self._handled += 1
+        if not self._requests.is_new(number):
+            return
         if self.answer is Answer.LEAVE:
             leave_at_once("interrupted before anything was begun")
         if self.count > 1:
-            leave_at_once("interrupted again: left at once")
+            lost = f"; {self.at_stake}" if self.at_stake else ""
+            leave_at_once(f"interrupted again: left at once, without saving{lost}")
         if self.answer is Answer.RAISE:
             raise KeyboardInterrupt
+
+    def note_passed_on(self, number: int) -> None:
+        """Count a signal that another handler has answered, so that the listener need not."""
+        self._handled += 1
+        self._requests.is_new(number)
 
     @contextlib.contextmanager
     def answered_by(self, answer: Answer) -> Iterator[None]:

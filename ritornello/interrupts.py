@@ -60,7 +60,8 @@ class Interrupts(StopSignals):
 
     def handle(self, number: int, frame: FrameType | None = None) -> None:
         """Take one signal. Called by Python in the main thread."""
-        self.count += 1
+        if not self._requests.is_new(number):
+            return
         if self.number is None:
             self.number = int(number)
         if self.answer is Answer.NOTE and self.count == 1:

@@ -25,7 +25,7 @@ from ritornello.core.file_lock import FileLock
 from ritornello.core.leaving import wait_for_killed
 from ritornello.core.process_death import environment_for_child
 from ritornello.core.project import IS_CLONE, PROJECT_ROOT, main_program
-from ritornello.core.stop_signals import handled_by
+from ritornello.core.stop_signals import SAME_WISH_S, handled_by
 from ritornello.sequences.folder import OUTPUT_FILE, RUN_LOCK_FILE, RunState, SequenceFolder
 from ritornello.sequences.plan import goes_on, is_test
 from ritornello.sequences.turns import can_begin, runs_due
@@ -52,11 +52,12 @@ class Interrupts:
 
     def note(self, signal_number: int, frame: FrameType | None = None) -> None:
         """Note one signal. Python calls it in the main thread, between two instructions."""
-        now_s = time.monotonic()
-        self.skip = True
-        if signal_number != signal.SIGINT or now_s - self._last_s <= STOP_WINDOW_S:
-            self.stop = True
+        now_s, before_s = time.monotonic(), self._last_s
         self._last_s = now_s
+        self.skip = True
+        is_again = SAME_WISH_S <= now_s - before_s <= STOP_WINDOW_S
+        if signal_number != signal.SIGINT or is_again:
+            self.stop = True
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[Interrupts]:

@@ -72,7 +72,7 @@ if flags["env"] == "Wait-v0" and not resumed:
 def fake_main(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "fake_main.py"
     path.write_text(FAKE_MAIN)
-    monkeypatch.setattr(runner, "MAIN_PROGRAM", path)
+    monkeypatch.setattr("ritornello.core.project.MAIN_PROGRAM", path)
     monkeypatch.setattr(runner, "POLL_S", 0.02)
     for env in ("Ok-v0", "Fail-v0"):
         monkeypatch.setitem(gymnasium.registry, env, EnvSpec(env))

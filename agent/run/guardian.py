@@ -220,7 +220,7 @@ class Guardian:
         def pass_on(number: int, frame: FrameType | None) -> None:
             self._asked_to_stop.set()
             if self._stop is not None:  # or its listener takes this process for one that hangs
-                self._stop.count += 1
+                self._stop.note_passed_on(number)
             if self._learner is not None:
                 self._learner.send_signal(number)
 

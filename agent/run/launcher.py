@@ -156,7 +156,9 @@ class Launcher:
 
         def pass_on(number: int, frame: FrameType | None) -> None:
             self._signals.append(number)
-            self._stop.count += 1  # or its listener takes this process for one that hangs
+            self._stop.note_passed_on(
+                number
+            )  # or its listener takes this process for one that hangs
             for learner in self._learners:
                 learner.send_signal(number)
 

@@ -87,6 +87,7 @@ class Saving:
         self._restored_updates = self._looked_at_updates = tally.updates
         self._folder = folder
         self._start_steps = tally.agent_steps
+        self._last: tuple[int, float] | None = None  # updates and time of the last checkpoint
         self._refused = False  # whether the last save failed, so that it is said once
         self._unanswered = False  # whether the last flush came to no end, likewise
         # Nothing is decided by the clock in a reproducible run: there it is looked at each period.
@@ -185,8 +186,16 @@ class Saving:
             agent_steps=self._tally.agent_steps,
             replay=self._experience.replay_contents() if self._with_replay else None,
         )
+        self._last = self._tally.updates, time.monotonic()
         log.debug("saved %s", path)
         return True
+
+    def last(self) -> str:
+        """Return what this session has saved, for a user who may lose the rest."""
+        if self._last is None:
+            return "this session has saved no checkpoint yet"
+        updates, at_s = self._last
+        return f"the last checkpoint is update {updates}, {time.monotonic() - at_s:.0f} s old"
 
     def _save_best(self) -> bool:
         score = self._present_score()

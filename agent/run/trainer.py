@@ -271,6 +271,7 @@ class Trainer:
         is_late = 0 < (flags.training_seconds or 0) <= self._ran_s(began)
         if agreed("interrupted", self._stop.requested or self._control.stop_asked):
             log.warning("stopping: saving a checkpoint. Ctrl-C again leaves without saving")
+            self._stop.at_stake = self._saving.last()
             self._stop_reason = "interrupted"
         elif tally.agent_steps >= flags.environment_max_steps:
             self._stop_reason = "steps"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -80,7 +81,7 @@ class Person(threading.Thread):
             self.does(self.folder)
         except BaseException as error:
             self.error = error
-            self.stop.count = 1
+            self.stop.note_passed_on(signal.SIGINT)
 
 
 def steered(

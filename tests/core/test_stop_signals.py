@@ -30,9 +30,35 @@ def test_the_second_signal_leaves_whatever_the_first_one_did(monkeypatch):
     monkeypatch.setattr("ritornello.core.stop_signals.leave_at_once", lambda why: 1 / 0)
     for answer in (Answer.NOTE, Answer.RAISE):
         stop = StopSignals()
-        stop.count = 1
+        stop.note_passed_on(signal.SIGINT)
+        later(monkeypatch, 2.0)
         with stop.answered_by(answer), pytest.raises(ZeroDivisionError):
             stop.handle(signal.SIGINT)
+
+
+def later(monkeypatch, seconds):
+    now = time.monotonic
+    monkeypatch.setattr("time.monotonic", lambda: now() + seconds)
+
+
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("after_s", [0.0, 0.0005, 0.5, 2.0])
+def test_signals_that_follow_at_once_and_hangups_are_the_same_wish(
+    monkeypatch, first, second, after_s
+):
+    """A shell that ends sends a second SIGHUP, and `timeout` forwards the terminal's Ctrl-C."""
+    left = []
+    monkeypatch.setattr("ritornello.core.stop_signals.leave_at_once", left.append)
+    stop = StopSignals()
+    stop.at_stake = "the last checkpoint is update 7"
+    with stop.answered_by(Answer.NOTE):
+        stop.handle(first)
+        later(monkeypatch, after_s)
+        stop.handle(second)
+    is_order = after_s > 1.0 and second != signal.SIGHUP
+    assert len(left) == is_order
+    assert all("update 7" in why for why in left)
 
 
 def test_handlers_are_put_back():
@@ -244,7 +270,7 @@ def test_signals_that_come_as_one_are_one_wish(monkeypatch):
     try:
         with stop.answered_by(Answer.NOTE):
             os.write(bell, bytes([signal.SIGTERM, signal.SIGTERM]))
-            stop.count = 1  # what the handler does
+            stop.note_passed_on(signal.SIGTERM)  # what the handler does
             time.sleep(0.6)
             assert left == []
             os.write(bell, bytes([signal.SIGTERM]))  # and this one nobody answers

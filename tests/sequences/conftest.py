@@ -15,7 +15,7 @@ def use_main(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
     def use(text: str) -> None:
         path = tmp_path / "fake_main.py"
         path.write_text(text)
-        monkeypatch.setattr(runner, "MAIN_PROGRAM", path)
+        monkeypatch.setattr("ritornello.core.project.MAIN_PROGRAM", path)
         monkeypatch.setattr(runner, "POLL_S", 0.02)
 
     return use
