@@ -15,10 +15,10 @@
   python multi_train.py --report=results/smoke_<time>   draw the tables and the figure again
 
 Each run is a process of its own. If a run fails, that is recorded, and the sequence goes on with
-the next run; runs that would start from its weights are left out. Ctrl-C ends the present run,
-which saves, and goes on with the next one. Ctrl-C twice within 5 seconds stops the sequence.
---resume then continues it from the last checkpoints. Where several run at once, Ctrl-C is for all
-of them. Agents that share their replay always run at once (docs/populations.md). The results are in
+the next run; runs that would start from its weights are left out. Ctrl-C stops the sequence: the
+present run, or all that run at once, saves and ends. A second Ctrl-C leaves without saving.
+--resume then continues it from the last checkpoints. Agents that share their replay always run at
+once (docs/populations.md). The results are in
 results/<sequence>_<time>/. The exit status is 0 if every run is done, 1 if some are not, 2 if the
 command cannot be honoured or says nothing to do, and 130 if it was interrupted while it started or
 compared.
@@ -83,7 +83,6 @@ from ritornello.sequences.terminal import Progress, Terminal
 from ritornello.sequences.tuner import (
     BEST_FILE,
     TRIALS_PAGE,
-    StopAtOnce,
     Tuner,
     TuningFailed,
     TuningFolder,
@@ -211,7 +210,7 @@ def _tune(terminal: Terminal, arguments: argparse.Namespace, rest: Sequence[str]
     folder.claim()
     path = shown_text(str(folder.path))
     try:
-        with terminal.in_background(), StopAtOnce().installed() as interrupts:
+        with terminal.in_background(), Interrupts().installed() as interrupts:
             terminal.plainly(f"{path}: {folder.tuning.trials} trials")
             study = OptunaStudy(folder.path, folder.tuning)
             done = Tuner(folder, study, interrupts, terminal.plainly).work()

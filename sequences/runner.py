@@ -25,12 +25,11 @@ from ritornello.core.file_lock import FileLock
 from ritornello.core.leaving import wait_for_killed
 from ritornello.core.process_death import environment_for_child
 from ritornello.core.project import IS_CLONE, PROJECT_ROOT, main_program
-from ritornello.core.stop_signals import SAME_WISH_S, handled_by
+from ritornello.core.stop_signals import StopRequests, handled_by
 from ritornello.sequences.folder import OUTPUT_FILE, RUN_LOCK_FILE, RunState, SequenceFolder
 from ritornello.sequences.plan import goes_on, is_test
 from ritornello.sequences.turns import can_begin, runs_due
 
-STOP_WINDOW_S = 5.0  # a second Ctrl-C within this time means: stop everything
 GRACE_S = 120.0  # for a run to save its checkpoint after SIGINT, before it is killed
 POLL_S = 0.5
 LEFT_BEHIND = ("load_replay", "load_optimizer_save")  # by which a resume may leave something out
@@ -38,26 +37,30 @@ ORPHAN_WAIT_S = 600.0  # for a run that has outlived its multi_train.py; it save
 
 
 class Interrupts:
-    """Ctrl-C, told apart: once skips the current run, twice within 5 s stops the sequence.
+    """What the user asks for while runs go on, as in main.py.
 
-    SIGTERM and SIGHUP stop the sequence. Used as a context manager around the runs; it only notes
-    what was asked, the runner acts on it.
+    The first Ctrl-C, SIGTERM or SIGHUP has the runs save and end, and begins no other one; a second
+    one kills them. It only notes what was asked, the runner acts on it.
     """
 
     def __init__(self) -> None:
         """Nothing asked yet."""
-        self.skip = False
-        self.stop = False
-        self._last_s = -float("inf")
+        self.ends_run = False  # whether the program itself wants the present run to save and end
+        self._requests = StopRequests()
+
+    @property
+    def stop(self) -> bool:
+        """Whether everything is to be saved and ended."""
+        return self._requests.count > 0
+
+    @property
+    def at_once(self) -> bool:
+        """Whether it is to be ended without being saved."""
+        return self._requests.count > 1
 
     def note(self, signal_number: int, frame: FrameType | None = None) -> None:
         """Note one signal. Python calls it in the main thread, between two instructions."""
-        now_s, before_s = time.monotonic(), self._last_s
-        self._last_s = now_s
-        self.skip = True
-        is_again = SAME_WISH_S <= now_s - before_s <= STOP_WINDOW_S
-        if signal_number != signal.SIGINT or is_again:
-            self.stop = True
+        self._requests.is_new(signal_number)
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[Interrupts]:
@@ -82,11 +85,9 @@ def run_sequence(
     active: list[_Attempt] = []
     try:
         while waiting or active:
-            if not active:
-                interrupts.skip = False
             if interrupts.stop:
                 waiting = []
-            elif not interrupts.skip:
+            else:
                 for index in runs_due(folder, waiting, [attempt.index for attempt in active]):
                     waiting.remove(index)
                     if can_begin(folder, folder.runs[index]):
@@ -121,7 +122,7 @@ def run_one(
     Args:
       folder: folder in which it has a folder of its own.
       run: its name and flags.
-      interrupts: `skip` has it saved and ended.
+      interrupts: `stop` and `ends_run` have it saved and ended.
       tick: called twice a second.
 
     Returns:
@@ -130,7 +131,7 @@ def run_one(
     child = _Child(folder, run)
     try:
         while not child.claim():
-            if interrupts.skip or child.has_waited_enough():
+            if interrupts.stop or child.has_waited_enough():
                 return None
             tick()
             child.wait(POLL_S)
@@ -141,13 +142,6 @@ def run_one(
         return code
     finally:
         child.end()
-
-
-def _unfinished(interrupts: Interrupts) -> str:
-    """Return the status of a run that the user ended, "" if it may go on."""
-    if not interrupts.skip:
-        return ""
-    return "stopped" if interrupts.stop else "skipped"
 
 
 class _Child:
@@ -218,8 +212,10 @@ class _Child:
         """Return the exit status, None while the process goes on; pass on what the user asks."""
         assert self._process is not None
         code = self._process.poll()
-        if code is None and interrupts.skip:
+        if code is None and (interrupts.stop or interrupts.ends_run):
             self.interrupt()
+            if interrupts.at_once:
+                self._kill_at_s = time.monotonic()
         return self._kill() if code is None and self._is_overdue() else code
 
     def wait(self, seconds: float) -> None:
@@ -283,8 +279,8 @@ class _Attempt:
                     return self._finish(status="done", exit_code=None)
                 run = self._folder.update(self.index, status="running", exit_code=None)
                 child.start()
-            elif interrupts.skip or child.has_waited_enough():
-                return self._finish(status=_unfinished(interrupts) or "waiting")
+            elif interrupts.stop or child.has_waited_enough():
+                return self._finish(status="stopped" if interrupts.stop else "waiting")
             else:
                 state = f"waiting: {child.holder()} of an earlier multi_train.py is at"
                 run = replace(run, status=state)
@@ -294,8 +290,8 @@ class _Attempt:
             return self._goes_on(run)
         # A training leaves with 0 only at its own end; a test that is interrupted does so, too.
         has_ended = (code == 0 and not is_test(run.flags)) or self._folder.has_ended(run)
-        asked = "" if has_ended else _unfinished(interrupts)
-        status = asked or ("done" if has_ended or code == 0 else "failed")
+        is_over = has_ended or (code == 0 and not interrupts.stop)
+        status = "done" if is_over else "stopped" if interrupts.stop else "failed"
         seconds = round(self._before_s + child.seconds, 1)
         return self._finish(status=status, exit_code=code, seconds=seconds)
 

@@ -87,7 +87,7 @@ class Progress:
         if self._terminal.console.is_terminal and is_running:
             self._living[run.name] = escape(line_on(self._folder, run, seconds))
             lines = "\n".join(self._living.values())
-            self._living_line(f"{lines}  (Ctrl-C skips, twice stops)")
+            self._living_line(f"{lines}  (Ctrl-C saves and stops)")
         elif not is_running or time.monotonic() >= next_line_at:
             self._next_line_at[run.name] = time.monotonic() + LINE_INTERVAL_S
             line = f"{run.status:8}{line_on(self._folder, run, seconds)}"

@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from statistics import fmean
-from types import FrameType
 from typing import Any
 
 from ritornello.agent.stored.run_folder import create_exclusively, safe_name
@@ -51,14 +50,6 @@ Show = Callable[[str], None]
 
 class TuningFailed(PlatformError):
     """One trial after the other fails."""
-
-
-class StopAtOnce(Interrupts):
-    """Any signal ends the search: the run saves, and its trial is taken up by --resume."""
-
-    def note(self, signal_number: int, frame: FrameType | None = None) -> None:
-        """Note one signal. Python calls it in the main thread, between two instructions."""
-        self.skip = self.stop = True
 
 
 class TuningFolder:
@@ -229,7 +220,7 @@ class Tuner:
         values: list[float] = []  # of the seeds before
         for seed in tuning.seeds:
             run = self._folder.run_of(trial, seed)
-            self._hopeless, self._interrupts.skip = False, self._interrupts.stop
+            self._hopeless = self._interrupts.ends_run = False
             status: int | None = 0
             if not self._folder.runs.has_ended(run):
 
@@ -257,12 +248,12 @@ class Tuner:
         """Compare a run that is going on with the other trials, now and then."""
         pruning = self._folder.tuning.pruning
         now = time.monotonic()
-        if pruning is None or self._interrupts.skip or now - self._looked_at < LOOK_S:
+        if pruning is None or self._interrupts.stop or now - self._looked_at < LOOK_S:
             return
         self._looked_at = now
         curve = self._folder.curve(run)
         if curve is not None and self._report(trial, curve, before, curve.agent_steps[-1]):
-            self._hopeless = self._interrupts.skip = True
+            self._hopeless = self._interrupts.ends_run = True
 
     def _report(self, trial: Trial, curve: Curve, before: Sequence[float], reached: float) -> bool:
         """Note the worth of a run at each step up to `reached`; return whether it is hopeless."""

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import gymnasium
@@ -323,36 +324,20 @@ def test_failures_are_recorded_and_passed_over(tmp_path: Path, fake_main: Path) 
 
 
 @pytest.mark.process
-def test_one_interrupt_ends_the_present_run_cleanly_and_goes_on(
-    tmp_path: Path, fake_main: Path
-) -> None:
-    folder = begin(tmp_path, "Wait-v0", "Ok-v0")
-    interrupts = Interrupts()
-
-    def interrupt_once_ready(run: RunState, seconds: float) -> None:
-        ready = list(folder.path.glob(f"{run.name}/*/ready"))
-        if ready and run.status == "running" and not interrupts.skip:
-            interrupts.note(signal.SIGINT)
-
-    run_sequence(folder, interrupts, interrupt_once_ready)
-    assert statuses(folder) == ["skipped", "done"]
-    assert list(folder.path.glob("001_*/*/checkpoints/update_000000030.pt")), "no clean save"
-
-
-@pytest.mark.process
-def test_two_interrupts_stop_the_sequence_and_resume_goes_on_with_the_checkpoint(
+def test_an_interrupt_stops_the_sequence_and_resume_goes_on_with_the_checkpoint(
     tmp_path: Path, fake_main: Path
 ) -> None:
     folder = begin(tmp_path, "Ok-v0", "Wait-v0", "Ok-v0")
     interrupts = Interrupts()
 
-    def interrupt_twice_once_ready(run: RunState, seconds: float) -> None:
+    def interrupt_once_ready(run: RunState, seconds: float) -> None:
         if list(folder.path.glob("*/*/ready")) and not interrupts.stop:
             interrupts.note(signal.SIGINT)
-            interrupts.note(signal.SIGINT)
+            interrupts.note(signal.SIGINT)  # as `timeout` forwards it
 
-    run_sequence(folder, interrupts, interrupt_twice_once_ready)
+    run_sequence(folder, interrupts, interrupt_once_ready)
     assert statuses(folder) == ["done", "stopped", "waiting"]
+    assert list(folder.path.glob("002_*/*/checkpoints/update_000000030.pt")), "no clean save"
 
     reopened = SequenceFolder.open(folder.path)
     run_sequence(reopened, Interrupts())
@@ -364,6 +349,31 @@ def test_two_interrupts_stop_the_sequence_and_resume_goes_on_with_the_checkpoint
     curve = curve_of(read_records(made.path))
     assert curve is not None
     assert curve.agent_steps.tolist() == [100.0 * n for n in range(1, 11)]
+
+
+@pytest.mark.process
+def test_a_second_interrupt_kills_at_once(
+    tmp_path: Path, fake_main: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_main.write_text(
+        "import pathlib, signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "(given,) = [a for a in sys.argv if a.startswith('--results_dir=')]\n"
+        "(pathlib.Path(given.partition('=')[2]) / 'ready').write_text('')\n"
+        "signal.sigwait([signal.SIGUSR1])\n"
+    )
+    folder, interrupts = begin(tmp_path, "Deaf-v0", "Ok-v0"), Interrupts()
+    now = time.monotonic
+
+    def interrupt(run: RunState, seconds: float) -> None:
+        if list(folder.path.glob("*/ready")) and not interrupts.at_once:
+            interrupts.note(signal.SIGINT)
+            monkeypatch.setattr("time.monotonic", lambda: now() + 2.0)
+            interrupts.note(signal.SIGTERM)
+
+    run_sequence(folder, interrupts, interrupt)
+    assert statuses(folder) == ["stopped", "waiting"]
+    assert folder.runs[0].exit_code == -signal.SIGKILL
 
 
 @pytest.mark.process
@@ -388,12 +398,12 @@ def test_a_run_that_ignores_the_interrupt_is_killed_with_its_children(
 
     def interrupt_once_ready(run: RunState, seconds: float) -> None:
         for path in folder.path.glob("*/ready"):
-            if not interrupts.skip and path.read_text():
+            if not interrupts.stop and path.read_text():
                 grandchildren.append(int(path.read_text()))
                 interrupts.note(signal.SIGINT)
 
     run_sequence(folder, interrupts, interrupt_once_ready)
-    assert statuses(folder) == ["skipped"]
+    assert statuses(folder) == ["stopped"]
     assert folder.runs[0].exit_code == -signal.SIGKILL
     (grandchild,) = grandchildren
     stat = Path(f"/proc/{grandchild}/stat")
@@ -420,7 +430,7 @@ def test_nobody_waits_for_ever_for_a_run_that_cannot_be_killed(
     folder, interrupts = begin(tmp_path, "Held-v0"), Interrupts()
 
     def interrupt_once_ready(run: RunState, seconds: float) -> None:
-        if list(folder.path.glob("*/ready")) and not interrupts.skip:
+        if list(folder.path.glob("*/ready")) and not interrupts.stop:
             interrupts.note(signal.SIGINT)
 
     # If it were waited for, this would let the test come to its end and fail.
@@ -433,21 +443,8 @@ def test_nobody_waits_for_ever_for_a_run_that_cannot_be_killed(
         rescue.cancel()
         kill(deaf[0], signal.SIGKILL)
         os.waitpid(deaf[0], 0)
-    assert statuses(folder) == ["skipped"]
+    assert statuses(folder) == ["stopped"]
     assert folder.runs[0].exit_code == -signal.SIGKILL
-
-
-def test_interrupts_far_apart_skip_and_close_together_stop(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [100.0]
-    monkeypatch.setattr(runner.time, "monotonic", lambda: now[0])
-    interrupts = Interrupts()
-    interrupts.note(signal.SIGINT)
-    now[0] += 5.1
-    interrupts.note(signal.SIGINT)
-    assert (interrupts.skip, interrupts.stop) == (True, False)
-    now[0] += 4.9
-    interrupts.note(signal.SIGINT)
-    assert interrupts.stop
 
 
 def test_a_termination_stops_at_once_and_handlers_are_put_back() -> None:

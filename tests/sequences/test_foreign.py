@@ -44,7 +44,7 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     program = tmp_path / "elsewhere" / "tracer.py"
     program.parent.mkdir()
     program.write_text(TRACER)
-    monkeypatch.setattr(runner, "MAIN_PROGRAM", program)
+    monkeypatch.setattr("ritornello.core.project.MAIN_PROGRAM", program)
     monkeypatch.setattr(runner, "POLL_S", 0.02)
     return program.with_name("started")
 

@@ -259,23 +259,6 @@ def test_an_agent_that_fails_hurts_no_other_and_a_resume_starts_it_alone(tmp_pat
         assert first[name] == second[name]
 
 
-@pytest.mark.process
-@pytest.mark.timeout(HANGS_S)
-@pytest.mark.parametrize("twice", [False, True])
-def test_an_interrupt_is_for_all_that_run_and_each_saves(tmp_path: Path, twice: bool) -> None:
-    folder = begin(tmp_path, *["wait"] * 3, seeds=[1, 2], share_replay=True)
-    run_interrupted(folder, times=2 if twice else 1)
-    rest = ["waiting"] * 3 if twice else ["skipped"] * 3
-    assert statuses(folder) == [*(["stopped"] * 3 if twice else ["skipped"] * 3), *rest]
-    saved = list(folder.path.glob("*/*/checkpoints/update_000000030.pt"))
-    assert len(saved) == (3 if twice else 6)
-    again = SequenceFolder.open(folder.path)
-    run_interrupted(again, times=1)  # those of seed 2, if they have not been begun before
-    assert statuses(again) == ["done"] * 3 + ["skipped" if twice else "done"] * 3
-    assert [len(arguments_of(again, n)) for n in range(3)] == [2] * 3
-    assert all(arguments_of(again, n)[-1]["op_mode"] == "train_w_load" for n in range(3))
-
-
 @pytest.mark.parametrize(("agents", "runs"), IN_ONE_POPULATION)
 @pytest.mark.timeout(HANGS_S)
 def test_runs_that_wait_for_each_other_end_the_sequence_instead_of_going_round(

@@ -17,7 +17,7 @@ from ritornello.flags.parsing import parse
 from ritornello.metrics.curve import Curve
 from ritornello.sequences import foreign, runner, tuner
 from ritornello.sequences.study import Finished
-from ritornello.sequences.tuner import StopAtOnce, Tuner, TuningFailed, TuningFolder, is_tuning
+from ritornello.sequences.tuner import Interrupts, Tuner, TuningFailed, TuningFolder, is_tuning
 from ritornello.sequences.tuning import parse_tuning
 
 SEARCH = {
@@ -67,7 +67,7 @@ class FalseStudy:
 
 @pytest.fixture(autouse=True)
 def _false_trainer(monkeypatch):
-    monkeypatch.setattr(runner, "MAIN_PROGRAM", FALSE_TRAINER)
+    monkeypatch.setattr("ritornello.core.project.MAIN_PROGRAM", FALSE_TRAINER)
     monkeypatch.setattr(runner, "POLL_S", 0.02)
     monkeypatch.setattr(tuner, "LOOK_S", 0.0)
 
@@ -77,7 +77,7 @@ def begun(tmp_path, **changes):
 
 
 def worked(folder, study, interrupts=None, show=lambda line: None):
-    return Tuner(folder, study, interrupts or StopAtOnce(), show).work()
+    return Tuner(folder, study, interrupts or Interrupts(), show).work()
 
 
 def starts(folder, name):
@@ -160,7 +160,7 @@ def test_a_run_that_failed_after_its_last_step_counts(tmp_path):
 def test_ctrl_c_saves_and_resume_goes_on_with_the_same_trial(tmp_path):
     folder = begun(tmp_path, trials=1)
     folder.tuning = replace(folder.tuning, base={**folder.tuning.base, "gamma": 0.6})
-    study, interrupts = FalseStudy({"lr": 0.5}), StopAtOnce()
+    study, interrupts = FalseStudy({"lr": 0.5}), Interrupts()
     is_hopeless = FalseTrial.is_hopeless
 
     def stop_at_half_time(trial, worth, steps):
@@ -310,7 +310,7 @@ def test_without_optuna_it_is_told_what_to_install(tmp_path, monkeypatch, capsys
     monkeypatch.setitem(sys.modules, "optuna", None)
     results = tmp_path / "results"
     assert multi_train.main([f"--tune={path}", f"--results_dir={results}"]) == 2
-    assert "extra tune" in capsys.readouterr().err
+    assert ".[tune]" in capsys.readouterr().err
     assert not results.exists()
     path.write_text(json.dumps({**SEARCH, "search": {"larning_rate": {"choose": [1]}}}))
     assert multi_train.main([f"--tune={path}", f"--results_dir={results}"]) == 2
