@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 
@@ -12,6 +13,19 @@ MAIN_PROGRAM = PROJECT_ROOT / "main.py"
 # How a user starts the program again, in the commands that are printed.
 MAIN_COMMAND = "python main.py" if IS_CLONE else "ritornello"
 SEQUENCE_COMMAND = "python multi_train.py" if IS_CLONE else "ritornello sequence"
+
+
+def as_typed(path: Path) -> str:
+    """Return a path as short as it can be typed here: relative if it lies in this directory."""
+    with contextlib.suppress(OSError):  # the directory was removed
+        if path.is_relative_to(Path.cwd()):
+            return str(path.relative_to(Path.cwd()))
+    return str(path)
+
+
+def install_extra(name: str) -> str:
+    """Return the command that installs an extra of pyproject.toml into this environment."""
+    return f"pip install -e '.[{name}]'" if IS_CLONE else f"pip install 'ritornello[{name}]'"
 
 
 def main_program() -> list[str]:

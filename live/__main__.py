@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from ritornello.core.command_line import WrappedHelp, tell
 from ritornello.core.errors import ConfigError, PlatformError
 from ritornello.core.process_death import end_with_starter
+from ritornello.core.project import install_extra
 
 MISSING = (
-    "the live page needs packages that are not installed: {missing}. Install them into the "
-    "environment of this program: pip install -e '.[live]' (or `make live`, which does "
-    "it)."
+    f"the live page needs packages that are not installed: {{missing}}. Install them into the "
+    f"environment of this program: {install_extra('live')} (or `make live`, which does it)."
 )
 
 

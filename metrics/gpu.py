@@ -12,6 +12,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from ritornello.core.project import install_extra
+
 MILLI = 1e-3  # the library counts in milliwatts and millijoules
 
 
@@ -85,7 +87,7 @@ class Gpu:
         except ImportError:
             self.notes.append(
                 "the GPU is not measured: the package nvidia-ml-py is missing "
-                "(pip install -e '.[gpu]')"
+                f"({install_extra('gpu')})"
             )
         except Exception as error:  # whatever the driver says: training needs none of it
             self.notes.append(f"the GPU is not measured: its driver says {error}")

@@ -25,6 +25,7 @@ from ritornello.core.atomic_file import write_json
 from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import ConfigError, PlatformError
 from ritornello.core.plain_data import parse_json, read_text
+from ritornello.core.project import install_extra
 from ritornello.core.run_layout import FLAGS
 from ritornello.metrics.record import Record
 
@@ -250,7 +251,7 @@ def check_installed(package: str, title: str) -> None:
     if not found:
         raise ConfigError(
             f"--sink={package} sends records to {title}, but the package {package} is not "
-            "installed: pip install -e '.[wandb]', or leave it out."
+            f"installed: {install_extra(package)}, or leave it out."
         )
 
 

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from ritornello.core.errors import ConfigError, PlatformError
 from ritornello.core.plain_data import shown, shown_text
+from ritornello.core.project import install_extra
 from ritornello.metrics.run_files import is_regular
 from ritornello.sequences.tuning import Range, Tuning
 
@@ -196,7 +197,7 @@ def _import_optuna() -> Any:
         return importlib.import_module("optuna")
     except ImportError as error:
         raise ConfigError(
-            "--tune needs a package that is not installed: pip install -e '.[tune]'"
+            f"--tune needs a package that is not installed: {install_extra('tune')}"
         ) from error
 
 

@@ -20,6 +20,7 @@ import gymnasium
 
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown, shown_text
+from ritornello.core.project import install_extra
 from ritornello.wrappers.user_code import RAISED, describe
 from ritornello.wrappers.world_views import Screens, SymbolsAsVector
 
@@ -32,7 +33,7 @@ View = Callable[[gymnasium.Env], gymnasium.Env]
 class World:
     """A family of environments that needs a package."""
 
-    name: str  # in messages; it stands in requirements-<name>.txt
+    name: str  # in messages; an extra of pyproject.toml
     package: str  # module by which is seen whether it is installed
     ids: tuple[str, ...] = ()  # beginnings of its ids, if importing `registers` registers them
     registers: str = ""
@@ -43,7 +44,7 @@ class World:
     @property
     def install(self) -> str:
         """The command that installs it."""
-        return f"pip install -r requirements-{self.name}.txt"
+        return install_extra(self.name)
 
 
 def _quiet_mujoco() -> None:

@@ -25,6 +25,7 @@ import gymnasium
 import numpy as np
 
 from ritornello.core.errors import ConfigError, EnvironmentFault
+from ritornello.core.kept_settings import settings_kept
 from ritornello.core.plain_data import shown
 from ritornello.core.spec import EnvSpec
 from ritornello.wrappers.atari import RenumberActions, action_meanings, make_atari_env
@@ -201,7 +202,11 @@ def max_game_steps(config: EnvConfig) -> int | None:
 def _made_for_once(config: EnvConfig, render_mode: str | None = None) -> Iterator[gymnasium.Env]:
     """Yield one environment and close it; what goes wrong with it is a ConfigError."""
     make_env = _env_maker(config, render_mode)
-    with told_if_slow(config.env_id), _closed_after(make_env, config, render_mode) as env:
+    with (
+        settings_kept(),
+        told_if_slow(config.env_id),
+        _closed_after(make_env, config, render_mode) as env,
+    ):
         yield env
 
 
@@ -280,7 +285,8 @@ def make_env_vector(
             parts.append(AleVector(game_spec, game, rom, part_seeds, threads, numbers))
         else:
             make_env = _env_maker(game, render_mode, numbers)
-            parts.append(GymVector(game_spec, make_env, part_seeds, restorable=restorable))
+            with settings_kept():
+                parts.append(GymVector(game_spec, make_env, part_seeds, restorable=restorable))
         start = end
     return parts[0] if len(parts) == 1 else TaskVector(spec, parts)
 

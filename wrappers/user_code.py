@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ritornello.core.errors import ConfigError, PlatformError
+from ritornello.core.kept_settings import settings_kept
 from ritornello.core.plain_data import shown, shown_text
 from ritornello.core.project import PROJECT_ROOT
 from ritornello.core.standard_error import say
@@ -111,7 +112,8 @@ def import_module(name: str, asked: str, *, flag: str = "env", rule: str = ENV_R
             f"{shown_text(hint, 400)}"
         )
     try:
-        importlib.import_module(name)
+        with settings_kept():
+            importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise _failed_import(flag, asked, name, error) from error  # something that it needs

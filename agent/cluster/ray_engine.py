@@ -34,12 +34,12 @@ from ritornello.agent.cluster.node_host import HostTask
 from ritornello.agent.cluster.ray_folder import RayFolder
 from ritornello.agent.cluster.token_check import lets_in_without_token
 from ritornello.core.errors import ConfigError, first_line
-from ritornello.core.project import IMPORT_ROOT
+from ritornello.core.project import IMPORT_ROOT, install_extra
 from ritornello.core.watched_time import WatchedTime
 
 log = logging.getLogger(__name__)
 
-INSTALL = "pip install -e '.[ray]'"
+INSTALL = install_extra("ray")
 LOOK_S = 2.0  # between two questions for the machines
 HEAD_S = 20.0  # the head of a cluster that says nothing for so long is gone; Ray itself waits 60 s
 GET_S = 30.0  # an answer that is there takes so long only where the network does not work

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ritornello.core.errors import ConfigError
 from ritornello.core.process_death import environment_for_child
-from ritornello.core.project import IMPORT_ROOT
+from ritornello.core.project import IMPORT_ROOT, install_extra
 from ritornello.core.standard_error import say
 
 PACKAGES = ("starlette", "uvicorn")
@@ -36,7 +36,7 @@ def check_live_page() -> None:
     if missing:
         raise ConfigError(
             f"--live=True needs packages that are not installed: {', '.join(missing)}. Install "
-            "them with pip install -e '.[live]', or leave the flag out."
+            f"them with {install_extra('live')}, or leave the flag out."
         )
 
 

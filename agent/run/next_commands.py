@@ -6,7 +6,7 @@ import json
 import shlex
 from pathlib import Path
 
-from ritornello.core.project import MAIN_COMMAND
+from ritornello.core.project import MAIN_COMMAND, as_typed
 from ritornello.flags.options import Flags
 from ritornello.flags.parts import ALGORITHMS, NETWORKS, REPLAY
 from ritornello.replay.parameters import types_of_modules
@@ -24,7 +24,7 @@ def next_command(mode: str, folder: Path, flags: Flags) -> str:
       folder: the run folder.
       flags: those of the run.
     """
-    items = [f"--load_model_url={folder}", *typed_again(flags, mode)]
+    items = [f"--load_model_url={as_typed(folder)}", *typed_again(flags, mode)]
     lines = [f"{MAIN_COMMAND} --op_mode={mode}", *map(shlex.quote, items)]
     return " \\\n  ".join(lines)
 

@@ -15,6 +15,7 @@ from rich.logging import RichHandler
 from ritornello.agent.run.run_log import RunLog
 from ritornello.agent.run.status_files import StatusFiles
 from ritornello.agent.stored.run_folder import RunFolder
+from ritornello.core.project import as_typed
 from ritornello.core.spec import game_name
 from ritornello.flags.options import Flags
 from ritornello.flags.parts import SINKS
@@ -67,6 +68,10 @@ class Reporting:
             file_thread=self._files,
             console_thread=self._terminal,
         )
+
+    def take_back_log(self) -> None:
+        """Log again, whatever an environment that plays in this process has configured."""
+        self._log.take_back()
 
     def open_sinks(self) -> Sink:
         """Open the files of records and games; return where to report.
@@ -165,9 +170,9 @@ def _goal(flags: Flags, folder: RunFolder) -> Goal:
     """Return what the terminal says about the run as a whole."""
     games = tuple(game_name(env_id) for env_id in flags.env.split(","))
     if len(games) == 1:
-        return Goal(flags.env, str(folder.path), flags.environment_max_steps)
+        return Goal(flags.env, as_typed(folder.path), flags.environment_max_steps)
     title = f"{len(games)} games"
-    return Goal(title, str(folder.path), flags.environment_max_steps, games)
+    return Goal(title, as_typed(folder.path), flags.environment_max_steps, games)
 
 
 def _console_handler(console: ConsoleSink) -> logging.Handler:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+from ritornello.core.kept_settings import revive_loggers
 from ritornello.metrics.output_thread import BackgroundHandler, OutputThread
 
 log = logging.getLogger(__name__)
@@ -55,16 +56,22 @@ class RunLog:
         else:
             file.setFormatter(logging.Formatter(LOG_FORMAT))
             self._handlers.append(_behind(file, file_thread, gives_up=False))
-        root = logging.getLogger()
-        self._previous_level = root.level
-        root.setLevel(logging.DEBUG)
-        for handler in self._handlers:
-            root.addHandler(handler)
+        self._previous_level = logging.getLogger().level
+        self.take_back()
         for name in CHATTY_LOGGERS:
             logging.getLogger(name).setLevel(logging.INFO)
         logging.captureWarnings(True)
         if problem is not None:
             log.warning("no log file: %s", problem)
+
+    def take_back(self) -> None:
+        """Log again, whatever an environment that plays in this process has configured."""
+        root = logging.getLogger()
+        root.setLevel(logging.DEBUG)
+        for handler in self._handlers:
+            root.addHandler(handler)  # one that is there already is not added again
+        logging.disable(logging.NOTSET)
+        revive_loggers()
 
     def close(self) -> None:
         """Take the handlers away, and close them. May be called twice."""

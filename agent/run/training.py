@@ -31,6 +31,8 @@ from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.agent.stored.run_lock import RunLock
 from ritornello.agent.stored.run_rewind import check_not_saved_since, make_way, take_back
 from ritornello.core.errors import PlatformError
+from ritornello.core.kept_settings import set_torch
+from ritornello.core.project import as_typed
 from ritornello.core.spec import game_name
 from ritornello.core.standard_error import say
 from ritornello.core.stop_signals import INTERRUPTED, Answer, StopSignals
@@ -199,6 +201,7 @@ def _run(
         reporting.say("ended", reason=summary.reason)
         return Ending(finish(summary), folder.path, summary)
     except Exception as error:
+        reporting.take_back_log()
         is_known = isinstance(error, (PlatformError, OSError))
         company.tell(error)
         reporting.say("failed", reason=str(error) if is_known else repr(error))
@@ -235,6 +238,7 @@ def _set_up_torch(flags: Flags, device: torch.device) -> None:
     # The learner's threads compute shares of a batch side by side (agent/models/parallel.py); each
     # of their operators, and those of the scorer and the feed, runs on one thread.
     torch.set_num_threads(1)
+    set_torch()  # whatever code of the user has set
     if device.type == "cuda":
         sys.setswitchinterval(GPU_SWITCH_INTERVAL_S)
     if flags.debug:
@@ -252,7 +256,7 @@ def _log_start(
     start: WarmStart | None,
 ) -> None:
     flags, choices = blueprint.flags, blueprint.choices
-    log.info("run folder %s", folder.path)
+    log.info("run folder %s", as_typed(folder.path))
     for remark in remarks(argv, flags):
         log.info("note: %s", remark)
     log.info("%s", describe(env_config(flags), restorable=flags.reproducible))
@@ -295,7 +299,7 @@ def _log_start(
     elif checkpoint is not None:
         log.info(
             "resuming %s at %s agent steps",
-            checkpoint.path, f"{checkpoint.agent_steps:,}",
+            as_typed(checkpoint.path), f"{checkpoint.agent_steps:,}",
         )  # fmt: skip
     log.info(
         "workers start, and fill the replay up to %.0f %%; the first numbers come after that. "

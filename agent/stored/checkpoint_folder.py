@@ -94,7 +94,7 @@ def resolve(url: Path | str) -> list[Path]:
 
 def candidates(url: Path | str) -> tuple[list[Path], list[str]]:
     """Return the files that `url` means, the best guess first, and what is odd about them."""
-    path = Path(url)
+    path = Path(url).absolute()  # an environment may change the working directory
     try:
         if path.is_file():
             return [path], []
@@ -104,7 +104,7 @@ def candidates(url: Path | str) -> tuple[list[Path], list[str]]:
         raise CheckpointError(f"{str(path)[:200]} cannot be read: {error.strerror}.") from error
     if not is_there:
         raise CheckpointError(
-            f"{path} does not exist. Expected a run folder (results/<run>), its checkpoints "
+            f"{url} does not exist. Expected a run folder (results/<run>), its checkpoints "
             "folder, a checkpoint file (.pt), a model folder (models/<name>), or a model on the "
             f"hub (hf:<owner>/<name>).{_what_is_nearby(path)}"
         )

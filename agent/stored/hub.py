@@ -19,6 +19,7 @@ from typing import Any
 from ritornello.agent.stored.model_file import FACTS, WEIGHTS
 from ritornello.core.errors import CheckpointError, ConfigError, first_line
 from ritornello.core.plain_data import shown, shown_text
+from ritornello.core.project import install_extra
 from ritornello.core.run_layout import FLAGS
 
 PREFIX = "hf:"
@@ -189,6 +190,6 @@ def _client() -> Any:
         importlib.import_module("huggingface_hub.errors")
     except ImportError as error:
         raise ConfigError(
-            "models on the hub need a package that is not installed: pip install -e '.[hub]'"
+            f"models on the hub need a package that is not installed: {install_extra('hub')}"
         ) from error
     return hub

@@ -108,6 +108,7 @@ def find_model_folder(url: Path | str) -> Path | None:
         folder = folder.parent
     if folder.parts[:1] == ("models",) and not os.path.lexists(folder):
         folder = PROJECT_ROOT / folder
+    folder = folder.absolute()  # an environment may change the working directory
     # Either file tells: a folder that has lost the other is damaged, and `load_model` says so.
     try:
         return folder if _holds_model(folder) else None

@@ -70,7 +70,7 @@ class RunFolder:
 
     def __init__(self, path: Path | str) -> None:
         """Describe an existing folder; `create` makes a new one."""
-        self.path = Path(path)
+        self.path = Path(path).absolute()  # an environment may change the working directory
         self.checkpoints = self.path / CHECKPOINTS
         self.flags_file = self.path / FLAGS
         self.run_file = self.path / SESSIONS

@@ -40,6 +40,7 @@ from ritornello.core.command_line import tell
 from ritornello.core.durations import duration
 from ritornello.core.errors import CheckpointError, ConfigError, EnvironmentFault, PlatformError
 from ritornello.core.plain_data import parse_json, read_text
+from ritornello.core.project import as_typed
 from ritornello.core.standard_error import say
 from ritornello.wrappers.registry import describe
 
@@ -89,7 +90,7 @@ def evaluate(
     checkpoint.check_spec(blueprint.env_spec)
     _check_can_be_written(output)
     steps = checkpoint.agent_steps
-    show(f"{checkpoint.path}: {steps:,} agent steps")
+    show(f"{as_typed(checkpoint.path)}: {steps:,} agent steps")
     envs = envs or blueprint.env_spec.tasks
     unusual = _not_its_own(blueprint, checkpoint, envs)
     stem = report_stem(checkpoint.path.stem, envs, policy_name(flags.greedy), unusual)
@@ -136,7 +137,7 @@ def evaluate(
         for env, games in played.items()
     ]
     name, older = _name_beside_older(output, stem, reports)
-    written = f"written: {output / name}.csv and .json"
+    written = f"written: {as_typed(output / name)}.csv and .json"
     try:
         # First of all: a terminal that is frozen may take no line any more.
         _write(output / name, played, _whole_report(envs, asked, reports))

@@ -85,5 +85,5 @@ def test_a_missing_package_is_one_message_before_anything_begins(
 ) -> None:
     check_live_page()
     monkeypatch.setattr(module, "PACKAGES", ("uvicorn", "no_such_package"))
-    with pytest.raises(ConfigError, match="no_such_package.*extra live"):
+    with pytest.raises(ConfigError, match="no_such_package.*live"):
         check_live_page()

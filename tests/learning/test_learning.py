@@ -16,7 +16,11 @@ from tests.learning.training import ALL_KINDS, GAMMA, look, train
 
 
 def test_every_kind_of_replay_is_among_those_that_must_learn():
-    ours = {kind for kind, sampler in KINDS.items() if sampler.__module__.startswith("replay.")}
+    ours = {
+        kind
+        for kind, sampler in KINDS.items()
+        if sampler.__module__.startswith("ritornello.replay.")
+    }
     assert ours == set(ALL_KINDS)
 
 

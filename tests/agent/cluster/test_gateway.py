@@ -227,7 +227,7 @@ def test_while_the_learner_takes_nothing_it_waits_and_goes_on_without_a_gap(make
 
 
 def test_what_the_gateway_logs_is_in_the_log_of_the_learner(make_pool, caplog):
-    caplog.set_level("INFO", logger="agent")
+    caplog.set_level("INFO", logger="ritornello.agent")
     books = Books(make_pool(config(make_engine=two_machines)))
     books.progress()
     assert "host 0 on machine 0 runs 2 workers" in caplog.text

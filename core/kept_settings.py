@@ -1,0 +1,102 @@
+"""Settings of this process that code of the user may change, and that the program needs.
+
+A module that registers an environment may configure logging, change the working directory or set
+torch's default dtype, and so may the environment when it is made. In a program of the user's own
+nothing is wrong with that. Here it would silence the log, write results into another folder or give
+the learner another network than the workers have.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+OWN_LOGGERS = "ritornello"
+
+
+@contextlib.contextmanager
+def settings_kept() -> Iterator[None]:
+    """Put back after the block what code of the user has changed in it.
+
+    Working directory, standard streams, recursion limit, filters of warnings, logging, and torch's
+    default dtype, default device and gradient mode. Signal handlers are taken back by
+    core/stop_signals.py, where they belong.
+    """
+    with warnings.catch_warnings():
+        kept = _settings()
+        try:
+            yield
+        finally:
+            _put_back(kept)
+
+
+def _settings() -> dict[str, Any]:
+    root = logging.getLogger()
+    return {
+        "directory": _directory(),
+        "streams": (sys.stdin, sys.stdout, sys.stderr),
+        "recursion": sys.getrecursionlimit(),
+        "logging": (root.level, list(root.handlers), root.manager.disable),
+        "torch": _settings_of_torch(),
+    }
+
+
+def _put_back(kept: dict[str, Any]) -> None:
+    if kept["directory"] is not None and _directory() != kept["directory"]:
+        with contextlib.suppress(OSError):  # it was removed
+            os.chdir(kept["directory"])
+    sys.stdin, sys.stdout, sys.stderr = kept["streams"]
+    sys.setrecursionlimit(max(kept["recursion"], sys.getrecursionlimit()))
+    root = logging.getLogger()
+    level, handlers, disabled = kept["logging"]
+    root.setLevel(level)
+    root.handlers[:] = handlers
+    logging.disable(disabled)
+    revive_loggers()
+    if "torch" in sys.modules:
+        set_torch(*kept["torch"])
+
+
+def revive_loggers() -> None:
+    """Let this program's loggers speak: `logging.config` disables those that it does not name."""
+    for name, logger in list(logging.root.manager.loggerDict.items()):
+        if isinstance(logger, logging.Logger) and name.split(".")[0] == OWN_LOGGERS:
+            logger.disabled = False
+            logger.propagate = True
+            logger.setLevel(logging.NOTSET)
+
+
+def set_torch(dtype: Any = None, device: Any = None, has_grad: bool = True) -> None:
+    """Give torch, which has been imported, its usual settings, or others that were there before.
+
+    Args:
+      dtype: default dtype of what is made; None: float32.
+      device: default device; None: the CPU.
+      has_grad: whether operators record for the gradient.
+    """
+    torch: Any = sys.modules["torch"]
+    torch.set_default_dtype(dtype or torch.float32)
+    if torch.get_default_device() != torch.device(device or "cpu"):
+        torch.set_default_device(device)
+    torch.set_grad_enabled(has_grad)
+
+
+def _settings_of_torch() -> tuple[Any, ...]:
+    torch: Any = sys.modules.get("torch")
+    if torch is None:
+        return ()
+    device = torch.get_default_device()
+    is_default = device.type == "cpu"
+    return torch.get_default_dtype(), None if is_default else device, torch.is_grad_enabled()
+
+
+def _directory() -> str | None:
+    try:
+        return os.getcwd()
+    except OSError:  # it was removed
+        return None

@@ -1,0 +1,101 @@
+"""Whatever code of the user does to its process, the program finds it as it was."""
+
+from __future__ import annotations
+
+import logging
+import logging.config
+import os
+import sys
+import warnings
+
+import pytest
+import torch
+
+from ritornello.core.errors import ConfigError
+from ritornello.core.kept_settings import set_torch, settings_kept
+from ritornello.wrappers.user_code import import_module
+
+PLAIN = {"version": 1, "root": {"level": "WARNING"}}  # disables the loggers that there are
+DEEDS = {
+    "dictConfig": lambda: logging.config.dictConfig(PLAIN),
+    "disable": lambda: logging.disable(logging.CRITICAL),
+    "basicConfig": lambda: logging.basicConfig(level=logging.DEBUG, force=True),
+    "level": lambda: logging.getLogger("ritornello.agent").setLevel(logging.CRITICAL),
+    "propagate": lambda: setattr(logging.getLogger("ritornello"), "propagate", False),
+    "chdir": lambda: os.chdir("/"),
+    "float64": lambda: torch.set_default_dtype(torch.float64),
+    "float16": lambda: torch.set_default_dtype(torch.float16),
+    "no gradients": lambda: torch.set_grad_enabled(False),
+    "device": lambda: torch.set_default_device("meta"),
+    "recursion": lambda: sys.setrecursionlimit(500),
+    "stdout": lambda: setattr(sys, "stdout", None),
+    "stderr": lambda: setattr(sys, "stderr", None),
+    "warnings": lambda: warnings.simplefilter("ignore"),
+}
+log = logging.getLogger("ritornello.agent.run.training")
+
+
+def state() -> tuple[object, ...]:
+    root = logging.getLogger()
+    return (
+        *(os.getcwd(), sys.stdout, sys.stderr, sys.getrecursionlimit(), len(warnings.filters)),
+        *(root.level, tuple(root.handlers), root.manager.disable, log.isEnabledFor(logging.INFO)),
+        *(log.disabled, logging.getLogger("ritornello").propagate, log.getEffectiveLevel()),
+        *(torch.get_default_dtype(), torch.get_default_device(), torch.is_grad_enabled()),
+    )
+
+
+@pytest.mark.parametrize("deed", DEEDS)
+@pytest.mark.parametrize("raises", [False, True])
+def test_settings_are_as_before(deed, raises, caplog):
+    caplog.set_level(logging.INFO)
+    before = state()
+    try:
+        with settings_kept():
+            DEEDS[deed]()
+            assert state() != before, "the deed changes nothing that is looked at"
+            if raises:
+                raise RuntimeError
+    except RuntimeError:
+        pass
+    assert state() == before
+    log.info("heard")
+    assert "heard" in caplog.text
+
+
+def test_a_directory_that_was_removed_is_passed_over(tmp_path):
+    (tmp_path / "gone").mkdir()
+    before = os.getcwd()
+    os.chdir(tmp_path / "gone")
+    try:
+        with settings_kept():
+            os.chdir("/")
+            (tmp_path / "gone").rmdir()
+    finally:
+        os.chdir(before)
+
+
+@pytest.mark.parametrize("end", ["", "raise ValueError('in the module')"])
+def test_a_module_of_the_user_changes_nothing(tmp_path, monkeypatch, end):
+    name = f"changes_everything{len(end)}"
+    (tmp_path / f"{name}.py").write_text(
+        "import logging, os, torch\n"
+        "logging.disable(logging.CRITICAL)\n"
+        "os.chdir('/')\n"
+        "torch.set_default_dtype(torch.float64)\n" + end
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    before = state()
+    if end:
+        with pytest.raises(ConfigError, match="in the module"):
+            import_module(name, f"{name}:Id-v0")
+    else:
+        import_module(name, f"{name}:Id-v0")
+    assert state() == before
+
+
+def test_what_learning_needs_of_torch_is_set():
+    torch.set_default_dtype(torch.float64)
+    torch.set_grad_enabled(False)
+    set_torch()
+    assert (torch.get_default_dtype(), torch.is_grad_enabled()) == (torch.float32, True)
