@@ -65,9 +65,7 @@ class GatewayPlace(WorkerPlace):
         try:
             reports_end = self.reports.open()
             with closing(reports_end.mouth):
-                self.life.launch(
-                    gateway_main, (self.config, end, board, reports_end), may_have_children=True
-                )
+                self.life.launch(gateway_main, (self.config, end, board, reports_end))
         except OSError:
             self.channel.close()
             raise

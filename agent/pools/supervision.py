@@ -94,27 +94,19 @@ class Supervised:
         """Process id, of a process that was started."""
         return int(self.process.pid)
 
-    def launch(
-        self,
-        target: Callable[..., None],
-        arguments: Sequence[Any],
-        *,
-        may_have_children: bool = False,
-    ) -> None:
+    def launch(self, target: Callable[..., None], arguments: Sequence[Any]) -> None:
         """Start a process; the place must be ABSENT.
 
         Args:
           target: its entry point; takes the arguments, then the `LifelineEnd`.
           arguments: arguments of the target.
-          may_have_children: it may start processes by multiprocessing itself. They are of its
-            family, so that they are ended with it.
         """
         end: LifelineEnd = self._lifeline.open()
         process = self._context.Process(
-            target=target,
-            args=(*arguments, end),
+            target=_as_parent,
+            args=(target, *arguments, end),
             name=f"vtrace-{self.name.replace(' ', '-')}",
-            daemon=not may_have_children,
+            daemon=True,
         )
         self.relaunch_at = None
         try:
@@ -337,3 +329,13 @@ def forget(process: Any) -> None:
     )  # fmt: skip
     children: set[Any] = getattr(multiprocessing.process, "_children", set())
     children.discard(process)
+
+
+def _as_parent(target: Callable[..., None], *arguments: Any) -> None:
+    """Let a daemonic process have children by multiprocessing, as environments do.
+
+    Python forbids it because such a process is killed without its children. Here they are of its
+    family, which is ended with it.
+    """
+    multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
+    target(*arguments)

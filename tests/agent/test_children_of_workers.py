@@ -1,0 +1,57 @@
+"""Environments that use multiprocessing themselves, in a worker, which is a daemonic process."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing.connection import Connection
+
+import pytest
+
+from ritornello.agent.pools.supervision import _as_parent
+from tests.deadlines import HANGS_S
+
+SPAWN = multiprocessing.get_context("spawn")
+
+
+def process() -> None:
+    child = SPAWN.Process(target=abs, args=(-1,))
+    child.start()
+    child.join(HANGS_S)
+    assert child.exitcode == 0
+
+
+def pool() -> None:
+    with SPAWN.Pool(1) as workers:
+        assert workers.map(abs, [-1]) == [1]
+
+
+def executor() -> None:
+    with ProcessPoolExecutor(1, mp_context=SPAWN) as workers:
+        assert workers.submit(abs, -1).result(HANGS_S) == 1
+
+
+def manager() -> None:
+    with SPAWN.Manager() as shared:
+        assert list(shared.list([1])) == [1]
+
+
+def work(use: Callable[[], None], answer: Connection) -> None:
+    use()
+    answer.send("done")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("use", [process, pool, executor, manager])
+def test_a_worker_may_have_children(use):
+    heard, answer = SPAWN.Pipe(duplex=False)
+    worker = SPAWN.Process(target=_as_parent, args=(work, use, answer), daemon=True)
+    worker.start()
+    answer.close()
+    try:
+        assert heard.poll(HANGS_S)
+        assert heard.recv() == "done"
+    finally:
+        worker.join(HANGS_S)
+    assert worker.exitcode == 0
