@@ -97,4 +97,6 @@ def _usage() -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    from ritornello.core.leaving import leave
+
+    leave(main(sys.argv[1:]))  # a thread of an environment does not keep it

@@ -14,18 +14,24 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
+from typing import Any
 
+import gymnasium
 import torch
 
 from ritornello.agent.run.run_log import CHATTY_LOGGERS
 from ritornello.core import faults
 from ritornello.core.errors import ConfigError
+from ritornello.core.plain_data import shown
 from ritornello.core.process_settings import environment_to_restart_with
 from ritornello.wrappers.trusted_modules import trust_forgotten
 
 _busy = threading.Lock()
+OF_PACKAGES = {"gymnasium", "ale_py", "minigrid", "vizdoom"}  # whose ids every process knows
+PROBE_S = 60.0  # for a fresh process to import the script
+UNKNOWN = 3  # exit status of the probe
 
 WITHOUT_GUARD = """this script starts a training where worker processes would start it again:
 each of them reads the script anew. Put what shall happen once below a line that only the script
@@ -146,6 +152,11 @@ def check_script() -> None:
     main_file = getattr(sys.modules.get("__main__"), "__file__", None)
     if frame is None or main_file is None or frame.f_code.co_filename != main_file:
         return  # a notebook or a prompt: processes find no script to read
+    if main_file.startswith("<"):
+        raise ConfigError(
+            "the script comes from the standard input, where worker processes cannot read it: "
+            "write it into a file."
+        )
     try:
         with open(main_file, encoding="utf-8") as file:
             script = ast.parse(file.read())
@@ -153,6 +164,48 @@ def check_script() -> None:
         return
     if not _is_guarded(script, frame.f_lineno):
         raise ConfigError(WITHOUT_GUARD)
+
+
+def check_known_to_workers(flags: Mapping[str, Any]) -> None:
+    """Raise ConfigError if an environment is registered in this process alone.
+
+    Workers are fresh processes: they import the script again, but nothing below its guard, nothing
+    that was typed in a notebook, and no module that was imported there.
+
+    Args:
+      flags: the arguments of `train`.
+    """
+    env = flags.get("env")
+    if not isinstance(env, str) or flags.get("reproducible"):
+        return
+    own = [name for name in env.split(",") if is_of_the_caller(name)]
+    if not own:
+        return
+    context = multiprocessing.get_context("spawn")
+    probe = context.Process(target=_leave_if_unknown, args=(own,), daemon=True)
+    probe.start()
+    probe.join(PROBE_S)
+    if probe.exitcode == UNKNOWN:
+        raise ConfigError(
+            f"env is {shown(env)}, which is registered in this process only, and worker processes "
+            "would not find it. Put the class and its gymnasium.register into a module beside the "
+            f'script, and give env="<module>:{own[0]}"; or let it play here: reproducible=True.'
+        )
+    probe.kill()
+
+
+def is_of_the_caller(env_id: str) -> bool:
+    """Whether a plain id is registered, and by neither Gymnasium nor a package that it knows of."""
+    spec = gymnasium.registry.get(env_id)
+    if spec is None:  # or named `module:id`
+        return False
+    entry = spec.entry_point
+    module = entry.partition(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", "")
+    return module.partition(".")[0] not in OF_PACKAGES
+
+
+def _leave_if_unknown(env_ids: Sequence[str]) -> None:
+    sys.exit(0 if all(name in gymnasium.registry for name in env_ids) else UNKNOWN)
 
 
 def _is_guarded(script: ast.Module, line: int) -> bool:

@@ -15,7 +15,7 @@ from ritornello.agent.session import prepare
 from ritornello.command import command_line
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown
-from ritornello.interpreter import alone, check_script
+from ritornello.interpreter import alone, check_known_to_workers, check_script
 from ritornello.interrupts import Interrupts
 
 # What main.py does in processes of its own around a training, or to the whole process.
@@ -57,6 +57,7 @@ def train(*, stop: threading.Event | None = None, **flags: Any) -> Summary:
     """
     _check_flags(flags)
     check_script()
+    check_known_to_workers(flags)
     with alone("train"), Interrupts(stop) as interrupts:
         summary = _summary_of(prepare(command_line(flags)).train(interrupts))
     gc.collect()  # the learner's threads end with it, and it is in a circle of references

@@ -27,6 +27,7 @@ from gymnasium.spaces import Box
 
 from ritornello.core.command_line import tell
 from ritornello.core.errors import ConfigError, PlatformError
+from ritornello.core.leaving import leave
 from ritornello.core.plain_data import shown_text
 from ritornello.core.spec import ObservationPart
 from ritornello.wrappers.check_play import Findings, Stop, close, play
@@ -279,4 +280,4 @@ def main(argv: Sequence[str]) -> int:
 
 if __name__ == "__main__":
     faulthandler.enable()  # an environment may crash in C
-    sys.exit(main(sys.argv[1:]))
+    leave(main(sys.argv[1:]))  # a thread of the environment does not keep it

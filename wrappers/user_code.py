@@ -19,8 +19,8 @@ from pathlib import Path
 from ritornello.core.errors import ConfigError, PlatformError
 from ritornello.core.kept_settings import settings_kept
 from ritornello.core.plain_data import shown, shown_text
-from ritornello.core.project import PROJECT_ROOT
-from ritornello.core.standard_error import say
+from ritornello.core.project import IS_CLONE, PROJECT_ROOT
+from ritornello.core.standard_error import told_while_waiting
 from ritornello.wrappers.trusted_modules import written
 
 PATIENCE_S = 30.0  # longer than it takes to make a large environment on a busy machine
@@ -62,27 +62,19 @@ def told_if_slow(env_id: str, patience_s: float = PATIENCE_S) -> Iterator[None]:
       env_id: as the user typed it.
       patience_s: seconds until the first line; each later one comes after twice as long.
     """
-    caller, is_over = threading.get_ident(), threading.Event()
+    caller = threading.get_ident()
 
-    def watch() -> None:
-        waited_s, wait_s = 0.0, patience_s
-        while not is_over.wait(wait_s):
-            waited_s, wait_s = waited_s + wait_s, 2 * wait_s
-            frame = sys._current_frames().get(caller)
-            place = _last_place(traceback.extract_stack(frame)) if frame is not None else ""
-            where = f" It is in {shown_text(place, 300)}." if place else ""
-            say(
-                f"env {shown_text(env_id)} is tried out, and has not come back for "
-                f"{waited_s:.0f} s.{where} Still waiting; Ctrl-C ends it."
-            )
+    def where(waited_s: float) -> str:
+        frame = sys._current_frames().get(caller)
+        place = _last_place(traceback.extract_stack(frame)) if frame is not None else ""
+        place = f" It is in {shown_text(place, 300)}." if place else ""
+        return (
+            f"env {shown_text(env_id)} is tried out, and has not come back for "
+            f"{waited_s:.0f} s.{place} Still waiting; Ctrl-C ends it."
+        )
 
-    thread = threading.Thread(target=watch, name="patience", daemon=True)
-    thread.start()
-    try:
+    with told_while_waiting(where, patience_s):
         yield
-    finally:
-        is_over.set()
-        thread.join(1.0)  # longer only if it is writing to a terminal that is frozen
 
 
 ENV_RULE = "Expected module:id, where importing the module registers the id with Gymnasium."
@@ -110,6 +102,13 @@ def import_module(name: str, asked: str, *, flag: str = "env", rule: str = ENV_R
         raise ConfigError(
             f"{flag} is {shown(asked)}, but {shown(name)} is not the name of a module. {rule}"
             f"{shown_text(hint, 400)}"
+        )
+    top = name.partition(".")[0]
+    ours = PROJECT_ROOT / "ritornello" / top
+    if IS_CLONE and (ours.exists() or ours.with_suffix(".py").exists()):  # and is found first
+        raise ConfigError(
+            f"{flag} is {shown(asked)}, but {shown(top)} is the name of a package of this program "
+            f"({PROJECT_ROOT / top}): rename your module."
         )
     try:
         with settings_kept():

@@ -14,6 +14,7 @@ Next to read: agent/run/trainer.py, the loop that meets.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 import zlib
@@ -28,11 +29,13 @@ from ritornello.agent.reduction import ALONE, Reduction
 from ritornello.agent.run.experience import News
 from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import PlatformError
+from ritornello.core.standard_error import told_while_waiting
 from ritornello.transport.channel import WorkerStats
 
 WISHES = ("interrupted", "seconds")  # reasons to stop that one learner may have and others not
 COMPARED_EACH = 100  # updates
 MAX_TEXT = 10_000  # characters of what a learner waits for
+PATIENCE_S = 5.0  # until it is said that other learners are waited for
 FIRST_TIMEOUTS = 10  # the first update has so many times as long: workers start, replay fills up
 
 
@@ -257,14 +260,27 @@ def join(place: Place, timeout_s: float) -> Company:
     if place.world_size == 1:
         return SINGLE
     first_s = FIRST_TIMEOUTS * timeout_s
-    group = Group(
-        open_store(place, first_s),
-        place.rank,
-        place.world_size,
-        timeout_s=timeout_s,
-        first_timeout_s=first_s,
-        is_local=place.is_local,
+    others = listed([rank for rank in range(place.world_size) if rank != place.rank])
+    why = (
+        f"waiting for {others}: the environment variables RANK={place.rank} and WORLD_SIZE="
+        f"{place.world_size} say that there are {place.world_size} learners. For a run with one "
+        "learner: unset RANK WORLD_SIZE MASTER_ADDR MASTER_PORT"
     )
+    # Learners that this program has started come; those of torchrun take a while to be loaded.
+    patience = (
+        contextlib.nullcontext()
+        if place.is_launched
+        else told_while_waiting(lambda waited_s: f"{why} ({waited_s:.0f} s)", PATIENCE_S)
+    )
+    with patience:
+        group = Group(
+            open_store(place, first_s),
+            place.rank,
+            place.world_size,
+            timeout_s=timeout_s,
+            first_timeout_s=first_s,
+            is_local=place.is_local,
+        )
     return Several(place, group)
 
 

@@ -16,6 +16,7 @@ from ritornello.agent.session import prepare
 from ritornello.agent.testing import whole_games
 from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.wrappers import registry
+from ritornello.wrappers.user_code import import_module
 from tests.deadlines import HANGS_S
 
 ROOT = Path(__file__).parents[2]
@@ -108,9 +109,15 @@ def test_a_module_with_a_bug_is_named_with_error_and_line(
     assert line in message
 
 
+@pytest.mark.parametrize("name", ["wrappers", "agent", "core", "metrics", "flags", "main"])
+def test_a_module_that_is_named_like_one_of_this_program_is_to_be_renamed(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"'{name}' is the name of a package.*rename your module"):
+        import_module(name, f"{name}:Pole-v0")
+
+
 def test_a_module_that_is_not_there_is_told_apart_from_one_that_lacks_something() -> None:
     assert "there is none of that name" in refusal("--env=no_such_module:Mine-v0")
-    assert "there is none of that name" in refusal("--env=core.no_such_module:Mine-v0")
+    assert "there is none of that name" in refusal("--env=tests.no_such_module:Mine-v0")
 
 
 @pytest.mark.parametrize(
@@ -230,3 +237,33 @@ def test_the_program_says_it_in_one_line_with_exit_status_2() -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert len(done.stderr.splitlines()) == 1
     assert done.stderr.startswith("error: env phys2d/CartPole-v1 raised ModuleNotFoundError")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("ritornello.wrappers.check", "{name}:Stays-v0"),
+        ("ritornello.main", "--env={name}:Stays-v0", "--environment_max_steps=100")
+        + ("--reproducible=True",),
+    ],
+    ids=["check", "main"],
+)  # fmt: skip
+@pytest.mark.process
+def test_a_thread_of_an_environment_keeps_no_command_from_ending(
+    tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    (tmp_path / "stays.py").write_text(
+        "import threading\nimport gymnasium\n"
+        "from gymnasium.envs.classic_control import CartPoleEnv\n"
+        "class Stays(CartPoleEnv):\n"
+        "    def __init__(self, render_mode=None):\n"
+        "        super().__init__(render_mode=render_mode)\n"
+        "        threading.Thread(target=threading.Event().wait).start()\n"
+        "gymnasium.register('Stays-v0', entry_point=Stays, max_episode_steps=50)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", *(part.format(name="stays") for part in command)],
+        cwd=tmp_path, env={"PYTHONPATH": f"{ROOT}:{tmp_path}"}, timeout=HANGS_S,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,8 +1,10 @@
 import io
+import time
 
 import pytest
 
-from ritornello.core.standard_error import say
+from ritornello.core.standard_error import say, told_while_waiting
+from tests.deadlines import HANGS_S
 
 
 def test_a_line_is_written_at_once(capsys):
@@ -25,3 +27,16 @@ def closed():
 def test_where_nobody_can_read_it_nothing_happens(monkeypatch, stream):
     monkeypatch.setattr("sys.stderr", stream)
     say("a line")
+
+
+def test_a_long_wait_is_told_and_a_short_one_is_not(monkeypatch):
+    said = []
+    monkeypatch.setattr("ritornello.core.standard_error.say", said.append)
+    with told_while_waiting(lambda waited_s: f"waiting for {waited_s:.2f} s", 60.0):
+        pass
+    assert said == []
+    deadline = time.monotonic() + HANGS_S
+    with told_while_waiting(lambda waited_s: f"waiting for {waited_s:.2f} s", 0.01):
+        while len(said) < 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert said[:2] == ["waiting for 0.01 s", "waiting for 0.03 s"]

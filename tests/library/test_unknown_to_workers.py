@@ -1,0 +1,67 @@
+"""Environments that are registered where worker processes do not find them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.deadlines import HANGS_S
+from tests.house import ROOT
+
+PLAY = """
+import gymnasium
+from gymnasium.envs.classic_control import CartPoleEnv
+class Mine(CartPoleEnv):
+    pass
+{top}
+import ritornello
+def run():
+    flags = dict(env="Mine-v0", environment_max_steps=400, worker_count=1, charts=False)
+    print(ritornello.train(**flags, {more}).reason)
+if __name__ == "__main__":
+    {below}
+    run()
+"""
+REGISTER = "gymnasium.register('Mine-v0', entry_point=Mine, max_episode_steps=50)"
+
+
+def run(folder: Path, *command: str, **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *command], cwd=folder, text=True, capture_output=True, check=False,
+        timeout=HANGS_S, env={"PYTHONPATH": str(ROOT), "HOME": str(folder)}, **options,
+    )  # fmt: skip
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("top", "below", "more", "trains"),
+    [
+        (REGISTER, "", "", True),
+        ("", REGISTER, "", False),
+        ("", REGISTER, "reproducible=True", True),
+    ],
+    ids=["top", "guard", "in process"],
+)
+def test_an_id_below_the_guard_is_refused_where_workers_need_it(tmp_path, top, below, more, trains):
+    (tmp_path / "script.py").write_text(PLAY.format(top=top, below=below or "pass", more=more))
+    done = run(tmp_path, "script.py")
+    if trains:
+        assert done.stdout.strip().endswith("steps"), done.stderr
+    else:
+        assert "<module>:Mine-v0" in done.stderr
+        assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("by", ["notebook", "standard input"])
+def test_what_no_process_can_read_again_is_refused(tmp_path, by):
+    program = PLAY.format(top=REGISTER, below="pass", more="")
+    if by == "notebook":
+        done, expected = run(tmp_path, "-c", program), "<module>:Mine-v0"
+    else:
+        done, expected = run(tmp_path, "-", input=program), "write it into a file"
+    assert expected in done.stderr
+    assert not (tmp_path / "results").exists()
