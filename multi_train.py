@@ -56,7 +56,7 @@ from rich.markup import escape
 
 from ritornello.analysis.compare_sequence import CSV_TABLE, FIGURE, TABLE, rich_tables, write_report
 from ritornello.analysis.population import PAGE as POPULATION_PAGE
-from ritornello.core.command_line import WrappedHelp, add_switch, printable
+from ritornello.core.command_line import WrappedHelp, add_switch, printable, with_home
 from ritornello.core.errors import ConfigError
 from ritornello.core.leaving import leave
 from ritornello.core.plain_data import shown, shown_text
@@ -97,7 +97,7 @@ OURS = ("results_dir", "resume")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; return 0 if every run is done, 1 if some are not, 2 for wrong arguments."""
-    ours, rest = _split(list(sys.argv[1:] if argv is None else argv))
+    ours, rest = _split(with_home(sys.argv[1:] if argv is None else argv))
     parser = _parser()
     arguments, unknown = parser.parse_known_args(ours)
     told = ("list", "report", "resume", "sequence", "tune")

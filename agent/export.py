@@ -36,7 +36,7 @@ from ritornello.agent.testing.evaluation import FILMS
 from ritornello.agent.testing.model_card import CARD, FILM, model_card, read_scores
 from ritornello.agent.testing.score_table import TEST_FACTS, report_stem
 from ritornello.core.atomic_file import atomic_path, write_text
-from ritornello.core.command_line import add_switch, printable, reader_may_leave, tell
+from ritornello.core.command_line import add_switch, printable, reader_may_leave, tell, with_home
 from ritornello.core.errors import ConfigError, PlatformError
 from ritornello.core.plain_data import parse_json, read_text
 from ritornello.flags.parsing import named_values
@@ -225,7 +225,7 @@ def main(argv: Sequence[str], show: Callable[[str], None] = tell) -> None:
     )
     add_switch(parser, "--private", "with --push: a new repository is visible to its owner only")
     try:
-        options = parser.parse_args(argv)
+        options = parser.parse_args(with_home(argv))
         if not options.output.strip():
             raise ConfigError("--output names no folder: give one, e.g. --output=models/pong.")
         output, notes = Path(options.output), dict[str, None]()  # each is shown once, in order

@@ -28,6 +28,7 @@ from torch import Tensor
 from ritornello.agent.models.factory import ModelConfig, make_model
 from ritornello.agent.stored.model_file import WEIGHTS, save_model
 from ritornello.agent.stored.torchbeast_file import MAX_WHOLE, number, read, table, whole_number
+from ritornello.core.command_line import with_home
 from ritornello.core.errors import CheckpointError, ConfigError, PlatformError
 from ritornello.core.plain_data import shown_text
 from ritornello.core.spec import EnvSpec
@@ -238,7 +239,7 @@ def main(argv: Sequence[str], show: Callable[[str], None] = print) -> None:
         help="whether the last reward entered the network as it was instead of clamped to "
         "[-1, 1]; auto: in a ResNet of the fork that was trained with --reward_clipping=none",
     )
-    options = parser.parse_args(argv)
+    options = parser.parse_args(with_home(argv))
     raw = None if options.raw_reward == "auto" else options.raw_reward == "True"
     try:
         layout = migrate(options.model, options.output, options.env, raw_reward=raw)

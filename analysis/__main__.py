@@ -42,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     # Imported here, where Ctrl-C is answered already.
-    from ritornello.core.command_line import reader_may_leave
+    from ritornello.core.command_line import reader_may_leave, with_home
     from ritornello.core.errors import ConfigError, PlatformError
     from ritornello.core.plain_data import shown_text
     from ritornello.wrappers.trusted_modules import trust_every_module
@@ -55,7 +55,7 @@ def _run(argv: Sequence[str]) -> int:
     if TRUST in argv:
         argv = [argument for argument in argv if argument != TRUST]
         trust_every_module()
-    command, *arguments = argv
+    command, *arguments = with_home(argv)
     if command not in COMMANDS and "." not in command:
         print(f"python -m analysis: there is no command {command!r}.\n{_usage()}", file=sys.stderr)
         return 2

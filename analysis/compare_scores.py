@@ -14,7 +14,6 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from glob import glob
 from itertools import islice
 from math import isfinite
 from pathlib import Path
@@ -25,7 +24,7 @@ import numpy as np
 from ritornello.agent.testing.human_scores import TABLE, all_human_normalised, anchors
 from ritornello.analysis.comparison import left_out_lines, over_games
 from ritornello.analysis.figure import LOOKS, plot_seeds, save
-from ritornello.analysis.options import split_label
+from ritornello.analysis.options import matching, split_label
 from ritornello.analysis.statistics import interval, mean_estimate
 from ritornello.core import markdown
 from ritornello.core.errors import ConfigError
@@ -91,7 +90,7 @@ def read_tables(places: Sequence[str]) -> list[Table]:
     given: dict[Path, Path] = {}  # resolved -> as it was found first
     for place in places:
         label, pattern = split_label(place)
-        paths = [Path(path) for path in sorted(glob(pattern))]
+        paths = matching(pattern)
         files = [path / FILE if path.is_dir() else path for path in paths]
         found = [file for file in files if file.is_file()]
         if not found:

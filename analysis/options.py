@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -77,8 +78,13 @@ def results_folder(folder: Path) -> Iterator[Path]:
                 path.rmdir()
 
 
+def matching(pattern: str) -> list[Path]:
+    """Return the paths that a pattern means; one that exists as it was given is taken as it is."""
+    return [Path(pattern)] if os.path.lexists(pattern) else sorted(map(Path, glob(pattern)))
+
+
 def _fits_something(pattern: str) -> bool:
-    return bool(glob(pattern))
+    return bool(matching(pattern))
 
 
 def split_label(

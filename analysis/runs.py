@@ -19,7 +19,6 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from glob import glob
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -32,7 +31,7 @@ from ritornello.analysis.configuration import (
     label_among,
     label_by,
 )
-from ritornello.analysis.options import split_label
+from ritornello.analysis.options import matching, split_label
 from ritornello.analysis.run_facts import check_flags, commit_text, machine_text, own_command
 from ritornello.core.atomic_file import write_text
 from ritornello.core.errors import ConfigError
@@ -103,7 +102,7 @@ def find_runs(places: Sequence[str], by: str = "label") -> tuple[list[Run], list
     damaged: list[str] = []
     for place in places:
         label, pattern = split_label(place)
-        paths = [Path(path) for path in sorted(glob(pattern))]
+        paths = matching(pattern)
         known = len(damaged)
         found = [run for path in paths for run in read_runs(path, damaged.append)]
         if not found and len(damaged) == known:

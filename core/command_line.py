@@ -8,7 +8,7 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from ritornello.core.plain_data import shown_text
@@ -123,3 +123,11 @@ def tell(text: str) -> None:
         )
         sys.stdout.write("\n".join(broken if len(line) > width else [line]) + "\n")
     sys.stdout.flush()
+
+
+def with_home(arguments: Sequence[str]) -> list[str]:
+    """Return arguments with `~` expanded, which bash does not do in `--name=~/folder`."""
+    return [_HOME.sub(lambda m: m[1] + os.path.expanduser("~"), item) for item in arguments]
+
+
+_HOME = re.compile(r"^((?:--[\w-]+=)?)~(?=/|$)")

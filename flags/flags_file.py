@@ -67,7 +67,7 @@ def read_flags_file(
         raise ConfigError(
             f"{where} holds {shown(data)}, expected a mapping of flags, e.g. 'lr: 0.001'."
         )
-    if file.name == FLAGS:  # a run wrote it; anything else has been written by hand
+    if file.name == FLAGS and _is_record(file, data, known):
         values = {name: value for name, value in data.items() if known.get(name) is False}
         return FlagsFile(where, values, is_record=True)
     problems = [f"{where}: {unknown(name)}" for name in data if name not in known]
@@ -80,3 +80,12 @@ def read_flags_file(
         more = [f"... and {len(problems) - MAX_PROBLEMS} more"] if problems[MAX_PROBLEMS:] else []
         raise ConfigError("\n".join(problems[:MAX_PROBLEMS] + more))
     return FlagsFile(where, data)
+
+
+def _is_record(file: Path, data: Mapping[str, Any], known: Mapping[str, bool]) -> bool:
+    """Whether a run wrote a file of this name: it holds all flags, or lies beside what a run makes.
+
+    Anything else has been written by hand, and a misspelt flag in it is an error.
+    """
+    has_all = len(data) >= len(known) / 2
+    return has_all or any((file.parent / name).exists() for name in ("run.json", "model.json"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
@@ -117,10 +118,10 @@ def _run_name(text: str) -> str:
 
 
 def _path(text: str) -> str:
-    """Refuse a path that no file system would take, before anything asks one."""
+    """Refuse a path that no file system would take, before anything asks one; expand `~`."""
     if len(text) > MAX_PATH_LENGTH or any(len(part.encode()) > 255 for part in text.split("/")):
         raise ValueError(f"must be a path, of names of at most 255 bytes, got {shown_text(text)}")
-    return text
+    return os.path.expanduser(text)  # bash leaves the ~ of --name=~/folder as it is
 
 
 # Far beyond all that makes sense, and near enough that sums and products of them stay exact.

@@ -285,7 +285,10 @@ def remarks(argv: Sequence[str], flags: Flags) -> list[str]:
             "--c_const clips the trace of V-trace. If you meant the importance weight in the "
             f"policy gradient, as the older platform did: --pg_rho_const={flags.c_const:g}"
         )
-    of_games = names & (OF_ATARI | {"frames_stacked"})
+    typed, overrides = _split(named_values(argv))
+    file = _flags_file({**overrides, **typed})
+    of_file = set() if file.is_record else {*file.values}
+    of_games = (names | of_file) & (OF_ATARI | {"frames_stacked"})
     idle = of_games & _idle(flags) if of_games else set()
     if idle:
         named = ", ".join(f"--{name}" for name in Flags.model_fields if name in idle)

@@ -11,7 +11,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from ritornello.core.command_line import WrappedHelp, tell
+from ritornello.core.command_line import WrappedHelp, tell, with_home
 from ritornello.core.errors import ConfigError, PlatformError
 from ritornello.core.process_death import end_with_starter
 from ritornello.core.project import install_extra
@@ -24,7 +24,7 @@ MISSING = (
 
 def main(arguments: Sequence[str]) -> int:
     """Serve the page until it is stopped; return the exit status, 2 for wrong arguments."""
-    options = _parser().parse_args(arguments)
+    options = _parser().parse_args(with_home(arguments))
     try:
         try:
             # Imported here, because they are an extra of their own.

@@ -8,7 +8,7 @@ import pytest
 from ritornello.core.errors import ConfigError
 from ritornello.flags.flags_file import ONLY_TYPED
 from ritornello.flags.options import Flags
-from ritornello.flags.parsing import parse
+from ritornello.flags.parsing import parse, remarks
 from ritornello.flags.presets import PRESETS
 from ritornello.wrappers import trusted_modules
 
@@ -234,3 +234,30 @@ def test_a_file_that_is_no_yaml_is_named_with_the_line(tmp_path):
         resolve(written(tmp_path, "lr: 0.1\nenv: [a\n"))
     assert "unicode string" not in str(caught.value)
     assert "at line 2, column 6" in str(caught.value)
+
+
+def test_a_file_of_ones_own_may_be_named_flags_json_and_is_checked(tmp_path):
+    path = tmp_path / "flags.json"
+    path.write_text('{"lr": 0.01, "bach_size": 8}')
+    with pytest.raises(ConfigError, match="batch_size"):
+        resolve(f"--flags_file={path}")
+    path.write_text('{"lr": 0.01, "preset": "laser"}')
+    flags = resolve(f"--flags_file={path}")
+    assert (flags.lr, flags.use_lstm) == (0.01, resolve("--preset=laser").use_lstm)
+    (tmp_path / "run.json").write_text("{}")  # beside it, it is of a run
+    path.write_text('{"lr": 0.01, "of_another_version": 8}')
+    assert resolve(f"--flags_file={path}").lr == 0.01
+
+
+@pytest.mark.parametrize("text", ["frames_stacked: 4", "noop_threshold: 3\nfire_reset: false"])
+def test_flags_of_a_file_that_change_nothing_are_said_like_typed_ones(tmp_path, text):
+    argv = ["--env=CartPole-v1", written(tmp_path, text)]
+    (line,) = remarks(argv, resolve(*argv, family="vector"))
+    assert all(f"--{name.partition(':')[0]}" in line for name in text.splitlines())
+
+
+@pytest.mark.parametrize("name", ["results_dir", "load_model_url"])
+def test_a_tilde_is_the_home_of_the_user(monkeypatch, name):
+    monkeypatch.setenv("HOME", "/home/somebody")
+    assert getattr(resolve(f"--{name}=~/xx"), name) == "/home/somebody/xx"
+    assert getattr(resolve(f"--{name}=a~/xx"), name) == "a~/xx"

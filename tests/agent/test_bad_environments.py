@@ -239,12 +239,14 @@ def test_the_program_says_it_in_one_line_with_exit_status_2() -> None:
     assert done.stderr.startswith("error: env phys2d/CartPole-v1 raised ModuleNotFoundError")
 
 
+BRIEFLY = ("--environment_max_steps=100", "--reproducible=True")
+
+
 @pytest.mark.parametrize(
     "command",
     [
         ("ritornello.wrappers.check", "{name}:Stays-v0"),
-        ("ritornello.main", "--env={name}:Stays-v0", "--environment_max_steps=100")
-        + ("--reproducible=True",),
+        ("ritornello.main", "--env={name}:Stays-v0", *BRIEFLY),
     ],
     ids=["check", "main"],
 )  # fmt: skip

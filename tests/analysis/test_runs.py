@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ritornello.analysis.configuration import NOT_CONFIGURATION
+from ritornello.analysis.options import matching
 from ritornello.analysis.runs import MAX_ROWS, find_runs, thinned, write_csv
 from ritornello.core.errors import ConfigError
 from ritornello.flags.group import is_of_this_command
@@ -407,3 +408,11 @@ def test_a_path_that_holds_an_equals_sign_is_no_label(tmp_path):
     assert run.source == path
     with pytest.raises(ConfigError, match="'x=/nowhere=1' holds no run"):
         find_runs(["x=/nowhere=1"])
+
+
+@pytest.mark.parametrize("name", ["b[1]", "größe [a] %s $x", "what?", "a*b"])
+def test_a_path_that_exists_as_it_was_given_is_no_pattern(tmp_path, name):
+    for folder in (name, "b1", "größe a %s $x", "whatx", "axb"):
+        (tmp_path / folder).mkdir(exist_ok=True)
+    assert matching(str(tmp_path / name)) == [tmp_path / name]
+    assert matching(str(tmp_path / "b[1]*")) == [tmp_path / "b1"]

@@ -7,7 +7,14 @@ import sys
 
 import pytest
 
-from ritornello.core.command_line import WrappedHelp, add_switch, reader_may_leave, tell, wrapped
+from ritornello.core.command_line import (
+    WrappedHelp,
+    add_switch,
+    reader_may_leave,
+    tell,
+    with_home,
+    wrapped,
+)
 from tests.deadlines import HANGS_S
 from tests.house import ROOT
 
@@ -134,3 +141,19 @@ def test_a_closed_output_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout", None)  # as Python has it where a shell says >&-
     with reader_may_leave():
         pass
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("--output=~/a", "--output=/home/me/a"),
+        ("~/a", "/home/me/a"),
+        ("--output=~", "--output=/home/me"),
+        ("--runs=a=~/b", "--runs=a=~/b"),
+        ("~other/a", "~other/a"),
+        ("--by=lr~", "--by=lr~"),
+    ],
+)
+def test_a_tilde_is_expanded_where_a_path_begins(monkeypatch, given, expected):
+    monkeypatch.setenv("HOME", "/home/me")
+    assert with_home([given]) == [expected]
