@@ -34,7 +34,7 @@ _COST = "beside losses that are summed; here they are means unless --loss_reduct
 _WORKERS = "--worker_count=<processes> and --envs_per_worker=<environments in each>"
 _RUN = "--load_model_url=<run folder>"
 _REPLAY = '--replay_parameters, e.g. [{"type": "queue", "capacity": 4, "sample_ratio": 1}]'
-_ONE_NUMBER = "one learner, whose CPU threads are --learner_thread_count"
+_ONE_NUMBER = "--learner_thread_count, and --learner_count for several learners"
 
 NOTHING = (
     "nothing: "  # begins the hints about what has no counterpart here; then the reason follows
@@ -130,14 +130,14 @@ SYNONYMS: dict[str, str] = {
     "game": "--env",
     "env_id": "--env",
     "env_name": "--env",
-    "algo": "--algorithm (V-trace, or one of your own); --preset=<name> for a recipe",
+    "algo": "--algorithm (impala, impact, or one of your own); --preset=<name> for a recipe",
     "config": "--flags_file=<run.yaml>",
     "config_file": "--flags_file=<run.yaml>",
     "conf_file": "--flags_file=<run.yaml>",
     "cfg": "--flags_file=<run.yaml>",
-    "wandb": "nothing: --tensorboard=True writes event files, metrics.jsonl has every record",
-    "with_wandb": "nothing: --tensorboard=True writes event files, metrics.jsonl has every record",
-    "track": "nothing: --tensorboard=True writes event files, metrics.jsonl has every record",
+    "wandb": "--sink=wandb (docs/library.md)",
+    "with_wandb": "--sink=wandb (docs/library.md)",
+    "track": "--sink=wandb, mlflow or trackio (docs/library.md)",
     "tensorboard_log": "--tensorboard=True; the files are in the run folder",
     "exp_name": "--run_name",
     "experiment": "--run_name",
@@ -180,7 +180,7 @@ SYNONYMS: dict[str, str] = {
     "arch": "--model",
     "cuda": "--device=cuda or --device=cpu",
     "gpu": "--device=cuda",
-    "num_gpus": "--device=cuda (one GPU at most)",
+    "num_gpus": "--device=cuda, and --learner_count for several",
     "frame_skip": "--skipped_frames",
     "frameskip": "--skipped_frames",
     "env_frameskip": "--skipped_frames",

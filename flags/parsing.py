@@ -1,14 +1,13 @@
 """From a command line to resolved flags.
 
 `parse(argv)` is a function of its arguments (and of the checkpoint that they name): importing or
-calling it starts nothing and builds no environment. All that it leaves behind is which modules of
-environments were typed and may be imported (wrappers/trusted_modules.py). Layers, highest first:
+calling it builds no environment. It leaves behind which modules were typed and may be imported
+(wrappers/trusted_modules.py). Layers, highest first:
 
     command line  >  multi_train  >  preset of these two  >  flags file  >  preset of the flags file
     >  checkpoint  >  family of the environment  >  default
 
-All mistakes are collected into one `ConfigError`, which `main.py` prints before any process or
-folder is made.
+All mistakes are collected into one `ConfigError`.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ checked (agent/acting/worker.py).
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
 
 from ritornello.core.errors import ConfigError
@@ -44,14 +45,20 @@ def trust_every_module() -> None:
 
 @contextlib.contextmanager
 def trust_forgotten() -> Iterator[None]:
-    """Forget, after the block, what the user has typed in it: another call may mean otherwise."""
-    kept = [(names, set(names)) for names in (_trusted, _trusted_kwargs)]
+    """Forget, after the block, what the user has typed in it: another call may mean otherwise.
+
+    A module that was imported because of it stays trusted: its code has run in this process.
+    """
+    trusted, kwargs = set(_trusted), set(_trusted_kwargs)
     try:
         yield
     finally:
-        for names, before in kept:
-            names.clear()
-            names.update(before)
+        imported = {name for name in _trusted if name in sys.modules}
+        _trusted.clear()
+        _trusted.update(trusted | imported)
+        if not imported - trusted:
+            _trusted_kwargs.clear()
+            _trusted_kwargs.update(kwargs)
 
 
 def check_trusted(names: str, source: str = "a file", *, flag: str = "env") -> None:
@@ -65,7 +72,9 @@ def check_trusted(names: str, source: str = "a file", *, flag: str = "env") -> N
     plain = "a plain id" if flag == "env" else "a plain name"
     for name in names.split(","):
         module = module_of(name)
-        if module and not _trusted & {module, _EVERYTHING}:
+        if module and _EVERYTHING in _trusted:
+            _trusted.add(module)
+        elif module and module not in _trusted:
             raise ConfigError(
                 f"{flag} is {_shown(name)}, from {source}: expected {plain}, because finding "
                 f"this one means to import the module {_shown(module)}, which runs its code, and a "

@@ -13,7 +13,7 @@ from ritornello.agent.session import family_of, prepare
 from ritornello.core.errors import ConfigError, EnvironmentFault
 from ritornello.flags.parsing import parse
 from ritornello.wrappers import check as checker
-from ritornello.wrappers import trusted_modules, user_code
+from ritornello.wrappers import trusted_modules
 from ritornello.wrappers.check import check, main
 from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.env_kwargs import kwargs_text
@@ -566,7 +566,7 @@ def test_an_environment_that_does_not_come_back_is_spoken_of(monkeypatch):
 
     told_if_slow = checker.told_if_slow
     monkeypatch.setattr(checker, "told_if_slow", lambda env_id: told_if_slow(env_id, 0.05))
-    monkeypatch.setattr(user_code, "say", said.append)
+    monkeypatch.setattr("ritornello.core.standard_error.say", said.append)
     with env_of(Patient) as env_id:
         check(env_id, show=asked.append)
     assert "is tried out, and has not come back" in said[0]

@@ -168,13 +168,24 @@ def test_each_part_of_an_action_is_one_that_there_is(part, good, wrong):
             _actions([[4, value], [4, good[0]]], 2, actions)
 
 
-def test_a_loaded_module_is_trusted_by_one_call_only(recurrent, monkeypatch):
+@pytest.mark.parametrize("said", [{"env": COUNTING}, {"trust_env_module": True}])
+def test_a_module_that_a_call_has_imported_needs_no_second_permission(recurrent, monkeypatch, said):
     monkeypatch.setattr(trusted_modules, "_trusted", set())
     with pytest.raises(ConfigError, match="may not ask for that"):
         load_agent(recurrent)
-    load_agent(recurrent, env=COUNTING)
+    observation, _ = load_agent(recurrent, **said).make_env().reset(seed=1)
+    assert len(observation)
+    assert load_agent(recurrent).spec.env_id == COUNTING
+    assert trusted_modules._trusted == {"tests.fakes"}, "this module, and no other"
+
+
+def test_trust_in_every_module_ends_with_the_call(monkeypatch):
+    monkeypatch.setattr(trusted_modules, "_trusted", set())
+    with trusted_modules.trust_forgotten():
+        trusted_modules.trust_every_module()
+        trusted_modules.check_trusted("no_such_module:Id-v0")
     with pytest.raises(ConfigError, match="may not ask for that"):
-        load_agent(recurrent)
+        trusted_modules.check_trusted("no_such_module:Id-v0")
 
 
 def test_draws_follow_the_seed(recurrent):

@@ -105,7 +105,8 @@ def test_ctrl_c_saves_and_raises_with_the_summary(tmp_path):
 
 
 @pytest.mark.usefixtures("surrounded")
-def test_a_second_ctrl_c_ends_the_saving_and_not_the_interpreter(tmp_path):
+def test_a_second_ctrl_c_ends_the_saving_and_not_the_interpreter(tmp_path, monkeypatch):
+    monkeypatch.setattr("ritornello.core.stop_signals.SAME_WISH_S", 0.0)
     again = {"at": "save.begin", "nth": 1, "do": "sigint"}
     with pytest.raises(KeyboardInterrupt) as caught:
         train(**TINY, results_dir=tmp_path, **fault(SIGINT_AT_A_RECORD, again))
