@@ -18,7 +18,13 @@ from gymnasium.spaces import Box, Dict, Discrete, Tuple
 
 from ritornello.core.errors import EnvironmentFault
 from ritornello.core.plain_data import shown
-from ritornello.wrappers.gym_checks import first_frame_of, flag_of, parts_of, reward_of
+from ritornello.wrappers.gym_checks import (
+    first_frame_of,
+    flag_of,
+    loses_digits,
+    parts_of,
+    reward_of,
+)
 from ritornello.wrappers.gym_observations import spaces_in
 from ritornello.wrappers.images import is_image_space
 from ritornello.wrappers.user_code import RAISED, describe
@@ -253,6 +259,12 @@ def _check_observation(
     if array.dtype != space.dtype:
         findings.note(
             where, f"returns observations of {array.dtype}, and observation_space has {space.dtype}"
+        )
+    if loses_digits(array):
+        findings.note(
+            f"observation{where.removeprefix('reset').removeprefix('step')}",
+            "has numbers beyond 2**24, of which float32 keeps seven digits: the agent does not see "
+            "them change. Show what has passed since the start of the game, or a rest",
         )
     if not np.isfinite(array).all():
         index = np.argwhere(~np.isfinite(array))[0].tolist()

@@ -27,7 +27,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Sp
 from ritornello.core.errors import ConfigError, EnvironmentFault
 from ritornello.core.plain_data import shown
 from ritornello.core.spec import EnvSpec, ObservationPart
-from ritornello.wrappers.gym_checks import ObservationCheck
+from ritornello.wrappers.gym_checks import ObservationCheck, of_another_package
 from ritornello.wrappers.images import is_image_space, turned_space
 
 VECTOR = "numbers"  # name of the part that is made of all that are no images
@@ -159,8 +159,9 @@ def _leaves(space: Any, said: Any, path: str) -> Iterator[_Leaf]:
     else:
         what = f"{path}: " if path else ""
         raise ConfigError(
-            f"{what}{type(space).__name__} is none of Box, Discrete, MultiDiscrete, MultiBinary, "
-            "and a Dict or Tuple of these"
+            of_another_package(space)
+            or f"{what}{type(space).__name__} is none of Box, Discrete, MultiDiscrete, "
+            "MultiBinary, and a Dict or Tuple of these"
         )
 
 

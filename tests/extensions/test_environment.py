@@ -17,8 +17,9 @@ from ritornello.wrappers import trusted_modules, user_code
 from ritornello.wrappers.check import check, main
 from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.env_kwargs import kwargs_text
-from ritornello.wrappers.images import channels_are_first
-from ritornello.wrappers.registry import describe, gym_spec, make_env_spec, make_env_vector
+from ritornello.wrappers.images import channel_axes
+from ritornello.wrappers.registry import gym_spec, make_env_spec, make_env_vector
+from ritornello.wrappers.start_line import describe
 from tests.deadlines import HANGS_S
 from tests.extensions import own_environment
 from tests.extensions.runs import new_folder, saved_in, trained
@@ -115,7 +116,7 @@ def test_a_wrong_word_for_the_order_of_channels_is_told():
         metadata = {"channels": "middle"}
 
     with pytest.raises(ConfigError, match="'middle', expected first or last"):
-        channels_are_first(Shows())
+        channel_axes((3, 8, 8), Shows.metadata["channels"])
 
 
 def test_an_image_of_another_shape_is_told_as_the_environment_has_it():
@@ -162,7 +163,7 @@ def test_equal_arguments_are_equal_text():
 def test_arguments_that_the_environment_does_not_take_are_told_before_anything_starts():
     with pytest.raises(ConfigError, match="gives depth, which .* does not take: it takes height"):
         gym_spec(LIGHT, '{"depth": 3}')
-    with pytest.raises(ConfigError, match="env_kwargs is .*expected none for PongNoFrameskip-v4"):
+    with pytest.raises(ConfigError, match="gives .*expected only mode and difficulty for Pong"):
         make_env_vector(EnvConfig("PongNoFrameskip-v4", kwargs=SMALL), 1, [0])
 
 
