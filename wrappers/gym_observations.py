@@ -69,16 +69,21 @@ class PartsObservation(gymnasium.Wrapper):
         result = self.env.reset(seed=seed, options=options)
         if not isinstance(result, tuple) or len(result) != 2:
             return result  # told by whoever asked
-        return self._shown(result[0]), result[1]
+        return self.shown(result[0]), result[1]
 
     def step(self, action: Any) -> Any:
         """Do one action."""
         result: Any = self.env.step(action)
         if not isinstance(result, tuple) or len(result) != 5:
             return result
-        return self._shown(result[0]), *result[1:]
+        return self.shown(result[0]), *result[1:]
 
-    def _shown(self, observation: Any) -> np.ndarray:
+    def shown(self, observation: Any) -> np.ndarray:
+        """Return what the environment shows as one array.
+
+        Raises:
+          EnvironmentFault: if it is not as its space says.
+        """
         found = list(_found(observation, self.env.observation_space, ""))
         numbers: list[np.ndarray] = []
         images: dict[str, np.ndarray] = {}

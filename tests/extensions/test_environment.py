@@ -362,7 +362,7 @@ class Unclosable(Silent):
     ("entry_point", "message"),
     [
         (Raises, "making it: raises ValueError: no map"),
-        (WithDict, "reset: returns the observation array.*expected one of Dict"),
+        (WithDict, "reset: observation is array.*expected a dict with 'a'"),
         (WithText, r"observation_space: is Dict.*not supported: \['mission'\]: Text is none of"),
         (WithWholeNumbers, "action_space: is Box.*not supported.*make it MultiDiscrete"),
         (Spaceless, "observation_space: is missing"),
@@ -370,11 +370,11 @@ class Unclosable(Silent):
         (Seedless, "reset: raises TypeError.*reset must take seed"),
         (OldStep, "step: step returned 4 values.*Gym before 0.26"),
         (FewActions, "step: raises IndexError: no such action.*for action 1"),
-        (Taller, r"reset: returns an observation of shape \(4,\), expected \(3,\)"),
-        (Nan, r"reset: shows nan at \[1\], expected finite"),
+        (Taller, r"reset: observation has shape \(4,\), expected \(3,\)"),
+        (Nan, r"reset: observation\[1\] is nan, expected a finite"),
         (Outside, r"reset: shows numbers outside of observation_space at \[2\].*-1 to 1"),
-        (Whole, r"an observation of float64, expected uint8.*astype\(np.uint8\)"),
-        (Wide, "an observation of uint16, expected uint8"),
+        (Whole, "observation has dtype float64, expected uint8"),
+        (Wide, "observation has dtype uint16, expected uint8"),
         (NanReward, "step: reward is nan"),
         (TextEnd, "step: terminated is 'no', expected True or False"),
         (OwnDice, "seed: two games.*first observation.*super.*np_random"),
@@ -499,9 +499,9 @@ def test_observations_of_several_parts_are_looked_at_part_by_part():
 @pytest.mark.parametrize(
     ("entry_point", "told"),
     [
-        (Dazzled, "reset['lamp']: returns the observation 2"),
-        (Blinded, "reset: returns the observation {'lamp': 1}"),
-        (Stunned, "reset['eye']: returns an observation of shape (8, 8, 3)"),
+        (Dazzled, "reset: observation['lamp'] is 2"),
+        (Blinded, "reset: observation is {'lamp': 1}"),
+        (Stunned, "reset: observation['eye'] has shape (8, 8, 3)"),
     ],
 )
 def test_the_part_that_is_wrong_is_named(entry_point, told):
