@@ -22,6 +22,7 @@ import gymnasium
 import numpy as np
 
 from ritornello.wrappers.config import EnvConfig
+from ritornello.wrappers.env_kwargs import kwargs_of
 
 Env = gymnasium.Env
 Reset = tuple[np.ndarray, dict[str, Any]]
@@ -37,6 +38,8 @@ def make_atari_env(config: EnvConfig, render_mode: str | None = None) -> Env:
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # no banner on the console
     env: Env = gymnasium.make(
         config.env_id,
+        **kwargs_of(config.kwargs),
+        max_episode_steps=-1,  # its frames are in `config` (wrappers/env_ids.py)
         frameskip=1,
         obs_type="grayscale" if config.grayscale else "rgb",
         repeat_action_probability=config.sticky_action_probability,

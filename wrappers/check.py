@@ -20,31 +20,36 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Any, NoReturn
 
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box
+from gymnasium.wrappers import TimeLimit
 
 from ritornello.core.command_line import tell
-from ritornello.core.errors import ConfigError, PlatformError
+from ritornello.core.errors import ConfigError, EnvironmentFault, PlatformError
 from ritornello.core.leaving import leave
 from ritornello.core.plain_data import shown_text
 from ritornello.core.spec import ObservationPart
+from ritornello.wrappers import start_line
 from ritornello.wrappers.check_play import Findings, Stop, close, play
-from ritornello.wrappers.env_ids import check_env_id, find_gym_spec, is_atari
+from ritornello.wrappers.config import EnvConfig
+from ritornello.wrappers.env_ids import check_env_id, is_atari
 from ritornello.wrappers.env_kwargs import kwargs_text
 from ritornello.wrappers.gym_actions import RowActions, boxes_of, why_not
+from ritornello.wrappers.gym_checks import of_another_package
 from ritornello.wrappers.gym_observations import VECTOR, PartsObservation, why_not_shown
 from ritornello.wrappers.images import (
     ChannelsFirst,
-    channels_are_first,
+    channel_axes,
     is_image_space,
-    is_picture,
-    what_is_rendered,
+    picture_of,
 )
 from ritornello.wrappers.registry import make_as_it_is
 from ritornello.wrappers.trusted_modules import trust_kwargs, trust_modules_of
 from ritornello.wrappers.user_code import RAISED, describe, told_if_slow
+from ritornello.wrappers.world_views import left_out_of
 
 Make = Callable[..., gymnasium.Env]
 
@@ -67,7 +72,8 @@ def check(
     """
     check_env_id(env_id)
     if is_atari(env_id):
-        raise ConfigError(f"{env_id} is an Atari game, which this program knows: nothing to check.")
+        shows = start_line.describe(EnvConfig(env_id, kwargs=kwargs))
+        raise ConfigError(f"there is nothing to check of an Atari game, whose rules are {shows}.")
 
     def make(render_mode: str | None = None) -> gymnasium.Env:
         with warnings.catch_warnings():
@@ -82,7 +88,7 @@ def check(
             play(env, make, findings)
         finally:
             close(env, findings)
-        _check_time_limit(env_id, findings)
+        _check_time_limit(env, findings)
         _check_rendering(env, make, findings)
     return findings
 
@@ -109,10 +115,13 @@ def _check_spaces(env: gymnasium.Env, findings: Findings) -> None:
     seen = env.observation_space
     reason = why_not_shown(env)
     if reason:
-        findings.stop(
+        advice = "ObservationWrapper that leaves it out, or makes numbers of it"
+        _stop_at_space("observation_space", seen, reason, advice, findings)
+    for name in left_out_of(env):
+        findings.note(
             "observation_space",
-            f"is {shown_text(str(seen))}, which is not supported: {reason}. Wrap it in a "
-            "gymnasium.ObservationWrapper that leaves it out, or makes numbers of it",
+            f"its {name} is left out: where the task is said there, the agent does not know it, "
+            "unless a wrapper of yours makes numbers of it",
         )
     if is_image_space(seen):
         assert isinstance(seen, Box)
@@ -132,15 +141,17 @@ def _check_spaces(env: gymnasium.Env, findings: Findings) -> None:
             _check_bounds(box, findings)
 
 
+def _stop_at_space(what: str, space: Any, reason: str, advice: str, findings: Findings) -> NoReturn:
+    remedy = "" if of_another_package(space) else f". Wrap it in a gymnasium.{advice}"
+    findings.stop(what, f"is {shown_text(str(space))}, which is not supported: {reason}{remedy}")
+
+
 def _check_actions(env: gymnasium.Env, findings: Findings) -> None:
     acted = env.action_space
     reason = why_not(acted)
     if reason:
-        findings.stop(
-            "action_space",
-            f"is {shown_text(str(acted))}, which is not supported: {reason}. Wrap it in a "
-            "gymnasium.ActionWrapper that makes its actions from another space",
-        )
+        advice = "ActionWrapper that makes its actions from another space"
+        _stop_at_space("action_space", acted, reason, advice, findings)
     actions = RowActions(env).actions
     findings.ok("action_space", actions.describe())
     if actions.is_single_choice and actions.parts[0].count == 1:
@@ -167,11 +178,15 @@ def _check_reach(box: Box, findings: Findings) -> None:
 
 def _check_images(env: gymnasium.Env, seen: Box, findings: Findings) -> None:
     try:
-        is_first = len(seen.shape) == 3 and channels_are_first(env)
+        axes = channel_axes(seen.shape, (env.metadata or {}).get("channels"))
     except ConfigError as error:
         findings.stop("observation_space", str(error))
     channels, height, width = ChannelsFirst(env).observation_space.shape or (0, 0, 0)
-    order = "gray" if len(seen.shape) == 2 else f"channels {'first' if is_first else 'last'}"
+    order = (
+        "gray" if not axes else f"channels {'last' if axes[-1] == len(seen.shape) - 1 else 'first'}"
+    )
+    if len(axes) == 2:
+        order += f" in each of {seen.shape[0]} that are stacked"
     findings.ok(
         "observation_space",
         f"images of {height}x{width} pixels and {channels} channels ({order})",
@@ -179,7 +194,7 @@ def _check_images(env: gymnasium.Env, seen: Box, findings: Findings) -> None:
     if len(seen.shape) == 3 and "channels" not in (env.metadata or {}) and channels > 4:
         findings.note(
             "observation_space",
-            f"the {'first' if is_first else 'last'} axis is taken for the channels; if that is "
+            f"the {'last' if axes == (2,) else 'first'} axis is taken for the channels; if that is "
             "not so, say metadata = {'channels': 'first'} (or 'last') in your class",
         )
     if seen.dtype != np.uint8:
@@ -209,15 +224,18 @@ def _check_bounds(seen: Box, findings: Findings) -> None:
         )
 
 
-def _check_time_limit(env_id: str, findings: Findings) -> None:
-    limit = find_gym_spec(env_id).max_episode_steps
-    if limit is not None:
+def _check_time_limit(env: gymnasium.Env, findings: Findings) -> None:
+    while isinstance(env, gymnasium.Wrapper) and not isinstance(env, TimeLimit):
+        env = env.env
+    if isinstance(env, TimeLimit):
+        limit = env._max_episode_steps  # Gymnasium has no other name for it
         findings.ok("time limit", f"Gymnasium truncates its games after {limit} steps")
     elif not findings.has_ended:
         findings.note(
             "time limit",
             "there is none, and no game came to its end in the steps that were played: register "
-            "it with max_episode_steps=..., or let step return truncated=True at some time",
+            "it with max_episode_steps=..., give --env_kwargs='{\"max_episode_steps\": 500}', or "
+            "let step return truncated=True at some time",
         )
 
 
@@ -242,12 +260,10 @@ def _check_rendering(env: gymnasium.Env, make: Make, findings: Findings) -> None
             "it as self.render_mode, and return a picture from render()",
         )
         return
-    if not is_picture(picture) or picture.dtype != np.uint8:
-        findings.wrong(
-            "rendering",
-            f"render() returns {what_is_rendered(picture)}, expected a picture [H, W, 3] of uint8, "
-            "of at least 2x2 pixels",
-        )
+    try:
+        picture = picture_of(picture)
+    except EnvironmentFault as fault:
+        findings.wrong("rendering", str(fault).rstrip("."))
         return
     findings.ok("rendering", f"pictures of {picture.shape[0]}x{picture.shape[1]} pixels")
 

@@ -8,7 +8,7 @@ turned its images.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -18,9 +18,14 @@ from gymnasium.spaces import Box, Dict, Discrete, Tuple
 
 from ritornello.core.errors import EnvironmentFault
 from ritornello.core.plain_data import shown
-from ritornello.wrappers.gym_checks import first_frame_of, flag_of, parts_of, reward_of
-from ritornello.wrappers.gym_observations import spaces_in
-from ritornello.wrappers.images import is_image_space
+from ritornello.wrappers.gym_checks import (
+    first_frame_of,
+    flag_of,
+    loses_digits,
+    parts_of,
+    reward_of,
+)
+from ritornello.wrappers.gym_observations import PartsObservation, spaces_in
 from ritornello.wrappers.user_code import RAISED, describe
 
 STEPS = 2_000  # of random play; most environments do that within a second
@@ -86,15 +91,6 @@ class Findings:
         return True
 
 
-@dataclass
-class Game:
-    """All that one game showed, to be compared with another."""
-
-    observations: list[np.ndarray]
-    rewards: list[float]
-    ends: list[tuple[bool, bool]]
-
-
 def play(env: gymnasium.Env, make: Callable[..., gymnasium.Env], findings: Findings) -> None:
     """Play, and say what is wrong with what comes back.
 
@@ -119,7 +115,7 @@ def close(env: gymnasium.Env, findings: Findings) -> None:
 def _check_reset(env: gymnasium.Env, findings: Findings) -> None:
     observation = _reset(env, SEED, findings)
     before = findings.wrongs
-    _check_observation("reset", observation, env.observation_space, findings)
+    _check_observation("reset", observation, PartsObservation(env), findings)
     try:
         env.reset()
         env.reset(seed=SEED, options={})
@@ -145,13 +141,13 @@ def _reset(env: gymnasium.Env, seed: int, findings: Findings) -> Any:
 def _check_steps(env: gymnasium.Env, findings: Findings) -> None:
     """Play STEPS with random actions, each action at least once."""
     before = findings.wrongs
-    actions = _Actions(env.action_space)
+    actions, seen = _Actions(env.action_space), PartsObservation(env)
     _reset(env, SEED, findings)
     lengths: list[int] = []
     terminated_lengths: list[int] = []
     length = games = 0
     for number in range(STEPS):
-        terminated, truncated = _check_step(env, actions.take(number), findings)
+        terminated, truncated = _check_step(seen, actions.take(number), findings)
         length += 1
         if terminated or truncated:
             games += 1
@@ -194,14 +190,14 @@ class _Actions:
         return number + int(self._space.start)
 
 
-def _check_step(env: gymnasium.Env, action: Any, findings: Findings) -> tuple[bool, bool]:
+def _check_step(seen: PartsObservation, action: Any, findings: Findings) -> tuple[bool, bool]:
     try:
-        observation, reward, terminated, truncated, info = parts_of(env.step(action))
+        observation, reward, terminated, truncated, info = parts_of(seen.env.step(action))
     except EnvironmentFault as fault:
         findings.stop("step", str(fault).rstrip("."))
     except RAISED as error:
         findings.stop("step", f"raises {describe(error)} for action {shown(action)}")
-    _check_observation("step", observation, env.observation_space, findings)
+    _check_observation("step", observation, seen, findings)
     try:
         number = reward_of(reward)
     except EnvironmentFault as fault:
@@ -223,70 +219,47 @@ def _check_step(env: gymnasium.Env, action: Any, findings: Findings) -> tuple[bo
 
 
 def _check_observation(
-    where: str, observation: Any, space: gymnasium.Space, findings: Findings
+    where: str, observation: Any, seen: PartsObservation, findings: Findings
 ) -> None:
-    """Say how an observation differs from its space; stop if it cannot be taken."""
-    if not isinstance(space, Box):
-        _check_parts(where, observation, space, findings)
-        return
+    """Say how an observation differs from its space; stop if training would not take it."""
     try:
-        array = np.asarray(observation)
-    except (ValueError, TypeError):
-        array = np.asarray(None)
-    if array.dtype == object or array.dtype.kind in "USV":
-        findings.stop(where, f"returns the observation {shown(observation)}, expected an array")
-    if array.shape != space.shape:
-        findings.stop(
-            where,
-            f"returns an observation of shape {array.shape}, expected {space.shape} as in "
-            f"observation_space",
-        )
-    is_bytes = is_image_space(space) and space.dtype == np.uint8  # and is stored as such
-    if not np.can_cast(
-        array.dtype, space.dtype or array.dtype, "safe" if is_bytes else "same_kind"
-    ):
-        findings.stop(
-            where,
-            f"returns an observation of {array.dtype}, expected {space.dtype} as in "
-            f"observation_space: end with .astype(np.{space.dtype})",
-        )
-    if array.dtype != space.dtype:
-        findings.note(
-            where, f"returns observations of {array.dtype}, and observation_space has {space.dtype}"
-        )
-    if not np.isfinite(array).all():
-        index = np.argwhere(~np.isfinite(array))[0].tolist()
-        findings.stop(where, f"shows {array[tuple(index)]} at {index}, expected finite numbers")
-    outside = (array < space.low) | (array > space.high)
-    if outside.any():
-        index = np.argwhere(outside)[0].tolist()
-        place = tuple(index)
-        findings.wrong(
-            where,
-            f"shows numbers outside of observation_space at {index} (there it is from "
-            f"{space.low[place]:g} to {space.high[place]:g}): widen the space, or mend the number",
-        )
-
-
-def _check_parts(where: str, observation: Any, space: gymnasium.Space, findings: Findings) -> None:
-    """Do so for an observation that is no array: each of its parts by itself."""
-    if isinstance(space, (Dict, Tuple)):
-        parts = spaces_in(space)
-        found: Mapping[Any, Any] = {}
-        if isinstance(space, Dict) and isinstance(observation, Mapping):
-            found = observation
-        elif isinstance(space, Tuple) and isinstance(observation, tuple):
-            found = dict(enumerate(observation))
-        if set(found) != {name for name, _ in parts}:
-            findings.stop(
-                where, f"returns the observation {shown(observation)}, expected one of {space}"
+        seen.shown(observation)
+    except EnvironmentFault as fault:
+        findings.stop(where, str(fault).rstrip("."))
+    for path, space, array in _boxes(seen.env.observation_space, observation):
+        if array.dtype != space.dtype:
+            findings.note(
+                where,
+                f"returns observation{path} as {array.dtype}, and observation_space has "
+                f"{space.dtype}",
             )
-        for name, one in parts:
-            _check_observation(f"{where}[{name!r}]", found[name], one, findings)
-    elif not space.contains(observation):
-        findings.stop(
-            where, f"returns the observation {shown(observation)}, expected one of {space}"
-        )
+        if loses_digits(array):
+            findings.note(
+                f"observation{path}",
+                "has numbers beyond 2**24, of which float32 keeps seven digits: the agent does not "
+                "see them change. Show what has passed since the start of the game, or a rest",
+            )
+        outside = (array < space.low) | (array > space.high)
+        if outside.any():
+            index = np.argwhere(outside)[0].tolist()
+            place = tuple(index)
+            findings.wrong(
+                where,
+                f"shows numbers outside of observation_space{path} at {index} (there it is from "
+                f"{space.low[place]:g} to {space.high[place]:g}): widen the space, or mend the "
+                "number",
+            )
+
+
+def _boxes(
+    space: gymnasium.Space, value: Any, path: str = ""
+) -> Iterator[tuple[str, Box, np.ndarray]]:
+    """Yield the boxes of an observation that is as its space says, and what is in them."""
+    if isinstance(space, (Dict, Tuple)):
+        for name, one in spaces_in(space):
+            yield from _boxes(one, value[name], f"{path}[{name!r}]")
+    elif isinstance(space, Box):
+        yield path, space, np.asarray(value)
 
 
 def _check_seeds(
@@ -324,43 +297,27 @@ def _check_seeds(
         )
 
 
-def _game(env: gymnasium.Env, seed: int, findings: Findings) -> Game:
-    """Play TWIN_STEPS with actions that are always the same, over ends of games."""
-    actions = _Actions(env.action_space)
-    game = Game([_flat(_reset(env, seed, findings))], [], [])
-    for _ in range(TWIN_STEPS):
-        try:
+def _game(env: gymnasium.Env, seed: int, findings: Findings) -> list[tuple[str, Any]]:
+    """Play TWIN_STEPS with actions that are always the same; return all that was seen, in words."""
+    actions, shown_as = _Actions(env.action_space), PartsObservation(env)
+    try:
+        seen: list[tuple[str, Any]] = [
+            ("their first observation", shown_as.shown(_reset(env, seed, findings)).copy())
+        ]
+        for step in range(1, TWIN_STEPS + 1):
             observation, reward, terminated, truncated, _ = env.step(actions.take())
-        except RAISED as error:
-            findings.stop("step", f"raises {describe(error)}")
-        game.observations.append(_flat(observation))
-        game.rewards.append(float(reward))
-        game.ends.append((bool(terminated), bool(truncated)))
-        if terminated or truncated:
-            game.observations.append(_flat(_reset(env, seed + 1, findings)))
-    return game
+            seen.append((f"whether they ended at step {step}", (terminated, truncated)))
+            seen.append((f"the reward of step {step}", reward))
+            seen.append(("a later observation", shown_as.shown(observation).copy()))
+            if terminated or truncated:
+                observation = _reset(env, seed + 1, findings)
+                seen.append(("a later observation", shown_as.shown(observation).copy()))
+    except RAISED as error:
+        findings.stop("step", f"raises {describe(error)}")
+    return seen
 
 
-def _flat(observation: Any) -> np.ndarray:
-    """Return all numbers of an observation, a copy: some environments change it in place."""
-    if isinstance(observation, (Mapping, tuple)):
-        parts = observation.values() if isinstance(observation, Mapping) else observation
-        return np.concatenate([_flat(part) for part in parts])
-    return np.array(observation, np.float64).reshape(-1)
-
-
-def _difference(one: Game, two: Game) -> str | None:
+def _difference(one: list[tuple[str, Any]], two: list[tuple[str, Any]]) -> str | None:
     """Return what differs first between two games, in words; None if nothing does."""
-    if not np.array_equal(one.observations[0], two.observations[0]):
-        return "their first observation"
-    for step, pair in enumerate(zip(one.ends, two.ends, strict=True)):
-        if pair[0] != pair[1]:
-            return f"whether they ended at step {step + 1}"
-    for step, pair_of in enumerate(zip(one.rewards, two.rewards, strict=True)):
-        if pair_of[0] != pair_of[1]:
-            return f"the reward of step {step + 1}"
-    if any(
-        not np.array_equal(a, b) for a, b in zip(one.observations, two.observations, strict=True)
-    ):
-        return "a later observation"
-    return None
+    pairs = zip(one, two, strict=False)  # of other lengths only if they differ before
+    return next((what for (what, a), (_, b) in pairs if not np.array_equal(a, b)), None)

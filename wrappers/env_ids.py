@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
-import inspect
 import re
 from dataclasses import replace
+from inspect import Parameter, signature
 from typing import Any
 
 import gymnasium
 from ale_py import roms  # importing ale_py registers the Atari games with Gymnasium
+from ale_py.env import AtariEnv
 from gymnasium.envs.registration import EnvSpec as GymSpec
 from gymnasium.envs.registration import load_env_creator
 
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown, shown_text
-from ritornello.wrappers.config import EnvConfig
+from ritornello.wrappers.config import MAX_EPISODE_FRAMES, EnvConfig
 from ritornello.wrappers.env_kwargs import DECIDED_HERE, kwargs_of
 from ritornello.wrappers.extra_worlds import is_installed, prepare_world, world_of
 from ritornello.wrappers.trusted_modules import check_trusted
@@ -25,9 +26,12 @@ from ritornello.wrappers.user_code import import_module
 NEED_JAX = ("gymnasium.envs.phys2d.", "gymnasium.envs.tabular.")  # which is no extra here
 
 # Parameters that no argument of --env_kwargs goes to by their name.
-NOT_NAMED = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+NOT_NAMED = (Parameter.VAR_KEYWORD, Parameter.VAR_POSITIONAL)
 
 ATARI_ENTRY_POINT = "ale_py.env:AtariEnv"
+GAME_KWARGS = ("mode", "difficulty")  # that --env_kwargs may give to an Atari game
+# Arguments that the rules of wrappers/atari.py decide, or that the C++ vector has as well.
+ALE_VECTOR_HONOURS = frozenset(signature(AtariEnv).parameters) - set(GAME_KWARGS)
 
 
 def find_gym_spec(env_id: str) -> GymSpec:
@@ -58,13 +62,13 @@ def check_env_id(env_id: str) -> None:
     gym_spec = find_gym_spec(env_id)
     if gym_spec.entry_point != ATARI_ENTRY_POINT:
         return
-    if isinstance(gym_spec.kwargs["frameskip"], tuple):
+    if isinstance(game_arguments(env_id)["frameskip"], tuple) and is_atari(env_id):
         raise ConfigError(
             f"env is {shown(env_id)}, which stands for repeating each action a random number of "
             f"times; that is not supported. Use {gym_spec.name}NoFrameskip-v{gym_spec.version} or "
             f"ALE/{gym_spec.name}-v5 and choose the number with --skipped_frames."
         )
-    rom = gym_spec.kwargs["game"]
+    rom = rom_name(env_id)
     if rom not in roms.get_all_rom_ids():
         raise ConfigError(
             f"env is {shown(env_id)}, but ale-py has no ROM named {rom!r}: reinstall ale-py, or "
@@ -87,29 +91,85 @@ def problems_of_ids(names: str) -> list[str]:
 
 
 def is_atari(env_id: str) -> bool:
-    """Whether `env_id` is a known Atari game, so that the Atari rules apply."""
+    """Whether `env_id` is a known Atari game, so that the Atari rules apply.
+
+    They do not to one that is registered to show its memory or play its sound, or to take real
+    numbers: it is taken as Gymnasium has it.
+    """
     try:
-        return find_gym_spec(env_id).entry_point == ATARI_ENTRY_POINT
+        entry_point = find_gym_spec(env_id).entry_point
     except ConfigError:
         return False
+    return entry_point == ATARI_ENTRY_POINT and not beyond_atari_rules(env_id)
+
+
+def game_arguments(env_id: str) -> dict[str, Any]:
+    """Return all arguments that an id of the Arcade Learning Environment stands for."""
+    defaults = {name: each.default for name, each in signature(AtariEnv).parameters.items()}
+    return {**defaults, **find_gym_spec(env_id).kwargs}
+
+
+def beyond_atari_rules(env_id: str) -> str:
+    """Return which of a game's arguments leaves no screen or no joystick, "" if none does."""
+    given = game_arguments(env_id)
+    if given["obs_type"] == "ram":
+        return "obs_type='ram'"
+    return next((f"{name}=True" for name in ("continuous", "sound_obs") if given[name]), "")
 
 
 def rom_name(env_id: str) -> str:
     """Return the game's ROM as ale-py spells it: "space_invaders" for ALE/SpaceInvaders-v5."""
-    return str(find_gym_spec(env_id).kwargs["game"])
+    return str(game_arguments(env_id)["game"])
 
 
-def with_sticky_actions(config: EnvConfig) -> EnvConfig:
-    """Return an Atari `config` whose sticky-action probability is a number.
+def as_registered(config: EnvConfig) -> EnvConfig:
+    """Return an Atari `config` that honours what its id stands for beside the ROM.
 
-    Where the config leaves it open, the id decides: Machado et al., "Revisiting the Arcade
-    Learning Environment" (JAIR 61, 2018) made 0.25 the standard, which v5 (and v0) stand for; v4
-    stands for none.
+    Where the config leaves the sticky actions open, the id decides: Machado et al., "Revisiting the
+    Arcade Learning Environment" (JAIR 61, 2018) made 0.25 the standard, which v5 (and v0) stand
+    for; v4 stands for none. A limit of the id's own, other than the usual one, holds where the
+    config has none of its own or a longer one. Gymnasium counts `max_episode_steps` in steps of
+    `frameskip` frames.
     """
-    if config.sticky_action_probability is not None:
-        return config
-    kwargs = find_gym_spec(config.env_id).kwargs
-    return replace(config, sticky_action_probability=float(kwargs["repeat_action_probability"]))
+    given, steps = game_arguments(config.env_id), find_gym_spec(config.env_id).max_episode_steps
+    own = [given["max_num_frames_per_episode"], steps and steps * given["frameskip"]]
+    limits = [frames for frames in own if frames and frames != MAX_EPISODE_FRAMES]
+    if config.max_episode_frames != MAX_EPISODE_FRAMES or not limits:
+        limits.append(config.max_episode_frames)
+    sticky = config.sticky_action_probability
+    return replace(
+        config,
+        sticky_action_probability=(
+            float(given["repeat_action_probability"]) if sticky is None else sticky
+        ),
+        full_action_space=config.full_action_space or bool(given["full_action_space"]),
+        max_episode_frames=min(limits),
+    )
+
+
+def beyond_ale_vector(config: EnvConfig) -> str:
+    """Return what a game is made with that the fast backend cannot honour, "" if nothing."""
+    gym_spec = find_gym_spec(config.env_id)
+    given = {**gym_spec.kwargs, **kwargs_of(config.kwargs)}
+    others = {
+        name: value
+        for name, value in given.items()
+        if value is not None and name not in ALE_VECTOR_HONOURS
+    }
+    wrappers = {"additional_wrappers": [each.name for each in gym_spec.additional_wrappers or ()]}
+    others.update({name: names for name, names in wrappers.items() if names})
+    return ", ".join(f"{name}={shown(value)}" for name, value in others.items())
+
+
+def check_game_kwargs(config: EnvConfig) -> None:
+    """Raise ConfigError if an Atari game is to be made with what flags or the rules decide."""
+    wrong = [name for name in kwargs_of(config.kwargs) if name not in GAME_KWARGS]
+    if wrong:
+        raise ConfigError(
+            f"env_kwargs gives {', '.join(map(shown_text, wrong))}, expected only "
+            f"{' and '.join(GAME_KWARGS)} for {config.env_id}: the rest of an Atari game is chosen "
+            "with flags, such as --skipped_frames and --max_episode_frames (--help=all)."
+        )
 
 
 def check_taken(env_id: str, kwargs: str, error: TypeError) -> None:
@@ -126,7 +186,7 @@ def check_taken(env_id: str, kwargs: str, error: TypeError) -> None:
     try:
         entry_point: Any = find_gym_spec(env_id).entry_point
         creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
-        parameters = list(inspect.signature(creator).parameters.values())
+        parameters = list(signature(creator).parameters.values())
     except Exception:  # an entry point of somebody's may be anything
         parameters = []
     named = [each.name for each in parameters if each.kind not in NOT_NAMED]

@@ -8,10 +8,13 @@ users; wrappers/world_views.py has what is shown of MiniGrid and ViZDoom.
 
 from __future__ import annotations
 
+import ctypes.util
 import functools
 import importlib
 import importlib.util
 import logging
+import os
+import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,11 +25,8 @@ from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown, shown_text
 from ritornello.core.project import install_extra
 from ritornello.wrappers.user_code import RAISED, describe
-from ritornello.wrappers.world_views import Screens, SymbolsAsVector
 
 log = logging.getLogger(__name__)
-
-View = Callable[[gymnasium.Env], gymnasium.Env]
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,10 @@ class World:
 
     name: str  # in messages; an extra of pyproject.toml
     package: str  # module by which is seen whether it is installed
+    entry_point: str = ""  # beginning of the entry points of its environments
     ids: tuple[str, ...] = ()  # beginnings of its ids, if importing `registers` registers them
     registers: str = ""
-    entry_point: str = ""  # beginning of the entry points, if Gymnasium itself has the ids
     quiet: Callable[[], None] | None = None  # called once, before the first environment is made
-    view: View | None = None  # what is shown of it; None: what it shows
 
     @property
     def install(self) -> str:
@@ -75,14 +74,12 @@ WORLDS = (
     World("mujoco", "mujoco", entry_point="gymnasium.envs.mujoco", quiet=_quiet_mujoco),
     World("box2d", "Box2D", entry_point="gymnasium.envs.box2d", quiet=_quiet_box2d),
     World(
-        "minigrid",
-        "minigrid",
+        *("minigrid", "minigrid", "minigrid."),
         ids=("MiniGrid-", "BabyAI-"),
         registers="minigrid",
-        view=SymbolsAsVector,
     ),
     World(
-        "vizdoom", "vizdoom", ids=("Vizdoom",), registers="vizdoom.gymnasium_wrapper", view=Screens
+        *("vizdoom", "vizdoom", "vizdoom."), ids=("Vizdoom",), registers="vizdoom.gymnasium_wrapper"
     ),
 )
 
@@ -91,13 +88,17 @@ def world_of(name: str) -> World | None:
     """Return the world of an environment; None if it needs no package of its own.
 
     Args:
-      name: id of one environment, without a module. It need not be registered.
+      name: id of one environment, without a module. An id that somebody has registered belongs to
+        a world by its entry point alone.
     """
     entry = gymnasium.registry.get(name)
-    place = str(entry.entry_point) if entry is not None else ""
     for world in WORLDS:
-        by_place = world.entry_point and place.startswith(world.entry_point)
-        if by_place or name.startswith(world.ids or ("\0",)):
+        if entry is None:
+            is_of_it = name.startswith(world.ids or ("\0",))
+        else:
+            place = world.entry_point or "\0"
+            is_of_it = str(entry.entry_point).startswith(place)
+        if is_of_it:
             return world
     return None
 
@@ -119,15 +120,21 @@ def prepare_world(name: str) -> None:
     _load(world)
 
 
+def draw_without_display() -> None:
+    """Let MuJoCo draw pictures where there is no display, unless the user says by which library.
+
+    It takes GLFW by itself, which needs a display.
+    """
+    has_display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    if has_display or sys.platform != "linux" or importlib.util.find_spec("mujoco") is None:
+        return
+    if ctypes.util.find_library("EGL"):
+        os.environ.setdefault("MUJOCO_GL", "egl")
+
+
 def is_installed(world: World) -> bool:
     """Whether the package of a world can be imported; it is not imported for that."""
     return importlib.util.find_spec(world.package) is not None
-
-
-def as_shown(name: str, env: gymnasium.Env) -> gymnasium.Env:
-    """Return an environment as it is learned from, if its world has a view of its own."""
-    world = world_of(name)
-    return env if world is None or world.view is None else world.view(env)
 
 
 @functools.cache

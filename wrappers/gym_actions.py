@@ -18,6 +18,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tu
 
 from ritornello.core.errors import ConfigError
 from ritornello.core.spec import CHOICE, NUMBERS, ActionPart, ActionSpec
+from ritornello.wrappers.gym_checks import of_another_package
 
 MAX_COLUMNS = 10_000  # of a stored action; more is a mistake rather than an action
 
@@ -139,7 +140,8 @@ def _decoder(space: Any) -> _Decoder:
             lambda parts: dict(zip(names, parts, strict=True)),
         )
     raise ConfigError(
-        f"{type(space).__name__} is none of Discrete, MultiDiscrete, MultiBinary, a Box of real "
+        of_another_package(space)
+        or f"{type(space).__name__} is none of Discrete, MultiDiscrete, MultiBinary, a Box of real "
         "numbers, and a Tuple or Dict of these"
     )
 

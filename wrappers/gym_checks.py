@@ -23,7 +23,19 @@ from ritornello.core.spec import EnvSpec
 FAR_WIDTHS = 100.0
 MAX_FLOAT32 = float(np.finfo(np.float32).max)
 NUMBERS = (float, int, np.floating, np.integer)  # np.float64 is a float as well
+EXACT_UP_TO = 2.0**24  # in float32, of whole numbers
 STEP_RETURNS = "(observation, reward, terminated, truncated, info)"
+
+
+def of_another_package(space: Any) -> str:
+    """Return that a space is one of Gym before Gymnasium, or of the like; "" if it is not."""
+    kind = type(space)
+    if isinstance(space, gymnasium.Space) or not hasattr(gymnasium.spaces, kind.__name__):
+        return ""
+    return (
+        f"{kind.__name__} is of the package {kind.__module__.split('.')[0]}, not of gymnasium: "
+        "import its spaces from gymnasium"
+    )
 
 
 class ObservationCheck:
@@ -105,6 +117,15 @@ class ObservationCheck:
 def can_be_stored(dtype: np.dtype, stored: np.dtype) -> bool:
     """Whether numbers of a dtype mean the same in another: digits may be lost, but none wraps."""
     return np.can_cast(dtype, stored, "same_kind" if stored.kind == "f" else "safe")
+
+
+def loses_digits(array: np.ndarray) -> bool:
+    """Whether whole numbers of an array, a clock say, can no longer be told apart in float32."""
+    if np.can_cast(array.dtype, np.float32):
+        return False
+    with np.errstate(over="ignore", invalid="ignore"):
+        large = array[np.isfinite(array) & (np.abs(array) > EXACT_UP_TO)]
+        return bool((large.astype(np.float32).astype(np.float64) != large).any())
 
 
 def _far_bounds(

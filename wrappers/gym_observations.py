@@ -27,7 +27,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Sp
 from ritornello.core.errors import ConfigError, EnvironmentFault
 from ritornello.core.plain_data import shown
 from ritornello.core.spec import EnvSpec, ObservationPart
-from ritornello.wrappers.gym_checks import ObservationCheck
+from ritornello.wrappers.gym_checks import ObservationCheck, of_another_package
 from ritornello.wrappers.images import is_image_space, turned_space
 
 VECTOR = "numbers"  # name of the part that is made of all that are no images
@@ -69,16 +69,21 @@ class PartsObservation(gymnasium.Wrapper):
         result = self.env.reset(seed=seed, options=options)
         if not isinstance(result, tuple) or len(result) != 2:
             return result  # told by whoever asked
-        return self._shown(result[0]), result[1]
+        return self.shown(result[0]), result[1]
 
     def step(self, action: Any) -> Any:
         """Do one action."""
         result: Any = self.env.step(action)
         if not isinstance(result, tuple) or len(result) != 5:
             return result
-        return self._shown(result[0]), *result[1:]
+        return self.shown(result[0]), *result[1:]
 
-    def _shown(self, observation: Any) -> np.ndarray:
+    def shown(self, observation: Any) -> np.ndarray:
+        """Return what the environment shows as one array.
+
+        Raises:
+          EnvironmentFault: if it is not as its space says.
+        """
         found = list(_found(observation, self.env.observation_space, ""))
         numbers: list[np.ndarray] = []
         images: dict[str, np.ndarray] = {}
@@ -159,8 +164,9 @@ def _leaves(space: Any, said: Any, path: str) -> Iterator[_Leaf]:
     else:
         what = f"{path}: " if path else ""
         raise ConfigError(
-            f"{what}{type(space).__name__} is none of Box, Discrete, MultiDiscrete, MultiBinary, "
-            "and a Dict or Tuple of these"
+            of_another_package(space)
+            or f"{what}{type(space).__name__} is none of Box, Discrete, MultiDiscrete, "
+            "MultiBinary, and a Dict or Tuple of these"
         )
 
 

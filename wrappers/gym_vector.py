@@ -31,6 +31,7 @@ from ritornello.wrappers.gym_checks import (
     parts_of,
     reward_of,
 )
+from ritornello.wrappers.images import picture_of
 from ritornello.wrappers.user_code import RAISED, describe
 from ritornello.wrappers.vector import StepResult, check_action_rows, check_actions
 
@@ -147,10 +148,10 @@ class GymVector:
         if failed:
             log.warning("env %s raised %s when it was closed.", self.spec.env_id, failed[0])
 
-    def render(self) -> Any:
-        """Return what the first environment renders (None when a window shows it)."""
+    def render(self) -> np.ndarray:
+        """Return what the first environment draws as a picture [H, W, 3] uint8."""
         try:
-            return self._envs[0].render()
+            return picture_of(self._envs[0].render())
         except RAISED as error:
             raise self._fault(0, self._games[0], error) from error
 

@@ -1,13 +1,15 @@
 """Images of environments that are not Atari's: which axis has the channels, and in what order.
 
 What is stored and learned from is `[C, H, W]`. Most environments of Gymnasium show `[H, W, C]`, a
-few `[C, H, W]`, and gray ones may show `[H, W]`.
+few `[C, H, W]`, gray ones may show `[H, W]`, and Gymnasium's `FrameStackObservation` puts an axis
+before these.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import Any, TypeGuard
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -18,58 +20,89 @@ from ritornello.core.plain_data import shown
 
 MOST_CHANNELS = 4  # that an image has by itself: RGB and transparency
 ORDERS = ("first", "last")
+LEAST_RATIO = 4  # by which height and width exceed a number of channels that says nothing itself
+SMALLEST_PICTURE = 2  # pixels; the codec of films wants even sizes
 
 
 def is_image_space(space: Any) -> bool:
-    """Whether observations are images: of three axes, or gray ones of two."""
+    """Whether observations are images: of three axes, gray ones of two, or a stack of images."""
     if not isinstance(space, Box):
         return False
-    return len(space.shape) == 3 or (len(space.shape) == 2 and space.dtype == np.uint8)
+    if space.dtype != np.uint8:
+        return len(space.shape) == 3
+    return len(space.shape) in (2, 3) or _is_stack(space.shape)
 
 
-def is_picture(value: Any) -> TypeGuard[np.ndarray]:
-    """Whether what an environment renders is a picture [H, W, 3] that a film can show.
+def _is_stack(shape: tuple[int, ...]) -> bool:
+    """Whether an array is several images, as (4, 84, 84, 3) is, and no volume (16, 16, 16, 2).
 
-    The codec wants even sizes, so there is none of a single row or column.
+    The images of `FrameStackObservation` are few, and have up to 4 channels.
     """
-    return (
-        isinstance(value, np.ndarray)
-        and value.ndim == 3
-        and value.shape[2] == 3
-        and min(value.shape[:2]) >= 2
+    if len(shape) != 4 or 0 in shape:
+        return False
+    count, *sides = shape
+    return sides.pop(channel_axes(shape)[1] - 1) <= MOST_CHANNELS and count < min(sides)
+
+
+def channel_axes(shape: tuple[int, ...], said: Any = None) -> tuple[int, ...]:
+    """Return which axes of an image are not its height and width: none of (84, 84).
+
+    The environment may say so: `metadata = {"channels": "first"}`, or "last". Otherwise the first
+    axis has the channels if it is as short as channels are, (3, 64, 64), or else the odd one out:
+    (12, 84, 84) and (8, 60, 80), but not (64, 64, 3), (8, 8, 12) or (7, 7, 30). Of a stack of
+    images, the first axis counts them.
+    """
+    if len(shape) == 2:
+        return ()
+    if said is not None and said not in ORDERS:
+        raise ConfigError(
+            f"metadata['channels'] of the environment is {shown(said)}, expected first or last."
+        )
+    if len(shape) == 4:
+        (axis,) = channel_axes(shape[1:], said)
+        return (0, axis + 1)
+    first, middle, last = shape
+    is_first = said == "first"
+    if said is None and first <= MOST_CHANNELS:
+        is_first = last > MOST_CHANNELS
+    elif said is None and last > MOST_CHANNELS:
+        is_odd = middle == last or LEAST_RATIO * first <= min(middle, last)
+        is_first = first < last and is_odd
+    return (0,) if is_first else (2,)
+
+
+def picture_of(value: Any) -> np.ndarray:
+    """Return what an environment renders as a picture [H, W, 3] uint8, of a film or a check.
+
+    Truth values and real numbers up to 1 are scaled; gray pictures get three equal channels.
+
+    Raises:
+      EnvironmentFault: if it is no picture.
+    """
+    picture: np.ndarray = value if isinstance(value, np.ndarray) else np.zeros(0)
+    if picture.ndim == 3 and picture.shape[2] == 1:
+        picture = picture[:, :, 0]
+    if picture.ndim == 2:
+        picture = np.repeat(picture[:, :, None], 3, axis=2)
+    is_shaped = picture.ndim == 3 and picture.shape[2] == 3
+    if is_shaped and min(picture.shape[:2]) >= SMALLEST_PICTURE and picture.dtype.kind in "buif":
+        if picture.dtype == np.uint8:
+            return picture
+        least, most = picture.min(), picture.max()
+        if 0 <= least <= most <= 255:  # nor is NaN
+            is_share = picture.dtype.kind in "bf" and most <= 1
+            return (picture * 255 if is_share else picture).astype(np.uint8)
+    shape = f" of shape {value.shape} and {value.dtype}" if isinstance(value, np.ndarray) else ""
+    raise EnvironmentFault(
+        f"render() returns {shown(value)}{shape}, expected a picture [H, W, 3] of numbers from 0 "
+        f"to 255, of at least {SMALLEST_PICTURE}x{SMALLEST_PICTURE} pixels."
     )
-
-
-def what_is_rendered(value: Any) -> str:
-    """Return what an environment renders, in words for a message."""
-    shape = f" of shape {value.shape}" if isinstance(value, np.ndarray) else ""
-    return f"{shown(value)}{shape}"
 
 
 def shows_images(env: gymnasium.Env) -> bool:
     """Whether an environment, which may lack its spaces altogether, shows images."""
     space = getattr(env, "observation_space", None)
     return isinstance(space, gymnasium.Space) and is_image_space(space)
-
-
-def channels_are_first(env: gymnasium.Env) -> bool:
-    """Whether the channels of an environment's images are the first axis.
-
-    The environment may say so: `metadata = {"channels": "first"}`, or "last". Otherwise they are if
-    only the first axis is as short as channels are: (3, 64, 64), but not (64, 64, 3) or (7, 7, 30).
-    """
-    said = (getattr(env, "metadata", None) or {}).get("channels")
-    return _are_first(env.observation_space.shape or (), said)
-
-
-def _are_first(shape: tuple[int, ...], said: Any) -> bool:
-    if said is not None and said not in ORDERS:
-        raise ConfigError(
-            f"metadata['channels'] of the environment is {shown(said)}, expected first or last."
-        )
-    if said is None:
-        return shape[0] <= MOST_CHANNELS < shape[2]
-    return bool(said == "first")
 
 
 def turned_space(space: Box, said: Any) -> tuple[Box, Callable[[np.ndarray], np.ndarray]]:
@@ -79,20 +112,19 @@ def turned_space(space: Box, said: Any) -> tuple[Box, Callable[[np.ndarray], np.
       space: of images.
       said: where the environment says that its channels are: first, last or None.
     """
-    is_gray = len(space.shape) == 2
-    are_first = not is_gray and _are_first(space.shape, said)
+    axes = channel_axes(space.shape, said)
+    channels = math.prod(space.shape[axis] for axis in axes)
+    sides = [side for axis, side in enumerate(space.shape) if axis not in axes]
 
     def turned(image: np.ndarray) -> np.ndarray:
-        if is_gray:
-            return image[None]
-        return image if are_first else np.moveaxis(image, -1, 0)
+        return np.moveaxis(image, axes, range(len(axes))).reshape(channels, *sides)
 
     low, high = turned(space.low), turned(space.high)
     return Box(low, high, dtype=(space.dtype or np.dtype(np.uint8)).type), turned
 
 
 class ChannelsFirst(gymnasium.ObservationWrapper):
-    """Shows images as [C, H, W], whatever the environment does. Nothing is copied."""
+    """Shows images as [C, H, W], whatever the environment does; only stacks are copied."""
 
     def __init__(self, env: gymnasium.Env) -> None:
         """Wrap an environment whose space `is_image_space`."""

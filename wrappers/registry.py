@@ -1,4 +1,4 @@
-"""The factory: from an EnvConfig to a spec, to environments and to a line for the log.
+"""The factory: from an EnvConfig to a spec and to environments.
 
 Two backends can run Atari. `auto` takes the fast one wherever it can, and says why elsewhere.
 
@@ -26,30 +26,36 @@ import numpy as np
 
 from ritornello.core.errors import ConfigError, EnvironmentFault
 from ritornello.core.kept_settings import settings_kept
-from ritornello.core.plain_data import shown
 from ritornello.core.spec import EnvSpec
 from ritornello.wrappers.atari import RenumberActions, action_meanings, make_atari_env
 from ritornello.wrappers.config import FRAMES_PER_S, EnvConfig
 from ritornello.wrappers.env_ids import (
+    ATARI_ENTRY_POINT,
+    as_registered,
+    beyond_ale_vector,
+    beyond_atari_rules,
     check_env_id,
+    check_game_kwargs,
     check_taken,
+    find_gym_spec,
     is_atari,
     rom_name,
-    with_sticky_actions,
 )
 from ritornello.wrappers.env_kwargs import kwargs_of
-from ritornello.wrappers.extra_worlds import as_shown
+from ritornello.wrappers.extra_worlds import draw_without_display
 from ritornello.wrappers.gym_actions import with_stored_actions
 from ritornello.wrappers.gym_observations import with_one_observation
-from ritornello.wrappers.gym_spaces import shown_images, spec_of_spaces
+from ritornello.wrappers.gym_spaces import spec_of_spaces
 from ritornello.wrappers.gym_vector import GymVector
-from ritornello.wrappers.images import ChannelsFirst, is_picture, shows_images, what_is_rendered
+from ritornello.wrappers.images import ChannelsFirst, picture_of, shows_images
 from ritornello.wrappers.several_games import action_numbers, check_common, negotiate
 from ritornello.wrappers.task_vector import TaskVector
 from ritornello.wrappers.trusted_modules import check_trusted_kwargs
 from ritornello.wrappers.user_code import RAISED, told_if_slow, told_in_one_line
 from ritornello.wrappers.vector import EnvVector
+from ritornello.wrappers.world_views import as_shown, left_out_of
 
+_left_out: dict[tuple[str, str], tuple[str, ...]] = {}  # filled by `gym_spec`
 MIN_RATE, MAX_RATE = 0.1, 1000.0  # of pictures per second: others are a mistake
 
 
@@ -73,12 +79,9 @@ def choose_backend(
     obstacle = None
     for game in config.games:
         check_env_id(game.env_id)
-        if game.kwargs and is_atari(game.env_id):
-            raise ConfigError(
-                f"env_kwargs is {shown(game.kwargs)}, expected none for {game.env_id}: what Atari "
-                "games show has flags of its own (--help)."
-            )
-        obstacle = obstacle or _obstacle_to_ale_vector(game.env_id, restorable, render_mode)
+        if is_atari(game.env_id):
+            check_game_kwargs(game)
+        obstacle = obstacle or _obstacle_to_ale_vector(game, restorable, render_mode)
     if config.backend == "gymnasium":
         return Backend("gymnasium", "asked for")
     if obstacle is None:
@@ -148,7 +151,14 @@ def gym_spec(env_id: str, kwargs: str = "", *, is_tried: bool = True) -> EnvSpec
             spec = spec_of_spaces(env_id, env)
         if is_tried:
             _try_out(spec, env)
+        _left_out[env_id, kwargs] = left_out_of(env)
         return spec
+
+
+def parts_left_out(config: EnvConfig) -> tuple[str, ...]:
+    """Return the names of the parts of an observation that the agent of one game is not shown."""
+    make_env_spec(config)
+    return _left_out.get((config.env_id, config.kwargs), ())
 
 
 def check_rendering(config: EnvConfig, render_mode: str) -> None:
@@ -165,12 +175,13 @@ def check_rendering(config: EnvConfig, render_mode: str) -> None:
         with told_in_one_line(config.env_id, "when it was asked for a picture"):
             env.reset(seed=0)
             picture = env.render()
-        if not is_picture(picture):
+        try:
+            picture_of(picture)
+        except EnvironmentFault as fault:
             raise ConfigError(
-                f"env {config.env_id} renders {what_is_rendered(picture)}, expected a picture "
-                "[H, W, 3] of at least 2x2 pixels: leave out --render, or give the environment "
-                "render_mode='rgb_array'."
-            )
+                f"env {config.env_id}: {fault} Leave out --render, or let the environment draw one "
+                "with render_mode='rgb_array'."
+            ) from fault
 
 
 @functools.cache
@@ -185,17 +196,19 @@ def steps_per_s(config: EnvConfig) -> float:
     if is_atari(config.env_id):
         return FRAMES_PER_S / config.action_repeat
     with _made_for_once(config) as env:
-        said = (getattr(env, "metadata", None) or {}).get("render_fps")
-    if isinstance(said, (int, float)) and MIN_RATE <= said <= MAX_RATE:
-        return float(said)
-    return FRAMES_PER_S
+        said: Any = (getattr(env, "metadata", None) or {}).get("render_fps")
+    try:
+        rate = float(said)
+    except (TypeError, ValueError):
+        return FRAMES_PER_S
+    return rate if MIN_RATE <= rate <= MAX_RATE else FRAMES_PER_S
 
 
 def max_game_steps(config: EnvConfig) -> int | None:
     """Return after how many agent steps a game is cut off; None if that is not known here."""
     if not is_atari(config.env_id):
         return None
-    return math.ceil(config.max_episode_frames / config.action_repeat)
+    return math.ceil(as_registered(config).max_episode_frames / config.action_repeat)
 
 
 @contextmanager
@@ -281,7 +294,7 @@ def make_env_vector(
             from ritornello.wrappers.ale_vector import AleVector  # needs an ale-py built with it
 
             rom = rom_name(game.env_id)
-            game = with_sticky_actions(game)
+            game = as_registered(game)
             parts.append(AleVector(game_spec, game, rom, part_seeds, threads, numbers))
         else:
             make_env = _env_maker(game, render_mode, numbers)
@@ -289,38 +302,6 @@ def make_env_vector(
                 parts.append(GymVector(game_spec, make_env, part_seeds, restorable=restorable))
         start = end
     return parts[0] if len(parts) == 1 else TaskVector(spec, parts)
-
-
-def describe(config: EnvConfig, *, restorable: bool = False) -> str:
-    """Return one line for the run's log that says what the agent will be shown."""
-    backend = choose_backend(config, restorable=restorable)
-    end = f"backend {backend.name} ({backend.reason})"
-    games = config.games
-    title = config.env_id
-    if len(games) > 1:
-        title = f"{len(games)} games ({', '.join(game.env_id for game in games)})"
-    if not all(is_atari(game.env_id) for game in games):
-        shows = shown_images(make_env_spec(config))
-        return f"{title}: as Gymnasium has it{shows}, Atari rules do not apply; {end}"
-    sticky = {with_sticky_actions(game).sticky_action_probability or 0.0 for game in games}
-    if config.full_action_space:
-        actions = "all 18 actions"
-    elif config.actions or len(games) > 1:
-        actions = f"actions {' '.join(make_env_spec(config).action_meanings)}"
-    else:
-        actions = "minimal actions"
-    rules = [
-        f"{config.width}x{config.height} {'gray' if config.grayscale else 'RGB'}",
-        f"{config.frames_stacked} frames stacked",
-        f"actions repeated for {config.action_repeat} frames",
-        actions,
-        f"sticky actions {' or '.join(f'{share:g}' for share in sorted(sticky))}",
-        f"starts after 0-{max(0, config.noop_max - 1)} frames" if config.noop_max > 1 else "",
-        "FIRE at start" if config.fire_reset else "",
-        "lost life ends the episode" if config.episodic_life else "lives ignored",
-        f"at most {config.max_episode_frames} frames",
-    ]
-    return f"{title}: {', '.join(rule for rule in rules if rule)}; {end}"
 
 
 def _runnable(game: EnvConfig, spec: EnvSpec) -> tuple[EnvConfig, tuple[int, ...] | None]:
@@ -337,10 +318,19 @@ def _runnable(game: EnvConfig, spec: EnvSpec) -> tuple[EnvConfig, tuple[int, ...
     return replace(game, full_action_space=True, fire_reset=fire), numbers
 
 
-def _obstacle_to_ale_vector(env_id: str, restorable: bool, render_mode: str | None) -> str | None:
+def _obstacle_to_ale_vector(
+    game: EnvConfig, restorable: bool, render_mode: str | None
+) -> str | None:
     """Return why the C++ vector cannot do what is asked, or None if it can."""
-    if not is_atari(env_id):
-        return f"{env_id} is not an Atari game"
+    if not is_atari(game.env_id):
+        is_atari_env = find_gym_spec(game.env_id).entry_point == ATARI_ENTRY_POINT
+        why = (
+            f"made with {beyond_atari_rules(game.env_id)}" if is_atari_env else "not an Atari game"
+        )
+        return f"{game.env_id} is {why}"
+    own = beyond_ale_vector(game)
+    if own:
+        return f"{game.env_id} is made with {own}, which ale_vector cannot honour"
     if not hasattr(ale_py, "ALEVectorInterface"):
         return "this build of ale-py has no vector environment"
     if restorable:
@@ -358,7 +348,7 @@ def _env_maker(
     """Return a function that makes one environment showing single frames."""
     check_env_id(config.env_id)
     if is_atari(config.env_id):
-        atari_config = with_sticky_actions(config)
+        atari_config = as_registered(config)
         if action_numbers is None:
             return lambda: make_atari_env(atari_config, render_mode)
         return lambda: RenumberActions(make_atari_env(atari_config, render_mode), action_numbers)
@@ -387,13 +377,15 @@ def make_as_it_is(env_id: str, kwargs: str = "", render_mode: str | None = None)
     # Some environments know no render_mode, so it is only named where it is wanted. Gymnasium's
     # checker would look at each observation; the spaces are checked once.
     options: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
+    if render_mode == "rgb_array":
+        draw_without_display()
     try:
         env = gymnasium.make(env_id, disable_env_checker=True, **options, **kwargs_of(kwargs))
     except TypeError as error:
         check_taken(env_id, kwargs, error)
         raise
     with _closed_if_refused(env):
-        return as_shown(env_id.rpartition(":")[2], env)
+        return as_shown(env)
 
 
 @contextmanager

@@ -169,12 +169,15 @@ def _hint(error: BaseException, text: str) -> str:
     """Return a sentence on what to do about the commonest errors, "" for others."""
     if isinstance(error, ModuleNotFoundError) and error.name:
         return f"; install {error.name.split('.')[0]}, or choose another environment"
-    if isinstance(error, TypeError) and "'render_mode'" in text:
-        return "; to be shown, an environment must take render_mode when it is made"
     if isinstance(error, TypeError) and "required" in text and "argument" in text:
-        return (
+        needs_mode = "'render_mode'" in text
+        mode = "; give render_mode a default: def __init__(self, render_mode=None)"
+        others = (
             "; give its arguments as JSON, e.g. --env_kwargs='{\"size\": 3}', or give them defaults"
         )
+        return mode * needs_mode + others * (not needs_mode or text.count("'") > 2)
+    if isinstance(error, TypeError) and "'render_mode'" in text:
+        return "; to be shown, an environment must take render_mode when it is made"
     if isinstance(error, TypeError) and "'seed'" in text:
         return "; reset must take seed and options, as Gymnasium's environments do"
     if isinstance(error, ValueError) and "values to unpack" in text:

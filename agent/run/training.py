@@ -39,7 +39,7 @@ from ritornello.core.stop_signals import INTERRUPTED, Answer, StopSignals
 from ritornello.flags.options import Flags
 from ritornello.flags.parsing import remarks
 from ritornello.metrics.charts import draw_run
-from ritornello.wrappers.registry import describe
+from ritornello.wrappers.start_line import describe
 
 # Why a session ended.
 REASONS = {

@@ -42,7 +42,7 @@ from ritornello.core.errors import CheckpointError, ConfigError, EnvironmentFaul
 from ritornello.core.plain_data import parse_json, read_text
 from ritornello.core.project import as_typed
 from ritornello.core.standard_error import say
-from ritornello.wrappers.registry import describe
+from ritornello.wrappers.start_line import describe
 
 # The flags that decide which games these are, besides --env.
 RULES = (

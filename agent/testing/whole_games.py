@@ -21,6 +21,7 @@ from ritornello.agent.models.base import ActorCritic
 from ritornello.agent.testing.games_played import Fingerprints, Lives, Progress
 from ritornello.agent.testing.player import Player, env_seeds, game_config, make_filmed_env
 from ritornello.agent.testing.score_table import Game
+from ritornello.core.errors import EnvironmentFault
 from ritornello.metrics.film import Film, FilmError
 from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.registry import (
@@ -190,7 +191,11 @@ def film_game(
 
     def add_picture() -> None:
         each_step()
-        film.add(vector.render())
+        try:
+            picture = vector.render()
+        except EnvironmentFault as fault:  # of the picture; the game itself goes on
+            raise FilmError(str(fault)) from fault
+        film.add(picture)
 
     try:
         with film:

@@ -163,7 +163,7 @@ def test_a_film_is_there_whole_or_not_at_all(tmp_path):
 def test_a_film_that_cannot_be_written_costs_no_evaluation(tmp_path, env):
     rows, done, _ = evaluated(tmp_path, order(is_filmed=True), env=env)
     assert [(row.games, row.film) for row in rows] == [(3, ""), (3, "")]
-    assert "no more films are made: the film" in done.problem
+    assert "no more films are made: env tests/pictures" in done.problem
     assert list((tmp_path / "films").iterdir()) == []
 
 

@@ -224,13 +224,17 @@ def no_display(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
 
 
-def test_a_film_that_cannot_be_written_costs_no_games(tmp_path: Path, no_display: None) -> None:
-    blueprint = make_blueprint(pictures.IDS[0], test_episode_count=3, render=True)
+@pytest.mark.parametrize("env", pictures.IDS)
+def test_a_film_that_cannot_be_written_costs_no_games(
+    tmp_path: Path, no_display: None, env: str
+) -> None:
+    blueprint = make_blueprint(env, test_episode_count=3, render=True)
     checkpoint = Checkpoint(tmp_path / "some.pt", state_of(blueprint))
     lines: list[str] = []
     (report,) = evaluate(blueprint, checkpoint, tmp_path, show=lines.append)
     assert report.episodes == 3
-    assert any("the first game is not shown: the film" in line for line in lines)
+    (told,) = [line for line in lines if "the first game is not shown" in line]
+    assert "expected a picture [H, W, 3]" in told
     assert not list(tmp_path.glob("*.mp4"))
 
 

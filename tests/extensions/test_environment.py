@@ -17,8 +17,9 @@ from ritornello.wrappers import trusted_modules
 from ritornello.wrappers.check import check, main
 from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.env_kwargs import kwargs_text
-from ritornello.wrappers.images import channels_are_first
-from ritornello.wrappers.registry import describe, gym_spec, make_env_spec, make_env_vector
+from ritornello.wrappers.images import channel_axes
+from ritornello.wrappers.registry import gym_spec, make_env_spec, make_env_vector
+from ritornello.wrappers.start_line import describe
 from tests.deadlines import HANGS_S
 from tests.extensions import own_environment
 from tests.extensions.runs import new_folder, saved_in, trained
@@ -115,7 +116,7 @@ def test_a_wrong_word_for_the_order_of_channels_is_told():
         metadata = {"channels": "middle"}
 
     with pytest.raises(ConfigError, match="'middle', expected first or last"):
-        channels_are_first(Shows())
+        channel_axes((3, 8, 8), Shows.metadata["channels"])
 
 
 def test_an_image_of_another_shape_is_told_as_the_environment_has_it():
@@ -162,7 +163,7 @@ def test_equal_arguments_are_equal_text():
 def test_arguments_that_the_environment_does_not_take_are_told_before_anything_starts():
     with pytest.raises(ConfigError, match="gives depth, which .* does not take: it takes height"):
         gym_spec(LIGHT, '{"depth": 3}')
-    with pytest.raises(ConfigError, match="env_kwargs is .*expected none for PongNoFrameskip-v4"):
+    with pytest.raises(ConfigError, match="gives .*expected only mode and difficulty for Pong"):
         make_env_vector(EnvConfig("PongNoFrameskip-v4", kwargs=SMALL), 1, [0])
 
 
@@ -361,7 +362,7 @@ class Unclosable(Silent):
     ("entry_point", "message"),
     [
         (Raises, "making it: raises ValueError: no map"),
-        (WithDict, "reset: returns the observation array.*expected one of Dict"),
+        (WithDict, "reset: observation is array.*expected a dict with 'a'"),
         (WithText, r"observation_space: is Dict.*not supported: \['mission'\]: Text is none of"),
         (WithWholeNumbers, "action_space: is Box.*not supported.*make it MultiDiscrete"),
         (Spaceless, "observation_space: is missing"),
@@ -369,11 +370,11 @@ class Unclosable(Silent):
         (Seedless, "reset: raises TypeError.*reset must take seed"),
         (OldStep, "step: step returned 4 values.*Gym before 0.26"),
         (FewActions, "step: raises IndexError: no such action.*for action 1"),
-        (Taller, r"reset: returns an observation of shape \(4,\), expected \(3,\)"),
-        (Nan, r"reset: shows nan at \[1\], expected finite"),
+        (Taller, r"reset: observation has shape \(4,\), expected \(3,\)"),
+        (Nan, r"reset: observation\[1\] is nan, expected a finite"),
         (Outside, r"reset: shows numbers outside of observation_space at \[2\].*-1 to 1"),
-        (Whole, r"an observation of float64, expected uint8.*astype\(np.uint8\)"),
-        (Wide, "an observation of uint16, expected uint8"),
+        (Whole, "observation has dtype float64, expected uint8"),
+        (Wide, "observation has dtype uint16, expected uint8"),
         (NanReward, "step: reward is nan"),
         (TextEnd, "step: terminated is 'no', expected True or False"),
         (OwnDice, "seed: two games.*first observation.*super.*np_random"),
@@ -498,9 +499,9 @@ def test_observations_of_several_parts_are_looked_at_part_by_part():
 @pytest.mark.parametrize(
     ("entry_point", "told"),
     [
-        (Dazzled, "reset['lamp']: returns the observation 2"),
-        (Blinded, "reset: returns the observation {'lamp': 1}"),
-        (Stunned, "reset['eye']: returns an observation of shape (8, 8, 3)"),
+        (Dazzled, "reset: observation['lamp'] is 2"),
+        (Blinded, "reset: observation is {'lamp': 1}"),
+        (Stunned, "reset: observation['eye'] has shape (8, 8, 3)"),
     ],
 )
 def test_the_part_that_is_wrong_is_named(entry_point, told):

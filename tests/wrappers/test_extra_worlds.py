@@ -13,11 +13,13 @@ from gymnasium.spaces import Box, Dict, Discrete
 
 from ritornello.core.errors import ConfigError
 from ritornello.wrappers import extra_worlds
+from ritornello.wrappers.check import check
 from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.env_ids import check_env_id, find_gym_spec
 from ritornello.wrappers.extra_worlds import WORLDS, is_installed, prepare_world, world_of
-from ritornello.wrappers.registry import make_env_spec, make_env_vector
-from ritornello.wrappers.world_views import CELL_VALUES, Screens, SymbolsAsVector
+from ritornello.wrappers.registry import gym_spec, make_env_spec, make_env_vector
+from ritornello.wrappers.start_line import describe
+from ritornello.wrappers.world_views import CELL_VALUES, as_shown, left_out_of
 from tests.deadlines import HANGS_S
 
 ROOT = Path(__file__).parents[2]
@@ -96,15 +98,19 @@ class Symbols(gymnasium.Env):
         }
     )
     action_space = Discrete(2)
+    __module__ = "minigrid.envs"
     cells = ([[5, 4, 0]], [[4, 0, 2]])  # a yellow key, and a red door that is locked
 
     def reset(self, *, seed=None, options=None):
         image = np.array(self.cells, np.uint8)
         return {"image": image, "direction": np.int64(3), "mission": "go"}, {}
 
+    def step(self, action):
+        return self.reset()[0], 0.0, True, False, {}
+
 
 def test_symbols_become_a_one_for_each_property():
-    env = SymbolsAsVector(Symbols())
+    env = as_shown(Symbols())
     seen, _ = env.reset()
     kinds, colours, states = CELL_VALUES
     cell = kinds + colours + states
@@ -115,24 +121,35 @@ def test_symbols_become_a_one_for_each_property():
 
 
 def test_a_cell_that_nobody_knows_is_an_error_and_no_other_cell():
-    env = SymbolsAsVector(Symbols())
+    env = as_shown(Symbols())
     env.unwrapped.cells = ([[5, 4, 0]], [[4, 6, 2]])
     with pytest.raises(ConfigError, match="holds 6, expected less than 6"):
         env.reset()
 
 
 class Doom(gymnasium.Env):
-    observation_space = Dict({"screen": Box(0, 255, (240, 320, 3), np.uint8)})
+    observation_space = Dict(
+        {
+            "screen": Box(0, 255, (240, 320, 3), np.uint8),
+            "gamevariables": Box(-1, 1, (1,), np.float32),
+            "audio": Box(-1, 1, (3,), np.float32),
+        }
+    )
     action_space = Discrete(2)
+    __module__ = "vizdoom.gymnasium_wrapper"
 
     def reset(self, *, seed=None, options=None):
         screen = np.zeros((240, 320, 3), np.uint8)
         screen[:, 160:, 1] = 200  # the right half is green
-        return {"screen": screen}, {}
+        others = {"gamevariables": np.zeros(1, np.float32), "audio": np.zeros(3, np.float32)}
+        return {"screen": screen, **others}, {}
+
+    def step(self, action):
+        return self.reset()[0], 0.0, True, False, {}
 
 
 def test_a_screen_is_scaled_without_being_turned_or_mixed():
-    env = Screens(Doom())
+    env = as_shown(Doom())
     seen, _ = env.reset()
     assert seen.shape == (72, 128, 3)
     assert env.observation_space.contains(seen)
@@ -141,13 +158,63 @@ def test_a_screen_is_scaled_without_being_turned_or_mixed():
     assert not seen[:, :, [0, 2]].any()
 
 
-@pytest.mark.parametrize("view", [SymbolsAsVector, Screens])
-def test_what_a_view_does_not_know_is_passed_on(view):
-    env = gymnasium.make("CartPole-v1")
-    wrapped = view(env)
-    assert wrapped.observation_space == env.observation_space
-    one, two = env.reset(seed=1)[0], wrapped.reset(seed=1)[0]
-    assert (one == two).all()
+class Robot(gymnasium.Env):
+    """Shows a picture, a direction and a depth, and is of neither world."""
+
+    observation_space = Dict(
+        {
+            "image": Box(0, 255, (40, 48, 3), np.uint8),
+            "direction": Discrete(4),
+            "screen": Box(0, 255, (40, 48, 3), np.uint8),
+        }
+    )
+    action_space = Discrete(2)
+
+
+class Bare(gymnasium.Env):
+    """Of a world by its class, and shows nothing that a view knows."""
+
+    observation_space = Box(-1, 1, (4,), np.float32)
+    action_space = Discrete(2)
+    __module__ = "vizdoom.scenario"
+
+
+class Lacking(gymnasium.Env):
+    __module__ = "minigrid.envs"
+
+
+@pytest.mark.parametrize("entry_point", [Robot, Bare, Lacking])
+def test_what_no_view_is_of_is_passed_on(entry_point):
+    env = entry_point()
+    assert as_shown(env) is env
+    assert left_out_of(env) == ()
+
+
+@pytest.mark.parametrize("env_id", ["MiniGrid-MyOwn-v0", "BabyAI-Mine-v0", "VizdoomAlike-v0"])
+def test_an_id_of_ones_own_needs_no_package_however_it_begins(monkeypatch, env_id):
+    monkeypatch.setattr(extra_worlds, "is_installed", lambda world: False)
+    gymnasium.register(env_id, entry_point="gymnasium.envs.classic_control:CartPoleEnv")
+    try:
+        check_env_id(env_id)
+        assert make_env_spec(EnvConfig(env_id)).frame_shape == (4,)
+    finally:
+        del gymnasium.registry[env_id]
+
+
+@pytest.mark.parametrize(
+    ("env_id", "entry_point", "hidden"),
+    [("Mine-v0", Symbols, "mission"), ("Other-v0", Doom, "audio, gamevariables")],
+)
+def test_what_is_left_out_is_said_at_the_start_and_by_the_checker(env_id, entry_point, hidden):
+    gymnasium.register(env_id, entry_point=entry_point)
+    try:
+        assert f", without its {hidden}, Atari" in describe(EnvConfig(env_id))
+        lines = check(env_id).lines
+        for name in hidden.split(", "):
+            said = f"note   observation_space: its {name} is left out"
+            assert [line for line in lines if line.startswith(said)], lines
+    finally:
+        del gymnasium.registry[env_id]
 
 
 # --- with the packages ---------------------------------------------------------------------------
@@ -177,6 +244,56 @@ def test_minigrid_can_be_played(env_id):
     assert spec.frame_shape == (7 * 7 * sum(CELL_VALUES) + 4,)
     assert spec.action_count == 7
     assert (seen.sum(axis=(-1)) == 7 * 7 * 3 + 1).all()
+
+
+def minigrid_within(*wrappers):
+    """Return an entry point that puts wrappers around a level of MiniGrid, innermost first."""
+
+    def make(**options):
+        import minigrid.wrappers
+
+        env = gymnasium.make("MiniGrid-Empty-5x5-v0", **options)
+        for name in wrappers:
+            env = getattr(minigrid.wrappers, name)(env)
+        return env
+
+    return make
+
+
+CELLS = 7 * 7 * sum(CELL_VALUES) + 4
+
+
+@needs("minigrid")
+@pytest.mark.parametrize("name", ["MiniGrid-Own-v0", "Own-v0"])
+@pytest.mark.parametrize(
+    ("wrappers", "shape", "image"),
+    [
+        ((), (CELLS,), None),
+        (("FullyObsWrapper",), (5 * 5 * sum(CELL_VALUES) + 4,), None),
+        (("StochasticActionWrapper",), (CELLS,), None),
+        (("OneHotPartialObsWrapper",), (7 * 7 * 20 + 4,), None),
+        (("SymbolicObsWrapper",), (5 * 5 * 3 + 4,), None),
+        (("DictObservationSpaceWrapper",), None, None),
+        (("RGBImgObsWrapper",), None, (3, 40, 40)),
+        (("RGBImgPartialObsWrapper", "ImgObsWrapper"), (3, 56, 56), None),
+        (("ImgObsWrapper",), (3, 7, 7), None),
+        (("FlatObsWrapper",), (2835,), None),
+    ],
+    ids=str,
+)
+def test_wrappers_of_minigrid_are_shown_as_what_they_make(name, wrappers, shape, image):
+    prepare_world("MiniGrid-Empty-5x5-v0")
+    make = minigrid_within(*wrappers)
+    gymnasium.register(name, entry_point=make)
+    make_env_spec.cache_clear()
+    gym_spec.cache_clear()
+    try:
+        spec, _ = play(name)
+        assert shape is None or spec.frame_shape == shape
+        assert image is None or image in [part.shape for part in spec.observation_parts]
+        assert check(name).wrongs == 0
+    finally:
+        del gymnasium.registry[name]
 
 
 @needs("box2d")

@@ -14,10 +14,8 @@ from ritornello.core.spec import EnvSpec
 from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.gym_checks import ObservationCheck
 from ritornello.wrappers.registry import (
-    check_rendering,
     make_env_spec,
     make_env_vector,
-    steps_per_s,
 )
 from tests.wrappers.lying import LyingEnv, registered
 
@@ -327,42 +325,3 @@ def test_an_environment_that_cannot_be_wrapped_is_closed():
         make_env_vector(EnvConfig(env_id), 1, [0])
     assert len(closed) == 1
     clear_specs()
-
-
-@pytest.mark.parametrize(
-    "picture",
-    [None, np.zeros((8, 8, 4)), np.zeros((1, 8, 3)), np.zeros((8, 8))],
-    ids=["none", "transparent", "line", "gray"],
-)
-def test_what_no_film_can_show_is_refused_before_the_first_game(picture):
-    class Drawing(LyingEnv):
-        metadata: ClassVar = {"render_modes": ["rgb_array"]}
-
-        def __init__(self, render_mode=None):
-            super().__init__()
-            self.render_mode = render_mode
-
-        def render(self):
-            return picture
-
-    with (
-        registered(Drawing) as env_id,
-        pytest.raises(ConfigError, match=r"expected a picture \[H, W, 3\]"),
-    ):
-        check_rendering(EnvConfig(env_id), "rgb_array")
-
-
-@pytest.mark.parametrize(
-    ("said", "rate"), [(4, 4.0), (12.5, 12.5), (None, 60.0), (0, 60.0), ("fast", 60.0)]
-)
-def test_an_environment_says_how_fast_it_is_shown(said, rate):
-    class Timed(LyingEnv):
-        metadata: ClassVar = {"render_modes": [], "render_fps": said}
-
-    with registered(Timed) as env_id:
-        assert steps_per_s(EnvConfig(env_id)) == rate
-    steps_per_s.cache_clear()
-
-
-def test_a_game_of_atari_is_shown_at_the_rate_of_the_console():
-    assert steps_per_s(EnvConfig("PongNoFrameskip-v4", action_repeat=4)) == 15.0

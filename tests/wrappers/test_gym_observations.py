@@ -19,7 +19,8 @@ from ritornello.wrappers.gym_observations import (
     why_not_shown,
     with_one_observation,
 )
-from ritornello.wrappers.registry import describe, make_env_spec, make_env_vector
+from ritornello.wrappers.registry import make_env_spec, make_env_vector
+from ritornello.wrappers.start_line import describe
 
 SIGN = EnvConfig("tests.worlds:tests/Sign-v0")
 PIXELS = Box(0, 255, (5, 7, 3), np.uint8)

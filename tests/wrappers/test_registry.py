@@ -12,15 +12,15 @@ import pytest
 from ritornello.core.errors import ConfigError
 from ritornello.wrappers.ale_vector import AleVector
 from ritornello.wrappers.config import EnvConfig
-from ritornello.wrappers.env_ids import check_env_id, is_atari, rom_name, with_sticky_actions
+from ritornello.wrappers.env_ids import as_registered, check_env_id, is_atari, rom_name
 from ritornello.wrappers.gym_vector import GymVector
 from ritornello.wrappers.registry import (
     choose_backend,
-    describe,
     make_env_spec,
     make_env_vector,
     max_game_steps,
 )
+from ritornello.wrappers.start_line import describe
 from tests.deadlines import HANGS_S
 
 ROOT = Path(__file__).parents[2]
@@ -88,10 +88,10 @@ def test_an_atari_id_stands_for_a_rom_and_for_sticky_actions(env_id, rom, sticky
     check_env_id(env_id)
     assert is_atari(env_id)
     assert rom_name(env_id) == rom
-    assert with_sticky_actions(EnvConfig(env_id)).sticky_action_probability == sticky
+    assert as_registered(EnvConfig(env_id)).sticky_action_probability == sticky
     for probability in (0.0, 0.1):
         given = EnvConfig(env_id, sticky_action_probability=probability)
-        assert with_sticky_actions(given) == given
+        assert as_registered(given) == given
 
 
 def test_the_spec_of_a_game_is_read_off_the_game():

@@ -1,0 +1,354 @@
+"""What is a picture, where its channels are, and how fast pictures follow each other."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Dict, Discrete
+from gymnasium.wrappers import FrameStackObservation
+
+from ritornello.core.errors import ConfigError, EnvironmentFault
+from ritornello.wrappers import extra_worlds
+from ritornello.wrappers.check import check
+from ritornello.wrappers.config import EnvConfig
+from ritornello.wrappers.images import channel_axes, is_image_space, picture_of
+from ritornello.wrappers.registry import (
+    check_rendering,
+    gym_spec,
+    make_env_spec,
+    make_env_vector,
+    steps_per_s,
+)
+from ritornello.wrappers.start_line import describe
+from ritornello.wrappers.user_code import describe as described
+
+BLACK = np.zeros((8, 6, 3), np.uint8)
+OWN = "tests/OwnPictures-v0"
+
+
+@contextlib.contextmanager
+def registered(entry_point):
+    gymnasium.register(OWN, entry_point=entry_point)
+    for cached in (gym_spec, make_env_spec, steps_per_s):
+        cached.cache_clear()
+    try:
+        yield EnvConfig(OWN)
+    finally:
+        del gymnasium.registry[OWN]
+
+
+def drawing(picture=BLACK, fps=10, shape=(4,), dtype=np.float32, high=1):
+    """Return a class of environments that draw a picture, and show random images."""
+
+    class Drawing(gymnasium.Env):
+        metadata = {"render_modes": ["rgb_array"], "render_fps": fps}  # noqa: RUF012
+        observation_space = Box(0, high, shape, dtype)
+        action_space = Discrete(2)
+
+        def __init__(self, render_mode=None):
+            self.render_mode = render_mode
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            return self.shown(), {}
+
+        def step(self, action):
+            return self.shown(), 0.0, bool(self.np_random.random() < 0.1), False, {}
+
+        def shown(self):
+            return (self.np_random.random(shape) * high).astype(dtype)
+
+        def render(self):
+            return picture
+
+    return Drawing
+
+
+# --- films ---------------------------------------------------------------------------------------
+
+SIZE = (8, 6, 3)
+
+
+@pytest.mark.parametrize(
+    ("drawn", "seen"),
+    [
+        (np.full(SIZE, 127, np.uint8), 127),
+        (np.full(SIZE, 127), 127),
+        (np.full(SIZE, 1, np.uint8), 1),
+        (np.full(SIZE, 127.0), 127),
+        (np.full(SIZE, 0.5), 127),
+        (np.full(SIZE, 0.5, np.float16), 127),
+        (np.zeros(SIZE), 0),
+        (np.ones(SIZE, bool), 255),
+        (np.full((8, 6), 0.5, np.float32), 127),
+        (np.full((8, 6, 1), 127, np.uint8), 127),
+        (np.full((3, 8, 6), 127, np.uint8).transpose(1, 2, 0)[::-1], 127),
+    ],
+)
+def test_a_film_shows_what_is_drawn(drawn, seen):
+    picture = picture_of(drawn)
+    assert (picture.shape, picture.dtype) == (SIZE, np.uint8)
+    assert (picture == seen).all()
+    with registered(drawing(drawn)) as config:
+        check_rendering(config, "rgb_array")
+        vector = make_env_vector(config, 1, [1], render_mode="rgb_array")
+        vector.reset()
+        assert (vector.render() == seen).all()
+        vector.close()
+        assert "ok     rendering: pictures of 8x6 pixels" in check(OWN).lines
+
+
+NO_PICTURES = [
+    None,
+    "a picture",
+    [np.zeros(SIZE, np.uint8)],
+    np.zeros((1, 6, 3), np.uint8),
+    np.zeros((8, 6, 4), np.uint8),
+    np.zeros((4, 8, 6, 3), np.uint8),
+    np.full(SIZE, 300),
+    np.full(SIZE, -0.5),
+    np.full(SIZE, np.nan),
+    np.full(SIZE, "x"),
+]
+
+
+@pytest.mark.parametrize("drawn", NO_PICTURES, ids=range(len(NO_PICTURES)))
+def test_what_cannot_be_a_picture_is_an_error_and_no_film(drawn):
+    with pytest.raises(EnvironmentFault, match="expected a picture"):
+        picture_of(drawn)
+    with registered(drawing(drawn)) as config:
+        with pytest.raises(ConfigError, match="expected a picture.* Leave out --render"):
+            check_rendering(config, "rgb_array")
+        vector = make_env_vector(config, 1, [1], render_mode="rgb_array")
+        vector.reset()
+        with pytest.raises(EnvironmentFault, match=f"env {OWN}, .*expected a picture"):
+            vector.render()
+        vector.close()
+        wrong = [line for line in check(OWN).lines if line.startswith("wrong  rendering")]
+        assert len(wrong) == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "rate"),
+    [
+        *((kind(4), 4.0) for kind in (int, float, np.int64, np.float32, np.uint8, np.array)),
+        ("4", 4.0),
+        *((odd, 60.0) for odd in (None, "fast", 0, -1, 1e9, float("nan"), [4])),
+    ],
+    ids=str,
+)
+def test_a_film_runs_as_fast_as_its_environment_says(said, rate):
+    with registered(drawing(fps=said)) as config:
+        assert steps_per_s(config) == rate
+
+
+def test_a_game_of_atari_is_shown_at_the_rate_of_the_console():
+    assert steps_per_s(EnvConfig("PongNoFrameskip-v4", action_repeat=4)) == 15.0
+
+
+# --- hints about rendering -----------------------------------------------------------------------
+
+
+class Needs:
+    def __init__(self, render_mode):
+        pass
+
+
+class NeedsMore:
+    def __init__(self, render_mode, size):
+        pass
+
+
+class NeedsSize:
+    def __init__(self, size):
+        pass
+
+
+class Refuses:
+    def __init__(self):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("make", "hints"),
+    [
+        (lambda: Needs(), {"give render_mode a default"}),
+        (lambda: NeedsMore(), {"give render_mode a default", "give its arguments as JSON"}),
+        (lambda: NeedsSize(), {"give its arguments as JSON"}),
+        (lambda: Refuses(render_mode=None), {"an environment must take render_mode"}),
+    ],
+)
+def test_hints_about_render_mode_are_true(make, hints):
+    with pytest.raises(TypeError) as caught:
+        make()
+    told = described(caught.value)
+    known = {"give render_mode a default", "give its arguments", "an environment must take"}
+    assert all(hint in told for hint in hints), told
+    others = {hint for hint in known if not any(said.startswith(hint) for said in hints)}
+    assert not any(hint in told for hint in others), told
+
+
+@pytest.mark.parametrize(
+    ("display", "chosen", "library", "expected"),
+    [
+        (None, None, "libEGL.so.1", "egl"),
+        (None, "osmesa", "libEGL.so.1", "osmesa"),
+        (None, None, None, None),
+        (":0", None, "libEGL.so.1", None),
+    ],
+)
+def test_mujoco_draws_without_a_display_unless_told_how(
+    monkeypatch, display, chosen, library, expected
+):
+    for name, value in (("DISPLAY", display), ("WAYLAND_DISPLAY", None), ("MUJOCO_GL", chosen)):
+        monkeypatch.setenv(name, value or "")
+        if value is None:
+            monkeypatch.delenv(name)
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(extra_worlds.importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(extra_worlds.ctypes.util, "find_library", lambda name: library)
+    extra_worlds.draw_without_display()
+    assert os.environ.get("MUJOCO_GL") == expected
+
+
+# --- images that are observations ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [
+        ((84, 84), ()),
+        ((84, 84, 3), (2,)),
+        ((3, 84, 84), (0,)),
+        ((8, 84, 84), (0,)),
+        ((12, 84, 84), (0,)),
+        ((12, 60, 80), (0,)),
+        ((84, 84, 12), (2,)),
+        ((60, 80, 12), (2,)),
+        ((8, 8, 12), (2,)),
+        ((3, 3, 4), (2,)),
+        ((5, 6, 20), (2,)),
+        ((16, 16, 16), (2,)),
+        ((1, 1, 3), (2,)),
+        ((1, 200, 3), (2,)),
+        ((4, 40, 48, 3), (0, 3)),
+        ((4, 3, 40, 48), (0, 1)),
+        ((4, 40, 48, 1), (0, 3)),
+    ],
+)
+def test_the_channels_are_the_odd_axis_and_a_stack_counts_images(shape, axes):
+    assert channel_axes(shape) == axes
+    assert is_image_space(Box(0, 255, shape, np.uint8))
+    others = tuple(side for axis, side in enumerate(shape) if axis not in axes)
+    count = int(np.prod([shape[axis] for axis in axes]))
+    with registered(drawing(shape=shape, dtype=np.uint8, high=255)) as config:
+        assert make_env_spec(config).frame_shape == (count, *others)
+        said = f"images of {others[0]}x{others[1]} pixels and {count} channels"
+        assert said in describe(config)
+        findings = check(OWN)
+        assert not findings.wrongs, findings.lines
+        assert any(said in line for line in findings.lines), findings.lines
+
+
+@pytest.mark.parametrize("shape", [(16, 16, 16, 2), (3, 3, 3, 3), (2, 2, 40, 48, 3), (4, 9, 9, 12)])
+def test_volumes_are_no_stacks_of_images(shape):
+    assert not is_image_space(Box(0, 255, shape, np.uint8))
+    with registered(drawing(shape=shape, dtype=np.uint8, high=255)) as config:
+        assert make_env_spec(config).frame_shape == (int(np.prod(shape)),)
+
+
+@pytest.mark.parametrize("shape", [(12, 16, 3), (3, 12, 16), (12, 16, 1), (12, 16)])
+def test_images_that_gymnasium_has_stacked_are_the_channels_of_one(shape):
+    kind = drawing(shape=shape, dtype=np.uint8, high=255)
+    with registered(lambda **options: FrameStackObservation(kind(**options), 4)) as config:
+        vector = make_env_vector(config, 1, [3])
+        env = vector._envs[0]
+        env.reset(seed=1)
+        shown = env.step(0)[0]
+        vector.close()
+    stacked = FrameStackObservation(kind(), 4)
+    stacked.reset(seed=1)
+    frames = stacked.step(0)[0]
+    for number, frame in enumerate(frames):
+        axes = channel_axes(shape)
+        single = np.moveaxis(frame, axes[0], 0) if axes else frame[None]
+        count = len(single)
+        np.testing.assert_array_equal(shown[number * count : (number + 1) * count], single)
+
+
+# --- spaces of another package, and numbers that float32 cannot tell apart -----------------------
+
+
+def foreign(name, package="gym"):
+    return type(name, (), {"__module__": f"{package}.spaces.{name.lower()}", "shape": (4,)})()
+
+
+@pytest.mark.parametrize("part", ["observation_space", "action_space"])
+@pytest.mark.parametrize("name", ["Box", "Discrete", "MultiDiscrete", "Tuple", "Dict", "Text"])
+@pytest.mark.parametrize("package", ["gym", "gym3"])
+def test_spaces_of_another_package_are_told_by_its_name(part, name, package):
+    kind = type("Old", (drawing(),), {part: foreign(name, package)})
+    told = f"{name} is of the package {package}, not of gymnasium: import its spaces from gymnasium"
+    with registered(kind) as config:
+        with pytest.raises(ConfigError, match=told):
+            make_env_spec(config)
+        (wrong,) = [line for line in check(OWN).lines if line.startswith("wrong")]
+        assert told in wrong
+        assert "Wrapper" not in wrong
+
+
+CLOCK = 1_764_239_520
+
+
+@pytest.mark.parametrize(
+    ("dtype", "start", "is_lost"),
+    [
+        (np.int64, CLOCK, True),
+        (np.float64, CLOCK, True),
+        (np.int64, 10**17, True),
+        (np.int64, -CLOCK, True),
+        (np.uint32, CLOCK, True),
+        (np.int64, 2**24 - 300, False),
+        (np.float64, 0.1, False),
+        (np.float32, CLOCK, False),  # it has lost them itself
+    ],
+)
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_the_checker_notes_clocks_that_float32_stops(dtype, start, is_lost, is_nested):
+    least = 0 if dtype is np.uint32 else -(10**18)
+    box = Box(least, 10**18 if dtype is not np.uint32 else 2**32 - 1, (1,), dtype)
+    space = Dict({"clock": box, "lamp": Discrete(2)}) if is_nested else box
+
+    class Ticks(drawing()):
+        observation_space = space
+
+        def reset(self, *, seed=None, options=None):
+            self.t = 0
+            return super().reset(seed=seed)
+
+        def shown(self):
+            self.t = (self.t + 1) % 256
+            clock = np.array([start + self.t], dtype)
+            return {"clock": clock, "lamp": 1} if is_nested else clock
+
+    with registered(Ticks):
+        lines = check(OWN).lines
+    name = "observation['clock']" if is_nested else "observation"
+    noted = [line for line in lines if line.startswith(f"note   {name}: has numbers beyond 2**24")]
+    assert len(noted) == is_lost, lines
+
+
+@pytest.mark.parametrize("kwargs", ['{"max_episode_steps": 20}', '{"max_episode_steps": -1}', ""])
+def test_the_limit_of_time_is_the_one_it_is_made_with(kwargs):
+    gymnasium.register(OWN, entry_point=drawing(), max_episode_steps=50)
+    try:
+        said = [line for line in check(OWN, kwargs).lines if "truncates its games after" in line]
+    finally:
+        del gymnasium.registry[OWN]
+    limits = {'{"max_episode_steps": 20}': ["20"], "": ["50"]}.get(kwargs, [])
+    assert [line.split("after ")[1].split()[0] for line in said] == limits

@@ -1,0 +1,50 @@
+"""One line for the log of a run: what the agent is shown, by which rules and backend."""
+
+from __future__ import annotations
+
+from ritornello.wrappers.config import EnvConfig
+from ritornello.wrappers.env_ids import as_registered, game_arguments, is_atari
+from ritornello.wrappers.gym_spaces import shown_images
+from ritornello.wrappers.registry import choose_backend, make_env_spec, parts_left_out
+
+
+def describe(config: EnvConfig, *, restorable: bool = False) -> str:
+    """Return one line for the run's log that says what the agent will be shown."""
+    backend = choose_backend(config, restorable=restorable)
+    end = f"backend {backend.name} ({backend.reason})"
+    games = config.games
+    title = config.env_id
+    if len(games) > 1:
+        title = f"{len(games)} games ({', '.join(game.env_id for game in games)})"
+    if not all(is_atari(game.env_id) for game in games):
+        shows = shown_images(make_env_spec(config))
+        hidden = dict.fromkeys(name for game in games for name in parts_left_out(game))
+        without = f", without its {', '.join(hidden)}" if hidden else ""
+        return f"{title}: as Gymnasium has it{shows}{without}, Atari rules do not apply; {end}"
+    return f"{title}: {', '.join(rule for rule in _atari_rules(config) if rule)}; {end}"
+
+
+def _atari_rules(config: EnvConfig) -> list[str]:
+    """Return the rules of games of Atari, a few words each; "" of what does not apply."""
+    games = [as_registered(game) for game in config.games]
+    sticky = sorted({f"{game.sticky_action_probability or 0.0:g}" for game in games})
+    limits = sorted({game.max_episode_frames for game in games})
+    skips = {game_arguments(game.env_id)["frameskip"] for game in games} - {1, config.action_repeat}
+    if all(game.full_action_space for game in games):
+        actions = "all 18 actions"
+    elif config.actions or len(games) > 1:
+        actions = f"actions {' '.join(make_env_spec(config).action_meanings)}"
+    else:
+        actions = "minimal actions"
+    return [
+        f"{config.width}x{config.height} {'gray' if config.grayscale else 'RGB'}",
+        f"{config.frames_stacked} frames stacked",
+        f"actions repeated for {config.action_repeat} frames"
+        + (f" (and not {' or '.join(map(str, skips))} as registered)" if skips else ""),
+        actions,
+        f"sticky actions {' or '.join(sticky)}",
+        f"starts after 0-{max(0, config.noop_max - 1)} frames" if config.noop_max > 1 else "",
+        "FIRE at start" if config.fire_reset else "",
+        "lost life ends the episode" if config.episodic_life else "lives ignored",
+        f"at most {' or '.join(map(str, limits))} frames",
+    ]
