@@ -1,7 +1,6 @@
 """From a command line to resolved flags.
 
-`parse(argv)` is a function of its arguments (and of the checkpoint that they name): importing or
-calling it builds no environment. It leaves behind which modules were typed and may be imported
+`parse(argv)` builds no environment. It leaves behind which modules were typed and may be imported
 (wrappers/trusted_modules.py). Layers, highest first:
 
     command line  >  multi_train  >  preset of these two  >  flags file  >  preset of the flags file
