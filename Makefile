@@ -7,7 +7,7 @@ ARGS ?=
 FAST := not slow and not learning and not chaos and not cluster and not browser
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train watch live test test-all mutants chaos check format format-check lint type smoke docs experiments bench docker clean
+.PHONY: help setup train watch live test test-all chaos check format format-check lint type smoke docs experiments bench docker clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
@@ -48,9 +48,6 @@ test: $(VENV)/dev.stamp  ## the fast tests, in parallel and in random order
 
 test-all: $(VENV)/dev.stamp  ## every test, also those that train, kill and take long
 	$(BIN)/python -m pytest --numprocesses=auto $(ARGS)
-
-mutants: $(VENV)/dev.stamp  ## plant single faults in a copy of the program; the fast tests must notice each
-	$(BIN)/python -m tests.mutants $(ARGS)
 
 chaos: $(VENV)/dev.stamp  ## inject faults into real trainings for an hour; other lengths and seeds in ARGS
 	$(BIN)/python -m tests.chaos --minutes=60 --seed=1 $(ARGS)

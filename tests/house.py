@@ -18,12 +18,6 @@ LAYER = {
     **{"analysis": 7},
     **{"main": 8, "multi_train": 8, "experiments": 8, "live": 8, "ritornello": 8},
 }
-# The rooms of agent/ and the files beside them, each of which imports only those before it.
-ROOMS = (
-    *("reduction", "distributions", "models", "stored", "machine", "algorithms", "acting"),
-    *("learning", "pools", "cluster", "sharing", "learners", "assembly", "testing", "run"),
-    *("export", "torchbeast", "session"),
-)
 # In the clone these lie at the top, and `ritornello/` has links to them.
 PACKAGES = {*LAYER} - {"main", "multi_train", "option_flags", "experiments", "ritornello"}
 PROGRAMS = ("main.py", "multi_train.py", "option_flags.py")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ritornello.core.errors import CheckpointError
+from ritornello.core.project import as_typed
 from ritornello.core.run_layout import CHECKPOINTS
 
 MODEL_WEIGHTS = "model.safetensors"  # name of the file in a model folder (model_file.py)
@@ -120,7 +121,8 @@ def candidates(url: Path | str) -> tuple[list[Path], list[str]]:
         for what, inside in (("run", runs), ("model", _models_in(folder))):
             if inside:
                 raise CheckpointError(
-                    f"{folder} holds {what}s, not a {what}: give one of {', '.join(inside)}."
+                    f"{as_typed(folder)} holds {what}s, not a {what}: give one of "
+                    f"{', '.join(inside)}."
                 )
         raise CheckpointError(
             f"No checkpoint in {folder}. Expected update_*.pt, step_*.pt or best.pt there: the run "
@@ -173,12 +175,13 @@ def _runs_in(folder: Path, runs: str = "*") -> list[str]:
         found = sorted(folder.glob(f"{runs}/{CHECKPOINTS}"), key=os.path.getmtime)
     except OSError:
         return []
-    return [str(run.parent) for run in reversed(found[-MAX_SHOWN:])]
+    return [as_typed(run.parent) for run in reversed(found[-MAX_SHOWN:])]
 
 
 def _models_in(folder: Path) -> list[str]:
     """Return the first models in a folder, by name."""
     try:
-        return sorted(str(file.parent) for file in folder.glob(f"*/{MODEL_WEIGHTS}"))[:MAX_SHOWN]
+        files = sorted(folder.glob(f"*/{MODEL_WEIGHTS}"))[:MAX_SHOWN]
     except OSError:
         return []
+    return [as_typed(file.parent) for file in files]

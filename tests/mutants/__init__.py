@@ -1,1 +1,0 @@
-"""Single faults that the fast tests must notice: python -m tests.mutants."""
