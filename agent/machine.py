@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
 
 from ritornello.core.errors import ConfigError
+from ritornello.transport.cgroups import cpu_quota
 
 
 @dataclass(frozen=True)
@@ -93,10 +95,12 @@ def stay_on_core(index: int) -> None:
 
 
 def cpu_count() -> int:
-    """Return the number of CPU cores this process may use (a container may allow fewer)."""
-    if hasattr(os, "sched_getaffinity"):
-        return max(1, len(os.sched_getaffinity(0)))
-    return max(1, os.cpu_count() or 1)
+    """Return how many CPU cores this process may use: those of its affinity, within its quota."""
+    return max(1, min(_affinity_count(), cpu_quota() or sys.maxsize))
+
+
+def _affinity_count() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def bf16_is_faster() -> bool:
@@ -157,37 +161,34 @@ def choose(
     Raises:
       ConfigError: if the device asked for is not there, or what is asked for does not go together.
     """
-    reasons = []
-    cores = max(1, cpu_count() // learners_here)
-    chosen_device = _device(device, local_rank if learners_here > 1 else None)
-    if chosen_device.type == "cuda":
-        bf16_pays = torch.cuda.is_bf16_supported()
-    else:
-        bf16_pays = chosen_device.type == "cpu" and bf16_is_faster()
-    if precision == "auto":
-        precision = "bf16" if bf16_pays and is_image else "fp32"
-        if is_image:
-            reasons.append(f"precision {precision}: the faster one on this processor")
-    if inference == "auto":
-        inference = "worker"  # whether the server is faster on a GPU has not been measured
-        reasons.append("inference in the workers, on the CPU")
-    elif inference == "server" and reproducible:
+    if inference == "server" and reproducible:
         raise ConfigError(
             "--inference=server batches whoever is ready, so its random numbers depend on timing, "
             "and --reproducible=True allows none of that: expected --inference=worker or auto"
         )
+    reasons: list[str] = []
+    chosen_device = _device(device, local_rank if learners_here > 1 else None)
+    on_cpu = chosen_device.type == "cpu"
+    torso_dtype = _torso_dtype(precision, chosen_device, is_image, reasons)
+    if inference == "auto":
+        # A server pays with a GPU and 32 environments per worker or more (docs/performance.md).
+        inference = "worker"
+        reasons.append("inference in the workers, on the CPU")
+    cores = max(1, cpu_count() // learners_here)
+    # One for each core: only then is it clear who belongs where. A quota gives time, not cores.
+    pin_workers = (
+        worker_count == 0 and on_cpu and not reproducible and cpu_count() == _affinity_count()
+    )
     if reproducible:
         # The same on every machine: a run and its resume must not depend on the core count.
         worker_count = worker_count or 1
         envs_per_worker = envs_per_worker or even_envs(4, worker_count, task_count)
-    # One for each core: only then is it clear who belongs where.
-    pin_workers = worker_count == 0 and chosen_device.type == "cpu"
+        learner_threads = learner_threads or 1
     if worker_count == 0:
         # On a CPU the learner shares the cores: workers wait for it through back-pressure, so one
         # worker per core keeps every core busy. With a GPU the learner needs one core to itself,
         # and so does the server.
-        busy = 0 if chosen_device.type == "cpu" else 1 + (inference == "server")
-        worker_count = max(1, cores - busy)
+        worker_count = max(1, cores - (0 if on_cpu else 1 + (inference == "server")))
         where = "one on each" if pin_workers else "of which the learner needs some"
         reasons.append(f"{worker_count} workers: {cores} cores, {where}")
     if envs_per_worker == 0:
@@ -197,24 +198,18 @@ def choose(
             reason += f"; {worker_count * envs_per_worker // task_count} play each game"
         reasons.append(f"{envs_per_worker} environments per worker: {reason}")
     if learner_threads == 0:
-        # Workers give way (agent/acting/worker.py), so the learner may use every core when it has
-        # work.
-        learner_threads = 1 if reproducible or chosen_device.type != "cpu" else cores
+        # Workers give way (agent/acting/worker.py), so the learner may use every core.
+        learner_threads = cores if on_cpu else 1
         reasons.append(f"learner threads {learner_threads}: shares of a batch computed at once")
-    torso_dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-    # A GPU has bf16 where the processor beside it, on which workers act, may be slow at it.
-    is_slow = chosen_device.type == "cuda" and not bf16_is_faster()
-    acting_dtype = torch.float32 if is_slow else torso_dtype
-    # docs/performance.md, "Number format": NHWC order pays on GPUs, in fp32 (in learning only), and
-    # on AMX units.
-    on_amx = has_amx()
     return Choices(
         device=chosen_device,
         torso_dtype=torso_dtype,
-        learner_channels_last=(
-            chosen_device.type == "cuda" or torso_dtype == torch.float32 or on_amx
-        ),
-        acting_format=WeightFormat(acting_dtype, on_amx and acting_dtype == torch.bfloat16),
+        # docs/performance.md, "Number format": NHWC order pays on GPUs, in fp32 (in learning only),
+        # and on AMX units.
+        learner_channels_last=chosen_device.type == "cuda"
+        or torso_dtype == torch.float32
+        or has_amx(),
+        acting_format=_acting_format(torso_dtype, chosen_device),
         inference=inference,
         worker_count=worker_count,
         envs_per_worker=envs_per_worker,
@@ -222,6 +217,27 @@ def choose(
         pin_workers=pin_workers,
         reasons=tuple(reasons),
     )
+
+
+def _torso_dtype(
+    precision: str, device: torch.device, is_image: bool, reasons: list[str]
+) -> torch.dtype:
+    """Return the number format of the learner's torso; a reason is added if it was chosen here."""
+    if precision == "auto":
+        on_gpu = device.type == "cuda"
+        bf16_pays = torch.cuda.is_bf16_supported() if on_gpu else bf16_is_faster()
+        precision = "bf16" if bf16_pays and is_image else "fp32"
+        if is_image:
+            reasons.append(f"precision {precision}: the faster one on this processor")
+    return torch.bfloat16 if precision == "bf16" else torch.float32
+
+
+def _acting_format(torso_dtype: torch.dtype, device: torch.device) -> WeightFormat:
+    """Return the format of the weights that act on the CPU."""
+    # A GPU has bf16 where the processor beside it, on which workers act, may be slow at it.
+    is_slow = device.type == "cuda" and not bf16_is_faster()
+    dtype = torch.float32 if is_slow else torso_dtype
+    return WeightFormat(dtype, has_amx() and dtype == torch.bfloat16)
 
 
 def even_envs(least: int, worker_count: int, task_count: int) -> int:

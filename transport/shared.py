@@ -30,16 +30,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ritornello.core.errors import ConfigError, TransportError
+from ritornello.transport.cgroups import container_free_bytes, lines_of
 
 PAGE_BYTES = 4096  # blocks begin on a page of their own, so two of them never share a cache line
-
-CGROUPS = Path("/sys/fs/cgroup")
-OWN_CGROUPS = Path("/proc/self/cgroup")
-# Limit, use and statistics of the memory of a container or service: cgroup v2, then v1.
-_CGROUP_FILES = (
-    ("", ("memory.max", "memory.current", "memory.stat")),
-    ("memory", ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.stat")),
-)
 
 
 class SharedBlock:
@@ -151,50 +144,13 @@ def free_shared_memory_bytes() -> int:
     if not _has_memfd():
         return shutil.disk_usage(_directory()).free
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    for line in _lines("/proc/meminfo"):
+    for line in lines_of(Path("/proc/meminfo")):
         if line.startswith("MemAvailable:"):
             free = int(line.split()[1]) * 1024
     container = container_free_bytes()
     if container is not None:
         free = min(free, container)
     return max(0, free)
-
-
-def container_free_bytes() -> int | None:
-    """Return how much memory this container, or service, may still take; None: it has no limit.
-
-    The limit may be set for any of the groups that this process is in, each part of the next one.
-    """
-    free: list[int] = []
-    for folder, names in _cgroup_folders():
-        limit, used, statistics = (_lines(str(folder / name)) for name in names)
-        if "".join(limit).isdigit() and "".join(used).isdigit():
-            # Pages of files that were read once count as used, but are dropped when needed.
-            droppable = sum(int(s.split()[1]) for s in statistics if s.startswith("inactive_file "))
-            free.append(max(0, int("".join(limit)) - int("".join(used)) + droppable))
-    return min(free, default=None)
-
-
-def container_limit_bytes() -> int | None:
-    """Return how much memory this container, or service, may take in all; None: any amount."""
-    limits = ["".join(_lines(str(folder / names[0]))) for folder, names in _cgroup_folders()]
-    return min((int(limit) for limit in limits if limit.isdigit()), default=None)
-
-
-def _cgroup_folders() -> list[tuple[Path, tuple[str, str, str]]]:
-    """Return the folders of this process's groups and of those around them, with file names."""
-    own = {
-        "",
-        *(line.split(":", 2)[2].strip("/") for line in _lines(str(OWN_CGROUPS)) if ":" in line),
-    }
-    found: dict[Path, tuple[str, str, str]] = {}
-    for controller, names in _CGROUP_FILES:
-        for path in own:
-            root = CGROUPS / controller
-            for folder in (root / path, *(root / path).parents):
-                if folder.is_relative_to(root):
-                    found[folder] = names
-    return list(found.items())
 
 
 def check_shared_memory(nbytes: int) -> None:
@@ -229,12 +185,3 @@ def memory_fence() -> None:
     for _ in range(2):
         with threading.Lock():
             pass
-
-
-def _lines(path: str) -> list[str]:
-    """Return the lines of a small system file, or nothing where it does not exist."""
-    try:
-        # A group of processes may be named after anybody, in any bytes.
-        return Path(path).read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-    except OSError:
-        return []

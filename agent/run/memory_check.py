@@ -22,12 +22,9 @@ from ritornello.agent.models.base import ActorCritic
 from ritornello.agent.run.threaded import MAX_CACHE_DEPTH
 from ritornello.core.errors import ConfigError
 from ritornello.replay.parameters import most_unrolls_held
+from ritornello.transport.cgroups import container_free_bytes, container_limit_bytes
 from ritornello.transport.ring import UnrollRing
-from ritornello.transport.shared import (
-    check_shared_memory,
-    container_free_bytes,
-    container_limit_bytes,
-)
+from ritornello.transport.shared import check_shared_memory
 from ritornello.transport.weights import WeightBoard
 
 # Memory that no other process shares, of CartPole: a worker has torch and its environments' code.

@@ -34,7 +34,8 @@ def test_what_is_given_is_taken_and_what_is_not_is_chosen_with_a_reason(monkeypa
     assert given.reasons == ()
 
 
-def test_workers_stay_on_cores_only_if_there_is_one_for_each():
+def test_workers_stay_on_cores_only_if_there_is_one_for_each(monkeypatch):
+    monkeypatch.setattr(machine, "cpu_quota", lambda: None)
     assert choose().pin_workers
     assert not choose(worker_count=2).pin_workers
     assert not choose(reproducible=True).pin_workers

@@ -13,7 +13,6 @@ from ritornello.transport import shared
 from ritornello.transport.shared import (
     SharedBlock,
     check_shared_memory,
-    container_free_bytes,
     free_shared_memory_bytes,
 )
 from ritornello.transport.weights import WeightBoard
@@ -96,56 +95,6 @@ def test_in_a_container_without_memfd_the_message_names_shm_size(monkeypatch):
     monkeypatch.setattr(shared, "free_shared_memory_bytes", lambda: 64 << 20)
     with pytest.raises(ConfigError, match=r"67 MB are free in /dev/shm\. .*--shm-size=1193m"):
         check_shared_memory(1000 * 10**6)
-
-
-def limit_memory(folder, limit, used, stat="anon 5\ninactive_file 50000\n"):
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in (("max", limit), ("current", used), ("stat", stat)):
-        (folder / f"memory.{name}").write_text(f"{text}\n")
-
-
-@pytest.fixture
-def cgroups(monkeypatch, tmp_path):
-    """A machine whose groups a test writes down; this process is in app.slice/run.service."""
-    monkeypatch.setattr(shared, "_has_memfd", lambda: True)
-    monkeypatch.setattr(shared, "CGROUPS", tmp_path / "cgroup")
-    monkeypatch.setattr(shared, "OWN_CGROUPS", tmp_path / "own")
-    (tmp_path / "own").write_text("1:name=systemd:/elsewhere\n0::/app.slice/run.service\n")
-    return tmp_path / "cgroup"
-
-
-def test_the_limit_of_the_container_counts_but_droppable_pages_do_not(cgroups):
-    limit_memory(cgroups, 1_000_000, 900_000)
-    assert free_shared_memory_bytes() == container_free_bytes() == 150_000
-    limit_memory(cgroups, "max", 900_000)
-    assert container_free_bytes() is None
-    assert free_shared_memory_bytes() > 1_000_000
-
-
-def test_a_group_may_be_named_after_anybody(cgroups):
-    (cgroups.parent / "own").write_bytes("0::/spiel-ü/".encode() + b"\xff")
-    limit_memory(cgroups / "spiel-ü", 500_000, 100_000, "")
-    assert container_free_bytes() == 400_000
-
-
-def test_the_tightest_limit_of_all_groups_around_a_process_counts(cgroups):
-    limit_memory(cgroups, "max", 0)
-    limit_memory(cgroups / "app.slice", 500_000, 100_000, "")
-    limit_memory(cgroups / "app.slice" / "run.service", 900_000, 100_000, "")
-    assert container_free_bytes() == 400_000
-    limit_memory(cgroups / "app.slice" / "run.service", 150_000, 100_000, "")
-    assert container_free_bytes() == 50_000
-    limit_memory(cgroups / "other.slice", 10, 10, "")
-    assert container_free_bytes() == 50_000
-
-
-def test_the_first_version_of_groups_counts_as_well(cgroups):
-    folder = cgroups / "memory" / "docker"
-    folder.mkdir(parents=True)
-    (cgroups.parent / "own").write_text("4:memory:/docker\n3:cpu:/docker\n")
-    (folder / "memory.limit_in_bytes").write_text("7000\n")
-    (folder / "memory.usage_in_bytes").write_text("5000\n")
-    assert container_free_bytes() == 2000
 
 
 def test_two_blocks_are_independent():
