@@ -7,7 +7,7 @@ ARGS ?=
 FAST := not slow and not learning and not chaos and not cluster and not browser
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train watch live test test-all chaos check format format-check lint type smoke docs experiments bench docker clean
+.PHONY: help setup train watch live test test-all chaos check format format-check lint type smoke docs experiments bench bench-relative research-test docker clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
@@ -77,6 +77,12 @@ experiments: $(VENV)/run.stamp  ## work on the queue of experiments, e.g. make e
 
 bench: $(VENV)/run.stamp  ## measure the speed of whole runs and of their parts
 	$(BIN)/python benchmarks/bench_end_to_end.py $(ARGS)
+
+bench-relative: $(VENV)/run.stamp  ## how many times as fast a run is as one process; fails far below the record
+	$(BIN)/python benchmarks/bench_relative.py $(ARGS)
+
+research-test: $(VENV)/dev.stamp  ## the tests of research/
+	$(BIN)/python -m pytest --numprocesses=auto research/tests $(ARGS)
 
 docker:  ## build the image
 	docker build --tag ritornello .

@@ -21,14 +21,31 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.children import START_S, answers  # noqa: E402
-from benchmarks.first_games import played  # noqa: E402
 from benchmarks.programs import leaving_by_exception  # noqa: E402
+from ritornello.agent.acting.worker import WorkerBody  # noqa: E402
 from ritornello.agent.assembly import Blueprint  # noqa: E402
+from ritornello.core.unroll import Record  # noqa: E402
 from ritornello.flags.options import Flags  # noqa: E402
 from ritornello.live.json_text import json_text  # noqa: E402
+from ritornello.transport.weights import WeightBoard  # noqa: E402
 
 PLAYED_STEPS = 40_000
 MOST_S_PER_STEP = 0.005  # to insert one; a hundred times what it takes
+
+
+def played(blueprint: Blueprint, count: int) -> list[Record]:
+    """Return unrolls of the first worker's games, as many whole blocks as `count` holds."""
+    board = WeightBoard(blueprint.acting_weights.nbytes)
+    with board.write(0) as block:
+        blueprint.acting_weights.pack(blueprint.learner().model, block)
+    config = blueprint.workers()[0]
+    worker = WorkerBody(config, board)
+    blocks = []
+    for _ in range(count // config.num_envs):
+        blocks.append(blueprint.schema.allocate(config.num_envs))
+        worker.collect(blocks[-1])
+    worker.close()
+    return [record for block in blocks for record in block]
 
 
 def grown_mb(env: str, unroll_length: int, steps: int, compressed: bool) -> tuple[float, float]:

@@ -1,25 +1,19 @@
-"""Programs that a benchmark starts end with it, however it ends.
+"""Signals in a benchmark: what it has started ends with it, however it ends.
 
-A benchmark measures within `leaving_by_exception`, so that a signal leaves through every `finally`,
-and starts the programs of this repository within `running`. They also ask to be told when the
-benchmark is gone (core/process_death.py), which covers a SIGKILL.
+A benchmark measures within `leaving_by_exception`, so that a signal leaves through every `finally`.
+The programs that it starts also ask to be told when it is gone (core/process_death.py), which
+covers a SIGKILL.
 """
 
 from __future__ import annotations
 
 import contextlib
 import signal
-import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 from types import FrameType
-from typing import Any
 
-from ritornello.core.process_death import environment_for_child
 from ritornello.core.stop_signals import handled_by
-
-ROOT = Path(__file__).resolve().parent.parent
 
 
 @contextlib.contextmanager
@@ -50,30 +44,3 @@ def undisturbed() -> Iterator[None]:
         yield
     if heard:
         signal.raise_signal(heard[0])
-
-
-@contextlib.contextmanager
-def running(
-    command: Sequence[str], *, grace_s: float = 0.0, **options: Any
-) -> Iterator[subprocess.Popen[Any]]:
-    """Run a program of this repository within the block. Main thread only.
-
-    It must call `end_with_starter`, as main.py does.
-
-    Args:
-      command: program and arguments; it runs in the root of the repository.
-      grace_s: after the block it is asked to end (SIGTERM), and killed after so long; 0: killed at
-        once.
-      options: more arguments of subprocess.Popen.
-    """
-    process = subprocess.Popen(list(command), cwd=ROOT, env=environment_for_child(), **options)
-    try:
-        yield process
-    finally:
-        with undisturbed():
-            if grace_s:
-                process.terminate()
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(grace_s)
-            process.kill()
-            process.wait()

@@ -29,7 +29,9 @@ def test_imports_point_downwards(path: Path) -> None:
     package = path.relative_to(ROOT).parts[0].removesuffix(".py")
     for line, module in imported_modules(path):
         target = module.split(".")[0]
-        assert target not in ("tests", "benchmarks"), f"{path.name}:{line} imports {module}"
+        assert target not in ("tests", "benchmarks", "research"), (
+            f"{path.name}:{line} imports {module}"
+        )
         if package in LAYER and target in LAYER and target != package:
             assert LAYER[target] < LAYER[package], (
                 f"{name_of(path)}:{line}: {package} must not import {module}"

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.peers.catalogue import OURS, System
-from benchmarks.peers.measurement import Run
+from research.peers.catalogue import OURS, System
+from research.peers.measurement import Run
 
 
 @dataclass

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from benchmarks.peers.catalogue import System
-from benchmarks.peers.measurement import Drive, Game, busy_cpus
+from research.peers.catalogue import System
+from research.peers.measurement import Drive, Game, busy_cpus
 from ritornello.agent.testing.human_scores import human_normalised
 
 LAST_GAMES = 100

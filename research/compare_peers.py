@@ -1,7 +1,7 @@
 """How fast other systems train on this machine, and how fast ours does.
 
-    python benchmarks/compare_peers.py --env=PongNoFrameskip-v4 --seconds=60 --repeats=2
-    python benchmarks/compare_peers.py --learn --env=PongNoFrameskip-v4 --seconds=600
+    python -m research.compare_peers --env=PongNoFrameskip-v4 --seconds=60 --repeats=2
+    python -m research.compare_peers --learn --env=PongNoFrameskip-v4 --seconds=600
 
 Other systems are installed by pip, each in a virtual environment of its own below --peers_dir: some
 3 GB in all, once. Then all are run one at a time and in turn (A B C, A B C, ...), so that a change
@@ -37,17 +37,17 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.peers.catalogue import LEARNERS, SYSTEMS, System, driver_command  # noqa: E402
-from benchmarks.peers.installation import python_of  # noqa: E402
-from benchmarks.peers.learning import (  # noqa: E402
+from benchmarks.programs import leaving_by_exception  # noqa: E402
+from research.peers.catalogue import LEARNERS, SYSTEMS, System, driver_command  # noqa: E402
+from research.peers.installation import python_of  # noqa: E402
+from research.peers.learning import (  # noqa: E402
     Learned,
     LearningResult,
     learned,
     learning_table,
 )
-from benchmarks.peers.measurement import Run, RunFailed, drive, run_driver  # noqa: E402
-from benchmarks.peers.report import Result, ours_over, table  # noqa: E402
-from benchmarks.programs import leaving_by_exception  # noqa: E402
+from research.peers.measurement import Run, RunFailed, drive, run_driver  # noqa: E402
+from research.peers.report import Result, ours_over, table  # noqa: E402
 from ritornello.core.process_death import environment_for_child  # noqa: E402
 from ritornello.core.process_settings import SETTINGS  # noqa: E402
 from ritornello.core.stop_signals import INTERRUPTED  # noqa: E402
@@ -55,8 +55,8 @@ from ritornello.live.json_text import json_text  # noqa: E402
 
 EXAMPLES = """
 examples:
-  python benchmarks/compare_peers.py --list
-  python benchmarks/compare_peers.py --peers=sb3_a2c,sync_loop,ours_queue --seconds=30 --repeats=1
+  python -m research.compare_peers --list
+  python -m research.compare_peers --peers=sb3_a2c,sync_loop,ours_queue --seconds=30 --repeats=1
 """
 
 

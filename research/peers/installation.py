@@ -7,8 +7,8 @@ import sys
 import venv
 from pathlib import Path
 
-from benchmarks.peers.catalogue import System
-from benchmarks.peers.measurement import RunFailed, last_error, started
+from research.peers.catalogue import System
+from research.peers.measurement import RunFailed, last_error, started
 
 INSTALL_LIMIT_S = 1800.0
 
