@@ -24,7 +24,7 @@ PROGRAMS = ("main.py", "multi_train.py", "option_flags.py")
 
 
 def product_files() -> list[Path]:
-    """Every Python file of the product: packages and programs, without tests, benchmarks and research."""
+    """Every Python file of the product, so without tests, benchmarks and research."""
     packages = [name for name in LAYER if (ROOT / name).is_dir()]
     found = [path for package in packages for path in sorted((ROOT / package).rglob("*.py"))]
     inside = [path for path in found if not path.is_symlink()]
