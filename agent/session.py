@@ -50,8 +50,8 @@ from ritornello.core.spec import EnvSpec
 from ritornello.core.standard_error import say
 from ritornello.core.stop_signals import INTERRUPTED, Answer, StopSignals
 from ritornello.core.warden import Warden
-from ritornello.flags.options import Flags
-from ritornello.flags.parsing import parse
+from ritornello.flags.options import Flags, unset_schedule_steps
+from ritornello.flags.parsing import SCHEDULE_LENGTHS, named_values, parse
 from ritornello.metrics.trackers import TRACKERS, check_installed
 from ritornello.wrappers.env_ids import check_env_id, is_atari
 from ritornello.wrappers.registry import gym_spec, make_env_spec
@@ -113,6 +113,8 @@ def _resolve(
                 "start a new run in other games from its weights: --op_mode=train "
                 f"--load_model_url={flags.load_model_url}"
             )
+        if flags.op_mode == "train_w_load" and not begins:
+            flags = _with_schedule_of(checkpoint, flags, argv)
     blueprint = Blueprint.draw(flags, company.place, _room_on_cluster(flags))
     start = None
     if checkpoint is not None and begins:
@@ -192,6 +194,21 @@ def _with_actions_of(checkpoint: Checkpoint, flags: Flags) -> Flags:
     if actions == own.action_meanings:
         return flags
     return flags.model_copy(update={"action_set": ",".join(actions)})
+
+
+def _with_schedule_of(checkpoint: Checkpoint, flags: Flags, argv: Sequence[str]) -> Flags:
+    """Return the flags of a resumed run, whose schedules keep their length unless one is given.
+
+    The length of a run follows from --environment_max_steps where no flag says it. A resume raises
+    that, and the learning rate would jump.
+    """
+    given = flags.lr_scheduler_steps or flags.lr_scheduler_updates
+    if given or not named_values(argv).keys().isdisjoint(SCHEDULE_LENGTHS):
+        return flags
+    planned = checkpoint.state["flags"].get("environment_max_steps")
+    if type(planned) is not int or planned < 1:
+        return flags
+    return flags.model_copy(update={"lr_scheduler_steps": unset_schedule_steps(planned)})
 
 
 def _check_limits(flags: Flags, checkpoint: Checkpoint | None) -> None:

@@ -9,6 +9,7 @@ experience alone, where a run with replay learns from old experience too.
 from __future__ import annotations
 
 import argparse
+import copy
 import csv
 import io
 from collections import defaultdict
@@ -154,7 +155,7 @@ def measured_now(url: str, batches: int, seed: int = 0) -> Measurement:
     progress = min(1.0, steps / blueprint.flags.schedule_steps)
     sums: dict[str, list[float]] = defaultdict(list)
     for batch in _batches(blueprint, state, batches):
-        learner.load_state_dict(state)  # each batch meets the same network
+        learner.load_state_dict(copy.deepcopy(state))  # each batch meets the same network
         for name, value in learner.step(batch, progress).items():
             sums[name].append(float(value))
     means = {name: float(np.mean(values)) for name, values in sums.items()}

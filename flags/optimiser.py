@@ -23,7 +23,7 @@ class OptimiserFlags(FlagGroup):
     lr_end_value: Weight = flag(1e-5, "final learning rate")
     lr_scheduler_steps: CountOrAuto = flag(
         0,
-        "agent steps over which the learning rate and the lambda of replay anneal; 0: --environment_max_steps, but at least 2 500 000, so that a short run equals the beginning of a longer one",
+        "agent steps over which the learning rate and the lambda of replay anneal; 0: --environment_max_steps, but at least 2 500 000, so that a short run equals the beginning of a longer one. A resume keeps the length that the run began with, unless it gives one",
     )
     lr_scheduler_updates: CountOrAuto = flag(
         0,

@@ -56,6 +56,11 @@ MIN_SCHEDULE_STEPS = 2_500_000  # see --lr_scheduler_steps
 MAX_CACHED_BATCHES = 1_000
 
 
+def unset_schedule_steps(environment_max_steps: int) -> int:
+    """Return the agent steps over which rates anneal in a run of which no flag says it."""
+    return max(environment_max_steps, MIN_SCHEDULE_STEPS)
+
+
 class Flags(  # the last group first: pydantic lists the fields of the last base first
     TestModeFlags,
     EvaluationFlags,
@@ -201,7 +206,7 @@ class Flags(  # the last group first: pydantic lists the fields of the last base
         """Agent steps over which rates anneal (see --lr_scheduler_steps)."""
         if self.lr_scheduler_updates:
             return max(1, round(self.lr_scheduler_updates * self.new_steps_per_update))
-        return self.lr_scheduler_steps or max(self.environment_max_steps, MIN_SCHEDULE_STEPS)
+        return self.lr_scheduler_steps or unset_schedule_steps(self.environment_max_steps)
 
     @property
     def new_steps_per_update(self) -> float:

@@ -8,7 +8,6 @@ Next to read: agent/run/experience.py, which makes batches.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -180,26 +179,30 @@ class Learner:
         return loss, Gradient(self._parameters, loss, self.across)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return a copy of all that was learned; "algorithm" is there if that has a state."""
+        """Return all that was learned; "algorithm" is there if that has a state.
+
+        Tensors are the learner's own, as in torch's state dicts: write or copy them before the
+        next `step`.
+        """
         state = {
             "model": dict(self.model.state_dict()),
             "optimiser": self.optimiser.state_dict(),
             "version": self.version,
         }
         own = self.algorithm.state_dict()
-        return copy.deepcopy(state | ({"algorithm": own} if own else {}))
+        return state | ({"algorithm": own} if own else {})
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a `state_dict`; `state` is copied and not kept.
+        """Continue from a `state_dict`, whose moments of the optimiser become the learner's own.
 
         Settings of the optimiser, such as its epsilon, stay those that the flags have given.
         """
         self.model.load_state_dict(state["model"])
-        moments = copy.deepcopy(state["optimiser"]["state"])
+        moments = {number: dict(kept) for number, kept in state["optimiser"]["state"].items()}
         groups = self.optimiser.state_dict()["param_groups"]
         self.optimiser.load_state_dict({"state": moments, "param_groups": groups})
         self.version = state["version"]
         if state.get("algorithm"):
-            self.algorithm.load_state_dict(copy.deepcopy(state["algorithm"]))
+            self.algorithm.load_state_dict(state["algorithm"])
         self._observes = True
         self._backward.forget()

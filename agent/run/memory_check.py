@@ -34,9 +34,9 @@ GATEWAY_BYTES = 350_000_000  # with Ray's driver in it
 RAY_BYTES = 400_000_000  # processes of a private Ray
 # Beside the learner's process as it is now: activations, threads, charts, file buffers.
 LEARNER_BYTES = 250_000_000
-# Weights, their gradients and two moments of the optimiser; and weights and moments once more
-# while a checkpoint is written and read back.
-COPIES_OF_WEIGHTS = 4 + 3
+# Weights, their gradients and two moments of the optimiser. A checkpoint is written from these, or,
+# of a learner on a GPU, from a copy of three of them.
+COPIES_OF_WEIGHTS = 4
 # The most that frames were ever seen to shrink (docs/performance.md), so that compressed replay is
 # refused only where it cannot fit whatever the frames are like.
 BEST_COMPRESSION = 50

@@ -84,7 +84,7 @@ def check_resume(checkpoint: Checkpoint, blueprint: Blueprint) -> Checkpoint:
     _check_algorithm(checkpoint, blueprint)
     _check_optimiser(checkpoint, blueprint)
     _check_units(checkpoint, blueprint)
-    notes = _check_exactness(checkpoint, blueprint)
+    notes = [*_check_exactness(checkpoint, blueprint), *_schedule(checkpoint, blueprint)]
     return replace(checkpoint, notes=(*checkpoint.notes, *notes))
 
 
@@ -241,6 +241,20 @@ def _check_exactness(checkpoint: Checkpoint, blueprint: Blueprint) -> list[str]:
             f"expected {checkpoint.replay_path}. --load_replay=False goes on with empty buffers."
         )
     return []
+
+
+def _schedule(checkpoint: Checkpoint, blueprint: Blueprint) -> list[str]:
+    """Return a note of the length of the schedules where the run now ends after it.
+
+    agent/session.py keeps that length.
+    """
+    steps, ends_at = blueprint.schedule_steps, blueprint.flags.environment_max_steps
+    if checkpoint.state["flags"].get("environment_max_steps") == ends_at or steps >= ends_at:
+        return []
+    return [
+        f"the learning rate and other schedules go on over {steps:,} agent steps, and the run ends "
+        f"at {ends_at:,}: --lr_scheduler_steps={ends_at} makes the two equal"
+    ]
 
 
 # Of each worker, in order: game and number of environments, for neighbours that play the same.

@@ -279,8 +279,8 @@ class Trainer:
             self._stop_reason = "seconds"
         elif (
             flags.stop_at_mean_return is not None
-            and tally.games.best_mean is not None
-            and tally.games.best_mean >= flags.stop_at_mean_return
+            and tally.games.full_mean is not None
+            and tally.games.full_mean >= flags.stop_at_mean_return
         ):
             self._stop_reason = "return"
         return bool(self._stop_reason)

@@ -1,5 +1,6 @@
 """Learners with everything that moves in an update, and batches from which nobody can learn."""
 
+import copy
 from dataclasses import replace
 
 import pytest
@@ -87,7 +88,7 @@ def with_bad_reward(batch, value=float("nan")):
 
 def fail_to_step(learner, batch, progress=0.7, match=None):
     """Give the learner a batch from which it cannot learn; nothing at all may have moved."""
-    before = learner.state_dict()
+    before = copy.deepcopy(learner.state_dict())
     with pytest.raises(NonFiniteUpdate, match=match) as caught:
         learner.step(batch, progress)
     assert same(before, learner.state_dict())

@@ -1,5 +1,7 @@
 """Blueprints of small runs for the tests of the moving parts of agent/."""
 
+import copy
+
 from ritornello.agent.assembly import Blueprint
 from ritornello.agent.run import training
 from ritornello.agent.run.trainer import Trainer
@@ -39,7 +41,7 @@ def states_at_start(monkeypatch):
     begin = Trainer.run
 
     def run_from_here(trainer):
-        states.append(trainer._saving._state())
+        states.append(copy.deepcopy(trainer._saving._state()))
         return begin(trainer)
 
     monkeypatch.setattr(Trainer, "run", run_from_here)

@@ -1,5 +1,6 @@
 """A recording replays what would be computed. Without a GPU one is played here by hand."""
 
+import copy
 import logging
 from dataclasses import replace
 
@@ -122,7 +123,7 @@ def test_after_other_weights_were_loaded_nothing_old_is_replayed():
     plain, learner, recorder = pair(popart=True)
     for seed in range(3):
         learner.step(make_batch(seed=seed), 0.0)
-    plain.load_state_dict(learner.state_dict())
+    plain.load_state_dict(copy.deepcopy(learner.state_dict()))
     learner.load_state_dict(learner.state_dict())
     for seed in range(3, 6):
         for each in (plain, learner):
@@ -137,7 +138,7 @@ def test_a_replayed_update_that_is_not_finite_leaves_no_trace():
     plain, learner, recorder = pair(popart=True)
     for seed in range(3):
         learner.step(make_batch(seed=seed), 0.0)
-    before = learner.state_dict()
+    before = copy.deepcopy(learner.state_dict())
     with pytest.raises(Exception, match="reward"):
         learner.step(with_bad_reward(make_batch(seed=3)), 0.0)
     assert recorder.replays == 3

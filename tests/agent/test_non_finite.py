@@ -1,3 +1,4 @@
+import copy
 import math
 from dataclasses import replace
 
@@ -175,7 +176,7 @@ def test_weights_that_have_diverged_are_blamed_before_what_they_make(value):
     learner = linear_learner()
     with torch.no_grad():
         learner.model.torso_net.weight[0, 3] = value
-    before = learner.state_dict()
+    before = copy.deepcopy(learner.state_dict())
     batch = spoiled(make_batch(), "behaviour_params", (0, 2, 0), value)  # they have acted, too
     with pytest.raises(NonFiniteUpdate, match=r"weight\[0, 3\] is .*lower --lr") as caught:
         learner.step(batch, 0.1)
@@ -247,11 +248,11 @@ def test_nothing_is_asked_of_an_algorithm_as_long_as_all_is_well(monkeypatch):
 def test_what_was_bad_is_sought_where_the_update_began(monkeypatch):
     """Not in the state to which PopArt had moved."""
     learner = learner_of_everything()
-    before = learner.state_dict()
+    before = copy.deepcopy(learner.state_dict())
     stages, seen = learner.algorithm.stages, []
 
     def look(model, batch):
-        seen.append(learner.state_dict())
+        seen.append(copy.deepcopy(learner.state_dict()))
         return stages(model, batch)
 
     monkeypatch.setattr(learner.algorithm, "stages", look)
@@ -267,6 +268,6 @@ def test_images_are_never_blamed():
     batch = make_batch(spec)
     error = fail_to_step(learner, spoiled(batch, "reward", (2, 1), NAN))
     assert error.culprit.name == "reward"
-    before = learner.state_dict()
+    before = copy.deepcopy(learner.state_dict())
     learner.step(batch, 0.0)
     assert not same(before, learner.state_dict())

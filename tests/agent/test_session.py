@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from ritornello.agent.run.tally import new_tally
 from ritornello.agent.session import Session, prepare
 from ritornello.agent.stored.checkpoint import CheckpointWriter, load
 from ritornello.agent.stored.checkpoint_file import write_tree
@@ -233,3 +234,41 @@ def test_games_that_cannot_be_written_are_an_error_of_a_test_that_was_begun(
     (line,) = error.splitlines()
     assert line.startswith("error: the games are over, but could not be written to ")
     assert "No space left" in line
+
+
+def progress_of(session: Session) -> float:
+    assert session.checkpoint is not None
+    return session.checkpoint.agent_steps / session.blueprint.schedule_steps
+
+
+def test_schedules_do_not_jump_when_a_resume_goes_on_for_longer(tmp_path: Path) -> None:
+    """The learning rate, the entropy weight and replay follow this share."""
+    steps = 3_000_000  # more than the least that a schedule takes
+    blueprint = make_blueprint(environment_max_steps=steps)
+    manager = blueprint.replay()
+    learner = blueprint.learner()
+    state = {
+        "flags": blueprint.flags.to_json(),
+        "env_spec": blueprint.env_spec.to_dict(),
+        "learner": learner.state_dict(),
+        "tally": {**new_tally(blueprint).state_dict(), "agent_steps": steps, "updates": 9},
+        "replay": manager.state_dict(contents=False),
+    }
+    run = tmp_path / "results" / "run"
+    CheckpointWriter(run / "checkpoints").save(state, updates=9, agent_steps=steps)
+
+    def resumed(*flags: str) -> Session:
+        return prepare(["--op_mode=train_w_load", f"--load_model_url={run}", *flags])
+
+    longer = f"--environment_max_steps={2 * steps}"
+    assert progress_of(resumed(longer)) == 1.0
+    (note,) = resumed(longer).checkpoint.notes
+    assert "3,000,000" in note
+    assert "6,000,000" in note
+    for given in ("--lr_scheduler_steps=0", f"--lr_scheduler_steps={2 * steps}"):
+        assert progress_of(resumed(longer, given)) == 0.5
+
+    # What a second session saves is what a third one goes on with.
+    state["flags"] = resumed(longer).blueprint.flags.to_json()
+    CheckpointWriter(run / "checkpoints").save(state, updates=10, agent_steps=steps)
+    assert progress_of(resumed(f"--environment_max_steps={4 * steps}")) == 1.0

@@ -1,5 +1,6 @@
 """That several learners learn what one learner learns from all of their batches."""
 
+import copy
 import multiprocessing
 from functools import cache
 
@@ -142,7 +143,7 @@ def test_a_learner_that_is_lost_in_the_middle_of_an_update_leaves_the_state_befo
     learner = learner_of(case, across)
     for update in range(2):
         learner.step(batch_of_rank(case, update, 0), 0.1)
-    before = learner.state_dict()
+    before = copy.deepcopy(learner.state_dict())
     across.what = what
     with pytest.raises(LearnerLost):
         learner.step(batch_of_rank(case, 2, 0), 0.2)

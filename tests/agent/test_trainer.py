@@ -205,3 +205,16 @@ def test_a_resumed_run_repeats_no_games_of_workers_that_were_restarted_before(tm
 
 class Seen(Exception):
     pass
+
+
+def test_a_resume_stops_at_the_present_mean_return_and_not_at_the_best_one(tmp_path):
+    folder = RunFolder.create(tmp_path, "Test-v0")
+    trained(folder, 300)
+    checkpoint = load(folder.path)
+    checkpoint.state["tally"]["games"]["best_mean"] = 1e6
+    blueprint = make_blueprint(
+        reproducible=True, environment_max_steps=400, stop_at_mean_return=1e5
+    )
+    with closing(JsonLinesSink(folder.metrics_file)) as sink:
+        summary = Trainer(blueprint, folder, sink, checkpoint).run()
+    assert (summary.reason, summary.agent_steps >= 400) == ("steps", True)
