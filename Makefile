@@ -7,7 +7,7 @@ ARGS ?=
 FAST := not slow and not learning and not chaos and not cluster and not browser
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train watch live test test-all chaos check format format-check lint type smoke docs experiments bench bench-relative research-test docker clean
+.PHONY: help setup train watch live test test-all chaos check format format-check lint type smoke docs research bench bench-relative research-test docker clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
@@ -72,8 +72,8 @@ smoke: $(VENV)/run.stamp  ## four tiny runs and their comparison
 docs: $(VENV)/run.stamp  ## regenerate docs/flags.md, docs/health.md and docs/metrics.md
 	$(BIN)/python docs/generate.py
 
-experiments: $(VENV)/run.stamp  ## work on the queue of experiments, e.g. make experiments MINUTES=150
-	$(BIN)/python -m experiments run $(if $(MINUTES),--minutes=$(MINUTES)) $(ARGS)
+research: $(VENV)/run.stamp  ## work on the queue of experiments, e.g. make research MINUTES=150
+	$(BIN)/python -m research.queue run $(if $(MINUTES),--minutes=$(MINUTES)) $(ARGS)
 
 bench: $(VENV)/run.stamp  ## measure the speed of whole runs and of their parts
 	$(BIN)/python benchmarks/bench_end_to_end.py $(ARGS)

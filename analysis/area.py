@@ -1,9 +1,10 @@
 """Areas under learning curves: `python -m analysis compare --area_to=<steps>`.
 
 The area of a run is its mean return over 0 to N agent steps. It asks how fast a run learned rather
-than where it stood at one moment, and varies less: of the 15 runs of Breakout in docs/results/elite
-the areas to 1 M steps have a standard deviation of 6.5 % of their mean within a configuration, the
-returns at the end 10.6 %. So it takes fewer seeds to tell two configurations apart by it.
+than where it stood at one moment, and varies less: of the 15 runs of Breakout in
+research/results/elite the areas to 1 M steps have a standard deviation of 6.5 % of their mean
+within a configuration, the returns at the end 10.6 %. So it takes fewer seeds to tell two
+configurations apart by it.
 
 Games are never pooled unless that is asked for: a gain in one and a loss in another are two
 results.

@@ -37,8 +37,8 @@ from ritornello.sequences.folder import STATE_FILE
 EPILOG = """examples:
   python -m analysis compare --sequence_folder=results/elite_claim_small_<time>
   python -m analysis compare --runs='results/Pong*' --by=batch_size,lr --at_steps=1000000
-  python -m analysis compare --runs='plain=results/a,with replay=results/b' --output=docs/results/ab
-  python -m analysis compare --runs=docs/results/ab        the same table from the CSV files
+  python -m analysis compare --runs='plain=results/a,with replay=results/b' --output=tables/ab
+  python -m analysis compare --runs=tables/ab        the same table from the CSV files
   python -m analysis compare --scores='single=results/Pong_a,multi=results/6games_b'
 
 A run of several games counts in each of them: with the returns of that game, and with its share of

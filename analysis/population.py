@@ -38,7 +38,7 @@ LAST_RECORDS = 20
 
 EPILOG = """examples:
   python -m analysis population results/laser_population_<time>
-  python -m analysis population results/laser_population_<time> --output=docs/results/population
+  python -m analysis population results/laser_population_<time> --output=research/results/population
 
 The score is the mean return of the last 100 games of training. "trusted of agent 1" is the share of
 the steps drawn from that agent's unrolls that --use_kl_mask keeps, over the newest records; "-"

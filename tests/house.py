@@ -16,10 +16,10 @@ LAYER = {
     **{"agent": 5},
     **{"sequences": 6},
     **{"analysis": 7},
-    **{"main": 8, "multi_train": 8, "experiments": 8, "live": 8, "ritornello": 8},
+    **{"main": 8, "multi_train": 8, "live": 8, "ritornello": 8},
 }
 # In the clone these lie at the top, and `ritornello/` has links to them.
-PACKAGES = {*LAYER} - {"main", "multi_train", "option_flags", "experiments", "ritornello"}
+PACKAGES = {*LAYER} - {"main", "multi_train", "option_flags", "ritornello"}
 PROGRAMS = ("main.py", "multi_train.py", "option_flags.py")
 
 

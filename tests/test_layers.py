@@ -74,6 +74,6 @@ def test_one_file_knows_how_learners_are_connected() -> None:
 def test_only_the_programs_know_the_sequences() -> None:
     for path in PRODUCT:
         if path.relative_to(ROOT).parts[0] not in (
-            *("sequences", "analysis", "experiments", "live", "multi_train.py"),
+            *("sequences", "analysis", "live", "multi_train.py"),
         ):
             assert not any(module.startswith("sequences") for _, module in imported_modules(path))

@@ -114,9 +114,8 @@ def test_what_a_terminal_would_obey_is_told_as_text(
     "command",
     [
         ["main.py", "--help=all"],
-        ["-m", "experiments", "list"],
         ["-m", "analysis", "--help"],
-        ["-m", "analysis", "compare", "--runs=docs/results/elite"],
+        ["-m", "analysis", "compare", "--runs=research/results/elite"],
     ],
     ids=lambda command: " ".join(command),
 )

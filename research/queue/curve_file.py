@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from experiments.plan import PlannedRun
-from experiments.store import Store
+from research.queue.plan import PlannedRun
+from research.queue.store import Store
 from ritornello.analysis.configuration import label_among
 from ritornello.analysis.runs import read_runs, relabelled, thinned, write_csv
 

@@ -6,9 +6,9 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from experiments.plan import PlannedRun, PlannedSequence
-from experiments.store import Store
-from experiments.trainer_process import Ending
+from research.queue.plan import PlannedRun, PlannedSequence
+from research.queue.store import Store
+from research.queue.trainer_process import Ending
 
 # What a save wants beside its files (agent/stored/checkpoint_file.py, which would load PyTorch).
 BYTES_BESIDES = 1_000_000

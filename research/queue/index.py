@@ -16,9 +16,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from experiments.plan import INDEX_FILE as INDEX_FILE  # all who use an index take it from here
-from experiments.plan import PlannedRun
-from experiments.store import Store
+from research.queue.plan import INDEX_FILE as INDEX_FILE  # all who use an index take it from here
+from research.queue.plan import PlannedRun
+from research.queue.store import Store
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.analysis.run_facts import commit_text, machine_text
 from ritornello.core.atomic_file import write_text

@@ -1,12 +1,12 @@
 """The standing queue of experiments.
 
-  python -m experiments run --minutes=150    work on the queue for so long (make experiments)
-  python -m experiments list                 what is done, what is next, how long it will take
+  python -m research.queue run --minutes=150    work on the queue for so long (make research)
+  python -m research.queue list                 what is done, what is next, how long it will take
 
-What is to be run stands in experiments/queue.yaml, in the order of its priorities. Run folders lie
-outside of the clone (--store); curves and the index of all runs are written to docs/results. The
-queue may be stopped (Ctrl-C, once: a checkpoint is saved) or killed at any time: the next one goes
-on from the last checkpoints. Two never work on one store, nor write to one folder of results.
+What is to be run stands in research/queue.yaml, in the order of its priorities. Run folders lie
+outside of the clone (--store); curves and the index of all runs are written to research/results.
+The queue may be stopped (Ctrl-C, once: a checkpoint is saved) or killed at any time: the next one
+goes on from the last checkpoints. Two never work on one store, nor write to one folder of results.
 
 Exit status: 0 done, 1 a run failed or the disk is full, 2 the command cannot be honoured,
 130 interrupted.
@@ -21,19 +21,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from experiments import index
-from experiments.overview import queue_lines
-from experiments.plan import SHIPPED_QUEUE, PlannedRun, PlannedSequence, load_queue
-from experiments.queue_loop import Places, QueueLoop, StopRequests
-from experiments.sequence_runs import sequence_lines, trainings
-from experiments.store import VARIABLE, Store, default_store
-from experiments.trainer_process import GRACE_S
+from research.queue import index
+from research.queue.overview import queue_lines
+from research.queue.plan import SHIPPED_QUEUE, PlannedRun, PlannedSequence, load_queue
+from research.queue.queue_loop import Places, QueueLoop, StopRequests
+from research.queue.sequence_runs import sequence_lines, trainings
+from research.queue.store import VARIABLE, Store, default_store
+from research.queue.trainer_process import GRACE_S
 from ritornello.core.command_line import WrappedHelp, add_switch, reader_may_leave
 from ritornello.core.errors import ConfigError
 from ritornello.core.project import PROJECT_ROOT
 from ritornello.core.stop_signals import INTERRUPTED
 
-log = logging.getLogger("experiments")
+log = logging.getLogger("research.queue")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -43,10 +43,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _list(options) if options.command == "list" else _run(options)
     except ConfigError as error:
-        print(f"python -m experiments: {error}", file=sys.stderr)
+        print(f"python -m research.queue: {error}", file=sys.stderr)
         return 2
     except OSError as error:  # most likely a full disk; what runs are doing is in their folders
-        print(f"python -m experiments: the queue has ended: {error}", file=sys.stderr)
+        print(f"python -m research.queue: the queue has ended: {error}", file=sys.stderr)
         return 1
 
 
@@ -115,7 +115,7 @@ def _minutes(text: str) -> float:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m experiments",
+        prog="python -m research.queue",
         description=__doc__,
         formatter_class=WrappedHelp,
         allow_abbrev=False,
@@ -134,7 +134,7 @@ def _parser() -> argparse.ArgumentParser:
         )
         each.add_argument(
             "--results_dir",
-            default=str(PROJECT_ROOT / "docs" / "results"),
+            default=str(PROJECT_ROOT / "research" / "results"),
             help="where index.csv and curves are written (default: %(default)s)",
         )
     run.add_argument(

@@ -2,8 +2,8 @@
 
 What a sequence has reached is read from its sequence.json, in `<store>/<experiment>/<game>/`, or in
 `<store>/<experiment>/<sequence>/` where its runs name their games. At each end, its tables and
-figures are copied to the folder of the same name below `docs/results`. Its trainings are in the
-index and have their curves in `docs/results/<experiment>/`, as those of other entries.
+figures are copied to the folder of the same name below `research/results`. Its trainings are in the
+index and have their curves in `research/results/<experiment>/`, as those of other entries.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from experiments import index
-from experiments.plan import PlannedSequence, SequencedRun
-from experiments.room import check_room
-from experiments.store import OUTPUT_FILE, RunState, Store
-from experiments.trainer_process import SEQUENCE_PROGRAM, Ending, run_trainer
-from experiments.watch import SILENCE_S, SequenceWatch
+from research.queue import index
+from research.queue.plan import PlannedSequence, SequencedRun
+from research.queue.room import check_room
+from research.queue.store import OUTPUT_FILE, RunState, Store
+from research.queue.trainer_process import SEQUENCE_PROGRAM, Ending, run_trainer
+from research.queue.watch import SILENCE_S, SequenceWatch
 from ritornello.agent.stored.run_folder import safe_name
 from ritornello.core.errors import ConfigError
 from ritornello.flags.parsing import parse
@@ -58,7 +58,7 @@ class SequenceRuns:
         Args:
           sequences: what is planned, in the order in which it is taken.
           store: the store of run folders.
-          results: docs/results, where reports are copied to.
+          results: research/results, where reports are copied to.
           program: path of multi_train.py.
           background: runs give way to everything else on the machine.
         """

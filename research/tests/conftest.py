@@ -14,10 +14,10 @@ import psutil
 import pytest
 import yaml
 
-from experiments import index, trainer_process
-from experiments.plan import PlannedRun, load_queue
-from experiments.queue_loop import Places, QueueLoop, StopRequests
-from experiments.store import Store
+from research.queue import index, trainer_process
+from research.queue.plan import PlannedRun, load_queue
+from research.queue.queue_loop import Places, QueueLoop, StopRequests
+from research.queue.store import Store
 from tests.deadlines import HANGS_S
 from tests.house import ROOT
 
@@ -27,7 +27,7 @@ FAKE_MAIN = Path(__file__).with_name("fake_main.py")
 QUEUE_PROCESS = """
 import sys
 from pathlib import Path
-from experiments import __main__ as program, trainer_process, queue_loop
+from research.queue import __main__ as program, trainer_process, queue_loop
 trainer_process.POLL_S = 0.02
 program.GRACE_S = queue_loop.GRACE_S = float(sys.argv[2])
 real = program.Places
@@ -109,7 +109,7 @@ class Bench:
         return (self.store.folder(run) / "output.log").read_text()
 
     def queue_process(self, *arguments: str, grace_s: float = 20.0) -> subprocess.Popen[str]:
-        """Start `python -m experiments run` with the fake program."""
+        """Start `python -m research.queue run` with the fake program."""
         places = self.places
         return subprocess.Popen(
             [
@@ -134,7 +134,7 @@ class Bench:
 
 
 def options(bench: Bench) -> list[str]:
-    """Return what `python -m experiments` has to be told to work on a bench."""
+    """Return what `python -m research.queue` has to be told to work on a bench."""
     places = bench.places
     where = [f"--queue={places.queue_file}", f"--store={places.store}"]
     return [*where, f"--results_dir={places.results}"]

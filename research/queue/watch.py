@@ -8,8 +8,8 @@ from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 
-from experiments.plan import PlannedRun
-from experiments.store import Store
+from research.queue.plan import PlannedRun
+from research.queue.store import Store
 from ritornello.agent.run.control_file import CONTROL, STATE
 from ritornello.agent.testing.score_table import SCORES
 from ritornello.core.errors import ConfigError

@@ -17,20 +17,20 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 
-from experiments import index
-from experiments.curve_file import export_curve
-from experiments.plan import PlannedRun, PlannedSequence, load_queue
-from experiments.room import check_room
-from experiments.sequence_runs import SequenceRuns, trainings
-from experiments.store import OUTPUT_FILE, RunState, Store
-from experiments.trainer_process import (
+from research.queue import index
+from research.queue.curve_file import export_curve
+from research.queue.plan import PlannedRun, PlannedSequence, load_queue
+from research.queue.room import check_room
+from research.queue.sequence_runs import SequenceRuns, trainings
+from research.queue.store import OUTPUT_FILE, RunState, Store
+from research.queue.trainer_process import (
     GRACE_S,
     MAIN_PROGRAM,
     SEQUENCE_PROGRAM,
     Ending,
     run_trainer,
 )
-from experiments.watch import SILENCE_S, Watch
+from research.queue.watch import SILENCE_S, Watch
 from ritornello.core.errors import ConfigError
 from ritornello.core.stop_signals import INTERRUPTED, handled_by
 from ritornello.metrics.curve import RETURN
@@ -48,7 +48,7 @@ class Places:
 
     queue_file: Path
     store: Path
-    results: Path  # docs/results: index.csv, and a folder with curves for each experiment
+    results: Path  # research/results: index.csv, and a folder with curves for each experiment
     main_program: Path = MAIN_PROGRAM
     sequence_program: Path = SEQUENCE_PROGRAM
     background: bool = True  # runs give way to everything else on the machine

@@ -51,7 +51,7 @@ from ritornello.core.plain_yaml import load_yaml
 from ritornello.flags.parsing import flag_of, parse
 from ritornello.sequences.plan import load_plan, shipped_plans
 
-SHIPPED_QUEUE = Path(__file__).resolve().parent / "queue.yaml"
+SHIPPED_QUEUE = Path(__file__).resolve().parent.parent / "queue.yaml"
 # Files of the queue in the store and in the results, beside the folders of experiments.
 QUEUE_LOCK, TRAINER_LOCK, TRAINER_FILE = "queue.lock", "trainer.lock", "trainer.json"
 INDEX_FILE = "index.csv"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
-from experiments import index
-from experiments.plan import Experiment, PlannedRun, planned_runs
-from experiments.queue_loop import next_run
-from experiments.store import Store
-from experiments.trainer_process import MAX_MESSAGE
+from research.queue import index
+from research.queue.plan import Experiment, PlannedRun, planned_runs
+from research.queue.queue_loop import next_run
+from research.queue.store import Store
+from research.queue.trainer_process import MAX_MESSAGE
 from ritornello.core.plain_data import shown_text
 
 

@@ -26,7 +26,7 @@ from typing import Any
 
 import psutil
 
-from experiments.plan import (
+from research.queue.plan import (
     QUEUE_LOCK,
     TRAINER_FILE,
     TRAINER_LOCK,

@@ -1,1 +1,0 @@
-"""Algorithms that an experiment asks about and no release has; queue.yaml names them."""

@@ -1,0 +1,14 @@
+"""The research wing stands on the product as it is; `make research-test` tests the wing itself."""
+
+from __future__ import annotations
+
+from research.compare_peers import parse
+from research.queue.plan import SHIPPED_QUEUE, load_queue
+
+
+def test_the_queue_of_experiments_has_flags_that_there_are() -> None:
+    assert load_queue(SHIPPED_QUEUE).runs
+
+
+def test_other_systems_can_be_named() -> None:
+    assert [system.name for system in parse(["--peers=sb3_a2c"]).peers] == ["sb3_a2c"]
