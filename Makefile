@@ -41,7 +41,7 @@ watch: $(VENV)/run.stamp  ## record a video of a bundled agent, e.g. make watch 
 	SDL_VIDEODRIVER=dummy $(BIN)/python main.py --op_mode=test --load_model_url=models/$(or $(GAME),pong) --render=True --test_episode_count=1 $(ARGS)
 
 live: $(VENV)/live.stamp  ## a page in the browser that shows the runs in results/; options in ARGS
-	$(BIN)/python -m live $(ARGS)
+	$(BIN)/python -m ritornello.live $(ARGS)
 
 test: $(VENV)/dev.stamp  ## the fast tests, in parallel and in random order
 	$(BIN)/python -m pytest --numprocesses=auto -m "$(FAST)" $(ARGS)

@@ -18,15 +18,15 @@ LAYER = {
     **{"analysis": 7},
     **{"main": 8, "multi_train": 8, "live": 8, "ritornello": 8},
 }
-# In the clone these lie at the top, and `ritornello/` has links to them.
-PACKAGES = {*LAYER} - {"main", "multi_train", "option_flags", "ritornello"}
+# These packages lie at the top, and `ritornello/` has links to them; the others lie in it.
+AT_THE_TOP = ("agent", "replay", "wrappers")
 PROGRAMS = ("main.py", "multi_train.py", "option_flags.py")
 
 
 def product_files() -> list[Path]:
     """Every Python file of the product, so without tests, benchmarks and research."""
-    packages = [name for name in LAYER if (ROOT / name).is_dir()]
-    found = [path for package in packages for path in sorted((ROOT / package).rglob("*.py"))]
+    folders = [ROOT / name for name in (*AT_THE_TOP, "ritornello")]
+    found = [path for folder in folders for path in sorted(folder.rglob("*.py"))]
     inside = [path for path in found if not path.is_symlink()]
     return inside + [ROOT / name for name in PROGRAMS if (ROOT / name).exists()]
 
@@ -62,8 +62,15 @@ def _imports(path: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, (node.module or "").removeprefix("ritornello.")
 
 
+def package_of(path: Path) -> str:
+    """`ritornello/core/rng.py` -> `core`; `ritornello/table.py` -> `ritornello`."""
+    parts = path.relative_to(ROOT).parts
+    inside = parts[1:] if parts[0] == "ritornello" and len(parts) > 2 else parts
+    return inside[0].removesuffix(".py")
+
+
 def module_name(path: Path) -> str:
     """`core/rng.py` -> `ritornello.core.rng`; a package's `__init__.py` -> the package."""
     parts = path.relative_to(ROOT).with_suffix("").parts
-    inside = ("ritornello", *parts) if parts[0] in PACKAGES else parts
+    inside = ("ritornello", *parts) if parts[0] in AT_THE_TOP else parts
     return ".".join(inside[:-1] if inside[-1] == "__init__" else inside)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house import LAYER, ROOT, imported_modules, product_files
+from tests.house import LAYER, ROOT, imported_modules, package_of, product_files
 
 # Beyond the standard library. metrics/ finds tensorboard by its name, if it is there.
 THIRD_PARTY = {
@@ -26,7 +26,7 @@ def name_of(path: Path) -> str:
 
 @pytest.mark.parametrize("path", PRODUCT, ids=name_of)
 def test_imports_point_downwards(path: Path) -> None:
-    package = path.relative_to(ROOT).parts[0].removesuffix(".py")
+    package = package_of(path)
     for line, module in imported_modules(path):
         target = module.split(".")[0]
         assert target not in ("tests", "benchmarks", "research"), (
@@ -40,7 +40,7 @@ def test_imports_point_downwards(path: Path) -> None:
 
 @pytest.mark.parametrize("path", PRODUCT, ids=name_of)
 def test_lower_packages_use_only_their_own_libraries(path: Path) -> None:
-    package = path.relative_to(ROOT).parts[0]
+    package = package_of(path)
     if package not in THIRD_PARTY:
         return
     allowed = THIRD_PARTY[package] | set(sys.stdlib_module_names) | set(LAYER)
@@ -69,11 +69,3 @@ def test_one_file_knows_how_learners_are_connected() -> None:
         if module.startswith("torch.distributed")
     }
     assert importers == {"agent/learners/group.py"}
-
-
-def test_only_the_programs_know_the_sequences() -> None:
-    for path in PRODUCT:
-        if path.relative_to(ROOT).parts[0] not in (
-            *("sequences", "analysis", "live", "multi_train.py"),
-        ):
-            assert not any(module.startswith("sequences") for _, module in imported_modules(path))

@@ -245,7 +245,7 @@ def _check_rendering(env: gymnasium.Env, make: Make, findings: Findings) -> None
         findings.note(
             "rendering",
             "rgb_array is not in metadata['render_modes']: its games cannot be recorded as films "
-            "(--render=True and python -m analysis). Training does not need it",
+            "(--render=True and python -m ritornello.analysis). Training does not need it",
         )
         return
     try:

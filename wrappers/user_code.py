@@ -19,7 +19,7 @@ from pathlib import Path
 from ritornello.core.errors import ConfigError, PlatformError
 from ritornello.core.kept_settings import settings_kept
 from ritornello.core.plain_data import shown, shown_text
-from ritornello.core.project import IS_CLONE, PROJECT_ROOT
+from ritornello.core.project import PACKAGE, PROJECT_ROOT
 from ritornello.core.standard_error import told_while_waiting
 from ritornello.wrappers.trusted_modules import written
 
@@ -27,9 +27,7 @@ PATIENCE_S = 30.0  # longer than it takes to make a large environment on a busy 
 
 # sys.exit() in an environment ends neither the learner nor a worker without a word.
 RAISED: tuple[type[BaseException], ...] = (Exception, SystemExit)
-_OURS = tuple(
-    str(PROJECT_ROOT / name) for name in ("agent", "analysis", "core", "metrics", "wrappers")
-)
+_OURS = (str(PACKAGE), *(str(PROJECT_ROOT / name) for name in ("agent", "wrappers")))
 _INSTALLED = tuple(
     {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 )
@@ -104,8 +102,10 @@ def import_module(name: str, asked: str, *, flag: str = "env", rule: str = ENV_R
             f"{shown_text(hint, 400)}"
         )
     top = name.partition(".")[0]
-    ours = PROJECT_ROOT / "ritornello" / top
-    if IS_CLONE and (ours.exists() or ours.with_suffix(".py").exists()):  # and is found first
+    ours = PACKAGE / top
+    if (
+        ours.is_symlink() or ours.with_suffix(".py").is_symlink()
+    ):  # at the top of a clone, found first
         raise ConfigError(
             f"{flag} is {shown(asked)}, but {shown(top)} is the name of a package of this program "
             f"({PROJECT_ROOT / top}): rename your module."

@@ -30,7 +30,7 @@ import numpy as np
 
 from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import TransportError
-from ritornello.core.project import PROJECT_ROOT
+from ritornello.core.project import PACKAGE
 from ritornello.core.unroll import Record, UnrollSchema
 from ritornello.replay.codec import Lz4
 from ritornello.transport.channel import WorkerStats
@@ -263,9 +263,9 @@ class Fingerprint:
 def _own_fingerprint() -> Fingerprint:
     files = []
     for package in PACKAGES:
-        for path in sorted((PROJECT_ROOT / package).rglob("*.py")):
+        for path in sorted((PACKAGE / package).rglob("*.py")):
             digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-            files.append((path.relative_to(PROJECT_ROOT).as_posix(), digest))
+            files.append((path.relative_to(PACKAGE).as_posix(), digest))
     libraries = tuple((name, _version(name)) for name in LIBRARIES)
     return Fingerprint(platform.python_version(), libraries, tuple(files))
 

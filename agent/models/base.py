@@ -96,7 +96,7 @@ class Core(nn.Module):
         """Return where the next action looks: [B, heads, h, w] float32 for features [1, B, F]."""
         raise ConfigError(
             "this model has no attention maps, expected one trained with --model=attention. "
-            "For other models, see `python -m analysis saliency`."
+            "For other models, see `python -m ritornello.analysis saliency`."
         )
 
 

@@ -1,6 +1,7 @@
 """`--live=True`: the live page as a program beside the training, for as long as that lasts.
 
-The training never serves anything itself. It starts `python -m live` (docs/live.md) for its results
+The training never serves anything itself. It starts
+`python -m ritornello.live` (docs/live.md) for its results
 folder, tells the address, and goes on; if the page cannot start, or dies, nothing else happens.
 """
 

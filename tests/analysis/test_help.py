@@ -19,5 +19,7 @@ def test_help_fits_a_terminal_of_80_columns(
     assert "examples:" in text
     assert "Next to read" not in text
     # An example is a command: broken into two lines it would not be one any more.
-    said = [line for line in text.splitlines() if not line.startswith("  python -m analysis")]
+    said = [
+        line for line in text.splitlines() if not line.startswith("  python -m ritornello.analysis")
+    ]
     assert not [line for line in said if len(line) > 80]

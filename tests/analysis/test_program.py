@@ -1,4 +1,4 @@
-"""The program `python -m analysis`: results that cannot be written, and Ctrl-C."""
+"""The program `python -m ritornello.analysis`: results that cannot be written, and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_disk_that_fills_up_is_one_message(
     arguments = words(COMMANDS[4], places, "--games=1", f"--output={tmp_path / 'out'}")
     assert analysis(arguments) == 2
     said = capsys.readouterr().err
-    assert "python -m analysis actions: No space left on device" in said
+    assert "python -m ritornello.analysis actions: No space left on device" in said
     assert "--output=" in said
     assert len(said.strip().splitlines()) == 1
 
@@ -128,7 +128,7 @@ def test_ctrl_c_is_one_line_and_status_130(
     replace_the_work(monkeypatch, interrupted)
     assert analysis(words(command, places, f"--output={tmp_path / 'out'}")) == 130
     said = capsys.readouterr().err.strip()
-    assert said.startswith("python -m analysis: interrupted: ")
+    assert said.startswith("python -m ritornello.analysis: interrupted: ")
     assert len(said.splitlines()) == 1
     assert not (tmp_path / "out").exists()
 

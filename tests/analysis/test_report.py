@@ -87,8 +87,8 @@ def test_the_page_of_a_run_says_what_was_run_and_how_it_went(
         *("12:02 INFO done", "27.5", "energy per million agent steps", "kJ", "100 %"),
         f"python main.py --env={PONG} --seed=7",
         f"--load_model_url='{run}'",
-        f"python -m analysis compare '--runs={run}'",
-        f"python -m analysis report '{run}'",
+        f"python -m ritornello.analysis compare '--runs={run}'",
+        f"python -m ritornello.analysis report '{run}'",
     ):
         assert said in page.text, said
     assert "12:01 DEBUG" not in page.text
@@ -314,7 +314,7 @@ def test_the_page_of_a_sequence_has_the_tables_of_the_comparison(
         *("a env=PongNoFrameskip-v4", "2/2", "100.0 [100.0, 100.0] %", "008_run_seed2"),
         "python multi_train.py --sequence=mine -- --lr=0.1",
         f"python multi_train.py --resume={folder}",
-        f"python -m analysis compare --sequence_folder={folder}",
+        f"python -m ritornello.analysis compare --sequence_folder={folder}",
     ):
         assert said in page.text, said
     kinds = [src.partition(";")[0] for src in page.addresses("src")]

@@ -114,8 +114,8 @@ def test_what_a_terminal_would_obey_is_told_as_text(
     "command",
     [
         ["main.py", "--help=all"],
-        ["-m", "analysis", "--help"],
-        ["-m", "analysis", "compare", "--runs=research/results/elite"],
+        ["-m", "ritornello.analysis", "--help"],
+        ["-m", "ritornello.analysis", "compare", "--runs=research/results/elite"],
     ],
     ids=lambda command: " ".join(command),
 )

@@ -37,7 +37,7 @@ class Short:
 
 
 def main(arguments):
-    """Say how often a run was recorded: python -m analysis tests.extensions.own_outputs <run>."""
+    """Count records: python -m ritornello.analysis tests.extensions.own_outputs <run>."""
     parser = argparse.ArgumentParser()
     parser.add_argument("run")
     options = parser.parse_args(arguments)

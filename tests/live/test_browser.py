@@ -82,7 +82,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
     )
     (folder / "train.log").write_text(f"12:00 INFO {HOSTILE_TEXT}\n", encoding="utf-8")
     program = subprocess.Popen(
-        [sys.executable, "-m", "live", str(results)],
+        [sys.executable, "-m", "ritornello.live", str(results)],
         cwd=ROOT, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )  # fmt: skip
     try:
@@ -181,7 +181,7 @@ def test_each_view_is_whole_and_has_no_barrier(
     query = "&".join(f"run=seq/{seed}/Pong" for seed in (1, 2, 3))
     tab.open(f"/compare?{query}", ".big canvas")
     assert "(3 seeds)" in tab.text(".legend")
-    assert "python -m analysis compare" in tab.text(".command")
+    assert "python -m ritornello.analysis compare" in tab.text(".command")
     tab.check()
     tab.page.context.close()
 

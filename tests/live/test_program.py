@@ -1,4 +1,4 @@
-"""`python -m live` as a program: what it says, and how it ends."""
+"""`python -m ritornello.live` as a program: what it says, and how it ends."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_it_tells_its_address_and_ends_at_a_signal_with_success(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     program = subprocess.Popen(
-        [sys.executable, "-m", "live", str(tmp_path)],
+        [sys.executable, "-m", "ritornello.live", str(tmp_path)],
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )  # fmt: skip
@@ -41,7 +41,7 @@ def test_what_cannot_be_served_is_one_message(
     given = arguments if len(arguments) > 1 or "/" in arguments[0] else [str(tmp_path), *arguments]
     assert main(given) == 2
     error = capsys.readouterr().err
-    assert error.startswith("python -m live: cannot ")
+    assert error.startswith("python -m ritornello.live: cannot ")
     assert "Traceback" not in error
 
 

@@ -243,7 +243,7 @@ def test_the_command_makes_the_same_comparison(
     said = browser.get("/api/compare", params={"run": runs, "at_steps": "2000"}).json()
     monkeypatch.chdir(tmp_path)
     command = shlex.split(said["command"])
-    assert command[:3] == ["python", "-m", "analysis"]
+    assert command[:3] == ["python", "-m", "ritornello.analysis"]
     assert main(command[3:]) == 0
     page = (tmp_path / "comparison/table.md").read_text(encoding="utf-8")
     for cell in said["games"][0]["table"]["rows"][0]:

@@ -1,0 +1,127 @@
+"""Where does an attention agent look? A film of a game beside the maps of its heads.
+
+An agent of --model=attention (agent/models/attention.py) sees the game through a few soft
+spotlights that it points itself, from its memory of the step before. On the left are all heads in
+their colours, on the right one picture for each, dark where it does not look. Written are film.mp4,
+maps.npz (the weights, [moment, head, h, w], each map sums to 1), settings.json, actions.json and
+still.png.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from ritornello.analysis.options import results_folder
+from ritornello.analysis.playing_options import Viewing, until_interrupted, viewing_parser
+from ritornello.analysis.playing_reel import (
+    BLUE,
+    ORANGE,
+    PINK,
+    YELLOW,
+    Reel,
+    full_colour,
+    tinted,
+    with_legend,
+)
+from ritornello.core.atomic_file import write_json
+from ritornello.metrics.film import Film, enlarged, side_by_side, write_gif
+
+EPILOG = """examples:
+  python -m ritornello.analysis attention --load_model_url=results/<run>
+  python -m ritornello.analysis attention --load_model_url=results/<run> --start=200 --gif
+
+What to look for: a head that stays on the agent itself, one that runs ahead of what comes next, one
+that watches the score. A head that looks everywhere at once (gray all over) is not used. The map is
+coarse: of an 84x84 frame 11x11 cells, stretched over the picture. Agents of other models have no
+such maps: for them there is python -m ritornello.analysis saliency.
+"""
+HEAD_COLOURS = (BLUE, ORANGE, YELLOW, PINK)  # one per head, then again from the start
+ENLARGEMENT = 2
+DARKEST = 0.2  # of a pixel's brightness, where a head does not look
+PANELS_PER_ROW = 2
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; return its exit status."""
+    options = viewing_parser("attention", __doc__, EPILOG).parse_args(arguments)
+    viewing = Viewing.draw("attention", options)
+    reel = Reel()
+    with results_folder(viewing.output):
+        with until_interrupted(reel) as ending, torch.inference_mode():
+            for moment in viewing.moments("attention"):
+                maps = viewing.agent.model.attention_maps(moment.inputs, moment.state)[0]
+                reel.add(moment, {"maps": maps.numpy()})
+        _write(viewing, reel, gif_kilobytes=options.gif)
+    return ending.status
+
+
+def drawn(frame: np.ndarray, heat: np.ndarray) -> np.ndarray:
+    """Return one picture of the film: all heads over the frame, and each by itself.
+
+    Args:
+      frame: picture of the game, [H, W, 3] uint8.
+      heat: where each head looks, [heads, h, w] float32 in [0, 1]; 1 is full light.
+    """
+    stretched = F.interpolate(torch.from_numpy(heat)[None], frame.shape[:2], mode="bilinear")[0]
+    lights = stretched.numpy()[..., None]  # [heads, H, W, 1]
+    colours = [HEAD_COLOURS[head % len(HEAD_COLOURS)] for head in range(len(heat))]
+    tints = [x * np.array(c, np.float32) for x, c in zip(lights, colours, strict=True)]
+    together = tinted(frame, np.max(tints, axis=0))
+    panels = []
+    for light, colour in zip(lights, colours, strict=True):
+        panel = (frame * (DARKEST + (1 - DARKEST) * light)).astype(np.uint8)
+        panel[:2] = 255 * np.array(colour)  # a bar that says which head it is
+        panels.append(panel)
+    rows = [
+        side_by_side(panels[start : start + PANELS_PER_ROW], gap=0)
+        for start in range(0, len(panels), PANELS_PER_ROW)
+    ]
+    width = max(row.shape[1] for row in rows)
+    padded = [np.pad(row, ((0, 0), (0, width - row.shape[1]), (0, 0))) for row in rows]
+    picture = side_by_side([enlarged(together, ENLARGEMENT), np.concatenate(padded)])
+    return with_legend(picture, {f"head {n}": c for n, c in enumerate(colours, start=1)})
+
+
+def _write(viewing: Viewing, reel: Reel, *, gif_kilobytes: int | None) -> None:
+    """Draw the film and write all files."""
+    import imageio.v3 as iio  # lazily: only pictures need it
+
+    folder, arrays = viewing.output, reel.arrays()
+    viewing.save_actions()
+    np.savez_compressed(folder / "maps.npz", allow_pickle=False, **arrays)
+    maps = arrays["maps"]
+    heads = maps.shape[1]
+    scales = np.array([full_colour(maps[:, head]) for head in range(heads)], np.float32)
+
+    def picture(number: int) -> np.ndarray:
+        heat = (maps[number] / scales[:, None, None]).clip(0, 1)
+        return drawn(reel.frame(number), heat)
+
+    with Film(folder / "film.mp4", viewing.frames_per_s) as film:
+        for number in range(len(reel)):
+            film.add(picture(number))
+    sharpest = int(maps.max((1, 2, 3)).argmax())
+    iio.imwrite(folder / "still.png", picture(sharpest))
+    if gif_kilobytes:
+        write_gif(
+            folder / "film.gif",
+            folder / "film.mp4",
+            viewing.frames_per_s,
+            shrink=ENLARGEMENT,
+            max_kilobytes=gif_kilobytes,
+        )
+    settings = {
+        **viewing.facts(),
+        "frames": len(reel),
+        "heads": heads,
+        "cells": list(maps.shape[2:]),
+        "full_light_at": scales.tolist(),
+        "still": viewing.start + sharpest,
+    }
+    write_json(folder / "settings.json", settings)
+    sys.stdout.write(f"written to {folder}: film of {len(reel)} moments, and its maps\n")

@@ -1,0 +1,290 @@
+"""Trainings scored at equal agent steps and at equal time, and the page that says so.
+
+The score of a run is the mean raw return of its last 100 games; the score of a configuration is
+the interquartile mean over its runs (analysis/statistics.py). `ritornello.analysis compare` and
+multi_train.py show the same page. Next to read: analysis/runs.py, where runs come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ritornello.agent.testing.human_scores import TABLE, all_human_normalised
+from ritornello.analysis.figure import LINE_COLOURS, learning_curves, save
+from ritornello.analysis.runs import Run, thinned
+from ritornello.analysis.statistics import Estimate, estimate
+from ritornello.core import markdown
+from ritornello.core.errors import ConfigError
+from ritornello.core.plain_data import shown_text
+from ritornello.metrics.text import kilojoules
+
+MAX_COMMAND = 5000  # characters
+
+
+@dataclass(frozen=True)
+class Row:
+    """One configuration in one game."""
+
+    label: str
+    runs: tuple[Run, ...]  # thinned
+    by_steps: tuple[float, ...]  # one score per run
+    by_time: tuple[float, ...]  # likewise; empty if one of them had no score yet at that time
+
+
+@dataclass(frozen=True)
+class GameComparison:
+    """The configurations in one game, the best first."""
+
+    env: str
+    at_steps: float
+    at_seconds: float
+    rows: tuple[Row, ...]
+    left_out: tuple[str, ...]  # notes about runs that could not be compared
+
+
+def compare(runs: Sequence[Run], at_steps: float | None = None) -> list[GameComparison]:
+    """Score the runs, game by game in the order of their names.
+
+    Finished runs are compared; in a game that has none, those that are under way.
+
+    Args:
+      runs: the runs with their labels, result of `find_runs`.
+      at_steps: agent steps at which scores are taken; None: where the shortest compared run ended.
+
+    Raises:
+      ConfigError: if no run of a game reached `at_steps`.
+    """
+    games = []
+    for env in sorted({run.about.env for run in runs}):
+        members = [run for run in runs if run.about.env == env]
+        finished = [run for run in members if run.about.finished] or members
+        steps = at_steps or min(run.curve.agent_steps[-1] for run in finished)
+        # An unfinished run that came far enough says as much as a finished one.
+        chosen = "" if at_steps else ", where the shortest ends"
+        reached, left_out = reaching(members, steps, "at_steps", chosen)
+        seconds = min(_seconds_to(run, steps) for run in reached)
+        compared = [thinned(run, steps, seconds) for run in reached]
+        rows = [
+            Row(
+                label,
+                tuple(of_label),
+                tuple(run.curve.at_steps(steps) for run in of_label),
+                _scores_at(of_label, seconds),
+            )
+            for label, of_label in by_label(compared).items()
+        ]
+        left_out += tuple(
+            f"{row.label}: no score at equal time, {seconds:,.1f} s, when the fastest run was at "
+            f"{steps:,.0f} agent steps: one of its runs had none yet. Train longer, or record "
+            "more often (--log_interval_s=1)."
+            for row in rows
+            if not row.by_time
+        )
+        rows.sort(key=lambda row: -estimate([row.by_steps]).value)
+        games.append(GameComparison(env, steps, seconds, tuple(rows), left_out))
+    return games
+
+
+def _scores_at(runs: Sequence[Run], seconds: float) -> tuple[float, ...]:
+    """Return the score of each run after this time; none if one of them had no score yet."""
+    scores = [run.curve.at_seconds(seconds) for run in runs]
+    return tuple(scores) if np.isfinite(scores).all() else ()
+
+
+def reaching(
+    runs: Sequence[Run], steps: float, option: str, chosen: str = ""
+) -> tuple[list[Run], tuple[str, ...]]:
+    """Return the runs of one game that have a score after so many steps, and notes on the others.
+
+    Args:
+      runs: of one game.
+      steps: agent steps at which they are compared.
+      option: of the command, which asks for these steps.
+      chosen: how the steps were chosen if the option was not given, for the notes.
+
+    Raises:
+      ConfigError: if no run has a score there.
+    """
+    reached = [run for run in runs if run.curve.covers(steps)]
+    if not reached:
+        first, last = max(
+            (run.curve.agent_steps[[0, -1]] for run in runs), key=lambda ends: ends[1] - ends[0]
+        )
+        raise ConfigError(
+            f"--{option}={steps:.0f}: no run of {runs[0].about.env} has a score there. The "
+            f"longest has them from {first:,.0f} to {last:,.0f} agent steps: give a number between "
+            "these."
+        )
+    return reached, tuple(
+        f"{run.source}: {run.about.label}, seed {run.about.seed}: "
+        f"{_why_left_out(run, steps, option, chosen)}"
+        for run in runs
+        if run not in reached
+    )
+
+
+def _why_left_out(run: Run, steps: float, option: str, chosen: str) -> str:
+    """Return why a run has no score after so many steps, and what helps."""
+    first, last = run.curve.agent_steps[[0, -1]]
+    if steps < first:
+        which, end, advice = "first", first, "Record more often (--log_interval_s=1), train longer"
+    else:
+        which, end, advice = "last", last, "Train it longer"
+    return (
+        f"its {which} score is at {end:,.0f} agent steps, but runs are compared at "
+        f"{steps:,.0f}{chosen}. {advice}, or give --{option}."
+    )
+
+
+def by_label(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """Return label -> its runs, by seed; labels in the order in which they come."""
+    labelled: dict[str, list[Run]] = {}
+    for run in runs:
+        labelled.setdefault(run.about.label, []).append(run)
+    return {label: sorted(of, key=lambda run: run.about.seed) for label, of in labelled.items()}
+
+
+def over_games(
+    scores: Mapping[str, Mapping[str, Sequence[float]]],
+    statistic: Callable[[Sequence[Sequence[float]]], Estimate] = estimate,
+) -> dict[str, Estimate]:
+    """Return label -> human-normalised estimate over all games that have anchors, best first.
+
+    Only configurations that have scores in each of these games; empty for fewer than two games.
+
+    Args:
+      scores: env -> label -> raw scores.
+      statistic: of the normalised scores, one list per game.
+    """
+    known = [env for env in scores if all_human_normalised(env, [0.0])]
+    if len(known) < 2:
+        return {}
+    whole = {
+        label: statistic([all_human_normalised(env, scores[env][label]) for env in known])
+        for label in scores[known[0]]
+        if all(label in scores[env] for env in known)
+    }
+    return dict(sorted(whole.items(), key=lambda item: -item[1].value))
+
+
+def page(games: Sequence[GameComparison], notes: Sequence[str] = ()) -> str:
+    """Return the comparison as a Markdown page: scores, runs, commands, and what was left out."""
+    if not games:
+        return "\n".join(["No run has finished a game yet.", *left_out_lines(notes)]) + "\n"
+    lines = [
+        "Score: mean raw return of the last 100 games of training. Over the runs of a "
+        "configuration: interquartile mean [95 % interval, stratified bootstrap]. Human-normalised "
+        f"scores by the table of {TABLE}.",
+    ]
+    for game in games:
+        lines += ["", f"## {shown_text(game.env)}", "", *markdown.table(*game_table(game))]
+    overall = over_games(
+        {game.env: {row.label: row.by_steps for row in game.rows} for game in games}
+    )
+    if overall:
+        lines += ["", "## Human-normalised, over games", ""]
+        rows = [[label, value.percent()] for label, value in overall.items()]
+        lines += markdown.table(["configuration", "at equal agent steps"], rows)
+    lines += ["", "## Runs", "", *markdown.table(*run_table(games)), "", "## Commands", ""]
+    lines += [f"* {shown_text(command, MAX_COMMAND)}" for command in _commands(games)]
+    left_out = [*notes, *(note for game in games for note in game.left_out)]
+    return "\n".join(lines + left_out_lines(left_out)) + "\n"
+
+
+def left_out_lines(notes: Sequence[str]) -> list[str]:
+    """Return the part of a page that says what was not compared, and why."""
+    if not notes:
+        return []
+    return ["", "## Left out", "", *(f"* {shown_text(note, MAX_COMMAND)}" for note in notes)]
+
+
+def draw_games(games: Sequence[GameComparison], output: Path) -> None:
+    """Draw the learning curves of all that was compared."""
+    curves = {
+        game.env: {row.label: [run.curve for run in row.runs] for row in game.rows}
+        for game in games
+    }
+    save(learning_curves(curves), output, colours=LINE_COLOURS)
+
+
+def game_table(game: GameComparison) -> tuple[list[str], list[list[str]]]:
+    """Return the headings and the rows of one game, as text."""
+    has_anchors = bool(all_human_normalised(game.env, [0.0]))
+    headings = ["configuration", "seeds", f"return at {game.at_steps:,.0f} agent steps"]
+    headings += ["human-normalised"] if has_anchors else []
+    headings += ["minutes to get there", f"return after {game.at_seconds / 60:.1f} min"]
+    headings += ["return at the end of each run", "best game"]
+    rows = []
+    for row in game.rows:
+        cells = [row.label, str(len(row.runs)), str(estimate([row.by_steps]))]
+        if has_anchors:
+            cells.append(estimate([all_human_normalised(game.env, row.by_steps)]).percent())
+        minutes = np.mean([_seconds_to(run, game.at_steps) / 60 for run in row.runs])
+        bests = [run.about.best for run in row.runs if run.about.best is not None]
+        by_time = str(estimate([row.by_time])) if row.by_time else "-"
+        cells += [f"{minutes:.1f}{_disturbance(row)}", by_time]
+        cells.append(str(estimate([[float(run.curve.mean_return[-1]) for run in row.runs]])))
+        cells.append(f"{max(bests):,.1f}" if bests else "-")
+        rows.append(cells)
+    return headings, rows
+
+
+def _seconds_to(run: Run, steps: float) -> float:
+    return round(float(np.interp(steps, run.curve.agent_steps, run.curve.wall_s)), 3)
+
+
+def _disturbance(row: Row) -> str:
+    """Return how much of the time of its runs was undisturbed, where that is known of any."""
+    known = [r.about.undisturbed for r in row.runs if r.about.undisturbed is not None]
+    return f" ({share_text(min(known))} undisturbed)" if known else ""
+
+
+def share_text(share: float | None) -> str:
+    """Return a share of a run's time as tables show it."""
+    return "not known" if share is None else f"{100 * share:.0f} %"
+
+
+def energy_text(joules: float | None) -> str:
+    """Return the energy per million agent steps as tables show it."""
+    return "not measured" if joules is None else kilojoules(joules)
+
+
+def run_table(games: Sequence[GameComparison]) -> tuple[list[str], list[list[str]]]:
+    """Return the headings and the rows of all runs that were compared, as text."""
+    headings = ["file", "return", "return at its end", "agent steps", "minutes"]
+    runs = [run for game in games for row in game.rows for run in row.runs]
+    has_energy = any(run.about.joules_per_million_steps is not None for run in runs)
+    headings += ["undisturbed", *["energy per M steps"] * has_energy, "commit", "machine"]
+    rows = [
+        [
+            run.csv_name,
+            f"{score:,.2f}",
+            f"{run.curve.mean_return[-1]:,.2f}",
+            f"{run.curve.agent_steps[-1]:,.0f}",
+            f"{run.curve.wall_s[-1] / 60:.1f}",
+            share_text(run.about.undisturbed),
+            *[energy_text(run.about.joules_per_million_steps)] * has_energy,
+            run.about.commit,
+            run.about.machine,
+        ]
+        for game in games
+        for row in game.rows
+        for run, score in zip(row.runs, row.by_steps, strict=True)
+    ]
+    return headings, rows
+
+
+def _commands(games: Sequence[GameComparison]) -> list[str]:
+    """Return each command once, with the labels that it made."""
+    made: dict[str, list[str]] = {}
+    for game in games:
+        for row in game.rows:
+            for run in row.runs:
+                labels = made.setdefault(run.about.command, [])
+                if row.label not in labels:
+                    labels.append(row.label)
+    return [f"{', '.join(labels)}: `{command}`" for command, labels in made.items()]

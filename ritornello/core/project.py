@@ -1,0 +1,38 @@
+"""Where this copy of the program lies: a clone, or an installed package."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parents[1]  # the folder of `ritornello`
+IMPORT_ROOT = PACKAGE.parent  # `import ritornello` finds it here
+IS_CLONE = (IMPORT_ROOT / "option_flags.py").is_file()
+PROJECT_ROOT = IMPORT_ROOT if IS_CLONE else PACKAGE  # the folder of main.py
+MAIN_PROGRAM = PROJECT_ROOT / "main.py"
+# How a user starts the program again, in the commands that are printed.
+MAIN_COMMAND = "python main.py" if IS_CLONE else "ritornello"
+SEQUENCE_COMMAND = "python multi_train.py" if IS_CLONE else "ritornello sequence"
+
+
+def as_typed(path: Path) -> str:
+    """Return a path as short as it can be typed here: relative if it lies in this directory."""
+    with contextlib.suppress(OSError):  # the directory was removed
+        if path.is_relative_to(Path.cwd()):
+            return str(path.relative_to(Path.cwd()))
+    return str(path)
+
+
+def install_extra(name: str) -> str:
+    """Return the command that installs an extra of pyproject.toml into this environment."""
+    return f"pip install -e '.[{name}]'" if IS_CLONE else f"pip install 'ritornello[{name}]'"
+
+
+def main_program() -> list[str]:
+    """Return the beginning of a command line that runs main.py with this interpreter.
+
+    An installed one is run as a module: a file's folder would come first on `sys.path`, where its
+    `core` and `metrics` hide modules of the user with these names.
+    """
+    return [sys.executable, *([str(MAIN_PROGRAM)] if IS_CLONE else ["-m", "ritornello.main"])]

@@ -1,0 +1,51 @@
+"""The flags of the group `output`."""
+
+from __future__ import annotations
+
+from ritornello.flags.group import FlagGroup, flag
+from ritornello.flags.kinds import Count, CountOrAuto, Positive, SinkName, Text
+
+
+class OutputFlags(FlagGroup):
+    """What is written and shown, and how often."""
+
+    save_model_period: Count = flag(1000, "updates between checkpoints")
+    keep_checkpoints: Count = flag(
+        3, "number of latest checkpoints to keep; the best one is kept as well"
+    )
+    save_model_every_nsteps: CountOrAuto = flag(
+        0, "also keep one checkpoint permanently every so many agent steps; 0: none"
+    )
+    save_replay: bool = flag(
+        False,
+        "save the contents of the replay buffers with each checkpoint; their counters are always saved",
+    )
+    log_interval_s: Positive = flag(5.0, "seconds between records of all metrics")
+    gradient_metrics: bool = flag(
+        False,
+        "measure the gradient of each layer in one update per --log_interval_s: its norm, the size of the step, and the share of zeros; python -m ritornello.analysis gradients draws them",
+    )
+    avg_buff_size: Count = flag(100, "games in the moving average of the return")
+    basic_verbose: bool = flag(True, "show progress on the terminal", of_this_command=True)
+    console: bool = flag(
+        True,
+        "write to the terminal at all. False: a run, or a test, shows nothing there, neither progress nor warnings nor why it failed; train.log has all of it",
+        of_this_command=True,
+    )
+    live: bool = flag(
+        False,
+        "also serve the live page of --results_dir for as long as the run lasts, and print its address (docs/live.md). It needs extra live",
+        of_this_command=True,
+    )
+    sink: SinkName = flag(
+        "",
+        "outputs that also receive records: wandb, mlflow, trackio (docs/library.md; extras wandb, mlflow, trackio), or <module>:<name> of your own (docs/your_own.md); several with commas",
+        of_this_command=True,
+    )
+    tracker_project: Text = flag(
+        "actor-critic",
+        "name of the project, or experiment, in which --sink=wandb, mlflow or trackio collects runs",
+        of_this_command=True,
+    )
+    tensorboard: bool = flag(True, "write TensorBoard event files")
+    charts: bool = flag(True, "draw charts (PNG) at the end of the run")
