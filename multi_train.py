@@ -18,7 +18,7 @@ Each run is a process of its own. If a run fails, that is recorded, and the sequ
 the next run; runs that would start from its weights are left out. Ctrl-C stops the sequence: the
 present run, or all that run at once, saves and ends. A second Ctrl-C leaves without saving.
 --resume then continues it from the last checkpoints. Agents that share their replay always run at
-once (docs/populations.md). The results are in
+once. The results are in
 results/<sequence>_<time>/. The exit status is 0 if every run is done, 1 if some are not, 2 if the
 command cannot be honoured or says nothing to do, and 130 if it was interrupted while it started or
 compared.
@@ -55,7 +55,6 @@ from typing import NoReturn
 from rich.markup import escape
 
 from ritornello.analysis.compare_sequence import CSV_TABLE, FIGURE, TABLE, rich_tables, write_report
-from ritornello.analysis.population import PAGE as POPULATION_PAGE
 from ritornello.core.command_line import WrappedHelp, add_switch, printable, with_home
 from ritornello.core.errors import ConfigError
 from ritornello.core.leaving import leave
@@ -70,12 +69,12 @@ from ritornello.sequences.growing import further_runs
 from ritornello.sequences.plan import (
     Plan,
     PlannedRun,
+    check_at_once,
     check_flags,
     load_plan,
     shipped_plans,
     source_of,
 )
-from ritornello.sequences.populations import chosen_at_once
 from ritornello.sequences.runner import Interrupts, run_sequence
 from ritornello.sequences.scores import GAMES_TABLE, SCORES_PAGE
 from ritornello.sequences.study import OptunaStudy, StudyError, check_optuna
@@ -166,11 +165,11 @@ def _folder(
             check_not_overridden(folder.runs, named_values(folder.arguments), where)
         check_not_overridden(folder.runs, typed, shown_text(str(folder.path)))
         folder.arguments += rest
-        folder.at_once = chosen_at_once(arguments.at_once, folder.at_once, folder.runs)
+        folder.at_once = _at_once(arguments, folder.at_once)
     else:
         plan, where = _plan(arguments.sequence, typed)
         check_not_overridden(plan.runs, typed, where)
-        plan = replace(plan, at_once=chosen_at_once(arguments.at_once, plan.at_once, plan.runs))
+        plan = replace(plan, at_once=_at_once(arguments, plan.at_once))
         folder = None
     if arguments.dry_run:
         waiting = plan.runs if folder is None else [r for r in folder.runs if r.status != "done"]
@@ -247,6 +246,11 @@ def _run(terminal: Terminal, folder: SequenceFolder) -> int:
     return 1 if unfinished else 0
 
 
+def _at_once(arguments: argparse.Namespace, given: int) -> int:
+    """Return how many runs are under way at the same time: as typed, else as given."""
+    return given if arguments.at_once is None else check_at_once(arguments.at_once, "--at_once=")
+
+
 def _report(terminal: Terminal, folder: SequenceFolder) -> None:
     """Compare what is there: on the terminal, and as files."""
     for table in rich_tables(write_report(folder)):
@@ -258,8 +262,6 @@ def _report(terminal: Terminal, folder: SequenceFolder) -> None:
         terminal.plainly(f"Tables: {path}/{TABLE}, {CSV_TABLE}; no run has a curve to draw yet")
     if (folder.path / SCORES_PAGE).exists():
         terminal.plainly(f"Tests of every game: {path}/{SCORES_PAGE}, {GAMES_TABLE}")
-    if (folder.path / POPULATION_PAGE).exists():
-        terminal.plainly(f"The agents of each population: {path}/{POPULATION_PAGE}")
 
 
 def _print_runs(
@@ -271,8 +273,7 @@ def _print_runs(
         if source_of(run.flags) is not None:
             given["load_model_url"] = f"<run folder of {source_of(run.flags)}>"
         flags = " ".join(f"--{name}={_typed(value)}" for name, value in given.items())
-        agent = "" if run.agent is None else f", agent {run.agent} of a population"
-        plainly(f"{number:3}  {shown_text(run.group)}, seed {run.seed}{agent}")
+        plainly(f"{number:3}  {shown_text(run.group)}, seed {run.seed}")
         plainly(f"     {flags} {shown_text(shlex.join(arguments), 2000)}")
 
 

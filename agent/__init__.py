@@ -14,7 +14,6 @@ The rooms, each of which imports only those above it (tests/test_layers.py):
 | `learning/` | batches, the learner, optimisers, updates that are not finite |
 | `pools/` | the worker processes of a run: started, watched, replaced, ended |
 | `cluster/` | workers on other machines: hosts that run them, and the gateway to the learner |
-| `sharing/` | agents on one machine that send each other what they play |
 | `learners/` | several learners of one run: which one this is, and their group |
 | `assembly.py` | from flags to parts: the one place that knows both |
 | `testing/` | test mode: whole games, scores, tables |

@@ -28,7 +28,6 @@ from ritornello.agent.machine import Choices, choose
 from ritornello.agent.models.base import ActorCritic
 from ritornello.agent.models.factory import ModelConfig, make_model
 from ritornello.agent.reduction import ALONE, Reduction
-from ritornello.agent.sharing.membership import agent_name
 from ritornello.core.errors import ConfigError
 from ritornello.core.faults import Fault, parse_plan
 from ritornello.core.plain_data import shown
@@ -38,7 +37,6 @@ from ritornello.core.unroll import UnrollSchema
 from ritornello.flags.options import Flags
 from ritornello.flags.parts import ALGORITHMS, AUTO, NETWORKS
 from ritornello.replay.codec import make_codec
-from ritornello.replay.item import OWN
 from ritornello.replay.manager import ReplayManager
 from ritornello.replay.parameters import (
     BufferConfig,
@@ -134,12 +132,7 @@ def make_algorithm(flags: Flags, buffers: Sequence[str] = ()) -> Algorithm:
     if flags.impact_target_period == "auto":
         values["target_period"] = renewal_updates(replay_configs(flags), flags.batch_size)
     arguments = kwargs_of(flags.algorithm_kwargs)
-    algorithm = kind(make_config(kind, flags.algorithm, values, arguments), buffers)
-    if flags.share_replay_in is not None:
-        names = {number: agent_name(number) for number in range(flags.agent_count)}
-        own = names.pop(flags.agent_number, agent_name(flags.agent_number))
-        algorithm.agents = {OWN: own, **names}
-    return algorithm
+    return kind(make_config(kind, flags.algorithm, values, arguments), buffers)
 
 
 def optimiser_config(flags: Flags) -> OptimiserConfig:

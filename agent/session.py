@@ -23,7 +23,6 @@ from ritornello.agent.run.live_page import check_live_page, live_page
 from ritornello.agent.run.memory_check import check_memory
 from ritornello.agent.run.resume_checks import check_session
 from ritornello.agent.run.several_checks import check_several, check_several_resume
-from ritornello.agent.run.sharing import check_sharing
 from ritornello.agent.run.training import Ending, train
 from ritornello.agent.run.warm_start import WarmStart, keep_actions, warm_start
 from ritornello.agent.stored.checkpoint import Checkpoint, load
@@ -127,7 +126,6 @@ def _resolve(
     if flags.op_mode == "test" and flags.render:
         check_can_be_shown(blueprint, envs[0])
     if flags.op_mode != "test":
-        check_sharing(blueprint)
         check_memory(blueprint, build_model(flags, blueprint.env_spec))
         _check_limits(flags, None if begins else checkpoint)
         blueprint.workers()  # raises ConfigError if a game would get no environment

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from ritornello.core.unroll import Record
 from ritornello.replay.codec import Codec, Payload
 
-OWN = -1  # in the place of an agent's number: the agent that this replay belongs to
-
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Item:
@@ -23,7 +21,6 @@ class Item:
     codec: Codec
     version: int  # learner updates in the weights that acted
     inserted_at_update: int
-    agent: int = OWN  # number of the agent that made it, if another has sent it
 
     def record(self) -> Record:
         """Return the decoded record `[nbytes]`, read-only. Any thread may call this."""

@@ -24,15 +24,14 @@ from ritornello.core import faults
 from ritornello.core.errors import CheckpointError, Closed, ConfigError
 from ritornello.core.unroll import Record, UnrollSchema
 from ritornello.replay.buffer import Buffer
-from ritornello.replay.codec import Codec, Payload
-from ritornello.replay.foreign import takers_of_foreign
-from ritornello.replay.item import OWN, Draw, Item
+from ritornello.replay.codec import Codec
+from ritornello.replay.item import Draw, Item
 from ritornello.replay.mixing import Mixer
 from ritornello.replay.priorities import Outcome
 from ritornello.replay.scoring import Claim, RecordReader, SampleContext, choose, common_stride
 
 STATE_FORMAT = 1
-COUNTERS = ("next_id", "update", "draws", "online_draws", "foreign", "foreign_draws")
+COUNTERS = ("next_id", "update", "draws", "online_draws")
 
 
 class ReplayManager:
@@ -96,8 +95,6 @@ class ReplayManager:
         self._update = 0
         self._draws = 0
         self._online_draws = 0
-        self._foreign = 0  # unrolls of other agents so far
-        self._foreign_draws = 0
 
     def insert(self, record: Record, update: int, timeout_s: float) -> bool:
         """Copy an unroll into every buffer that takes its game.
@@ -134,46 +131,6 @@ class ReplayManager:
             self._inserted.notify_all()
             return True
 
-    def insert_foreign(
-        self, record: Record, agent: int, update: int, payload: Payload | None = None
-    ) -> bool:
-        """Copy an unroll that another agent has sent into every buffer but the queues.
-
-        It never waits, and it is never online: neither the pace nor a queue knows of it.
-
-        Args:
-          record: [nbytes] uint8, in the manager's schema. It is only read and not kept.
-          agent: number of the agent that made it, from 0.
-          update: number of updates that the learner has done.
-          payload: what the codec would make of the record, if that is at hand already.
-
-        Returns:
-          False if no buffer takes it; then nothing has changed.
-
-        Raises:
-          Closed: if the manager is closed.
-        """
-        version, task = (int(self._schema.view(record, name)) for name in ("version", "task_id"))
-        if payload is None:
-            payload = self._codec.encode(record)
-        faults.at("replay.insert")
-        with self._lock:
-            self._raise_if_closed()
-            if not takers_of_foreign(self.buffers, task):
-                return False
-            self._update = max(self._update, update)
-            item = Item(self._next_id, payload, self._codec, version, update, agent)
-            self._next_id += 1
-            self._foreign += 1
-            self._mixer.put_foreign(item, task)
-            self._inserted.notify_all()
-            return True
-
-    @property
-    def codec(self) -> Codec:
-        """The encoding in which records are kept."""
-        return self._codec
-
     def discard(self, ids: Iterable[int]) -> None:
         """Drop unrolls from which nothing can be learned, so that they are not drawn again.
 
@@ -209,9 +166,6 @@ class ReplayManager:
                 buffer.commit(chosen.items)
             for source, drifts in choice.drifts.items():
                 self.buffers[source].remember(claim.examinations[source], drifts)
-            self._foreign_draws += sum(
-                item.agent != OWN for chosen in choice.chosen for item in chosen.items
-            )
         return [
             Draw(item, source, read(item), is_online, weight)
             for source, chosen in enumerate(choice.chosen)
@@ -305,9 +259,6 @@ class ReplayManager:
                 figures["replay/draws_per_unroll"] = self._draws / self._next_id
             if self._online_draws:
                 figures["replay/ratio"] = (self._draws - self._online_draws) / self._online_draws
-            if self._foreign:
-                replayed = max(1, self._draws - self._online_draws)
-                figures["share/foreign_drawn_fraction"] = self._foreign_draws / replayed
             held = self._mixer.items()
         figures["replay/unrolls"] = float(len(held))
         figures["replay/memory_mb"] = sum(item.payload.nbytes for item in held.values()) / 1e6

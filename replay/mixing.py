@@ -22,7 +22,6 @@ from ritornello.core.rng import generator_state, restore_generator
 from ritornello.core.unroll import UnrollSchema
 from ritornello.replay.buffer import Buffer
 from ritornello.replay.discarding import Discarding
-from ritornello.replay.foreign import takers_of_foreign
 from ritornello.replay.item import Item
 from ritornello.replay.newest import NewestUnrolls, Origin
 from ritornello.replay.pace import NO_PACE, Pace
@@ -180,11 +179,6 @@ class Mixer:
                 buffer.make_room(while_filling=not is_filled)
             buffer.insert(item, self._rng)
         self._newest.keep(item, origin, task)
-
-    def put_foreign(self, item: Item, task: int) -> None:
-        """Put in an item that another agent has sent; it is no query, nor does it set the pace."""
-        for buffer in takers_of_foreign(self.buffers, task):
-            buffer.insert(item, self._rng)
 
     def discard(self, ids: Set[int]) -> None:
         """Drop these items wherever they are.

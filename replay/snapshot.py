@@ -9,7 +9,7 @@ import numpy as np
 
 from ritornello.core.errors import CheckpointError
 from ritornello.replay.codec import make_codec
-from ritornello.replay.item import OWN, Item
+from ritornello.replay.item import Item
 
 
 def pack_items(items: Iterable[Item], record_nbytes: int) -> dict[str, Any]:
@@ -26,7 +26,6 @@ def pack_items(items: Iterable[Item], record_nbytes: int) -> dict[str, Any]:
         "inserted_at_update": np.array([item.inserted_at_update for item in items], np.int64),
         "codecs": [item.codec.name for item in items],
         "payloads": [item.payload for item in items],
-        "agents": np.array([item.agent for item in items], np.int64),
     }
 
 
@@ -43,21 +42,15 @@ def unpack_items(state: Mapping[str, Any], record_nbytes: int) -> dict[int, Item
             "held the last action and reward. Go on without replay contents (--load_replay=False)."
         )
     codecs = {name: make_codec(name) for name in set(state["codecs"])}
-    agents = state.get("agents")  # older checkpoints hold nothing of other agents
-    if agents is None:
-        agents = [OWN] * len(state["ids"])
     columns = zip(
         state["ids"],
         state["payloads"],
         state["codecs"],
         state["versions"],
         state["inserted_at_update"],
-        agents,
         strict=True,
     )
     return {
-        int(i): Item(
-            int(i), np.asarray(payload), codecs[codec], int(version), int(update), int(agent)
-        )
-        for i, payload, codec, version, update, agent in columns
+        int(i): Item(int(i), np.asarray(payload), codecs[codec], int(version), int(update))
+        for i, payload, codec, version, update in columns
     }

@@ -375,10 +375,9 @@ def test_an_overrides_file_may_not_be_a_pipe_that_nobody_writes(tmp_path):
 
 @pytest.mark.parametrize("word", ["none", "None", "null"])
 def test_what_the_help_calls_none_can_be_typed(word, tmp_path):
-    argv = ["--preset=minigrid", f"--entropy_end_weight={word}", f"--share_replay_in={word}"]
+    argv = ["--preset=minigrid", f"--entropy_end_weight={word}"]
     flags = resolve(*argv)
     assert flags.entropy_end_weight is None
-    assert flags.share_replay_in is None
     file = tmp_path / "run.yaml"
     file.write_text(f"advantage_lambda: {word}\nlayer_norm: none\n")
     flags = resolve(f"--flags_file={file}")

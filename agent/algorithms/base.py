@@ -19,7 +19,6 @@ import typing
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
@@ -143,8 +142,6 @@ class Algorithm(ABC):
     # Sums over the batches of all learners of a run; the learner sets it. What the loss divides by
     # and what statistics are moved by has to be summed with it, if it is a sum over the batch.
     across: Reduction = ALONE
-    # Of agents that share their replay: number in `Batch.agent` -> name; assembly sets it.
-    agents: Mapping[int, str] = MappingProxyType({})
     # Whether it does so; an algorithm that does not say it is refused where there are several.
     sums_over_learners: ClassVar[bool] = False
     # Whether the loss asks the policies of a pass (`Pass.pi`, `Pass.mu`) for all that depends on
@@ -209,7 +206,7 @@ class Algorithm(ABC):
     def is_pure(self) -> bool:
         """Return whether a GPU may replay the loss: as it is set, it depends on tensors only."""
         own = vars(type(self)).get("loss_is_pure", False)
-        is_alone = self.across.world_size == 1 and not self.agents
+        is_alone = self.across.world_size == 1
         return own and is_alone and getattr(self.config, "entropy_end_cost", None) is None
 
     def minibatches(self, batch: Batch) -> Iterator[Batch]:

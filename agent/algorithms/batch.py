@@ -17,10 +17,7 @@ from ritornello.agent.models.base import Inputs
 from ritornello.core.errors import ShapeError
 
 # Fields of shape [B, ...], without rows.
-OF_COLUMNS = (
-    *("state", "task_id", "version", "age", "item", "source", "is_online", "weight"),
-    "agent",
-)
+OF_COLUMNS = (*("state", "task_id", "version", "age", "item", "source", "is_online", "weight"),)
 
 
 @dataclass(frozen=True)
@@ -47,7 +44,6 @@ class Batch:
     source: Tensor  # [B] int64, index of the buffer it was drawn from
     is_online: Tensor  # [B] bool, new: from a queue, or its first turn of several
     weight: Tensor  # [B] float32, importance weight of the loss; 1 unless drawn by priority
-    agent: Tensor  # [B] int64, number of the agent that played; replay.item.OWN: this one
 
     def __post_init__(self) -> None:
         """Raise ShapeError, naming the field, unless all fields agree on T and B."""

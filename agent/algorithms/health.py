@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -12,8 +11,6 @@ from torch import Tensor
 from ritornello.agent.algorithms.batch import Batch
 from ritornello.agent.algorithms.passes import Pass
 from ritornello.agent.distributions import MAX_LOG_RATIO
-
-NO_AGENTS: Mapping[int, str] = MappingProxyType({})
 
 
 @torch.no_grad()
@@ -27,7 +24,6 @@ def policy_health(
     entropy: Tensor,
     trust: Tensor | None = None,
     buffers: Sequence[str] = (),
-    agents: Mapping[int, str] = NO_AGENTS,
 ) -> dict[str, Tensor]:
     """Return how far the data is from the policy, averaged over valid steps.
 
@@ -40,7 +36,6 @@ def policy_health(
       entropy: [T, B] float32, of the policy.
       trust: [T, B] bool, states inside of the trust region; None: there is none.
       buffers: names of the replay buffers, in the order of `Batch.source`.
-      agents: number in `Batch.agent` -> name, of agents that share their replay; {}: there is one.
     """
     ratios = log_rhos.clamp(max=MAX_LOG_RATIO).exp()
     rows = {
@@ -67,8 +62,6 @@ def policy_health(
     metrics["vtrace/reset_fraction"] = batch.reset_row.float().mean()
     if buffers:
         metrics |= _buffer_health(batch, buffers, steps, sum_of)
-    if agents:
-        metrics |= _agent_health(batch, agents, steps, sum_of)
     return metrics
 
 
@@ -96,36 +89,6 @@ def _buffer_health(
         f"replay/{buffer}/{name}": value
         for name, of_buffers in means.items()
         for buffer, value in zip(buffers, of_buffers.unbind(), strict=True)
-    }
-
-
-def _agent_health(
-    batch: Batch, agents: Mapping[int, str], steps: Tensor, sum_of: dict[str, Tensor]
-) -> dict[str, Tensor]:
-    """Return for each agent how its replayed unrolls fit the policy; NaN where there are none.
-
-    What is new is left out: it is the agent's own, and nearly on-policy.
-
-    Args:
-      batch: knows who played each column.
-      agents: number -> name.
-      steps: [B], valid steps of each column.
-      sum_of: [B] each, sums over the valid steps of each column.
-    """
-    numbers = torch.tensor(list(agents), device=batch.agent.device)
-    replayed = ~batch.is_online
-    belongs = (batch.agent.unsqueeze(-1) == numbers) & replayed.unsqueeze(-1)  # [B, K]
-    per_step = {"kl_behaviour_target": sum_of["policy/kl_behaviour_target"]}
-    if "vtrace/masked_fraction" in sum_of:
-        per_step["trusted_fraction"] = steps - sum_of["vtrace/masked_fraction"]
-    columns = torch.stack([torch.ones_like(steps), steps, *per_step.values()])
-    draws, counts, *sums = (columns.unsqueeze(-1) * belongs).sum(1).unbind()  # each [K]
-    means = {"drawn_fraction": draws / replayed.sum()}
-    means |= {name: total / counts for name, total in zip(per_step, sums, strict=True)}
-    return {
-        f"share/{agent}/{name}": value
-        for name, of_agents in means.items()
-        for agent, value in zip(agents.values(), of_agents.unbind(), strict=True)
     }
 
 

@@ -133,7 +133,7 @@ class Impact(Algorithm):
         )
         metrics |= policy_health(
             batch, seen, valid, judged.log_rhos, config.rho_bar,
-            entropy=entropy, buffers=self.buffers, agents=self.agents,
+            entropy=entropy, buffers=self.buffers,
         )  # fmt: skip
         metrics |= self._figures(seen, judged.target, log_ratios, advantages, valid)
         metrics["impact/target_age_updates"] = total.new_tensor(float(age))

@@ -96,7 +96,7 @@ class Impala(Algorithm):
         )
         metrics |= policy_health(
             batch, seen, valid, log_rhos, config.rho_bar,
-            entropy=entropy, trust=trust, buffers=self.buffers, agents=self.agents,
+            entropy=entropy, trust=trust, buffers=self.buffers,
         )  # fmt: skip
         metrics |= value_health(valid, seen.heads.value[:-1], corrected.targets, config.value_bound)
         metrics |= popart_figures(model)

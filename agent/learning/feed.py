@@ -82,7 +82,6 @@ class Feed:
         arrays["age"] = np.array([update - draw.item.inserted_at_update for draw in draws])
         arrays["source"] = np.array([draw.source for draw in draws])
         arrays["weight"] = np.array([draw.weight for draw in draws], np.float32)
-        arrays["agent"] = np.array([draw.item.agent for draw in draws])
         arrays["is_online"] = np.array([draw.is_online for draw in draws])
         # What came before each row, and from its second row on what was done in them: one array.
         for name in ("action", "reward"):
@@ -141,5 +140,4 @@ class Feed:
             source=move(arrays["source"]),
             is_online=move(arrays["is_online"]),
             weight=move(arrays["weight"]),
-            agent=move(arrays["agent"]),
         )

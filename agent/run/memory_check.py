@@ -135,11 +135,7 @@ def unrolls_when_full(blueprint: Blueprint) -> int:
     """Return how many different unrolls all replay buffers of a run hold when they are full."""
     flags = blueprint.flags
     configs = buffer_configs(flags, blueprint.env_spec)
-    unrolls = most_unrolls_held(configs, flags.discarding_strategy, flags.batch_size)
-    if flags.share_replay_in is not None:
-        # Unrolls of others push own ones out of the other buffers while queues still hold them.
-        unrolls += sum(config.capacity for config in configs if config.is_queue)
-    return unrolls
+    return most_unrolls_held(configs, flags.discarding_strategy, flags.batch_size)
 
 
 def check_memory(blueprint: Blueprint, model: ActorCritic) -> None:

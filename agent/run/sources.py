@@ -17,7 +17,6 @@ from ritornello.agent.pools.worker_pool import WorkerPool
 from ritornello.agent.run.capacity import CapacityWatch
 from ritornello.agent.run.experience import Experience, Serial
 from ritornello.agent.run.memory_check import free_memory_bytes, unrolls_when_full
-from ritornello.agent.run.sharing import make_exchange
 from ritornello.agent.run.threaded import Threaded
 from ritornello.transport.weights import WeightBoard
 
@@ -62,7 +61,6 @@ def make_experience(
         pool, replay, feed, evaluate,
         cache_depth=0 if not flags.caching else None if depth == "auto" else int(depth),
         cache_threads=flags.caching_threads,
-        exchange=make_exchange(blueprint),
     )  # fmt: skip
     threaded.capacity = capacity
     return threaded

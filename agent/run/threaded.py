@@ -24,8 +24,6 @@ from ritornello.agent.learning.feed import Feed
 from ritornello.agent.pools.worker_pool import UnrollBlock, WorkerPool
 from ritornello.agent.run.experience import Evaluate, Experience, News
 from ritornello.agent.run.liveness import Heartbeats
-from ritornello.agent.sharing.exchange import Exchange
-from ritornello.agent.sharing.foreign import is_kept_as_it_comes
 from ritornello.core.errors import Closed
 from ritornello.replay.cache import AdaptiveDepth, BatchCache
 from ritornello.replay.manager import ReplayManager
@@ -49,7 +47,6 @@ class Threaded(Experience):
         *,
         cache_depth: int | None,
         cache_threads: int = 1,
-        exchange: Exchange | None = None,
     ) -> None:
         """Start nothing.
 
@@ -61,12 +58,10 @@ class Threaded(Experience):
           cache_depth: number of batches made ahead; 0: each is made when it is needed; None: the
             number adapts itself.
           cache_threads: number of threads that make batches.
-          exchange: what sends unrolls to other agents and takes theirs; None: there are none.
         """
         super().__init__(pool, replay, feed, evaluate)
         self._cache_depth = cache_depth
         self._cache_threads = cache_threads
-        self._exchange = exchange  # of the ingest thread, once that runs
         self._adapts = (
             AdaptiveDepth(MAX_CACHE_DEPTH, max_age_updates=MAX_NEW_AGE_UPDATES)
             if cache_depth is None
@@ -81,8 +76,6 @@ class Threaded(Experience):
 
     def start(self) -> None:
         """Start workers, then the thread that takes in their unrolls, then those that batch."""
-        if self._exchange is not None:
-            self._exchange.open()
         self.pool.start()
         self._ingest = threading.Thread(target=self._take_in_all, name="ingest", daemon=True)
         self._ingest.start()
@@ -109,8 +102,6 @@ class Threaded(Experience):
     def stats(self) -> dict[str, float]:
         """Return metrics by name; those of the cache are over the time since the last call."""
         figures = super().stats()
-        if self._exchange is not None:
-            figures |= self._exchange.stats()
         return figures if self._cache is None else {**figures, **self._cache.stats()}
 
     def missing(self) -> list[str]:
@@ -147,8 +138,6 @@ class Threaded(Experience):
 
     def close(self) -> None:
         """Ask the workers to leave, then make them."""
-        if self._exchange is not None:
-            self._exchange.close()
         self.pool.stop(WORKER_GRACE_S)
 
     # --- the ingest thread -----------------------------------------------------------------------
@@ -159,7 +148,6 @@ class Threaded(Experience):
                 self._threads.beat("waiting for unrolls")
                 for block in self.pool.poll(POLL_S):
                     self._take_in(block)
-                self._take_in_foreign()
         except Closed:
             pass  # replay was closed under a waiting insert: the run is over
         except BaseException as error:
@@ -174,24 +162,7 @@ class Threaded(Experience):
                 self._threads.beat("inserting into replay")
                 if self._stop.is_set():
                     return
-        if self._exchange is not None:
-            self._threads.beat("sending unrolls")
-            self._exchange.send(block.records)
         block.release()
-
-    def _take_in_foreign(self) -> None:
-        """Put what other agents have sent into replay; nothing here waits."""
-        if self._exchange is None:
-            return
-        self._threads.beat("taking unrolls of other agents")
-        for unroll in self._exchange.receive():
-            is_kept = is_kept_as_it_comes(self.replay.codec)
-            self.replay.insert_foreign(
-                unroll.record,
-                unroll.agent,
-                self.moment.update,
-                unroll.payload if is_kept else None,
-            )
 
     # --- the cache threads -----------------------------------------------------------------------
 

@@ -22,7 +22,6 @@ from ritornello.agent.stored.state_schema import (
     check_part,
 )
 from ritornello.core.plain_data import shown_text
-from ritornello.replay.item import OWN
 from ritornello.replay.priorities import LARGEST
 
 Floats64 = Annotated[np.ndarray, array_of("float64")]
@@ -95,8 +94,6 @@ class CountersState(Part):
     update: Count
     draws: Count
     online_draws: Count
-    foreign: Count = 0
-    foreign_draws: Count = 0
 
 
 class ItemsState(Part):
@@ -108,17 +105,12 @@ class ItemsState(Part):
     inserted_at_update: Integers
     codecs: list[Literal["none", "lz4"]]
     payloads: list[Bytes]
-    agents: Integers | None = None  # of older checkpoints: all are the run's own
 
     @model_validator(mode="after")
     def _check(self) -> ItemsState:
         columns = (self.ids, self.versions, self.inserted_at_update, self.codecs, self.payloads)
         if len({len(column) for column in columns}) != 1:
             raise ValueError("expected as many ids as versions, insertions, codecs and payloads")
-        if self.agents is not None and (
-            len(self.agents) != len(self.ids) or (self.agents < OWN).any()
-        ):
-            raise ValueError("expected the number of an agent for each id")
         if len(np.unique(self.ids)) != len(self.ids) or (self.ids < 0).any():
             raise ValueError("expected each item once")
         if (self.versions < 0).any() or (self.inserted_at_update < 0).any():

@@ -17,7 +17,6 @@ OWN_RULE = "Expected a command, or a module of your own that has main(arguments)
 
 COMMANDS = {
     "compare": "which configuration learned best: table, figure and small CSV files of runs",
-    "population": "agents that shared their replay: scores, and what each trusted of the others",
     "report": "one HTML page of a run or a sequence: what was run, how it went, figures, films",
     "saliency": "a film of what matters to an agent in each frame, for its policy and its value",
     "attention": "a film of where the heads of an attention agent look",

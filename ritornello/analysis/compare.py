@@ -37,7 +37,7 @@ from ritornello.sequences.folder import STATE_FILE
 EPILOG = """examples:
   python -m ritornello.analysis compare --sequence_folder=results/elite_claim_small_<time>
   python -m ritornello.analysis compare --runs='results/Pong*' --by=batch_size,lr --at_steps=1000000
-  python -m ritornello.analysis compare --runs='plain=results/a,with replay=results/b' --output=tables/ab
+  python -m ritornello.analysis compare --runs='plain=results/a,replay=results/b' --output=tables/ab
   python -m ritornello.analysis compare --runs=tables/ab        the same table from the CSV files
   python -m ritornello.analysis compare --scores='single=results/Pong_a,multi=results/6games_b'
 

@@ -15,7 +15,6 @@ from rich.table import Table
 from rich.text import Text
 
 from ritornello.analysis.comparison import GameComparison, compare, draw_games, game_table, page
-from ritornello.analysis.population import write_population
 from ritornello.analysis.runs import Run, of_sequence
 from ritornello.core import markdown
 from ritornello.core.atomic_file import write_text
@@ -90,8 +89,7 @@ def compare_sequence(
 def write_report(folder: SequenceFolder) -> SequenceComparison:
     """Write table.md, table.csv and comparison.png into the folder; return what they say.
 
-    If the sequence tests its runs, scores.md too (sequences/scores.py); if its agents share their
-    replay, population.md and population.png (analysis/population.py).
+    If the sequence tests its runs, scores.md too (sequences/scores.py).
     """
     comparison = compare_sequence(folder)
     progress = markdown.table(PROGRESS_HEADINGS, comparison.progress())
@@ -103,7 +101,6 @@ def write_report(folder: SequenceFolder) -> SequenceComparison:
         draw_games(comparison.games, folder.path / FIGURE)
     write_scores(folder)
     write_games(folder)
-    write_population(folder)
     return comparison
 
 

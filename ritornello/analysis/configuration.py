@@ -18,7 +18,7 @@ NOT_CONFIGURATION = {
     *("log_interval_s", "gradient_metrics", "basic_verbose", "tensorboard", "charts"),
     *("test_episode_count", "test_all_checkpoints", "render", "greedy", "background"),
     *("auto_restart", "debug_faults", "flags_file", "run_name", "sink", "live", "console"),
-    *("tracker_project", "share_replay_in", "agent_number"),
+    *("tracker_project", "agent_number"),
     *("trust_env_module", "multiprocessing_backend", "ray_address", "ray_insecure"),
     "learner_timeout",
 }

@@ -15,7 +15,6 @@ run.py              what is done in one command, where and how long
 environment.py      the games
 workers.py          who plays them
 replay.py           which experience is kept and drawn
-population.py       the agents beside this one, and what they share
 model.py            the network
 algorithm.py        V-trace and its losses
 impact.py           IMPACT

@@ -6,7 +6,7 @@ from typing import Literal
 
 from ritornello.flags.group import FlagGroup, flag
 from ritornello.flags.kinds import Count, CountOrAuto, Positive
-from ritornello.flags.values import Precision
+from ritornello.flags.values import MAX_AGENTS, Precision
 
 
 class MachineFlags(FlagGroup):
@@ -48,4 +48,16 @@ class MachineFlags(FlagGroup):
     cuda_graph: bool = flag(
         True,
         "on a GPU, record an update once and replay it, instead of asking for each of some 400 small computations anew; an update that cannot be recorded is computed as before",
+    )
+    agent_count: Count = flag(
+        1,
+        "number of trainings on this machine at the same time, each in a process of its own, which divide its cores and its memory; multi_train.py --at_once sets it",
+        le=MAX_AGENTS,
+        of_this_command=True,
+    )
+    agent_number: CountOrAuto = flag(
+        0,
+        "which of them this is, from 0",
+        lt=MAX_AGENTS,
+        of_this_command=True,
     )

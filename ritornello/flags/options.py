@@ -27,7 +27,6 @@ from ritornello.flags.model import ModelFlags
 from ritornello.flags.optimiser import OptimiserFlags
 from ritornello.flags.output import OutputFlags
 from ritornello.flags.parts import AUTO, NETWORKS
-from ritornello.flags.population import PopulationFlags
 from ritornello.flags.replay import ReplayFlags
 from ritornello.flags.run import RunFlags
 from ritornello.flags.test_mode import TestModeFlags
@@ -41,7 +40,6 @@ GROUPS: dict[str, type[FlagGroup]] = {
     "environment": EnvironmentFlags,
     "workers": WorkersFlags,
     "replay": ReplayFlags,
-    "population": PopulationFlags,
     "model": ModelFlags,
     "algorithm": AlgorithmFlags,
     "impact": ImpactFlags,
@@ -70,7 +68,6 @@ class Flags(  # the last group first: pydantic lists the fields of the last base
     ImpactFlags,
     AlgorithmFlags,
     ModelFlags,
-    PopulationFlags,
     ReplayFlags,
     WorkersFlags,
     EnvironmentFlags,

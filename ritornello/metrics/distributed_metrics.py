@@ -1,4 +1,4 @@
-"""The metrics of shared replay, `share/...`, and of a cluster, `cluster/...`: part of METRICS.
+"""The metrics of a cluster, `cluster/...`: part of METRICS.
 
 metrics/record.py has the others.
 """
@@ -8,37 +8,6 @@ from __future__ import annotations
 from ritornello.metrics.machine_metrics import MetricInfo, metric
 
 DISTRIBUTED_METRICS: dict[str, MetricInfo] = {
-    "share/agents_heard": metric(
-        "agents", "Other agents that sent unrolls within the last minute.", "all others"
-    ),
-    "share/sent": metric("unrolls", "Unrolls sent to the other agents in this session."),
-    "share/unsent": metric(
-        "unrolls", "Unrolls that could not be sent, because the disk refused them.", "0"
-    ),
-    "share/foreign_drawn_fraction": metric(
-        "fraction",
-        "Share of replayed draws that were of other agents, since the start.",
-        "--foreign_share, once replay has filled up",
-    ),
-    "share/*/taken": metric("unrolls", "Unrolls of an agent that went into replay."),
-    "share/*/passed_over": metric(
-        "unrolls", "Unrolls of an agent that were too many for --foreign_share."
-    ),
-    "share/*/lost": metric(
-        "unrolls", "Unrolls that an agent had sent and removed before they were read.", "few"
-    ),
-    "share/*/refused": metric(
-        "unrolls", "Unrolls of an agent, or files of it, that were damaged or impossible.", "0"
-    ),
-    "share/*/drawn_fraction": metric("fraction", "Share of replayed draws that an agent played."),
-    "share/*/trusted_fraction": metric(
-        "fraction",
-        "LASER: share of the replayed steps of an agent that the trust region keeps.",
-        "high for this agent's own; lower for agents that play differently",
-    ),
-    "share/*/kl_behaviour_target": metric(
-        "nats", "Mean KL(behaviour || policy) of the replayed unrolls of an agent."
-    ),
     "cluster/nodes": metric("machines", "Machines of the cluster that are alive and can be used."),
     "cluster/hosts": metric("hosts", "Groups of workers on these machines, one on each as a rule."),
     "cluster/hosts_silent": metric(

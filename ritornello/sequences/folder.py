@@ -10,7 +10,6 @@
         PongNoFrameskip-v4_<time>/    the run folder
       exchange_seed1/             what agents that share their replay tell each other
       table.md table.csv comparison.png   (analysis/compare_sequence.py)
-      population.md population.png        (analysis/population.py)
 
 What sequence.json may hold is in saved.py. Next to read: runner.py.
 """
@@ -48,7 +47,6 @@ class RunState:
     group: str
     seed: int
     flags: dict[str, Any]
-    agent: int | None = None  # its number in the population of its seed; None: it shares nothing
     status: str = "waiting"
     exit_code: int | None = None
     seconds: float = 0.0  # wall-clock, all attempts together
@@ -90,7 +88,7 @@ class SequenceFolder:
         """Put runs that wait behind those that there are; `save` writes them down."""
         for number, run in enumerate(planned, start=len(self.runs) + 1):
             name = f"{number:03d}_{safe_name(run.group)}_seed{run.seed}"
-            self.runs.append(RunState(name, run.group, run.seed, run.flags, run.agent))
+            self.runs.append(RunState(name, run.group, run.seed, run.flags))
 
     def claim(self) -> None:
         """Take the sequence for this process, until it ends; remove what a killed one left.
@@ -152,21 +150,6 @@ class SequenceFolder:
         its exit status alone.
         """
         return not is_test(run.flags) and any(map(_has_ended, self.run_folders(run)))
-
-    def agent_count(self, run: RunState) -> int:
-        """Return among how many a run divides the machine: its population, or all at once."""
-        agents = [each.agent for each in self.population(run) if each.agent is not None]
-        return 1 + max(agents) if agents else self.at_once
-
-    def population(self, run: RunState) -> list[RunState]:
-        """Return the agents with which a run shares its replay, itself among them."""
-        if run.agent is None:
-            return []
-        return [each for each in self.runs if each.agent is not None and each.seed == run.seed]
-
-    def exchange(self, run: RunState) -> Path:
-        """Return the folder through which the agents of a run's population tell each other."""
-        return self.path / f"exchange_seed{run.seed}"
 
     def source(self, run: RunState) -> RunState | None:
         """Return the earlier run of the same seed that this one starts from or tests, if any."""

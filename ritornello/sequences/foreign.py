@@ -31,8 +31,7 @@ DECIDED_HERE = {
     "results_dir": "runs are written into the sequence's folder (multi_train.py --results_dir)",
     "run_name": "runs are named after their group in the sequence",
     "agent_count": "give multi_train.py --at_once, or the sequence at_once",
-    "agent_number": "agents are numbered in the order of the sequence",
-    "share_replay_in": "write share_replay: true into the sequence",
+    "agent_number": "runs at the same time are numbered by multi_train.py",
     "flags_file": "write those flags under `base` of the sequence",
     "multi_train_overrides": "it is how the flags of the sequence reach a run",
 }
@@ -110,8 +109,6 @@ def check_saved(
     for run in runs:
         _check_flags(run.flags, typed, f"{where}: {run.name}")
         check_place(folder, run.name)
-        if run.agent is not None:
-            check_place(folder, f"exchange_seed{run.seed}")
     if not trust_files:
         of_runs = [(run.name, run.flags) for run in runs]
         check_weights(folder, [("arguments", arguments), *of_runs], where)

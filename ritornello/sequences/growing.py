@@ -25,8 +25,7 @@ def further_runs(folder: SequenceFolder, plan: Plan, where: str) -> list[Planned
       where: the file, for messages.
 
     Raises:
-      ConfigError: if it is the file of another sequence, if it changes a run that there is, or if
-        it adds an agent to a population that was begun.
+      ConfigError: if it is the file of another sequence, or changes a run that there is.
     """
     begun = {(run.group, run.seed): run for run in folder.runs}
     if plan.name != folder.name:
@@ -36,25 +35,12 @@ def further_runs(folder: SequenceFolder, plan: Plan, where: str) -> list[Planned
         )
     for run in plan.runs:
         there = begun.get((run.group, run.seed))
-        if there is not None and there.agent != run.agent:
-            raise ConfigError(
-                f"{where}: {there.name} was begun as {_agent(there.agent)}, and is "
-                f"{_agent(run.agent)} now: expected the same share_replay."
-            )
         if there is not None and (change := _first_change(there.flags, run.flags)):
             raise ConfigError(
                 f"{where}: {there.name} was begun with {change}. The runs that there are stay as "
                 "they are: give what is changed a name of its own, or begin a new sequence."
             )
-    further = [run for run in plan.runs if (run.group, run.seed) not in begun]
-    agents = {run.seed for run in folder.runs if run.agent is not None}
-    for run in further:
-        if run.agent is not None and run.seed in agents:
-            raise ConfigError(
-                f"{where}: {shown(run.group)} would be a further agent of the population of seed "
-                f"{run.seed}, whose agents begin together: expected more seeds, or a new sequence."
-            )
-    return further
+    return [run for run in plan.runs if (run.group, run.seed) not in begun]
 
 
 def _first_change(there: Mapping[str, Any], now: Mapping[str, Any]) -> str:
@@ -68,7 +54,3 @@ def _first_change(there: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 
 def _value(flags: Mapping[str, Any], name: str) -> str:
     return shown(flags[name]) if name in flags else "left out"
-
-
-def _agent(number: int | None) -> str:
-    return "a run that shares nothing" if number is None else f"agent {number} of a population"

@@ -13,9 +13,6 @@
     test:                      after each run, all its checkpoints are tested with these flags
       test_episode_count: 20
     at_once: 3                 so many runs at the same time; left out: 1
-    share_replay: true         the groups are the agents of a population, one for each seed, that
-                               send each other what they play (docs/populations.md); a list of names
-                               of `runs` makes a population of those and lets the others run alone
 
 Flags have the names that `python main.py --help=all` lists. A run may start from the weights of an
 earlier one, that of the same seed: `load_model_url: {run: queue}`. With `op_mode: train_w_load`
@@ -37,16 +34,10 @@ from ritornello.core.errors import ConfigError
 from ritornello.core.nearest_names import did_you_mean
 from ritornello.core.plain_data import read_text, shown, shown_text
 from ritornello.core.plain_yaml import parse_yaml
-from ritornello.sequences.populations import (
-    AGENT_SEEDS,
-    WAITS_FOR_ITS_OWN,
-    agent_behind,
-    runs_at_once,
-    sharing_runs,
-)
+from ritornello.flags.values import MAX_AGENTS
 
 SHIPPED = Path(__file__).resolve().parent
-KEYS = ("name", "about", "base", "seeds", "runs", "grid", "test", "at_once", "share_replay")
+KEYS = ("name", "about", "base", "seeds", "runs", "grid", "test", "at_once")
 MAX_RUNS = 10_000
 MAX_PLAN_BYTES = 200_000  # PyYAML reads about as many in a second
 MAX_PROBLEMS_SHOWN = 10
@@ -61,7 +52,6 @@ class PlannedRun:
     group: str
     seed: int
     flags: dict[str, Any]  # load_model_url may be {"run": group}, see `source_of`
-    agent: int | None = None  # its number in the population of its seed; None: it shares nothing
 
 
 @dataclass(frozen=True)
@@ -119,9 +109,7 @@ def parse_plan(data: Any, *, default_name: str, where: str) -> Plan:
     named_runs = _named_runs(data.get("runs"), where)
     grid = _mapping(data.get("grid"), f"{where}: grid")
     _check_count(grid, named_runs, seeds, where)
-    sharing = sharing_runs(data.get("share_replay", False), [name for name, _ in named_runs], where)
     groups: dict[str, dict[str, Any]] = {}
-    agents: dict[str, dict[str, Any]] = {}  # those of the groups that share their replay
     for point in _grid_points(grid):
         for run_name, run_flags in named_runs:
             varied = [run_name, *(f"{key}={_short(value)}" for key, value in point.items())]
@@ -130,8 +118,6 @@ def parse_plan(data: Any, *, default_name: str, where: str) -> Plan:
                 raise ConfigError(f"{where}: there are two groups named {shown(group)}.")
             groups[group] = {**base, **run_flags, **point}
             _resolve_source(groups, group, varied[1:], where)
-            if run_name in sharing:
-                agents[group] = groups[group]
             if test is not None:
                 groups[f"test {group}"] = {**TEST_FLAGS, **test, "load_model_url": {"run": group}}
     for group, flags in groups.items():
@@ -145,22 +131,29 @@ def parse_plan(data: Any, *, default_name: str, where: str) -> Plan:
                 f"{where}: the name {shown(text)} is too long, expected {MAX_GROUP_LENGTH} "
                 "characters at most."
             )
-    at_once = runs_at_once(data.get("at_once"), agents, where)
-    numbers = {group: number for number, group in enumerate(agents)}
     runs = [
-        PlannedRun(
-            group,
-            seed,
-            # Agents with one seed would begin with the same weights in the same games.
-            {**flags, "seed": seed + AGENT_SEEDS * numbers.get(group, 0)},
-            numbers.get(group),
-        )
+        PlannedRun(group, seed, {**flags, "seed": seed})
         for seed in dict.fromkeys(seeds)
         for group, flags in groups.items()
     ]
-    _check_agents(runs, where)
+    at_once = check_at_once(data.get("at_once", 1), f"{where}: at_once is ")
     _check_replay_is_saved(groups, where)
     return Plan(name, about, tuple(runs), at_once)
+
+
+def check_at_once(value: Any, what: str) -> int:
+    """Return how many runs are under way at the same time.
+
+    Args:
+      value: what a sequence or a command says.
+      what: the beginning of a message about it.
+
+    Raises:
+      ConfigError: if it is no number from 1 to MAX_AGENTS.
+    """
+    if type(value) is not int or not 1 <= value <= MAX_AGENTS:
+        raise ConfigError(f"{what}{shown(value)}, expected a number from 1 to {MAX_AGENTS}.")
+    return value
 
 
 def source_of(flags: Mapping[str, Any]) -> str | None:
@@ -261,18 +254,6 @@ def _resolve_source(
             f"{_nearest(name, earlier)} (earlier: {shown_text(', '.join(earlier)) or 'none'})."
         )
     groups[group]["load_model_url"] = {"run": found}
-
-
-def _check_agents(runs: Sequence[PlannedRun], where: str) -> None:
-    """Raise ConfigError if an agent starts from another one of its population."""
-    groups = {run.group: run for run in runs}  # seeds apart, they are the same
-    for run in groups.values():
-        other = agent_behind(run, lambda each: groups.get(source_of(each.flags) or ""))
-        if other is not None:
-            raise ConfigError(
-                f"{where}: {shown(run.group)} starts from the agent {shown(other.group)}, "
-                + WAITS_FOR_ITS_OWN
-            )
 
 
 def _check_replay_is_saved(groups: Mapping[str, Mapping[str, Any]], where: str) -> None:

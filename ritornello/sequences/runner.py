@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-import shutil
 import signal
 import subprocess
 import threading
@@ -91,7 +90,7 @@ def run_sequence(
                 for index in runs_due(folder, waiting, [attempt.index for attempt in active]):
                     waiting.remove(index)
                     if can_begin(folder, folder.runs[index]):
-                        slot = _free_slot(folder.runs[index], active)
+                        slot = _free_slot(active)
                         active.append(_Attempt(folder, index, slot, progress))
                     else:
                         # Not a failure of its own: on a resume, the other is tried first.
@@ -100,16 +99,13 @@ def run_sequence(
             active = [attempt for attempt in active if attempt.step(interrupts)]
             if active:
                 active[0].child.wait(POLL_S)
-        _clear_exchanges(folder)
     finally:
         # Only if something failed here, such as the disk: what is under way saves and ends.
         _end_all(active)
 
 
-def _free_slot(run: RunState, active: Sequence[_Attempt]) -> int:
-    """Return the number of a run among those at once: an agent's own, or the first free one."""
-    if run.agent is not None:
-        return run.agent
+def _free_slot(active: Sequence[_Attempt]) -> int:
+    """Return the number of a run among those at once: the first free one."""
     taken = {attempt.slot for attempt in active}
     return next(slot for slot in range(len(active) + 1) if slot not in taken)
 
@@ -306,15 +302,6 @@ class _Attempt:
         return False
 
 
-def _clear_exchanges(folder: SequenceFolder) -> None:
-    """Remove what the agents of populations that are done have told each other."""
-    for run in folder.runs:
-        agents = folder.population(run)
-        # A run that shares nothing has no population, and says nothing about that of its seed.
-        if agents and all(each.status == "done" for each in agents):
-            shutil.rmtree(folder.exchange(run), ignore_errors=True)
-
-
 def _end_all(active: Sequence[_Attempt]) -> None:
     for attempt in active:
         with contextlib.suppress(OSError):
@@ -352,9 +339,7 @@ def command(folder: SequenceFolder, run: RunState, slot: int = 0) -> list[str]:
     else:
         line += ["--op_mode=train"]
     if folder.at_once > 1 and not is_test(run.flags):
-        line += [f"--agent_count={folder.agent_count(run)}", f"--agent_number={slot}"]
-    if run.agent is not None:
-        line += [f"--share_replay_in={folder.exchange(run)}"]
+        line += [f"--agent_count={folder.at_once}", f"--agent_number={slot}"]
     return [
         *line,
         f"--results_dir={path}",

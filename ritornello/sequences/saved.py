@@ -17,7 +17,6 @@ from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import cut, parse_json, read_text, shown, shown_text
 from ritornello.flags.values import MAX_AGENTS
 from ritornello.sequences.plan import MAX_GROUP_LENGTH, MAX_RUNS, source_of
-from ritornello.sequences.populations import WAITS_FOR_ITS_OWN, agent_behind
 
 FORMAT_VERSION = 1
 MAX_PROBLEMS_SHOWN = 5
@@ -36,7 +35,6 @@ class SavedRun(BaseModel):
     group: Name
     seed: int = Field(ge=0)
     flags: dict[str, Any]
-    agent: int | None = Field(default=None, ge=0, lt=MAX_AGENTS)
     status: Literal["waiting", "running", "done", "failed", "skipped", "stopped"] = "waiting"
     exit_code: int | None = None
     seconds: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
@@ -57,33 +55,17 @@ class SavedSequence(BaseModel):
     def _check_together(self) -> SavedSequence:
         names: set[str] = set()
         earlier: dict[tuple[str, int], SavedRun] = {}  # the first one of each group and seed
-        agents: set[tuple[int, int]] = set()
         for run in self.runs:
             if run.name in names:
                 raise ValueError(f"two runs are named {run.name}")
-            if run.agent is not None:
-                if (run.seed, run.agent) in agents:
-                    raise ValueError(f"two runs of seed {run.seed} are agent {run.agent}")
-                agents.add((run.seed, run.agent))
             source = source_of(run.flags)
             if source is not None and (source, run.seed) not in earlier:
                 raise ValueError(
                     f"{run.name} starts from {shown(source)}, but no earlier run of seed "
                     f"{run.seed} is of that group"
                 )
-            other = agent_behind(
-                run, lambda each: earlier.get((source_of(each.flags) or "", each.seed))
-            )
-            if other is not None:
-                raise ValueError(
-                    f"{run.name} starts from the agent {other.name}, {WAITS_FOR_ITS_OWN}"
-                )
             names.add(run.name)
             earlier.setdefault((run.group, run.seed), run)
-        for seed in {seed for seed, _ in agents}:
-            count = sum(each == seed for each, _ in agents)
-            if count > self.at_once:
-                raise ValueError(f"seed {seed} has {count} agents, but at_once is {self.at_once}")
         return self
 
 

@@ -12,35 +12,25 @@ from ritornello.sequences.folder import RunState, SequenceFolder
 def runs_due(folder: SequenceFolder, waiting: Sequence[int], active: Sequence[int]) -> list[int]:
     """Return which of the waiting runs are begun now, or given up; none of them too early.
 
-    Runs begin in their order. The agents of a population begin together, so what is behind them
-    waits until there is room for all.
+    Runs begin in their order.
 
     Raises:
       ConfigError: if nothing is under way, and each that waits does so for another one of them.
     """
     begun: list[int] = []
     for index in waiting:
-        if index in begun:
-            continue
-        together = [index]
-        if folder.runs[index].agent is not None:
-            seed = folder.runs[index].seed
-            agents = [n for n in waiting if folder.runs[n].agent is not None]
-            together = [n for n in agents if folder.runs[n].seed == seed]
         under_way = [*active, *begun]
-        if under_way and len(under_way) + len(together) > folder.at_once:
+        if len(under_way) >= folder.at_once:
             break
-        sources = [folder.source(folder.runs[n]) for n in together]
         pending = [folder.runs[n] for n in (*under_way, *waiting)]
-        if any(source in pending for source in sources):
-            continue  # it may be done by and by
-        begun += together
+        if folder.source(folder.runs[index]) not in pending:  # else it may be done by and by
+            begun.append(index)
     if not active and not begun:
         # Neither a plan nor a file can say so; but going round for ever would tell nobody.
         names = ", ".join(folder.runs[index].name for index in waiting)
         raise ConfigError(
             f"{shown_text(str(folder.path))}: these runs wait for each other: {shown_text(names)}. "
-            "An agent must not start from one that shares its replay: write the sequence anew."
+            "Write the sequence anew."
         )
     return begun
 

@@ -10,7 +10,7 @@ from ritornello.agent.learning.feed import Feed
 from ritornello.agent.models.factory import ModelConfig, make_model
 from ritornello.core.spec import EnvSpec
 from ritornello.replay.codec import Plain
-from ritornello.replay.item import OWN, Draw, Item
+from ritornello.replay.item import Draw, Item
 
 
 def make_spec(obs_shape=(6,), actions=3, stacked=1):
@@ -84,7 +84,6 @@ def make_batch(spec=None, *, steps=5, size=4, tasks=1, seed=0, state_count=0, **
         source=torch.zeros(size, dtype=torch.int64),
         is_online=torch.arange(size) < (size + 1) // 2,
         weight=torch.ones(size),
-        agent=torch.full((size,), OWN),
     )
     return replace(batch, **overrides)
 

@@ -223,9 +223,3 @@ def test_agents_that_run_at_once_are_counted_together(monkeypatch: pytest.Monkey
     check_memory(one, model)
     monkeypatch.setattr(memory_check, "container_limit_bytes", lambda: 2 * needed)
     assert "let fewer run at once" in refusal(agent_count=3)
-
-
-def test_queues_keep_what_unrolls_of_others_have_pushed_out(tmp_path: Any) -> None:
-    shares = {"share_replay_in": str(tmp_path), "agent_count": 2}
-    alone = memory_check.unrolls_when_full(make_blueprint())
-    assert memory_check.unrolls_when_full(make_blueprint(**shares)) == alone + 4

@@ -21,7 +21,7 @@ from ritornello.sequences.folder import STATE_FILE, SequenceFolder
 from ritornello.sequences.foreign import check_plan, check_saved, check_typed
 from ritornello.sequences.plan import SHIPPED, check_flags, load_plan
 from ritornello.sequences.runner import command
-from tests.fuzz import shared, stored
+from tests.fuzz import stored
 from tests.fuzz.harness import Target
 from tests.fuzz.mutations import mutated_text, mutated_tree, nasty, writable
 
@@ -241,7 +241,6 @@ TARGETS = (
     Target("replay_parameters", 2000, replay_parameters),
     Target("plans", 1500, plans, leaves=("results/*/sequence.json",)),
     Target("sequence_json", 1500, saved_sequences, leaves=COMPARISON),
-    Target("foreign_unrolls", 300, shared.foreign_unrolls),
     Target("checkpoint_bytes", 700, stored.damaged_checkpoints),
     Target("checkpoint_trees", 500, stored.strange_checkpoints),
     Target("run_folders", 200, stored.strange_run_folders, leaves=("run/*",)),

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from ritornello.agent.sharing.terms import Terms
 from ritornello.core.errors import ConfigError
 from tests.fuzz.harness import Target, run_cases
 from tests.fuzz.targets import TARGETS
@@ -117,10 +116,3 @@ def test_the_harness_sees_files_that_are_left(
     outcome = run_cases(Target("planted", 1, case, leaves=("made/*",)), 1, tmp_path, range(1))
     assert bool(outcome.findings) == (message is not None or not name.startswith("made"))
     assert list(tmp_path.iterdir()) == []
-
-
-def test_what_another_agent_names_its_terms_is_printed_without_what_a_terminal_obeys() -> None:
-    ours, theirs = Terms({"frames": 4}), Terms({"frames": 4, "fra\u202emes\x1b[31m": 1})
-    (difference,) = ours.differences(theirs)
-    assert difference.isprintable()
-    assert "\\x1b[31m" in difference

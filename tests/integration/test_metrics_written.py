@@ -35,8 +35,6 @@ NEEDS_A_SENSOR = {"system/cpu_temperature_c"}
 # Of a process that computes only where nobody else does: on a busy machine it may not be done.
 NEEDS_IDLENESS = {"evaluation/time_s"}
 NEEDS_RAY = {name for name in METRICS if name.startswith("cluster/")}
-# tests/integration/test_population_run.py has them all.
-NEEDS_OTHER_AGENTS = {name for name in METRICS if name.startswith("share/")}
 
 
 @pytest.mark.process
@@ -48,5 +46,5 @@ def test_each_declared_metric_is_written_by_some_run(tmp_path):
         assert status == 0, output
         written |= {metric for record in records(only_run(results)) for metric in record["values"]}
     never = {pattern for pattern in METRICS if not any(fnmatchcase(n, pattern) for n in written)}
-    allowed = NEEDS_COUNTERS | NEEDS_A_SENSOR | NEEDS_IDLENESS | NEEDS_RAY | NEEDS_OTHER_AGENTS
+    allowed = NEEDS_COUNTERS | NEEDS_A_SENSOR | NEEDS_IDLENESS | NEEDS_RAY
     assert never - allowed == NEEDS_A_GPU

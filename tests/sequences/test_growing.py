@@ -19,7 +19,6 @@ BEGUN = {
     "base": {"env": "CartPole-v1"},
     "runs": [{"name": "a", "flags": {"lr": 0.01}}, {"name": "b", "flags": {"lr": 0.02}}],
 }
-AGENTS = {**BEGUN, "share_replay": True}
 
 
 def plan_of(data: dict[str, Any]) -> Plan:
@@ -76,12 +75,6 @@ def test_a_run_may_start_from_one_that_there_was(tmp_path: Path) -> None:
             "begun with env 'CartPole-v1', and the file has 'Acrobot-v1'",
         ),
         (BEGUN, {**BEGUN, "base": {}}, "env 'CartPole-v1', and the file has left out"),
-        (BEGUN, AGENTS, "begun as a run that shares nothing, and is agent 0 of a population"),
-        (
-            AGENTS,
-            {**AGENTS, "runs": [*BEGUN["runs"], {"name": "c"}]},
-            "'c' would be a further agent of the population of seed 1",
-        ),
     ],
 )
 def test_what_is_there_is_not_changed(
@@ -89,11 +82,6 @@ def test_what_is_there_is_not_changed(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         further(begun(tmp_path, data), now)
-
-
-def test_a_population_gets_further_seeds(tmp_path: Path) -> None:
-    folder = begun(tmp_path, AGENTS)
-    assert further(folder, {**AGENTS, "seeds": [1, 2]}) == [("a", 2), ("b", 2)]
 
 
 def test_what_was_typed_at_the_beginning_must_not_make_the_new_groups_alike(

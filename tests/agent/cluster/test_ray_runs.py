@@ -17,7 +17,6 @@ from tests.agent.cluster.ray_helpers import WITH_RAY, processes_of_ray
 from tests.deadlines import HANGS_S
 from tests.house import ROOT
 from tests.integration.commands import only_run, records, run
-from tests.integration.test_population_run import live_through_deaths
 
 pytestmark = WITH_RAY
 
@@ -134,7 +133,3 @@ def test_workers_in_ray_learn_cartpole(tmp_path):
     summary = json.loads((folder / "summary.json").read_text("utf-8"))
     assert summary["reason"] == "return", summary
     assert max(record["values"].get("cluster/hosts", 0) for record in records(folder)) == 1
-
-
-def test_agents_on_ray_share_and_the_death_of_one_hurts_no_other(tmp_path):
-    live_through_deaths(tmp_path, "ray")

@@ -1,1 +1,0 @@
-"""Agents on one machine that send each other what they play."""
