@@ -118,7 +118,12 @@ def test_every_instruction_is_one_that_is_checked_here() -> None:
 
 def test_the_image_has_what_the_program_needs_and_nothing_private() -> None:
     files = context()
-    for needed in ("main.py", "option_flags.py", "flags/run.py", "models/pong/model.json"):
+    for needed in (
+        "main.py",
+        "option_flags.py",
+        "ritornello/flags/run.py",
+        "models/pong/model.json",
+    ):
         assert needed in files
     parts = {part for path in files for part in Path(path).parts}
     assert not parts & {".git", ".venv", "__pycache__", "tests"}
