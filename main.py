@@ -28,7 +28,6 @@ import sys
 from typing import NoReturn
 
 from ritornello.agent.learners.place import ALONE_HERE, Place
-from ritornello.agent.run.guardian import Guardian, restarts_wanted
 from ritornello.agent.run.launcher import Launcher, learners_wanted
 from ritornello.core.command_line import printable, reader_may_leave
 from ritornello.core.leaving import leave
@@ -171,9 +170,6 @@ def run_as_program() -> NoReturn:
     let_through()
     argv = sys.argv[1:]
     place = place_among_learners()
-    restarts = restarts_wanted(argv)
-    if place.world_size == 1 and restarts:
-        leave(Guardian(argv, restarts, stop_signals).run())
     count = learners_wanted(argv) if place.world_size == 1 else 1
     if count > 1:
         leave(Launcher(argv, count, stop_signals).run())

@@ -22,7 +22,6 @@ from ritornello.interrupts import Interrupts
 # The value that asks for nothing, and the reason.
 ONLY_BY_PROGRAM = {
     "learner_count": ("1", "several learners are processes that main.py starts"),
-    "auto_restart": ("0", "a process that main.py starts watches the training"),
     "background": ("False", "it lowers the priority of this interpreter for ever"),
 }
 

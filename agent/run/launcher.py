@@ -30,22 +30,41 @@ from collections.abc import Iterator, Sequence
 from types import FrameType
 
 from ritornello.agent.learners.place import SOCKET
-from ritornello.agent.run.guardian import KILLED, count_wanted, report_descriptor
 from ritornello.core.process_death import environment_for_child
 from ritornello.core.project import main_program
 from ritornello.core.standard_error import say
 from ritornello.core.stop_signals import INTERRUPTED, StopSignals, handled_by
+from ritornello.flags.former_names import ALIASES
 
 FLAG = "learner_count"
 LOOPBACK = "127.0.0.1"
 LOOK_S = 0.1
+MAX_DIGITS = 9  # of a count on the command line
 LEAVE_S = 5.0  # for a learner to end that is stopped, or of a run that has failed
 LAST_S = 600.0  # for a learner to save, perhaps gigabytes, and end, once the others have ended
 
 
 def learners_wanted(argv: Sequence[str]) -> int:
-    """Return how many learners a command line asks for; 1 if it is not a number above 1."""
-    return max(1, count_wanted(argv, FLAG))
+    """Return how many learners a command line asks for; 1 if it is not a number above 1.
+
+    It is 1 for a test, and where only a help text or the version is asked for. What is wrong with a
+    value is said by whoever checks all flags.
+    """
+    if any(item.startswith(("-h", "--help", "--version")) for item in argv):
+        return 1
+    values = dict(_flag_pairs(argv))
+    wanted = values.get(FLAG, "")
+    is_count = wanted.isdecimal() and len(wanted) <= MAX_DIGITS
+    return max(1, int(wanted)) if is_count and values.get("op_mode", "train") != "test" else 1
+
+
+def _flag_pairs(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield (name, value) of each flag, written --name=value or --name value."""
+    items = iter(argv)
+    for item in items:
+        name, equals, value = item.removeprefix("--").partition("=")
+        name = name.replace("-", "_")
+        yield ALIASES.get(name, name), value if equals else next(items, "")
 
 
 class Launcher:
@@ -83,7 +102,6 @@ class Launcher:
 
     def _start(self, rank: int, server: socket.socket) -> subprocess.Popen[bytes]:
         passed = [server.fileno()] if rank == 0 else []
-        report = report_descriptor() if rank == 0 else None  # to a guardian, if there is one
         environment = {
             **environment_for_child(),
             "RANK": str(rank),
@@ -94,10 +112,6 @@ class Launcher:
             "MASTER_PORT": str(server.getsockname()[1]),
             SOCKET: str(server.fileno()),
         }
-        if report is not None:
-            variable, descriptor = report
-            environment[variable] = str(descriptor)
-            passed.append(descriptor)
         # A session of its own: the terminal sends Ctrl-C to every process in its group, and a
         # learner must get exactly one, from us.
         return subprocess.Popen(
@@ -140,9 +154,7 @@ class Launcher:
             else:
                 why = f"was killed by {_signal_name(-(first or 0))}"
             say(f"error: learner 0 {why}; a resume goes on from the newest checkpoint")
-            # As a shell says it: a guardian starts the run again after a death that nobody chose.
-            is_told = report_descriptor() is not None and 0 not in self._killed
-            return KILLED + -(first or 0) if is_told else 1
+            return 1
         if first:
             return first
         bad = [rank for rank, status in enumerate(statuses) if status]

@@ -71,11 +71,6 @@ def check_several(flags: Flags, place: Place) -> None:
             "sums_over_learners = True, which says that it adds up over learners what has to be "
             "(docs/several_learners.md)."
         )
-    if flags.auto_restart and not place.is_launched:
-        raise ConfigError(
-            f"--auto_restart={flags.auto_restart} under torchrun: expected it without torchrun, "
-            "which restarts learners itself (--max-restarts)."
-        )
 
 
 def check_several_resume(checkpoint: Checkpoint, flags: Flags, place: Place) -> None:

@@ -21,7 +21,6 @@ from ritornello.agent.learners.group import LearnerLost
 from ritornello.agent.machine import go_to_background
 from ritornello.agent.models.factory import describe_networks
 from ritornello.agent.run.company import SINGLE, Company
-from ritornello.agent.run.guardian import report_run_folder
 from ritornello.agent.run.next_commands import next_command
 from ritornello.agent.run.reporting import Reporting
 from ritornello.agent.run.trainer import Summary, Trainer
@@ -111,9 +110,6 @@ def train(
             if resumed is not None:
                 for note in (*resumed.notes, *take_back(folder, resumed)):
                     log.info("%s", note)
-            # Not before: a guardian takes a summary in the folder for the end of this session.
-            began_at = -1 if resumed is None else resumed.updates
-            report_run_folder(folder.path, began_at)
             company.from_first(str(folder.path.resolve()))  # its journals are cut by now
             folder.write_flags(flags.to_json())
             folder.write_run_info([PROGRAM, *argv])

@@ -17,7 +17,7 @@ NOT_CONFIGURATION = {
     *("save_model_period", "keep_checkpoints", "save_model_every_nsteps", "save_replay"),
     *("log_interval_s", "gradient_metrics", "basic_verbose", "tensorboard", "charts"),
     *("test_episode_count", "test_all_checkpoints", "render", "greedy", "background"),
-    *("auto_restart", "debug_faults", "flags_file", "run_name", "sink", "live", "console"),
+    *("debug_faults", "flags_file", "run_name", "sink", "live", "console"),
     *("tracker_project", "agent_number"),
     *("trust_env_module", "multiprocessing_backend", "ray_address", "ray_insecure"),
     "learner_timeout",

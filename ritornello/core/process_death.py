@@ -2,7 +2,7 @@
 
 Two kinds of belonging:
 
-* A *program* that another program started (a run of a sequence, a learner under a guardian) is
+* A *program* that another program started (a run of a sequence, one of several learners) is
   asked to end when its starter is gone: `environment_for_child` in the starter,
   `end_with_starter` in the child.
 * A *family* is a worker process and everything that its environments start, be it a simulator in a

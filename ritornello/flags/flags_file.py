@@ -23,7 +23,7 @@ MAX_PROBLEMS = 20  # lines of one error
 ONLY_TYPED = frozenset(
     {
         *("op_mode", "load_model_url", "results_dir", "new_run_folder", "run_name", "flags_file"),
-        *("trust_env_module", "debug_faults", "auto_restart"),
+        *("trust_env_module", "debug_faults"),
         *("ray_address", "ray_insecure"),  # programs run there, and come from there
     }
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from ritornello.flags.group import FlagGroup, flag
-from ritornello.flags.kinds import Count, CountOrAuto, FaultPlan, Number, PathText, RunName, Text
+from ritornello.flags.kinds import Count, FaultPlan, Number, PathText, RunName, Text
 
 
 class RunFlags(FlagGroup):
@@ -62,11 +62,6 @@ class RunFlags(FlagGroup):
     stop_at_mean_return: Number | None = flag(
         None,
         "also stop when the mean raw return of the last --avg_buff_size games reaches this number. With several games, episode/score_mean has to reach it: the mean over the games, human-normalised where known (0 is random play, 1 is human play)",
-        of_this_command=True,
-    )
-    auto_restart: CountOrAuto = flag(
-        0,
-        "how many times a small parent process may resume the newest good checkpoint. It does so if the learner was killed (out of memory, a crash), or failed at a later step than the last time. On the command line only; 0: never",
         of_this_command=True,
     )
     seed: int | None = flag(

@@ -4,7 +4,6 @@ import pytest
 
 from ritornello.agent.algorithms.base import Algorithm, register_algorithm
 from ritornello.agent.learners.place import Place
-from ritornello.agent.run import launcher
 from ritornello.agent.run.launcher import Launcher, learners_wanted
 from ritornello.agent.run.several_checks import check_several, check_several_resume
 from ritornello.agent.stored.checkpoint import Checkpoint
@@ -95,7 +94,6 @@ class OfOneLearner(Algorithm):
         ({"learner_count": 3}, TWO, "--learner_count=3, but 2 learners were started"),
         ({"learner_count": 2}, Place(), "--learner_count=2, but one learner was started"),
         ({"op_mode": "test", "load_model_url": "x"}, TWO, "--op_mode=test was started in 2"),
-        ({"auto_restart": 1}, Place(0, 2), "--auto_restart=1 under torchrun"),
     ],
 )
 def test_what_several_learners_cannot_do_is_refused(flags, place, text):
@@ -104,7 +102,7 @@ def test_what_several_learners_cannot_do_is_refused(flags, place, text):
 
 
 def test_what_they_can_do_is_not():
-    check_several(Flags(learner_count=2, auto_restart=1), TWO)
+    check_several(Flags(learner_count=2), TWO)
     check_several(Flags(), Place(0, 2))
     check_several(Flags(reproducible=True, save_replay=True), Place())
 
@@ -119,20 +117,10 @@ def test_replay_contents_of_one_learner_are_not_lost_without_a_word(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("is_guarded", "statuses", "killed", "status"),
-    [
-        (False, (-9, 1), [], 1),
-        (True, (-9, 1), [], 128 + 9),  # so that the guardian starts the group again
-        (True, (-9, 0), [0], 1),  # by the launcher, because it hung
-        (True, (1, 1), [], 1),
-        (True, (0, 0), [], 0),
-    ],
+    ("statuses", "killed", "status"),
+    [((-9, 1), [], 1), ((-9, 0), [0], 1), ((1, 1), [], 1), ((0, 0), [], 0)],
 )
-def test_a_guardian_is_told_that_the_first_learner_was_killed(
-    is_guarded, statuses, killed, status, monkeypatch
-):
-    told = ("VARIABLE", 3) if is_guarded else None
-    monkeypatch.setattr(launcher, "report_descriptor", lambda: told)
+def test_the_status_of_a_group_is_that_of_its_first_learner(statuses, killed, status):
     group = Launcher([], len(statuses), stop=StopSignals())
     group._learners = [SimpleNamespace(poll=lambda status=status: status) for status in statuses]
     group._killed = killed

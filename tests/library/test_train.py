@@ -169,7 +169,6 @@ def test_another_thread_trains_and_is_asked_to_stop(tmp_path):
     [
         ({"op_mode": "test"}, "evaluate"),
         ({"learner_count": 2}, "several learners are processes that main.py starts"),
-        ({"auto_restart": 3}, "main.py starts watches"),
         ({"background": True}, "priority of this interpreter"),
         ({"lr": -1}, "--lr=-1"),
         ({"larning_rate": 1}, "unknown option"),
