@@ -19,7 +19,7 @@ from ritornello.agent.acting.inference_server import ServerConfig
 from ritornello.agent.acting.worker import WorkerConfig
 from ritornello.agent.algorithms.base import FLAG_OF_FIELD, Algorithm, make_config
 from ritornello.agent.cluster.gateway import GatewayConfig
-from ritornello.agent.cluster.ray_engine import RaySettings, check_ray, connect, python_paths
+from ritornello.agent.cluster.ray_cluster import RayCluster, RaySettings, check_ray, python_paths
 from ritornello.agent.learners.place import ALONE_HERE, Place
 from ritornello.agent.learning.layer_gradients import every
 from ritornello.agent.learning.learner import Learner
@@ -344,12 +344,9 @@ class Blueprint:
         )
         return GatewayConfig(
             workers=tuple(self.workers(life)),
-            make_engine=partial(connect, settings),
-            slots=flags.shared_queue_size,
+            connect=partial(RayCluster, settings),
             max_restarts=flags.max_worker_restarts,
             worker_timeout_s=flags.worker_timeout,
-            weights_nbytes=nbytes,
-            compares_programs=bool(flags.ray_address),
         )
 
     def server(self, life: int = 0) -> ServerConfig | None:

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ritornello.agent.assembly import Blueprint, build_model, env_config, fault_plan
-from ritornello.agent.cluster.ray_engine import check_ray
-from ritornello.agent.cluster.room import workers_that_fit
+from ritornello.agent.cluster.ray_cluster import check_ray, workers_that_fit
 from ritornello.agent.learners.place import ALONE_HERE, Place
 from ritornello.agent.run.company import SINGLE, Company, join
 from ritornello.agent.run.live_page import check_live_page, live_page
@@ -114,7 +113,7 @@ def _resolve(
             )
         if flags.op_mode == "train_w_load" and not begins:
             flags = _with_schedule_of(checkpoint, flags, argv)
-    blueprint = Blueprint.draw(flags, company.place, _room_on_cluster(flags))
+    blueprint = Blueprint.draw(flags, company.place, _workers_that_fit(flags))
     start = None
     if checkpoint is not None and begins:
         start = warm_start(checkpoint, blueprint)
@@ -133,7 +132,7 @@ def _resolve(
     return Session(blueprint, checkpoint, list(argv), start, envs, company)
 
 
-def _room_on_cluster(flags: Flags) -> int | None:
+def _workers_that_fit(flags: Flags) -> int | None:
     """Return how many workers fit on the cluster, if the flags leave their number to it.
 
     Raises:

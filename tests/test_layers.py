@@ -55,8 +55,8 @@ def test_ray_is_imported_in_one_file_and_only_when_it_is_used() -> None:
         for _, module in imported_modules(path)
         if module.split(".")[0] == "ray"
     }
-    assert users == {"agent/cluster/ray_engine.py"}
-    tree = ast.parse((ROOT / "agent/cluster/ray_engine.py").read_text(encoding="utf-8"))
+    assert users == {"agent/cluster/ray_cluster.py"}
+    tree = ast.parse((ROOT / "agent/cluster/ray_cluster.py").read_text(encoding="utf-8"))
     at_once = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
     assert not any("ray" in (alias.name for alias in node.names) for node in at_once)
 

@@ -65,7 +65,7 @@ class WorkerConfig:
     restorable: bool = False
     check_unrolls: bool = False
     fault_plan: tuple[faults.Fault, ...] = ()  # what is to go wrong in this life (core/faults.py)
-    launch: tuple[int, ...] = ()  # of the host that it is on, so that a later one plays new games
+    launch: tuple[int, ...] = ()  # on a cluster: number of the start, so that it plays new games
 
     def schema(self) -> UnrollSchema:
         """Return the schema of this worker's unrolls."""
@@ -172,6 +172,18 @@ class WorkerBody:
         return tuple(episodes), stats
 
 
+def prepare_process(config: WorkerConfig) -> None:
+    """Make this process one in which a worker runs."""
+    faults.load_for(f"worker {config.worker_id}", config.fault_plan)
+    trust_modules_of(config.env_config.env_id)  # the learner's process has checked it,
+    trust_modules_of(config.model_config.name)
+    trust_kwargs(config.env_config.kwargs)  # and these too
+    give_way(config.niceness)
+    if config.core is not None:
+        stay_on_core(config.core)
+    torch.set_num_threads(1)
+
+
 def worker_main(
     config: WorkerConfig,
     end: WorkerEnd,
@@ -182,14 +194,7 @@ def worker_main(
     """Entry point of the process. Returns when told to stop or when the learner is gone."""
     ignore_interrupts()
     lifeline.hold()
-    faults.load_for(f"worker {config.worker_id}", config.fault_plan)
-    trust_modules_of(config.env_config.env_id)  # the learner's process has checked it,
-    trust_modules_of(config.model_config.name)
-    trust_kwargs(config.env_config.kwargs)  # and these too
-    give_way(config.niceness)
-    if config.core is not None:
-        stay_on_core(config.core)
-    torch.set_num_threads(1)
+    prepare_process(config)
     parent = multiprocessing.parent_process()
     if mailbox is not None and parent is not None:
         mailbox.hang_up_with(parent.sentinel)

@@ -1,148 +1,82 @@
-"""Reports: what the gateway's process says to the learner's, besides unrolls.
+"""Reports: a pipe through which the gateway's process tells the learner's numbers and log lines.
 
-Figures lie in shared memory: the gateway writes them, and the learner reads them whenever it makes
-a record. Lines for the user come through a pipe of their own that never makes the gateway wait: if
-nobody reads, lines are dropped and counted.
+A message fits into the pipe whole or is dropped, so that neither side ever waits for the other.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
 import logging
 import multiprocessing
-import os
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import select
+from collections.abc import Mapping
 from multiprocessing.connection import Connection
-from typing import Any
 
-from ritornello.transport.shared import SharedBlock
+MAX_CHARACTERS = 900  # of a log line; a message must stay below the 4,096 bytes of PIPE_BUF
+FIRST, LAST = MAX_CHARACTERS // 3, 2 * MAX_CHARACTERS // 3
 
-MAX_WAITING_BYTES = 200_000  # of lines that nobody reads
-MAX_LINE_BYTES = 20_000
-READ_BYTES = 65_536
+Report = tuple[int, str] | dict[str, float]  # (level of logging, line) or metrics by name
 
 
-class Figures:
-    """Named numbers in shared memory, written by one process and read by another."""
+class ReportSender(logging.Handler):
+    """The gateway's side. Travels as an argument of its `Process`, as its connection."""
 
-    def __init__(self, names: Iterable[str]) -> None:
-        """Allocate them, all 0."""
-        self._names = tuple(names)
-        self._shared = SharedBlock(8 * len(self._names), "figures")
-        self._map()
-
-    def _map(self) -> None:
-        self._cells = self._shared.array.data.cast("d")
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_names": self._names, "_shared": self._shared}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._map()
-
-    def write(self, values: Mapping[str, float]) -> None:
-        """Replace some of the numbers; each is written at once, all of them are not."""
-        for name, value in values.items():
-            self._cells[self._names.index(name)] = value
-
-    def read(self) -> dict[str, float]:
-        """Return all numbers by name."""
-        return dict(zip(self._names, self._cells.tolist(), strict=True))
-
-    def clear(self) -> None:
-        """Be ready for the next writer."""
-        for index in range(len(self._names)):
-            self._cells[index] = 0.0
-
-
-@dataclass(frozen=True)
-class ReportsEnd:
-    """The gateway's side. Travels as an argument of its `Process`."""
-
-    figures: Figures
-    mouth: Connection
+    def __init__(self, connection: Connection) -> None:
+        """Take over the sending end of a pipe."""
+        super().__init__(logging.INFO)
+        self._connection = connection
 
     def log_here(self) -> None:
-        """From now on what this process logs (INFO and above, of this program) goes there."""
-        handler = _ToLearner(self.mouth)
+        """Send what this program logs in this process (INFO and above) from now on."""
         logger = logging.getLogger("ritornello.agent")
-        logger.addHandler(handler)
+        logger.addHandler(self)
         logger.setLevel(logging.INFO)
         logger.propagate = False
 
+    def emit(self, record: logging.LogRecord) -> None:
+        """Send a line, shortened in the middle."""
+        text = record.getMessage()
+        if len(text) > MAX_CHARACTERS:
+            text = f"{text[:FIRST]} [...] {text[-LAST:]}"
+        self._send((record.levelno, text))
 
-class Reports:
-    """The learner's side: figures for good, and a pipe for each life of the gateway."""
+    def send_metrics(self, metrics: Mapping[str, float]) -> None:
+        """Send metrics by name."""
+        self._send(dict(metrics))
 
-    def __init__(self, names: Iterable[str]) -> None:
-        """Allocate the figures; `open` makes the first pipe."""
-        self.figures = Figures(names)
-        self._ear: Connection | None = None
-        self._unread = b""
+    def _send(self, report: Report) -> None:
+        try:
+            # Writable means that PIPE_BUF bytes fit.
+            if select.select([], [self._connection], [], 0)[1]:
+                self._connection.send(report)
+        except (OSError, ValueError):
+            return  # the learner is gone, or will be soon: its end of the ring says so
 
-    def open(self) -> ReportsEnd:
-        """Make a pipe for a new gateway; the one before is dead."""
+
+class ReportReceiver:
+    """The learner's side: one pipe for each life of the gateway."""
+
+    def __init__(self) -> None:
+        """Make no pipe yet; `open` does."""
+        self._connection: Connection | None = None
+
+    def open(self) -> Connection:
+        """Return the sending end of a new pipe; the gateway before is dead."""
         self.close()
-        self.figures.clear()
-        self._ear, mouth = multiprocessing.Pipe(duplex=False)
-        os.set_blocking(self._ear.fileno(), False)
-        return ReportsEnd(self.figures, mouth)
+        self._connection, sender = multiprocessing.Pipe(duplex=False)
+        return sender
 
-    def lines(self) -> list[tuple[int, str]]:
-        """Return what was said since the last call, as (level of logging, text); never waits."""
-        if self._ear is None:
-            return []
-        with contextlib.suppress(OSError):
-            while chunk := os.read(self._ear.fileno(), READ_BYTES):
-                self._unread += chunk
-        *whole, self._unread = self._unread.split(b"\n")
-        self._unread = self._unread[:MAX_WAITING_BYTES]
-        said = []
-        for line in whole:
-            with contextlib.suppress(ValueError, TypeError):
-                level, text = json.loads(line)
-                said.append((int(level), str(text)))
-        return said
+    def receive(self) -> list[Report]:
+        """Return what has come, without waiting."""
+        reports: list[Report] = []
+        try:
+            while self._connection is not None and self._connection.poll(0):
+                reports.append(self._connection.recv())
+        except (EOFError, OSError):
+            self.close()
+        return reports
 
     def close(self) -> None:
         """Close the pipe. Idempotent."""
-        if self._ear is not None:
-            self._ear.close()
-            self._ear = None
-        self._unread = b""
-
-
-class _ToLearner(logging.Handler):
-    """Writes lines into a pipe as far as they fit; what does not fit now waits, within a limit."""
-
-    def __init__(self, mouth: Connection) -> None:
-        super().__init__(logging.INFO)
-        self._mouth = mouth
-        self._waiting = b""
-        self._dropped = 0
-        os.set_blocking(mouth.fileno(), False)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Send a line; never waits and never raises."""
-        try:
-            text = record.getMessage()
-        except Exception as error:  # as logging does: an error in a message ends nothing
-            text = f"{record.msg!r} could not be written: {error!r}"
-        line = json.dumps([record.levelno, text])
-        if len(line) > MAX_LINE_BYTES:
-            line = json.dumps([record.levelno, text[: MAX_LINE_BYTES // 6] + " [... cut]"])
-        if len(self._waiting) + len(line) > MAX_WAITING_BYTES:
-            self._dropped += 1
-            return
-        if self._dropped:
-            more = json.dumps([logging.WARNING, f"{self._dropped} lines were dropped here"])
-            self._waiting += more.encode() + b"\n"
-            self._dropped = 0
-        self._waiting += line.encode() + b"\n"
-        with contextlib.suppress(OSError):
-            while self._waiting:
-                written = os.write(self._mouth.fileno(), self._waiting)
-                self._waiting = self._waiting[written:]
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None

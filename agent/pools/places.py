@@ -7,7 +7,7 @@ stay. `Supervised` (agent/pools/supervision.py) starts, watches and ends the pro
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from multiprocessing import connection
 from typing import Any
@@ -17,7 +17,7 @@ from ritornello.agent.acting.worker import WorkerConfig, worker_main
 from ritornello.agent.pools.supervision import Supervised
 from ritornello.core import faults
 from ritornello.core.warden import Warden
-from ritornello.transport.channel import Failed, ToLearner, WorkerChannel
+from ritornello.transport.channel import Failed, ToLearner, WorkerChannel, WorkerEnd
 from ritornello.transport.mailbox import Bell, Mailbox
 from ritornello.transport.ring import UnrollRing
 from ritornello.transport.weights import WeightBoard
@@ -60,13 +60,19 @@ class WorkerPlace:
         end = self.channel.open()
         self.unrolls = 0
         try:
-            self.life.launch(worker_main, (self.config, end, board, self.mailbox))
+            self.life.launch(*self.entry(end, board))
         except OSError:
             self.channel.close()
             raise
         finally:
             # While this process holds a copy of the worker's end, its death would not be seen.
             end.close()
+
+    def entry(
+        self, end: WorkerEnd, board: WeightBoard
+    ) -> tuple[Callable[..., None], Sequence[Any]]:
+        """Return what the process runs, and its arguments."""
+        return worker_main, (self.config, end, board, self.mailbox)
 
     def connections(self) -> list[connection.Connection]:
         """Return what to wait for."""

@@ -12,7 +12,8 @@ import pytest
 
 from ritornello.agent.cluster.gateway import GatewayConfig
 from ritornello.agent.cluster.gateway_pool import GatewayPool
-from ritornello.agent.cluster.ray_engine import RaySettings, connect, python_paths
+from ritornello.agent.cluster.ray_cluster import RayCluster as Driver
+from ritornello.agent.cluster.ray_cluster import RaySettings, python_paths
 from tests.agent.cluster.ray_helpers import RayCluster
 from tests.agent.test_rollout import make_board
 
@@ -47,18 +48,16 @@ def cluster(_one_at_a_time, _own_token, folder):
 def make_pool():
     pools = []
 
-    def make(blueprint, address="", *, kind=GatewayConfig, is_insecure=False):
+    def make(blueprint, address="", *, is_insecure=False):
         settings = RaySettings(
             address, blueprint.choices.worker_count, blueprint.acting_weights.nbytes,
             is_insecure, python_paths(),
         )  # fmt: skip
-        config = kind(
+        config = GatewayConfig(
             workers=tuple(blueprint.workers()),
-            make_engine=partial(connect, settings),
-            slots=2,
+            connect=partial(Driver, settings),
             max_restarts=3,
-            worker_timeout_s=3600.0,
-            weights_nbytes=blueprint.acting_weights.nbytes,
+            worker_timeout_s=30.0,
         )
         pools.append(GatewayPool(config, make_board(blueprint)))
         pools[-1].start()

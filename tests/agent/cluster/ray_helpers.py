@@ -102,10 +102,10 @@ def processes_of_ray():
     return found
 
 
-def hosts_of_ray():
+def actors_of_ray():
     """Actors, also of clusters that fell apart."""
     return {
         process.pid
         for process in psutil.process_iter(["cmdline"])
-        if (process.info["cmdline"] or [""])[0].startswith("ray::Host")
+        if (process.info["cmdline"] or [""])[0].startswith("ray::Worker")
     }

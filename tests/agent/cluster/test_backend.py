@@ -11,10 +11,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from ritornello.agent.cluster import ray_engine
-from ritornello.agent.cluster.engine import EngineLost
+from ritornello.agent.cluster import ray_cluster
+from ritornello.agent.cluster.dispatcher import ClusterLost
 from ritornello.agent.cluster.gateway_pool import GatewayPool
-from ritornello.agent.cluster.ray_engine import RaySettings, connect
+from ritornello.agent.cluster.ray_cluster import RayCluster, RaySettings
 from ritornello.agent.run import sources
 from ritornello.agent.run.memory_check import memory_needs
 from ritornello.agent.session import prepare
@@ -29,11 +29,11 @@ RAY = {"multiprocessing_backend": "ray"}
 
 @pytest.fixture
 def _with_ray(monkeypatch):
-    monkeypatch.setattr(ray_engine, "util", SimpleNamespace(find_spec=lambda name: object()))
+    monkeypatch.setattr(ray_cluster, "util", SimpleNamespace(find_spec=lambda name: object()))
 
 
 def test_without_ray_it_is_said_what_to_install(monkeypatch):
-    monkeypatch.setattr(ray_engine, "util", SimpleNamespace(find_spec=lambda name: None))
+    monkeypatch.setattr(ray_cluster, "util", SimpleNamespace(find_spec=lambda name: None))
     with pytest.raises(ConfigError, match=r"\[ray\]"):
         prepare(["--env=CartPole-v1", "--multiprocessing_backend=ray"])
 
@@ -65,10 +65,9 @@ def test_the_flag_makes_a_gateway_for_the_same_workers(monkeypatch):
     (config,) = made
     assert list(config.workers) == blueprint.workers(life=5)
     assert config.max_restarts == 7
-    assert config.weights_nbytes == blueprint.acting_weights.nbytes
     again = pickle.loads(pickle.dumps(config))  # it travels to the gateway's process
-    assert again.make_engine.func is connect
-    (settings,) = again.make_engine.args
+    assert again.connect.func is RayCluster
+    (settings,) = again.connect.args
     assert (settings.address, settings.worker_count, settings.is_insecure) == ("", 3, False)
     assert "ray" not in sys.modules
 
@@ -94,7 +93,7 @@ def test_a_pool_needs_no_ray_to_be_made_and_described():
     blueprint = make_blueprint("CartPole-v1", worker_count=2)
     pool = GatewayPool(blueprint.gateway(), make_board(blueprint))
     assert pool.alive() == pool.restarts == 0
-    assert pool.describe()[1] == "0 of 2 workers run, in 0 hosts on 0 machines"
+    assert pool.describe()[1] == "0 of 2 workers run, on 0 machines"
     pool.stop(0.0)
 
 
@@ -116,7 +115,7 @@ def test_a_pool_needs_no_ray_to_be_made_and_described():
     ],
 )
 def test_why_there_is_no_cluster_is_one_sentence(error, address, words):
-    text = ray_engine._refusal(address, error)
+    text = ray_cluster._refusal(address, error)
     assert "\n" not in text
     assert re.search(words, text)
 
@@ -126,13 +125,9 @@ def test_an_address_at_which_nobody_is_is_said_before_ray_waits_for_it(monkeypat
     monkeypatch.setattr(os, "umask", lambda mask: None)  # of this whole process
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    with pytest.raises(EngineLost, match=f"127.0.0.1:{port} cannot be joined: .*refused"):
-        connect(RaySettings(f"127.0.0.1:{port}", 1, 1))
+    with pytest.raises(ClusterLost, match=f"127.0.0.1:{port} cannot be joined: .*refused"):
+        RayCluster(RaySettings(f"127.0.0.1:{port}", 1, 1))
     assert "ray" not in sys.modules
-
-
-def test_settings_are_plain():
-    assert pickle.loads(pickle.dumps(RaySettings("a", 1, 2))) == RaySettings("a", 1, 2)
 
 
 def test_no_file_and_no_checkpoint_chooses_a_cluster(tmp_path):

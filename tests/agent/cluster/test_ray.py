@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import sys
 import time
 from pathlib import Path
@@ -9,15 +10,29 @@ from pathlib import Path
 import psutil
 import pytest
 
+from ritornello.agent.cluster.ray_cluster import workers_that_fit
 from ritornello.agent.pools.serial_pool import SerialPool
-from ritornello.core.errors import WorkerDied
-from tests.agent.cluster.players import digest
-from tests.agent.cluster.ray_helpers import WITH_RAY, Streams, hosts_of_ray, processes_of_ray
+from ritornello.core.errors import ConfigError, WorkerDied
+from tests.agent.cluster.fake_cluster import digest
+from tests.agent.cluster.ray_helpers import (
+    WITH_RAY,
+    RayCluster,
+    Streams,
+    actors_of_ray,
+    processes_of_ray,
+)
 from tests.agent.runs import make_blueprint
 from tests.agent.test_rollout import make_board
 from tests.deadlines import HANGS_S
 
 pytestmark = WITH_RAY
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + HANGS_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
 
 
 @pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
@@ -46,15 +61,29 @@ def test_a_private_ray_plays_the_games_of_the_serial_pool_and_leaves_nothing(mak
     assert {key: found[key] for key in wanted} == wanted
     assert "ray" not in sys.modules
     assert "/ray/" not in Path("/proc/self/maps").read_text()
-    assert len(processes_of_ray()) > len(before)
+    actors = actors_of_ray()
+    assert {psutil.Process(pid).environ()["OPENBLAS_NUM_THREADS"] for pid in actors} == {"1"}
     pool.stop(3.0)
-    deadline = time.monotonic() + HANGS_S
-    while processes_of_ray() != before:
-        assert time.monotonic() < deadline, processes_of_ray()
-        time.sleep(0.1)
+    wait_for(lambda: processes_of_ray() == before)
 
 
-def test_the_end_of_a_private_head_is_said_and_a_new_one_goes_on(make_pool, caplog):
+def test_a_worker_that_is_killed_or_hangs_is_replaced(make_pool, caplog):
+    before = actors_of_ray()
+    blueprint = make_blueprint("CartPole-v1", worker_count=1)
+    pool = make_pool(blueprint)
+    streams = Streams(pool, blueprint.schema)
+    streams.progress(0)
+    for lives, act in ((2, psutil.Process.kill), (3, psutil.Process.suspend)):
+        (actor,) = actors_of_ray() - before
+        act(psutil.Process(actor))
+        streams.until(lambda lives=lives: len(streams.lives[0]) == lives)
+        streams.progress(0)
+    streams.until(lambda: pool.stats()["workers/hung"] == 1)
+    assert pool.restarts == 2
+    assert "(--worker_timeout)" in caplog.text
+
+
+def test_the_end_of_a_private_head_is_survived_with_a_new_one(make_pool, caplog):
     blueprint = make_blueprint("CartPole-v1", worker_count=1)
     pool = make_pool(blueprint)
     streams = Streams(pool, blueprint.schema)
@@ -67,55 +96,72 @@ def test_the_end_of_a_private_head_is_said_and_a_new_one_goes_on(make_pool, capl
     head.kill()
     streams.until(lambda: len(streams.lives[0]) > 1)
     streams.progress(0)
-    assert pool.restarts == 1
-    assert "the head of the Ray cluster on this machine has not answered" in caplog.text
+    assert pool.restarts >= 1
+    assert "gateway (pid" in caplog.text
 
 
-def test_machines_of_a_cluster_die_freeze_and_join(cluster, make_pool, caplog):
+def test_machines_of_a_cluster_die_freeze_and_join(cluster, make_pool):
+    with pytest.raises(ConfigError, match="0 CPUs"):
+        workers_that_fit(cluster.address, is_insecure=False)
     cluster("add 1")
     cluster("add 2")
+    assert workers_that_fit(cluster.address, is_insecure=False) == 3
+    assert "ray" not in sys.modules
     blueprint = make_blueprint("CartPole-v1", worker_count=4)
     pool = make_pool(blueprint, cluster.address)
     streams = Streams(pool, blueprint.schema)
-    streams.progress(0, 1, 2)
-    assert streams.made(3) == 0  # no room
+    streams.until(lambda: sum(streams.made(worker) > 5 for worker in range(4)) == 3)  # no room
     assert cluster("add 1") == "node 2"  # joins
     streams.progress(0, 1, 2, 3)
     assert [len(streams.lives[worker]) for worker in range(4)] == [1, 1, 1, 1]
 
-    stats = pool.stats()
     cluster("kill 0")
-    streams.until(lambda: pool.stats()["cluster/nodes_lost"] == stats["cluster/nodes_lost"] + 1)
-    played = [streams.made(worker) for worker in range(4)]
-    streams.until(lambda: sum(streams.made(w) > played[w] for w in range(4)) == 3)
+    streams.until(lambda: pool.stats()["cluster/workers_without_room"] == 1)
     assert cluster("add 1") == "node 3"
-    lost = [worker for worker in range(4) if streams.made(worker) == played[worker]]
     streams.progress(*range(4))
-    assert sorted(len(streams.lives[worker]) for worker in range(4)) == [1, 1, 1, 2], lost
+    assert sorted(len(streams.lives[worker]) for worker in range(4)) == [1, 1, 1, 2]
+    assert pool.restarts == 0
 
     cluster("freeze 1")
-    streams.until(lambda: pool.stats()["cluster/hosts_silent"] == 1)
-    assert "the others go on without it" in caplog.text
+    time.sleep(5.0)
     cluster("thaw 1")
-    streams.until(lambda: pool.stats()["cluster/hosts_silent"] == 0)
     streams.progress(*range(4))
     assert sorted(len(streams.lives[worker]) for worker in range(4)) == [1, 1, 1, 2]
     assert pool.restarts == 0
 
 
 def test_the_end_of_the_head_of_a_cluster_ends_the_run_with_a_sentence(cluster, make_pool):
-    before = hosts_of_ray()
+    before = actors_of_ray()
     cluster("add 1")
     blueprint = make_blueprint("CartPole-v1", worker_count=1)
     pool = make_pool(blueprint, cluster.address)
     streams = Streams(pool, blueprint.schema)
     streams.progress(0)
-    assert len(hosts_of_ray()) == len(before) + 1
     cluster("head")
     with pytest.raises(WorkerDied, match="Ray cluster at"):
         streams.until(lambda: False)
     pool.stop(3.0)
-    deadline = time.monotonic() + HANGS_S
-    while hosts := hosts_of_ray() - before:
-        assert time.monotonic() < deadline, hosts
-        time.sleep(0.5)
+    wait_for(lambda: actors_of_ray() <= before)
+
+
+def test_a_cluster_with_another_token_lets_nobody_in(cluster, make_pool, monkeypatch):
+    monkeypatch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    blueprint = make_blueprint("CartPole-v1", worker_count=1)
+    streams = Streams(make_pool(blueprint, cluster.address), blueprint.schema)
+    with pytest.raises(WorkerDied, match="(?s)cannot be joined.*token"):
+        streams.until(lambda: False)
+
+
+def test_a_cluster_that_asks_for_no_token_is_refused_unless_that_is_wanted(folder, make_pool):
+    cluster = RayCluster(folder, RAY_AUTH_MODE="disabled")
+    try:
+        cluster("add 1")
+        with pytest.raises(ConfigError, match="asks for no token"):
+            workers_that_fit(cluster.address, is_insecure=False)
+        assert workers_that_fit(cluster.address, is_insecure=True) == 1
+        blueprint = make_blueprint("CartPole-v1", worker_count=1)
+        pool = make_pool(blueprint, cluster.address, is_insecure=True)
+        Streams(pool, blueprint.schema).progress(0)
+        pool.stop(3.0)
+    finally:
+        cluster.close()
