@@ -12,7 +12,7 @@ import lz4.frame
 import numpy as np
 from numpy.typing import NDArray
 
-from ritornello.core.errors import ConfigError, TransportError
+from ritornello.core.errors import ConfigError
 from ritornello.core.unroll import Record
 
 Payload = NDArray[np.uint8]
@@ -79,35 +79,6 @@ class Lz4:
         """Decompress into fresh memory."""
         restored = lz4.frame.decompress(payload, return_bytearray=True)
         return _read_only(np.frombuffer(restored, np.uint8))
-
-
-def restore(payload: bytes, nbytes: int, where: str) -> bytes:
-    """Return the `nbytes` of a compressed record, without ever taking more memory than that.
-
-    Args:
-      payload: of `Lz4.encode`, from a sender that may be wrong.
-      nbytes: size of the record.
-      where: what it is of, for messages.
-
-    Raises:
-      TransportError: it is damaged, or of another size.
-    """
-    try:
-        stated = lz4.frame.get_frame_info(payload)["content_size"]
-        if stated != nbytes:
-            raise TransportError(
-                f"{where} has a record of {stated} bytes, expected {nbytes}: it is of another "
-                "layout."
-            )
-        decompressor = lz4.frame.LZ4FrameDecompressor()
-        restored: bytes = decompressor.decompress(payload, max_length=nbytes)
-        if not decompressor.eof:  # the mark of the end may come after the last byte
-            restored += decompressor.decompress(b"", max_length=1)
-    except (RuntimeError, ValueError, EOFError) as error:
-        raise TransportError(f"{where} cannot be unpacked: {error}.") from error
-    if len(restored) != nbytes or not decompressor.eof or decompressor.unused_data:
-        raise TransportError(f"{where} does not unpack to {nbytes} bytes as it says.")
-    return restored
 
 
 def make_codec(name: str, level: int = 0) -> Codec:

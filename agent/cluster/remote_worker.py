@@ -27,7 +27,7 @@ from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import TransportError
 from ritornello.core.project import PACKAGE
 from ritornello.core.unroll import Record, UnrollSchema
-from ritornello.replay.codec import Lz4, restore
+from ritornello.replay.codec import Lz4
 from ritornello.transport.channel import WorkerStats
 from ritornello.transport.weights import WeightBoard
 
@@ -62,8 +62,13 @@ class PackedBlock:
                 f"worker {self.worker_id} sent {len(self.payloads)} records, expected {len(into)}."
             )
         for record, payload in zip(into, self.payloads, strict=True):
-            unpacked = restore(payload, schema.nbytes, f"a block of worker {self.worker_id}")
-            record[...] = np.frombuffer(unpacked, np.uint8)
+            unpacked = CODEC.decode(np.frombuffer(payload, np.uint8))
+            if len(unpacked) != schema.nbytes:
+                raise TransportError(
+                    f"worker {self.worker_id} sent a record of {len(unpacked)} bytes, expected "
+                    f"{schema.nbytes}."
+                )
+            record[...] = unpacked
 
 
 def pack(
