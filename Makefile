@@ -69,8 +69,8 @@ type: $(VENV)/dev.stamp  ## mypy
 smoke: $(VENV)/run.stamp  ## four tiny runs and their comparison
 	$(BIN)/python multi_train.py --sequence=smoke
 
-docs: $(VENV)/run.stamp  ## regenerate docs/flags.md, docs/health.md and docs/metrics.md
-	$(BIN)/python docs/generate.py
+docs: $(VENV)/run.stamp  ## regenerate docs/flags.md, health.md and metrics.md, and the tables of results.md
+	$(BIN)/python docs/generate.py && $(BIN)/python -m research.tables
 
 research: $(VENV)/run.stamp  ## work on the queue of experiments, e.g. make research MINUTES=150
 	$(BIN)/python -m research.queue run $(if $(MINUTES),--minutes=$(MINUTES)) $(ARGS)
