@@ -7,7 +7,7 @@ import pytest
 from ritornello import main
 from ritornello.core.errors import ConfigError
 from ritornello.flags.help import FAMILIES, MAIN_FLAGS, flag_groups, help_text, topic_of
-from ritornello.flags.options import GROUPS, Flags
+from ritornello.flags.options import EFFECTS, GROUPS, Flags
 from ritornello.flags.presets import PRESETS, describe
 
 TOPICS = ("", "all", "presets", *GROUPS)
@@ -122,3 +122,8 @@ def test_help_on_nothing_is_a_mistake_of_one_line(capsys):
     assert main.main(["--help=reply"]) == 2
     captured = capsys.readouterr()
     assert (captured.out, captured.err.count("\n")) == ("", 1)
+
+
+def test_every_flag_says_what_it_changes():
+    """A new flag outside of the groups that are all of one kind has to say it (flags/group.py)."""
+    assert [name for name in Flags.model_fields if EFFECTS.get(name) is None] == []

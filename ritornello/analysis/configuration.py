@@ -7,21 +7,11 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from ritornello.flags.options import Flags
+from ritornello.flags.options import EFFECTS, Flags
 
-# Flags that say where a run writes, how long it was meant to take or how it is shown: runs that
-# differ in nothing else have one configuration.
-NOT_CONFIGURATION = {
-    *("seed", "env", "op_mode", "load_model_url", "load_optimizer_save", "load_replay"),
-    *("new_run_folder", "results_dir", "training_seconds", "stop_at_mean_return", "debug"),
-    *("save_model_period", "keep_checkpoints", "save_model_every_nsteps", "save_replay"),
-    *("log_interval_s", "gradient_metrics", "basic_verbose", "tensorboard", "charts"),
-    *("test_episode_count", "test_all_checkpoints", "render", "greedy", "background"),
-    *("debug_faults", "flags_file", "run_name", "sink", "live", "console"),
-    *("tracker_project", "agent_number"),
-    *("trust_env_module", "multiprocessing_backend", "ray_address", "ray_insecure"),
-    "learner_timeout",
-}
+# Flags in which runs of one configuration may differ: what changes no learning, and the seed and
+# the game, over which scores are taken together.
+NOT_CONFIGURATION = {"seed", "env"} | {n for n, effect in EFFECTS.items() if effect != "learning"}
 
 
 @cache

@@ -17,7 +17,7 @@ from ritornello.flags.kinds import (
 from ritornello.flags.values import AdvantageNormalisation, LossReduction, TrustRegion
 
 
-class AlgorithmFlags(FlagGroup):
+class AlgorithmFlags(FlagGroup, effect="learning"):
     """V-trace, its losses, and what corrects for old data."""
 
     algorithm: AlgorithmName = flag(

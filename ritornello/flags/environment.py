@@ -17,7 +17,7 @@ from ritornello.flags.values import RewardTransform
 from ritornello.wrappers.config import BackendChoice
 
 
-class EnvironmentFlags(FlagGroup):
+class EnvironmentFlags(FlagGroup, effect="learning"):
     """The games, and what the agent sees of them."""
 
     env: EnvIds = flag(
@@ -76,4 +76,5 @@ class EnvironmentFlags(FlagGroup):
     env_backend: BackendChoice = flag(
         "auto",
         "implementation of Atari environments; ale_vector: fast, in C++; gymnasium: readable wrappers; auto: ale_vector if it supports all flags of the run, else gymnasium",
+        effect="machine",
     )

@@ -6,7 +6,7 @@ from ritornello.flags.group import FlagGroup, flag
 from ritornello.flags.kinds import Count, CountOrAuto, Text
 
 
-class EvaluationFlags(FlagGroup):
+class EvaluationFlags(FlagGroup, effect="output"):
     """Whole games that the agent plays while it is trained, to measure it; nothing is learned from them."""
 
     evaluate_every_steps: CountOrAuto = flag(

@@ -1,12 +1,18 @@
-"""What a group of flags is: a class whose fields are flags, each with its default and its help."""
+"""What a group of flags is: a class whose fields are flags, each with its default, help and marks."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 from pydantic.fields import FieldInfo
 
+# What a flag changes. learning: what is learned, so that runs which differ in it have different
+# configurations. machine: where and how fast it is computed, and what failures do. output: what is
+# measured, written and shown. command: what one invocation does, reads and writes, and how long.
+Effect = Literal["learning", "machine", "output", "command"]
+
+_EFFECT = "effect"
 _OF_THIS_COMMAND = "of_this_command"
 _FOR_DEVELOPERS = "for_developers"
 
@@ -14,11 +20,19 @@ _FOR_DEVELOPERS = "for_developers"
 class FlagGroup(BaseModel):
     """Flags that belong together. `option_flags.Flags` is made of all the groups."""
 
+    effect: ClassVar[Effect | None] = None  # of the group's flags that have no mark of their own
+
+    def __init_subclass__(cls, effect: Effect | None = None, **more: Any) -> None:
+        """Keep what is said of the whole group: `class OutputFlags(FlagGroup, effect="output")`."""
+        super().__init_subclass__(**more)
+        cls.effect = effect
+
 
 def flag(
     default: Any,
     text: str,
     *,
+    effect: Effect | None = None,
     of_this_command: bool = False,
     for_developers: bool = False,
     **more: Any,
@@ -28,24 +42,35 @@ def flag(
     Args:
       default: what it is if nobody says anything; checked like what is typed.
       text: what it does, for users; with its unit.
+      effect: what it changes; None: what the group's `effect` says.
       of_this_command: it belongs to one command, and never comes back from a checkpoint.
       for_developers: users of the program have no use for it; only `--help=all` shows it.
       **more: bounds, as pydantic's Field takes them.
     """
-    marks: dict[str, Any] = {_OF_THIS_COMMAND: of_this_command, _FOR_DEVELOPERS: for_developers}
+    marks: dict[str, Any] = {
+        _EFFECT: effect,
+        _OF_THIS_COMMAND: of_this_command,
+        _FOR_DEVELOPERS: for_developers,
+    }
     return Field(default, description=text, json_schema_extra=marks, **more)
+
+
+def effect_in(group: type[FlagGroup], name: str) -> Effect | None:
+    """Return what a flag of a group changes; None if neither of them says it."""
+    effect: Effect | None = _mark(group.model_fields[name], _EFFECT) or group.effect
+    return effect
 
 
 def is_of_this_command(field: FieldInfo) -> bool:
     """Whether a flag belongs to one command only."""
-    return _has(field, _OF_THIS_COMMAND)
+    return bool(_mark(field, _OF_THIS_COMMAND))
 
 
 def is_for_developers(field: FieldInfo) -> bool:
     """Whether a flag is of no use to users of the program."""
-    return _has(field, _FOR_DEVELOPERS)
+    return bool(_mark(field, _FOR_DEVELOPERS))
 
 
-def _has(field: FieldInfo, mark: str) -> bool:
+def _mark(field: FieldInfo, name: str) -> Any:
     marks = field.json_schema_extra
-    return isinstance(marks, dict) and bool(marks.get(mark))
+    return marks.get(name) if isinstance(marks, dict) else None

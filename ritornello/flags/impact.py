@@ -11,7 +11,7 @@ from ritornello.flags.kinds import Bound, Count, Positive
 from ritornello.flags.values import ValueSource
 
 
-class ImpactFlags(FlagGroup):
+class ImpactFlags(FlagGroup, effect="learning"):
     """What only --algorithm=impact uses: its clipped ratio and its target network."""
 
     impact_clip: Positive = flag(

@@ -16,7 +16,7 @@ from ritornello.flags.parts import AUTO, NETWORKS
 from ritornello.flags.values import LayerNorm
 
 
-class ModelFlags(FlagGroup):
+class ModelFlags(FlagGroup, effect="learning"):
     """The network, its memory, its inputs and PopArt."""
 
     model: ModelName = flag(

@@ -7,7 +7,7 @@ from ritornello.flags.kinds import Bound, Count, CountOrAuto, Decay, Positive, W
 from ritornello.flags.values import Optimiser, Schedule
 
 
-class OptimiserFlags(FlagGroup):
+class OptimiserFlags(FlagGroup, effect="learning"):
     """How gradients become steps."""
 
     optimizer: Optimiser = flag(
@@ -40,4 +40,5 @@ class OptimiserFlags(FlagGroup):
     max_bad_updates: Count = flag(
         10,
         "number of skipped updates in a row that end the run. An update is skipped if its loss or gradient is not finite; its batch is kept in bad_updates/ of the run",
+        effect="machine",
     )

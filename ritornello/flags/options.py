@@ -20,7 +20,7 @@ from pydantic_settings import (
 from ritornello.flags.algorithm import AlgorithmFlags
 from ritornello.flags.environment import EnvironmentFlags
 from ritornello.flags.evaluation import EvaluationFlags
-from ritornello.flags.group import FlagGroup
+from ritornello.flags.group import Effect, FlagGroup, effect_in
 from ritornello.flags.impact import ImpactFlags
 from ritornello.flags.machine import MachineFlags
 from ritornello.flags.model import ModelFlags
@@ -48,6 +48,11 @@ GROUPS: dict[str, type[FlagGroup]] = {
     "output": OutputFlags,
     "evaluation": EvaluationFlags,
     "test": TestModeFlags,
+}
+
+# Flag -> what it changes (flags/group.py); None if its mark is missing.
+EFFECTS: dict[str, Effect | None] = {
+    name: effect_in(group, name) for group in GROUPS.values() for name in group.model_fields
 }
 
 MIN_SCHEDULE_STEPS = 2_500_000  # see --lr_scheduler_steps

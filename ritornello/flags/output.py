@@ -6,7 +6,7 @@ from ritornello.flags.group import FlagGroup, flag
 from ritornello.flags.kinds import Count, CountOrAuto, Positive, SinkName, Text
 
 
-class OutputFlags(FlagGroup):
+class OutputFlags(FlagGroup, effect="output"):
     """What is written and shown, and how often."""
 
     save_model_period: Count = flag(1000, "updates between checkpoints")

@@ -17,7 +17,7 @@ DEFAULT_REPLAY = (
 )
 
 
-class ReplayFlags(FlagGroup):
+class ReplayFlags(FlagGroup, effect="learning"):
     """Which experience is kept, and how batches are put together from it."""
 
     batch_size: Count = flag(
@@ -43,10 +43,15 @@ class ReplayFlags(FlagGroup):
     use_replay_compression: bool = flag(
         False,
         "keep unrolls compressed in memory with LZ4: 20 to 50 times smaller on Atari, at the cost of processor time",
+        effect="machine",
     )
-    lz4_compression_level: int = flag(0, "compression level of LZ4; 0 is the fastest", ge=0, le=16)
+    lz4_compression_level: int = flag(
+        0, "compression level of LZ4; 0 is the fastest", ge=0, le=16, effect="machine"
+    )
     caching: bool = flag(True, "compose batches in background threads ahead of the learner")
-    caching_threads: Count = flag(1, "background threads that compose batches", le=64)
+    caching_threads: Count = flag(
+        1, "background threads that compose batches", le=64, effect="machine"
+    )
     cache_output_buffer_size: Annotated[
         int | Literal["auto"], Field(union_mode="left_to_right")
     ] = flag(

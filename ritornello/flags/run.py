@@ -15,77 +15,97 @@ class RunFlags(FlagGroup):
         "train",
         "train: start a new run (from the weights at --load_model_url, if given); train_w_load: resume the run at --load_model_url (a model folder holds no run, so that a new one begins from its weights); test: play whole games with its agent",
         of_this_command=True,
+        effect="command",
     )
     preset: Text | None = flag(
         None,
         "recipe, which is a named set of flags (--help=presets), or several separated by commas. Flags that you pass explicitly override the preset",
+        effect="command",
     )
     flags_file: PathText | None = flag(
         None,
         "YAML or JSON file with flags (lr: 0.001), or a run, whose flags.json is then used again. Flags that you type override the file. A file says only how to train; type the flags that say what to do and where to read or write",
         of_this_command=True,
+        effect="command",
     )
     load_model_url: PathText | None = flag(
         None,
         "run folder, checkpoint file, model folder (models/<name>) or model on the hub (hf:<owner>/<name>) to resume or to test. A run folder means its latest checkpoint. With --op_mode=train a new run starts from the weights, in the same games or in others",
         of_this_command=True,
+        effect="command",
     )
     load_replay: bool = flag(
         True,
         "on resume, also restore the contents of replay, if they were saved (--save_replay)",
         of_this_command=True,
+        effect="command",
     )
     load_optimizer_save: bool = flag(
-        True, "on resume, also restore the optimiser's state", of_this_command=True
+        True,
+        "on resume, also restore the optimiser's state",
+        of_this_command=True,
+        effect="command",
     )
     new_run_folder: bool = flag(
         False,
         "on resume, write to a new run folder instead of the old one",
         of_this_command=True,
+        effect="command",
     )
-    results_dir: PathText = flag("results", "folder for run folders", of_this_command=True)
+    results_dir: PathText = flag(
+        "results", "folder for run folders", of_this_command=True, effect="command"
+    )
     run_name: RunName | None = flag(
         None,
         "name of the new run's folder in --results_dir, instead of <env>_<time>. It may have letters, digits and . _ + -. If there is a folder of that name already, _2, _3 ... is appended",
         of_this_command=True,
+        effect="command",
     )
     environment_max_steps: Count = flag(
         2_500_000,
         "stop after this many agent steps, counted over all environments. One step has --skipped_frames simulator frames; the default is 10 M frames of Atari",
+        effect="learning",
     )
     training_seconds: Number | None = flag(
         None,
         "also stop after this many seconds of wall-clock time in this session",
         gt=0,
         of_this_command=True,
+        effect="command",
     )
     stop_at_mean_return: Number | None = flag(
         None,
         "also stop when the mean raw return of the last --avg_buff_size games reaches this number. With several games, episode/score_mean has to reach it: the mean over the games, human-normalised where known (0 is random play, 1 is human play)",
         of_this_command=True,
+        effect="command",
     )
     seed: int | None = flag(
         None,
         "root seed of all random streams; none: drawn from the system and recorded",
         ge=0,
+        effect="learning",
     )
     reproducible: bool = flag(
         False,
         "use one process, no threads and deterministic operators. Two runs with the same flags are then bit-identical, and so is a run that was resumed",
+        effect="learning",
     )
     debug: bool = flag(
         False,
         "check more: validate every unroll and turn on the anomaly detection of torch",
         of_this_command=True,
+        effect="machine",
     )
     debug_faults: FaultPlan = flag(
         "",
         "for tests of the platform itself, with --debug=True: a plan of faults to inject into this run, as JSON or as the name of a file with it (core/faults.py)",
         of_this_command=True,
         for_developers=True,
+        effect="machine",
     )
     trust_env_module: bool = flag(
         False,
         "also import the module of an environment, network, algorithm, sink or kind of replay named module:Id whose name comes from a file (checkpoint, flags.json, model.json, sequence) and was not typed. This runs the code of the module, so use it only for files of your own. The flag itself is never read from a file",
         of_this_command=True,
+        effect="command",
     )

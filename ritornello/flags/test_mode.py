@@ -6,7 +6,7 @@ from ritornello.flags.group import FlagGroup, flag
 from ritornello.flags.kinds import Count
 
 
-class TestModeFlags(FlagGroup):
+class TestModeFlags(FlagGroup, effect="command"):
     """What `--op_mode=test` plays and shows."""
 
     test_episode_count: Count = flag(

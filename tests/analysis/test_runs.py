@@ -45,9 +45,29 @@ def test_seeds_of_one_configuration_are_one_whatever_their_folders_are_called(tm
     assert "run_name" not in labels(runs)[0]
 
 
+@pytest.mark.parametrize(
+    ("name", "one", "other"),
+    [
+        ("evaluate_every_steps", 0, 200_000),
+        ("evaluation_films", 0, 1),
+        ("max_worker_restarts", 10, 3),
+        ("worker_timeout", 120.0, 0.0),
+        ("worker_niceness", 4, 19),
+        ("max_bad_updates", 10, 100),
+        ("device", "cpu", "cuda"),
+        ("preset", None, "sticky"),
+    ],
+)
+def test_seeds_that_differ_in_no_learning_are_one_configuration(tmp_path, name, one, other):
+    write_run(tmp_path / "a", seed=1, **{name: one})
+    write_run(tmp_path / "b", seed=2, **{name: other})
+    runs, _ = find_runs([str(tmp_path)])
+    assert len(set(labels(runs))) == 1
+
+
 def test_flags_of_one_command_make_no_configuration():
     of_this_command = {n for n, field in Flags.model_fields.items() if is_of_this_command(field)}
-    configuration = {"learner_count", "agent_count"}
+    configuration = {"learner_count"}
     assert of_this_command - configuration <= NOT_CONFIGURATION <= set(Flags.model_fields)
 
 
