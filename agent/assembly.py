@@ -48,7 +48,7 @@ from ritornello.replay.parameters import (
 from ritornello.replay.several_games import split_by_task
 from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.env_kwargs import kwargs_of
-from ritornello.wrappers.registry import make_env_spec
+from ritornello.wrappers.registry import choose_backend, make_env_spec
 
 
 def env_config(flags: Flags, *, testing: bool = False) -> EnvConfig:
@@ -103,6 +103,18 @@ def has_own_memory(model: str) -> bool:
 def build_model(flags: Flags, spec: EnvSpec, seed: int = 0) -> ActorCritic:
     """Return a freshly initialised model on the CPU."""
     return make_model(model_config(flags), spec, popart=flags.use_popart, seed=seed)
+
+
+def model_of_shapes(flags: Flags, spec: EnvSpec) -> ActorCritic:
+    """Return a model whose weights have shapes and no memory, so that any size can be weighed.
+
+    A network of a user's own that torch's device "meta" cannot build is built as it is.
+    """
+    try:
+        with torch.device("meta"):
+            return build_model(flags, spec)
+    except Exception:  # what is wrong with the network itself is told by the next line
+        return build_model(flags, spec)
 
 
 def make_algorithm(flags: Flags, buffers: Sequence[str] = ()) -> Algorithm:
@@ -240,7 +252,9 @@ class Blueprint:
             make_algorithm(flags), optimiser_config(flags)
             if flags.multiprocessing_backend == "ray":
                 check_ray()
-        spec = make_env_spec(env_config(flags))
+        config = env_config(flags)
+        choose_backend(config, restorable=flags.reproducible and flags.op_mode != "test")
+        spec = make_env_spec(config)
         choices = choose(
             device=flags.device,
             precision=flags.precision,
@@ -254,7 +268,7 @@ class Blueprint:
             learners_here=place.local_world_size * flags.agent_count,
             local_rank=_seat(flags, place),
         )
-        model = build_model(flags, spec)
+        model = model_of_shapes(flags, spec)
         if flags.op_mode != "test":
             make_algorithm(flags).check(model)
         buffers = make_buffers(buffer_configs(flags, spec), flags.training_fill_in_factor)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ritornello.agent.assembly import Blueprint, build_model, env_config, fault_plan
+from ritornello.agent.assembly import Blueprint, env_config, fault_plan, model_of_shapes
 from ritornello.agent.cluster.ray_cluster import check_ray, workers_that_fit
 from ritornello.agent.learners.place import ALONE_HERE, Place
 from ritornello.agent.run.company import SINGLE, Company, join
@@ -119,13 +119,13 @@ def _resolve(
         start = warm_start(checkpoint, blueprint)
     elif checkpoint is not None:
         checkpoint.check_spec(blueprint.env_spec)
-        check_weights(checkpoint, build_model(flags, blueprint.env_spec))
+        check_weights(checkpoint, model_of_shapes(flags, blueprint.env_spec))
         checkpoint = check_session(checkpoint, blueprint)
         check_several_resume(checkpoint, flags, company.place)
     if flags.op_mode == "test" and flags.render:
         check_can_be_shown(blueprint, envs[0])
     if flags.op_mode != "test":
-        check_memory(blueprint, build_model(flags, blueprint.env_spec))
+        check_memory(blueprint, model_of_shapes(flags, blueprint.env_spec))
         _check_limits(flags, None if begins else checkpoint)
         blueprint.workers()  # raises ConfigError if a game would get no environment
         evaluation_blueprint(blueprint)  # and if there are no such rules

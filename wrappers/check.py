@@ -33,7 +33,7 @@ from ritornello.core.leaving import leave
 from ritornello.core.plain_data import shown_text
 from ritornello.core.spec import ObservationPart
 from ritornello.wrappers import start_line
-from ritornello.wrappers.check_play import Findings, Stop, close, play
+from ritornello.wrappers.check_play import SEED, Findings, Stop, close, play
 from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.env_ids import check_env_id, is_atari
 from ritornello.wrappers.env_kwargs import kwargs_text
@@ -46,7 +46,7 @@ from ritornello.wrappers.images import (
     is_image_space,
     picture_of,
 )
-from ritornello.wrappers.registry import make_as_it_is
+from ritornello.wrappers.registry import make_as_it_is, make_env_vector
 from ritornello.wrappers.trusted_modules import trust_kwargs, trust_modules_of
 from ritornello.wrappers.user_code import RAISED, describe, told_if_slow
 from ritornello.wrappers.world_views import left_out_of
@@ -54,6 +54,7 @@ from ritornello.wrappers.world_views import left_out_of
 Make = Callable[..., gymnasium.Env]
 
 LARGE_BOUND = 100.0  # networks learn from numbers of about 1; tens still work
+ATARI_STEPS = 100
 SMALL_REACH, LARGE_REACH = 0.1, 20.0  # a bound nearer to 0, or a range wider, is far from 1
 
 
@@ -72,8 +73,7 @@ def check(
     """
     check_env_id(env_id)
     if is_atari(env_id):
-        shows = start_line.describe(EnvConfig(env_id, kwargs=kwargs))
-        raise ConfigError(f"there is nothing to check of an Atari game, whose rules are {shows}.")
+        return _check_atari(EnvConfig(env_id, kwargs=kwargs), Findings(show))
 
     def make(render_mode: str | None = None) -> gymnasium.Env:
         with warnings.catch_warnings():
@@ -90,6 +90,24 @@ def check(
             close(env, findings)
         _check_time_limit(env, findings)
         _check_rendering(env, make, findings)
+    return findings
+
+
+def _check_atari(config: EnvConfig, findings: Findings) -> Findings:
+    """Look over an Atari game, whose rules are those of wrappers/atari.py; play some steps."""
+    try:
+        rules = start_line.describe(config)
+        games = make_env_vector(config, 1, [SEED])
+        try:
+            games.reset()
+            for _ in range(ATARI_STEPS):
+                games.step(np.zeros(1, np.int64))
+        finally:
+            games.close()
+    except PlatformError as error:
+        findings.wrong("making it", str(error))
+    else:
+        findings.ok("rules", rules)
     return findings
 
 

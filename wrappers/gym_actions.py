@@ -18,8 +18,9 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tu
 
 from ritornello.core.errors import ConfigError
 from ritornello.core.spec import CHOICE, NUMBERS, ActionPart, ActionSpec
-from ritornello.wrappers.gym_checks import of_another_package
+from ritornello.wrappers.gym_checks import of_another_package, why_too_large
 
+MAX_CHOICES = 1_000_000  # of all parts of an action together
 MAX_COLUMNS = 10_000  # of a stored action; more is a mistake rather than an action
 
 Row = Sequence[float]
@@ -81,6 +82,8 @@ def is_plain_choice(space: Any) -> bool:
 
 def why_not(space: Any) -> str:
     """Return why a space of actions is not supported, "" if it is."""
+    if too_large := why_too_large("an action", space, MAX_CHOICES):
+        return too_large
     try:
         width = _decoder(space).width
     except ConfigError as error:

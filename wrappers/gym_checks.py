@@ -9,11 +9,13 @@ step, where CartPole takes 13 and the whole training of it some 200.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.spaces import Dict, Discrete, MultiDiscrete, Tuple
 
 from ritornello.core.errors import EnvironmentFault
 from ritornello.core.plain_data import shown
@@ -35,6 +37,30 @@ def of_another_package(space: Any) -> str:
     return (
         f"{kind.__name__} is of the package {kind.__module__.split('.')[0]}, not of gymnasium: "
         "import its spaces from gymnasium"
+    )
+
+
+def numbers_in(space: Any) -> int:
+    """Return how many numbers a space is for a network, n for a choice among n."""
+    if isinstance(space, Dict):
+        return sum(map(numbers_in, space.spaces.values()))
+    if isinstance(space, Tuple):
+        return sum(map(numbers_in, space.spaces))
+    if isinstance(space, Discrete):
+        return int(space.n)
+    if isinstance(space, MultiDiscrete):
+        return sum(map(int, space.nvec.flat))
+    return math.prod(getattr(space, "shape", None) or ())
+
+
+def why_too_large(what: str, space: Any, most: int) -> str:
+    """Return why a space has too many numbers, "" if it has not. Allocates nothing."""
+    count = numbers_in(space)
+    if count <= most:
+        return ""
+    return (
+        f"{what} has {count:,} numbers, n for a choice among n, and {most:,} are supported: let a "
+        "wrapper make fewer of it, such as several choices among few in place of one among many"
     )
 
 

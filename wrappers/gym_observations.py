@@ -27,9 +27,10 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Sp
 from ritornello.core.errors import ConfigError, EnvironmentFault
 from ritornello.core.plain_data import shown
 from ritornello.core.spec import EnvSpec, ObservationPart
-from ritornello.wrappers.gym_checks import ObservationCheck, of_another_package
+from ritornello.wrappers.gym_checks import ObservationCheck, of_another_package, why_too_large
 from ritornello.wrappers.images import is_image_space, turned_space
 
+MAX_NUMBERS = 10_000_000  # of an observation
 VECTOR = "numbers"  # name of the part that is made of all that are no images
 
 
@@ -134,8 +135,11 @@ def is_one_array(space: Any) -> bool:
 def why_not_shown(env: gymnasium.Env) -> str:
     """Return why what an environment shows is not supported, "" if it is."""
     said = (getattr(env, "metadata", None) or {}).get("channels")
+    space = getattr(env, "observation_space", None)
+    if too_large := why_too_large("an observation", space, MAX_NUMBERS):
+        return too_large
     try:
-        leaves = list(_leaves(getattr(env, "observation_space", None), said, ""))
+        leaves = list(_leaves(space, said, ""))
     except ConfigError as error:
         return str(error)
     return "" if leaves else "it shows nothing"

@@ -8,7 +8,8 @@ import numpy as np
 from ritornello.core.errors import ConfigError
 from ritornello.core.spec import ActionPart, EnvSpec, ObservationPart
 from ritornello.wrappers.gym_actions import RowActions, why_not
-from ritornello.wrappers.gym_observations import PartsObservation, why_not_shown
+from ritornello.wrappers.gym_checks import why_too_large
+from ritornello.wrappers.gym_observations import MAX_NUMBERS, PartsObservation, why_not_shown
 
 
 def spec_of_spaces(env_id: str, env: gymnasium.Env) -> EnvSpec:
@@ -25,7 +26,8 @@ def spec_of_spaces(env_id: str, env: gymnasium.Env) -> EnvSpec:
     seen, acted = env.observation_space, _own_actions(env)
     shape = tuple(getattr(seen, "shape", None) or ())  # a class may say None is its space
     is_seen = isinstance(seen, gymnasium.spaces.Box) and len(shape) in (1, 3) and 0 not in shape
-    reason = (not is_seen and why_not_shown(env)) or why_not(acted)
+    too_large = why_too_large("an observation", seen, MAX_NUMBERS)
+    reason = too_large or (not is_seen and why_not_shown(env)) or why_not(acted)
     if not is_seen or reason:
         raise ConfigError(
             f"env {env_id} shows {seen} and takes {acted}, which is not supported"

@@ -13,6 +13,6 @@ PRECISIONS = values_of(Precision)
 def compute_dtype(parameter: Tensor) -> torch.dtype:
     """Return the dtype this layer will run in: autocast's if it is on, else the parameter's."""
     device = parameter.device.type
-    if torch.is_autocast_enabled(device):
+    if device != "meta" and torch.is_autocast_enabled(device):
         return torch.get_autocast_dtype(device)
     return parameter.dtype

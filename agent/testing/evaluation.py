@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 from ritornello.agent.acting.acting_model import FlatWeights
-from ritornello.agent.assembly import Blueprint, build_model
+from ritornello.agent.assembly import Blueprint, build_model, model_of_shapes
 from ritornello.agent.stored.best_evaluated import keep
 from ritornello.agent.testing.score_table import (
     TEST_FACTS,
@@ -113,7 +113,7 @@ def evaluation_blueprint(blueprint: Blueprint) -> Blueprint:
 
 def snapshot_layout(blueprint: Blueprint) -> FlatWeights:
     """Return the layout in which weights are handed over: all of them, as the learner has them."""
-    return FlatWeights(build_model(blueprint.flags, blueprint.env_spec))
+    return FlatWeights(model_of_shapes(blueprint.flags, blueprint.env_spec))
 
 
 class Evaluation:

@@ -532,7 +532,20 @@ def test_a_time_limit_of_gymnasium_is_one():
     assert any("after 50 steps" in x for x in said_of(Endless, max_episode_steps=50).lines)
 
 
-@pytest.mark.parametrize("argv", [["nowhere-v0"], ["no_module:X-v0"], ["PongNoFrameskip-v4"]])
+@pytest.mark.parametrize(
+    ("argv", "status"),
+    [
+        (["PongNoFrameskip-v4"], 0),
+        (["ALE/Pong-v5"], 0),
+        (["ALE/Pong-v5", '--env_kwargs={"mode": 99}'], 1),
+    ],
+)
+def test_an_atari_game_is_made_and_played(argv, status, capsys):
+    assert main(argv) == status
+    assert ("backend" if status == 0 else "wrong  making it") in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("argv", [["nowhere-v0"], ["no_module:X-v0"]])
 def test_without_an_environment_to_look_at_the_status_is_2(argv, capsys):
     assert main(argv) == 2
     assert capsys.readouterr().err.startswith("error: ")
