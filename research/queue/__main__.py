@@ -23,9 +23,8 @@ from pathlib import Path
 
 from research.queue import index
 from research.queue.overview import queue_lines
-from research.queue.plan import SHIPPED_QUEUE, PlannedRun, PlannedSequence, load_queue
+from research.queue.plan import SHIPPED_QUEUE, load_queue
 from research.queue.queue_loop import Places, QueueLoop, StopRequests
-from research.queue.sequence_runs import sequence_lines, trainings
 from research.queue.store import VARIABLE, Store, default_store
 from research.queue.trainer_process import GRACE_S
 from ritornello.core.command_line import WrappedHelp, add_switch, reader_may_leave
@@ -79,9 +78,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _forget_failures(places: Places, store: Store) -> None:
-    queue = load_queue(places.queue_file)
-    runs: list[PlannedRun | PlannedSequence] = [*queue.runs, *queue.sequences]
-    for run in runs:
+    for run in load_queue(places.queue_file).runs:
         state = store.state(run)
         if state is not None and state.failures:
             store.write_state(run, replace(state, failures=0, message=""))
@@ -93,12 +90,9 @@ def _list(options: argparse.Namespace) -> int:
     rows = index.read_index(Path(options.results_dir) / index.INDEX_FILE)
     running = [row.run for row in rows.values() if row.status == index.RUNNING]
     is_live = store.is_locked()
-    runs = [*queue.runs, *(run for each in queue.sequences for run in trainings(each, store))]
-    rows = index.refresh(rows, runs, store, running if is_live else ())
+    rows = index.refresh(rows, queue.runs, store, running if is_live else ())
     with reader_may_leave():
         print("\n".join(queue_lines(queue.experiments, store, rows)))
-        for line in sequence_lines(queue.sequences, store, rows):
-            print(line)
         print(f"run folders: {store.path}" + (" (a queue works on it)" if is_live else ""))
     return 0
 

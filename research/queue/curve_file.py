@@ -39,7 +39,6 @@ def export_curve(run: PlannedRun, store: Store, results: Path) -> list[Path]:
         thin = thinned(
             relabelled(each, label), float(curve.agent_steps[-1]), float(curve.wall_s[-1])
         )
-        # The agents of a population have seeds of their own; they belong to that of the sequence.
-        about = replace(thin.about, seed=run.seed, finished=store.is_done(run))
+        about = replace(thin.about, finished=store.is_done(run))
         files.append(write_csv(replace(thin, about=about), target))
     return files

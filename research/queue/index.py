@@ -148,7 +148,7 @@ def refresh(
 
     Args:
       rows: the index so far.
-      runs: all runs of the queue, those of whole sequences included.
+      runs: all runs of the queue.
       store: the store, which holds the run folders.
       running: names of the runs that are under way.
     """
@@ -164,7 +164,7 @@ def refresh(
             before = fresh.get(name)
             # What has come to its end stays as it is, unless more steps are asked of it.
             asked = int(before.steps_asked or 0) if before and before.status == DONE else -1
-            if asked < run.own_steps:
+            if asked < run.steps:
                 fresh[name] = _row(run, folder, name, store, counts, running)
         here = {str(folder.path.relative_to(store.path)) for folder in folders}
         for name, row in fresh.items():
@@ -193,8 +193,6 @@ def _row(
     sessions = _sessions(folder)
     state = store.state(run)
     steps_done, wall_s, message = newest.agent_steps, newest.wall_s, ""
-    if run.earlier_steps and records:
-        wall_s -= records[0].wall_s
     if not counts:
         status = ABANDONED
     elif run.name in running:
@@ -213,8 +211,8 @@ def _row(
         arm=run.arm,
         env=run.env,
         seed=str(run.seed),
-        steps_asked=str(run.own_steps),
-        steps_done=str(max(0, steps_done - run.earlier_steps)),
+        steps_asked=str(run.steps),
+        steps_done=str(steps_done),
         status=status,
         minutes=f"{max(0.0, wall_s) / 60:.1f}",  # a damaged line may hold any number
         undisturbed="" if undisturbed is None else f"{undisturbed:.2f}",

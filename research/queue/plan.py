@@ -12,16 +12,6 @@
         control: {}
         nature: {model: nature}
 
-A whole sequence of multi_train.py may be an entry, too. It is run once for each game, or once where
-its runs say themselves what they play (no key games):
-
-    - name: population
-      question: ...
-      what_counts: ...
-      priority: 80
-      sequence: population_claim                     one of those that come with the program
-      games: [BreakoutNoFrameskip-v4]
-
 Each arm is run once per seed and game. Seeds are the outermost loop, games the next: an experiment
 that is stopped half-way still has arms to compare. Next to read: queue_loop.py.
 """
@@ -30,7 +20,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -49,7 +39,6 @@ from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import MAX_INT, check_plain, read_text, shown, shown_text
 from ritornello.core.plain_yaml import load_yaml
 from ritornello.flags.parsing import flag_of, parse
-from ritornello.sequences.plan import load_plan, shipped_plans
 
 SHIPPED_QUEUE = Path(__file__).resolve().parent.parent / "queue.yaml"
 # Files of the queue in the store and in the results, beside the folders of experiments.
@@ -132,63 +121,6 @@ class Experiment(BaseModel):
         return self
 
 
-class SequenceEntry(BaseModel):
-    """One entry of the queue that is a whole sequence."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    name: ExperimentName
-    question: Text
-    what_counts: Text
-    priority: Annotated[int, Field(strict=True)]
-    sequence: ExperimentName
-    # None: each run of the sequence says what it plays.
-    games: Annotated[tuple[Game, ...], Field(min_length=1)] | None = None
-
-    @model_validator(mode="after")
-    def _check(self) -> SequenceEntry:
-        if self.sequence not in shipped_plans():
-            raise ValueError(
-                f"there is no sequence {self.sequence}; expected one of "
-                f"{', '.join(sorted(shipped_plans()))}"
-            )
-        if self.games is None:
-            return self
-        if len(set(self.games)) < len(self.games):
-            raise ValueError(f"games names one twice: {list(self.games)}")
-        played = {run.flags.get("env") for run in load_plan(self.sequence).runs}
-        if len(played) > 1:  # multi_train.py would refuse --env
-            raise ValueError(
-                f"games: the runs of {self.sequence} play different games, which the sequence "
-                "names: leave games out"
-            )
-        return self
-
-
-@dataclass(frozen=True)
-class PlannedSequence:
-    """One sequence, in one game or in those that its runs name."""
-
-    experiment: str
-    sequence: str
-    env: str | None  # of all its runs; None: each has its own
-    priority: int
-
-    @property
-    def name(self) -> str:
-        """What tells it from all others; the path of its folder in the store."""
-        return f"{self.experiment}/{safe_name(self.env or self.sequence)}"
-
-    @property
-    def flags(self) -> dict[str, Any]:
-        """What it was begun with, for `RunState`."""
-        return {"sequence": self.sequence} | ({"env": self.env} if self.env else {})
-
-    def env_of(self, flags: Mapping[str, Any]) -> str:
-        """Return what the run of the sequence that has these flags plays."""
-        return self.env or str(flags.get("env") or parse([]).env)
-
-
 @dataclass(frozen=True)
 class PlannedRun:
     """One run: an arm of an experiment, in a game, with a seed."""
@@ -199,12 +131,6 @@ class PlannedRun:
     seed: int
     steps: int
     flags: Mapping[str, Any]
-    earlier_steps: int = field(default=0, kw_only=True)  # of `steps`, what another run has done
-
-    @property
-    def own_steps(self) -> int:
-        """The agent steps that are its own: all, unless it goes on from another run."""
-        return self.steps - self.earlier_steps
 
     @property
     def name(self) -> str:
@@ -219,25 +145,11 @@ class PlannedRun:
         return [f"--{name}={value}" for name, value in flags.items()]
 
 
-@dataclass(frozen=True)
-class SequencedRun(PlannedRun):
-    """A training of a whole sequence that was begun: the index and the curves take it as a run."""
-
-    folder: str  # that multi_train.py made for it, below the store
-    status: str  # by multi_train.py: waiting, running, done, failed, skipped or stopped
-
-    @property
-    def name(self) -> str:
-        """What tells it from all others; the path of its folder in the store."""
-        return self.folder
-
-
 class Queue(NamedTuple):
     """All of a queue.yaml, checked."""
 
     experiments: tuple[Experiment, ...]  # as they stand in the file
-    runs: list[PlannedRun]  # in the order in which they are taken, as the sequences are
-    sequences: list[PlannedSequence]
+    runs: list[PlannedRun]  # in the order in which they are taken
 
 
 def planned_runs(experiments: Iterable[Experiment]) -> list[PlannedRun]:
@@ -250,15 +162,6 @@ def planned_runs(experiments: Iterable[Experiment]) -> list[PlannedRun]:
         for seed in experiment.seeds
         for game in experiment.games
         for arm, flags in experiment.arms.items()
-    ]
-
-
-def planned_sequences(entries: Iterable[SequenceEntry]) -> list[PlannedSequence]:
-    """Return all whole sequences in the order in which they are taken."""
-    return [
-        PlannedSequence(entry.name, entry.sequence, game, entry.priority)
-        for entry in sorted(entries, key=lambda each: each.priority)  # stable
-        for game in entry.games or (None,)
     ]
 
 
@@ -278,33 +181,28 @@ def load_queue(path: Path) -> Queue:
             f"{path}: expected a list of experiments (- name: ...), got {type(data).__name__}."
         )
     experiments: list[Experiment] = []
-    sequences: list[SequenceEntry] = []
     problems: list[str] = []
     for number, entry in enumerate(data, start=1):
         name = entry.get("name") if isinstance(entry, Mapping) else None
         where = f"  {name if isinstance(name, str) else f'entry {number}'}"
         try:
-            if isinstance(entry, Mapping) and "sequence" in entry:
-                sequences.append(SequenceEntry.model_validate(entry))
-            else:
-                experiments.append(Experiment.model_validate(entry))
+            experiments.append(Experiment.model_validate(entry))
         except ValidationError as error:
             problems += [f"{where}: {line}" for line in _lines(error)]
-    entries: list[Experiment | SequenceEntry] = [*experiments, *sequences]
-    names = [entry.name.lower() for entry in entries]
+    names = [experiment.name.lower() for experiment in experiments]
     problems += [
         f"  {name}: two experiments have this name" for name in names if names.count(name) > 1
     ]
-    queue = Queue(tuple(experiments), planned_runs(experiments), planned_sequences(sequences))
-    problems += _folder_problems([*queue.runs, *queue.sequences])
+    queue = Queue(tuple(experiments), planned_runs(experiments))
+    problems += _folder_problems(queue.runs)
     problems += _flag_problems(queue.runs)
     if problems:
         raise ConfigError(f"{path}:\n" + "\n".join(dict.fromkeys(problems)))
     return queue
 
 
-def _folder_problems(planned: Iterable[PlannedRun | PlannedSequence]) -> Iterator[str]:
-    first: dict[str, PlannedRun | PlannedSequence] = {}
+def _folder_problems(planned: Iterable[PlannedRun]) -> Iterator[str]:
+    first: dict[str, PlannedRun] = {}
     for each in planned:
         other = first.setdefault(each.name.lower(), each)
         if other.env != each.env:

@@ -13,20 +13,17 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from types import FrameType
 
 from research.queue import index
 from research.queue.curve_file import export_curve
-from research.queue.plan import PlannedRun, PlannedSequence, load_queue
+from research.queue.plan import PlannedRun, load_queue
 from research.queue.room import check_room
-from research.queue.sequence_runs import SequenceRuns, trainings
 from research.queue.store import OUTPUT_FILE, RunState, Store
 from research.queue.trainer_process import (
     GRACE_S,
     MAIN_PROGRAM,
-    SEQUENCE_PROGRAM,
     Ending,
     run_trainer,
 )
@@ -50,7 +47,6 @@ class Places:
     store: Path
     results: Path  # research/results: index.csv, and a folder with curves for each experiment
     main_program: Path = MAIN_PROGRAM
-    sequence_program: Path = SEQUENCE_PROGRAM
     background: bool = True  # runs give way to everything else on the machine
 
 
@@ -92,7 +88,7 @@ class QueueLoop:
         self._index_file = places.results / index.INDEX_FILE
         self._read_queue()
         self._known = index.read_index(self._index_file)  # as it could be read last
-        self.failed = 0  # runs and sequences that failed in this session
+        self.failed = 0  # runs that failed in this session
 
     def run(self, requests: StopRequests) -> None:
         """Train one run after the other; returns when told to, at the time limit, or at the end.
@@ -104,19 +100,11 @@ class QueueLoop:
         while not self._is_over(requests):
             self._reread()
             run = next_run(self._runs, self._store, self._known)
-            sequence = self._sequences.next(self._known)
-            if run is None and sequence is None:
+            if run is None:
                 log.info("nothing is left to do")
                 break
-            if run is None or (
-                sequence is not None and sequence.priority < self._priorities[run.experiment]
-            ):
-                assert sequence is not None
-                train = partial(self._train_sequence, sequence)
-            else:
-                train = partial(self._train, run)
             try:
-                train(requests)
+                self._train(run, requests)
             finally:
                 self._book()
 
@@ -171,27 +159,6 @@ class QueueLoop:
         log.info("%s: %s", run.name, _where(run, store))
         self._export(run)
 
-    def _train_sequence(self, sequence: PlannedSequence, requests: StopRequests) -> None:
-        next_look_s = time.monotonic() + LINE_INTERVAL_S
-
-        def wants_stop() -> bool:
-            nonlocal next_look_s
-            if time.monotonic() >= next_look_s:
-                next_look_s = time.monotonic() + LINE_INTERVAL_S
-                runs = trainings(sequence, self._store)
-                under_way = [run for run in runs if run.status == "running"]
-                self._book([run.name for run in under_way])
-                for run in under_way:
-                    where = _where(run, self._store)
-                    log.info("%s: %s, seed %d: %s", sequence.name, run.arm, run.seed, where)
-            return self._is_over(requests)
-
-        self.failed += not self._sequences.train(
-            sequence, wants_stop=wants_stop, wants_kill=lambda: requests.count > 1
-        )
-        for run in trainings(sequence, self._store):
-            self._export(run)
-
     def _alike(self, run: PlannedRun) -> list[PlannedRun]:
         """Return the runs whose checkpoints are as large as those of `run`."""
         arm = (run.experiment, run.arm)
@@ -214,26 +181,17 @@ class QueueLoop:
 
     def _book(self, running: Collection[str] = ()) -> None:
         """Bring index.csv up to date. A full disk must not end a run that trains."""
-        runs = [*self._runs, *self._sequences.trainings()]
         try:
-            rows = index.refresh(index.read_index(self._index_file), runs, self._store, running)
+            known = index.read_index(self._index_file)
+            rows = index.refresh(known, self._runs, self._store, running)
             index.write_index(self._index_file, rows.values())
         except (ConfigError, OSError) as error:
             log.warning("index.csv was not written: %s", error)
 
     def _read_queue(self) -> None:
-        places = self._places
-        queue = load_queue(places.queue_file)
+        queue = load_queue(self._places.queue_file)
         check_unchanged(queue.runs, self._store)
         self._runs = queue.runs
-        self._priorities = {each.name: each.priority for each in queue.experiments}
-        self._sequences = SequenceRuns(
-            queue.sequences,
-            self._store,
-            places.results,
-            program=places.sequence_program,
-            background=places.background,
-        )
 
     def _reread(self) -> None:
         try:

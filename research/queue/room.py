@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from research.queue.plan import PlannedRun, PlannedSequence
+from research.queue.plan import PlannedRun
 from research.queue.store import Store
 from research.queue.trainer_process import Ending
 
@@ -23,7 +23,7 @@ class StoreFull(OSError):
 
 
 def check_room(
-    run: PlannedRun | PlannedSequence,
+    run: PlannedRun,
     store: Store,
     alike: Iterable[PlannedRun],
     ending: Ending | None = None,
@@ -31,7 +31,7 @@ def check_room(
     """Check that a run can be saved, and has not ended because it could not.
 
     Args:
-      run: run, or whole sequence, that is to be started, or has failed.
+      run: run that is to be started, or has failed.
       store: the store, which holds the run folders.
       alike: runs whose checkpoints are as large, itself included.
       ending: how it ended; None: it has not been started.

@@ -31,7 +31,6 @@ from research.queue.plan import (
     TRAINER_FILE,
     TRAINER_LOCK,
     PlannedRun,
-    PlannedSequence,
 )
 from ritornello.agent.stored.checkpoint_folder import newest_update, update_name
 from ritornello.agent.stored.run_folder import RunFolder
@@ -84,11 +83,11 @@ class Store:
 
     # --- runs ------------------------------------------------------------------------------------
 
-    def folder(self, run: PlannedRun | PlannedSequence) -> Path:
+    def folder(self, run: PlannedRun) -> Path:
         """Return the folder of a run, which may not exist yet."""
         return self.path / run.name
 
-    def state(self, run: PlannedRun | PlannedSequence) -> RunState | None:
+    def state(self, run: PlannedRun) -> RunState | None:
         """Return what is remembered of a run; None if it was never started.
 
         Raises:
@@ -105,7 +104,7 @@ class Store:
                 "goes on from its last checkpoint, with no failure remembered."
             ) from error
 
-    def write_state(self, run: PlannedRun | PlannedSequence, state: RunState) -> None:
+    def write_state(self, run: PlannedRun, state: RunState) -> None:
         """Remember the state of a run, atomically; makes its folder."""
         folder = self.folder(run)
         folder.mkdir(parents=True, exist_ok=True)

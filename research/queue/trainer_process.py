@@ -25,7 +25,6 @@ from ritornello.core.plain_data import shown_text
 from ritornello.core.project import MAIN_PROGRAM as MAIN_PROGRAM  # queue_loop takes it from here
 from ritornello.core.project import PROJECT_ROOT
 
-SEQUENCE_PROGRAM = PROJECT_ROOT / "multi_train.py"
 GRACE_S = 120.0  # for a run to save its checkpoint after SIGINT, before it is killed
 POLL_S = 0.5
 MAX_MESSAGE = 300  # characters of the last line that are kept
@@ -51,7 +50,6 @@ def run_trainer(
     wants_kill: Callable[[], bool],
     main_program: Path = MAIN_PROGRAM,
     grace_s: float = GRACE_S,
-    stop_signal: int = signal.SIGINT,
 ) -> Ending:
     """Run main.py until it ends by itself or is told to, and return how it ended.
 
@@ -65,7 +63,6 @@ def run_trainer(
       wants_kill: function that is asked after that; True: do not wait for the checkpoint.
       main_program: path of main.py.
       grace_s: seconds for which a child that was told to stop is waited for.
-      stop_signal: what tells it to save and stop; multi_train.py takes one SIGINT for less.
     """
     command = [sys.executable, str(main_program), *arguments]
     with open(output_file, "ab+") as output:
@@ -84,7 +81,7 @@ def run_trainer(
         )
         try:
             started(child.pid)
-            asked = _wait(child, wants_stop, wants_kill, grace_s, stop_signal)
+            asked = _wait(child, wants_stop, wants_kill, grace_s)
         finally:
             # All of its group: workers that a killed trainer left behind, and itself if it hangs.
             with suppress(ProcessLookupError, PermissionError):  # macOS: none but zombies
@@ -98,7 +95,6 @@ def _wait(
     wants_stop: Callable[[], bool],
     wants_kill: Callable[[], bool],
     grace_s: float,
-    stop_signal: int,
 ) -> bool:
     """Wait for the end, or until waiting makes no sense; return whether the child was told to."""
     kill_at_s: float | None = None
@@ -113,7 +109,7 @@ def _wait(
             except Exception as error:  # no reason to lose what was learned since the checkpoint
                 problem, is_to_stop = error, True
             if is_to_stop:
-                child.send_signal(stop_signal)
+                child.send_signal(signal.SIGINT)
                 kill_at_s = time.monotonic() + grace_s
         elif wants_kill() or time.monotonic() >= kill_at_s:
             break

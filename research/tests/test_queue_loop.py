@@ -4,23 +4,34 @@ import json
 import os
 import signal
 import sys
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from research.queue import __main__ as program
 from research.queue import index, queue_loop
+from research.queue.curve_file import export_curve
 from research.queue.overview import queue_lines
-from research.queue.plan import load_queue
+from research.queue.plan import PlannedRun, load_queue
 from research.queue.queue_loop import StopRequests, failed
+from research.queue.store import Store
 from research.queue.trainer_process import Ending
-from research.tests.conftest import Bench, entry, lives, wait_for
+from research.tests.conftest import Bench, entry, lives, options, wait_for
 from ritornello.analysis.runs import find_runs
 from ritornello.core.errors import ConfigError
+from tests.analysis.builders import write_run, write_run_of_games
 from tests.deadlines import HANGS_S
 
 pytestmark = pytest.mark.process
+
+PONG, BREAKOUT = "PongNoFrameskip-v4", "BreakoutNoFrameskip-v4"
+RUN = PlannedRun("first", "lr", PONG, 1, 1000, {})
+
+REFUSED = (
+    "the run failed: the disk is full: a checkpoint needs 1.9 MB, 1.1 MB are free in /s. Nothing "
+    "has changed there, and the next save tries again: free some space."
+)
 
 
 def test_all_runs_are_trained_booked_and_exported(bench: Bench) -> None:
@@ -186,18 +197,6 @@ def test_there_are_never_two_queues_on_one_store(
     assert bench.rows() == []
 
 
-def test_a_run_begun_anew_leaves_an_abandoned_row(bench: Bench) -> None:
-    (run,) = bench.runs()
-    first = bench.store.folder(run) / "CartPole-v1_0"
-    (first / "checkpoints").mkdir(parents=True)  # killed before its first checkpoint
-    bench.work()
-    rows = bench.rows()
-    assert [(row.folder.rpartition("/")[2] == first.name, row.status) for row in rows] == [
-        (True, "abandoned"),
-        (False, "done"),
-    ]
-
-
 def test_a_run_that_the_index_knows_as_done_is_not_trained_in_a_new_store(
     bench: Bench, tmp_path: Path
 ) -> None:
@@ -226,21 +225,6 @@ def test_a_begun_run_does_not_go_on_with_other_flags(bench: Bench) -> None:
     bench.write(entry(flags={"lr": 0.1}))
     with pytest.raises(ConfigError, match="begun with other flags"):
         bench.work()
-
-
-MARKERS = "<<<<<<< HEAD\n=======\n>>>>>>> theirs\n"
-
-
-@pytest.mark.parametrize("damage", [MARKERS, "nonsense", "one,row\n"])
-def test_an_index_with_a_row_that_is_none_is_told_with_its_line(
-    tmp_path: Path, damage: str
-) -> None:
-    row = index.Row(*["1"] * len(fields(index.Row)))
-    path = tmp_path / "index.csv"
-    index.write_index(path, [row])
-    path.write_text(path.read_text() + damage)
-    with pytest.raises(ConfigError, match="line 3"):
-        index.read_index(path)
 
 
 @pytest.mark.parametrize(
@@ -334,3 +318,38 @@ def test_a_real_run_is_stopped_resumed_and_done(bench: Bench) -> None:
     assert exported.about.finished
     info = json.loads((places.store / row.folder / "run.json").read_text())
     assert info["machine"]["cores_usable"] >= 1
+
+
+def test_a_run_whose_save_was_refused_ends_the_queue_and_has_not_failed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench.write(entry(seeds=[1, 2]))
+    endings = [Ending(1, False, REFUSED)]
+    monkeypatch.setattr(queue_loop, "run_trainer", lambda *_, **__: endings.pop())
+    assert program.main(["run", *options(bench)]) == 1
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    for part in ("a checkpoint needs 1.9 MB, 1.1 MB are free", "Make room", "--store="):
+        assert part in said
+    state = bench.store.state(bench.runs()[0])
+    assert state is not None
+    assert (state.failures, endings) == (0, [])
+
+
+def test_a_game_of_a_run_of_several_is_not_taken_for_a_run_of_it_alone(tmp_path: Path) -> None:
+    store, results = Store(tmp_path / "store"), tmp_path / "results"
+    both = replace(RUN, env=f"{PONG},{BREAKOUT}")
+    write_run(store.folder(RUN) / "Pong_1", seed=1)
+    write_run_of_games(store.folder(both) / "2games_1", seed=1)
+    (alone,) = export_curve(RUN, store, results)
+    written = alone.read_bytes()
+    pong, breakout = export_curve(both, store, results)
+    assert pong == results / "first" / f"lr-2-games_{PONG}_seed1.csv"
+    assert breakout == results / "first" / f"lr-2-games_{BREAKOUT}_seed1.csv"
+    assert alone.read_bytes() == written
+    runs, _ = find_runs([str(results)])
+    assert {(run.about.label, run.about.env, run.curve.agent_steps[-1]) for run in runs} == {
+        ("lr", PONG, 1000),
+        ("lr, 2 games", PONG, 500),
+        ("lr, 2 games", BREAKOUT, 500),
+    }
