@@ -29,7 +29,6 @@ from ritornello.agent.models.base import ActorCritic
 from ritornello.agent.models.factory import ModelConfig, make_model
 from ritornello.agent.reduction import ALONE, Reduction
 from ritornello.core.errors import ConfigError
-from ritornello.core.faults import Fault, parse_plan
 from ritornello.core.plain_data import shown
 from ritornello.core.rng import child_generator, child_seed
 from ritornello.core.spec import EnvSpec
@@ -206,11 +205,6 @@ def buffer_configs(flags: Flags, spec: EnvSpec) -> tuple[BufferConfig, ...]:
     return split_by_task(replay_configs(flags), task_shares(flags, spec))
 
 
-def fault_plan(flags: Flags) -> tuple[Fault, ...]:
-    """Return what is to go wrong in this run on purpose; nothing, unless it is a test."""
-    return parse_plan(flags.debug_faults) if flags.debug_faults else ()
-
-
 def task_shares(flags: Flags, spec: EnvSpec) -> tuple[float, ...]:
     """Return the weight of each game, in task order: of environments and of replay."""
     return flags.env_shares or (1.0,) * spec.task_count
@@ -336,7 +330,6 @@ class Blueprint:
                 core=first_core + worker if self.choices.pin_workers else None,
                 restorable=self.flags.reproducible,
                 check_unrolls=self.flags.debug,
-                fault_plan=fault_plan(self.flags),
             )
             for worker, tasks in enumerate(dealt)
         ]
@@ -382,7 +375,6 @@ class Blueprint:
             torso_dtype=self.choices.torso_dtype,
             seed=self.own_seed,
             niceness=self.flags.worker_niceness,
-            fault_plan=fault_plan(self.flags),
         )
 
     def replay(self) -> ReplayManager:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ritornello.agent.assembly import Blueprint, env_config, fault_plan, model_of_shapes
+from ritornello.agent.assembly import Blueprint, env_config, model_of_shapes
 from ritornello.agent.cluster.ray_cluster import check_ray, workers_that_fit
 from ritornello.agent.learners.place import ALONE_HERE, Place
 from ritornello.agent.run.company import SINGLE, Company, join
@@ -246,7 +246,7 @@ class Session:
         """
         stop = stop or StopSignals()
         if self.blueprint.flags.op_mode == "test":
-            faults.load_for(faults.LEARNER, fault_plan(self.blueprint.flags))
+            faults.load_text(self.blueprint.flags.debug_faults)
             with stop.answered_by(Answer.RAISE):
                 return self._test()
         return self.train(stop).status
@@ -260,7 +260,7 @@ class Session:
         Raises:
           ConfigError: if the run cannot be begun where it should be; nothing was started then.
         """
-        faults.load_for(faults.LEARNER, fault_plan(self.blueprint.flags))
+        faults.load_text(self.blueprint.flags.debug_faults)
         flags = self.blueprint.flags
         serves = flags.live and self.blueprint.place.speaks
         page = live_page(flags.results_dir) if serves else contextlib.nullcontext()

@@ -33,7 +33,6 @@ from ritornello.agent.acting.acting_model import ActingModel, FlatWeights
 from ritornello.agent.acting.actor import Action, Actor, Observation
 from ritornello.agent.machine import NICENESS, WeightFormat, give_way
 from ritornello.agent.models.factory import ModelConfig, make_model
-from ritornello.core import faults
 from ritornello.core.errors import Closed, TransportError
 from ritornello.core.process_death import ignore_interrupts
 from ritornello.core.rng import child_seed
@@ -67,7 +66,6 @@ class ServerConfig:
     torso_dtype: torch.dtype  # of the torso's parameters on a device that is not the CPU
     seed: int
     niceness: int = NICENESS  # on a CPU
-    fault_plan: tuple[faults.Fault, ...] = ()  # what is to go wrong in this life (core/faults.py)
 
 
 def group_sizes(num_envs: int) -> tuple[int, ...]:
@@ -246,7 +244,6 @@ def server_main(
     """
     ignore_interrupts()
     lifeline.hold()
-    faults.load_for(faults.SERVER, config.fault_plan)
     trust_modules_of(config.model_config.name)  # the learner's process has checked it
     if config.device.type == "cpu":
         give_way(

@@ -24,7 +24,6 @@ from ritornello.agent.acting.lane import EnvGroup
 from ritornello.agent.acting.rollout import Rollout
 from ritornello.agent.machine import NICENESS, WeightFormat, give_way, stay_on_core
 from ritornello.agent.models.factory import ModelConfig, make_model
-from ritornello.core import faults
 from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import Closed, EnvironmentFault
 from ritornello.core.process_death import ignore_interrupts
@@ -64,7 +63,6 @@ class WorkerConfig:
     core: int | None = None  # that the process stays on; None: wherever there is room
     restorable: bool = False
     check_unrolls: bool = False
-    fault_plan: tuple[faults.Fault, ...] = ()  # what is to go wrong in this life (core/faults.py)
     launch: tuple[int, ...] = ()  # on a cluster: number of the start, so that it plays new games
 
     def schema(self) -> UnrollSchema:
@@ -174,7 +172,6 @@ class WorkerBody:
 
 def prepare_process(config: WorkerConfig) -> None:
     """Make this process one in which a worker runs."""
-    faults.load_for(f"worker {config.worker_id}", config.fault_plan)
     trust_modules_of(config.env_config.env_id)  # the learner's process has checked it,
     trust_modules_of(config.model_config.name)
     trust_kwargs(config.env_config.kwargs)  # and these too

@@ -45,7 +45,6 @@ class GatewayConfig:
     worker_timeout_s: float
     life: int = 0  # of the gateway
     worker_id: int = 0  # it stands for all of them
-    fault_plan: tuple[()] = ()
 
     @property
     def num_envs(self) -> int:

@@ -15,7 +15,6 @@ from typing import Any
 from ritornello.agent.acting.inference_server import ServerConfig, group_sizes, server_main
 from ritornello.agent.acting.worker import WorkerConfig, worker_main
 from ritornello.agent.pools.supervision import Supervised
-from ritornello.core import faults
 from ritornello.core.warden import Warden
 from ritornello.transport.channel import Failed, ToLearner, WorkerChannel, WorkerEnd
 from ritornello.transport.mailbox import Bell, Mailbox
@@ -56,7 +55,6 @@ class WorkerPlace:
 
     def launch(self, board: WeightBoard) -> None:
         """Start a process, also in the place of one that died."""
-        faults.at("pool.launch")
         end = self.channel.open()
         self.unrolls = 0
         try:
@@ -97,7 +95,7 @@ class WorkerPlace:
         self.lost_unrolls = lost * self.config.num_envs
         self.failure = ""
         # Another life, another random stream: a restarted worker does not repeat its games.
-        self.config = replace(self.config, life=self.config.life + 1, fault_plan=())
+        self.config = replace(self.config, life=self.config.life + 1)
         text = f" after {self.unrolls} unrolls"
         if lost:
             text += f"; {lost} unfinished {'block' if lost == 1 else 'blocks'} lost"
@@ -182,7 +180,7 @@ class ServerPlace:
         """Be ready for a successor."""
         self.hang_up()
         self.failure = ""
-        self.config = replace(self.config, life=self.config.life + 1, fault_plan=())
+        self.config = replace(self.config, life=self.config.life + 1)
         return ""
 
 

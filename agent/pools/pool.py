@@ -21,7 +21,6 @@ from ritornello.agent.pools.places import Place, ServerPlace, WorkerPlace
 from ritornello.agent.pools.restarts import GIVING_UP, RestartLimit, failure_of
 from ritornello.agent.pools.supervision import State, let_leave
 from ritornello.agent.pools.worker_pool import ProcessRow, UnrollBlock
-from ritornello.core import faults
 from ritornello.core.errors import WorkerDied
 from ritornello.core.warden import Warden
 from ritornello.core.watched_time import MAX_GAP_S, WatchedTime
@@ -183,7 +182,6 @@ class ProcessPool:
         cause = life.cause_of_end()
         if cause is None:
             return
-        faults.at("pool.revive")
         words, failure = life.stack(), re.sub(r"\d", "", cause)
         if place.failure:
             words, failure = place.failure, failure_of(place.failure)

@@ -6,22 +6,19 @@ It is data, so that a finding is one line that anybody can repeat:
     {"at": "save.after_pt", "nth": 2, "do": "kill"}
     {"at": "file.*", "file": "*.pt", "nth": 17, "do": "enospc", "for_ever": true}
     {"at": "file.write", "file": "metrics.jsonl", "nth": 5, "do": "torn 10"}
-    {"at": "ring.commit", "who": "worker 1", "nth": 3, "do": "stall 30"}
-    [{"at": "*", "chance": 0.001, "seed": 7, "do": "eio"}]
+    [{"at": "save.begin", "nth": 3, "do": "sigterm"}, {"at": "file.read", "do": "eio"}]
 
 | key | meaning | default |
 |---|---|---|
 | at | name of a point (`POINTS`), or a pattern as for file names, or a list of these | |
-| do | kill, segfault, sigint, sigterm, sighup, enospc, eio, raise, stall <s>, torn <bytes> | |
+| do | kill, segfault, sigint, sigterm, sighup, enospc, eio, raise, torn <bytes> | |
 | nth | at which passage, from 1; all points that `at` means count together | 1 |
 | for_ever | at that passage and at every later one | false |
-| chance | instead of nth: probability of each passage | |
-| seed | of that chance | 0 |
 | file | pattern of the file's name, for points that are about a file | * |
-| who | learner, server, worker <number>, or worker for each of them | learner |
 
-`torn n` lets the first n bytes of a write reach the system and then kills the process. The idea is
-FoundationDB's (BUGGIFY): product code itself knows where a fault would hurt most.
+A plan hurts the learner's process, not its workers. `torn n` lets the first n bytes of a write
+reach the system and then kills the process. The idea is FoundationDB's (BUGGIFY): product code
+knows where a fault would hurt most.
 """
 
 from __future__ import annotations
@@ -31,7 +28,6 @@ import fnmatch
 import json
 import logging
 import os
-import random
 import signal
 import threading
 from collections import Counter
@@ -60,15 +56,9 @@ POINTS: Mapping[str, str] = {
     "save.after_pt": "the checkpoint is on the disk, `latest` does not name it yet",
     "save.after_latest": "before old checkpoints are removed",
     "save.before_best": "before best.pt is written",
-    "channel.send": "before a message between a worker and the learner is sent, on either side",
-    "channel.receive": "after such a message has arrived",
     "ring.commit": "a worker has filled a block and not said so yet",
     "ring.release": "the learner has copied a block and not freed its slot yet",
-    "mailbox.ask": "a worker has written a question to the inference server and not sent it yet",
-    "mailbox.answer": "the server has written an answer and not sent it yet",
     "board.flip": "new weights are written and not published yet",
-    "pool.launch": "before a worker process is started",
-    "pool.revive": "a worker is dead and not replaced yet",
     "replay.insert": "before an unroll goes into the buffers",
     "replay.sample": "a batch is taken from the buffers and its items are not chosen yet",
     "learner.step": "all gradients are known, the weights have not moved yet",
@@ -80,7 +70,6 @@ POINTS: Mapping[str, str] = {
     "shutdown.close": "before workers and environments are ended",
     "shutdown.board": "before the memory of the weights is given back",
 }
-LEARNER, SERVER = "learner", "server"
 
 _SIGNALS = {
     "kill": "SIGKILL",
@@ -90,8 +79,7 @@ _SIGNALS = {
     "sighup": "SIGHUP",
 }
 _ERRORS = {"enospc": errno.ENOSPC, "eio": errno.EIO}
-_WITH_NUMBER = ("stall", "torn")
-ACTIONS = (*_SIGNALS, *_ERRORS, "raise", *_WITH_NUMBER)
+ACTIONS = (*_SIGNALS, *_ERRORS, "raise", "torn")
 # Of a write: lets its first n bytes reach the system, and no others.
 Tear = Callable[[int], object]
 
@@ -106,13 +94,10 @@ class Fault:
 
     at: tuple[str, ...]
     do: str
-    number: float = 0.0  # seconds of a stall, bytes of a torn write
+    torn_bytes: int = 0
     nth: int = 1
     for_ever: bool = False
-    chance: float | None = None
-    seed: int = 0
     file: str = "*"
-    who: str = LEARNER
 
     @classmethod
     def from_json(cls, data: Any) -> Fault:
@@ -123,41 +108,29 @@ class Fault:
         """
         if not isinstance(data, dict):
             raise ConfigError(f'a fault is {data!r:.80}, expected e.g. {{"at": ..., "do": ...}}.')
-        known = {"at", "do", "nth", "for_ever", "chance", "seed", "file", "who"}
+        known = {"at", "do", "nth", "for_ever", "file"}
         if set(data) - known or not {"at", "do"} <= set(data):
             raise ConfigError(
                 f"a fault has the keys {list(data)!s:.200}, expected at, do and perhaps "
                 f"{', '.join(sorted(known - {'at', 'do'}))}."
             )
         patterns = tuple(data["at"]) if isinstance(data["at"], list) else (data["at"],)
-        action, number = _action(data["do"])
+        action, torn_bytes = _action(data["do"])
         fault = cls(
             at=patterns,
             do=action,
-            number=number,
+            torn_bytes=torn_bytes,
             nth=_typed(data, "nth", int, 1),
             for_ever=_typed(data, "for_ever", bool, False),
-            chance=None if data.get("chance") is None else float(_typed(data, "chance", float, 0)),
-            seed=_typed(data, "seed", int, 0),
             file=_typed(data, "file", str, "*"),
-            who=_typed(data, "who", str, LEARNER),
         )
         for pattern in patterns or ("",):
             if not isinstance(pattern, str) or not fnmatch.filter(POINTS, pattern):
                 raise ConfigError(f"no fault point is named {pattern!r:.80}: {', '.join(POINTS)}.")
         if fault.nth < 1:
             raise ConfigError(f"nth of a fault is {fault.nth}, expected at least 1.")
-        if fault.chance is not None and not 0 <= fault.chance <= 1:
-            raise ConfigError(f"chance of a fault is {fault.chance}, expected 0 to 1.")
         if action == "torn" and patterns != ("file.write",):
             raise ConfigError('only a write can be torn: give "at": "file.write".')
-        words = fault.who.split()
-        if fault.who not in (LEARNER, SERVER, "worker") and not (
-            len(words) == 2 and words[0] == "worker" and words[1].isdecimal()
-        ):
-            raise ConfigError(
-                f"who of a fault is {fault.who!r:.80}, expected learner, server, worker, worker 3."
-            )
         return fault
 
 
@@ -207,21 +180,18 @@ class Plan:
     def __init__(
         self,
         faults: Sequence[Fault],
-        who: str = LEARNER,
         kill: Callable[[str], object] | None = None,
     ) -> None:
-        """Take the faults that are about this process.
+        """Count from 0.
 
         Args:
-          faults: all faults of the plan.
-          who: this process: learner, server or worker <number>.
+          faults: what to do, and where.
           kill: called instead of sending a deadly signal to this process, with the point's name.
         """
         self.hits: Counter[str] = Counter()  # passages of each point
         self.fired: list[Firing] = []  # oldest first
-        self._faults = [f for f in faults if f.who == who or f.who == who.split()[0]]
+        self._faults = list(faults)
         self._passages = [0] * len(self._faults)
-        self._chances = [random.Random(fault.seed) for fault in self._faults]
         self._kill = kill
         self._lock = threading.Lock()
 
@@ -242,8 +212,6 @@ class Plan:
             return False
         if not fnmatch.fnmatchcase("" if path is None else path.name, fault.file):
             return False
-        if fault.chance is not None:
-            return self._chances[index].random() < fault.chance
         self._passages[index] += 1
         passages = self._passages[index]
         return passages >= fault.nth if fault.for_ever else passages == fault.nth
@@ -255,11 +223,8 @@ class Plan:
             raise OSError(code, os.strerror(code))
         if fault.do == "raise":
             raise InjectedFault(f"a fault was asked for at {point}")
-        if fault.do == "stall":
-            threading.Event().wait(fault.number)
-            return
         if fault.do == "torn" and tear is not None:
-            tear(int(fault.number))
+            tear(fault.torn_bytes)
         name = _SIGNALS.get(fault.do, "SIGKILL")
         if self._kill is not None and name in ("SIGKILL", "SIGSEGV"):
             self._kill(point)
@@ -288,10 +253,10 @@ def load(plan: Plan | None) -> None:
     _plan = plan
 
 
-def load_for(who: str, plan: Sequence[Fault]) -> None:
-    """Follow those faults of a plan that are for `who`, this process; without any, no plan."""
-    if plan:
-        load(Plan(plan, who))
+def load_text(text: str) -> None:
+    """Follow a plan in JSON from now on; without text no plan is loaded."""
+    if text:
+        load(Plan(parse_plan(text)))
 
 
 @contextmanager
@@ -305,26 +270,19 @@ def loaded(plan: Plan) -> Iterator[Plan]:
         load(before)
 
 
-def _action(text: Any) -> tuple[str, float]:
-    """Return the name and the number of an action: "stall 30" is ("stall", 30.0)."""
+def _action(text: Any) -> tuple[str, int]:
+    """Return the name and the bytes of an action: "torn 30" is ("torn", 30)."""
     words = text.split() if isinstance(text, str) else []
-    name = words[0] if words else ""
-    if name in _WITH_NUMBER and len(words) == 2:
-        try:
-            number = float(words[1])
-        except ValueError:
-            number = -1.0
-        if 0 <= number < 1e9:
-            return name, number
-    elif name in ACTIONS and name not in _WITH_NUMBER and len(words) == 1:
-        return name, 0.0
-    expected = ", ".join(a + (" <number>" if a in _WITH_NUMBER else "") for a in ACTIONS)
+    if len(words) == 2 and words[0] == "torn" and words[1].isdecimal() and len(words[1]) < 10:
+        return "torn", int(words[1])
+    if len(words) == 1 and words[0] in ACTIONS and words[0] != "torn":
+        return words[0], 0
+    expected = ", ".join((*ACTIONS[:-1], "torn <bytes>"))
     raise ConfigError(f"do of a fault is {text!r:.80}, expected one of {expected}.")
 
 
 def _typed(data: Mapping[str, Any], key: str, kind: type, default: Any) -> Any:
     value = data.get(key, default)
-    good = isinstance(value, (int, float) if kind is float else kind)
-    if not good or (isinstance(value, bool) and kind is not bool):
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise ConfigError(f"{key} of a fault is {value!r:.80}, expected {kind.__name__}.")
     return value

@@ -27,7 +27,6 @@ import time
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 
-from ritornello.core import faults
 from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import Closed, TransportError
 from ritornello.transport.ring import UnrollRing
@@ -173,13 +172,11 @@ class WorkerEnd:
     def _read_messages(self) -> None:
         while self._connection.poll(0):
             message: ToWorker = self._connection.recv()
-            faults.at("channel.receive")
             self._stopped |= isinstance(message, Stop)
         if self._stopped:
             raise Closed("the learner asked this worker to stop.")
 
     def _send(self, message: ToLearner | Games) -> None:
-        faults.at("channel.send")
         try:
             self._connection.send(message)
         except OSError as error:
@@ -236,7 +233,6 @@ class WorkerChannel:
         try:
             while self.connection.poll(0):
                 message: ToLearner | Games = self.connection.recv()
-                faults.at("channel.receive")
                 if isinstance(message, Games):
                     self._games += message.episodes
                     continue
@@ -267,7 +263,6 @@ class WorkerChannel:
     def _send(self, message: ToWorker) -> None:
         if self.ended:
             return
-        faults.at("channel.send")
         # If it died just now, `poll` reports that, after its last messages.
         with contextlib.suppress(OSError):
             self.connection.send(message)

@@ -33,7 +33,6 @@ from typing import Any
 
 import numpy as np
 
-from ritornello.core import faults
 from ritornello.core.errors import Closed, ShapeError, TransportError
 from ritornello.core.layout import ALIGNMENT_BYTES, Field, lay_out
 from ritornello.core.spec import EnvSpec
@@ -235,7 +234,6 @@ class Mailbox:
         self._expect(group, Turn.WORKER)
         for _, given, place in question:
             place[...] = given
-        faults.at("mailbox.ask")
         self._give(group, Turn.SERVER)
         self._doorbell.ring()
 
@@ -270,7 +268,6 @@ class Mailbox:
     def answer(self, group: int) -> None:
         """Hand the letter back, its answer written completely: SERVER -> WORKER."""
         self._expect(group, Turn.SERVER)
-        faults.at("mailbox.answer")
         self._give(group, Turn.WORKER)
         self._bell.ring()
 

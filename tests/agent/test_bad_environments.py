@@ -109,7 +109,7 @@ def test_a_module_with_a_bug_is_named_with_error_and_line(
     assert line in message
 
 
-@pytest.mark.parametrize("name", ["wrappers", "agent", "core", "metrics", "flags", "main"])
+@pytest.mark.parametrize("name", ["wrappers", "agent", "replay", "main"])
 def test_a_module_that_is_named_like_one_of_this_program_is_to_be_renamed(name: str) -> None:
     with pytest.raises(ConfigError, match=f"'{name}' is the name of a package.*rename your module"):
         import_module(name, f"{name}:Pole-v0")

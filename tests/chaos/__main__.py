@@ -1,190 +1,167 @@
-"""Injects faults into real trainings, as a seed has it, and judges what is left.
+"""Injects faults into real trainings: python -m tests.chaos --minutes=60 --seed=1 (make chaos).
 
-    python -m tests.chaos --minutes=60 --seed=1        two scenarios side by side for an hour
-    python -m tests.chaos --faults=20 --only=worker    20 scenarios of faults named like that
-    python -m tests.chaos --seed=1 --replay=17         scenario 17 of that seed again
-    python -m tests.chaos --list --seed=1 --faults=50  what the schedule is
-
-Exit status: 0 every promise was held, 1 one was broken, 2 wrong arguments, 130 interrupted (with
-the table so far). Ctrl-C ends it and everything it has started. Linux only.
+Each scenario trains CartPole, hurts the run at a random moment, looks at the exit status and the
+files, and ends with a resume, which has to train on and end with status 0. The seed decides all of
+it: `--only=kill-worker --first=17 --scenarios=1` plays scenario 17 again. Linux only.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
-import os
+import random
 import shutil
 import signal
 import sys
-import threading
+import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from datetime import datetime
+from collections import Counter
 from pathlib import Path
 
-from rich.console import Console
+from tests.chaos.faults import FAULTS, Fault, plan_of
+from tests.chaos.session import (
+    Session,
+    Stuck,
+    damage_of,
+    is_temporary,
+    later,
+    updates_of,
+)
 
-from tests.chaos import kernel, report
-from tests.chaos.catalogue import Fault, all_faults
-from tests.chaos.machine import look_around
-from tests.chaos.runner import BAD, Crew, Lane, Outcome
-from tests.chaos.schedule import Scenario, is_wanted, scenario, schedule
-from tests.chaos.templates import Templates
-from tests.chaos.zygote import ROOT
+SMALL = (
+    "--env=CartPole-v1", "--seed=3", "--worker_count=2", "--envs_per_worker=2", "--r_f_steps=10",
+    "--batch_size=4", "--feature_out_layer_size=16", "--training_fill_in_factor=0.01",
+    "--learner_thread_count=1", "--tensorboard=False", "--charts=False", "--log_interval_s=0.25",
+    "--environment_max_steps=100000000",
+)  # fmt: skip
+KINDS = {
+    "workers": (),
+    "server": ("--inference=server",),
+    "reproducible": ("--reproducible=True",),
+    "replay": ("--save_replay=True",),
+    "memory": ("--use_lstm=True",),
+}
+SAVE_PERIODS = (10, 20, 40)
+RESUMED_UPDATES = 30  # that a resume has to add
 
-LAST_SCENARIO_S = 30.0  # none is begun so shortly before the end
 
+class Scenario:
+    """One fault, from the first session to the end of the resume."""
 
-class Progress:
-    """Prints a line for each scenario, and keeps what the table needs."""
+    def __init__(self, folder: Path, fault: Fault, rng: random.Random) -> None:
+        """Draw the configuration and the moment; start nothing."""
+        self.folder, self.fault, self.rng = folder, fault, rng
+        self.kind = rng.choice(tuple(KINDS))
+        self.period = rng.choice(SAVE_PERIODS)
+        self.moment = rng.randint(1, 150)  # updates
+        self.broken: list[str] = []
 
-    def __init__(self, console: Console, folder: Path, ends_s: float, wanted: int | None) -> None:
-        """Nothing is done yet."""
-        self.outcomes: list[Outcome] = []
-        self._console = console
-        self._folder = folder
-        self._ends_s = ends_s
-        self._wanted = wanted
+    def play(self) -> list[str]:
+        """Return the promises that were broken, in words."""
+        self.folder.mkdir(parents=True)
+        saving = (f"--save_model_period={self.period}", "--keep_checkpoints=1000")
+        flags = [*SMALL, *KINDS[self.kind], *saving, *self.fault.flags]
+        if self.fault.name == "file-fails":
+            flags += plan_of(self.rng)
+        session = Session(self.folder, 1, flags)
+        try:
+            self._hurt(session)
+            self._look(session)
+            if session.checkpoints():
+                if self.fault.before_resume is not None:
+                    self.fault.before_resume(session, self.rng)
+                self._resume(session)
+        except Stuck as stuck:
+            self.broken.append(f"alive: {stuck}")
+        finally:
+            session.kill()
+        return self.broken
 
-    def add(self, outcome: Outcome) -> None:
-        """Take one outcome."""
-        self.outcomes.append(outcome)
-        report.append(self._folder / "outcomes.jsonl", outcome)
-        faults = sum(len(each.injected) for each in self.outcomes)
-        bad = sum(each.verdict in BAD for each in self.outcomes)
-        if self._wanted is None:
-            left = max(0.0, self._ends_s - time.monotonic())
-            when = f"{left / 60:5.1f} min left"
-        else:
-            when = f"{len(self.outcomes)}/{self._wanted}"
-        ended = " ".join("-" if each is None else str(each) for each in outcome.statuses)
-        self._console.print(
-            f"{when} | {faults} faults, {bad} bad | {outcome.number:4} {outcome.fault}: "
-            f"{outcome.verdict} in {outcome.seconds:.0f} s, exit {ended or 'none'}"
-            + (f" | {outcome.note[:200]}" if outcome.note else ""),
-            markup=False, highlight=False, soft_wrap=True,
+    def _hurt(self, session: Session) -> None:
+        if self.fault.name == "signal-at-start":
+            session.wait_folder()
+        elif self.fault.name != "file-fails":
+            session.wait_updates(self.moment)
+        self.fault.do(session, self.rng)
+        status = session.status()
+        if status not in self.fault.statuses:
+            self.broken.append(f"status: {status}, expected one of {self.fault.statuses}")
+
+    def _look(self, session: Session) -> None:
+        """Look at what the session has left."""
+        if left := session.left_behind():
+            self.broken.append(f"clean: {len(left)} processes are left: {left[0]}")
+        checkpoints = session.checkpoints()
+        self.broken += [f"finite: {text}" for path in checkpoints if (text := damage_of(path))]
+        newest = updates_of(checkpoints[-1]) if checkpoints else 0
+        if self.fault.name != "file-fails":  # a disk that is full for ever takes no checkpoint
+            missing = session.updates() - newest
+            allowed = 0 if self.fault.saves else self.period
+            if missing > allowed:
+                self.broken.append(f"kept: {missing} updates are lost, expected {allowed} at most")
+        if self.fault.saves:
+            files = [path.name for path in session.results.rglob("*") if is_temporary(path)]
+            if files:
+                self.broken.append(f"clean: {files[0]} is left")
+
+    def _resume(self, session: Session) -> None:
+        checkpoints = session.checkpoints()
+        sound = [path for path in checkpoints if not damage_of(path)]
+        if not sound:
+            return  # nothing else was saved yet: a resume has nothing to begin with
+        before = updates_of(sound[-1])
+        resumed = Session(
+            self.folder, 2,
+            [
+                "--op_mode=train_w_load", f"--load_model_url={session.run}",
+                f"--training_seconds={10}", "--debug=False", "--debug_faults=",
+            ],
         )  # fmt: skip
-        for violation in outcome.violations[:4]:
-            text = f"      {' '.join(str(violation).split())[:240]}"
-            self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        try:
+            status = resumed.status()
+        finally:
+            left = resumed.left_behind()
+            resumed.kill()
+        if status != 0:
+            self.broken.append(f"resumes: status {status}: {resumed.output}")
+        if left:
+            self.broken.append(f"clean: {len(left)} processes are left by the resume: {left[0]}")
+        if resumed.updates() < before + RESUMED_UPDATES:
+            self.broken.append(f"resumes: update {resumed.updates()} after {before}")
+        own = [record["updates"] for record in later(resumed.records(), before)]
+        if own != sorted(own) or (self.kind == "reproducible" and len(set(own)) != len(own)):
+            self.broken.append("continuous: records of the resume do not follow one another")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the program; return the exit status."""
-    arguments = _parser().parse_args(argv)
-    console = Console()
-    faults = all_faults()
-    if not any(is_wanted(name, arguments.only) for name in faults):
-        names = ", ".join(sorted(faults))
-        console.print(f"no fault is named like {arguments.only!r}; there are: {names}")
-        return 2
-    if arguments.list:
-        for entry in itertools.islice(schedule(arguments.seed, faults, arguments.only),
-                                      arguments.faults or 2 * len(faults)):  # fmt: skip
-            console.print(str(entry), markup=False, highlight=False, soft_wrap=True)
-        return 0
-    if not sys.platform.startswith("linux"):
-        console.print("this harness needs Linux: /proc, inotify, mounts")
-        return 2
-    return _run(arguments, console, faults)
-
-
-def _run(arguments: argparse.Namespace, console: Console, faults: dict[str, Fault]) -> int:
-    # A shell that starts a program in the background lets it ignore these, and what it starts too.
-    for number in (signal.SIGINT, signal.SIGQUIT):
-        signal.signal(number, signal.SIG_DFL)
-    machine = look_around()  # before any thread
-    kernel.become_subreaper()
-    command = f"python -m tests.chaos {_text(arguments)}"
-    folder = Path(arguments.results_dir).resolve()
-    folder = folder / f"chaos_{datetime.now():%Y%m%d-%H%M%S}_seed{arguments.seed}_{os.getpid()}"
-    work = folder / "scenarios"
-    work.mkdir(parents=True)
-    began_s = time.monotonic()
-    ends_s = began_s + arguments.minutes * 60.0
-    wanted = len(arguments.replay) or arguments.faults
-    progress = Progress(console, folder, ends_s, wanted)
-    cancelled = threading.Event()
-    previous = {
-        number: signal.signal(number, lambda *_: cancelled.set())
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    }
-    templates = Templates(folder / "templates")
-    lanes = [Lane(work, machine, templates, cancelled) for _ in range(arguments.lanes)]
-    crew = Crew(lanes, cancelled, progress.add)
-    scenarios = _chosen(arguments, faults, ends_s)
-    try:
-        crew.work(iter([(entry, faults[entry.fault]) for entry in scenarios])
-                  if wanted else ((entry, faults[entry.fault]) for entry in scenarios))  # fmt: skip
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-        text = report.markdown(
-            progress.outcomes, command=command, minutes=(time.monotonic() - began_s) / 60.0
-        )
-        (folder / "report.md").write_text(text, encoding="utf-8")
-        shutil.rmtree(folder / "templates", ignore_errors=True)
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
-        console.print(f"{folder}/report.md, outcomes.jsonl; scenarios/ has those that failed")
-    if any(outcome.verdict in BAD for outcome in progress.outcomes):
-        return 1
-    return 130 if cancelled.is_set() else 0
-
-
-def _chosen(
-    arguments: argparse.Namespace, faults: dict[str, Fault], ends_s: float
-) -> Iterator[Scenario]:
-    if arguments.replay:
-        yield from (scenario(arguments.seed, number, faults) for number in arguments.replay)
-        return
-    entries = schedule(arguments.seed, faults, arguments.only)
-    if arguments.faults:
-        yield from itertools.islice(entries, arguments.faults)
-        return
-    while time.monotonic() < ends_s - LAST_SCENARIO_S:
-        yield next(entries)
-
-
-def _text(arguments: argparse.Namespace) -> str:
-    """Return the arguments that matter, as they would be typed."""
-    parts = [f"--seed={arguments.seed}"]
-    if arguments.replay:
-        parts.append(f"--replay={','.join(map(str, arguments.replay))}")
-    elif arguments.faults:
-        parts.append(f"--faults={arguments.faults}")
-    else:
-        parts.append(f"--minutes={arguments.minutes:g}")
-    if arguments.only:
-        parts.append(f"--only={arguments.only}")
-    return " ".join(parts)
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(part) for part in text.split(",")]
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.chaos",
-        description=__doc__,
-        epilog="What is promised:\n" + report.promises(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("--minutes", type=float, default=60.0, help="how long (default: 60)")
-    parser.add_argument("--seed", type=int, default=1, help="of the whole schedule (default: 1)")
-    parser.add_argument("--faults", type=int, help="number of scenarios, instead of --minutes")
-    parser.add_argument(
-        "--only", default="", help="parts of the names of the faults to inject: worker,disk"
-    )
-    parser.add_argument(
-        "--replay", type=_numbers, default=[], help="numbers of the schedule: 17,23"
-    )
-    parser.add_argument("--lanes", type=int, default=2, help="scenarios at once (default: 2)")
-    parser.add_argument("--list", action="store_true", help="print the schedule and do nothing")
-    parser.add_argument("--results_dir", default=str(ROOT / "results"), help="for the report")
-    return parser
+def main() -> int:
+    """Play scenarios until the time or their number is over; return 1 if a promise was broken."""
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--first", type=int, default=0, help="number of the first scenario")
+    parser.add_argument("--scenarios", type=int, default=1_000_000)
+    parser.add_argument("--only", default="", help=f"faults with commas: {', '.join(FAULTS)}")
+    parser.add_argument("--folder", type=Path, help="default: a temporary folder")
+    options = parser.parse_args()
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it, which a child inherits
+    names = options.only.split(",") if options.only else list(FAULTS)
+    folder = options.folder or Path(tempfile.mkdtemp(prefix="chaos_"))
+    until, held, broken = time.monotonic() + 60 * options.minutes, Counter[str](), Counter[str]()
+    last = options.first + options.scenarios
+    for number in range(options.first, last):
+        if time.monotonic() >= until:
+            break
+        rng = random.Random(f"{options.seed} {number}")
+        fault = FAULTS[names[number % len(names)]]
+        scenario = Scenario(folder / f"{number:04d}_{fault.name}", fault, rng)
+        problems = scenario.play()
+        (broken if problems else held)[fault.name] += 1
+        left_s = max(0.0, until - time.monotonic())
+        told = "; ".join(problems) or "held"
+        print(f"{number:4} {fault.name:20} {scenario.kind:12} {told} ({left_s / 60:.0f} min left)")
+        if not problems:
+            shutil.rmtree(scenario.folder, ignore_errors=True)
+    print(f"{sum(held.values())} scenarios held, {sum(broken.values())} did not; {folder}")
+    return 1 if broken else 0
 
 
 if __name__ == "__main__":

@@ -48,11 +48,9 @@ class CrashPlan(Plan):
     that what a dead process would not do any more is soon over, and none of it is looked at.
     """
 
-    def __init__(
-        self, lines: Sequence[Fault], look: Callable[[], Files] = dict, who: str = faults.LEARNER
-    ) -> None:
+    def __init__(self, lines: Sequence[Fault], look: Callable[[], Files] = dict) -> None:
         """Follow `lines`; `look` says what is on the disk."""
-        super().__init__(lines, who, kill=self._crash)
+        super().__init__(lines, kill=self._crash)
         self.left: Files | None = None
         self._look = look
 

@@ -69,9 +69,14 @@ def test_an_unknown_name_is_refused_at_the_first_record_and_looked_up_once(monke
         tally.record({"loss/totall": 1.0})
 
 
-MACHINE = tuple(f"metrics/{name}.py" for name in ("machine_share", "hardware", "energy", "gpu"))
+MACHINE = tuple(
+    f"ritornello/metrics/{name}.py" for name in ("machine_share", "hardware", "energy", "gpu")
+)
 # Where metrics are measured; other modules only read them.
-MEASURED_IN = ("agent/", "replay/", "transport/", "metrics/meters.py", *MACHINE)
+MEASURED_IN = (
+    *("agent/", "replay/", "ritornello/transport/", "ritornello/metrics/meters.py"),
+    *MACHINE,
+)
 
 
 def names_in_code():

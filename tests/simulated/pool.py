@@ -14,7 +14,6 @@ import numpy as np
 from ritornello.agent.acting.worker import WorkerBody
 from ritornello.agent.pools.restarts import RestartLimit
 from ritornello.agent.pools.worker_pool import UnrollBlock
-from ritornello.core import faults
 from ritornello.core.errors import WorkerDied
 from ritornello.transport.channel import Ready
 from ritornello.transport.ring import UnrollRing
@@ -213,7 +212,6 @@ class SimPool:
         return block
 
     def _bury(self, worker):
-        faults.at("pool.revive")
         lost = worker.ring.reclaim()
         self.lost_unrolls += lost * worker.config.num_envs
         self._checker.lost(worker.config, lost)

@@ -322,7 +322,7 @@ def _lines(death, nth):
     if death == "none":
         return []
     if death == "torn":
-        return [Fault(("file.write",), "torn", number=nth % 97, nth=1 + nth % 211)]
+        return [Fault(("file.write",), "torn", torn_bytes=nth % 97, nth=1 + nth % 211)]
     return [Fault(("*",), "kill", nth=nth)]
 
 

@@ -1,0 +1,208 @@
+"""One session of main.py under chaos: it is begun, waited for, and looked at from outside."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+
+from tests.house import ROOT
+
+MARK = "CHAOS_MARK"  # environment variable of all processes of a scenario
+START_S, UPDATES_S, END_S = 180.0, 120.0, 120.0  # deadlines on a busy machine
+POLL_S = 0.05
+
+
+class Stuck(Exception):
+    """Something did not happen in time."""
+
+
+class Session:
+    """A process of main.py and its run folder. Used by one thread."""
+
+    def __init__(self, folder: Path, number: int, flags: Sequence[str]) -> None:
+        """Begin it.
+
+        Args:
+          folder: of the scenario; the results lie in it.
+          number: of the session in its scenario, from 1.
+          flags: of main.py.
+        """
+        self.results = folder / "results"
+        self.number = number
+        self.mark = f"{folder.name}-{os.getpid()}"
+        self.output = folder / f"output_{number}.txt"
+        self._reader, writer = os.pipe()
+        self._process = subprocess.Popen(
+            [sys.executable, "main.py", *flags, f"--results_dir={self.results}"],
+            cwd=ROOT, stdout=writer, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            env={**os.environ, MARK: self.mark, "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+        os.close(writer)
+        self.pid = self._process.pid
+        self._copier = threading.Thread(target=self._copy, daemon=True)
+        self._copier.start()
+
+    def _copy(self) -> None:
+        with self.output.open("wb") as file, contextlib.suppress(OSError):
+            while chunk := os.read(self._reader, 65536):
+                file.write(chunk)
+                file.flush()
+
+    # --- what can be done to it --------------------------------------------------------------
+
+    def send(self, number: int) -> None:
+        """Send the program a signal."""
+        self._process.send_signal(number)
+
+    def close_output(self) -> None:
+        """Close the reading end of its output: the next line that it writes fails."""
+        os.close(self._reader)
+
+    def pause(self, seconds: float) -> None:
+        """Wait."""
+        threading.Event().wait(seconds)
+
+    def processes(self) -> list[psutil.Process]:
+        """Return the living processes of the scenario, known by the mark that they inherit."""
+        wanted = f"{MARK}={self.mark}".encode()
+        found = []
+        for pid in psutil.pids():
+            with contextlib.suppress(OSError, psutil.Error):
+                if wanted in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                    process = psutil.Process(pid)
+                    if process.status() != psutil.STATUS_ZOMBIE:
+                        found.append(process)
+        return found
+
+    # --- what is waited for --------------------------------------------------------------------
+
+    def wait_updates(self, updates: int) -> bool:
+        """Wait until a record says so many updates; return False if the program ended before."""
+        limit_s = START_S if self.updates() == 0 else UPDATES_S
+        deadline = time.monotonic() + limit_s
+        while time.monotonic() < deadline:
+            if self.updates() >= updates:
+                return True
+            if self._process.poll() is not None:
+                return False
+            self.pause(POLL_S)
+        raise Stuck(f"update {updates} did not come within {limit_s:.0f} s")
+
+    def wait_folder(self) -> bool:
+        """Wait until the run folder is there; return False if the program ended before."""
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline:
+            if self.folders():
+                return True
+            if self._process.poll() is not None:
+                return False
+            self.pause(POLL_S)
+        raise Stuck(f"no run folder within {START_S:.0f} s")
+
+    def wait_end_or(self, seconds: float) -> None:
+        """Wait until the program has ended, but no longer than this."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+
+    def status(self) -> int:
+        """Wait for the end; return the exit status, negative for a signal."""
+        try:
+            return self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            raise Stuck(f"it did not end within {END_S:.0f} s of being told to") from None
+
+    def left_behind(self, limit_s: float = 30.0) -> list[str]:
+        """Return the processes that are still there some time after the end."""
+        deadline = time.monotonic() + limit_s
+        while (left := self.processes()) and time.monotonic() < deadline:
+            self.pause(POLL_S)
+        names = []
+        for process in left:
+            with contextlib.suppress(psutil.Error):
+                names.append(f"{process.pid} {' '.join(process.cmdline())[-100:]}")
+        return names
+
+    def kill(self) -> None:
+        """End whatever is left of the scenario."""
+        for process in self.processes():
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(5.0)
+
+    # --- what its files say ----------------------------------------------------------------------
+
+    def folders(self) -> list[Path]:
+        """Return the run folders."""
+        return sorted(path for path in self.results.glob("*") if path.is_dir())
+
+    @property
+    def run(self) -> Path:
+        """The run folder."""
+        return self.folders()[0]
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return the complete records, read by nothing but their format."""
+        found = []
+        for folder in self.folders():
+            with contextlib.suppress(OSError):
+                for line in (folder / "metrics.jsonl").read_bytes().split(b"\n")[:-1]:
+                    with contextlib.suppress(ValueError):
+                        found.append(json.loads(line))
+        return found
+
+    def updates(self) -> int:
+        """Return the updates of the last record."""
+        return max((record["updates"] for record in self.records()), default=0)
+
+    def checkpoints(self) -> list[Path]:
+        """Return the regular checkpoints, the oldest first."""
+        return sorted(
+            path for run in self.folders() for path in run.glob("checkpoints/update_*.pt")
+        )
+
+
+def updates_of(path: Path) -> int:
+    """Return the number in the name of a regular checkpoint."""
+    return int(path.stem.partition("_")[2])
+
+
+def damage_of(path: Path) -> str:
+    """Return why a checkpoint cannot be used; "" if it can and all its numbers are finite."""
+    try:
+        tree = torch.load(path, weights_only=True, map_location="cpu")
+    except Exception as error:
+        return f"{path.name} cannot be loaded: {error!r}"
+    bad = [name for name, tensor in _tensors(tree, path.name) if not tensor.isfinite().all()]
+    return f"{bad[0]} is not finite" if bad else ""
+
+
+def _tensors(tree: Any, name: str) -> list[tuple[str, torch.Tensor]]:
+    if isinstance(tree, torch.Tensor):
+        return [(name, tree)] if tree.is_floating_point() else []
+    if not isinstance(tree, dict | list | tuple):
+        return []
+    parts = tree.items() if isinstance(tree, dict) else enumerate(tree)
+    return [found for key, part in parts for found in _tensors(part, f"{name}.{key}")]
+
+
+def is_temporary(path: Path) -> bool:
+    """Whether a file is one that a save renames when it is complete."""
+    return path.name.endswith((".tmp", ".part")) or (path.name[0] == "." and "tmp" in path.name)
+
+
+def later(records: Sequence[dict[str, Any]], updates: int) -> list[dict[str, Any]]:
+    """Return the records after an update."""
+    return [record for record in records if record["updates"] > updates]

@@ -1,0 +1,23 @@
+"""One scenario of each fault: the short form of `make chaos`."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.__main__ import Scenario
+from tests.chaos.faults import FAULTS
+
+
+@pytest.mark.chaos
+@pytest.mark.process
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it looks into /proc")
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_costs_nothing(name: str, tmp_path: Path) -> None:
+    rng = random.Random(f"{os.environ.get('CHAOS_SEED', '1')} {name}")
+    assert Scenario(tmp_path / name, FAULTS[name], rng).play() == []
