@@ -1,16 +1,15 @@
-"""The live page shows the runs of a results folder: `python -m ritornello.live`.
+"""The live page: the runs in a results folder, in a browser (`python -m ritornello.live`).
 
 It reads the files that a run writes anyway, so it works for runs of other processes, during a run
-and after it. It writes nothing but the wishes of its user, as files in a run's `control/`
+and after it. It writes nothing but the commands of its user, as files in a run's `control/`
 (agent/run/control.py). The trainer opens no port and knows nothing of this package.
 
     places.py     runs below a folder, and files in them: nothing outside can be named
-    journal.py    metrics.jsonl in columns, read once and then only further; thinned for a chart
-    columns.py    its columns; records.py: its lines; rows.py: what a chart is given of them
+    records.py    lines of metrics.jsonl; journal.py: all of them as columns, thinned for a chart
     overview.py   one line about each run, from the edges of its files
     details.py    what the page of one run shows beside its curves
     comparison.py several runs, by the statistics of analysis/
     guard.py      who may ask: token, cookie, Host, content policy
-    server.py     routes; events.py tells browsers what has changed
+    server.py     routes; serving.py: the socket
     static/       the page itself: HTML, CSS, JavaScript, and the charts of uPlot
 """

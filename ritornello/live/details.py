@@ -14,31 +14,30 @@ from ritornello.agent.run.control_file import CONTROL, NAME
 from ritornello.core.run_layout import EVALUATIONS, FINDINGS, FLAGS, LOG, SESSIONS, STATUS, SUMMARY
 from ritornello.live.journal import Journal
 from ritornello.live.overview import STATE
-from ritornello.live.places import NotThereError, ResultsFolder, lines
+from ritornello.live.places import NotThereError, ResultsFolder
 from ritornello.metrics.run_files import csv_cells
 
-FILMS, CHARTS = "films", "charts"
+FILMS = "films"
 TAIL_BYTES = 200_000  # of findings and evaluations: some thousand lines
 MAX_ROWS = 200
 LOG_BYTES = 200_000  # of train.log: lines for debugging among them, which can be most of it
 MAX_CELL = 500  # characters
-# What a browser may be given of a run's folder, and as what. Nothing of it can hold code.
+# Files of a run that a browser is given as they are. None of them can hold code.
 KINDS = {
     ".mp4": "video/mp4",
     ".webm": "video/webm",
     ".gif": "image/gif",
     ".png": "image/png",
 }
-PARTS = (STATUS, FINDINGS, EVALUATIONS, LOG, SUMMARY, SESSIONS, FLAGS)
 
 
-def details(results: ResultsFolder, run: str, journal: Journal | None) -> dict[str, Any]:
+def details(results: ResultsFolder, run: str, journal: Journal) -> dict[str, Any]:
     """Return what is known of one run, as plain types.
 
     Args:
       results: where the run is.
       run: its name.
-      journal: its records; None while they are still read.
+      journal: its records.
     """
     status, summary = results.json(run, STATUS), results.json(run, SUMMARY)
     sessions = results.json(run, SESSIONS, 50_000_000)
@@ -46,51 +45,37 @@ def details(results: ResultsFolder, run: str, journal: Journal | None) -> dict[s
         "flags": results.json(run, FLAGS),
         "status": status,
         "summary": {name: summary[name] for name in summary if name != "findings"},
-        "findings": findings(results, run, summary),
+        "findings": findings(results, run),
         "evaluations": evaluations(results, run),
-        "films": media(results, run, FILMS),
-        "charts": media(results, run, CHARTS),
+        "films": films(results, run),
         "session": _last_session(sessions),
-        "names": [] if journal is None else journal.names(),
-        "newest": {} if journal is None else journal.newest(),
+        "names": journal.names(),
+        "newest": journal.newest(),
         "log": log_tail(results, run),
         "control": results.json(run, STATE),
         "waiting": _waiting(results, run),
     }
 
 
-def findings(results: ResultsFolder, run: str, summary: dict[str, Any]) -> list[dict[str, Any]]:
+def findings(results: ResultsFolder, run: str) -> list[dict[str, Any]]:
     """Return what the health metrics said, the newest first: name, message, advice, agent_steps."""
     found: list[dict[str, Any]] = []
-    for line in _tail(results, run, FINDINGS):
+    for line in results.tail(run, FINDINGS, TAIL_BYTES):
         with suppress(ValueError, RecursionError):
             data = json.loads(line)
             if isinstance(data, dict):
                 found.append(data)
-    if not found and isinstance(said := summary.get("findings"), list):
-        found = [
-            {
-                "name": each.get("metric"),
-                "agent_steps": each.get("agent_steps"),
-                "message": f"is {each.get('value')} (healthy: {each.get('healthy')})",
-                "advice": each.get("cause"),
-            }
-            for each in said
-            if isinstance(each, dict)
-        ]
     names = ("time", "agent_steps", "updates", "name", "message", "advice")
     return [{name: _cell(each.get(name)) for name in names} for each in found[: -MAX_ROWS - 1 : -1]]
 
 
 def evaluations(results: ResultsFolder, run: str) -> list[dict[str, Any]]:
     """Return the rows of evaluations.csv, the newest first."""
-    try:
-        with results.open(run, EVALUATIONS) as file:
-            heading = file.readline(10_000).decode("utf-8", "replace")
-    except (NotThereError, OSError):
-        return []
-    lines = [line for line in _tail(results, run, EVALUATIONS) if line + "\n" != heading]
+    heading = ""
+    with suppress(NotThereError, OSError), results.open(run, EVALUATIONS) as file:
+        heading = file.readline(10_000).decode("utf-8", "replace")
     names = csv_cells(heading)
+    lines = [x for x in results.tail(run, EVALUATIONS, TAIL_BYTES) if x + "\n" != heading]
     rows = [
         {name: _cell(value) for name, value in zip(names, cells, strict=True)}
         for cells in map(csv_cells, lines)
@@ -99,32 +84,24 @@ def evaluations(results: ResultsFolder, run: str) -> list[dict[str, Any]]:
     return rows[: -MAX_ROWS - 1 : -1]
 
 
-def media(results: ResultsFolder, run: str, folder: str) -> list[dict[str, Any]]:
-    """Return films or pictures of a run, the newest first."""
+def films(results: ResultsFolder, run: str) -> list[dict[str, Any]]:
+    """Return films and pictures of evaluations, the newest first."""
     return [
-        {"name": f"{folder}/{name}", "time": facts.st_mtime, "bytes": facts.st_size}
-        for name, facts in results.listing(run, folder)
+        {"name": f"{FILMS}/{name}", "time": facts.st_mtime}
+        for name, facts in results.listing(run, FILMS)
         if os.path.splitext(name)[1].lower() in KINDS and name.isprintable()
     ][: -MAX_ROWS - 1 : -1]
 
 
 def log_tail(results: ResultsFolder, run: str) -> list[str]:
     """Return the last whole lines of train.log; those for debugging only where all are."""
-    every = _tail(results, run, LOG, LOG_BYTES)
+    every = [line[:5000] for line in results.tail(run, LOG, LOG_BYTES)]
     return ([line for line in every if " DEBUG " not in line] or every)[-MAX_ROWS:]
 
 
 def _waiting(results: ResultsFolder, run: str) -> int:
     """Return how many commands the run has not answered yet."""
     return sum(bool(NAME.fullmatch(name)) for name, _ in results.listing(run, CONTROL))
-
-
-def _tail(results: ResultsFolder, run: str, name: str, limit: int = TAIL_BYTES) -> list[str]:
-    try:
-        with results.open(run, name) as file:
-            return [line.decode("utf-8", "replace")[:5000] for line in lines(file, limit)]
-    except (NotThereError, OSError):
-        return []
 
 
 def _last_session(sessions: dict[str, Any]) -> dict[str, Any]:

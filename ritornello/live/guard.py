@@ -3,13 +3,8 @@
 The address that the program prints holds a random token. The first visit with it sets a cookie and
 leads to the address without it, so that it stays in no history and in no picture of the screen.
 
-| danger | what stands against it |
-|---|---|
-| somebody else on this machine or network | the token of 256 bits, then the cookie |
-| a page elsewhere whose name is made to mean this machine (DNS rebinding) | the Host header |
-| a page elsewhere that lets the browser ask here | the cookie is SameSite=Strict |
-| a page elsewhere that lets the browser send a command | also a second token, and the Origin |
-| text from a run's file that is code | content policy: code and styles come from here only |
+A foreign name that is made to mean this machine (DNS rebinding) is refused by the Host header, and
+a page elsewhere by the cookie (SameSite=Strict), by a second token of each command, and by Origin.
 """
 
 from __future__ import annotations

@@ -15,11 +15,6 @@ def json_text(data: dict[str, Any]) -> str:
     return json.dumps(_without_nan(data), allow_nan=False, separators=(",", ":"))
 
 
-def encoded(text: str) -> bytes:
-    """Return text in UTF-8; "?" stands for half a character, of which UTF-8 has no bytes."""
-    return text.encode("utf-8", "replace")
-
-
 def _without_nan(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _without_nan(inner) for name, inner in value.items()}

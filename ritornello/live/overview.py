@@ -6,7 +6,6 @@ found is kept until one of the files changes.
 
 from __future__ import annotations
 
-import math
 import socket
 import threading
 from contextlib import suppress
@@ -19,7 +18,7 @@ from ritornello.core.process_death import is_same_process
 from ritornello.core.run_layout import FLAGS, LOCK, RECORDS, STATUS, SUMMARY
 from ritornello.core.spec import game_name
 from ritornello.live.places import NotThereError, ResultsFolder
-from ritornello.live.records import sampled
+from ritornello.live.records import number, sampled
 from ritornello.metrics.curve import RETURN, SCORE
 
 STATE = f"{CONTROL}/{control_file.STATE}"
@@ -72,7 +71,7 @@ class Overview:
         curve, newest = self._curve(run)
         values = newest.get("values", {})
         env = str(flags.get("env", ""))
-        seen_s = _number(status.get("time"))
+        seen_s = number(status.get("time"))
         changed_s = max(signature[0][0], signature[1][0], signature[3][0]) / 1e9
         return {
             "run": run,
@@ -81,17 +80,17 @@ class Overview:
             "games": ", ".join(game_name(each) for each in env.split(",")) if env else "",
             "flags": {name: flags[name] for name in _SHOWN_FLAGS if name in flags},
             "agent_steps": _count(status, newest, "agent_steps"),
-            "target_steps": _number(status.get("target_steps", flags.get("environment_max_steps"))),
+            "target_steps": number(status.get("target_steps", flags.get("environment_max_steps"))),
             "updates": _count(status, newest, "updates"),
             "episodes": newest.get("episodes"),
             "minutes": newest["wall_s"] / 60 if newest else None,
             "score": score_of(values),
-            "best": _number(values.get("episode/return_best")),
-            "steps_per_second": _number(
+            "best": number(values.get("episode/return_best")),
+            "steps_per_second": number(
                 status.get("steps_per_second", values.get("throughput/agent_steps_per_s"))
             ),
-            "seconds_left": _number(status.get("seconds_left")),
-            "findings": _number(status.get("findings")),
+            "seconds_left": number(status.get("seconds_left")),
+            "findings": number(status.get("findings")),
             "changed": max(seen_s or 0.0, changed_s),
             "curve": curve,
             "status": status,
@@ -114,7 +113,7 @@ class Overview:
 
 def score_of(values: dict[str, Any]) -> float | None:
     """Return the mean return in the values of a record, or the score of a run of several games."""
-    return _number(values.get(SCORE, values.get(RETURN)))
+    return number(values.get(SCORE, values.get(RETURN)))
 
 
 def state_of(status: dict[str, Any], holder: dict[str, Any], *, has_summary: bool) -> str:
@@ -140,11 +139,6 @@ def state_of(status: dict[str, Any], holder: dict[str, Any], *, has_summary: boo
     return "training" if is_alive and not said else "stopped"
 
 
-def is_running(state: str) -> bool:
-    """Whether a run in this state has a process that reads its control files."""
-    return state in RUNNING
-
-
 def _is_alive(holder: dict[str, Any], status: dict[str, Any]) -> bool:
     """Whether the process that took the run's lock is there still; one elsewhere is believed."""
     pid, since = holder.get("pid"), holder.get("since")
@@ -163,15 +157,5 @@ def _is_alive(holder: dict[str, Any], status: dict[str, Any]) -> bool:
 
 def _count(status: dict[str, Any], newest: dict[str, Any], name: str) -> float | None:
     """Return a counter of status.json, else of the newest record."""
-    known = _number(status.get(name))
-    return _number(newest.get(name)) if known is None else known
-
-
-def _number(value: Any) -> float | None:
-    """Return a finite number that a file holds, None for anything else."""
-    if type(value) not in (int, float):
-        return None
-    try:
-        return float(value) if math.isfinite(value) else None
-    except OverflowError:
-        return None
+    known = number(status.get(name))
+    return number(newest.get(name)) if known is None else known

@@ -1,10 +1,9 @@
-"""Runs below a results folder, and the files in them. Nothing outside of it can be named.
+"""ResultsFolder: runs below a folder, and the files in them. Nothing outside of it can be named.
 
 A run is named by its path below the folder, such as `Pong_20261122-134500`, or
 `sequence_20261122/001_queue_seed1/Pong_20261122-134500` for a run of a sequence. Whatever a browser
-sends is such a name. It is walked from the folder down, one part at a time, and no part may be a
-link. A file is opened only if it is a regular one, so neither a link nor a pipe can lead the page
-astray.
+sends is such a name. No part of it may be a link, and only regular files are opened, so neither a
+link nor a pipe can lead the page astray.
 """
 
 from __future__ import annotations
@@ -23,15 +22,12 @@ from ritornello.core.run_layout import CHECKPOINTS, FLAGS, RECORDS
 MAX_DEPTH = 4  # results/<collection>/<sequence>/<run of it>/<run folder>
 MAX_FOLDERS = 20_000  # that are looked into; a results folder of years has fewer
 MAX_JSON_BYTES = 4_000_000
-
-_DIRECTORY = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
 # O_NONBLOCK: opening a pipe must not wait for somebody to write.
-_FILE = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
-_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
 
 
 class NotThereError(PlatformError):
-    """What was asked for is not there, or is not in the results folder."""
+    """A run or file that was asked for is not there, or is not in the results folder."""
 
 
 class ResultsFolder:
@@ -55,7 +51,7 @@ class ResultsFolder:
         self.root = root.parent if self._only else root
 
     def runs(self) -> list[str]:
-        """Return the names of all runs, sorted. What cannot be read is passed over."""
+        """Return the names of all runs, sorted. Folders that cannot be read are passed over."""
         if self._only is not None:
             return [self._only]
         found: list[str] = []
@@ -77,32 +73,30 @@ class ResultsFolder:
         Raises:
           NotThereError: if there is no such run in this folder.
         """
-        parts = _parts(run)
-        within = not self._only or run == self._only
-        if within and len(parts) <= MAX_DEPTH:
-            descriptor = self._walk(parts)
-            try:
-                names = set(os.listdir(descriptor))
-            finally:
-                os.close(descriptor)
-            if _is_run(names):
-                return self.root.joinpath(*parts)
+        if run.count("/") < MAX_DEPTH and (not self._only or run == self._only):
+            folder = self._path(run)
+            with contextlib.suppress(OSError):
+                if _is_run(set(os.listdir(folder))):
+                    return folder
         raise NotThereError(f"there is no run {shown_text(run)} here")
 
-    def open(self, run: str, name: str) -> BinaryIO:
-        """Open a file of a run for reading; `name` may lead into a folder, such as films/a.mp4.
+    def path(self, run: str, name: str) -> Path:
+        """Return the path of a regular file of a run, such as films/a.mp4.
 
         Raises:
-          NotThereError: if there is no regular file of that name inside of the run's folder.
+          NotThereError: if there is none inside of the run's folder.
         """
-        parts = (*_parts(run), *_parts(name))
-        folder = self._walk(parts[:-1])
+        path = self._path(run, name)
+        if not os.path.isfile(path):
+            raise NotThereError(f"{shown_text(run)} has no file {shown_text(name)}")
+        return path
+
+    def open(self, run: str, name: str) -> BinaryIO:
+        """Open a file of a run for reading; see `path`."""
         try:
-            file = os.open(parts[-1], _FILE | _NO_LINK, dir_fd=folder)
-        except (OSError, ValueError) as error:
+            file = os.open(self._path(run, name), _FLAGS)
+        except OSError as error:
             raise NotThereError(f"{shown_text(run)} has no file {shown_text(name)}") from error
-        finally:
-            os.close(folder)
         if not stat.S_ISREG(os.fstat(file).st_mode):
             os.close(file)
             raise NotThereError(f"{shown_text(name)} of {shown_text(run)} is no regular file")
@@ -111,16 +105,12 @@ class ResultsFolder:
     def listing(self, run: str, name: str) -> list[tuple[str, os.stat_result]]:
         """Return (name, facts) of the regular files in a folder of a run, the oldest first."""
         found = []
-        with contextlib.suppress(NotThereError):
-            folder = self._walk((*_parts(run), *_parts(name)))
-            try:
-                for file in os.listdir(folder):
-                    with contextlib.suppress(OSError):
-                        facts = os.stat(file, dir_fd=folder, follow_symlinks=False)
-                        if stat.S_ISREG(facts.st_mode):
-                            found.append((file, facts))
-            finally:
-                os.close(folder)
+        with contextlib.suppress(NotThereError, OSError):
+            folder = self._path(run, name)
+            for file in os.listdir(folder):
+                facts = (folder / file).lstat()
+                if stat.S_ISREG(facts.st_mode):
+                    found.append((file, facts))
         return sorted(found, key=lambda each: (each[1].st_mtime_ns, each[0]))
 
     def facts(self, run: str, name: str) -> tuple[int, int, int]:
@@ -141,19 +131,24 @@ class ResultsFolder:
             return {}
         return data if isinstance(data, dict) else {}
 
-    def _walk(self, parts: tuple[str, ...]) -> int:
-        """Return a descriptor of a folder below the root, which the caller closes."""
+    def tail(self, run: str, name: str, limit: int) -> list[str]:
+        """Return the whole lines in the last `limit` bytes of a file; none without it."""
+        with contextlib.suppress(NotThereError, OSError), self.open(run, name) as file:
+            return [line.decode("utf-8", "replace") for line in lines(file, limit)]
+        return []
+
+    def _path(self, *names: str) -> Path:
+        """Return a path below the root, no part of which is a link."""
+        parts = [part for name in names for part in name.split("/")]
+        if any(part in ("", ".", "..") or "\0" in part for part in parts):
+            raise NotThereError(f"{shown_text('/'.join(names))} is no path of the results folder")
+        path = self.root.joinpath(*parts)
         try:
-            here = os.open(self.root, _DIRECTORY)
-            for part in parts:
-                try:
-                    inner = os.open(part, _DIRECTORY | _NO_LINK, dir_fd=here)
-                finally:
-                    os.close(here)
-                here = inner
-        except (OSError, ValueError) as error:
-            raise NotThereError(f"there is no folder {shown_text('/'.join(parts))} here") from error
-        return here
+            if path.resolve() == path:
+                return path
+        except (OSError, RuntimeError, ValueError):
+            pass  # a circle of links, or a name that is too long
+        raise NotThereError(f"{shown_text('/'.join(names))} leads out of the results folder")
 
 
 def lines(file: BinaryIO, limit: int) -> Iterator[bytes]:
@@ -162,14 +157,6 @@ def lines(file: BinaryIO, limit: int) -> Iterator[bytes]:
     file.seek(max(0, size - limit))
     parts = file.read(limit).split(b"\n")
     yield from parts[1 if size > limit else 0 : -1]
-
-
-def _parts(path: str) -> tuple[str, ...]:
-    """Return the parts of a path from outside, each a plain name."""
-    parts = tuple(path.split("/"))
-    if "\0" in path or any(part in ("", ".", "..") for part in parts):
-        raise NotThereError(f"{shown_text(path)} is no path inside of the results folder")
-    return parts
 
 
 def _is_run(names: set[str]) -> bool:

@@ -1,7 +1,4 @@
-"""Lines of metrics.jsonl as records, all of them or a few from here and there in a file.
-
-It takes what `Record.from_json` takes, in a third of the time, and numbers as whole tables.
-"""
+"""Lines of metrics.jsonl as records, all of them or a few from here and there in a file."""
 
 from __future__ import annotations
 
@@ -9,13 +6,10 @@ import json
 import math
 import os
 from collections.abc import Iterable
-from itertools import chain, islice
+from itertools import islice
 from typing import Any, BinaryIO
 
-import numpy as np
-
 from ritornello.live.places import lines
-from ritornello.live.rows import Floats
 from ritornello.metrics.record import MAX_COUNT
 from ritornello.metrics.run_files import TAIL_BYTES
 
@@ -24,10 +18,7 @@ COUNTERS = ("agent_steps", "updates", "episodes")
 
 
 def record_in(line: bytes) -> dict[str, Any] | None:
-    """Return the record in a line with counters that are numbers; None if it holds none.
-
-    Values are not checked yet; `table` does it for many at once.
-    """
+    """Return the record in a line with counters that are numbers; None if it holds none."""
     try:
         data = json.loads(line)
         for name in COUNTERS:
@@ -41,27 +32,14 @@ def record_in(line: bytes) -> dict[str, Any] | None:
     return dict(data)
 
 
-def table(rows: list[list[Any]]) -> Floats:
-    """Return `[rows, columns]`, with NaN for what is no finite number."""
-    if set(map(type, chain.from_iterable(rows))) <= {float}:
-        table = np.array(rows, np.float64)
-    else:
-        table = np.array([[_number(value) for value in row] for row in rows], np.float64)
-    table = table.reshape(len(rows), -1)
-    table[~np.isfinite(table)] = np.nan
-    return table
-
-
-def _first(records: Iterable[dict[str, Any] | None]) -> list[dict[str, Any]]:
-    """Return the first record there is, and read no further."""
-    return [*islice(filter(None, records), 1)]
-
-
-def _number(value: Any) -> float:
+def number(value: Any) -> float | None:
+    """Return a finite number that a file holds, None for anything else."""
+    if type(value) not in (int, float):
+        return None
     try:
-        return float(value) if type(value) in (int, float) else math.nan
+        return float(value) if math.isfinite(value) else None
     except OverflowError:
-        return math.nan
+        return None
 
 
 def sampled(file: BinaryIO, points: int) -> list[dict[str, Any]]:
@@ -72,8 +50,13 @@ def sampled(file: BinaryIO, points: int) -> list[dict[str, Any]]:
         found = [record for line in lines(file, size) if (record := record_in(line))]
         stride = -(-len(found) // points) or 1
         return found[:-1][::stride] + found[-1:]
-    for number in range(points):
-        begin = number * (size - SAMPLE_BYTES) // points
+    for place in range(points):
+        begin = place * (size - SAMPLE_BYTES) // points
         around = os.pread(file.fileno(), SAMPLE_BYTES, begin).split(b"\n")
         found += _first(map(record_in, around[1 if begin else 0 : -1]))
     return found + _first(map(record_in, reversed([*lines(file, TAIL_BYTES)])))
+
+
+def _first(records: Iterable[dict[str, Any] | None]) -> list[dict[str, Any]]:
+    """Return the first record there is, and read no further."""
+    return [*islice(filter(None, records), 1)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ipaddress
 import socket
 from collections.abc import Callable
-from types import FrameType
 
 import uvicorn
 
@@ -13,11 +12,11 @@ from ritornello.core.errors import ConfigError
 from ritornello.core.stop_signals import handled_by
 from ritornello.live.guard import LOOPBACK, App, Keys
 from ritornello.live.places import ResultsFolder
-from ritornello.live.server import Page, application_of
+from ritornello.live.server import Page, application
 
 ADDRESS = "live page: "  # before the address in the line that is printed
 BACKLOG = 64
-MAX_REQUESTS = 64  # at the same time; streams of events are among them
+MAX_REQUESTS = 64  # at the same time
 END_S = 1  # for requests that are being answered, once the page is stopped
 
 
@@ -41,12 +40,11 @@ def serve(
       ConfigError: if nothing can listen there.
     """
     keys = Keys()
-    page = Page(results, keys)
     is_local = _is_loopback(host)
     names = (*LOOPBACK, host, *allowed, *(() if is_local else (socket.gethostname(),)))
-    app = application_of(page, names, any_address=not is_local)
+    app = application(Page(results, keys), names, any_address=not is_local)
     with _listening(host, port) as listener:
-        server = _Server(_config(app), page)
+        server = uvicorn.Server(_config(app))
         # From before anybody can know the address; and uvicorn raises the signal again after its
         # end, but a stop that worked is no failure.
         with handled_by(server.handle_exit):
@@ -76,19 +74,6 @@ def _config(app: App) -> uvicorn.Config:
         timeout_graceful_shutdown=END_S,
         backlog=BACKLOG,
     )
-
-
-class _Server(uvicorn.Server):
-    """A server whose streams of events end when it is told to stop."""
-
-    def __init__(self, config: uvicorn.Config, page: Page) -> None:
-        super().__init__(config)
-        self._page = page
-
-    def handle_exit(self, sig: int, frame: FrameType | None = None) -> None:
-        """Take SIGINT or SIGTERM: close the streams, which would be waited for."""
-        self._page.streams.closing = True
-        super().handle_exit(sig, frame)
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -12,7 +12,7 @@ with warnings.catch_warnings():
 
 from ritornello.live.guard import LOOPBACK, Keys
 from ritornello.live.places import ResultsFolder
-from ritornello.live.server import Page, application_of
+from ritornello.live.server import Page, application
 
 HOST = "http://127.0.0.1:8321"
 
@@ -25,7 +25,7 @@ class Browser(TestClient):
     ) -> None:
         self.keys = Keys()
         self.page = Page(ResultsFolder(results), self.keys)
-        app = application_of(self.page, hosts, any_address=any_address)
+        app = application(self.page, hosts, any_address=any_address)
         super().__init__(app, base_url=HOST, follow_redirects=False)
 
     def enter(self) -> Browser:

@@ -13,10 +13,8 @@ const { JSDOM } = createRequire(import.meta.url)("jsdom");
 const html = fs.readFileSync(path.join(PAGE, "index.html"), "utf8").replace(/<script[^>]*><\/script>|<link[^>]*>/g, "");
 const { window } = new JSDOM(html, { url: "http://127.0.0.1:1/run?run=a", pretendToBeVisual: true });
 
-export const listening = [];  // types of events on the window that somebody listens to
-for (const name of ["document", "location", "history", "localStorage", "getComputedStyle", "Event"]) globalThis[name] = window[name];
-globalThis.addEventListener = (type, listener) => { listening.push(type); window.addEventListener(type, listener); };
-globalThis.removeEventListener = (type, listener) => { listening.splice(listening.indexOf(type), 1); window.removeEventListener(type, listener); };
+for (const name of ["document", "location", "history", "getComputedStyle", "Event"]) globalThis[name] = window[name];
+globalThis.addEventListener = (type, listener) => window.addEventListener(type, listener);
 globalThis.scrollTo = () => {};
 globalThis.matchMedia = () => ({ matches: false, addEventListener() {} });
 export const observers = new Set();  // of charts that were not removed
@@ -35,6 +33,7 @@ export const timers = [];  // [what, after how long in ms], of those that a page
 const realTimeout = globalThis.setTimeout;
 globalThis.setTimeout = (what, after, ...more) => (after >= 500 ? timers.push([what, after]) : realTimeout(what, after, ...more));
 globalThis.setInterval = () => 0;
+globalThis.clearTimeout = () => {};
 
 let isHidden = false;
 Object.defineProperty(document, "hidden", { get: () => isHidden, configurable: true });
@@ -42,16 +41,6 @@ export function hide(hidden) {
   isHidden = hidden;
   document.dispatchEvent(new Event("visibilitychange"));
 }
-
-export const streams = [];
-globalThis.EventSource = class {
-  static CLOSED = 2;
-  constructor(address) { this.address = address; this.readyState = 1; streams.push(this); }
-  close() { this.readyState = 2; }
-  tell(news) { this.onmessage({ data: JSON.stringify(news) }); }
-  refuse() { this.readyState = 2; this.onerror(); }
-};
-export const stream = () => streams[streams.length - 1];
 
 export const answers = {};  // by path: data, {status, body}, or a function that returns one of them
 export const asked = [];
@@ -64,6 +53,12 @@ globalThis.fetch = async (address, options) => {
   const status = typeof got.status === "number" ? got.status : 200;
   return { ok: status < 400, status, text: async () => JSON.stringify(got.body ?? got) };
 };
+
+/** Let the page ask again now. */
+export async function again() {
+  for (const [what] of timers.splice(0)) what();
+  await settle();
+}
 
 /** Let everything happen that waits for nothing but its turn. */
 export async function settle() {
@@ -80,7 +75,7 @@ export const session = {
 export const aboutRun = (more = {}) => ({
   run: "a", name: "a", group: "", games: "Pong", flags: { seed: 1 }, state: "training", agent_steps: 5, target_steps: 100, updates: 1,
   episodes: 1, minutes: 1, score: 1, best: 1, steps_per_second: 1, seconds_left: null, findings: [], changed: nowS(), curve: [],
-  status: {}, summary: {}, evaluations: [], films: [], charts: [], session: { count: 1 },
+  status: {}, summary: {}, evaluations: [], films: [], session: { count: 1 },
   names: ["episode/return_mean", "loss/policy", "loss/value", "lag/mean"], newest: {}, log: [], control: {}, waiting: 0, now: nowS(), ...more,
 });
 export const inList = (run, more = {}) => aboutRun({ run, name: run, findings: 0, ...more });
@@ -111,7 +106,7 @@ export function fresh() {
   leave = () => {};
   main.replaceChildren();
   if (isHidden) hide(false);
-  for (const list of [streams, timers, asked]) list.length = 0;
+  for (const list of [timers, asked]) list.length = 0;
   for (const name of Object.keys(answers)) delete answers[name];
   Object.assign(answers, { "/api/session": session, "/api/run": () => aboutRun(), "/api/rows": rowsFor, "/api/runs": { runs: [], now: nowS() } });
 }

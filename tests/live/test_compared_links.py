@@ -13,7 +13,7 @@ from tests.live.client import Browser
 
 SECRET = "a-secret-word"
 SECRET_SCORE = 777.25
-ROUTES = ("compare", "compare.csv", "compare.png")
+ROUTES = ("compare", "compare.png")
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from tests.live.client import HOST, Browser
 
 ADDRESSES = (
     "/", "/run", "/compare", "/static/app.js", "/api/session", "/api/runs", "/api/run?run=run",
-    "/api/rows?run=run", "/api/events", "/api/file?run=run&name=films/a.mp4", "/no/such",
+    "/api/rows?run=run", "/api/file?run=run&name=films/a.mp4", "/no/such",
 )  # fmt: skip
 FOREIGN_HOSTS = (
     "evil.example", "evil.example:8321", "127.0.0.1.evil.example", "localhost.evil.example", "",
@@ -134,8 +134,6 @@ def test_a_post_without_the_cookie_or_of_another_kind_is_refused(browser: Browse
 
 @pytest.mark.parametrize("address", ADDRESSES)
 def test_every_answer_has_the_content_policy(browser: Browser, address: str) -> None:
-    if address == "/api/events":
-        pytest.skip("it does not end; the browser tests read it")
     for answer in (browser.get(address), browser.enter().get(address)):
         assert answer.headers["content-security-policy"].startswith("default-src 'self';")
         assert "unsafe" not in answer.headers["content-security-policy"]

@@ -12,21 +12,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
 import psutil
 import pytest
 
 from ritornello.live import journal
-from ritornello.live.journal import Journal, Journals
+from ritornello.live.journal import Journals
 from ritornello.live.overview import SPARK_POINTS, Overview
 from ritornello.live.places import ResultsFolder
 from ritornello.live.records import SAMPLE_BYTES
 from ritornello.metrics.run_files import TAIL_BYTES
-from tests.live.builders import NAMES, eventually, make_run, record, write_records
+from tests.live.builders import NAMES, make_run, record, write_records
 
 RUNS = 300
 DAY = 24 * 3600 // 5  # records of a run of a day, one every five seconds
-LARGE = 8_500_000  # bytes: more than a journal reads at once
+LARGE = 8_500_000  # bytes
 FILES_OF_A_RUN = 8  # metrics, flags, status, summary, lock, state of control, and some room
 SMALL_FILES = 100_000  # bytes of them, in the tests of this file
 PEAK, PEAK_AT = 1e6, 12_345
@@ -105,32 +104,14 @@ def test_a_run_of_a_day_is_thinned_and_then_only_what_is_new_is_read(
 ) -> None:
     folder = make_run(tmp_path, "run", 1)
     (folder / "metrics.jsonl").write_bytes(day.read_bytes())
-    journals = Journals(ResultsFolder(tmp_path))
-    shown: list[Any] = []
-    read = bytes_read(lambda: shown.append(journals.preview("run", NAMES)))
-    assert 300 < len(shown[0].steps) <= journal.PREVIEW_POINTS + 1
-    assert read < LARGE
-    assert journals.at_once("run") is None, "the first look does not wait for all of it"
-    eventually(lambda: journals.at_once("run") is not None)
-    whole = journals.at_once("run")
-    assert whole is not None
-    assert whole.read()[1] == DAY
+    whole = Journals(ResultsFolder(tmp_path)).of("run")
     rows = whole.rows(NAMES)
-    assert len(rows.steps) <= journal.MAX_POINTS
-    assert rows.steps[-1] == 100 * DAY
-    assert np.nanmax(rows.columns[NAMES[0]]) == PEAK
-    assert len(json.dumps(rows.to_json())) < 200_000, "bytes for the browser"
+    assert len(rows["steps"]) <= journal.MAX_POINTS
+    assert (rows["total"], rows["steps"][-1]) == (DAY, 100 * DAY)
+    assert max(rows["columns"][NAMES[0]]) == PEAK
+    assert len(json.dumps(rows)) < 200_000, "bytes for the browser"
 
     write_records(folder, [record(DAY + 1)], append=True)
-    read = bytes_read(whole.read)
-    assert read < 3 * SAMPLE_BYTES
-    new = whole.rows(NAMES, after=DAY, generation=rows.generation)
-    assert new.steps.tolist() == [100 * (DAY + 1)]
-
-
-@only_linux
-def test_counting_what_is_read_notices_a_whole_file(tmp_path: Path, day: Path) -> None:
-    folder = make_run(tmp_path, "run", 1)
-    (folder / "metrics.jsonl").write_bytes(day.read_bytes())
-    read = bytes_read(Journal(ResultsFolder(tmp_path), "run").read)
-    assert read >= LARGE, "the wrong way, for contrast"
+    assert bytes_read(whole.read) < 3 * SAMPLE_BYTES
+    new = whole.rows(NAMES, after=DAY, generation=rows["generation"])
+    assert new["steps"] == [100 * (DAY + 1)]

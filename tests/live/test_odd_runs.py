@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 from pathlib import Path
@@ -55,25 +54,11 @@ def test_the_list_has_the_good_run_beside_the_odd_ones(browser: Browser) -> None
     assert found["good"]["flags"]["seed"] == 1
 
 
-def test_the_first_event_of_the_list_tells_of_all_runs(browser: Browser) -> None:
-    async def first() -> str:
-        return await anext(browser.page.streams.of_all())
-
-    event = asyncio.run(first())
-    event.encode("utf-8")
-    runs = strict(event.removeprefix("data: "))["runs"]
-    assert {"good", "nan", "halves"} <= {each["run"] for each in runs}
-
-
 @pytest.mark.parametrize("run", ["good", "nan", "halves"])
-def test_every_run_that_can_be_named_has_its_page_and_its_table(browser: Browser, run: str) -> None:
+def test_every_run_that_can_be_named_has_its_page(browser: Browser, run: str) -> None:
     answer = browser.get("/api/run", params={"run": run})
     assert answer.status_code == 200
     assert strict(answer.text)["name"] == run
-    table = browser.get("/api/run.csv", params={"run": run})
-    assert table.status_code == 200
-    assert len(table.text.splitlines()) == (22 if run == "halves" else 21)
-    assert ("loss/?" in table.text) == (run == "halves")
 
 
 def test_the_page_names_a_folder_that_has_no_name_in_unicode(browser: Browser) -> None:
@@ -87,9 +72,6 @@ def test_runs_in_a_folder_that_has_no_name_in_unicode_are_compared(browser: Brow
         answer = browser.get("/api/compare", params={"run": run})
         assert answer.status_code == 200
         assert "results\udcff" in strict(answer.text)["command"]
-        table = browser.get("/api/compare.csv", params={"run": run})
-        assert table.status_code == 200
-        assert len(table.text.splitlines()) == 21
 
 
 def test_a_problem_in_such_a_folder_is_one_message(browser: Browser, results: Path) -> None:

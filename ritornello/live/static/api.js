@@ -1,15 +1,8 @@
-// Questions to the server, and the stream in which it says what has changed.
+// Questions to the server, again and again where something may change, and commands.
 
 import { el, setNow } from "./dom.js";
 
-export class Problem extends Error {
-  constructor(text, status) {
-    super(text);
-    this.status = status;
-  }
-}
-
-/** Ask for JSON; the answer's own words if it says no. */
+/** Ask for JSON; throws with the answer's own words if it says no. Null: nothing is new. */
 export async function ask(path, query = {}) {
   return answer(await fetch(address(path, query), { credentials: "same-origin" }));
 }
@@ -35,15 +28,15 @@ export function address(path, query = {}) {
 }
 
 async function answer(response) {
+  if (response.status === 204) return null;
   const text = await response.text();
   let data = null;
   try { data = JSON.parse(text); } catch { /* not JSON: it is a message */ }
-  if (!response.ok) throw new Problem((data && data.error) || text || `the server said ${response.status}`, response.status);
-  return timed(data);
-}
-
-/** Set the clock by what the server says, wherever it says the time. */
-function timed(data) {
+  if (!response.ok) {
+    const problem = new Error((data && data.error) || text || `the server said ${response.status}`);
+    problem.status = response.status;
+    throw problem;
+  }
   if (typeof data?.now === "number") setNow(data.now);
   return data;
 }
@@ -64,56 +57,35 @@ export function resting() {
   say("", "resting");
 }
 
-/**
- * Follow a stream of events. A browser allows six connections to a server in all tabs together, so a
- * tab that nobody sees gives its own back, and asks again when it is seen.
- */
-export function follow(query, onnews) {
-  let source = null, ended = false, refused = false;
-  const open = () => {
-    if (ended || source || document.hidden) return;
-    source = new EventSource(address("/api/events", query));
-    source.onopen = () => say("live", "live");
-    source.onmessage = (event) => onnews(timed(JSON.parse(event.data)));
-    source.onerror = () => {
-      say("connection lost, trying again", "lost");
-      if (source && source.readyState === EventSource.CLOSED) {
-        source = null;
-        enter(() => setTimeout(open, 3000));
-      }
-    };
-  };
-  // A stream that is refused does not say why, but another question does. A server that was started
-  // again has another token, and lets this page in once its new address was opened in any tab.
-  const enter = async (then) => {
+/** Ask every `everyS` seconds while somebody sees the page; `onnews` gets what is new. Returns the end of it. */
+export function follow(path, query, everyS, onnews) {
+  let seen = null, ended = false, timer = 0;
+  const turn = async () => {
+    clearTimeout(timer);
+    if (ended || document.hidden) return;
     try {
-      mayPost((await ask("/api/session")).post);
-      refused = false;
+      const news = await ask(path, { ...query, seen });
+      if (ended) return;
+      say("live", "live");
+      if (news) {
+        seen = news.seen;
+        await onnews(news);
+      }
     } catch (problem) {
-      refused = problem.status === 403;
-      if (refused && !ended) say("not let in", "lost", problem.message);
+      if (ended) return;
+      if (problem.status === undefined) say("connection lost, trying again", "lost");
+      else say("refused", "lost", problem.message);
+      // A server that was started again lets this page in once its new address was opened in any tab.
+      if (problem.status === 403) ask("/api/session").then((session) => mayPost(session.post), () => {});
     }
-    if (!ended && !refused) then();
+    clearTimeout(timer);
+    timer = setTimeout(turn, 1000 * everyS);
   };
-  const close = () => {
-    if (source) source.close();
-    source = null;
-  };
-  const look = () => {
-    if (refused) {
-      if (!document.hidden) enter(open);
-    } else if (document.hidden) {
-      close();
-      say("asleep while hidden", "asleep");
-    } else open();
-  };
-  document.addEventListener("visibilitychange", look);
-  addEventListener("pagehide", close);
-  open();
+  document.addEventListener("visibilitychange", turn);
+  turn();
   return () => {
     ended = true;
-    close();
-    document.removeEventListener("visibilitychange", look);
-    removeEventListener("pagehide", close);
+    clearTimeout(timer);
+    document.removeEventListener("visibilitychange", turn);
   };
 }

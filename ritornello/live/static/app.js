@@ -8,10 +8,9 @@ import { showRun } from "./run.js";
 import { showRuns } from "./runs.js";
 
 const main = document.getElementById("main");
+const crumbs = document.getElementById("crumbs");
 const VIEWS = { "/": showRuns, "/run": showRun, "/compare": showComparison };
 let leave = () => {};
-
-const crumbs = document.getElementById("crumbs");
 
 /** Go to another address without loading the page again. */
 function go(address) {
@@ -35,34 +34,12 @@ async function show(isNew) {
 document.addEventListener("click", (event) => {
   const link = event.target.closest("a");
   if (!link || event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey) return;
-  if (link.origin !== location.origin || link.hasAttribute("download") || !VIEWS[link.pathname] || link.hash) return;
+  if (link.origin !== location.origin || !VIEWS[link.pathname] || link.hash) return;
   event.preventDefault();
   go(link.href);
 });
 addEventListener("popstate", () => show(true));
-
-// --- light and dark ------------------------------------------------------------------------------
-
-const THEMES = { "": ["Auto", "as the system"], light: ["Light", "light"], dark: ["Dark", "dark"] };
-const button = document.getElementById("theme");
-
-function setTheme(theme) {
-  if (theme) document.documentElement.dataset.theme = theme;
-  else delete document.documentElement.dataset.theme;
-  try { localStorage.setItem("theme", theme); } catch { /* storage is switched off */ }
-  button.textContent = THEMES[theme][0];
-  button.setAttribute("aria-label", `Colours: ${THEMES[theme][1]}. Change`);
-  redrawAll();
-}
-
-button.addEventListener("click", () => {
-  const order = Object.keys(THEMES), now = document.documentElement.dataset.theme || "";
-  setTheme(order[(order.indexOf(now) + 1) % order.length]);
-});
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawAll);
-setTheme(document.documentElement.dataset.theme || "");
-
-// --- begin ---------------------------------------------------------------------------------------
 
 const about = ask("/api/session").then((session) => {
   setPalette(session.colours);

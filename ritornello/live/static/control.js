@@ -1,65 +1,49 @@
 // Commands to a run under way. The run answers each; what it has not answered yet is said to wait.
 
 import { send } from "./api.js";
-import { ago, el, put, short } from "./dom.js";
+import { ago, el, put } from "./dom.js";
 
+const TEXTS = { pause: "Pause", continue: "Continue", save: "Save now", evaluate: "Evaluate now", stop: "Stop ..." };
+const SURE = "Save and end the run?";
 const NAMES = { lr_factor: "Learning rate ×", entropy_factor: "Entropy bonus ×", replay_share: "Share of replay" };
 
 /** A panel of buttons for one run. `update` takes what the server said of the run. */
 export class ControlPanel {
   constructor(run, session) {
     this.run = run;
-    this.bounds = session.settings;
-    this.node = el("section.card.control", { "aria-label": "Control" });
     this.said = el("p.muted", { role: "status" });
     this.refusal = el("p.problem", { role: "alert" });  // stays until the next command
-    this.buttons = {};
-    const button = (name, text, kind = "button") => {
-      this.buttons[name] = el(kind, { type: "button", onclick: () => this.command(name) }, text);
-      return this.buttons[name];
-    };
-    const row = el("div.more", {}, button("pause", "Pause", "button.primary"), button("continue", "Continue", "button.primary"),
-      button("save", "Save now"), button("evaluate", "Evaluate now"), this.stopButton());
-    this.inputs = {};
-    const fields = Object.entries(this.bounds).map(([name, bounds]) => {
-      const id = `set-${name}`;
-      this.inputs[name] = el("input", { id, type: "number", min: bounds.low, max: bounds.high, step: "any", required: true, value: 1, title: bounds.about });
-      return el("span.field", {}, el("label", { for: id }, NAMES[name] || name), this.inputs[name]);
-    });
-    this.form = el("form.more", { onsubmit: (event) => { event.preventDefault(); this.set(); } }, fields, el("button", { type: "submit" }, "Apply"));
     this.answers = el("ul.answers");
-    put(this.node, el("h2", {}, "Control"), row, this.form, this.refusal, this.said, this.answers);
-    this.node.hidden = true;
+    this.buttons = Object.fromEntries(Object.entries(TEXTS).map(([name, text]) =>
+      [name, el("button", { type: "button", onclick: () => this.press(name) }, text)]));
+    this.inputs = Object.fromEntries(Object.entries(session.settings).map(([name, { low, high, about }]) =>
+      [name, el("input", { id: `set-${name}`, type: "number", min: low, max: high, step: "any", required: true, value: 1, title: about })]));
+    this.form = el("form.more", { onsubmit: (event) => { event.preventDefault(); this.set(); } },
+      Object.entries(this.inputs).map(([name, input]) => el("span.field", {}, el("label", { for: input.id }, NAMES[name] || name), input)),
+      el("button", { type: "submit" }, "Apply"));
+    this.node = el("section.card.control", { "aria-label": "Control", hidden: true },
+      el("h2", {}, "Control"), el("div.more", {}, Object.values(this.buttons)), this.form, this.refusal, this.said, this.answers);
   }
 
   /** Stop asks once more: the first press arms the button for some seconds. */
-  stopButton() {
-    const text = "Stop ...", sure = "Save and end the run?";
-    let timer = 0;
-    const node = el("button.danger", { type: "button", onclick: () => {
-      if (node.textContent === sure) {
-        clearTimeout(timer);
-        node.textContent = text;
-        this.command("stop");
-        return;
-      }
-      node.textContent = sure;
-      timer = setTimeout(() => { node.textContent = text; }, 6000);
-    } }, text);
-    this.buttons.stop = node;
-    return node;
+  press(name) {
+    const { stop } = this.buttons;
+    if (name === "stop" && stop.textContent !== SURE) {
+      stop.textContent = SURE;
+      setTimeout(() => { stop.textContent = TEXTS.stop; }, 6000);
+      return;
+    }
+    stop.textContent = TEXTS.stop;
+    this.command(name);
   }
 
   update(about) {
     const control = about.control || {};
     const able = Array.isArray(control.commands) ? control.commands : [];
-    const isRunning = ["starting", "filling", "training", "paused", "saving"].includes(about.state);
-    this.node.hidden = !isRunning || !able.length;
+    this.node.hidden = ["ended", "failed", "stopped"].includes(about.state) || !able.length;
     if (this.node.hidden) return;
-    for (const [name, button] of Object.entries(this.buttons)) button.hidden = !able.includes(name);
-    const [shown, gone] = control.paused === true ? [this.buttons.continue, this.buttons.pause] : [this.buttons.pause, this.buttons.continue];
-    if (document.activeElement === gone) shown.focus();  // before it is hidden, or the focus were lost
-    gone.hidden = true;
+    const gone = control.paused === true ? "pause" : "continue";
+    for (const [name, button] of Object.entries(this.buttons)) button.hidden = !able.includes(name) || name === gone;
     this.form.hidden = !able.includes("set");
     const settings = control.settings || {};
     for (const [name, input] of Object.entries(this.inputs)) {
@@ -69,10 +53,7 @@ export class ControlPanel {
       if (input.dataset.now !== now && document.activeElement !== input) input.value = settings[name] ?? 1;
       input.dataset.now = now;
     }
-    const rate = about.newest["optimiser/lr"];
-    const facts = [about.waiting ? `${about.waiting} command${about.waiting > 1 ? "s" : ""} not answered yet` : "",
-      rate !== undefined ? `learning rate now ${short(rate)}` : ""].filter(Boolean);
-    this.said.textContent = facts.join(" · ");
+    this.said.textContent = about.waiting ? `${about.waiting} not answered yet` : "";
     const answers = Array.isArray(control.acknowledged) ? control.acknowledged.slice(-5).reverse() : [];
     put(this.answers, answers.map((answer) => el("li", {},
       el("strong", {}, String(answer.command)), " ", String(answer.result ?? ""), el("span.muted", {}, ` · ${ago(answer.time)}`))));
@@ -81,7 +62,7 @@ export class ControlPanel {
   set() {
     const values = {};
     for (const [name, input] of Object.entries(this.inputs)) {
-      if (!input.parentNode.hidden && JSON.stringify(Number(input.value)) !== input.dataset.now) values[name] = Number(input.value);
+      if (!input.disabled && JSON.stringify(Number(input.value)) !== input.dataset.now) values[name] = Number(input.value);
     }
     if (Object.keys(values).length) this.command("set", values);
     else this.refusal.textContent = "These are the present values.";

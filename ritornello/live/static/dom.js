@@ -89,11 +89,6 @@ export function ago(moment) {
   return seconds < 5 ? "now" : `${duration(seconds)} ago`;
 }
 
-export function clock(moment) {
-  const date = new Date(moment * 1000);
-  return Number.isNaN(date.getTime()) ? "–" : date.toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
-}
-
 export const STATES = {
   starting: "starting", filling: "filling replay", training: "training", paused: "paused", saving: "saving",
   ended: "ended", failed: "failed", stopped: "stopped",
@@ -108,8 +103,7 @@ export function badge(state) {
 /** A bar that is so full. */
 export function bar(share, label) {
   const full = typeof share === "number" ? Math.min(1, Math.max(0, share)) : 0;
-  const meter = el("progress", { max: 1, value: full, "aria-label": label });
-  return meter;
+  return el("progress", { max: 1, value: full, "aria-label": label });
 }
 
 /** A small curve of [x, y] points, without axes. */
@@ -127,22 +121,6 @@ export function sparkline(points, label) {
   const [x, y] = place(points[points.length - 1]);
   picture.append(svg("polyline", { points: path }), svg("circle", { cx: x, cy: y, r: 2 }));
   return picture;
-}
-
-/** A command with a button that copies it. */
-export function command(text, label = "Copy") {
-  const button = el("button.small", { type: "button", onclick: async () => {
-    try {
-      await navigator.clipboard.writeText(text);
-      button.textContent = "Copied";
-    } catch {
-      getSelection().selectAllChildren(code);  // without the clipboard's leave: marked, to copy by hand
-      button.textContent = "Marked";
-    }
-    setTimeout(() => { button.textContent = label; }, 2000);
-  } }, label);
-  const code = el("code", {}, text);
-  return el("div.command", {}, code, button);
 }
 
 /** A table from headings and rows of cells; a cell is text or an element. */

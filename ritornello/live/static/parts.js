@@ -1,18 +1,13 @@
 // The parts of a run's page beside its curves. Each returns elements, or null where nothing is known.
 
 import { address } from "./api.js";
-import { ago, bar, clock, command, duration, el, percent, short, svg, table } from "./dom.js";
+import { ago, bar, duration, el, percent, short, table } from "./dom.js";
 
 export function findingsOf(about) {
   return [el("ul.findings", {}, about.findings.slice(0, 20).map((found) => el("li", {},
     el("p", {}, el("strong", {}, found.name ?? "finding"), " ", found.message ?? "",
       el("span.muted", {}, found.agent_steps !== null ? ` at ${short(found.agent_steps)} agent steps` : "")),
-    found.advice ? el("p.advice", {}, flagsMarked(String(found.advice))) : null)))];
-}
-
-/** Set the flags in a sentence in the letters of code. */
-function flagsMarked(text) {
-  return text.split(/(--[a-z_A-Z]+(?:=\S*[^\s.,;:)])?)/).map((part) => (part.startsWith("--") ? el("code", {}, part) : part));
+    found.advice ? el("p.advice", {}, String(found.advice)) : null)))];
 }
 
 export function filmsOf(about, run) {
@@ -23,7 +18,7 @@ export function filmsOf(about, run) {
     ? el("video", { src: source, controls: true, muted: true, loop: true, playsinline: true, preload: "metadata", "aria-label": `Film ${newest.name}` })
     : el("img", { src: source, alt: `Film ${newest.name}` });
   const others = about.films.slice(1, 12);
-  return [player, el("p.muted", { title: clock(newest.time) }, newest.name),
+  return [player, el("p.muted", {}, newest.name),
     others.length ? el("details", {}, el("summary", {}, `${about.films.length - 1} earlier`),
       el("ul.files", {}, others.map((film) => el("li", {}, el("a", { href: address("/api/file", { run, name: film.name }) }, film.name))))) : null];
 }
@@ -53,22 +48,8 @@ export function buffersOf(about) {
       of("kl_behaviour_target") !== undefined ? `distance from the policy ${short(of("kl_behaviour_target"))} nats` : "",
     ].filter(Boolean).join(" · ");
     return el("li", {}, el("p", {}, el("strong", {}, String(buffer.name)), el("span.muted", {}, buffer.kind ? ` ${buffer.kind}` : "")),
-      bar(fill, `${buffer.name} is ${percent(fill)} full`), el("p.muted.small", {}, facts), ages(buffer));
+      bar(fill, `${buffer.name} is ${percent(fill)} full`), el("p.muted.small", {}, facts));
   }))];
-}
-
-/** How old the unrolls in a buffer are, as bars. */
-function ages(buffer) {
-  const counts = buffer.ages && Array.isArray(buffer.ages.counts) ? buffer.ages.counts : [];
-  const edges = buffer.ages && Array.isArray(buffer.ages.edges) ? buffer.ages.edges : [];
-  const most = Math.max(0, ...counts);
-  if (!most || counts.length < 2 || !counts.every(Number.isFinite)) return null;
-  const width = 240, height = 44, step = width / counts.length;
-  const text = `Ages of the unrolls in ${buffer.name}: ${short(edges[0])} to ${short(edges[edges.length - 1])} updates`;
-  return el("figure.ages", {},
-    svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": text, preserveAspectRatio: "none" }, counts.map((count, index) =>
-      svg("rect", { x: (index * step).toFixed(1), y: (height * (1 - count / most)).toFixed(1), width: Math.max(1, step - 1.5).toFixed(1), height: (height * count / most).toFixed(1) }))),
-    el("figcaption", {}, el("span", {}, short(edges[0])), el("span", {}, "age in updates"), el("span", {}, short(edges[edges.length - 1]))));
 }
 
 export function workersOf(about) {
@@ -109,7 +90,7 @@ export function sessionOf(about) {
   ].filter(([, text]) => text);
   const typed = Array.isArray(session.command_line) ? session.command_line.map(String) : [];
   return [el("dl.facts", {}, facts.map(([name, text]) => el("div", {}, el("dt", {}, name), el("dd", {}, String(text))))),
-    typed.length ? command(["python", ...typed].map(quoted).join(" ")) : null];
+    typed.length ? el("pre.log", {}, ["python", ...typed].map(quoted).join(" ")) : null];
 }
 
 function quoted(text) {

@@ -22,22 +22,22 @@ export function showRun({ main, crumbs, session, query }) {
   const name = run.split("/").pop();
   document.title = name;
   put(crumbs, el("a", { href: "/" }, "Runs"), el("span", { "aria-hidden": "true" }, "/"), el("strong", {}, name));
-  const head = el("div.head"), tiles = el("dl.tiles"), problem = el("div");
+  const head = el("div.head"), tiles = el("dl.tiles");
   const charts = el("div.charts"), big = el("div.big"), more = el("div.more");
   const side = { findings: el("section.card"), films: el("section.card"), evaluations: el("section.card"), buffers: el("section.card"),
     workers: el("section.card"), hardware: el("section.card"), log: el("section.card"), session: el("section.card"), flags: el("section.card") };
   const axes = choice("axis", "Curves over", [["steps", "by agent steps"], ["minutes", "by minutes"]], axis, (value) => { axis = value; drawCharts(); });
   const control = new ControlPanel(run, session);
-  put(main, el("div.page", {}, head, problem, tiles, control.node, side.findings,
+  put(main, el("div.page", {}, head, tiles, control.node, side.findings,
     el("div.tools", {}, el("h2", {}, "Curves"), axes), big, charts, more,
     el("div.cards", {}, side.films, side.evaluations, side.buffers, side.workers, side.hardware, side.session),
     side.flags, side.log));
 
-  let about = null, rows = null, several = false, ended = false, asking = false, again = false;
+  let about = null, rows = null, several = false, ended = false;
   const panels = [];  // {panel, metrics: patterns}
 
   function makePanels() {
-    const first = new Panel({ title: "Mean return", about: "Mean of the last games, not clipped", height: 280, sync: "run" });
+    const first = new Panel({ title: "Mean return", about: "Mean of the last games, not clipped", height: 280 });
     panels.push({ panel: first, metrics: [...RETURNS, "evaluation/return_*"] });
     big.append(first.node);
     for (const chart of session.charts) add(chart);
@@ -52,7 +52,7 @@ export function showRun({ main, crumbs, session, query }) {
   }
 
   function add({ title, metrics, unit }, onclose = null) {
-    const panel = new Panel({ title, unit, about: session.metrics[metrics[0]]?.doc, sync: "run", onclose });
+    const panel = new Panel({ title, unit, about: session.metrics[metrics[0]]?.doc, onclose });
     panels.push({ panel, metrics });
     charts.append(panel.node);
     return panel;
@@ -70,7 +70,7 @@ export function showRun({ main, crumbs, session, query }) {
     const x = rows[axis];
     for (const { panel, metrics } of panels) {
       const names = metricsOf(metrics);
-      panel.show(x, names.map((metric, index) => ({ label: shortName(metric, names), values: rows.columns[metric] || [], index })), axis);
+      panel.show(x, names.map((metric) => ({ label: shortName(metric, names), values: rows.columns[metric] || [] })), axis);
       // A chart of what this run does not measure is in nobody's way.
       panel.node.hidden = !names.some((metric) => rows.columns[metric]) && panel.node.parentNode === charts;
     }
@@ -85,7 +85,7 @@ export function showRun({ main, crumbs, session, query }) {
       drawMore();
       pick.focus();
     });
-    load().then(() => panel.place.focus());
+    loadRows();
   } });
 
   /** Offer the metrics that no chart shows; not while somebody chooses one, but right afterwards. */
@@ -98,7 +98,6 @@ export function showRun({ main, crumbs, session, query }) {
     put(pick, el("option", { value: "" }, `choose one of ${others.length} ...`), others.map((metric) => el("option", { value: metric }, metric)));
     if (!pick.isConnected) {
       put(more, el("label", { for: pick.id }, "Another curve"), pick,
-        el("a.button", { href: address("/api/run.csv", { run }), download: "" }, "All metrics as CSV"),
         el("a.button", { href: address("/compare", { run }) }, "As a figure"));
     }
   }
@@ -141,56 +140,33 @@ export function showRun({ main, crumbs, session, query }) {
     section(side.log, "Log", about.log.length ? [el("pre.log", { tabindex: "0", "aria-label": "Last lines of train.log" }, about.log.join("\n"))] : null);
   }
 
-  async function loadAbout() {
-    const got = await ask("/api/run", { run });
-    if (ended) return;
-    about = got;
+  async function take(news) {
+    about = news;
     if (!panels.length) makePanels();
     makePanelOfGames();
     drawHead();
     control.update(about);
     drawParts();
     drawMore();
-    put(problem);
+    await loadRows();
   }
 
   async function loadRows() {
     const names = wanted();
-    const isNew = !rows || rows.generation < 0 || rows.steps.length > TOO_MANY_ROWS || !names.every((metric) => rows.names.has(metric));
+    const isNew = !rows || rows.steps.length > TOO_MANY_ROWS || !names.every((metric) => rows.names.has(metric));
     const got = await ask("/api/rows", { run, names: names.join(","), ...(isNew ? {} : { after: rows.total, generation: rows.generation }) });
     if (ended) return;
     if (isNew || got.generation !== rows.generation) rows = { ...got, names: new Set(names) };
-    else if (got.steps.length) append(rows, got, names);
+    else if (got.total > rows.total) append(rows, got, names);
     drawCharts();
-    if (got.generation < 0) setTimeout(load, 700);  // a sample, until all is read
   }
 
-  async function load() {
-    if (ended) return;
-    if (asking) { again = true; return; }
-    asking = true;
-    try {
-      do {
-        again = false;
-        await loadAbout();
-        if (!ended) await loadRows();
-      } while (again && !ended);
-    } catch (error) {
-      if (!ended) put(problem, el("p.problem", { role: "alert" }, error.message));
-    } finally {
-      asking = false;
-    }
-  }
-
-  load();
-  const stop = follow({ run }, () => load());
+  const stop = follow("/api/run", { run }, 2, take);
   const timer = setInterval(() => about && drawHead(), 15000);
   return () => { ended = true; stop(); clearInterval(timer); };
 }
 
-const REACHED = "a[href], button, summary, video, [tabindex]";  // with Tab
-
-/** Put a part below its heading; what is not there takes no room. What its reader did with it stays: open, scrolled, in focus. */
+/** Put a part below its heading; what is not there takes no room. What its reader did with it stays: open, scrolled. */
 function section(place, title, content, isThere = true) {
   place.hidden = !content || !isThere;
   if (place.hidden) { put(place); return; }
@@ -199,16 +175,11 @@ function section(place, title, content, isThere = true) {
   place.dataset.shown = text;
   const open = [...place.querySelectorAll("details")].map((node) => node.open);
   const scrolled = [...place.querySelectorAll("pre, .scroll")].map((node) => [node.scrollLeft, node.scrollTop]);
-  const focused = document.activeElement;
-  const number = [...place.querySelectorAll(REACHED)].indexOf(focused);
   put(place, el("h2", {}, title), ...content);
   place.querySelectorAll("details").forEach((node, index) => { node.open = open[index] ?? node.open; });
   place.querySelectorAll("pre, .scroll").forEach((node, index) => {
     [node.scrollLeft, node.scrollTop] = scrolled[index] ?? [0, node.matches("pre") ? node.scrollHeight : 0];
   });
-  if (number < 0) return;
-  const reached = [...place.querySelectorAll(REACHED)];
-  (reached.find((node) => node.isEqualNode(focused)) ?? reached[number])?.focus({ preventScroll: true });
 }
 
 function append(rows, got, names) {

@@ -1,6 +1,6 @@
 // All runs: find one, see how it does, choose several to compare.
 
-import { ask, address, follow } from "./api.js";
+import { address, follow } from "./api.js";
 import { ago, badge, bar, duration, el, percent, put, short, sparkline, STATES } from "./dom.js";
 
 const ORDERS = {
@@ -110,31 +110,18 @@ export function showRuns({ main, crumbs, session, go }) {
       el("td.when", {}, ago(about.changed)));
   }
 
-  function take(changed, gone) {
-    for (const run of gone) { runs.delete(run); rows.delete(run); chosen.delete(run); }
-    for (const about of changed) runs.set(about.run, about);
-    draw();
-  }
-
-  /** Take the whole list: what it lacks is there no more. */
-  function takeAll(found) {
-    const there = new Set(found.map((about) => about.run));
-    take(found, [...runs.keys(), ...chosen].filter((run) => !there.has(run)));
-  }
-
   draw();
   count.textContent = "Looking for runs ...";
-  let ended = false, isTold = false;  // what the stream tells is newer than the answer
-  ask("/api/runs").then(({ runs: found }) => { if (!ended && !isTold) takeAll(found); }).catch((problem) => {
-    if (!ended && !isTold) put(main, el("p.problem", { role: "alert" }, problem.message));
-  });
-  const stop = follow({}, ({ runs: changed, gone, all }) => {
-    isTold = true;
-    if (all) takeAll(changed);
-    else take(changed, gone);
+  const stop = follow("/api/runs", {}, 4, ({ runs: found }) => {
+    const there = new Map(found.map((about) => [about.run, about]));
+    for (const run of [...runs.keys()].filter((each) => !there.has(each))) { runs.delete(run); rows.delete(run); chosen.delete(run); }
+    for (const [run, about] of there) {
+      if (JSON.stringify(runs.get(run)) !== JSON.stringify(about)) runs.set(run, about);
+    }
+    draw();
   });
   const timer = setInterval(draw, 20000);  // "3 min ago" gets older
-  return () => { ended = true; stop(); clearInterval(timer); };
+  return () => { stop(); clearInterval(timer); };
 }
 
 function select(id, options, value, onchoose) {
