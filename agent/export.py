@@ -22,16 +22,13 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-from pydantic import Field
+from typing import Any
 
 from ritornello.agent.stored.checkpoint import Checkpoint, load
 from ritornello.agent.stored.checkpoint_folder import run_of
 from ritornello.agent.stored.hub import Repository, push
 from ritornello.agent.stored.model_file import FACTS, WEIGHTS, save_model
 from ritornello.agent.stored.run_folder import RunFolder
-from ritornello.agent.stored.state_schema import Count, Part, check_part
 from ritornello.agent.testing.evaluation import FILMS
 from ritornello.agent.testing.model_card import CARD, FILM, model_card, read_scores
 from ritornello.agent.testing.score_table import TEST_FACTS, report_stem
@@ -39,30 +36,13 @@ from ritornello.core.atomic_file import atomic_path, write_text
 from ritornello.core.command_line import add_switch, printable, reader_may_leave, tell, with_home
 from ritornello.core.errors import ConfigError, PlatformError
 from ritornello.core.plain_data import parse_json, read_text
+from ritornello.core.saved_state import StateError, expect, item, number, whole
 from ritornello.flags.parsing import named_values
 from ritornello.metrics.run_files import is_regular
 
 # Flags that say where things are, and what one session does; a card is for other machines.
 PLACES = ("results_dir", "run_name", "load_model_url", "flags_file", "live", "console", "sink")
 Note = Callable[[str], None]
-Games = Annotated[int, Field(ge=1, le=2**62)]
-Score = Annotated[float, Field(allow_inf_nan=False)]
-
-
-class ReportState(Part):
-    """What the report of a test must say, whatever else it says."""
-
-    agent_steps: Count
-    policy: Literal["sampled", "greedy"]
-    episodes: Games
-    asked: Count | None = None  # older reports do not say it
-    distinct_games: Games | None = None
-    mean: Score | None = None  # of several games there is none over all
-    median: Score | None = None
-    std: Score | None = None
-    min: Score | None = None
-    max: Score | None = None
-    human_normalised: Score | None = None
 
 
 def _no_note(text: str) -> None:
@@ -262,11 +242,22 @@ def _report(path: Path, note: Note) -> dict[str, Any]:
     report = _read_if_there(path, note)
     try:
         if report:
-            check_part(ReportState, report, "the report")
-    except ValueError as error:
+            _check_report(report)
+    except StateError as error:
         note(f"left out: {path} is no report of a test: {error}")
         return {}
     return report
+
+
+def _check_report(report: Mapping[str, Any]) -> None:
+    """Raise StateError unless it says what the report of a test says; older ones say less."""
+    whole(report, "agent_steps")
+    whole(report, "episodes", low=1)
+    expect(item(report, "policy", str) in ("sampled", "greedy"), "sampled or greedy", "policy")
+    for name in ("asked", "distinct_games"):
+        whole(report, name, default=None)
+    for name in ("mean", "median", "std", "min", "max", "human_normalised"):
+        number(report, name, default=None)
 
 
 def _film(folder: Path, tested: Sequence[Path], note: Note) -> tuple[Path | None, str]:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ritornello.core.errors import CheckpointError, ConfigError, Full
+from ritornello.core.saved_state import expect, item, whole
 from ritornello.replay.counts import Counts
 from ritornello.replay.distance import Evidence, Floats
 from ritornello.replay.entry_table import EntryTable
@@ -314,17 +315,19 @@ class Buffer:
         """Take over a state from `state_dict`; `items` gives the item of each id.
 
         Raises:
+          StateError: if it is none.
           CheckpointError: if the contents do not fit.
         """
+        expect(item(state, "name", str) == self.name, self.name, "name")
         self.check_room_for(state)
         self._table.load_state_dict(state, items)
         self.counts.load_state_dict(state)
-        self._batches_unexamined = int(state["batches_unexamined"])
+        self._batches_unexamined = whole(state, "batches_unexamined")
         self.check_valid()
 
     def check_room_for(self, state: Mapping[str, Any]) -> None:
         """Raise CheckpointError if a state from `state_dict` holds more items than fit."""
-        count = len(state["ids"])
+        count = len(item(state, "ids", np.ndarray))
         if count > self.capacity:
             raise CheckpointError(
                 f"checkpoint holds {count} items of buffer {self.name}, capacity is "

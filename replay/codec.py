@@ -36,6 +36,10 @@ class Codec(Protocol):
         """Return the record `[nbytes]`, read-only; it may share memory with the payload."""
         ...
 
+    def decoded_nbytes(self, payload: Payload) -> int:
+        """Return how long the record is by what the payload says; -1 if it is no payload."""
+        ...
+
 
 class Plain:
     """Keep the bytes as they are: one memory copy in, none out."""
@@ -49,6 +53,10 @@ class Plain:
     def decode(self, payload: Payload) -> Record:
         """Return a read-only view of the payload."""
         return _read_only(payload.view())
+
+    def decoded_nbytes(self, payload: Payload) -> int:
+        """Return the length of the payload."""
+        return len(payload)
 
 
 class Lz4:
@@ -79,6 +87,13 @@ class Lz4:
         """Decompress into fresh memory."""
         restored = lz4.frame.decompress(payload, return_bytearray=True)
         return _read_only(np.frombuffer(restored, np.uint8))
+
+    def decoded_nbytes(self, payload: Payload) -> int:
+        """Return the length that the header says."""
+        try:
+            return int(lz4.frame.get_frame_info(payload[:32].tobytes())["content_size"])
+        except (RuntimeError, KeyError):
+            return -1
 
 
 def make_codec(name: str, level: int = 0) -> Codec:

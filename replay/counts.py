@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from ritornello.core.saved_state import whole
+
 
 @dataclass
 class Counts:
@@ -45,4 +47,4 @@ class Counts:
         """Take over counters by name; one that an older version did not count stays as it is."""
         for field in fields(self):
             if field.name in state:
-                setattr(self, field.name, int(state[field.name]))
+                setattr(self, field.name, whole(state, field.name))

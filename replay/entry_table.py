@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ritornello.core.saved_state import array, expect
 from ritornello.replay.distance import Floats
 from ritornello.replay.item import Entry, Item
 from ritornello.replay.priorities import Priorities
@@ -117,14 +118,23 @@ class EntryTable:
         }
 
     def load_state_dict(self, state: Mapping[str, Any], items: Mapping[int, Item]) -> None:
-        """Take over a state from `state_dict`; `items` gives the item of each id."""
-        ids = [int(i) for i in state["ids"]]
-        self.entries = [
-            Entry(items[i], int(draws), float(distance))
-            for i, draws, distance in zip(ids, state["draws"], state["distances"], strict=True)
-        ]
+        """Take over a state from `state_dict`; `items` gives the item of each id.
+
+        Raises:
+          StateError: if it is none.
+        """
+        ids = array(state, "ids", np.int64, (None,)).tolist()
+        draws = array(state, "draws", np.int64, (len(ids),))
+        distances = array(state, "distances", np.float64, (len(ids),))
+        oldest_first = array(state, "oldest_first", np.int64, (len(ids),)).tolist()
         places = {i: place for place, i in enumerate(ids)}
-        self._positions = OrderedDict((int(i), places[int(i)]) for i in state["oldest_first"])
+        expect(places.keys() <= items.keys(), "items that are there", "ids")
+        expect(places.keys() == set(oldest_first), "each item once", "oldest_first")
+        self.entries = [
+            Entry(items[i], *counted)
+            for i, *counted in zip(ids, draws.tolist(), distances.tolist(), strict=True)
+        ]
+        self._positions = OrderedDict((i, places[i]) for i in oldest_first)
         self._sum_inserted_at = sum(entry.item.inserted_at_update for entry in self.entries)
         if self.priorities is not None:
             self.priorities.load_state_dict(state, len(self))

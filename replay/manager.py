@@ -22,6 +22,8 @@ import numpy as np
 
 from ritornello.core import faults
 from ritornello.core.errors import CheckpointError, Closed, ConfigError
+from ritornello.core.plain_data import shown
+from ritornello.core.saved_state import expect, item, items, whole, within
 from ritornello.core.unroll import Record, UnrollSchema
 from ritornello.replay.buffer import Buffer
 from ritornello.replay.codec import Codec
@@ -300,25 +302,35 @@ class ReplayManager:
         """Take over a state from `state_dict`.
 
         Raises:
+          StateError: if it is none.
           CheckpointError: if the state belongs to other buffers or to another schema.
         """
-        names = [buffer.name for buffer in self.buffers]
-        if state["format"] != STATE_FORMAT or list(state["buffers"]) != names:
+        names, given = [buffer.name for buffer in self.buffers], items(state, "buffers", str)
+        version, contents = whole(state, "format"), item(state, "contents", dict, default=None)
+        if version != STATE_FORMAT or given != names:
             raise CheckpointError(
-                f"replay state has format {state['format']} and buffers {list(state['buffers'])}, "
+                f"replay state has format {version} and buffers {shown(given)}, "
                 f"expected format {STATE_FORMAT} and buffers {names}. "
                 "Give the --replay_parameters and the games that the checkpoint was made with; for "
                 "other shares of the games, only a buffer with per_game off is the same."
             )
+        counters = item(state, "counters", dict)
+        with within("counters"):
+            counts = {name: whole(counters, name, default=0) for name in COUNTERS}
         with self._lock:
-            if state["contents"] is not None:
-                self._mixer.load_contents(state["contents"], self._schema)
+            if contents is not None:
+                with within("contents"):
+                    self._mixer.load_contents(contents, self._schema)
+                    newest = max(self._mixer.items(), default=-1)
+                    expect(newest < counts["next_id"], "items that were given a number", "items")
             else:
-                for buffer, counts in zip(self.buffers, state.get("counts") or (), strict=False):
-                    buffer.counts.go_on_without_items(counts)
-            self._mixer.load_state_dict(state["mixer"])
-            for name in COUNTERS:
-                setattr(self, f"_{name}", int(state["counters"].get(name, 0)))
+                saved = items(state, "counts", dict, default=())
+                for buffer, of_buffer in zip(self.buffers, saved, strict=False):
+                    buffer.counts.go_on_without_items(of_buffer)
+            with within("mixer"):
+                self._mixer.load_state_dict(item(state, "mixer", dict))
+            for name, count in counts.items():
+                setattr(self, f"_{name}", count)
             self._inserted.notify_all()
             self._taken.notify_all()
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from ritornello.core.errors import ConfigError
 from ritornello.core.rng import generator_state, restore_generator
+from ritornello.core.saved_state import expect, item, items, within
 from ritornello.core.unroll import UnrollSchema
 from ritornello.replay.buffer import Buffer
 from ritornello.replay.discarding import Discarding
@@ -239,12 +240,21 @@ class Mixer:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over a state from `state_dict`."""
-        restore_generator(self._rng, state["rng"])
-        self._discarding.drop_newest_next = bool(state["drop_newest_next"])
+        """Take over a state from `state_dict`.
+
+        Raises:
+          StateError: if it is none.
+        """
+        with within("rng"):
+            restore_generator(self._rng, item(state, "rng", dict))
+        self._discarding.drop_newest_next = item(state, "drop_newest_next", bool)
         # With another batch size or other ratios there is nothing sensible to carry over.
         if self.quotas.load_state_dict(state):
-            self.wanted = [int(count) for count in state["wanted"]]
+            wanted = items(state, "wanted", int)
+            fits = len(wanted) == len(self.buffers) and min(wanted) >= 0
+            fits = fits and sum(wanted) == self.quotas.batch_size
+            expect(fits, f"{self.quotas.batch_size} draws of {len(self.buffers)} buffers", "wanted")
+            self.wanted = wanted
 
     def items(self) -> dict[int, Item]:
         """Return id -> item of all that is held anywhere, each once."""
@@ -266,14 +276,22 @@ class Mixer:
         """Take over items from `contents`.
 
         Raises:
+          StateError: if it is none.
           CheckpointError: if they are of another schema or do not fit. Nothing has changed then.
         """
-        items = unpack_items(contents["items"], schema.nbytes)
-        for buffer, state in zip(self.buffers, contents["buffers"], strict=True):
+        with within("items"):
+            held = unpack_items(item(contents, "items", dict), schema.nbytes)
+        states = items(contents, "buffers", dict)
+        for buffer, state in zip(self.buffers, states, strict=True):
             buffer.check_room_for(state)
-        for buffer, state in zip(self.buffers, contents["buffers"], strict=True):
-            buffer.load_state_dict(state, items)
-        self._collected = [deque(items[int(i)] for i in ids) for ids in contents["collected"]]
-        self._newest.load_state(contents["newest"], items, schema)
+        for number, (buffer, state) in enumerate(zip(self.buffers, states, strict=True)):
+            with within("buffers", number):
+                buffer.load_state_dict(state, held)
+        collected = items(contents, "collected", list)
+        expect(len(collected) == len(self.buffers), "a list for each buffer", "collected")
+        with within("collected"):
+            self._collected = [deque(held[i] for i in ids) for ids in collected]
+        with within("newest"):
+            self._newest.load_state(items(contents, "newest", list), held, schema)
         if self._pace is not None:
             self._pace.load_state_dict(contents)

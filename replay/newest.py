@@ -86,6 +86,5 @@ class NewestUnrolls:
         for newest in self._newest.values():
             newest.clear()
         for worker, env, i in state:
-            item = items[int(i)]
-            task = int(schema.view(item.record(), "task_id"))
-            self.keep(item, (int(worker), int(env)), task)
+            task = int(schema.view(items[i].record(), "task_id"))
+            self.keep(items[i], (int(worker), int(env)), task)

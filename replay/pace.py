@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ritornello.core.errors import ConfigError
+from ritornello.core.saved_state import expect, items, number
 
 NO_PACE = {"pace": [0, 0], "draws_per_unroll": None}  # the state where a queue sets it
 
@@ -52,8 +53,10 @@ class Pace:
         Of another rate only the balance is kept: judged by the new one, all that the run has ever
         drawn would hold the learner or the workers up for as long as it has lasted.
         """
-        self.unrolls, self.draws = (int(count) for count in state["pace"])
-        rate = state.get("draws_per_unroll")
+        self.unrolls, self.draws = items(state, "pace", int)
+        rate = number(state, "draws_per_unroll", default=None)
+        expect(min(self.unrolls, self.draws) >= 0, "counts from 0", "pace")
+        expect(rate is None or rate > 0, "a rate above 0", "draws_per_unroll")
         if rate in (None, self.draws_per_unroll):
             return
         owed = min(max(rate * self.unrolls - self.draws, -self.slack), self.slack)

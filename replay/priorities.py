@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ritornello.core.errors import ShapeError
+from ritornello.core.saved_state import array, expect, number
 from ritornello.replay.distance import Floats
 from ritornello.replay.sum_tree import Masses, Positions, SumTree
 
@@ -78,9 +79,14 @@ class Priorities:
 
     def load_state_dict(self, state: Mapping[str, Any], size: int) -> None:
         """Take over a state, or treat `size` items as new if it says nothing of priorities."""
-        self._highest = float(state.get("highest_priority", 0.0))
-        given = state.get("priorities")
-        self.tree = SumTree(np.full(size, self.of_new_items) if given is None else given)
+        self._highest = number(state, "highest_priority", default=0.0)
+        expect(0 <= self._highest <= LARGEST, f"0 to {LARGEST:g}", "highest_priority")
+        given = array(state, "priorities", np.float64, (size,), default=None)
+        if given is None:
+            given = np.full(size, self.of_new_items)
+        known = ((given > 0) & (given <= LARGEST)).all()
+        expect(bool(known), f"a priority above 0, at most {LARGEST:g}, for each id", "priorities")
+        self.tree = SumTree(given)
 
     def problems(self, size: int) -> dict[str, bool]:
         """Return what may be wrong -> whether it is, for `Buffer.check_valid`."""

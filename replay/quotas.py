@@ -8,6 +8,7 @@ from math import lcm
 from typing import Any
 
 from ritornello.core.errors import ConfigError
+from ritornello.core.saved_state import expect, item, items, within
 
 FINEST = 10**18  # largest common denominator of shares, with which claims stay below 2^80
 
@@ -51,8 +52,7 @@ def replay_share(ratios: Sequence[Fraction], consumes: Sequence[bool]) -> Fracti
 def _with_bounded_denominator(ratios: Sequence[Fraction]) -> list[Fraction]:
     """Return the ratios; in parts of FINEST if their common denominator is larger than that.
 
-    Five shares of seven digits have one of 24 digits, and the sums would get longer than a
-    checkpoint may hold (agent/stored/replay_schema.py).
+    Five shares of seven digits have one of 24 digits, and sums of those get longer and longer.
     """
     if lcm(*(ratio.denominator for ratio in ratios)) <= FINEST:
         return list(ratios)
@@ -106,10 +106,18 @@ class Quotas:
         return {"claims": [self._unit, *self._claims], "carry": list(self.carry)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> bool:
-        """Go on from `state`; False, and nothing changes, if it is of other ratios or sizes."""
-        if list(state["claims"]) != [self._unit, *self._claims]:
+        """Go on from `state`; False, and nothing changes, if it is of other ratios or sizes.
+
+        Raises:
+          StateError: if it is none.
+        """
+        if items(state, "claims", int) != [self._unit, *self._claims]:
             return False
-        self.carry = [int(units) for units in state["carry"]]
+        carry = items(state, "carry", int)
+        limit = self._unit * (1 + self.batch_size)
+        fits = len(carry) == len(self._claims) and all(abs(units) <= limit for units in carry)
+        expect(fits and sum(carry) == 0, "less than a batch for each buffer, 0 in all", "carry")
+        self.carry = carry
         return True
 
 
@@ -125,6 +133,11 @@ class AdjustableQuotas:
         self._share: Fraction | None = None  # of replay, where somebody has changed it
         # Share of replay by the ratios of the start; None: it cannot be changed.
         self.own_share = replay_share(ratios, consumes)
+
+    @property
+    def batch_size(self) -> int:
+        """Number of draws per batch."""
+        return self._batch_size
 
     def next(self) -> list[int]:
         """Return the draws per buffer of the next batch (see `Quotas.next`)."""
@@ -149,7 +162,9 @@ class AdjustableQuotas:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> bool:
         """Go on from `state`; False if nothing is carried on, because sizes or ratios differ."""
-        share = state.get("share")
+        share = items(state, "share", int, default=None)
         if share is not None and self.own_share is not None:
-            self.set_replay_share(Fraction(*map(int, share)))
-        return self._quotas.load_state_dict(state["quotas"])
+            with within("share"):
+                self.set_replay_share(Fraction(*share))
+        with within("quotas"):
+            return self._quotas.load_state_dict(item(state, "quotas", dict))

@@ -11,7 +11,7 @@ Next to read: wrappers/atari.py, the rules of Atari.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,7 @@ from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import CheckpointError, EnvironmentFault, PlatformError
 from ritornello.core.plain_data import shown_text
 from ritornello.core.rng import child_seed
+from ritornello.core.saved_state import expect, item, items, within
 from ritornello.core.spec import EnvSpec
 from ritornello.wrappers.env_ids import is_atari
 from ritornello.wrappers.gym_checks import (
@@ -173,28 +174,45 @@ class GymVector:
             "actions": [list(game.actions) for game in self._games],
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> np.ndarray:
+    def load_state_dict(self, state: Mapping[str, Any]) -> np.ndarray:
         """Play each saved game again up to where it was; return the stacks shown there.
 
         Raises:
+          StateError: if it is no such state.
           CheckpointError: if the state belongs to other environments.
         """
         ours = (self.spec.env_id, self.num_envs)
-        saved = (state.get("env_id", "several games"), len(state.get("seeds", ())))
+        seeds, episodes = items(state, "seeds", int, default=()), items(state, "episodes", int)
+        saved = (item(state, "env_id", str, default="several games"), len(seeds))
         if saved != ours:
             raise CheckpointError(
-                f"the saved state is of {saved[1]} x {saved[0]}, expected {ours[1]} x {ours[0]}: "
-                "resume with the same --env and --envs_per_worker."
+                f"the saved state is of {saved[1]} x {shown_text(saved[0])}, expected "
+                f"{ours[1]} x {ours[0]}: resume with the same --env and --envs_per_worker."
             )
-        self._seeds = [int(seed) for seed in state["seeds"]]
-        for index, episode in enumerate(state["episodes"]):
+        actions = items(state, "actions", list)
+        self._seeds = list(seeds)
+        for index, (episode, done) in enumerate(zip(episodes, actions, strict=True)):
+            self._check_saved(done, index)
             if episode < 0:  # saved before the first reset
                 self._games[index] = _Game()
                 continue
             self._start(index, episode)
-            for action in state["actions"][index]:
+            for action in done:
                 self._advance(index, action)
         return self._stacks
+
+    def _check_saved(self, actions: list[Any], index: int) -> None:
+        """Raise StateError unless an environment of this kind can have been given these."""
+        spec = self.spec.actions
+        with within("actions", index):
+            if actions and spec.is_single_choice:
+                check_actions(np.array(actions), len(actions), self.spec.action_count)
+            elif actions:
+                rows = np.array(actions, np.float64)
+                expect(bool(np.isfinite(rows).all()), "finite numbers")
+                for chosen, _ in spec.choices_in(rows):
+                    expect(bool((chosen % 1 == 0).all()), "whole numbers of choices")
+                check_action_rows(rows.astype(spec.dtype), len(actions), spec)
 
     def _made(self, make_env: Callable[[], gymnasium.Env]) -> gymnasium.Env:
         try:

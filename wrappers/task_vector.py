@@ -6,7 +6,7 @@ stepped one after another, as the games of one part are by one thread.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import CheckpointError
+from ritornello.core.saved_state import items, within
 from ritornello.core.spec import EnvSpec
 from ritornello.wrappers.vector import (
     EnvVector,
@@ -76,21 +77,23 @@ class TaskVector:
         """Return where each environment is; every part must have been made restorable."""
         return {"parts": [part.state_dict() for part in self._restorable()]}
 
-    def load_state_dict(self, state: dict[str, Any]) -> np.ndarray:
+    def load_state_dict(self, state: Mapping[str, Any]) -> np.ndarray:
         """Go to a place taken by `state_dict` and return the stacks shown there.
 
         Raises:
           CheckpointError: if the state belongs to other environments.
         """
-        saved = state.get("parts", [state])
+        saved = items(state, "parts", dict, default=[state])
         if len(saved) != len(self._parts):
             raise CheckpointError(
                 f"the saved state has {len(saved)} runs of equal games, expected "
                 f"{len(self._parts)}: resume with the same --env, --env_shares, --worker_count and "
                 "--envs_per_worker."
             )
-        for part, rows, part_state in zip(self._restorable(), self._rows, saved, strict=True):
-            self._stacks[rows] = part.load_state_dict(part_state)
+        parts = zip(self._restorable(), self._rows, saved, strict=True)
+        for number, (part, rows, part_state) in enumerate(parts):
+            with within("parts", number):
+                self._stacks[rows] = part.load_state_dict(part_state)
         return self._stacks
 
     def _restorable(self) -> list[RestorableEnvVector]:

@@ -15,6 +15,7 @@ E is the number of environments, S the number of stacked frames.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -62,7 +63,7 @@ class RestorableEnvVector(EnvVector, Protocol):
     def state_dict(self) -> dict[str, Any]:
         """Return where each environment is, as plain ints and lists."""
 
-    def load_state_dict(self, state: dict[str, Any]) -> np.ndarray:
+    def load_state_dict(self, state: Mapping[str, Any]) -> np.ndarray:
         """Go to a place taken by `state_dict` and return the stacks shown there."""
 
 

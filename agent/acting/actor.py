@@ -13,15 +13,16 @@ The acting process keeps the memory of a recurrent model from step to step and c
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 
 from ritornello.agent.acting.acting_model import ActingModel
 from ritornello.agent.models.base import ActorCritic, Core, Heads, Inputs
+from ritornello.core.saved_state import expect, item
 from ritornello.core.spec import CHOICE, ActionPart, ActionSpec
 from ritornello.wrappers.vector import StepResult
 
@@ -175,11 +176,20 @@ class Actor:
             state["state"] = self._state.cpu().clone()
         return state
 
-    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
-        """Put back what `state_dict` took."""
-        self._generator.set_state(state["generator"])
-        memory = state.get("state")
-        self._state = None if memory is None else memory.to(self._device, copy=True)
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Put back what `state_dict` took.
+
+        Raises:
+          StateError: if it is of another model.
+        """
+        self._generator.set_state(item(state, "generator", torch.Tensor))
+        memory = item(state, "state", torch.Tensor, default=None)
+        if memory is not None:
+            expected = self._model.initial_state(len(memory)).shape
+            fits = memory.shape == expected and memory.dtype == torch.float32
+            expect(fits, f"float32 of {tuple(expected)}", "state")
+            memory = memory.to(self._device, copy=True)
+        self._state = memory
 
 
 class ActionSource(Protocol):
@@ -226,6 +236,6 @@ class LocalActor:
         """Return the actor's random stream and memory (copies)."""
         return self._actor.state_dict()
 
-    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Put back what `state_dict` took."""
         self._actor.load_state_dict(state)

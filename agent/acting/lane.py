@@ -12,7 +12,8 @@ from typing import Any, cast
 import numpy as np
 
 from ritornello.agent.acting.actor import ActionSource, LocalActor, Observation
-from ritornello.wrappers.vector import EnvVector, RestorableEnvVector
+from ritornello.core.saved_state import array, item, within
+from ritornello.wrappers.vector import EnvVector, RestorableEnvVector, check_action_rows
 
 
 @dataclass(frozen=True)
@@ -46,15 +47,31 @@ class Lane:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a `state_dict`; asks the actor for the next action, as it was then."""
-        count = self.group.env.num_envs
+        """Continue from a `state_dict`; asks the actor for the next action, as it was then.
+
+        Raises:
+          StateError: if it is of other environments.
+        """
+        env = cast("RestorableEnvVector", self.group.env)
+        with within("env"):
+            stacks = env.load_state_dict(item(state, "env", dict))
+        # Not in checkpoints from before unrolls held them; no model of those days looks at it.
+        last = self.now.last_action
+        last_action = array(
+            state, "last_action", last.dtype, last.shape, default=np.zeros_like(last)
+        )
+        with within("last_action"):
+            check_action_rows(last_action, env.num_envs, env.spec.actions)
+        count = (env.num_envs,)
         self.now = Observation(
-            stacks=cast("RestorableEnvVector", self.group.env).load_state_dict(state["env"]),
-            first=np.asarray(state["first"]).astype(np.bool_),
-            # Not in checkpoints from before unrolls held them; no model of those days looks at it.
-            last_action=np.asarray(state.get("last_action", np.zeros(count, np.int64))),
-            last_reward=np.asarray(state.get("last_reward", np.zeros(count, np.float32))),
+            stacks=stacks,
+            first=array(state, "first", np.uint8, count).astype(np.bool_),
+            last_action=last_action,
+            last_reward=array(
+                state, "last_reward", np.float32, count, default=np.zeros(count, np.float32)
+            ),
             task_id=self.group.task_id,
         )
-        cast("LocalActor", self.group.actor).load_state_dict(state["actor"])
+        with within("actor"):
+            cast("LocalActor", self.group.actor).load_state_dict(item(state, "actor", dict))
         self.group.actor.ask(self.now)

@@ -10,7 +10,7 @@ Next to read: transport/ring.py, through which unrolls reach the learner.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,7 @@ import numpy as np
 from ritornello.agent.acting.actor import Observation
 from ritornello.agent.acting.lane import EnvGroup, Lane
 from ritornello.core.episode import EpisodeEnd
+from ritornello.core.saved_state import whole
 from ritornello.core.unroll import Record, Unroll, UnrollSchema
 from ritornello.transport.pulse import Phase, no_beat
 
@@ -141,8 +142,8 @@ class Rollout:
         (lane,) = self._lanes
         return {**lane.state_dict(), "seq": self._seq}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue exactly from the moment of a `state_dict`."""
         (lane,) = self._lanes
         lane.load_state_dict(state)
-        self._seq = int(state["seq"])
+        self._seq = whole(state, "seq")

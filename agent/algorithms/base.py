@@ -22,7 +22,7 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from ritornello.agent.algorithms.batch import Batch
@@ -130,15 +130,13 @@ class Algorithm(ABC):
     """Makes losses of batches. Belongs to the learner's thread.
 
     What has been learned is in the model. An algorithm that keeps something besides says so by
-    `state_dict`; it is saved with each checkpoint, checked against `State` when it is read, and put
-    back to what it was where an update cannot be made.
+    `state_dict`; it is saved with each checkpoint, and put back to what it was where an update
+    cannot be made.
     """
 
     # A frozen dataclass. Fields named in FLAG_OF_FIELD are filled from the flags, the others from
     # --algorithm_kwargs.
     Config: ClassVar[type[Any]] = ActorCriticConfig
-    # What `state_dict` looks like, so that a damaged or foreign file is refused; None: no state.
-    State: ClassVar[type[BaseModel] | None] = None
     # Sums over the batches of all learners of a run; the learner sets it. What the loss divides by
     # and what statistics are moved by has to be summed with it, if it is a sum over the batch.
     across: Reduction = ALONE
@@ -234,7 +232,7 @@ class Algorithm(ABC):
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state_dict`, which has been checked against `State`."""
+        """Go on from a `state_dict`; raise anything if it is another's (core/saved_state.py)."""
         assert not state, f"{type(self).__name__} has a state and no load_state_dict"
 
     def keep(self) -> Callable[[], None]:

@@ -43,7 +43,7 @@ from ritornello.agent.algorithms.non_finite import Stage, given_stages
 from ritornello.agent.algorithms.passes import Pass, look_at
 from ritornello.agent.algorithms.rewards import REWARD_TRANSFORMS
 from ritornello.agent.algorithms.rows import learnable_rows
-from ritornello.agent.algorithms.target import TargetNetwork, TargetState
+from ritornello.agent.algorithms.target import TargetNetwork
 from ritornello.agent.algorithms.units import (
     move_units,
     popart_figures,
@@ -67,7 +67,6 @@ class Impact(Algorithm):
     """The clipped surrogate of IMPACT. Its state is the target network."""
 
     Config = ImpactConfig
-    State = TargetState
     config: ImpactConfig
     sums_over_learners = True
     takes_any_action = True

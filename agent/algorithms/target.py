@@ -10,22 +10,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from typing import Any
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from ritornello.agent.models.base import ActorCritic
-
-
-class TargetState(BaseModel):
-    """What `TargetNetwork.state_dict` returns."""
-
-    model_config = ConfigDict(strict=True, arbitrary_types_allowed=True)
-
-    weights: dict[str, Tensor]
-    age: Annotated[int, Field(ge=0, le=2**62)] | None
+from ritornello.core.saved_state import item, whole
 
 
 class TargetNetwork:
@@ -83,8 +74,8 @@ class TargetNetwork:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a `state_dict`; a state of another network raises RuntimeError."""
-        self._load(state["weights"])
-        self.age = state["age"]
+        self._load(item(state, "weights", dict))
+        self.age = whole(state, "age", default=None)
 
     def _load(self, weights: Mapping[str, Tensor]) -> None:
         self.network.load_state_dict(weights)

@@ -24,6 +24,7 @@ from ritornello.agent.algorithms.batch import Batch
 from ritornello.agent.algorithms.non_finite import NonFiniteUpdate
 from ritornello.core.atomic_file import atomic_path, remove_temporaries
 from ritornello.core.errors import PlatformError
+from ritornello.core.saved_state import item, whole
 
 FOLDER = "bad_updates"
 MAX_FILES = 5  # made by a session, and kept in a run
@@ -106,9 +107,9 @@ class BadUpdates:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from `state_dict`."""
-        self.count = int(state["count"])
-        self._in_a_row = int(state["in_a_row"])
-        self._first = str(state["first"])
+        self.count = whole(state, "count")
+        self._in_a_row = whole(state, "in_a_row")
+        self._first = item(state, "first", str)
 
     def _save(self, error: NonFiniteUpdate, batch: Batch, update: int) -> str:
         """Keep the batch for inspection; return a sentence that says where, or why not."""

@@ -8,7 +8,7 @@ Next to read: agent/run/experience.py, which makes batches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -19,10 +19,12 @@ from ritornello.agent.algorithms.batch import Batch
 from ritornello.agent.learning.backward import make_backward
 from ritornello.agent.learning.gradients import Gradient, error_of
 from ritornello.agent.learning.layer_gradients import LayerGradients
+from ritornello.agent.learning.optim import load_moments
 from ritornello.agent.models.base import ActorCritic
 from ritornello.agent.models.pixels import shown_steps
 from ritornello.agent.reduction import ALONE, Reduction
 from ritornello.core import faults
+from ritornello.core.saved_state import item, whole, within
 
 WEIGHTS_MEASURED_EACH = 100  # updates; a sum over all weights, so not for each
 
@@ -192,17 +194,22 @@ class Learner:
         own = self.algorithm.state_dict()
         return state | ({"algorithm": own} if own else {})
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a `state_dict`, whose moments of the optimiser become the learner's own.
 
         Settings of the optimiser, such as its epsilon, stay those that the flags have given.
+
+        Raises:
+          StateError: if it is of another network, optimiser or algorithm.
         """
-        self.model.load_state_dict(state["model"])
-        moments = {number: dict(kept) for number, kept in state["optimiser"]["state"].items()}
-        groups = self.optimiser.state_dict()["param_groups"]
-        self.optimiser.load_state_dict({"state": moments, "param_groups": groups})
-        self.version = state["version"]
-        if state.get("algorithm"):
-            self.algorithm.load_state_dict(state["algorithm"])
+        with within("model"):
+            self.model.load_state_dict(item(state, "model", dict))
+        with within("optimiser"):
+            load_moments(self.optimiser, item(state, "optimiser", dict))
+        self.version = whole(state, "version")
+        own = item(state, "algorithm", dict, default={})
+        if own or self.algorithm.state_dict():
+            with within("algorithm"):
+                self.algorithm.load_state_dict(own)
         self._observes = True
         self._backward.forget()

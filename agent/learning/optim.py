@@ -6,13 +6,15 @@ run could lose.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ritornello.core.errors import ConfigError
+from ritornello.core.saved_state import expect, item, within
 from ritornello.flags.values import Optimiser, Schedule, values_of
 
 OPTIMISERS = values_of(Optimiser)
@@ -136,3 +138,34 @@ def learning_rate(config: OptimiserConfig, progress: float) -> float:
     progress = min(max(progress, 0.0), 1.0)
     power = {"constant": 0.0, "linear": 1.0, "polynomial": config.power}[config.schedule]
     return config.lr_end + (config.lr - config.lr_end) * (1 - progress) ** power
+
+
+# What each optimiser keeps of a parameter that has had a gradient: tensors of its shape, and single
+# numbers.
+KEPT: dict[type[torch.optim.Optimizer], tuple[tuple[str, ...], tuple[str, ...]]] = {
+    torch.optim.Adam: (("exp_avg", "exp_avg_sq"), ("step",)),
+    torch.optim.RMSprop: (("square_avg",), ("step",)),
+    RMSpropTF: (("square_avg",), ()),
+}
+
+
+def load_moments(optimiser: torch.optim.Optimizer, saved: Mapping[str, Any]) -> None:
+    """Let an optimiser go on with the moments in a `state_dict`, which become its own.
+
+    Its settings, such as epsilon, stay as they are.
+
+    Raises:
+      StateError: if they are not those of such an optimiser of such parameters.
+    """
+    parameters = [p for group in optimiser.param_groups for p in group["params"]]
+    moments, counts = KEPT.get(type(optimiser), ((), ()))
+    state: dict[int, dict[str, Any]] = {}
+    for number, kept in item(saved, "state", dict).items():
+        with within("state", number):
+            for name in (*moments, *counts):
+                shape = parameters[number].shape if name in moments else ()
+                got = item(kept, name, Tensor).shape
+                expect(got == shape, f"{tuple(shape)}, got {tuple(got)}", name)
+            state[number] = dict(kept)
+    groups = optimiser.state_dict()["param_groups"]
+    optimiser.load_state_dict({"state": state, "param_groups": groups})

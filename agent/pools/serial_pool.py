@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ritornello.agent.acting.worker import WorkerBody, WorkerConfig
 from ritornello.agent.pools.worker_pool import UnrollBlock
 from ritornello.core.errors import WorkerDied
+from ritornello.core.saved_state import expect, items, whole, within
 from ritornello.core.warden import Warden
 from ritornello.transport.weights import WeightBoard
 
@@ -83,11 +84,18 @@ class SerialPool:
             "rollouts": [body.rollout.state_dict() for body in self._bodies],
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on exactly where `state_dict` was taken."""
-        self._turn = int(state["turn"])
-        for body, rollout in zip(self._bodies, state["rollouts"], strict=True):
-            body.rollout.load_state_dict(rollout)
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on exactly where `state_dict` was taken.
+
+        Raises:
+          StateError: if it is of other workers.
+        """
+        self._turn = whole(state, "turn")
+        expect(self._turn < len(self._bodies), f"a turn below {len(self._bodies)}", "turn")
+        rollouts = items(state, "rollouts", dict)
+        for number, (body, rollout) in enumerate(zip(self._bodies, rollouts, strict=True)):
+            with within("rollouts", number):
+                body.rollout.load_state_dict(rollout)
 
 
 @contextlib.contextmanager

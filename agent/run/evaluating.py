@@ -35,6 +35,8 @@ from ritornello.agent.testing.evaluation import (
     remove_half_films,
     snapshot_layout,
 )
+from ritornello.core.saved_state import expect, item, number, restoring, whole, within
+from ritornello.metrics.record import check_declared
 from ritornello.metrics.text import short
 
 log = logging.getLogger(__name__)
@@ -108,16 +110,28 @@ class Books(NoEvaluating):
         self._files = files
         self._facts = facts
         self._is_wanted = False
-        self._looked_at = agent_steps if state is None else int(state["looked_at"])
-        self._count = 0 if state is None else int(state["count"])
-        self._news: dict[str, float] = {} if state is None else dict(state["news"])
+        self._looked_at, self._count = agent_steps, 0
+        self._news: dict[str, float] = {}
         self._best: float | None = None
         try:
             self._best = mend(folder)
         except OSError as error:
             log.warning("the best model of earlier evaluations cannot be looked at: %s", error)
-        if state is not None and "best" in state:
-            self._best = state["best"]  # the folder's may be of later updates, and set aside
+        if state is not None:
+            with restoring("the checkpoint"), within("evaluation"):
+                self._load_state_dict(state)
+
+    def _load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._looked_at, self._count = whole(state, "looked_at"), whole(state, "count")
+        news = item(state, "news", dict)
+        with within("news"):
+            for name in news:
+                expect(str(name).startswith("evaluation/"), "a result of an evaluation", name)
+                check_declared(name)
+                self._news[name] = number(news, name)
+        if "best" in state:
+            # The folder's may be of later updates, and set aside.
+            self._best = number(state, "best", default=None)
 
     def request(self) -> str:
         """Wish for an evaluation now, besides those that fall due; return what becomes of it."""

@@ -20,9 +20,9 @@ from ritornello.agent.learning.feed import Feed
 from ritornello.agent.pools.serial_pool import SerialPool
 from ritornello.agent.pools.worker_pool import UnrollBlock, WorkerPool
 from ritornello.agent.run.capacity import CapacityWatch
-from ritornello.agent.stored.state_schema import restoring
 from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import CheckpointError, ConfigError
+from ritornello.core.saved_state import StateError, item, items, restoring, within
 from ritornello.core.unroll import Record
 from ritornello.replay.manager import ReplayManager
 from ritornello.replay.priorities import Outcome
@@ -167,12 +167,20 @@ class Experience:
 
     def load_state_dict(self, state: Mapping[str, Any], contents: Mapping[str, Any] | None) -> None:
         """Go on from `state_dict` and, where they were saved, the contents. Before `start`."""
-        for saved in (contents, state["replay"]):
+        for place, saved in (("contents", contents), ("replay", item(state, "replay", dict))):
             if saved is None:
                 continue
             try:
-                self.replay.load_state_dict(saved)
+                with within(place):
+                    self.replay.load_state_dict(saved)
                 return
+            except StateError as error:
+                if place == "replay":
+                    raise
+                raise CheckpointError(
+                    f"The saved replay contents are damaged or of another program: {error}. The "
+                    "model is sound: give --load_replay=False to resume it with empty buffers."
+                ) from error
             except CheckpointError as error:
                 log.warning("%s Going on with empty buffers.", error)
 
@@ -203,8 +211,8 @@ class Serial(Experience):
         """Build every worker's environments and model, and put them where they were."""
         self._pool.start()
         if self._saved_pool is not None:
-            with restoring("the games of the run"):
-                self._pool.load_state_dict(dict(self._saved_pool))
+            with restoring("the checkpoint"), within("serial", "pool"):
+                self._pool.load_state_dict(self._saved_pool)
             self._saved_pool = None
 
     def next_batch(self) -> Batch | None:
@@ -250,9 +258,11 @@ class Serial(Experience):
     def load_state_dict(self, state: Mapping[str, Any], contents: Mapping[str, Any] | None) -> None:
         """Go on exactly where `state_dict` was taken, once started."""
         super().load_state_dict(state, contents)
-        serial = state.get("serial")
+        serial = item(state, "serial", dict, default=None)
         if serial:
-            self._saved_pool = serial["pool"]
+            with within("serial"):
+                self._saved_pool = item(serial, "pool", dict)
+                waiting = items(serial, "waiting", np.ndarray)
             # Unrolls of another layout are left behind, as those in the buffers were.
-            nbytes = self._feed.schema.nbytes
-            self._waiting.extend(record for record in serial["waiting"] if len(record) == nbytes)
+            layout = (np.dtype(np.uint8), (self._feed.schema.nbytes,))
+            self._waiting.extend(r for r in waiting if (r.dtype, r.shape) == layout)

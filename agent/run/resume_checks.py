@@ -18,25 +18,15 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from ritornello.agent.assembly import Blueprint, build_model, make_algorithm, optimiser_config
+from ritornello.agent.assembly import Blueprint
 from ritornello.agent.stored.checkpoint import Checkpoint
 from ritornello.agent.stored.checkpoint_folder import run_of
 from ritornello.agent.stored.model_file import ShippedModel
-from ritornello.agent.stored.state_schema import check_part, section
 from ritornello.agent.testing.score_table import WRITTEN_BY_TESTS
 from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.core.plain_data import shown_text
+from ritornello.core.saved_state import restoring
 
-# What each kind of optimiser (agent/learning/optim.py) keeps of a parameter that has had a
-# gradient: tensors of its shape, and single numbers.
-MOMENTS = {
-    "adam": ("exp_avg", "exp_avg_sq"),
-    "rmsprop": ("square_avg",),
-    "rmsprop_tf": ("square_avg",),
-}
-COUNTS = {"adam": ("step",), "rmsprop": ("step",), "rmsprop_tf": ()}
 MAX_PATH = 1000  # characters of a path in a message
 
 
@@ -79,12 +69,12 @@ def check_resume(checkpoint: Checkpoint, blueprint: Blueprint) -> Checkpoint:
       CheckpointError: if there is nothing to resume in it, or the state cannot have been written by
         this program.
     """
-    for keys in (("replay",), ("learner", "optimiser"), ("tally", "games")):
-        section(checkpoint.state, *keys)
+    _check_is_of_run(checkpoint)
     _check_algorithm(checkpoint, blueprint)
     _check_optimiser(checkpoint, blueprint)
     _check_units(checkpoint, blueprint)
-    notes = [*_check_exactness(checkpoint, blueprint), *_schedule(checkpoint, blueprint)]
+    with restoring(str(checkpoint.path)):
+        notes = [*_check_exactness(checkpoint, blueprint), *_schedule(checkpoint, blueprint)]
     return replace(checkpoint, notes=(*checkpoint.notes, *notes))
 
 
@@ -122,8 +112,20 @@ def _written_by_tests(home: Path) -> Iterator[Path]:
             yield path
 
 
+def _check_is_of_run(checkpoint: Checkpoint) -> None:
+    """Refuse a file with weights alone, which can be tested."""
+    state = checkpoint.state
+    if not (
+        state.get("replay") and state["learner"].get("optimiser") and state["tally"].get("games")
+    ):
+        raise CheckpointError(
+            f"{checkpoint.path} holds weights, and no replay, optimiser or games: there is nothing "
+            "to resume. To start a new run from them: --op_mode=train --load_model_url=<this one>."
+        )
+
+
 def _check_algorithm(checkpoint: Checkpoint, blueprint: Blueprint) -> None:
-    """Refuse another algorithm, and a state that this one has not written."""
+    """Refuse another algorithm."""
     flags, path = blueprint.flags, checkpoint.path
     then = checkpoint.state["flags"].get("algorithm", "impala")  # earlier versions had no other
     if then != flags.algorithm:
@@ -132,52 +134,17 @@ def _check_algorithm(checkpoint: Checkpoint, blueprint: Blueprint) -> None:
             f"--algorithm={shown_text(str(then))}: expected the same. To start a new "
             "run from its weights: --op_mode=train --load_model_url=<this one>."
         )
-    schema = make_algorithm(flags).State
-    state = checkpoint.state["learner"].get("algorithm")
-    if schema is None:
-        return
-    try:
-        check_part(schema, state, "state['learner']['algorithm']")
-    except ValueError as error:
-        raise CheckpointError(
-            f"{path} does not hold what {flags.algorithm} keeps: {error}. It is of another version "
-            "of the algorithm, or damaged."
-        ) from error
 
 
 def _check_optimiser(checkpoint: Checkpoint, blueprint: Blueprint) -> None:
-    flags, then = blueprint.flags, checkpoint.state["flags"]
-    if not flags.load_optimizer_save:
-        return
-    config = optimiser_config(flags)
-    saved = checkpoint.state["learner"]["optimiser"]
-    if not saved["state"]:
-        return  # no update was made
-    moments, counts = MOMENTS[config.name], COUNTS[config.name]
-    kept = {name for state in saved["state"].values() for name in state}
-    if then.get("optimizer", config.name) != config.name or not {*moments, *counts} <= kept:
+    flags = blueprint.flags
+    then = checkpoint.state["flags"].get("optimizer", flags.optimizer)
+    if flags.load_optimizer_save and then != flags.optimizer:
         raise ConfigError(
-            f"--optimizer={config.name}, but {checkpoint.path} holds the state of "
-            f"{shown_text(str(then.get('optimizer', 'another one')))}: expected the same as in "
-            "that run, or --load_optimizer_save=False, which begins with a fresh optimiser."
+            f"--optimizer={flags.optimizer}, but {checkpoint.path} holds the state of "
+            f"{shown_text(str(then))}: expected the same as in that run, or "
+            "--load_optimizer_save=False, which begins with a fresh optimiser."
         )
-    shapes = [tuple(p.shape) for p in build_model(flags, blueprint.env_spec).parameters()]
-    numbers = [number for group in saved["param_groups"] for number in group["params"]]
-    fits = numbers == list(range(len(shapes))) and all(
-        number in range(len(shapes))
-        and all(_shape(state.get(name)) == shapes[number] for name in moments)
-        and all(_shape(state.get(name)) == () for name in counts)
-        for number, state in saved["state"].items()
-    )
-    if not fits:
-        raise CheckpointError(
-            f"{checkpoint.path} holds the state of an optimiser that is not of its own network: "
-            "--load_optimizer_save=False begins with a fresh one."
-        )
-
-
-def _shape(value: Any) -> tuple[int, ...] | None:
-    return tuple(value.shape) if isinstance(value, torch.Tensor) else None
 
 
 def _check_units(checkpoint: Checkpoint, blueprint: Blueprint) -> None:

@@ -30,9 +30,9 @@ from ritornello.agent.run.tally import Tally
 from ritornello.agent.stored.checkpoint import Checkpoint, CheckpointWriter
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.agent.stored.run_lock import RunLock
-from ritornello.agent.stored.state_schema import restoring
 from ritornello.core import faults
 from ritornello.core.errors import CheckpointError
+from ritornello.core.saved_state import item, restoring, within
 
 log = logging.getLogger(__name__)
 
@@ -237,9 +237,14 @@ class Saving:
             learner = dict(checkpoint.state["learner"])
             if not flags.load_optimizer_save:
                 learner["optimiser"] = self._learner.state_dict()["optimiser"]
-            self._learner.load_state_dict(learner)
-            self._tally.load_state_dict(checkpoint.state["tally"])
-            if "bad_updates" in checkpoint.state:  # not in an earlier version's, nor a new start's
-                self._bad_updates.load_state_dict(checkpoint.state["bad_updates"])
+            with within("learner"):
+                self._learner.load_state_dict(learner)
+            with within("tally"):
+                self._tally.load_state_dict(checkpoint.state["tally"])
+            # Not in an earlier version's, nor a new start's.
+            bad_updates = item(checkpoint.state, "bad_updates", dict, default=None)
+            if bad_updates is not None:
+                with within("bad_updates"):
+                    self._bad_updates.load_state_dict(bad_updates)
             if self._writes:  # the other learners draw other random numbers
                 self._experience.load_state_dict(checkpoint.state, contents)

@@ -6,6 +6,7 @@ The trainer's main thread books blocks of experience, games and updates, and tur
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from statistics import fmean
@@ -18,6 +19,7 @@ from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.agent.testing.human_scores import human_normalised
 from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import CheckpointError
+from ritornello.core.saved_state import expect, item, items, number, whole, within
 from ritornello.metrics.meters import EpisodeMeter, Rate
 from ritornello.metrics.record import Record, check_declared
 from ritornello.transport.channel import WorkerStats
@@ -102,9 +104,10 @@ class TaskMeter:
         """Go on from `state_dict`.
 
         Raises:
+          StateError: if it is none.
           CheckpointError: if it is of another number of games.
         """
-        saved = state.get("tasks", [state])
+        saved = items(state, "tasks", dict, default=[state])
         if len(saved) != len(self._meters):
             raise CheckpointError(
                 f"the saved counters are of {len(saved)} games, expected {len(self._meters)}: "
@@ -113,9 +116,10 @@ class TaskMeter:
         pairs = list(zip(self._meters, saved, strict=True))
         # The best of shorter or longer windows is no best of these.
         is_comparable = all(meter.has_window_of(of_game) for meter, of_game in pairs)
-        self.best_mean = state["best_mean"] if is_comparable else None
-        for meter, of_game in pairs:
-            meter.load_state_dict(of_game)
+        self.best_mean = item(state, "best_mean", float, default=None) if is_comparable else None
+        for task, (meter, of_game) in enumerate(pairs):
+            with within("tasks", task):
+                meter.load_state_dict(of_game)
 
 
 def new_tally(blueprint: Blueprint) -> Tally:
@@ -257,18 +261,27 @@ class Tally:
             "wall_s": self.wall_s,
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from `state_dict`."""
-        self.agent_steps = int(state["agent_steps"])
-        self.updates = int(state["updates"])
-        self.games.load_state_dict(state["games"])
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from `state_dict`.
+
+        Raises:
+          StateError: if it is none.
+        """
+        self.agent_steps = whole(state, "agent_steps")
+        self.updates = whole(state, "updates")
+        with within("games"):
+            self.games.load_state_dict(item(state, "games", dict))
         self._steps_of_games = [0.0] * len(self._environments)
-        if state.get("steps_of_games") is None:  # of an earlier version
+        saved = items(state, "steps_of_games", float, default=None)
+        if saved is None:  # of an earlier version
             self._add_steps(self.agent_steps)
         else:
-            self._steps_of_games = list(state["steps_of_games"])
+            fits = len(saved) == len(self._environments) and all(0 <= n < math.inf for n in saved)
+            expect(fits, "the steps of each game", "steps_of_games")
+            self._steps_of_games = saved
+        wall_s = number(state, "wall_s", default=0.0)
         self._recorded = self._counts()
-        self._wall_before_s = float(state["wall_s"])
+        self._wall_before_s = wall_s
         self._began = time.monotonic()
         self._step_rate = Rate(count=self.agent_steps)
         self._update_rate = Rate(count=self.updates)

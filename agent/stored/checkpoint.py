@@ -34,6 +34,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ritornello.agent.stored.checkpoint_file import (
     DamagedFile,
     NotFinite,
@@ -54,14 +56,13 @@ from ritornello.agent.stored.checkpoint_folder import (
     unused_replay_path,
     update_name,
 )
-from ritornello.agent.stored.checkpoint_tree import decode, encode, first_not_finite
-from ritornello.agent.stored.replay_schema import ReplayState, check_run
-from ritornello.agent.stored.state_schema import check_part
+from ritornello.agent.stored.checkpoint_tree import encode, first_not_finite
 from ritornello.core import faults
 from ritornello.core.atomic_file import atomic_path, remove_temporaries, write_text
-from ritornello.core.errors import CheckpointError
+from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.core.files import disk
-from ritornello.core.plain_data import shown_text
+from ritornello.core.plain_data import check_plain, shown_text
+from ritornello.core.saved_state import StateError, expect, item, number, whole, within
 from ritornello.core.spec import MODEL_DECIDING_FIELDS, EnvSpec
 
 # What environments gave and what the user chose need not be finite: a reward may be infinite, and
@@ -161,7 +162,7 @@ class CheckpointWriter:
                 "replay_file": None if replay_path is None else replay_path.name,
             }
         )
-        _refuse_what_cannot_be_read(tree, contents)
+        _refuse_what_cannot_be_read(tree)
         check_space(self.folder, tree, contents)
         before = inode_of(path)
         try:
@@ -233,8 +234,8 @@ class CheckpointWriter:
         drop.
         """
         held = numbered(self.folder, UPDATE_NAME)
-        for number in sorted(n for n in held if n <= updates)[: -self._keep_last]:
-            self._drop(held.pop(number))
+        for old in sorted(n for n in held if n <= updates)[: -self._keep_last]:
+            self._drop(held.pop(old))
         self._drop_replay(of=set(held))
         for path in self.folder.glob(f"update_{updates:09d}*.replay"):
             if path != replay_path and REPLAY_NAME.fullmatch(path.name):
@@ -295,15 +296,10 @@ class Checkpoint:
             logger.warning("%s is gone: the replay buffers start empty.", replay_path)
             return None
         try:
-            contents = read_tree(replay_path)
-            check_part(ReplayState, contents, "contents")
-            return contents
-        except (DamagedFile, ValueError) as error:
-            reason = error
-            if not isinstance(error, DamagedFile):
-                reason = DamagedFile(f"{replay_path} is not what this program saves: {error}.")
+            return read_tree(replay_path)
+        except DamagedFile as error:
             raise CheckpointError(
-                f"{reason} The model in {self.path.name} is sound: give --load_replay=False to "
+                f"{error} The model in {self.path.name} is sound: give --load_replay=False to "
                 "resume it with empty buffers."
             ) from error
 
@@ -367,7 +363,7 @@ def _read(path: Path) -> dict[str, Any]:
     state = read_tree(path)
     try:
         check_run(state)
-    except ValueError as error:
+    except StateError as error:
         raise DamagedFile(f"{path} is not what this program saves: {error}.") from error
     found = _first_not_finite(state)
     if found is not None:
@@ -375,15 +371,39 @@ def _read(path: Path) -> dict[str, Any]:
     return state
 
 
-def _refuse_what_cannot_be_read(tree: Any, contents: Any = None) -> None:
-    """Raise CheckpointError if no run could go on from these encoded trees: `load` refuses them."""
+def check_run(state: Mapping[str, Any]) -> None:
+    """Raise StateError unless a state has what tests and resumes of a run both need.
+
+    All other parts are checked by their owners, when they are loaded.
+    """
+    flags = item(state, "flags", dict)
+    try:
+        check_plain(flags, "state['flags']")
+    except ConfigError as error:
+        raise StateError(str(error), "flags") from error
+    with within("env_spec"):
+        EnvSpec.from_dict(item(state, "env_spec", dict))
+    with within("learner"):
+        weights = item(item(state, "learner", dict), "model", dict)
+        with within("model"):
+            for name in weights:
+                item(weights, name, torch.Tensor)
+                expect(type(name) is str, "names of weights")
+    with within("tally"):
+        whole(item(state, "tally", dict), "agent_steps")
+        whole(state["tally"], "updates")
+    number(state, "score", default=None)
+
+
+def _refuse_what_cannot_be_read(tree: Any) -> None:
+    """Raise CheckpointError if no run could go on from this encoded tree: `load` refuses it."""
     intact = "this state is not saved, and the checkpoint before it is intact."
     found = _first_not_finite(tree)
     if found is not None:
         raise NotFinite(f"{found}, expected finite numbers: {intact}")
     try:
-        check_run(decode(tree), decode(contents))
-    except ValueError as error:
+        check_run(tree)
+    except StateError as error:
         raise CheckpointError(f"{error}, which could not be read again: {intact}") from error
 
 

@@ -27,10 +27,9 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import torch
-from pydantic import Field
 from safetensors import SafetensorError
 from safetensors.torch import load as tensors_from_bytes
 from safetensors.torch import save as tensors_to_bytes
@@ -44,12 +43,12 @@ from ritornello.agent.stored.checkpoint_folder import (
     run_of,
 )
 from ritornello.agent.stored.checkpoint_tree import KNOWN_DTYPES, first_not_finite
-from ritornello.agent.stored.state_schema import Count, Part, SpecState, check_part
 from ritornello.core.atomic_file import atomic_path, write_json
 from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.core.plain_data import parse_json, read_text, shown, shown_text
 from ritornello.core.project import PROJECT_ROOT
 from ritornello.core.run_layout import FLAGS, RECORDS
+from ritornello.core.saved_state import StateError, item, whole
 from ritornello.core.spec import EnvSpec
 
 FORMAT_VERSION = 1
@@ -57,15 +56,6 @@ WEIGHTS, FACTS = MODEL_WEIGHTS, "model.json"
 # An agent that was trained on a large GPU machine is to play on a laptop.
 FLAGS_OF_THE_MACHINE = ("load_model_url", "results_dir", "device", "learner_thread_count")
 MAX_DIFFERENCES_SHOWN = 4
-
-
-class FactsState(Part):
-    """What model.json must say, whatever else it says."""
-
-    env_spec: SpecState
-    agent_steps: Count
-    updates: Count
-    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 @dataclass(frozen=True)
@@ -297,24 +287,17 @@ def load_model(folder: Path, label: str = "") -> ShippedModel:
             f"{FORMAT_VERSION}. Use the program that came with the model."
         )
     try:
-        check_part(FactsState, facts, "model.json")
-    except ValueError as error:
+        env_spec = EnvSpec.from_dict(item(facts, "env_spec", dict)).to_dict()
+        tally = {name: whole(facts, name) for name in ("agent_steps", "updates")}
+        sha256 = item(facts, "sha256", str)
+    except StateError as error:
         raise CheckpointError(
             f"{folder / FACTS} is not complete: {error}; expected env_spec, agent_steps, updates "
             "and sha256 of a model. Fetch the folder anew."
         ) from error
-    env_spec = EnvSpec.from_dict(facts["env_spec"]).to_dict()
-    tally = {name: facts[name] for name in ("agent_steps", "updates")}
-    return ShippedModel(
-        folder / WEIGHTS,
-        {
-            "flags": flags,
-            "env_spec": env_spec,
-            "learner": {"model": _read_weights(folder / WEIGHTS, facts["sha256"])},
-            "tally": tally,
-        },
-        label=label,
-    )
+    weights = _read_weights(folder / WEIGHTS, sha256)
+    state = {"flags": flags, "env_spec": env_spec, "learner": {"model": weights}, "tally": tally}
+    return ShippedModel(folder / WEIGHTS, state, label=label)
 
 
 def check_weights(checkpoint: Checkpoint, model: torch.nn.Module) -> None:
@@ -349,8 +332,9 @@ def _read_weights(path: Path, sha256: str) -> dict[str, torch.Tensor]:
     got = hashlib.sha256(content).hexdigest()
     if got != sha256:
         raise CheckpointError(
-            f"{path} is damaged or of another model: expected sha256 {sha256} (from {FACTS}), got "
-            f"{got} in {len(content)} bytes. Fetch the folder anew."
+            f"{path} is damaged or of another model: expected sha256 "
+            f"{shown_text(sha256, 70)} (from {FACTS}), got {got} in {len(content)} bytes. "
+            "Fetch the folder anew."
         )
     try:
         weights = tensors_from_bytes(content)

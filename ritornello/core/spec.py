@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
@@ -16,8 +16,10 @@ from typing import Any
 import numpy as np
 
 from ritornello.core.errors import ConfigError
+from ritornello.core.saved_state import expect, item, items, whole
 
 CHOICE, NUMBERS = "choice", "numbers"  # kinds of parts of an action
+MAX_GAMES_LENGTH = 100_000  # characters of a list of ids: all of Gymnasium's, with commas
 # What decides the shapes and the meaning of a model's inputs and outputs. The game itself may
 # differ: going on with a model in another game is an experiment, not a mistake.
 MODEL_DECIDING_FIELDS = (
@@ -221,26 +223,46 @@ class EnvSpec:
         return data
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> EnvSpec:
-        """Rebuild a spec from `to_dict` (JSON turns tuples into lists)."""
-        return cls(
-            env_id=str(data["env_id"]),
-            frame_shape=tuple(int(n) for n in data["frame_shape"]),
-            frame_dtype=str(data["frame_dtype"]),
-            frames_stacked=int(data["frames_stacked"]),
-            action_meanings=tuple(str(a) for a in data["action_meanings"]),
-            action_repeat=int(data["action_repeat"]),
+    def from_dict(cls, data: Mapping[str, Any]) -> EnvSpec:
+        """Rebuild a spec from `to_dict` (JSON turns tuples into lists).
+
+        Raises:
+          StateError: if the data is of no spec.
+        """
+        spec = cls(
+            env_id=item(data, "env_id", str),
+            frame_shape=_shape(data, "frame_shape"),
+            frame_dtype=item(data, "frame_dtype", str),
+            frames_stacked=whole(data, "frames_stacked", low=1),
+            action_meanings=tuple(items(data, "action_meanings", str)),
+            action_repeat=whole(data, "action_repeat", low=1),
             action_parts=tuple(
-                ActionPart(str(part["kind"]), int(part["count"]))
-                for part in data.get("action_parts") or ()
+                ActionPart(item(part, "kind", str), whole(part, "count", low=1))
+                for part in items(data, "action_parts", dict, default=())
             ),
             observation_parts=tuple(
                 ObservationPart(
-                    str(part["name"]), tuple(int(n) for n in part["shape"]), str(part["dtype"])
+                    item(part, "name", str), _shape(part, "shape"), item(part, "dtype", str)
                 )
-                for part in data.get("observation_parts") or ()
+                for part in items(data, "observation_parts", dict, default=())
             ),
         )
+        dtypes = {spec.frame_dtype, *(part.dtype for part in spec.observation_parts)}
+        expect(dtypes <= {"uint8", "float32"}, "frames of uint8 or float32", "frame_dtype")
+        kinds = {part.kind for part in spec.action_parts}
+        expect(kinds <= {CHOICE, NUMBERS}, "choices and numbers", "action_parts")
+        if spec.action_parts:
+            numbers = spec.actions.shape
+            expect(numbers == (len(spec.action_meanings),), "a name for each", "action_meanings")
+        expect(len(spec.action_meanings) > 0, "at least one action", "action_meanings")
+        expect(0 < len(spec.env_id) <= MAX_GAMES_LENGTH, "ids of games", "env_id")
+        return spec
+
+
+def _shape(data: Mapping[str, Any], key: str) -> tuple[int, ...]:
+    shape = tuple(items(data, key, int))
+    expect(1 <= len(shape) <= 3 and min(shape) >= 0, "one to three sizes", key)
+    return shape
 
 
 def game_name(env_id: str) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ritornello.core.episode import EpisodeEnd
+from ritornello.core.saved_state import item, items, whole, within
 
 Clock = Callable[[], float]
 
@@ -64,7 +65,7 @@ class MeanByName:
 
     def load_state_dict(self, state: Mapping[str, Sequence[float]]) -> None:
         """Go on from `state_dict`."""
-        self._means = {name: Mean(*sums) for name, sums in state.items()}
+        self._means = {name: Mean(*items(state, name, float)) for name in state}
 
 
 class Rate:
@@ -168,11 +169,17 @@ class EpisodeMeter:
         return bool(state.get("window_games", size) == size)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state_dict`."""
-        self.count = int(state["count"])
-        self.best = state["best"]
-        self.best_mean = state["best_mean"] if self.has_window_of(state) else None
+        """Go on from `state_dict`.
+
+        Raises:
+          StateError: if it is none.
+        """
+        self.count = whole(state, "count")
+        self.best = item(state, "best", float, default=None)
+        best_mean = item(state, "best_mean", float, default=None)
+        self.best_mean = best_mean if self.has_window_of(state) else None
         self._window.values.clear()
-        self._window.values.extend(state["window"])
+        self._window.values.extend(items(state, "window", float))
         # Checkpoints of before had none: the first record after the resume knew fewer games.
-        self._recent.load_state_dict(state.get("recent", {}))
+        with within("recent"):
+            self._recent.load_state_dict(item(state, "recent", dict, default={}))

@@ -225,16 +225,9 @@ def test_what_could_not_be_read_again_is_not_saved(tmp_path: Path) -> None:
     writer = save_several(tmp_path, [1])
     writer.save_best(state_at(1), score=1.0)
     before = names(tmp_path)
-    too_long = replay_with()
-    too_long["mixer"] |= {"quotas": {"claims": [2**80, 2**81], "carry": [0]}}
     unknown = state_at(2, tally={"updates": 2, "agent_steps": -1})
-    for state, replay, place in (
-        (state_at(2, replay=too_long), None, r"state\['replay'\]\['mixer'\]\['quotas'\]"),
-        (state_at(2), too_long, r"contents\['mixer'\]\['quotas'\]\['claims'\]\[0\]"),
-        (unknown, None, r"state\['tally'\]\['agent_steps'\].*got -1, which could not be read"),
-    ):
-        with pytest.raises(CheckpointError, match=place):
-            writer.save(state, updates=2, agent_steps=2, replay=replay)
+    with pytest.raises(CheckpointError, match=r"\['agent_steps'\].*got -1, which could not be"):
+        writer.save(unknown, updates=2, agent_steps=2)
     with pytest.raises(CheckpointError, match="agent_steps"):
         writer.save_best(unknown, score=2.0)
     assert names(tmp_path) == before

@@ -386,7 +386,7 @@ def test_facts_that_lack_something_are_an_error(tmp_path: Path, wrong: dict[str,
     write(tmp_path)
     change(tmp_path / FACTS, **wrong)
     with pytest.raises(
-        CheckpointError, match=r"model.json is not complete: model.json\[.*; expected env_spec"
+        CheckpointError, match=r"model.json is not complete: state\[.*; expected env_spec"
     ):
         load_model(tmp_path)
 

@@ -11,9 +11,11 @@ from ritornello.agent.learning.optim import (
     OptimiserConfig,
     RMSpropTF,
     learning_rate,
+    load_moments,
     make_optimiser,
 )
 from ritornello.core.errors import ConfigError
+from ritornello.core.saved_state import StateError
 from tests.agent.builders import make_small_model
 
 
@@ -69,7 +71,16 @@ def test_an_optimiser_continues_from_its_state(name):
     resumed = make_small_model()
     resumed.load_state_dict(straight.state_dict())
     other = make_optimiser(config, resumed)
-    other.load_state_dict(copy.deepcopy(optimiser.state_dict()))
+    saved = copy.deepcopy(optimiser.state_dict())
+    for number, name, value in (
+        (0, "square_avg", torch.zeros(3)),
+        (0, "exp_avg", None),
+        (99, "", 1),
+    ):
+        spoiled = {**saved["state"][0], name: value, "exp_avg_sq": value, "square_avg": value}
+        with pytest.raises(StateError, match=rf"\['state'\]\[{number}\]"):
+            load_moments(other, {"state": {number: spoiled}})
+    load_moments(other, saved)
     steps(straight, optimiser, 1)
     steps(resumed, other, 1)
     for one, two in zip(straight.parameters(), resumed.parameters(), strict=True):

@@ -4,7 +4,6 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -14,7 +13,7 @@ from ritornello.agent.stored.checkpoint import load
 from ritornello.agent.stored.checkpoint_file import write_tree
 from ritornello.agent.stored.checkpoint_tree import encode
 from ritornello.agent.testing.score_table import SCORES, SCORES_PER_LIFE
-from ritornello.core.errors import CheckpointError, ConfigError
+from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown_text
 from ritornello.wrappers import trusted_modules
 
@@ -169,36 +168,6 @@ def test_other_buffers_are_refused_there_too(run: Path) -> None:
     flag = '--replay_parameters=[{"type":"queue","capacity":4,"sample_ratio":1}]'
     refused(run, flag, match="with the buffers queue, standard, got queue: expected the same")
     notes(run, flag, "--load_replay=False")
-
-
-# --- states that this program has not written ----------------------------------------------------
-
-
-def reshape(moments: dict[int, dict[str, Any]]) -> None:
-    moments[0]["exp_avg"] = torch.zeros(3)
-
-
-def renumber(moments: dict[int, dict[str, Any]]) -> None:
-    moments[99] = moments.pop(0)
-
-
-def remove(moments: dict[int, dict[str, Any]]) -> None:
-    del moments[1]["exp_avg_sq"]
-
-
-def stretch(moments: dict[int, dict[str, Any]]) -> None:
-    moments[0]["step"] = torch.ones(5)
-
-
-@pytest.mark.parametrize("change", [reshape, renumber, remove, stretch])
-def test_an_optimiser_that_does_not_fit_its_own_network_is_refused(
-    run: Path, change: Callable[[dict[int, dict[str, Any]]], None]
-) -> None:
-    checkpoint = load(run)
-    change(checkpoint.state["learner"]["optimiser"]["state"])
-    write_tree(checkpoint.path, encode(checkpoint.state))
-    refused(run, match="not of its own network", kind=CheckpointError)
-    notes(run, "--load_optimizer_save=False")
 
 
 # --- links out of the folder ---------------------------------------------------------------------

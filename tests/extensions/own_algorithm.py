@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass
 
 import torch
-from pydantic import BaseModel, ConfigDict
 
 from ritornello.agent.algorithms import losses
 from ritornello.agent.algorithms.base import ActorCriticConfig, Algorithm, Loss, register_algorithm
@@ -24,19 +23,11 @@ class PpoConfig(ActorCriticConfig):
     passes: int = 2  # updates per batch, each with half of its unrolls
 
 
-class PpoState(BaseModel):
-    """What `Ppo.state_dict` returns; a checkpoint with something else is refused."""
-
-    model_config = ConfigDict(arbitrary_types_allowed=True)
-    generator: torch.Tensor
-
-
 @register_algorithm("ppo")
 class Ppo(Algorithm):
     """Clipped policy ratios (Schulman et al. 2017), with V-trace's targets and advantages."""
 
     Config = PpoConfig
-    State = PpoState
     takes_any_action = True
 
     def __init__(self, config, buffers=()):

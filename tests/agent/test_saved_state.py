@@ -1,4 +1,4 @@
-"""The door of saved states: what this program saves goes through, and nothing fails behind it."""
+"""Saved states: what this program saves is gone on from, and all else is refused in one message."""
 
 from __future__ import annotations
 
@@ -28,12 +28,9 @@ from ritornello.agent.stored.checkpoint import Checkpoint, CheckpointWriter, loa
 from ritornello.agent.stored.checkpoint_file import write_tree
 from ritornello.agent.stored.checkpoint_tree import encode
 from ritornello.agent.stored.model_file import check_weights
-from ritornello.agent.stored.replay_schema import QuotasState
-from ritornello.agent.stored.state_schema import RunState, SpecState, check_part, restoring, section
-from ritornello.core.errors import CheckpointError, ConfigError
+from ritornello.core.errors import CheckpointError, ConfigError, PlatformError
+from ritornello.core.saved_state import StateError, restoring, within
 from ritornello.core.spec import EnvSpec
-from ritornello.replay.parameters import parse_replay_parameters
-from ritornello.replay.quotas import Quotas
 from ritornello.transport.weights import WeightBoard
 from tests.agent.runs import BOTH_GAMES, make_blueprint
 
@@ -132,8 +129,10 @@ def restored(checkpoint: Checkpoint, blueprint: Blueprint) -> None:
     contents = checkpoint.load_replay()
     with parts(blueprint) as (learner, tally, experience):
         with restoring("the run"):
-            learner.load_state_dict(checkpoint.state["learner"])
-            tally.load_state_dict(checkpoint.state["tally"])
+            with within("learner"):
+                learner.load_state_dict(checkpoint.state["learner"])
+            with within("tally"):
+                tally.load_state_dict(checkpoint.state["tally"])
             experience.load_state_dict(checkpoint.state, contents)
         experience.start()
         experience.advance(Moment(update=1))
@@ -226,7 +225,7 @@ def bent(value: Any, number: int) -> Any:
     return flat if number % 3 == 0 or flat.shape != array.shape else flat.reshape(array.shape)
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32))
 @example(seed=399)  # a buffer's name with such a character
 @example(seed=5080773)  # an environment's name with a character that is not printable
@@ -253,7 +252,7 @@ def test_a_changed_state_is_gone_on_from_or_refused_with_a_message(
     message = ""
     try:
         restored(load(file), blueprint)
-    except (CheckpointError, ConfigError) as error:
+    except PlatformError as error:  # an environment may refuse what it is to play again
         message = str(error)
     assert message.replace("\n", "").isprintable()
     assert len(message) < 3000
@@ -262,65 +261,49 @@ def test_a_changed_state_is_gone_on_from_or_refused_with_a_message(
 @pytest.mark.parametrize(
     ("path", "value", "told"),
     [
-        (("learner", "optimiser", "state", 0, "step"), None, r"state\['learner'\]\['optimiser'\]"),
-        (("tally", "updates"), -1, r"state\['tally'\]\['updates'\].*got -1"),
+        (("learner", "optimiser", "state", 0, "step"), None, r"\['optimiser'\]\['state'\]\[0\]"),
+        (("learner", "optimiser", "state", 0, "exp_avg"), torch.ones(9), r"\['exp_avg'\]"),
+        (("tally", "updates"), -1, r"\['tally'\]\['updates'\].*got -1"),
         (("tally", "games", "tasks", 1, "window"), "x", r"\['tasks'\]\[1\]\['window'\]"),
-        (("serial", "pool", "turn"), 7, r"the turn of worker 7 of 2"),
-        (("serial", "pool", "rollouts", 0, "first"), np.zeros(9, np.uint8), "for 2 environments"),
-        (("serial", "pool", "rollouts", 1, "last_action"), np.full(2, 99), "none of the"),
-        (("replay", "mixer", "rng", "bit_generator"), "MT19937", r"\['rng'\]\['bit_generator'\]"),
-        (("replay", "mixer", "share"), [3, 2], "share of replay between 0 and 1"),
-        (("replay", "mixer", "quotas", "carry"), [10**9, 0, 0, -(10**9)] * 2, "less than a batch"),
-        (("flags", "optimizer"), np.zeros(3), r"\['flags'\]\['optimizer'\]"),
+        (("tally", "steps_of_games"), [1.0], "the steps of each game"),
+        (("serial", "pool", "turn"), 7, "a turn below 2"),
+        (("serial", "pool", "rollouts", 0, "first"), np.zeros(9, np.uint8), r"\['first'\]"),
+        (("serial", "pool", "rollouts", 1, "last_action"), np.full(2, 99), r"\['last_action'\]"),
+        (
+            ("serial", "pool", "rollouts", 1, "env", "parts", 0, "actions", 0),
+            [99],
+            r"\['actions'\]",
+        ),
+        (("serial", "pool", "rollouts", 1, "actor", "state"), torch.ones(2, 3), r"\['actor'\]"),
+        (("serial", "waiting"), [3], r"\['waiting'\]\[0\]"),
         (("env_spec", "action_meanings"), [], r"\['action_meanings'\]"),
+        (("flags", "optimizer"), np.zeros(3), r"\['flags'\]"),
+        (("contents", "mixer", "rng", "bit_generator"), "MT19937", r"\['mixer'\]\['rng'\]"),
+        (("contents", "mixer", "share"), [3, 2], "share of replay"),
+        (("contents", "mixer", "quotas", "carry"), [10**9, 0, -(10**9)] * 3, "less than a batch"),
+        (("contents", "mixer", "wanted"), [9] * 9, r"\['wanted'\]"),
+        (("contents", "counters", "next_id"), 0, "a number"),
+        (("contents", "contents", "items", "codecs", 0), "zip", r"\['items'\]|replay codec"),
+        (("contents", "contents", "items", "payloads", 0), np.zeros(9, np.uint8), "bytes"),
+        (("contents", "contents", "buffers", 1, "ids"), np.arange(900, 903), r"\['buffers'\]\[1\]"),
+        (("contents", "contents", "newest", 0), [0, 0, 10**6], r"\['newest'\]"),
+        (("contents", "contents", "collected"), [], "for each buffer"),
+        (("contents", "contents", "buffers", 7, "priorities"), np.ones(99), r"\['priorities'\]"),
+        (("contents", "contents", "buffers", 7, "priorities"), np.full(4, np.nan), "above 0"),
+        (("contents", "contents", "buffers", 7, "highest_priority"), math.nan, "finite number"),
     ],
 )
 def test_the_message_names_the_place(
-    tmp_path: Path,
-    saved: Saved,
-    path: tuple[Any, ...],
-    value: Any,
-    told: str,
+    tmp_path: Path, blueprint: Blueprint, saved: Saved, path: tuple[Any, ...], value: Any, told: str
 ) -> None:
-    state, contents = saved
-    file = written(tmp_path, changed(state, path, lambda _: value), contents)
-    with pytest.raises(
-        CheckpointError, match=rf"000001.pt is not what this program saves: .*{told}"
-    ):
-        load(file)
-
-
-@pytest.mark.parametrize(
-    ("path", "value", "told"),
-    [
-        (("contents", "items", "record_nbytes"), 7, "expected 7 bytes in unroll 0"),
-        (("contents", "items", "codecs", 0), "zip", r"\['codecs'\]\[0\]"),
-        (
-            ("contents", "buffers", 1, "ids"),
-            np.arange(900, 906),
-            "each item once|is not there|as many",
-        ),
-        (("contents", "newest", 0), [0, 0, 10**6], "is not there"),
-        (("contents", "buffers", 7, "priorities"), np.ones(99), "a priority above 0"),
-        (("contents", "buffers", 7, "priorities"), np.zeros(4), "a priority above 0"),
-        (("contents", "buffers", 7, "priorities"), np.full(4, np.nan), "a priority above 0"),
-        (("contents", "buffers", 7, "priorities"), np.full(4, np.inf), "a priority above 0"),
-        (("contents", "buffers", 7, "highest_priority"), math.nan, "highest_priority"),
-        (("counters", "next_id"), 0, "yet to be given"),
-        (("contents", "collected"), [], "for each buffer"),
-    ],
-)
-def test_replay_contents_that_do_not_hold_together_are_refused_with_the_way_out(
-    tmp_path: Path,
-    saved: Saved,
-    path: tuple[Any, ...],
-    value: Any,
-    told: str,
-) -> None:
-    state, contents = saved
-    file = written(tmp_path, state, changed(contents, path, lambda _: value))
-    with pytest.raises(CheckpointError, match=rf"({told}).*--load_replay=False"):
-        load(file).load_replay()
+    trees = saved._asdict()
+    tree, *rest = path if path[0] == "contents" else ("state", *path)
+    trees[tree] = changed(trees[tree], tuple(rest), lambda _: value)
+    file = written(tmp_path, trees["state"], trees["contents"])
+    with pytest.raises((CheckpointError, ConfigError), match=told) as refused:
+        restored(load(file), blueprint)
+    is_of_contents = isinstance(refused.value, CheckpointError) and tree == "contents"
+    assert not is_of_contents or "--load_replay=False" in str(refused.value)
 
 
 def test_a_file_with_weights_alone_can_be_tested_but_not_resumed(
@@ -328,34 +311,16 @@ def test_a_file_with_weights_alone_can_be_tested_but_not_resumed(
 ) -> None:
     state = {name: saved[0][name] for name in ("flags", "env_spec", "learner", "tally")}
     path = CheckpointWriter(tmp_path).save(state, updates=1, agent_steps=1)
-    with pytest.raises(CheckpointError, match=r"no state\['replay'\]: there is nothing to resume"):
+    with pytest.raises(CheckpointError, match="there is nothing to resume"):
         check_session(load(path), blueprint)
-    with pytest.raises(CheckpointError, match=r"no state\['a'\]\['b'\]"):
-        section({"a": {"c": 1}}, "a", "b")
 
 
 def test_values_are_shown_short_and_without_what_a_terminal_would_obey() -> None:
-    with pytest.raises(ValueError, match="flags") as told:
-        check_part(RunState, {"flags": "\x1b[2J" * 1000})
-    assert str(told.value).isprintable()
-    assert len(str(told.value)) < 300
-
-
-def test_a_state_of_any_shares_of_replay_goes_through():
-    ratios = (0.2718281, 0.1414213, 0.3141592, 0.1, 0.1725914)
-    kinds = ("queue", "standard", "standard", "standard", "standard")
-    configs = parse_replay_parameters(
-        [
-            {"type": kind, "capacity": 1000, "sample_ratio": ratio}
-            for kind, ratio in zip(kinds, ratios, strict=True)
-        ]
-    )
-    quotas = Quotas([config.sample_ratio for config in configs], 32)
-    quotas.next()
-    check_part(QuotasState, quotas.state_dict())
-
-
-def test_an_environment_may_have_very_many_actions():
-    actions = tuple(f"action {n}" for n in range(20_000))
-    spec = EnvSpec("Towns-v0", (4,), "float32", 1, actions, 1)
-    check_part(SpecState, spec.to_dict())
+    with pytest.raises(StateError, match="env_id") as told:
+        EnvSpec.from_dict({"env_id": ["\x1b[2J" * 1000]})
+    with pytest.raises(StateError, match="frame_dtype") as more:
+        EnvSpec.from_dict({"env_id": "A", "frame_shape": [1], "frame_dtype": "\x1b[2J" * 1000,
+            "frames_stacked": 1, "action_meanings": ["up"], "action_repeat": 1})  # fmt: skip
+    for error in (told, more):
+        assert str(error.value).isprintable()
+        assert len(str(error.value)) < 300

@@ -1,0 +1,133 @@
+"""Parts of a saved state, checked by the owner that takes them over.
+
+    def load_state_dict(self, state):
+        self.count = whole(state, "count")
+        with within("games"):
+            self.games.load_state_dict(item(state, "games", dict))
+
+A file may be anybody's. agent/stored/ sees to it that reading one runs no code and gives plain
+data; each `load_state_dict` checks that it is what its `state_dict` gives. Whatever is wrong
+becomes one `StateError`, which names the place. Keys that nobody asks for are let through.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from ritornello.core.errors import CheckpointError, ConfigError, EnvironmentFault, WorkerDied
+from ritornello.core.plain_data import shown
+
+REQUIRED: Any = object()  # the default of what every file has
+LARGEST_COUNT = 2**62
+
+
+class StateError(CheckpointError):
+    """A saved state that this program has not written, and the place in it."""
+
+    def __init__(self, problem: str, *keys: Any) -> None:
+        """Say what is wrong at the place of these keys, the outermost first."""
+        self.problem, self.keys = problem, keys
+        place = "".join(f"[{shown(key, 80)}]" for key in keys)
+        super().__init__(f"state{place}: {problem}")
+
+
+def expect(condition: bool, expected: str, *keys: Any) -> None:
+    """Raise StateError, with what was expected, unless the condition holds."""
+    if not condition:
+        raise StateError(f"expected {expected}", *keys)
+
+
+def item(state: Any, key: Any, *kinds: type, default: Any = REQUIRED) -> Any:
+    """Return an item of a mapping, which is exactly of one of these types.
+
+    Args:
+      state: mapping from a file.
+      key: its key.
+      kinds: types that the item may have; `float` takes whole numbers, too.
+      default: value where there is no such key; such an item may also be None in the file.
+
+    Raises:
+      StateError: if it is missing or of another type.
+    """
+    if not isinstance(state, Mapping):
+        raise StateError(f"expected a mapping, got {shown(state, 80)}")
+    value = state.get(key, default)
+    if value is REQUIRED:
+        raise StateError("is missing", key)
+    if value is None and default is not REQUIRED:
+        return default
+    if type(value) not in kinds and not (type(value) is int and float in kinds):
+        names = " or ".join(kind.__name__ for kind in kinds)
+        got = shown(value, 80) if isinstance(value, (str, int, float, type(None))) else "another"
+        raise StateError(f"expected {names}, got {got} ({type(value).__name__})", key)
+    return value
+
+
+def whole(state: Any, key: Any, default: Any = REQUIRED, low: int = 0) -> int:
+    """Return a whole number of a mapping, from `low` to LARGEST_COUNT."""
+    value: int = item(state, key, int, default=default)
+    expect(value is default or low <= value <= LARGEST_COUNT, f"at least {low}, got {value}", key)
+    return value
+
+
+def number(state: Any, key: Any, default: Any = REQUIRED) -> float:
+    """Return a finite number of a mapping."""
+    value: float = item(state, key, float, default=default)
+    expect(value is default or math.isfinite(value), f"a finite number, got {value}", key)
+    return value
+
+
+def items(state: Any, key: Any, *kinds: type, default: Any = REQUIRED) -> list[Any]:
+    """Return a list (or a tuple) of a mapping, of whose elements each is of one of these types."""
+    found = item(state, key, list, tuple, default=default)
+    for place, element in enumerate(found or ()):
+        if type(element) not in kinds and not (type(element) is int and float in kinds):
+            with within(key):
+                item(dict(enumerate(found)), place, *kinds)
+    return found if found is default else list(found)
+
+
+def array(
+    state: Any, key: Any, dtype: Any, shape: tuple[int | None, ...], default: Any = REQUIRED
+) -> np.ndarray:
+    """Return an array of a mapping, of this dtype and shape (None: of any size)."""
+    found: np.ndarray = item(state, key, np.ndarray, default=default)
+    if found is not default:
+        fits = len(found.shape) == len(shape) and all(
+            size in (None, got) for size, got in zip(shape, found.shape, strict=True)
+        )
+        got = f"{found.dtype} of {found.shape}"
+        expect(fits and found.dtype == dtype, f"{np.dtype(dtype)} of {shape}, got {got}", key)
+    return found
+
+
+@contextmanager
+def within(*keys: Any) -> Iterator[None]:
+    """Name the place of whatever fails within the block, which takes over the part at these keys.
+
+    What fails otherwise than by a message of this program becomes a StateError, too.
+    """
+    try:
+        yield
+    except StateError as error:
+        raise StateError(error.problem, *keys, *error.keys) from error
+    except Exception as error:
+        if isinstance(error, (CheckpointError, ConfigError, EnvironmentFault, WorkerDied, OSError)):
+            raise  # its message is for the user as it is
+        reason = f"{type(error).__name__}: {shown(str(error))}"
+        raise StateError(f"is not what this program saves ({reason})", *keys) from error
+
+
+@contextmanager
+def restoring(source: str) -> Iterator[None]:
+    """Name the source, mostly a file, from which the block takes over a whole state."""
+    try:
+        with within():
+            yield
+    except StateError as error:
+        raise CheckpointError(f"{source} is not what this program saves: {error}.") from error
