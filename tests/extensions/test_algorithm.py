@@ -13,7 +13,8 @@ from ritornello.agent.learning.optim import OptimiserConfig
 from ritornello.agent.models.factory import ModelConfig
 from ritornello.agent.run.resume_checks import check_resume
 from ritornello.agent.stored.checkpoint import Checkpoint
-from ritornello.core.errors import CheckpointError, ConfigError
+from ritornello.core.errors import ConfigError
+from ritornello.core.saved_state import StateError
 from ritornello.flags.options import Flags
 from ritornello.flags.parsing import parse
 from ritornello.flags.parts import ALGORITHMS
@@ -118,9 +119,9 @@ def test_a_run_goes_on_with_its_own_algorithm_only():
 @pytest.mark.parametrize("state", [None, {}, {"generator": 3}])
 def test_a_state_that_the_algorithm_has_not_written_is_refused(state):
     blueprint = make_blueprint(algorithm=PPO)
-    damaged = checkpoint_of(blueprint, algorithm=state)
-    with pytest.raises(CheckpointError, match=f"does not hold what {PPO} keeps: .*algorithm"):
-        check_resume(damaged, blueprint)
+    learner = blueprint.learner()
+    with pytest.raises(StateError, match=r"state\['algorithm'\]"):
+        learner.load_state_dict({**learner.state_dict(), "algorithm": state})
 
 
 # --- flags and configs ---------------------------------------------------------------------------

@@ -1,1 +1,1 @@
-"""Random and mutated input for every door of the program: python -m tests.fuzz --help."""
+"""Damaged input for every place at which the program reads any."""
