@@ -1,9 +1,4 @@
-"""The model folder of the best model by evaluation, in the run folder: `best_evaluated/`.
-
-A model folder is three files, which cannot be replaced at once; a folder can. So a new one is made
-whole under another name and takes the place of the old one by two renames. Whoever is killed
-between them leaves what `mend` completes.
-"""
+"""The model folder of the best model by evaluation, in the run folder: `best_evaluated/`."""
 
 from __future__ import annotations
 
@@ -15,12 +10,12 @@ from typing import Any
 
 import torch
 
-from ritornello.agent.stored.model_file import FACTS, bring_back, put_in_place, remove, save_model
+from ritornello.agent.stored.model_file import FACTS, repair, save_model
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import parse_json, read_text
 from ritornello.metrics.run_files import set_aside
 
-BEST, NEW, OLD = "best_evaluated", ".best_evaluated.new", ".best_evaluated.old"
+BEST = "best_evaluated"
 SCORE = "evaluation_score"  # key of the facts
 
 
@@ -31,23 +26,13 @@ def keep(
     facts: Mapping[str, Any],
     score: float,
 ) -> None:
-    """Put a model in the place of the best one; arguments as for `save_model`, and its score.
+    """Put a model in the place of the best one in the folder of a run, with its score.
 
-    Args:
-      folder: folder of the run.
-      weights: see `save_model`.
-      flags: see `save_model`.
-      facts: see `save_model`.
-      score: by which it is the best.
-
-    Raises:
-      ConfigError: if it cannot be written; the old one is as it was then.
-      OSError: likewise.
+    The other arguments, and the error, are those of `save_model`.
     """
-    remove(folder / NEW)
-    save_model(folder / NEW, weights, flags, {**facts, SCORE: score})
-    put_in_place(folder / NEW, folder / BEST, folder / OLD)
-    remove(folder / OLD)
+    if (folder / BEST).is_symlink():
+        (folder / BEST).unlink()  # lest a model elsewhere be replaced
+    save_model(folder / BEST, weights, flags, {**facts, SCORE: score})
 
 
 def mend(folder: Path) -> float | None:
@@ -59,9 +44,7 @@ def mend(folder: Path) -> float | None:
     Raises:
       OSError: if the folder cannot be written to.
     """
-    bring_back(folder / BEST, folder / OLD)
-    for name in (NEW, OLD):
-        remove(folder / name)
+    repair(folder / BEST)
     score = _facts(folder).get(SCORE)
     if isinstance(score, (int, float)) and math.isfinite(score):
         return float(score)

@@ -39,7 +39,6 @@ import torch
 from ritornello.agent.stored.checkpoint_file import (
     DamagedFile,
     NotFinite,
-    check_space,
     read_tree,
     write_tree,
     writing,
@@ -163,7 +162,6 @@ class CheckpointWriter:
             }
         )
         _refuse_what_cannot_be_read(tree)
-        check_space(self.folder, tree, contents)
         before = inode_of(path)
         try:
             if replay_path is not None and contents is not None:
@@ -205,7 +203,6 @@ class CheckpointWriter:
         path = self.folder / BEST
         tree = encode({**state, "has_replay": False, "replay_file": None, "score": score})
         _refuse_what_cannot_be_read(tree)
-        check_space(self.folder, tree)
         with writing(path):
             if path.resolve() == self._resumed_path:
                 self._keep_resumed_best(path)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import pickle
-import shutil
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -22,14 +21,13 @@ from typing import Any
 
 import torch
 
-from ritornello.agent.stored.checkpoint_tree import decode, file_bytes
+from ritornello.agent.stored.checkpoint_tree import decode
 from ritornello.core import faults
 from ritornello.core.atomic_file import atomic_path
 from ritornello.core.errors import CheckpointError, first_line
 from ritornello.core.files import disk
 
 FORMAT_VERSION = 1
-BYTES_BESIDES = 1_000_000  # room that a save wants on the disk beside its own files
 MAX_SHARING = 4  # times that the numbers of a file may be read; a network may share weights
 _PICKLE = "data.pkl"  # the entry that describes the tree; the others are the tensors' numbers
 
@@ -44,19 +42,6 @@ class DiskFull(CheckpointError):
 
 class NotFinite(CheckpointError):
     """A state to be saved holds NaN or infinity where only numbers are of use."""
-
-
-def check_space(folder: Path, *trees: Any) -> None:
-    """Raise DiskFull if `folder` has no room for files of these encoded trees.
-
-    Raises:
-      CheckpointError: also if the disk does not say.
-    """
-    needed = sum(file_bytes(tree) for tree in trees) + BYTES_BESIDES
-    with writing(folder):
-        free = shutil.disk_usage(folder).free
-    if needed > free:
-        raise _disk_full(folder, f"a checkpoint needs {_mb(needed)}, {_mb(free)} are free")
 
 
 def write_tree(path: Path, tree: Mapping[str, Any], *, verify: bool = False) -> None:
@@ -190,10 +175,6 @@ def _disk_full(folder: Path, what: str) -> DiskFull:
         "save tries again: free some space (--keep_checkpoints and --save_replay decide how much "
         "is needed)."
     )
-
-
-def _mb(nbytes: int) -> str:
-    return f"{nbytes / 1e6:.1f} MB"
 
 
 def _os_error(error: BaseException) -> OSError | None:

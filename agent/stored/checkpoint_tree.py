@@ -18,7 +18,6 @@ import torch
 from ritornello.core.errors import CheckpointError
 
 MAX_DEPTH = 100  # of trees; ours are ten levels deep
-BYTES_PER_TENSOR = 1_000  # in a file, beside its numbers: name, header, alignment
 # Of the numbers in a file. torch knows others, which it can read but hardly compute with.
 KNOWN_DTYPES = frozenset({
     torch.bool, torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.int8, torch.int16,
@@ -163,17 +162,6 @@ def first_not_finite(tree: Any, where: str = "state") -> str | None:
         if found is not None:
             return found
     return None
-
-
-def file_bytes(tree: Any) -> int:
-    """Return about how large the file of an encoded tree is."""
-    if isinstance(tree, torch.Tensor):
-        return tree.numel() * tree.element_size() + BYTES_PER_TENSOR
-    if isinstance(tree, Mapping):
-        return sum(file_bytes(child) for child in tree.values()) + 20 * len(tree)
-    if isinstance(tree, (list, tuple)):
-        return sum(file_bytes(child) for child in tree)
-    return 10 + (len(tree) if isinstance(tree, str) else 0)
 
 
 def _is_whole(tensor: torch.Tensor) -> bool:

@@ -74,16 +74,31 @@ def fetch(repository: Repository) -> Path:
         has it.
     """
     hub = _client()
+    revision, is_local = repository.revision, False
     try:
-        commit = _commit_of(hub, repository)
+        revision = _commit_of(hub, repository)
     except CheckpointError:
         raise
     except Exception as error:  # of the client, of the network below it, of the system
         log.warning(
             "the hub cannot be asked (%s): using what was fetched before", first_line(error)
         )
-        return _folder(hub, repository, repository.revision, is_local=True)
-    return _folder(hub, repository, commit, is_local=False)
+        is_local = True
+    try:
+        return Path(
+            hub.snapshot_download(
+                repository.name,
+                revision=revision,
+                allow_patterns=list(MAX_BYTES),
+                local_files_only=is_local,
+            )
+        )
+    except Exception as error:
+        tried = "is not in the cache of the hub's client" if is_local else "was not fetched"
+        raise CheckpointError(
+            f"{repository.name} {tried}: {first_line(error)}. Try again when the hub can be "
+            "reached."
+        ) from error
 
 
 def push(folder: Path, names: Sequence[str], repository: Repository, *, private: bool) -> str:
@@ -151,37 +166,6 @@ def _commit_of(hub: Any, repository: Repository) -> str:
     if not COMMIT.fullmatch(commit):
         raise CheckpointError(f"the hub names {shown(commit, 60)} as the commit of a model.")
     return commit
-
-
-def _folder(hub: Any, repository: Repository, revision: str | None, *, is_local: bool) -> Path:
-    folders = set()
-    for name, limit in MAX_BYTES.items():
-        try:
-            path = Path(
-                hub.hf_hub_download(
-                    repository.name, name, revision=revision, local_files_only=is_local
-                )
-            )
-            size = path.stat().st_size
-        except Exception as error:  # of the client, of the network below it, of the system
-            tried = "is not in the cache of the hub's client" if is_local else "was not fetched"
-            raise CheckpointError(
-                f"{name} of {repository.name} {tried}: {first_line(error)}. Try again when the hub "
-                "can be reached."
-            ) from error
-        if size > limit:
-            raise CheckpointError(
-                f"{name} of {repository.name} has {size:,} bytes, expected at most {limit:,}."
-            )
-        if path.name != name:
-            raise CheckpointError(f"the client of the hub gave {path} for {name}.")
-        folders.add(path.parent)
-    if len(folders) != 1:
-        raise CheckpointError(
-            f"the files of {repository.name} are of several versions: expected all of one. Try "
-            "again when the hub can be reached."
-        )
-    return folders.pop()
 
 
 def _client() -> Any:

@@ -135,43 +135,35 @@ def save_model(
         raise ConfigError(f"Cannot write the model folder {folder}: {error}.") from error
 
 
-def put_in_place(new: Path, folder: Path, old: Path) -> None:
-    """Let the folder `new` take the place of `folder`, which is called `old` afterwards.
-
-    All three lie side by side. Whoever is killed between the two renames leaves `old` and no
-    `folder`; `bring_back` completes that.
-
-    Args:
-      new: a whole folder.
-      folder: what it is to be called; what has that name, if anything, may be a link.
-      old: another name; what has it is removed.
+def repair(folder: Path) -> None:
+    """Complete what a process that was killed in `save_model` has left half done.
 
     Raises:
-      OSError: if it cannot be done; `folder` is as it was then.
+      OSError: if it cannot be done.
     """
-    remove(old)
-    try:
-        if os.path.lexists(folder):
-            os.replace(folder, old)
-        os.replace(new, folder)
-    except BaseException:
-        with contextlib.suppress(OSError):  # the first failure is what matters
-            bring_back(folder, old)
-        raise
-
-
-def bring_back(folder: Path, old: Path) -> None:
-    """Give `old` its name again if somebody was killed between the renames of `put_in_place`."""
+    new, old = _beside(folder)
     if os.path.lexists(old) and not os.path.lexists(folder):
         os.replace(old, folder)
+    for path in (new, old):
+        if path.is_symlink() or path.is_file():
+            path.unlink()
+        elif path.is_dir():
+            _bring_along(path, folder)
+            shutil.rmtree(path)
 
 
-def remove(path: Path) -> None:
-    """Remove a folder of ours, or whatever has its name; links are not followed."""
-    if path.is_symlink() or path.is_file():
-        path.unlink()
-    elif path.exists():
-        shutil.rmtree(path)
+def _beside(folder: Path) -> tuple[Path, Path]:
+    """Return the names that a new and a replaced model have for a moment."""
+    return folder.with_name(f".{folder.name}.new-model"), folder.with_name(
+        f".{folder.name}.old-model"
+    )
+
+
+def _bring_along(other: Path, folder: Path) -> None:
+    """Move what a replaced folder held besides its model into the folder."""
+    for path in sorted(other.iterdir()):
+        if path.name not in (WEIGHTS, FLAGS, FACTS) and not os.path.lexists(folder / path.name):
+            os.replace(path, folder / path.name)
 
 
 def _check_is_of_no_run(folder: Path) -> None:
@@ -207,36 +199,24 @@ def _write_model(
     flags: Mapping[str, Any],
     facts: Mapping[str, Any],
 ) -> None:
-    """Write a model folder; one that holds a model is replaced as a whole."""
+    """Write a model folder; one that holds a model is replaced as a whole, by two renames."""
     home = Path(os.path.realpath(folder))  # of a link, what it leads to is replaced
     if not home.name:
         raise OSError("expected a folder that has a name")
-    new = home.with_name(f".{home.name}.new-model")
-    old = home.with_name(f".{home.name}.old-model")
-    bring_back(home, old)
-    _bring_along(old, home)
-    if not _holds_model(home):  # nothing can be lost, and it may be a place that has a fixed name
+    repair(home)
+    if home.exists() and not _holds_model(home):  # it may be a place that has a fixed name
         _write_files(home, weights, flags, facts)
         return
-    remove(new)
+    new, old = _beside(home)
     try:
         _write_files(new, weights, flags, facts)
-        shutil.copymode(home, new)
-        put_in_place(new, home, old)
+        if home.exists():
+            shutil.copymode(home, new)
+            os.replace(home, old)
+        os.replace(new, home)
     finally:
         with contextlib.suppress(OSError):  # what went wrong first is what the caller must hear
-            remove(new)
-        _bring_along(old, home)
-
-
-def _bring_along(old: Path, folder: Path) -> None:
-    """Move what a replaced model folder held besides its model into the new one, and remove it."""
-    if not old.is_dir() or not folder.is_dir():
-        return
-    for path in sorted(old.iterdir()):
-        if path.name not in (WEIGHTS, FLAGS, FACTS) and not os.path.lexists(folder / path.name):
-            os.replace(path, folder / path.name)
-    remove(old)
+            repair(home)
 
 
 def _write_files(

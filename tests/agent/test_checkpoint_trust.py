@@ -8,7 +8,6 @@ import os
 import pickle
 import shutil
 import zipfile
-from collections import namedtuple
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -273,23 +272,6 @@ def test_the_name_of_replay_contents_does_not_lead_elsewhere(tmp_path: Path, nam
 
 
 # --- full disks ----------------------------------------------------------------------------------
-
-Usage = namedtuple("Usage", "total used free")
-
-
-def test_room_is_looked_for_before_anything_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    writer = save_several(tmp_path, [1])
-    before = contents(tmp_path)
-    replay = replay_with(records=np.zeros(5_000_000, np.uint8))
-    monkeypatch.setattr(shutil, "disk_usage", lambda folder: Usage(9e9, 9e9, 4_000_000))
-    with pytest.raises(DiskFull, match=r"the disk is full.*needs 6\.0 MB, 4\.0 MB are free"):
-        writer.save(state_at(2), updates=2, agent_steps=2, replay=replay)
-    assert contents(tmp_path) == before
-    monkeypatch.setattr(shutil, "disk_usage", lambda folder: Usage(9e9, 9e9, 7_000_000))
-    writer.save(state_at(2), updates=2, agent_steps=2, replay=replay)
-    assert load(tmp_path).state["updates"] == 2
 
 
 class FullAfter:

@@ -173,7 +173,7 @@ STRANGE: list[Any] = [
 def test_a_changed_state_is_gone_on_from_or_refused_with_a_message(
     data: st.DataObject, tmp_path: Path, blueprint: Blueprint, saved: Saved
 ) -> None:
-    trees = data.draw(damaged_tree(saved._asdict(), st.sampled_from(STRANGE)))
+    trees = data.draw(damaged_tree(saved._asdict(), st.sampled_from(STRANGE), "payloads"))
     state, contents = trees.get("state"), trees.get("contents")
     assume(isinstance(state, dict))
     with honoured_or_refused():

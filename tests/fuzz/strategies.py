@@ -54,10 +54,15 @@ def changed(tree: Any, path: tuple[Any, ...], change: Callable[[Any], Any]) -> A
 
 
 @st.composite
-def damaged_tree(draw: st.DrawFn, tree: Any, values: st.SearchStrategy[Any] = nasty) -> Any:
-    """Draw a tree of which one or two places are left out, hold something else, or nearly."""
+def damaged_tree(
+    draw: st.DrawFn, tree: Any, values: st.SearchStrategy[Any] = nasty, sound: str = ""
+) -> Any:
+    """Draw a tree of which one or two places are left out, hold something else, or nearly.
+
+    Nothing is changed below the key `sound`.
+    """
     for _ in range(draw(st.integers(1, 2))):
-        where = list(places(tree))
+        where = [path for path in places(tree) if sound not in path]
         if where:
             value = draw(st.one_of(values, st.sampled_from((DROP, BEND))))
             bend = bent if value is BEND else lambda _, value=value: value
