@@ -168,11 +168,12 @@ class Reporting:
 
 def _goal(flags: Flags, folder: RunFolder) -> Goal:
     """Return what the terminal says about the run as a whole."""
-    games = tuple(game_name(env_id) for env_id in flags.env.split(","))
+    games: tuple[str, ...] = tuple(game_name(env_id) for env_id in flags.env.split(","))
     if len(games) == 1:
-        return Goal(flags.env, as_typed(folder.path), flags.environment_max_steps)
-    title = f"{len(games)} games"
-    return Goal(title, as_typed(folder.path), flags.environment_max_steps, games)
+        games = ()
+    title = f"{len(games)} games" if games else flags.env
+    fill_in = flags.training_fill_in_factor
+    return Goal(title, as_typed(folder.path), flags.environment_max_steps, games, fill_in)
 
 
 def _console_handler(console: ConsoleSink) -> logging.Handler:

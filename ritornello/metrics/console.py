@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from rich.console import Console
 from rich.live import Live
+from rich.text import Text
 
 from ritornello.core.episode import EpisodeEnd
 from ritornello.metrics.record import Record
@@ -48,6 +49,8 @@ class ConsoleSink:
         self._pending = False
         self._live: Live | None = None
         self._closed = False
+        self._began = clock()
+        self._waited_for = ""  # the last line of what the run waits for, of a pipe
 
     def write(self, record: Record) -> None:
         """Take a record; show it if the last one has been up long enough."""
@@ -77,11 +80,24 @@ class ConsoleSink:
     def _show(self) -> None:
         self._shown_at = self._clock()
         self._pending = False
+        waits_for = self._view.waits_for()
+        waits = f"{waits_for} ({self._clock() - self._began:.0f} s)" if waits_for else ""
         if not self.console.is_terminal:
+            if waits:
+                self._say_once(waits)
+                return
             # One line stays one line, however narrow a pipe claims to be.
             self.console.print(self._view.line(), soft_wrap=True, markup=False)
             return
         if self._live is None:
             self._live = Live(console=self.console, auto_refresh=False)
             self._live.start()
-        self._live.update(self._view.panel(self.console.width), refresh=True)
+        shown = Text(waits) if waits else self._view.panel(self.console.width)
+        self._live.update(shown, refresh=True)
+
+    def _say_once(self, waits: str) -> None:
+        """Print what is waited for, once for each kind of thing."""
+        kind = waits.split(":")[0]
+        if kind != self._waited_for:
+            self._waited_for = kind
+            self.console.print(waits, soft_wrap=True, markup=False)

@@ -34,6 +34,7 @@ class Goal:
     folder: str  # where the results go
     max_agent_steps: int
     games: tuple[str, ...] = ()  # short names, in task order, where there are several
+    fill_in: float = 0.0  # share of each replay buffer that is filled before the first update
 
 
 class View:
@@ -54,6 +55,17 @@ class View:
         self._values.update(record.values)
         if self._headline in record.values:
             self._history.add(record.values[self._headline])
+
+    def waits_for(self) -> str:
+        """Return what the run waits for before its first update, "" from then on."""
+        if "loss/policy" in self._values:
+            return ""
+        fills = {name: self._values[f"replay/{name}/fill"] for name in self.buffers()}
+        if not any(fills.values()):
+            alive = int(self._values.get("workers/alive", 0))
+            return f"starting: {alive} worker{'s' * (alive != 1)}, nothing is played yet"
+        so_far = ", ".join(f"{name} {percent(fill)}" for name, fill in fills.items())
+        return f"filling the replay to {percent(self._goal.fill_in)}: {so_far}"
 
     def progress(self) -> float:
         """Return the share of the run that is done, in [0, 1]."""

@@ -62,6 +62,23 @@ def test_a_pipe_gets_one_plain_line_every_few_seconds():
     )
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_until_the_first_update_one_line_says_what_is_waited_for(terminal):
+    screen = Screen(terminal)
+    for fill in (0.0, 0.0, 0.03, 0.04):
+        values = {"workers/alive": 2.0, "replay/queue/fill": fill, "lag/mean_updates": 0.0}
+        screen.sink.write(Record(0, 0, 0, 0, wall_s=0.0, values=values))
+        screen.now += 6
+    screen.sink.write(record(100))
+    screen.sink.close()
+    text = screen.text()
+    assert "starting: 2 workers, nothing is played yet (0 s)" in text
+    assert "filling the replay to 0%: queue 3% (12 s)" in text
+    assert "0/1000" not in text.replace("100/1000", "")
+    if not terminal:
+        assert len(text.splitlines()) == 3
+
+
 def test_power_and_energy_are_shown_where_they_are_measured():
     measured = {"system/cpu_power_w": 45.4, "system/joules_per_million_steps": 9321.0}
     for values, is_shown in ((measured, True), ({}, False)):
