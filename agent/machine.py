@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import sys
@@ -47,6 +48,7 @@ class Choices:
 # seventieth of a core, and training stands still. docs/performance.md has all figures.
 NICENESS = 4
 LOWEST_NICENESS = 19
+EVALUATION_SHARE = 1 / 20  # of a busy machine, for the process that evaluates
 BACKGROUND_NICENESS = LOWEST_NICENESS - NICENESS  # of the learner, so that it keeps its lead
 
 CPUINFO = "/proc/cpuinfo"  # where Linux describes the processor
@@ -60,6 +62,16 @@ def give_way(niceness: int = NICENESS) -> None:
     """
     if hasattr(os, "nice"):
         os.nice(niceness)
+
+
+def niceness_of_share(share: float) -> int:
+    """Return the niceness at which a thread gets about this share of a core beside a busy one.
+
+    Linux weighs a process by a factor of 1.25 for each step of niceness (sched(7), CFS).
+    """
+    if share >= 0.5:
+        return 0
+    return min(LOWEST_NICENESS, round(math.log((1 - share) / share, 1.25)))
 
 
 def go_to_background() -> None:

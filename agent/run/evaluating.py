@@ -1,6 +1,7 @@
-"""Evaluation during training: when it is due, what comes of it, and the run in one thread.
+"""Evaluation during training: when it is due, who plays it, and what comes of it.
 
-The trainer has one of three (`agent.run.following.make_evaluating`):
+The trainer has one of three (`agent.run.following.make_evaluating`), and lets it look after every
+update:
 
 * `NoEvaluating`: none is wanted.
 * `InTurn`: in a reproducible run the trainer's thread plays, after the update at which an
@@ -58,6 +59,9 @@ class NoEvaluating:
           model: the learner's; it is only read.
         """
 
+    def finish(self, updates: int, agent_steps: int, model: nn.Module) -> None:
+        """Play to its end what is due, unless the user wants to stop; arguments as for `look`."""
+
     def request(self) -> str:
         """Wish for an evaluation now, besides those that fall due; return what becomes of it."""
         return "refused: this run plays no test games; --evaluate_every_steps lets it"
@@ -78,7 +82,7 @@ class NoEvaluating:
         """End what runs, and leave nothing behind. May be called twice."""
 
 
-class Books(NoEvaluating):
+class Scheduled(NoEvaluating):
     """When an evaluation is due, and what came of the last ones. Belongs to the main thread."""
 
     is_on = True
@@ -89,9 +93,11 @@ class Books(NoEvaluating):
         blueprint: Blueprint,
         folder: Path,
         files: StatusFiles | None,
+        *,
         agent_steps: int,
         facts: Facts,
         state: Mapping[str, Any] | None,
+        stop_requested: Callable[[], bool],
     ) -> None:
         """Start nothing.
 
@@ -102,13 +108,16 @@ class Books(NoEvaluating):
           agent_steps: of the run when the session begins.
           facts: says what is known of the present model, for the folder of the best one.
           state: result of `state_dict`, from a checkpoint.
+          stop_requested: whether the user wants the run to end.
         """
+        self._blueprint = blueprint
         self._every = int(blueprint.flags.evaluate_every_steps)
         self._films = int(blueprint.flags.evaluation_films)
         self._tasks = blueprint.env_spec.tasks
         self._folder = folder
         self._files = files
         self._facts = facts
+        self._stop_requested = stop_requested
         self._is_wanted = False
         self._looked_at, self._count = agent_steps, 0
         self._news: dict[str, float] = {}
@@ -148,7 +157,7 @@ class Books(NoEvaluating):
         return news
 
     def _is_due(self, agent_steps: int) -> bool:
-        return self._is_wanted or agent_steps // self._every > self._looked_at // self._every
+        return agent_steps // self._every > self._looked_at // self._every
 
     def _order(self, updates: int, agent_steps: int) -> Order:
         """Return what is to be evaluated now."""
@@ -179,37 +188,33 @@ class Books(NoEvaluating):
         if done.problem:
             log.warning("%s", done.problem)
 
+    def close(self) -> None:
+        """Leave nothing behind, nor what a session that was killed has left half done."""
+        try:
+            mend(self._folder)
+            remove_half_films(self._folder)
+        except OSError as error:
+            log.warning("half a film or model of an evaluation may be left: %s", error)
+
 
 class _StoppedError(Exception):
     """The user wants the run to end."""
 
 
-class InTurn(Books):
+class InTurn(Scheduled):
     """Plays in the trainer's thread, at updates that follow from the run alone."""
 
-    def __init__(self, *arguments: Any, stop_requested: Callable[[], bool], **more: Any) -> None:
-        """Build nothing before the first evaluation.
-
-        Args:
-          arguments: as for `Books`, the blueprint first.
-          stop_requested: whether the user wants the run to end.
-          more: as for `Books`.
-        """
-        super().__init__(*arguments, **more)
-        self._blueprint: Blueprint = arguments[0]
-        self._stop_requested = stop_requested
-        self._evaluation: Evaluation | None = None
+    _evaluation: Evaluation | None = None  # built for the first one
 
     def look(self, updates: int, agent_steps: int, model: nn.Module) -> None:
         """Play an evaluation if one is due; see `NoEvaluating.look`."""
-        if self.is_off or not self._is_due(agent_steps):
+        if self.is_off or not (self._is_wanted or self._is_due(agent_steps)):
             return
         rows: list[Row] = []
         try:
             if self._evaluation is None:
                 self._evaluation = Evaluation(evaluation_blueprint(self._blueprint), self._folder)
-                self._layout = snapshot_layout(self._blueprint)
-            self._layout.pack(model, self._evaluation.block)
+            snapshot_layout(self._blueprint).pack(model, self._evaluation.block)
             done = self._evaluation.play(
                 self._order(updates, agent_steps), rows.append, self._raise_if_stopped
             )
@@ -235,13 +240,6 @@ class InTurn(Books):
             "news": dict(self._news),
             "best": self._best,
         }
-
-    def close(self) -> None:
-        """Leave nothing behind, nor what a session that was killed has left half done."""
-        try:
-            remove_half_films(self._folder)
-        except OSError as error:
-            log.warning("half a film of an evaluation may be left: %s", error)
 
     def _raise_if_stopped(self) -> None:
         if self._stop_requested():

@@ -67,11 +67,14 @@ class Summary:
     findings: tuple[Finding, ...]  # what the health metrics said, earlier sessions included
     energy_j: float | None = None  # of the run so far, over the time in which it was measured
     joules_per_million_steps: float | None = None  # agent steps
+    has_learned: bool = True  # whether this session made an update
 
     @property
     def status(self) -> int:
-        """Exit status of the session."""
-        return INTERRUPTED if self.reason == "interrupted" else 0
+        """Exit status of the session: one that has learned nothing is no success."""
+        if self.reason == "interrupted":
+            return INTERRUPTED
+        return 0 if self.has_learned else 1
 
 
 class Trainer:
@@ -140,7 +143,8 @@ class Trainer:
             folder, self._learner, self._saving, self._tally, self.evaluating, self._experience,
             reproducible=flags.reproducible, checkpoint=checkpoint, place=blueprint.place,
         )  # fmt: skip
-        self._rested_s = 0.0  # in pauses of this session
+        self._rested_s = 0.0  # in pauses of this session, and before its first update
+        self._has_learned = False
         self._stop_reason = ""
         self._learner_failed = False
         self._is_heir = False  # of learner 0, which is lost: this one saves
@@ -169,8 +173,8 @@ class Trainer:
             lost = error.ranks if isinstance(error, LearnerLost) else ()
             self._is_heir = self._company.place.inherits(lost)
         for name, step in (
-            ("evaluation", self.evaluating.close),
             ("quiesce", self._quiesce),
+            ("evaluation", self._last_evaluation),
             ("record", self._last_record),
             ("save", self._save_at_the_end),
             ("close", self._experience.close),
@@ -191,19 +195,23 @@ class Trainer:
     def _loop(self, began: float) -> None:
         flags = self._flags
         next_record = time.monotonic() + flags.log_interval_s
-        silent_since = time.monotonic()
+        silent_since = still_since = time.monotonic()
         self._evaluate()  # one that the user has interrupted in a reproducible run is still due
         while not self._is_over(began):
             self._control.look()
             if self._control.is_paused:
                 self._rest()
                 self._evaluate()
-                silent_since = time.monotonic()
+                silent_since = still_since = time.monotonic()
                 continue
             self._experience.advance(Moment(self._learner.version, self._progress()))
             batch = self._next_batch()
             has_learned = batch is not None and self._learn(batch)
             now = time.monotonic()
+            if not self._has_learned:  # workers start and replay fills: no clock of the run counts
+                self._stand_still(now - still_since)
+                still_since = now
+                self._has_learned, self._session_start_steps = has_learned, self._tally.agent_steps
             if batch is not None:
                 silent_since = now
             elif now - silent_since >= SILENCE_S:
@@ -231,11 +239,14 @@ class Trainer:
     def _rest(self) -> None:
         """Spend a moment of a pause: no batch is taken, so workers wait; the clocks stand still."""
         self._status.enter("paused")
-        rested_s = self._control.rest()
-        self._tally.rest(rested_s)
-        self._rested_s += rested_s
+        self._stand_still(self._control.rest())
         if not self._control.is_paused:
             self._status.enter("training")
+
+    def _stand_still(self, seconds: float) -> None:
+        """Leave so much time out of all clocks of the run."""
+        self._tally.rest(seconds)
+        self._rested_s += seconds
 
     def _learn(self, batch: Batch) -> bool:
         """Make the updates of a batch; return False if not one of them was possible."""
@@ -286,7 +297,7 @@ class Trainer:
         return bool(self._stop_reason)
 
     def _ran_s(self, began: float) -> float:
-        """Return the seconds of this session without its pauses."""
+        """Return the seconds of this session since its first update, without its pauses."""
         return time.monotonic() - began - self._rested_s
 
     def _progress(self) -> float:
@@ -308,6 +319,16 @@ class Trainer:
             self._control.close()
         finally:
             self._experience.quiesce()
+
+    def _last_evaluation(self) -> None:
+        began = time.monotonic()
+        try:
+            if self._stop_reason not in ("", "interrupted"):
+                tally, model = self._tally, self._learner.model
+                self.evaluating.finish(tally.updates, tally.agent_steps, model)
+        finally:
+            self._stand_still(time.monotonic() - began)
+            self.evaluating.close()
 
     def _last_record(self) -> None:
         self._recorder.book(self._experience.news())
@@ -340,4 +361,5 @@ class Trainer:
             findings=tuple(self._recorder.findings),
             energy_j=energy.joules if energy.steps else None,
             joules_per_million_steps=energy.joules_per_million_steps,
+            has_learned=self._has_learned,
         )

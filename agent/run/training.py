@@ -298,8 +298,7 @@ def _log_start(
             as_typed(checkpoint.path), f"{checkpoint.agent_steps:,}",
         )  # fmt: skip
     log.info(
-        "workers start, and fill the replay up to %.0f %%; the first numbers come after that. "
-        "Ctrl-C saves and leaves",
+        "starting workers; learning begins when replay is %.0f %% full. Ctrl-C saves and exits",
         100 * flags.training_fill_in_factor,
     )
 
@@ -350,6 +349,12 @@ def _log_end(summary: Summary, folder: RunFolder, flags: Flags) -> None:
         REASONS[summary.reason], f"{summary.agent_steps:,}", summary.agent_steps_per_s,
         summary.updates, summary.episodes, mean_of, mean,
     )  # fmt: skip
+    if not summary.has_learned and summary.reason != "interrupted":
+        log.error(
+            "no update was made: %s agent steps are too few for the first batch "
+            "(--environment_max_steps, --training_fill_in_factor, --batch_size, --r_f_steps)",
+            f"{summary.agent_steps:,}",
+        )
     if not folder.has_checkpoint():
         log.info("nothing was saved, because no update was made")
         return

@@ -4,7 +4,8 @@
     weights into the board, then an Order ────► copies the weights, plays
     Row, Row, ..., Done ◄─────────────────────  tells each row when its games are over
 
-It runs at the lowest priority, and it is asked only while it rests, so nothing ever queues.
+It starts at the priority of the trainer, and plays at one that leaves it a twentieth of a busy
+machine. It is asked only while it rests, so nothing ever queues.
 Messages are small: each fits into the pipe at once, and neither side waits in a send. The end of
 the pipe is the wish to leave. agent/run/following.py starts, asks, watches and ends it.
 """
@@ -23,7 +24,7 @@ from pathlib import Path
 import torch
 
 from ritornello.agent.assembly import Blueprint
-from ritornello.agent.machine import LOWEST_NICENESS, give_way
+from ritornello.agent.machine import EVALUATION_SHARE, cpu_count, give_way, niceness_of_share
 from ritornello.agent.testing.evaluation import Evaluation, Order
 from ritornello.core.process_death import ignore_interrupts
 from ritornello.transport.channel import last_words
@@ -53,12 +54,12 @@ def follower_main(
     for names in (flags.env, flags.model):  # the trainer's process has checked them
         trust_modules_of(names)
     trust_kwargs(flags.env_kwargs)
-    give_way(LOWEST_NICENESS)
     os.environ["SDL_VIDEODRIVER"] = "dummy"  # films are made, and no window is opened
     torch.set_num_threads(1)
     beat = lifeline.pulse.beat
     try:
         evaluation = Evaluation(config.blueprint, config.folder)
+        give_way(niceness_of_share(EVALUATION_SHARE * cpu_count()))
         while True:
             beat(Phase.RESTING)
             if end.poll(LOOK_S):

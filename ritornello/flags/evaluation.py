@@ -11,7 +11,7 @@ class EvaluationFlags(FlagGroup, effect="output"):
 
     evaluate_every_steps: CountOrAuto = flag(
         0,
-        "agent steps between evaluations, in which the newest weights play whole games; 0: none. A process of lowest priority plays them. While it is busy, evaluations that fall due are left out",
+        "agent steps between evaluations, in which the newest weights play whole games; 0: none. A process of its own plays them, with a twentieth of a busy machine. While it is busy, evaluations that fall due are left out; the last one is played before the program leaves",
     )
     evaluation_games: Count = flag(
         5,

@@ -68,7 +68,7 @@ class RunFlags(FlagGroup):
     )
     training_seconds: Number | None = flag(
         None,
-        "also stop after this many seconds of wall-clock time in this session",
+        "also stop after this many seconds of training in this session",
         gt=0,
         of_this_command=True,
         effect="command",

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import signal
+import threading
 import time
 from dataclasses import replace
 from datetime import datetime
@@ -429,6 +430,12 @@ def test_games_that_never_end_switch_evaluations_off(tmp_path, monkeypatch, capl
 # --- the process that follows --------------------------------------------------------------------
 
 
+def following_of(blueprint, folder, files, stop=lambda: False, facts=dict):
+    return Following(
+        blueprint, folder, files, agent_steps=0, facts=facts, state=None, stop_requested=stop
+    )
+
+
 class Followed:
     """A Following with a light process, looked at until something holds."""
 
@@ -436,7 +443,8 @@ class Followed:
         self.folder, self.files = folder, Files()
         blueprint = make_blueprint(evaluate_every_steps=100, **flags)
         self.model = blueprint.learner().model
-        self.made = Following(blueprint, folder, self.files, 0, dict, None)
+        self.made = following_of(blueprint, folder, self.files, lambda: self.is_stopped)
+        self.is_stopped = False
         self.made._tasks = ("Test-v0",)
         self.updates = self.steps = 0
 
@@ -498,8 +506,36 @@ def test_it_is_asked_only_while_it_rests(follow):
     assert values["evaluation/score_best"] == 1  # the light process calls the first one the best
     for name in values:
         check_declared(name)
-    if hasattr(os, "getpriority"):
-        assert os.getpriority(os.PRIO_PROCESS, followed.made.rows()[0].pid) == 19
+
+
+@pytest.mark.process
+def test_the_last_one_that_is_due_is_played_to_its_end(follow, caplog):
+    caplog.set_level("INFO")
+    followed = follow()
+    followed.trouble("is slow")
+    for _ in range(3):
+        followed.fall_due()  # the second and third while the first is played
+    threading.Timer(0.5, followed.trouble, [""]).start()
+    followed.made.finish(3, 300, followed.model)
+    assert followed.played() == [1, 3]
+    assert followed.made.values()["evaluation/left_out"] == 1
+    assert caplog.text.count("played to its end; Ctrl-C skips it") == 1
+    followed.made.finish(3, 300, followed.model)  # nothing is due any more
+    followed.made.finish(4, 350, followed.model)
+    assert followed.played() == [1, 3]
+    followed.made.finish(5, 400, followed.model)  # due, and nobody had looked
+    assert followed.played() == [1, 3, 5]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("trouble", ["is slow", "dies", "hangs"])
+def test_the_last_one_is_not_waited_for_in_vain(follow, trouble):
+    followed = follow(worker_timeout=1.0)
+    followed.trouble(trouble)
+    followed.fall_due()
+    followed.is_stopped = trouble == "is slow"  # Ctrl-C
+    followed.made.finish(1, 100, followed.model)
+    assert followed.played() == []
 
 
 @pytest.mark.process
@@ -595,7 +631,7 @@ def test_the_real_process_plays_the_games_that_this_thread_would(tmp_path):
     (tmp_path / "thread").mkdir()
     blueprint = make_blueprint(evaluate_every_steps=100, evaluation_games=2)
     model, files = blueprint.learner().model, Files()
-    made = Following(blueprint, tmp_path / "process", files, 0, lambda: {"games": 1}, None)
+    made = following_of(blueprint, tmp_path / "process", files, facts=lambda: {"games": 1})
     deadline = time.monotonic() + HANGS_S
     try:
         while not made._news.get("evaluation/score"):

@@ -10,6 +10,7 @@ import torch
 
 from ritornello.agent.run import training
 from ritornello.agent.run.trainer import Summary
+from ritornello.agent.session import prepare
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.core.stop_signals import INTERRUPTED, Answer, StopSignals
 from ritornello.flags.options import Flags
@@ -137,3 +138,16 @@ def test_beside_a_gpu_threads_hand_python_over_sooner(monkeypatch, device, inter
     monkeypatch.setattr(torch, "set_num_threads", lambda _: None)  # it is for the whole process
     training._set_up_torch(Flags(env="CartPole-v1"), torch.device(device))
     assert asked == ([] if interval is None else [interval])
+
+
+def test_a_session_that_learns_nothing_is_no_success(tmp_path, capfd):
+    argv = [
+        *("--env=CartPole-v1", "--reproducible=True", "--environment_max_steps=10", "--seed=1"),
+        *(f"--results_dir={tmp_path}", "--charts=False", "--tensorboard=False"),
+    ]
+    assert prepare(argv).run() == 1
+    out = capfd.readouterr().out
+    assert "no update was made: " in out
+    assert "--environment_max_steps" in out
+    assert replace(SUMMARY, has_learned=False, reason="interrupted").status == 130
+    assert SUMMARY.status == 0
