@@ -27,7 +27,7 @@ from ritornello.agent.learning.optim import OptimiserConfig, learning_rate, make
 from ritornello.agent.machine import Choices, choose
 from ritornello.agent.models.base import ActorCritic
 from ritornello.agent.models.factory import ModelConfig, make_model
-from ritornello.agent.reduction import ALONE, Reduction
+from ritornello.agent.process_group import SINGLE_PROCESS, ProcessGroup
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown
 from ritornello.core.rng import child_generator, child_seed
@@ -166,7 +166,7 @@ def build_learner(
     model: ActorCritic,
     choices: Choices,
     spec: EnvSpec,
-    across: Reduction = ALONE,
+    group: ProcessGroup = SINGLE_PROCESS,
 ) -> Learner:
     """Return a learner that owns `model`, moved to the chosen device."""
     model.to(choices.device)
@@ -183,7 +183,7 @@ def build_learner(
         cuda_graph=flags.cuda_graph,
         threads=choices.learner_threads if choices.device.type == "cpu" else 1,
         gradients_due=_gradients_due(flags),
-        across=across,
+        group=group,
     )
 
 
@@ -296,11 +296,11 @@ class Blueprint:
         seed, rank = self.flags.seed or 0, self.place.rank
         return seed if rank == 0 else child_seed(seed, "learner", rank)
 
-    def learner(self, across: Reduction = ALONE) -> Learner:
+    def learner(self, group: ProcessGroup = SINGLE_PROCESS) -> Learner:
         """Return a learner with freshly initialised weights, the same in all of several."""
         seed = child_seed(self.flags.seed or 0, "model") % 2**32
         model = build_model(self.flags, self.env_spec, seed)
-        return build_learner(self.flags, model, self.choices, self.env_spec, across)
+        return build_learner(self.flags, model, self.choices, self.env_spec, group)
 
     def workers(self, life: int = 0) -> list[WorkerConfig]:
         """Return the config of every worker.

@@ -5,10 +5,10 @@
         Config = MyConfig                       what decides the loss, a frozen dataclass
         def loss(self, model, batch, ...)       one number to be minimised
 
-The pieces that actor-critic losses share are functions of their own, so that nobody has to copy
-them: rows.py (which rows count), passes.py (one pass of the model), units.py (PopArt and the scale
-of advantages), losses.py and vtrace.py (formulas), health.py (figures). Next to read: impala.py,
-which puts all of them together; agent/learning/learner.py, which differentiates the loss.
+The pieces that actor-critic losses share are functions, so that nobody has to copy them: batch.py
+(rows that count, one pass of the model), losses.py (targets, units, terms), vtrace.py, health.py
+(metrics). Next to read: impala.py, which puts them together; agent/learning/learner.py, which
+differentiates the loss.
 """
 
 from __future__ import annotations
@@ -25,12 +25,10 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
-from ritornello.agent.algorithms.batch import Batch
-from ritornello.agent.algorithms.non_finite import Stage, given_stages
-from ritornello.agent.algorithms.rewards import LARGEST_REWARD, REWARD_TRANSFORMS
+from ritornello.agent.algorithms.batch import LARGEST_REWARD, REWARD_TRANSFORMS, Batch
 from ritornello.agent.distributions import Categorical
 from ritornello.agent.models.base import ActorCritic
-from ritornello.agent.reduction import ALONE, Reduction
+from ritornello.agent.process_group import SINGLE_PROCESS, ProcessGroup
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown
 from ritornello.flags.parts import ALGORITHMS
@@ -139,7 +137,7 @@ class Algorithm(ABC):
     Config: ClassVar[type[Any]] = ActorCriticConfig
     # Sums over the batches of all learners of a run; the learner sets it. What the loss divides by
     # and what statistics are moved by has to be summed with it, if it is a sum over the batch.
-    across: Reduction = ALONE
+    group: ProcessGroup = SINGLE_PROCESS
     # Whether it does so; an algorithm that does not say it is refused where there are several.
     sums_over_learners: ClassVar[bool] = False
     # Whether the loss asks the policies of a pass (`Pass.pi`, `Pass.mu`) for all that depends on
@@ -204,7 +202,7 @@ class Algorithm(ABC):
     def is_pure(self) -> bool:
         """Return whether a GPU may replay the loss: as it is set, it depends on tensors only."""
         own = vars(type(self)).get("loss_is_pure", False)
-        is_alone = self.across.world_size == 1
+        is_alone = self.group.world_size == 1
         return own and is_alone and getattr(self.config, "entropy_end_cost", None) is None
 
     def minibatches(self, batch: Batch) -> Iterator[Batch]:
@@ -215,18 +213,6 @@ class Algorithm(ABC):
         """
         yield batch
 
-    def stages(self, model: ActorCritic, batch: Batch) -> Iterator[Stage]:
-        """Yield what the loss is made of, in the order of the flow; asked if it is not finite."""
-        transform = getattr(self.config, "reward_transform", "none")
-        reward = REWARD_TRANSFORMS[transform](batch.reward)
-        yield from given_stages(model, batch, reward, batch.behaviour_params, None)
-        features = model.torso(batch.obs, batch.task_id)
-        hidden, _ = model.hidden(features, batch.inputs(), batch.state)
-        heads = model.heads(hidden, batch.task_id)
-        pi = model.distribution.policy(heads.params[:-1])
-        yield Stage("ratio", "log_pi", pi.params, "row, unroll")
-        yield Stage("value", "value", heads.value, "row, unroll")
-
     def state_dict(self) -> dict[str, Any]:
         """Return what it keeps besides the model, of tensors and plain types; {} if nothing."""
         return {}
@@ -235,8 +221,8 @@ class Algorithm(ABC):
         """Go on from a `state_dict`; raise anything if it is another's (core/saved_state.py)."""
         assert not state, f"{type(self).__name__} has a state and no load_state_dict"
 
-    def keep(self) -> Callable[[], None]:
-        """Remember the state; return a function that puts it back."""
+    def snapshot(self) -> Callable[[], None]:
+        """Remember the state; return a function that restores it."""
         state = copy.deepcopy(self.state_dict())
         return (lambda: self.load_state_dict(state)) if state else (lambda: None)
 
@@ -247,11 +233,11 @@ Kind = TypeVar("Kind", bound=type[Algorithm])
 def register_algorithm(name: str) -> Callable[[Kind], Kind]:
     """Return a decorator that makes a class an algorithm of `--algorithm=<its module>:<name>`."""
 
-    def keep(kind: Kind) -> Kind:
+    def added(kind: Kind) -> Kind:
         ALGORITHMS.add(name, kind, kind.__module__)
         return kind
 
-    return keep
+    return added
 
 
 def make_config(

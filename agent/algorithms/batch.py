@@ -1,19 +1,23 @@
-"""The batch of one update: B unrolls side by side, as torch tensors.
+"""The batch of one update: B unrolls side by side, the rows that count, and one pass of the model.
 
 `agent/learning/feed.py` makes batches from replay draws, and `agent/algorithms/impala.py` reads
 them. core/unroll.py defines the names and the meaning of rows. Sizes: T steps, B unrolls, P
-parameters of a policy.
+parameters of a policy, H hidden units.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ritornello.agent.models.base import Inputs
+from ritornello.agent.algorithms.stages import note
+from ritornello.agent.distributions import Policy
+from ritornello.agent.models.base import ActorCritic, Heads, Inputs
 from ritornello.core.errors import ShapeError
 
 # Fields of shape [B, ...], without rows.
@@ -100,3 +104,106 @@ class Batch:
     def inputs(self) -> Inputs:
         """Return all that a model may look at, `[T+1, B, ...]`; nothing is copied."""
         return Inputs(self.obs, self.first, self.last_action, self.last_reward, self.task_id)
+
+
+# --- the rows that count -----------------------------------------------------------------------
+
+
+class Rows(NamedTuple):
+    """What counts in a batch of T steps of B unrolls."""
+
+    valid: Tensor  # [T, B] bool, steps that are learned from
+    keep_gradient: Tensor | None  # [T+1, B] bool, for `ActorCritic.hidden`; None: all True
+
+
+def learnable_rows(batch: Batch, burn_in_steps: int = 0) -> Rows:
+    """Return which rows count: no resets, and no burn-in.
+
+    A recurrent model starts each unroll from the state that the actor was in. In a replayed unroll
+    that state comes from weights of long ago; with *burn-in* (Kapturowski et al., R2D2, 2019,
+    section 3) its first rows only bring the state up to date: nothing is learned there, and no
+    gradient flows back into them.
+
+    V-trace looks ahead only, so what it says of the rows after the burn-in does not depend on those
+    before.
+
+    Args:
+      batch: T steps of B unrolls.
+      burn_in_steps: k, first rows of replayed unrolls that only warm the memory up.
+    """
+    valid = ~batch.reset_row
+    if not burn_in_steps:
+        return Rows(valid, None)
+    row = torch.arange(batch.steps + 1, device=batch.is_online.device).unsqueeze(-1)
+    replayed = ~batch.is_online
+    burn_in = (row[:-1] < burn_in_steps) & replayed
+    # To cut all that is before row `burn_in_steps`, cutting the state that enters it is enough.
+    return Rows(valid & ~burn_in, ~((row == burn_in_steps) & replayed))
+
+
+# --- one pass of the model ---------------------------------------------------------------------
+
+
+class Pass(NamedTuple):
+    """What the model says of T steps of B unrolls, with a gradient; H hidden units."""
+
+    hidden: Tensor  # [T+1, B, H]
+    heads: Heads  # of [T+1, B]; the last row bootstraps
+    pi: Policy  # of [T, B], the policy that is trained
+    mu: Policy  # of [T, B], the policy that acted; without a gradient
+    log_pi_action: Tensor  # [T, B], log pi of the action that was done
+    log_mu_action: Tensor  # [T, B], log mu of it
+    log_ratio: Tensor  # [T, B], log pi - log mu of it; bounded where actions are numbers
+
+
+def forward(
+    model: ActorCritic, batch: Batch, keep_gradient: Tensor | None = None, whose: str = ""
+) -> Pass:
+    """Run the model once over all rows.
+
+    Args:
+      model: the network, on the batch's device.
+      batch: T steps of B unrolls.
+      keep_gradient: see `ActorCritic.hidden`.
+      whose: " of the target" or so, for messages about numbers that are not finite.
+    """
+    features = model.torso(batch.obs, batch.task_id)  # [T+1, B, F], its one pass
+    hidden, _ = model.hidden(features, batch.inputs(), batch.state, keep_gradient)
+    heads = model.heads(hidden, batch.task_id)
+    pi = model.distribution.policy(heads.params[:-1])
+    mu = model.distribution.policy(batch.behaviour_params)
+    log_pi_action, log_mu_action = pi.log_prob(batch.action), mu.log_prob(batch.action)
+    log_ratio = model.distribution.bounded(log_pi_action - log_mu_action)
+    # What acted on a reset row does not matter.
+    acted = batch.behaviour_params.masked_fill(batch.reset_row.unsqueeze(-1), 0)
+    note("ratio", "behaviour_params", acted, is_given=True)
+    note("ratio", f"log_pi{whose}", pi.params)
+    note("value", f"value{whose}", heads.value)
+    return Pass(hidden, heads, pi, mu, log_pi_action, log_mu_action, log_ratio)
+
+
+# --- rewards -----------------------------------------------------------------------------------
+
+
+def _soft_asymmetric(reward: Tensor) -> Tensor:
+    squashed = (reward / 5).tanh()
+    return 5 * torch.where(squashed < 0, 0.3 * squashed, squashed)
+
+
+# name -> elementwise function of float32 rewards. Unrolls store raw rewards: these are applied when
+# a batch is learned from, so returns in the metrics are never affected.
+REWARD_TRANSFORMS: dict[str, Callable[[Tensor], Tensor]] = {
+    "none": lambda reward: reward,
+    "abs_one_sign": torch.sign,  # the Atari tradition; what most wrappers do
+    "abs_one_clamp": lambda reward: reward.clamp(-1, 1),  # Mnih et al. 2015
+    # IMPALA's "optimistic asymmetric clipping" as in its released code, which divides by 5 inside
+    # the tanh; its appendix D does not.
+    "soft_asymmetric": _soft_asymmetric,
+}
+# name -> the largest absolute reward that it returns.
+LARGEST_REWARD = {
+    "none": math.inf,
+    "abs_one_sign": 1.0,
+    "abs_one_clamp": 1.0,
+    "soft_asymmetric": 5.0,
+}

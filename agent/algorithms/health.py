@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ritornello.agent.algorithms.batch import Batch
-from ritornello.agent.algorithms.passes import Pass
+from ritornello.agent.algorithms.batch import Batch, Pass
 from ritornello.agent.distributions import MAX_LOG_RATIO
 
 

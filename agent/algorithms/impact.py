@@ -27,7 +27,8 @@ needs no gradient. Sizes: T steps, B unrolls, A actions.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -35,26 +36,35 @@ from torch import Tensor
 
 from ritornello.agent.algorithms import losses
 from ritornello.agent.algorithms.base import Algorithm, Loss, register_algorithm
-from ritornello.agent.algorithms.batch import Batch
-from ritornello.agent.algorithms.correction import correct
+from ritornello.agent.algorithms.batch import Batch, Pass, forward, learnable_rows
 from ritornello.agent.algorithms.health import policy_health, value_health
-from ritornello.agent.algorithms.impact_config import ImpactConfig
-from ritornello.agent.algorithms.non_finite import Stage, given_stages
-from ritornello.agent.algorithms.passes import Pass, look_at
-from ritornello.agent.algorithms.rewards import REWARD_TRANSFORMS
-from ritornello.agent.algorithms.rows import learnable_rows
+from ritornello.agent.algorithms.impala_config import VTraceConfig
 from ritornello.agent.algorithms.target import TargetNetwork
-from ritornello.agent.algorithms.units import (
-    move_units,
-    popart_figures,
-    scaled_advantages,
-    values_to_learn,
-)
 from ritornello.agent.algorithms.vtrace import VTrace
 from ritornello.agent.models.base import ActorCritic
+from ritornello.core.errors import ConfigError
+from ritornello.flags.values import ValueSource, values_of
 
 
-class _Judged(NamedTuple):
+@dataclass(frozen=True)
+class ImpactConfig(VTraceConfig):
+    """Everything that decides the loss. Costs are per step; see `loss_reduction`."""
+
+    surrogate_clip: float = 0.3  # epsilon: how far the ratio may be from 1; 0.2 to 0.4 published
+    ratio_bar: float = 2.0  # rho: pi_worker / pi_target is clipped there, within the ratio
+    target_period: int = 1  # updates between two copies to the target network; N * K
+    value_source: str = "target"  # whose values make targets and advantages: target | policy
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError on values out of range."""
+        super().__post_init__()
+        self._check_choice("value_source", values_of(ValueSource))
+        self._check_positive("surrogate_clip", "ratio_bar")
+        if not self.target_period >= 1:
+            raise ConfigError(f"target_period is {self.target_period}, expected at least 1.")
+
+
+class _TargetPass(NamedTuple):
     """What the target says of a batch. Nothing of it carries a gradient."""
 
     target: Pass
@@ -103,21 +113,21 @@ class Impact(Algorithm):
         It moves PopArt's statistics if the model has them, and counts an update of the target's
         life, at whose end the model, as it is now, becomes the next target.
         """
-        config, across = self.config, self.across
+        config, group = self.config, self.group
         age = self.target.count_update(model)
         valid, keep_gradient = learnable_rows(batch, config.burn_in_steps)  # [T, B]
-        seen = look_at(model, batch, keep_gradient)
-        judged = self._judge(batch, seen, valid)
+        seen = forward(model, batch, keep_gradient)
+        by_target = self._target_pass(batch, seen, valid)
         with torch.no_grad():
-            corrected = judged.corrected
-            targets = move_units(model, batch, corrected.targets, valid, optimiser, across)
-            advantages = scaled_advantages(
-                model, batch, corrected.advantages, valid, config.advantage_normalisation, across
+            corrected = by_target.corrected
+            targets = losses.update_popart(model, batch, corrected.targets, valid, optimiser, group)
+            advantages = losses.normalised_advantages(
+                model, batch, corrected.advantages, valid, config.advantage_normalisation, group
             )
-        values = values_to_learn(model, batch, seen)
+        values = losses.values_for_loss(model, batch, seen)
 
         log_ratios = losses.log_ratio_to_target(
-            seen.log_pi_action, judged.target.log_pi_action, seen.log_mu_action, config.ratio_bar
+            seen.log_pi_action, by_target.target.log_pi_action, seen.log_mu_action, config.ratio_bar
         )
         policy = losses.clipped_surrogate(log_ratios, advantages, config.surrogate_clip)
         entropy = seen.pi.entropy()
@@ -127,32 +137,17 @@ class Impact(Algorithm):
             "value": config.value_cost * losses.value_error(values, targets) * valid,
             "entropy": -config.entropy_cost_at(progress) * entropy * counted,
         }
-        total, metrics = losses.reduced(
-            per_step, valid, config.loss_reduction, batch.weight, across
-        )
+        total, metrics = losses.reduced(per_step, valid, config.loss_reduction, batch.weight, group)
         metrics |= policy_health(
-            batch, seen, valid, judged.log_rhos, config.rho_bar,
+            batch, seen, valid, by_target.log_rhos, config.rho_bar,
             entropy=entropy, buffers=self.buffers,
         )  # fmt: skip
-        metrics |= self._figures(seen, judged.target, log_ratios, advantages, valid)
+        metrics |= self._figures(seen, by_target.target, log_ratios, advantages, valid)
         metrics["impact/target_age_updates"] = total.new_tensor(float(age))
         metrics |= value_health(valid, seen.heads.value[:-1], corrected.targets, config.value_bound)
-        metrics |= popart_figures(model)
+        metrics |= losses.popart_metrics(model)
         errors = (targets - values.detach()).abs()
         return Loss(total, metrics, errors.masked_fill(~valid, math.nan))
-
-    def stages(self, model: ActorCritic, batch: Batch) -> Iterator[Stage]:
-        """Yield what the loss is made of, for who asks why it is not finite."""
-        both = "row, unroll"
-        reward = REWARD_TRANSFORMS[self.config.reward_transform](batch.reward)
-        params = batch.behaviour_params.masked_fill(batch.reset_row.unsqueeze(-1), 0)
-        yield from given_stages(model, batch, reward, params, None)
-        seen = look_at(model, batch)
-        yield Stage("ratio", "log_pi", seen.pi.params, both)
-        yield Stage("value", "value", seen.heads.value, both)
-        judged = self._judge(batch, seen, ~batch.reset_row)
-        yield Stage("ratio", "log_pi of the target", judged.target.pi.params, both)
-        yield Stage("value", "value target", judged.corrected.targets, both)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the target network and its age."""
@@ -162,22 +157,24 @@ class Impact(Algorithm):
         """Go on with the target network that was in use."""
         self.target.load_state_dict(state)
 
-    def keep(self) -> Callable[[], None]:
-        """Remember the target; return a function that puts it back."""
-        return self.target.keep()
+    def snapshot(self) -> Callable[[], None]:
+        """Remember the target; return a function that restores it."""
+        return self.target.snapshot()
 
     @torch.no_grad()
-    def _judge(self, batch: Batch, seen: Pass, valid: Tensor) -> _Judged:
+    def _target_pass(self, batch: Batch, seen: Pass, valid: Tensor) -> _TargetPass:
         """Let the target network look at the batch, and run V-trace for its policy."""
         # Its weights need no gradient, so none is recorded; but only where gradients are on does a
         # model compute in several threads (`ActorCritic.set_threads`).
         with torch.enable_grad():
-            target = look_at(self.target.network, batch)
+            target = forward(self.target.network, batch, whose=" of the target")
         # A ratio of 0 makes V-trace cut there: nothing is learned from a reset row, and nothing
         # flows back over it.
         log_rhos = target.log_ratio.masked_fill(~valid, -math.inf)
         by = target if self.config.value_source == "target" else seen
-        return _Judged(target, log_rhos, correct(self.config, batch, log_rhos, by.heads.value))
+        return _TargetPass(
+            target, log_rhos, losses.correct(self.config, batch, log_rhos, by.heads.value)
+        )
 
     @torch.no_grad()
     def _figures(

@@ -1,8 +1,7 @@
 """IMPALA: the loss of V-trace actor-critic, with the options of its successors.
 
-One class holds the flow of an update. Its settings are in impala_config.py, the formulas in
-vtrace.py, losses.py, cloning.py and rewards.py; what other algorithms share is in rows.py,
-passes.py, correction.py, trust.py, units.py and health.py. The flow is:
+One class holds the flow of an update. Its settings are in impala_config.py, the rows that count and
+the pass of the model in batch.py, all terms in losses.py, the formula in vtrace.py. The flow is:
 
     torso over T+1 rows, once -> hidden units, row after row if the model has a memory -> values ->
     V-trace -> PopArt moves statistics, rewrites the value head -> value head -> normalised losses
@@ -15,28 +14,14 @@ to read: agent/learning/learner.py, which takes the step.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import torch
 
 from ritornello.agent.algorithms import losses
 from ritornello.agent.algorithms.base import Algorithm, Loss, register_algorithm
-from ritornello.agent.algorithms.batch import Batch
-from ritornello.agent.algorithms.cloning import cloning_terms
-from ritornello.agent.algorithms.correction import correct
+from ritornello.agent.algorithms.batch import Batch, forward, learnable_rows
 from ritornello.agent.algorithms.health import policy_health, value_health
 from ritornello.agent.algorithms.impala_config import ImpalaConfig
-from ritornello.agent.algorithms.non_finite import Stage, given_stages
-from ritornello.agent.algorithms.passes import look_at
-from ritornello.agent.algorithms.rewards import REWARD_TRANSFORMS
-from ritornello.agent.algorithms.rows import learnable_rows
-from ritornello.agent.algorithms.trust import check_trust, trusted
-from ritornello.agent.algorithms.units import (
-    move_units,
-    popart_figures,
-    scaled_advantages,
-    values_to_learn,
-)
 from ritornello.agent.models.base import ActorCritic
 
 
@@ -49,12 +34,12 @@ class Impala(Algorithm):
     sums_over_learners = True
     takes_any_action = True
     loss_is_pure = True
-    correct = staticmethod(correct)  # a subclass may estimate targets and advantages differently
+    correct = staticmethod(losses.correct)  # a subclass may have other targets and advantages
 
     def check(self, model: ActorCritic) -> None:
         """Raise ConfigError if it cannot train this model."""
         super().check(model)
-        check_trust(model, self.config)
+        losses.check_trust(model, self.config)
 
     def loss(
         self,
@@ -64,22 +49,24 @@ class Impala(Algorithm):
         progress: float = 0.0,
     ) -> Loss:
         """Compute the loss of one batch; moves PopArt's statistics if the model has them."""
-        config, across = self.config, self.across
+        config, group = self.config, self.group
         valid, keep_gradient = learnable_rows(batch, config.burn_in_steps)  # [T, B]
-        seen = look_at(model, batch, keep_gradient)
+        seen = forward(model, batch, keep_gradient)
 
         with torch.no_grad():
             # A ratio of 0 makes V-trace cut there: nothing is learned from a reset row, and
             # nothing flows back over it.
             log_rhos = seen.log_ratio.masked_fill(~valid, -math.inf)
-            trust = trusted(seen, self.config)
+            trust = losses.trusted(seen, self.config)
             corrected = self.correct(config, batch, log_rhos, seen.heads.value, trust)
             learned = valid if trust is None else valid & trust
-            targets = move_units(model, batch, corrected.targets, learned, optimiser, across)
-            advantages = scaled_advantages(
-                model, batch, corrected.advantages, learned, config.advantage_normalisation, across
+            targets = losses.update_popart(
+                model, batch, corrected.targets, learned, optimiser, group
             )
-        values = values_to_learn(model, batch, seen)
+            advantages = losses.normalised_advantages(
+                model, batch, corrected.advantages, learned, config.advantage_normalisation, group
+            )
+        values = losses.values_for_loss(model, batch, seen)
 
         per_step = {
             "policy": config.policy_cost * losses.policy_gradient(seen.log_pi_action, advantages),
@@ -89,33 +76,14 @@ class Impala(Algorithm):
         entropy = seen.pi.entropy()
         counted = learned & batch.is_online if config.entropy_online_only else learned
         per_step["entropy"] = -config.entropy_cost_at(progress) * entropy * counted
-        per_step |= cloning_terms(model, batch, seen, values, valid, config)
+        per_step |= losses.cloning_terms(model, batch, seen, values, valid, config)
 
-        total, metrics = losses.reduced(
-            per_step, valid, config.loss_reduction, batch.weight, across
-        )
+        total, metrics = losses.reduced(per_step, valid, config.loss_reduction, batch.weight, group)
         metrics |= policy_health(
             batch, seen, valid, log_rhos, config.rho_bar,
             entropy=entropy, trust=trust, buffers=self.buffers,
         )  # fmt: skip
         metrics |= value_health(valid, seen.heads.value[:-1], corrected.targets, config.value_bound)
-        metrics |= popart_figures(model)
+        metrics |= losses.popart_metrics(model)
         errors = (targets - values.detach()).abs()
         return Loss(total, metrics, errors.masked_fill(~learned, math.nan))
-
-    def stages(self, model: ActorCritic, batch: Batch) -> Iterator[Stage]:
-        """Yield what the loss is made of, for who asks why it is not finite."""
-        both, config = "row, unroll", self.config
-        reward = REWARD_TRANSFORMS[config.reward_transform](batch.reward)
-        params = batch.behaviour_params
-        if not config.policy_cloning_cost:  # then what acted on a reset row does not matter
-            params = params.masked_fill(batch.reset_row.unsqueeze(-1), 0)
-        values = batch.behaviour_value if config.value_cloning_cost else None
-        yield from given_stages(model, batch, reward, params, values)
-        seen = look_at(model, batch)
-        yield Stage("ratio", "log_pi", seen.pi.params, both)
-        yield Stage("value", "value", seen.heads.value, both)
-        log_rhos = seen.log_ratio.masked_fill(batch.reset_row, -math.inf)
-        trust = trusted(seen, self.config)
-        corrected = self.correct(config, batch, log_rhos, seen.heads.value, trust)
-        yield Stage("value", "value target", corrected.targets, both)

@@ -1,8 +1,10 @@
-"""The terms of a loss, per step. Distances between policies are agent/distributions.py's.
+"""From a pass of the model to a loss: targets, units, terms per step, and their sum.
 
-All functions are pure, take float32 and, but for `reduced`, return one number per step. Masking and
-weighting is the algorithm's business (impala.py). pi is the policy being trained, mu the one that
-acted.
+`correct` runs V-trace over a batch, `trusted` drops states (LASER), `update_popart`,
+`normalised_advantages` and `values_for_loss` bring targets, advantages and values into the units of
+the loss, the functions behind them are the terms per step, and `reduced` adds the terms up. The
+order is that of impala.py. pi is the policy being trained, mu the one that acted. Sizes: T steps, B
+unrolls. Distances between policies are in agent/distributions.py.
 """
 
 from __future__ import annotations
@@ -13,8 +15,173 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from ritornello.agent.distributions import MAX_LOG_RATIO, Policy
-from ritornello.agent.reduction import ALONE, Reduction
+from ritornello.agent.algorithms.batch import REWARD_TRANSFORMS, Batch, Pass
+from ritornello.agent.algorithms.impala_config import ImpalaConfig, VTraceConfig
+from ritornello.agent.algorithms.stages import LARGEST_REWARD, note
+from ritornello.agent.algorithms.vtrace import VTrace, vtrace
+from ritornello.agent.distributions import MAX_LOG_RATIO, NO_IMPLIED_KL, Policy
+from ritornello.agent.models.base import ActorCritic
+from ritornello.agent.models.popart import Values
+from ritornello.agent.process_group import SINGLE_PROCESS, ProcessGroup
+from ritornello.core.errors import ConfigError
+
+# --- targets and advantages ----------------------------------------------------------------------
+
+
+def correct(
+    config: VTraceConfig,
+    batch: Batch,
+    log_rhos: Tensor,
+    values: Tensor,
+    trust: Tensor | None = None,
+) -> VTrace:
+    """Run V-trace in reward units; twice if the advantages have a lambda of their own.
+
+    A policy gains from little noise and values from little bias, so that a smaller lambda may
+    suit the advantages (Aitchison & Sweetser, "DNA", 2022, https://arxiv.org/abs/2206.10027).
+
+    Args:
+      config: has the discount, the bars and the lambdas.
+      batch: T steps of B unrolls.
+      log_rhos: [T, B] float32, log-ratio of the policy whose values are wanted and the one that
+        acted; -inf where nothing is learned.
+      values: [T+1, B] float32, in reward units.
+      trust: [T, B] bool, states over which corrections flow back; None: all.
+    """
+
+    def with_lambda(lambda_: float) -> VTrace:
+        return vtrace(
+            log_rhos,
+            config.discount * ~batch.terminated,
+            REWARD_TRANSFORMS[config.reward_transform](batch.reward),
+            values,
+            rho_bar=config.rho_bar,
+            c_bar=config.c_bar,
+            rho_pg_bar=config.rho_pg_bar,
+            lambda_=lambda_,
+            trust=trust,
+        )
+
+    corrected = with_lambda(config.lambda_)
+    note("value", "value target", corrected.targets)
+    if config.advantage_lambda is None:
+        return corrected
+    return corrected._replace(advantages=with_lambda(config.advantage_lambda).advantages)
+
+
+def trusted(seen: Pass, config: ImpalaConfig) -> Tensor | None:
+    """Return [T, B] bool, states whose policy is still near the one that acted; None: all are.
+
+    LASER's trust region (Schmitt et al. 2019, https://arxiv.org/abs/1909.11583): states in which
+    the policy has changed too much are not learned from.
+    """
+    if config.trust_region == "none":
+        return None
+    if config.trust_region == "implied":
+        distance = seen.pi.implied_kl(seen.mu, config.rho_bar)
+    elif config.trust_region == "kl_pi_mu":
+        distance = seen.pi.kl(seen.mu)
+    else:
+        distance = seen.mu.kl(seen.pi)
+    return distance < config.trust_threshold
+
+
+def check_trust(model: ActorCritic, config: ImpalaConfig) -> None:
+    """Raise ConfigError if the distance is not known of the policies of this model."""
+    if config.trust_region == "implied" and not model.distribution.has_implied_kl:
+        raise ConfigError(NO_IMPLIED_KL)
+
+
+# --- units -------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def update_popart(
+    model: ActorCritic,
+    batch: Batch,
+    targets: Tensor,
+    learned: Tensor,
+    optimiser: torch.optim.Optimizer | None,
+    group: ProcessGroup = SINGLE_PROCESS,
+) -> Tensor:
+    """Move PopArt's statistics, if the model has them; return the targets in the new units.
+
+    PopArt rewrites the value head so that no output changes (agent/models/popart.py). So the order
+    is: targets in reward units -> `update_popart` -> values of the rewritten head
+    (`values_for_loss`), which the losses differentiate.
+
+    Args:
+      model: whose value head is rewritten.
+      batch: T steps of B unrolls.
+      targets: [T, B] float32, of values, in reward units.
+      learned: [T, B] bool, steps that count.
+      optimiser: whose moments are rescaled along with the value head.
+      group: sums over learners.
+    """
+    if model.value_head.enabled:
+        model.value_head.update(targets, batch.task_id, learned, optimiser, group)
+    return model.value_head.normalise(targets, batch.task_id)
+
+
+def values_for_loss(model: ActorCritic, batch: Batch, seen: Pass) -> Tensor:
+    """Return values [T, B] in the units of the value loss. Call it after `update_popart`."""
+    if model.value_head.enabled:
+        # The head has just been rewritten, so what the losses differentiate is its new form.
+        rewritten: Values = model.value_head(seen.hidden, batch.task_id)
+        return rewritten.value_normalised[:-1]
+    return seen.heads.value_normalised[:-1]
+
+
+@torch.no_grad()
+def normalised_advantages(
+    model: ActorCritic,
+    batch: Batch,
+    advantages: Tensor,
+    learned: Tensor,
+    normalisation: str,
+    group: ProcessGroup = SINGLE_PROCESS,
+) -> Tensor:
+    """Divide by sigma of the game (what makes one entropy cost fit all games), then by rms.
+
+    Each game by its own rms: one in which something happens all the time would otherwise leave
+    hardly any policy gradient to one with a point now and then.
+
+    Args:
+      model: whose value head knows the scale of each game.
+      batch: T steps of B unrolls.
+      advantages: [T, B] float32, in reward units.
+      learned: [T, B] bool, steps that count.
+      normalisation: "none" or "rms", besides sigma.
+      group: sums over learners.
+    """
+    head = model.value_head
+    if head.enabled:
+        advantages = advantages / head.scale(batch.task_id)
+    if normalisation == "rms":
+        belongs = batch.task_id == torch.arange(
+            head.task_count, device=batch.task_id.device
+        ).unsqueeze(-1)  # [K, B]
+        sums = torch.stack([advantages.square() * learned, learned.float()]).sum(1)  # [2, B]
+        of_games = group.sum_((sums.unsqueeze(1) * belongs).sum(-1), "advantages")
+        squares, counts = of_games  # each [K]
+        rms = (squares / counts.clamp(min=1)).sqrt()
+        advantages = advantages / (rms[batch.task_id] + 1e-8)
+    return advantages
+
+
+def popart_metrics(model: ActorCritic) -> dict[str, Tensor]:
+    """Return the statistics of each game as metrics; none if the model has no PopArt."""
+    if not model.value_head.enabled:
+        return {}
+    statistics = {"mu": model.value_head.mu.clone(), "sigma": model.value_head.sigma}
+    return {
+        f"popart/{name}_{task}": value
+        for name, of_task in statistics.items()
+        for task, value in enumerate(of_task.unbind())
+    }
+
+
+# --- terms per step ----------------------------------------------------------------------------
 
 
 def policy_gradient(log_pi_action: Tensor, advantages: Tensor) -> Tensor:
@@ -74,12 +241,52 @@ def value_cloning(values: Tensor, behaviour_values: Tensor) -> Tensor:
     return (values - behaviour_values.detach()).square()
 
 
+def cloning_terms(
+    model: ActorCritic,
+    batch: Batch,
+    seen: Pass,
+    values: Tensor,
+    valid: Tensor,
+    config: ImpalaConfig,
+) -> dict[str, Tensor]:
+    """Return CLEAR's terms per step of replayed data, or none if their costs are 0.
+
+    Policy and values stay near those with which replayed data was made (Rolnick et al. 2019,
+    https://arxiv.org/abs/1811.11682). They are
+    not for trusted states only: cloning is for just those that LASER drops.
+
+    Args:
+      model: whose value head knows the units of the values.
+      batch: T steps of B unrolls.
+      seen: of the model, over the batch.
+      values: [T, B] float32, in the units of the value loss, with a gradient.
+      valid: [T, B] bool, steps that count.
+      config: has the costs.
+    """
+    terms: dict[str, Tensor] = {}
+    mask = valid & ~batch.is_online
+    if config.policy_cloning_cost:
+        note("ratio", "behaviour_params", batch.behaviour_params, is_given=True)
+        cloning = policy_cloning(seen.mu, seen.pi)
+        terms["policy_cloning"] = config.policy_cloning_cost * cloning * mask
+    if config.value_cloning_cost:
+        note("value", "behaviour_value", batch.behaviour_value, LARGEST_REWARD, is_given=True)
+        # Stored in reward units, because the statistics have moved since; compared in today's.
+        behaviour_values = model.value_head.normalise(batch.behaviour_value, batch.task_id)
+        cloning = value_cloning(values, behaviour_values)
+        terms["value_cloning"] = config.value_cloning_cost * cloning * mask
+    return terms
+
+
+# --- the sum -----------------------------------------------------------------------------------
+
+
 def reduced(
     per_step: Mapping[str, Tensor],
     valid: Tensor,
     reduction: str,
     weight: Tensor,
-    across: Reduction = ALONE,
+    group: ProcessGroup = SINGLE_PROCESS,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Add up weighted terms; return the total, with its gradient, and a metric for each of them.
 
@@ -88,16 +295,16 @@ def reduced(
       valid: [T, B] bool, the steps that `mean` divides by the number of.
       reduction: "sum" or "mean" over the steps.
       weight: [B] float32, importance weight of each unroll (`Batch.weight`).
-      across: sums over learners. The total is then this learner's part of the loss of all of them,
+      group: sums over learners. The total is then this learner's part of the loss of all of them,
         and the metrics are as if all had batches like this one.
     """
     sums = (torch.stack(list(per_step.values())) * weight).sum((1, 2))
     if reduction == "mean":
-        sums = sums / across.sum_(valid.sum(), "count").clamp(min=1)
+        sums = sums / group.sum_(valid.sum(), "count").clamp(min=1)
     total = sums.sum()
     shown = torch.cat([total.reshape(1), sums]).detach()
-    if across.world_size > 1:
-        shown = shown * across.world_size
+    if group.world_size > 1:
+        shown = shown * group.world_size
     names = ["loss/total", *(f"loss/{name}" for name in per_step)]
     metrics = dict(zip(names, shown.unbind(), strict=True))
     return total, metrics

@@ -1,8 +1,9 @@
 """Why an update cannot be made: what was bad first on the way from a batch to its gradient.
 
-The learner asks only after a loss or a gradient has turned out not to be finite. An algorithm then
-lists what its loss is made of, in the order in which one thing follows from another (`Stage`), and
-`find_culprit` walks along until something is wrong: what comes later is bad because of it.
+The learner asks only after a loss or a gradient has turned out not to be finite. The loss is then
+computed once more and notes what it is made of, in the order in which one thing follows from
+another (stages.py), and `find_culprit` walks along until something is wrong: what comes later is
+bad because of it.
 
 Next to read: agent/learning/learner.py, which asks; agent/learning/bad_updates.py, which says what
 follows.
@@ -18,16 +19,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ritornello.agent.algorithms.batch import Batch
+from ritornello.agent.algorithms.base import Algorithm
+from ritornello.agent.algorithms.batch import REWARD_TRANSFORMS, Batch
+from ritornello.agent.algorithms.stages import (
+    LARGEST_OBSERVATION,
+    LARGEST_REWARD,
+    LARGEST_WEIGHT,
+    Stage,
+    recorded,
+)
 from ritornello.agent.models.base import ActorCritic
 from ritornello.core.errors import PlatformError
-
-# The largest that is believed of numbers which an update could not be made with. They are far from
-# what is ever learned from, and near to what overflows float32 (3e38): the gradient of the value
-# has an error times a feature in it, and its norm the square of that.
-LARGEST_REWARD = 1e15  # a discounted sum of a hundred, squared, is 1e34
-LARGEST_OBSERVATION = 1e9  # it is a factor of the error and of the feature
-LARGEST_WEIGHT = 1e5  # four layers of a hundred of them make 1e28 of 1
 
 # What to do, by culprit; of a number that is finite, but too large, where that is something else.
 ADVICE = {
@@ -89,34 +91,34 @@ class Culprit:
         )
 
 
-@dataclass(frozen=True)
-class Stage:
-    """Something that a loss is made of."""
+def stages_of(
+    algorithm: Algorithm, model: ActorCritic, batch: Batch, progress: float
+) -> list[Stage]:
+    """Return what a loss is made of: what is given first, then what follows from it.
 
-    culprit: str  # one of CULPRITS
-    name: str  # of the tensor
-    tensor: Tensor  # in which nothing may be NaN, infinite or beyond `largest`
-    axes: str = ""  # what its first axes are: "row, unroll", "unroll" or "" for others
-    largest: float = math.inf
-    is_given: bool = False  # not computed from other stages: comes with the batch, or is a weight
-    shown: Tensor | None = None  # what is said of it; None: the tensor itself
+    It computes the loss once more, which moves what a loss may move: restore that afterwards.
+
+    Args:
+      algorithm: whose loss it is.
+      model: the network, in its state before the update.
+      batch: the batch of the loss.
+      progress: share of the training that is done, as it was told to the loss.
+    """
+    with torch.no_grad(), recorded() as noted:
+        algorithm.loss(model, batch, None, progress)
+    transform = REWARD_TRANSFORMS[getattr(algorithm.config, "reward_transform", "none")]
+    given = [*_given(model, batch, transform(batch.reward)), *(s for s in noted if s.is_given)]
+    given.sort(key=lambda stage: CULPRITS.index(stage.culprit))
+    return [*given, *(stage for stage in noted if not stage.is_given)]
 
 
-def given_stages(
-    model: ActorCritic,
-    batch: Batch,
-    reward: Tensor,
-    behaviour_params: Tensor,
-    behaviour_value: Tensor | None,
-) -> Iterator[Stage]:
-    """Yield what is given to an actor-critic loss, in the order in which it came about.
+def _given(model: ActorCritic, batch: Batch, reward: Tensor) -> Iterator[Stage]:
+    """Yield what every actor-critic loss is given, in the order in which it came about.
 
     Args:
       model: the network of the loss.
       batch: the batch of the loss.
       reward: [T, B] float32, as it is learned from.
-      behaviour_params: [T, B, A] float32, of the batch, 0 where nothing depends on them.
-      behaviour_value: [T, B] float32, of the batch; None if nothing depends on it.
     """
     both = "row, unroll"
     yield Stage("reward", "reward", reward, both, LARGEST_REWARD, True, batch.reward)
@@ -133,21 +135,16 @@ def given_stages(
         largest = LARGEST_WEIGHT if name in parameters and not is_scaled else math.inf
         yield Stage("weights", name, tensor, "", largest, True)
     yield Stage("memory", "state", batch.state, "unroll", is_given=True)
-    yield Stage("ratio", "behaviour_params", behaviour_params, both, is_given=True)
-    if behaviour_value is not None:
-        yield Stage("value", "behaviour_value", behaviour_value, both, LARGEST_REWARD, True)
 
 
 def find_culprit(stages: Iterable[Stage], batch: Batch) -> Culprit | None:
-    """Return what was bad first, or None if nothing is. It costs a pass of the model.
-
-    Call it under `torch.no_grad`: the stages are made while they are looked at.
+    """Return what was bad first, or None if nothing is.
 
     Something given that is not finite goes before something that is only too large, and both go
     before what was computed from them.
 
     Args:
-      stages: in the order of the flow, what is given first. No more of them are made than needed.
+      stages: in the order of the flow, what is given first.
       batch: the batch of the stages.
     """
     first: Culprit | None = None

@@ -54,19 +54,19 @@ class TargetNetwork:
         self.age = age + 1
         return age
 
-    def keep(self) -> Callable[[], None]:
-        """Remember what `count_update` changes; return a function that puts it back."""
+    def snapshot(self) -> Callable[[], None]:
+        """Remember what `count_update` changes; return a function that restores it."""
         age = self.age
         weights = None
         if self.is_due:  # else the weights stay as they are, and need no copy
             weights = copy.deepcopy(self.network.state_dict())
 
-        def put_back() -> None:
+        def restore() -> None:
             self.age = age
             if weights is not None:
                 self._load(weights)
 
-        return put_back
+        return restore
 
     def state_dict(self) -> dict[str, Any]:
         """Return weights and age; the tensors are those in use."""

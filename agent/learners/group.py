@@ -26,7 +26,7 @@ import torch.distributed
 from torch import Tensor
 
 from ritornello.agent.learners.place import Place
-from ritornello.agent.reduction import Reduction
+from ritornello.agent.process_group import ProcessGroup
 from ritornello.core.errors import PlatformError
 
 dist: Any = torch.distributed  # it carries types of a part of what it has
@@ -52,7 +52,7 @@ class LearnerLost(PlatformError):
         self.ranks = tuple(ranks)
 
 
-class Group(Reduction):
+class Group(ProcessGroup):
     """The sums of `Reduction`, over processes. Not thread-safe: belongs to the learner's thread."""
 
     def __init__(

@@ -1,7 +1,7 @@
 """The gradient of all learners together, and whose batch is to blame if it is not finite.
 
 All learners see the same sum, so all of them come to the same decision: they all make an update, or
-they all leave it out. Next to read: agent/reduction.py, which lists what else is summed.
+they all leave it out. Next to read: agent/process_group.py, which lists what else is summed.
 """
 
 from __future__ import annotations
@@ -19,28 +19,29 @@ from ritornello.agent.algorithms.non_finite import (
     blame_gradient,
     blame_loss,
     find_culprit,
+    stages_of,
 )
 from ritornello.agent.models.base import ActorCritic
-from ritornello.agent.reduction import Reduction
+from ritornello.agent.process_group import ProcessGroup
 
 
 class Gradient:
     """The gradient of one update. The parameters hold that of the own batch until `hand_over`."""
 
-    def __init__(self, parameters: Sequence[Tensor], loss: Loss, across: Reduction) -> None:
+    def __init__(self, parameters: Sequence[Tensor], loss: Loss, group: ProcessGroup) -> None:
         """Add up over all learners: one sum of one flat tensor, the loss included.
 
         Args:
           parameters: with the gradient of the own batch; those without one are left out.
           loss: the loss of the own batch.
-          across: sums over learners.
+          group: sums over learners.
         """
         self._own = [p.grad for p in parameters if p.grad is not None]
         self._summed = self._own
         total = loss.total.detach()
-        if across.world_size > 1:
+        if group.world_size > 1:
             flat = torch.cat([*(part.flatten() for part in self._own), total.reshape(1)])
-            across.sum_(flat, "gradient")
+            group.sum_(flat, "gradient")
             sizes = [*(part.numel() for part in self._own), 1]
             *pieces, total = torch.split(flat, sizes)
             self._summed = [
@@ -66,9 +67,12 @@ def error_of(
     algorithm: Algorithm,
     model: ActorCritic,
     update: int,
-    across: Reduction,
+    progress: float,
+    group: ProcessGroup,
 ) -> NonFiniteUpdate:
-    """Return the error of an update that is not finite. It costs a pass of the model.
+    """Return the error of an update that is not finite.
+
+    It computes the loss once more, so what a loss may move has to be restored afterwards.
 
     Args:
       loss: the loss of the own batch.
@@ -76,13 +80,13 @@ def error_of(
       algorithm: what the loss is from.
       model: the network, in its state before the update, with the gradient of the own batch.
       update: number of the update.
-      across: sums over learners; each finds out whether its own batch is to blame.
+      progress: as it was told to the loss.
+      group: sums over learners; each finds out whether its own batch is to blame.
     """
-    own, size = across.rank, across.world_size
-    with torch.no_grad():
-        culprit = find_culprit(algorithm.stages(model, batch), batch)
+    own, size = group.rank, group.world_size
+    culprit = find_culprit(stages_of(algorithm, model, batch, progress), batch)
     # Not by the own loss: through the sums, it is no better than that of the others.
-    counts = across.agree([float(culprit is not None and rank == own) for rank in range(size)])
+    counts = group.agree([float(culprit is not None and rank == own) for rank in range(size)])
     bad = [str(rank) for rank, count in enumerate(counts) if count]
     if culprit is None and bad:
         whose = f"learner {bad[0]}" if len(bad) == 1 else f"learners {', '.join(bad)}"

@@ -8,13 +8,13 @@ Next to read: agent/run/experience.py, which makes batches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ritornello.agent.algorithms.base import Algorithm, Loss
+from ritornello.agent.algorithms.base import Algorithm
 from ritornello.agent.algorithms.batch import Batch
 from ritornello.agent.learning.backward import make_backward
 from ritornello.agent.learning.gradients import Gradient, error_of
@@ -22,7 +22,7 @@ from ritornello.agent.learning.layer_gradients import LayerGradients
 from ritornello.agent.learning.optim import load_moments
 from ritornello.agent.models.base import ActorCritic
 from ritornello.agent.models.pixels import shown_steps
-from ritornello.agent.reduction import ALONE, Reduction
+from ritornello.agent.process_group import SINGLE_PROCESS, ProcessGroup
 from ritornello.core import faults
 from ritornello.core.saved_state import item, whole, within
 
@@ -49,7 +49,7 @@ class Learner:
         cuda_graph: bool = True,
         threads: int = 1,
         gradients_due: Callable[[], bool] | None = None,
-        across: Reduction = ALONE,
+        group: ProcessGroup = SINGLE_PROCESS,
     ) -> None:
         """Prepare for training; `model` stays on its device.
 
@@ -65,12 +65,12 @@ class Learner:
           compile: run the torso through torch.compile; the first step then takes a minute.
           cuda_graph: on a GPU, replay what an update computes (agent/learning/backward.py).
           gradients_due: whether an update also reports the gradient of each layer; None: never.
-          across: sums over the batches of all learners of the run.
+          group: sums over the batches of all learners of the run.
         """
         algorithm.check(model)
         self.model = model
         self.algorithm = algorithm
-        self.across = algorithm.across = across
+        self.group = algorithm.group = group
         self.optimiser = optimiser
         self.version = 0  # updates done
         self.errors: Tensor | None = None  # of the last update, see `Loss.errors`
@@ -96,10 +96,6 @@ class Learner:
         """Multiply the learning rate of the schedule by a factor from now on, instead of by 1."""
         self._lr_factor = factor
 
-    def minibatches(self, batch: Batch) -> Iterator[Batch]:
-        """Yield the parts of a batch, one for each call of `step`; the algorithm decides them."""
-        return self.algorithm.minibatches(batch)
-
     def step(self, batch: Batch, progress: float) -> dict[str, Tensor]:
         """Learn from one batch: loss, gradient, clip, optimiser step.
 
@@ -118,67 +114,72 @@ class Learner:
         Raises:
           NonFiniteUpdate: if the loss or a gradient is not finite. It names the first bad quantity.
         """
-        put_back = self._keep()
+        restore = self._snapshot()
         try:
-            loss, gradient = self._differentiate(batch, progress)
+            self._observe(batch)
+            loss = self._backward(self.algorithm, batch, progress)  # zero_grad, loss, backward
+            gradient = Gradient(self._parameters, loss, self.group)
             # The only wait for the device in a step: a bad gradient must not reach the weights.
             if not gradient.is_finite:
-                put_back()  # the search for the culprit starts from the state before the update
-                raise error_of(loss, batch, self.algorithm, self.model, self.version, self.across)
+                restore()  # the search for the culprit starts from the state before the update
+                raise error_of(
+                    loss, batch, self.algorithm, self.model, self.version, progress, self.group
+                )
             gradient.hand_over()
-            norm = gradient.norm
-            due = self._gradients_due is not None and self._gradients_due()
-            layers = LayerGradients(self.model) if due else None
+            is_due = self._gradients_due is not None and self._gradients_due()
+            layers = LayerGradients(self.model) if is_due else None
             faults.at("learner.step")
             torch.nn.utils.clip_grads_with_norm_(
-                self._parameters, self._max_grad_norm, norm, foreach=True
+                self._parameters, self._max_grad_norm, gradient.norm, foreach=True
             )
         except BaseException:
-            put_back()
+            restore()
             self.optimiser.zero_grad(set_to_none=True)
             raise
         lr = self._schedule(progress) * self._lr_factor
-        for group in self.optimiser.param_groups:
-            group["lr"] = lr
+        for parameters in self.optimiser.param_groups:
+            parameters["lr"] = lr
         self.optimiser.step()
         self.errors = loss.errors
-
-        lag = (self.version - batch.version) * batch.is_online
+        metrics = loss.metrics | self._metrics(batch, gradient.norm, lr)
         self.version += 1
-        metrics = loss.metrics | {
+        return metrics if layers is None else metrics | layers.metrics()
+
+    def _observe(self, batch: Batch) -> None:
+        """Move the statistics of observations, as long as they may still move."""
+        if self._observes:
+            length, size = batch.first.shape
+            rows, columns = shown_steps(length, size, self.version, self.group.rank)
+            self.model.observe(batch.obs[rows, columns], batch.task_id[columns], self.group)
+
+    def _metrics(self, batch: Batch, norm: Tensor, lr: float) -> dict[str, Tensor]:
+        """Return the metrics of an update, besides those of its loss."""
+        lag = (self.version - batch.version) * batch.is_online
+        metrics = {
             "grad/norm_before_clip": norm,
             "grad/clipped_fraction": (norm > self._max_grad_norm).float(),
             "optimiser/lr": norm.new_tensor(lr),
             "lag/mean_updates": lag.sum() / batch.is_online.sum(),
             "lag/max_updates": torch.where(batch.is_online.any(), lag.max(), torch.nan),
         }
-        if self.version % WEIGHTS_MEASURED_EACH == 0:
+        if (self.version + 1) % WEIGHTS_MEASURED_EACH == 0:
             weights = [parameter.detach() for parameter in self._measured]
             metrics["weights/norm"] = torch.nn.utils.get_total_norm(weights, foreach=True)
-        return metrics if layers is None else metrics | layers.metrics()
+        return metrics
 
-    def _keep(self) -> Callable[[], None]:
+    def _snapshot(self) -> Callable[[], None]:
         """Remember all that moves before the gradient is known; return a function to restore it."""
-        parts = [self.model.value_head.keep(self.optimiser), self.algorithm.keep()]
+        parts = [self.model.value_head.snapshot(self.optimiser), self.algorithm.snapshot()]
         if self._observes:
             unsettled = self.model.unsettled()
-            parts += [statistics.keep() for statistics in unsettled.values()]
+            parts += [statistics.snapshot() for statistics in unsettled.values()]
             self._observes = bool(unsettled)
 
-        def put_back() -> None:
+        def restore() -> None:
             for part in parts:
                 part()
 
-        return put_back
-
-    def _differentiate(self, batch: Batch, progress: float) -> tuple[Loss, Gradient]:
-        """Return the loss, and the gradient of all learners, not handed over yet."""
-        if self._observes:
-            length, size = batch.first.shape
-            rows, columns = shown_steps(length, size, self.version, self.across.rank)
-            self.model.observe(batch.obs[rows, columns], batch.task_id[columns], self.across)
-        loss = self._backward(self.algorithm, batch, progress)
-        return loss, Gradient(self._parameters, loss, self.across)
+        return restore
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that was learned; "algorithm" is there if that has a state.

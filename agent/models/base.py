@@ -32,7 +32,7 @@ from ritornello.agent.models.policy_head import policy_head
 from ritornello.agent.models.popart import PopArt
 from ritornello.agent.models.precision import PRECISIONS, compute_dtype
 from ritornello.agent.models.vectors import VectorStatistics
-from ritornello.agent.reduction import ALONE, Reduction
+from ritornello.agent.process_group import SINGLE_PROCESS, ProcessGroup
 from ritornello.core.errors import ConfigError, ShapeError
 from ritornello.core.spec import ActionSpec
 
@@ -180,21 +180,21 @@ class ActorCritic(nn.Module):
         return {game: x for game, x in by_game.items() if x is not None and not x.is_settled}
 
     def observe(
-        self, obs: Tensor, task_id: Tensor | None = None, across: Reduction = ALONE
+        self, obs: Tensor, task_id: Tensor | None = None, group: ProcessGroup = SINGLE_PROCESS
     ) -> None:
         """Learn what observations look like, if they are normalised.
 
         Args:
           obs: as for `torso`.
           task_id: as for `torso`.
-          across: sums over learners, which see different games perhaps.
+          group: sums over learners, which see different games perhaps.
         """
         rows, games = self._rows(obs, task_id)
         if isinstance(self.torso_net, PartsTorso):
-            self.torso_net.observe(rows, across)
+            self.torso_net.observe(rows, group)
             return
         for game, statistics in self.unsettled().items():
-            statistics.observe(rows if games is None else rows[games == game], across)
+            statistics.observe(rows if games is None else rows[games == game], group)
 
     def torso(self, obs: Tensor, task_id: Tensor | None = None) -> Tensor:
         """Encode observations.

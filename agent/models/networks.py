@@ -73,11 +73,11 @@ def register_network(
     if sees not in SEES:
         raise ConfigError(f"network {name!r} sees {sees!r}, expected one of {', '.join(SEES)}.")
 
-    def keep(
+    def added(
         build: Callable[[NetworkRequest], nn.Module],
     ) -> Callable[[NetworkRequest], nn.Module]:
         network = Network(build, sees, takes_layer_norm=takes_layer_norm)
         NETWORKS.add(name, network, build.__module__)
         return build
 
-    return keep
+    return added

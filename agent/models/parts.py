@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ritornello.agent.models.pixels import PixelStatistics
 from ritornello.agent.models.precision import compute_dtype
 from ritornello.agent.models.vectors import VectorStatistics
-from ritornello.agent.reduction import ALONE, Reduction
+from ritornello.agent.process_group import SINGLE_PROCESS, ProcessGroup
 from ritornello.core.spec import EnvSpec, ObservationPart
 
 VECTOR_FEATURES = 128  # units of the layer that sees the vector
@@ -110,8 +110,8 @@ class PartsTorso(nn.Module):
                 found[number] = pixels
         return found
 
-    def observe(self, obs: Tensor, across: Reduction = ALONE) -> None:
+    def observe(self, obs: Tensor, group: ProcessGroup = SINGLE_PROCESS) -> None:
         """Take observations `[N, S * bytes]` into the statistics of their parts."""
         parts = self.parts(obs)
         for number, statistics in self.unsettled().items():
-            statistics.observe(parts[number], across)
+            statistics.observe(parts[number], group)

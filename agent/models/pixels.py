@@ -19,7 +19,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ritornello.agent.reduction import ALONE, Reduction
+from ritornello.agent.process_group import SINGLE_PROCESS, ProcessGroup
 
 # Whether pixels are normalised; "each": every pixel by a deviation of its own; "rare": those whose
 # own is the smaller one, and all others by the common one.
@@ -77,24 +77,24 @@ class PixelStatistics(nn.Module):
         return self._count >= OBSERVED_BATCHES
 
     @torch.no_grad()
-    def observe(self, images: Tensor, across: Reduction = ALONE) -> None:
+    def observe(self, images: Tensor, group: ProcessGroup = SINGLE_PROCESS) -> None:
         """Take a batch `[N, C, H, W]` uint8 into the averages, unless there were enough of them.
 
         All batches weigh the same. A batch without an image changes nothing.
 
         Args:
           images: the images of this learner; those of all learners together are one batch.
-          across: sums over learners.
+          group: sums over learners.
         """
         if self.is_settled:
             return
-        if across.world_size == 1:
+        if group.world_size == 1:
             if not len(images):
                 return
             values = images.float()
             mean, mean_square = values.mean(0), self._of_pixels(values.square().mean(0))
         else:
-            sums = across.sum_(_sums(images), "pixels")
+            sums = group.sum_(_sums(images), "pixels")
             count = sums[-1]
             if not count:
                 return
@@ -109,17 +109,17 @@ class PixelStatistics(nn.Module):
         """Return [C, H, W] values as they are, or their mean [] if all pixels have one."""
         return values if self.is_of_each else values.mean()
 
-    def keep(self) -> Callable[[], None]:
-        """Remember all that `observe` writes to; return a function that puts it back."""
+    def snapshot(self) -> Callable[[], None]:
+        """Remember all that `observe` writes to; return a function that restores it."""
         kept, count = [buffer.clone() for buffer in self.buffers()], self._count
 
-        def put_back() -> None:
+        def restore() -> None:
             for buffer, before in zip(self.buffers(), kept, strict=True):
                 buffer.copy_(before)
             self._count = count
             self._kept_parts.clear()
 
-        return put_back
+        return restore
 
     def background(self, dtype: torch.dtype) -> Tensor:
         """Return the mean image [C, H, W] in units of 1/255, as it is taken away from others.

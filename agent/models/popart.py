@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ritornello.agent.reduction import ALONE, Reduction
+from ritornello.agent.process_group import SINGLE_PROCESS, ProcessGroup
 
 # Where optimisers keep running moments of the gradient, and the power of the gradient they hold.
 _MOMENT_POWERS = {"square_avg": 2, "exp_avg_sq": 2, "exp_avg": 1}
@@ -115,7 +115,7 @@ class PopArt(nn.Module):
         task_id: Tensor | None = None,
         mask: Tensor | None = None,
         optimiser: torch.optim.Optimizer | None = None,
-        across: Reduction = ALONE,
+        group: ProcessGroup = SINGLE_PROCESS,
     ) -> None:
         """Move the statistics towards these targets and rewrite the head so that values stay.
 
@@ -125,10 +125,10 @@ class PopArt(nn.Module):
           mask: [T, B] bool or float, steps to count; None counts all.
           optimiser: if given, its running moments of this head's gradient are rescaled too,
             because the gradient scales with the normalised error, that is with 1 / sigma.
-          across: sums over the targets of all learners.
+          group: sums over the targets of all learners.
         """
         if self.enabled:
-            sums = across.sum_(self._sums(targets, task_id, mask), "popart")
+            sums = group.sum_(self._sums(targets, task_id, mask), "popart")
             self._move(sums, optimiser)
 
     def _sums(self, targets: Tensor, task_id: Tensor | None, mask: Tensor | None) -> Tensor:
@@ -172,8 +172,8 @@ class PopArt(nn.Module):
                 moment.mul_(factor.pow(power).to(moment.dtype))
 
     @torch.no_grad()
-    def keep(self, optimiser: torch.optim.Optimizer | None = None) -> Callable[[], None]:
-        """Remember all that `update` writes to; return a function that puts it back, bit by bit.
+    def snapshot(self, optimiser: torch.optim.Optimizer | None = None) -> Callable[[], None]:
+        """Remember all that `update` writes to; return a function that restores it, bit by bit.
 
         Args:
           optimiser: the one that `update` is given.
@@ -186,11 +186,11 @@ class PopArt(nn.Module):
         kept = [tensor.clone() for tensor in moved]
 
         @torch.no_grad()
-        def put_back() -> None:
+        def restore() -> None:
             for tensor, before in zip(moved, kept, strict=True):
                 tensor.copy_(before)
 
-        return put_back
+        return restore
 
     def _of_task(self, statistic: Tensor, task_id: Tensor | None) -> Tensor:
         if self.task_count == 1 or task_id is None:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from ritornello.agent.models.precision import compute_dtype
-from ritornello.agent.reduction import ALONE, Reduction
+from ritornello.agent.process_group import SINGLE_PROCESS, ProcessGroup
 
 LARGEST = 10.0  # deviations from the mean; what is further away is shown as if it were there
 LEAST_VARIANCE = 1e-8  # so that a number that never changes is shown as 0
@@ -43,7 +43,7 @@ class VectorStatistics(nn.Module):
         self.register_buffer("square", torch.zeros(width, dtype=torch.float64))
 
     @torch.no_grad()
-    def observe(self, vectors: Tensor, across: Reduction = ALONE) -> None:
+    def observe(self, vectors: Tensor, group: ProcessGroup = SINGLE_PROCESS) -> None:
         """Take vectors `[N, D]` into the statistics.
 
         With the formula for joining two sets of Chan, Golub & LeVeque (1979), which loses no digits
@@ -51,16 +51,16 @@ class VectorStatistics(nn.Module):
 
         Args:
           vectors: those of this learner; those of all learners together are one set.
-          across: sums over learners.
+          group: sums over learners.
         """
         values = vectors.double()
         about = values.new_tensor(float(len(values)))
-        sums = across.sum_(torch.cat([about.reshape(1), values.sum(0)]), "vectors")
+        sums = group.sum_(torch.cat([about.reshape(1), values.sum(0)]), "vectors")
         number = sums[0]
         if not number:
             return
         mean = sums[1:] / number
-        square = across.sum_((values - mean).square().sum(0), "vector_squares")
+        square = group.sum_((values - mean).square().sum(0), "vector_squares")
         total = self.count + number
         distance = mean - self.mean
         self.square += square + distance.square() * (self.count * number / total)
@@ -77,15 +77,15 @@ class VectorStatistics(nn.Module):
         shown = (vectors.float() - mean.float()) * scale.float()
         return torch.where(is_known, shown.clamp(-LARGEST, LARGEST), shown)
 
-    def keep(self) -> Callable[[], None]:
-        """Remember all that `observe` writes to; return a function that puts it back."""
+    def snapshot(self) -> Callable[[], None]:
+        """Remember all that `observe` writes to; return a function that restores it."""
         kept = [buffer.clone() for buffer in self.buffers()]
 
-        def put_back() -> None:
+        def restore() -> None:
             for buffer, before in zip(self.buffers(), kept, strict=True):
                 buffer.copy_(before)
 
-        return put_back
+        return restore
 
 
 class NormalisedVectors(nn.Module):

@@ -25,7 +25,7 @@ from typing import NamedTuple
 from ritornello.agent.learners.group import Group, LearnerLost, listed, open_store
 from ritornello.agent.learners.place import ALONE_HERE, Place
 from ritornello.agent.learning.learner import Learner
-from ritornello.agent.reduction import ALONE, Reduction
+from ritornello.agent.process_group import SINGLE_PROCESS, ProcessGroup
 from ritornello.agent.run.experience import News
 from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import PlatformError
@@ -57,7 +57,7 @@ class Company:
     """
 
     place: Place = ALONE_HERE  # which learner this is, among how many
-    across: Reduction = ALONE  # sums over all learners
+    group: ProcessGroup = SINGLE_PROCESS  # sums over all learners
 
     def from_first(self, text: str) -> str:
         """Return the text that learner 0 gives."""
@@ -120,7 +120,7 @@ class Several(Company):
           group: connects it with the others.
         """
         self.place = place
-        self.across = group
+        self.group = group
         self._group = group
         self._learner: Learner | None = None
         self._compared = -1  # the update after which weights were last compared

@@ -116,7 +116,7 @@ class Trainer:
         self._blueprint = blueprint
         self._stop = stop or StopSignals()
         self._company = company or SINGLE
-        self._learner = blueprint.learner(self._company.across)
+        self._learner = blueprint.learner(self._company.group)
         self._batch: Batch | None = None  # which waits until every learner has one
         self._tally = new_tally(blueprint)
         self._bad_updates = BadUpdates(
@@ -251,8 +251,9 @@ class Trainer:
     def _learn(self, batch: Batch) -> bool:
         """Make the updates of a batch; return False if not one of them was possible."""
         before = self._learner.version
+        part = batch
         try:
-            for part in self._learner.minibatches(batch):
+            for part in self._learner.algorithm.minibatches(batch):
                 metrics = self._learner.step(part, self._progress())
                 self._experience.feed_back(part, self._learner.errors)
                 self._bad_updates.good()

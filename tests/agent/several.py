@@ -78,9 +78,9 @@ class Seat:
 class Forgetful:
     """Leaves one of the sums out, like a program in which somebody has forgotten it."""
 
-    def __init__(self, across, what):
-        self.rank, self.world_size = across.rank, across.world_size
-        self._across, self._what = across, what
+    def __init__(self, group, what):
+        self.rank, self.world_size = group.rank, group.world_size
+        self._across, self._what = group, what
 
     def sum_(self, tensor, what):
         return tensor if what == self._what else self._across.sum_(tensor, what)
@@ -98,7 +98,7 @@ def spec_of(case):
     return make_spec((2, 44, 40)) if case.sees == "pixels" else make_spec()
 
 
-def learner_of(case, across=None):
+def learner_of(case, group=None):
     spec = spec_of(case)
     model = {"name": "impala_shallow"} if case.sees == "pixels" else {}
     model |= {"normalise_vectors": case.sees == "robot"}
@@ -118,7 +118,7 @@ def learner_of(case, across=None):
         config=config,
         optimiser=optimiser,
         max_grad_norm=0.5,
-        **({} if across is None else {"across": across}),
+        **({} if group is None else {"group": group}),
     )
 
 
@@ -148,11 +148,11 @@ def joined(batches):
     )
 
 
-def train(case, across):
+def train(case, group):
     """Return what a learner of several has learned."""
-    learner = learner_of(case, across)
+    learner = learner_of(case, group)
     for update in range(UPDATES):
-        learner.step(batch_of_rank(case, update, across.rank), update / UPDATES)
+        learner.step(batch_of_rank(case, update, group.rank), update / UPDATES)
     return learner.state_dict()
 
 

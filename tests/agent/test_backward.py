@@ -28,9 +28,9 @@ class ByHand:
 
     def __call__(self, work):
         self.recordings += 1
-        put_back = self.learner.model.value_head.keep(self.learner.optimiser)
+        restore = self.learner.model.value_head.snapshot(self.learner.optimiser)
         made = work()
-        put_back()  # a recording does nothing yet
+        restore()  # a recording does nothing yet
         gradient = self.gradient()
 
         def replay():

@@ -230,7 +230,7 @@ def test_a_learner_alone_is_told_what_it_says():
     assert not SINGLE.agreed("interrupted", False)
     assert SINGLE.from_first("text") == "text"
     assert join(replace(Place()), 60.0) is not None
-    assert SINGLE.across.world_size == 1
+    assert SINGLE.group.world_size == 1
 
 
 def test_a_reason_with_a_path_of_any_bytes_reaches_the_others():

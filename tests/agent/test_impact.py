@@ -9,8 +9,7 @@ import torch
 from torch.distributions import Normal
 
 from ritornello.agent.algorithms import losses
-from ritornello.agent.algorithms.impact import Impact
-from ritornello.agent.algorithms.impact_config import ImpactConfig
+from ritornello.agent.algorithms.impact import Impact, ImpactConfig
 from ritornello.agent.algorithms.impala import Impala
 from ritornello.agent.algorithms.impala_config import ImpalaConfig, VTraceConfig
 from ritornello.agent.assembly import make_algorithm
@@ -382,12 +381,12 @@ def test_the_target_computes_like_the_model():
         assert parameter.stride() == fits.stride(), name
 
 
-def learner_of_several(across=None):
+def learner_of_several(group=None):
     model = make_small_model(popart=True, tasks=3, popart_step_size=0.05)
     # See tests/agent/several.py for the large epsilon.
     config = OptimiserConfig(lr=1e-3, lr_end=0.0, epsilon=1e-3)
     algorithm = Impact(ImpactConfig(reward_transform="none", target_period=4))
-    options = {} if across is None else {"across": across}
+    options = {} if group is None else {"group": group}
     return Learner(model, algorithm, make_optimiser(config, model), lambda _: 1e-3, **options)
 
 

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from ritornello.agent.algorithms.base import Algorithm
+from ritornello.agent.algorithms.batch import forward
 from ritornello.agent.algorithms.impala import Impala
 from ritornello.agent.algorithms.impala_config import ImpalaConfig
-from ritornello.agent.algorithms.passes import look_at
 from ritornello.agent.assembly import build_model
 from ritornello.agent.learning.scorer import Scorer
 from ritornello.agent.models.base import Inputs
@@ -74,7 +74,7 @@ def test_the_loss_equals_the_plain_loops(actions, region):
     config = replace(PLAIN, trust_region=region, trust_threshold=threshold)
     metrics = Impala(config).loss(model, batch).metrics
     with torch.no_grad():
-        seen = look_at(model, batch)
+        seen = forward(model, batch)
     values = seen.heads.value.tolist()
     expected = dict.fromkeys(("policy", "entropy", "policy_cloning"), 0.0)
     masked = 0
@@ -179,11 +179,11 @@ def test_the_learner_finds_the_probabilities_with_which_was_acted(env, served):
             blueprint.schema.check(blueprint.schema.unroll(record))
         batch = batch_of(blueprint.schema, block)
         with torch.no_grad():
-            seen = look_at(model, batch)
+            seen = forward(model, batch)
             mixed = replace(batch, action=batch.action.roll(1, 0))
         assert seen.log_ratio.abs().max() < 1e-4
         assert (batch.action[0] != batch.action[1]).any()
-        assert not torch.equal(look_at(model, mixed).log_pi_action, seen.log_pi_action)
+        assert not torch.equal(forward(model, mixed).log_pi_action, seen.log_pi_action)
 
 
 @WORLDS

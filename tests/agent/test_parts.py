@@ -86,12 +86,12 @@ def test_each_part_has_statistics_of_its_own():
     vector, _, near = model.torso_net.parts(obs)
     torch.testing.assert_close(found[0].mean.float(), vector.mean(0))
     torch.testing.assert_close(found[2].mean, near.float().mean(0))
-    kept = [statistics.keep() for statistics in found.values()]
+    kept = [statistics.snapshot() for statistics in found.values()]
     before = model.torso(obs)
     model.observe(frames(50, seed=1))
     assert not torch.equal(model.torso(obs), before)
-    for put_back in kept:
-        put_back()
+    for restore in kept:
+        restore()
     assert torch.equal(model.torso(obs), before)
     assert make_model(ModelConfig(normalise_pixels=False), SPEC).unsettled() == {}
 

@@ -10,7 +10,7 @@ from ritornello.agent.machine import WeightFormat
 from ritornello.agent.models.factory import ModelConfig, make_model
 from ritornello.agent.models.pixels import MAX_DEVIATIONS, MIN_DEVIATION, PixelStatistics
 from ritornello.agent.models.torsos import PixelConv2d
-from ritornello.agent.reduction import Reduction
+from ritornello.agent.process_group import ProcessGroup
 from tests.agent.builders import make_small_model, make_spec
 
 SHAPE = (3, 8, 7)
@@ -63,7 +63,7 @@ def test_rare_pixels_alone_may_have_deviations_of_their_own():
     assert (own > common).any()
 
 
-class WithAnother(Reduction):
+class WithAnother(ProcessGroup):
     """This learner's, and another one that has seen the batch before it."""
 
     world_size = 2
@@ -80,9 +80,9 @@ class WithAnother(Reduction):
 def test_two_learners_have_the_statistics_of_one_with_all_images(normalise):
     one, other = batches(2)
     together = observed([np.concatenate([one, other])], normalise)
-    across, statistics = WithAnother(), PixelStatistics(SHAPE, normalise)
-    PixelStatistics(SHAPE, normalise).observe(torch.from_numpy(other), across)
-    statistics.observe(torch.from_numpy(one), across)
+    group, statistics = WithAnother(), PixelStatistics(SHAPE, normalise)
+    PixelStatistics(SHAPE, normalise).observe(torch.from_numpy(other), group)
+    statistics.observe(torch.from_numpy(one), group)
     torch.testing.assert_close(statistics.mean, together.mean)
     torch.testing.assert_close(statistics.scale(), together.scale(), rtol=1e-4, atol=0)
 
@@ -230,11 +230,11 @@ def test_what_is_kept_of_settled_statistics_is_that_of_the_newest(monkeypatch, n
 
     statistics.observe(first)
     torch.testing.assert_close(seen(), wanted())  # not settled: not kept
-    put_back = statistics.keep()
+    restore = statistics.snapshot()
     statistics.observe(second)
     torch.testing.assert_close(seen(), wanted())  # settled, and kept
     assert statistics._kept_parts
-    put_back()
+    restore()
     statistics.observe(third)
     torch.testing.assert_close(seen(), wanted())
     other = observed([batch // 5 for batch in batches(2, seed=4)], normalise=normalise)
@@ -343,10 +343,10 @@ def test_what_was_observed_can_be_put_back(monkeypatch, seen, normalise):
     monkeypatch.setattr("ritornello.agent.models.pixels.OBSERVED_BATCHES", 2)
     images = batches(4)
     statistics, straight = (observed(images[:seen], normalise) for _ in range(2))
-    put_back = statistics.keep()
+    restore = statistics.snapshot()
     for batch in images[2:]:
         statistics.observe(torch.from_numpy(batch))
-    put_back()
+    restore()
     for one in (statistics, straight):
         one.observe(torch.from_numpy(images[seen]))
     for name, tensor in straight.state_dict().items():

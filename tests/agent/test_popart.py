@@ -227,10 +227,10 @@ def test_a_move_can_be_put_back_with_the_moments(enabled, kind):
         head(torch.randn(4, 3), torch.tensor([0, 1, 1, 0])).value_normalised.sum().backward()
         optimiser.step()
     before = copy.deepcopy((head.state_dict(), optimiser and optimiser.state_dict()))
-    put_back = head.keep(optimiser)
+    restore = head.snapshot(optimiser)
     head.update(torch.tensor([[5.0, -3.0], [8.0, 2.0]]), torch.tensor([0, 1]), None, optimiser)
     assert torch.equal(head.mu, before[0]["mu"]) is not enabled
-    put_back()
+    restore()
     for name, tensor in head.state_dict().items():
         assert torch.equal(tensor, before[0][name]), name
     if optimiser is not None:

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from ritornello.agent.algorithms.rewards import LARGEST_REWARD, REWARD_TRANSFORMS
+from ritornello.agent.algorithms.batch import LARGEST_REWARD, REWARD_TRANSFORMS
 from ritornello.flags.values import RewardTransform, values_of
 
 

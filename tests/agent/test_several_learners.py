@@ -139,12 +139,12 @@ class Breaking:
 @pytest.mark.parametrize("what", WHATS)
 def test_a_learner_that_is_lost_in_the_middle_of_an_update_leaves_the_state_before_it(what):
     case = NEEDS[what] if what.startswith("vector") else Case("mean", "rms", 3, "pixels")
-    across = Breaking("")
-    learner = learner_of(case, across)
+    group = Breaking("")
+    learner = learner_of(case, group)
     for update in range(2):
         learner.step(batch_of_rank(case, update, 0), 0.1)
     before = copy.deepcopy(learner.state_dict())
-    across.what = what
+    group.what = what
     with pytest.raises(LearnerLost):
         learner.step(batch_of_rank(case, 2, 0), 0.2)
     assert same(before, learner.state_dict())

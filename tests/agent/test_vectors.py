@@ -98,10 +98,10 @@ def test_what_was_observed_can_be_taken_back_to_the_bit():
     statistics = VectorStatistics(3)
     statistics.observe(vectors(1, 20))
     before = copy.deepcopy(statistics.state_dict())
-    put_back = statistics.keep()
+    restore = statistics.snapshot()
     statistics.observe(vectors(2, 20) * float("nan"))
     assert statistics.mean.isnan().all()
-    put_back()
+    restore()
     assert all(torch.equal(value, before[name]) for name, value in statistics.state_dict().items())
 
 

@@ -7,11 +7,8 @@ import torch
 
 from ritornello.agent.algorithms import losses
 from ritornello.agent.algorithms.base import ActorCriticConfig, Algorithm, Loss, register_algorithm
+from ritornello.agent.algorithms.batch import REWARD_TRANSFORMS, forward, learnable_rows
 from ritornello.agent.algorithms.health import policy_health, value_health
-from ritornello.agent.algorithms.passes import look_at
-from ritornello.agent.algorithms.rewards import REWARD_TRANSFORMS
-from ritornello.agent.algorithms.rows import learnable_rows
-from ritornello.agent.algorithms.units import move_units, scaled_advantages, values_to_learn
 from ritornello.agent.algorithms.vtrace import vtrace
 
 
@@ -42,18 +39,18 @@ class Ppo(Algorithm):
     def loss(self, model, batch, optimiser=None, progress=0.0):
         config = self.config
         valid, keep_gradient = learnable_rows(batch, config.burn_in_steps)
-        seen = look_at(model, batch, keep_gradient)
+        seen = forward(model, batch, keep_gradient)
         log_ratios = seen.log_ratio
         with torch.no_grad():
             log_rhos = log_ratios.masked_fill(~valid, -math.inf)
             reward = REWARD_TRANSFORMS[config.reward_transform](batch.reward)
             discounts = config.discount * ~batch.terminated
             corrected = vtrace(log_rhos, discounts, reward, seen.heads.value)
-            targets = move_units(model, batch, corrected.targets, valid, optimiser)
-            advantages = scaled_advantages(
+            targets = losses.update_popart(model, batch, corrected.targets, valid, optimiser)
+            advantages = losses.normalised_advantages(
                 model, batch, corrected.advantages, valid, config.advantage_normalisation
             )
-        values = values_to_learn(model, batch, seen)
+        values = losses.values_for_loss(model, batch, seen)
         ratios = log_ratios.masked_fill(~valid, 0).exp()
         clipped = ratios.clamp(1 - config.clip, 1 + config.clip)
         gain = torch.minimum(ratios * advantages, clipped * advantages)

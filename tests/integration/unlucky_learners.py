@@ -14,7 +14,7 @@ class Unlucky(Impala):
 
     def loss(self, model, batch, optimiser=None, progress=0.0):
         self.calls += 1
-        if self.across.rank == 1 and self.calls > UPDATES:
+        if self.group.rank == 1 and self.calls > UPDATES:
             batch = self.bad_luck(batch)
         return super().loss(model, batch, optimiser, progress)
 

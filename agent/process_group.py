@@ -7,7 +7,7 @@ learner would learn from all batches together if every sum over a batch is one o
 |---|---|---|
 | gradient | of the loss, and the loss itself | agent/learning/gradients.py |
 | popart | of the value targets of each game | agent/models/popart.py |
-| advantages | of the squares that make the rms of each game | agent/algorithms/units.py |
+| advantages | of the squares that make the rms of each game | agent/algorithms/losses.py |
 | count | of the steps that `--loss_reduction=mean` divides by | agent/algorithms/losses.py |
 | pixels | of the images that make a mean image | agent/models/pixels.py |
 | vectors, vector_squares | of the numbers that make mean and deviation | agent/models/vectors.py |
@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 
-class Reduction:
+class ProcessGroup:
     """Adds up over learners. Every learner makes the same calls in the same order.
 
     This is the one of a learner that is alone: the sum over all learners is its own.
@@ -55,4 +55,4 @@ class Reduction:
         return list(numbers)
 
 
-ALONE = Reduction()
+SINGLE_PROCESS = ProcessGroup()
