@@ -43,7 +43,7 @@ def expect(condition: bool, expected: str, *keys: Any) -> None:
 
 
 def item(state: Any, key: Any, *kinds: type, default: Any = REQUIRED) -> Any:
-    """Return an item of a mapping, which is exactly of one of these types.
+    """Return an item of a mapping, which is of one of these types; True and False are no numbers.
 
     Args:
       state: mapping from a file.
@@ -61,7 +61,8 @@ def item(state: Any, key: Any, *kinds: type, default: Any = REQUIRED) -> Any:
         raise StateError("is missing", key)
     if value is None and default is not REQUIRED:
         return default
-    if type(value) not in kinds and not (type(value) is int and float in kinds):
+    is_other = not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds)
+    if is_other and not (type(value) is int and float in kinds):
         names = " or ".join(kind.__name__ for kind in kinds)
         got = shown(value, 80) if isinstance(value, (str, int, float, type(None))) else "another"
         raise StateError(f"expected {names}, got {got} ({type(value).__name__})", key)
