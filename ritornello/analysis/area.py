@@ -19,7 +19,7 @@ import numpy as np
 from scipy import stats
 
 from ritornello.agent.testing.human_scores import TABLE, anchors
-from ritornello.analysis.comparison import by_label, left_out_lines, over_games, reaching
+from ritornello.analysis.comparison import SCORE, by_label, left_out_lines, over_games, reaching
 from ritornello.analysis.runs import Run
 from ritornello.analysis.statistics import Estimate, estimate
 from ritornello.core import markdown
@@ -113,9 +113,7 @@ def areas_markdown(
     """
     lines = [
         f"Score: mean raw return over 0 to {games[0].to_steps:,.0f} agent steps (area under the "
-        "learning curve; each return is the mean of the last 100 games). Over the runs of a "
-        "configuration: interquartile mean [95 % interval, stratified bootstrap], which of fewer "
-        "than four runs is their mean."
+        f"learning curve; each return is the mean of the last games, see --avg_buff_size). {SCORE}"
     ]
     if against:
         lines[0] += f" Differences are of means to {against!r} [95 % interval, Welch]."

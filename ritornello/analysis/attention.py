@@ -9,27 +9,29 @@ still.png.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
-from ritornello.analysis.options import results_folder
-from ritornello.analysis.playing_options import Viewing, until_interrupted, viewing_parser
-from ritornello.analysis.playing_reel import (
+from ritornello.analysis.films import (
     BLUE,
+    ENLARGEMENT,
     ORANGE,
     PINK,
     YELLOW,
     Reel,
+    Viewing,
+    film_parser,
     full_colour,
     tinted,
+    until_interrupted,
     with_legend,
+    write_film,
 )
-from ritornello.core.atomic_file import write_json
-from ritornello.metrics.film import Film, enlarged, side_by_side, write_gif
+from ritornello.analysis.options import results_folder
+from ritornello.metrics.film import enlarged, side_by_side
 
 EPILOG = """examples:
   python -m ritornello.analysis attention --load_model_url=results/<run>
@@ -41,22 +43,33 @@ coarse: of an 84x84 frame 11x11 cells, stretched over the picture. Agents of oth
 such maps: for them there is python -m ritornello.analysis saliency.
 """
 HEAD_COLOURS = (BLUE, ORANGE, YELLOW, PINK)  # one per head, then again from the start
-ENLARGEMENT = 2
 DARKEST = 0.2  # of a pixel's brightness, where a head does not look
 PANELS_PER_ROW = 2
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return its exit status."""
-    options = viewing_parser("attention", __doc__, EPILOG).parse_args(arguments)
-    viewing = Viewing.draw("attention", options)
+    viewing = Viewing.of(
+        "attention", film_parser("attention", __doc__, EPILOG).parse_args(arguments)
+    )
     reel = Reel()
     with results_folder(viewing.output):
         with until_interrupted(reel) as ending, torch.inference_mode():
             for moment in viewing.moments("attention"):
-                maps = viewing.agent.model.attention_maps(moment.inputs, moment.state)[0]
-                reel.add(moment, {"maps": maps.numpy()})
-        _write(viewing, reel, gif_kilobytes=options.gif)
+                seen = viewing.agent.model.attention_maps(moment.inputs, moment.state)[0]
+                reel.add(moment, {"maps": seen.numpy()})
+        maps = reel.arrays()["maps"]  # [N, heads, h, w]
+        scales = np.array([full_colour(of_head) for of_head in maps.swapaxes(0, 1)], np.float32)
+
+        def picture(number: int) -> np.ndarray:
+            return drawn(reel.frame(number), (maps[number] / scales[:, None, None]).clip(0, 1))
+
+        settings = {
+            "heads": maps.shape[1],
+            "cells": list(maps.shape[2:]),
+            "full_light_at": scales.tolist(),
+        }
+        write_film(viewing, reel, picture, int(maps.max((1, 2, 3)).argmax()), settings)
     return ending.status
 
 
@@ -85,43 +98,3 @@ def drawn(frame: np.ndarray, heat: np.ndarray) -> np.ndarray:
     padded = [np.pad(row, ((0, 0), (0, width - row.shape[1]), (0, 0))) for row in rows]
     picture = side_by_side([enlarged(together, ENLARGEMENT), np.concatenate(padded)])
     return with_legend(picture, {f"head {n}": c for n, c in enumerate(colours, start=1)})
-
-
-def _write(viewing: Viewing, reel: Reel, *, gif_kilobytes: int | None) -> None:
-    """Draw the film and write all files."""
-    import imageio.v3 as iio  # lazily: only pictures need it
-
-    folder, arrays = viewing.output, reel.arrays()
-    viewing.save_actions()
-    np.savez_compressed(folder / "maps.npz", allow_pickle=False, **arrays)
-    maps = arrays["maps"]
-    heads = maps.shape[1]
-    scales = np.array([full_colour(maps[:, head]) for head in range(heads)], np.float32)
-
-    def picture(number: int) -> np.ndarray:
-        heat = (maps[number] / scales[:, None, None]).clip(0, 1)
-        return drawn(reel.frame(number), heat)
-
-    with Film(folder / "film.mp4", viewing.frames_per_s) as film:
-        for number in range(len(reel)):
-            film.add(picture(number))
-    sharpest = int(maps.max((1, 2, 3)).argmax())
-    iio.imwrite(folder / "still.png", picture(sharpest))
-    if gif_kilobytes:
-        write_gif(
-            folder / "film.gif",
-            folder / "film.mp4",
-            viewing.frames_per_s,
-            shrink=ENLARGEMENT,
-            max_kilobytes=gif_kilobytes,
-        )
-    settings = {
-        **viewing.facts(),
-        "frames": len(reel),
-        "heads": heads,
-        "cells": list(maps.shape[2:]),
-        "full_light_at": scales.tolist(),
-        "still": viewing.start + sharpest,
-    }
-    write_json(folder / "settings.json", settings)
-    sys.stdout.write(f"written to {folder}: film of {len(reel)} moments, and its maps\n")

@@ -1,7 +1,7 @@
 """Which configuration learned best? A table, a figure and small CSV files of many runs.
 
 Runs of one configuration are grouped over seeds and games. The score of a run is the mean raw
-return of the last 100 games of training; the score of a configuration is the interquartile mean
+return of its last games (--avg_buff_size); the score of a configuration is the interquartile mean
 over its runs with a 95 % bootstrap interval, at equal agent steps and at equal running time. Next
 to read: analysis/comparison.py.
 """

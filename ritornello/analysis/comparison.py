@@ -1,8 +1,8 @@
 """Trainings scored at equal agent steps and at equal time, and the page that says so.
 
-The score of a run is the mean raw return of its last 100 games; the score of a configuration is
-the interquartile mean over its runs (analysis/statistics.py). `ritornello.analysis compare` and
-multi_train.py show the same page. Next to read: analysis/runs.py, where runs come from.
+The score of a run is the mean raw return of its last games (--avg_buff_size); the score of a
+configuration is the interquartile mean over its runs (analysis/statistics.py).
+`ritornello.analysis compare` and multi_train.py show the same page. Next to read: analysis/runs.py.
 """
 
 from __future__ import annotations
@@ -15,14 +15,18 @@ import numpy as np
 
 from ritornello.agent.testing.human_scores import TABLE, all_human_normalised
 from ritornello.analysis.figure import LINE_COLOURS, learning_curves, save
-from ritornello.analysis.runs import Run, thinned
-from ritornello.analysis.statistics import Estimate, estimate
+from ritornello.analysis.runs import Run, last_games, thinned
+from ritornello.analysis.statistics import FEW, Estimate, estimate
 from ritornello.core import markdown
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown_text
 from ritornello.metrics.text import kilojoules
 
 MAX_COMMAND = 5000  # characters
+SCORE = (
+    "Over the runs of a configuration: interquartile mean [95 % interval, stratified bootstrap], "
+    f"or of fewer than {FEW} runs (lowest to highest), which is no confidence interval."
+)
 
 
 @dataclass(frozen=True)
@@ -175,10 +179,10 @@ def page(games: Sequence[GameComparison], notes: Sequence[str] = ()) -> str:
     """Return the comparison as a Markdown page: scores, runs, commands, and what was left out."""
     if not games:
         return "\n".join(["No run has finished a game yet.", *left_out_lines(notes)]) + "\n"
+    runs = [run for game in games for row in game.rows for run in row.runs]
     lines = [
-        "Score: mean raw return of the last 100 games of training. Over the runs of a "
-        "configuration: interquartile mean [95 % interval, stratified bootstrap]. Human-normalised "
-        f"scores by the table of {TABLE}.",
+        f"Score: mean raw return of the last {last_games(runs)} of training. {SCORE} "
+        f"Human-normalised scores by the table of {TABLE}.",
     ]
     for game in games:
         lines += ["", f"## {shown_text(game.env)}", "", *markdown.table(*game_table(game))]

@@ -1,8 +1,8 @@
-"""A map of features: of what an agent sees while it plays, or of what lies in a saved replay.
+"""A map of features: of what an agent saw, or of what is in a saved replay.
 
 Features are the output of the torso, the numbers that elite and attentive replay compare. They are
 projected onto two dimensions by PCA (straight axes, distances as they are) and by t-SNE (who is a
-neighbour of whom), and coloured by what is known of each.
+neighbour of whom; analysis/projections.py), and coloured by what is known of each.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,17 +22,15 @@ from torch import Tensor
 from ritornello.agent.learning.feed import Feed
 from ritornello.agent.stored.checkpoint import Checkpoint, load
 from ritornello.agent.stored.model_file import find_model_folder
-from ritornello.analysis.features_projection import MAX_POINTS, pca, tsne
-from ritornello.analysis.options import add_place, command_parser, results_folder
+from ritornello.analysis.figure import save
+from ritornello.analysis.options import add, add_output, add_place, command_parser, results_folder
 from ritornello.analysis.playing import LoadedAgent, load_agent, play_many
+from ritornello.analysis.projections import MAX_POINTS, pca, tsne
 from ritornello.core.atomic_file import atomic_path, write_json
 from ritornello.core.errors import ConfigError
-from ritornello.metrics.charts import INK, figure_text
+from ritornello.metrics.charts import INK, new_figure, title
 from ritornello.replay.item import Draw, Item
 from ritornello.replay.snapshot import unpack_items
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 EPILOG = """examples:
   python -m ritornello.analysis features --load_model_url=models/pong
@@ -44,9 +41,8 @@ EPILOG = """examples:
 
 colours
   value      what the critic expects from there, in reward units
-  age        agent steps before the end of play; in a replay: updates since the unroll came in
-  distance   Euclidean, in feature space: to the newest observation of the same environment; in a
-             replay: to the mean of the newest unroll of the same game
+  age        how long ago it was: in agent steps of the game, or in updates since it was played
+  distance   from the newest of the same game, in feature space
   game       number of the game, if there are several
 
 Written to <output>: features_<game|replay>.png, the same as .npz (features, projections and
@@ -72,23 +68,20 @@ def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     if not 10 <= options.points <= MAX_POINTS:
         raise ConfigError(f"--points={options.points}, expected 10 to {MAX_POINTS}.")
-    if not 0 < options.perplexity < inf:
-        raise ConfigError(
-            f"--perplexity={options.perplexity:g}, expected a finite number above 0, of neighbours "
-            "that each point has."
-        )
+    if not 0 < options.perplexity < float("inf"):
+        raise ConfigError(f"--perplexity={options.perplexity:g}, expected a number above 0.")
     agent = load_agent(options.load_model_url)
-    with results_folder(Path(options.output) if options.output else agent.folder) as folder:
-        _map(agent, options, folder)
+    with results_folder(options.output or agent.folder) as folder:
+        if options.of == "replay":
+            points = replay_points(agent, options.points, options.buffer, options.seed)
+        else:
+            points = game_points(agent, options.points, options.seed)
+        _map(agent, points, options, folder / f"features_{options.of}")
     return 0
 
 
-def _map(agent: LoadedAgent, options: argparse.Namespace, folder: Path) -> None:
-    """Look at the observations, project their features, and write all files."""
-    if options.of == "replay":
-        points = replay_points(agent, _with_replay(options), options.points, options)
-    else:
-        points = game_points(agent, options.points, options.seed)
+def _map(agent: LoadedAgent, points: Points, options: argparse.Namespace, stem: Path) -> None:
+    """Project the features, and write all files."""
     projection = pca(points.features)
     maps = {"PCA": projection.points}
     with Progress(console=Console(stderr=True), transient=True) as progress:
@@ -101,26 +94,20 @@ def _map(agent: LoadedAgent, options: argparse.Namespace, folder: Path) -> None:
                 seed=options.seed,
                 on_step=lambda: progress.advance(bar),
             )
-    stem = folder / f"features_{options.of}"
     share = projection.variance_share.tolist()
     _draw(points, maps, share, f"{agent.label}, {options.of}", stem.with_suffix(".png"))
     arrays: dict[str, Any] = {"features": points.features.numpy(), **points.colours}
     arrays |= {name.lower().replace("-", ""): layout.numpy() for name, layout in maps.items()}
     with atomic_path(stem.with_suffix(".npz")) as temporary, temporary.open("wb") as file:
         np.savez_compressed(file, **arrays)
-    facts = {"pca_variance_share": share, "age_unit": points.age_unit, "settings": vars(options)}
+    settings = {k: v for k, v in vars(options).items() if k != "output"}
+    facts = {"pca_variance_share": share, "age_unit": points.age_unit, "settings": settings}
     write_json(stem.with_suffix(".json"), facts)
     Console().print(f"written: {stem}.png, .npz and .json", markup=False, soft_wrap=True)
 
 
 def game_points(agent: LoadedAgent, count: int, seed: int = 0) -> Points:
-    """Let the agent play and keep each STRIDE-th of what it sees.
-
-    Args:
-      agent: the agent; it plays its games in turn.
-      count: N, number of points.
-      seed: equal seeds give equal games.
-    """
+    """Let the agent play and keep each STRIDE-th of what it sees, `count` points in all."""
     envs = max(ENVS, len(agent.games))
     rows = -(-count // envs)
     steps = [
@@ -129,12 +116,11 @@ def game_points(agent: LoadedAgent, count: int, seed: int = 0) -> Points:
         if number % STRIDE == STRIDE - 1  # the very last is among them
     ]
     features = torch.stack([step.features for step in steps])  # [rows, envs, F]
-    value = torch.stack([step.heads.value for step in steps])
     age = STRIDE * torch.arange(rows - 1, -1, -1)[:, None].expand(rows, envs)
     task_id = steps[0].inputs.task_id
     game = torch.zeros(envs) if task_id is None else task_id
     colours = {
-        "value": value,
+        "value": torch.stack([step.heads.value for step in steps]),
         "age": age,
         "distance": (features - features[-1]).norm(dim=-1),
         "game": game.expand(rows, envs),
@@ -143,22 +129,23 @@ def game_points(agent: LoadedAgent, count: int, seed: int = 0) -> Points:
     return Points(features.flatten(0, 1)[-count:].clone(), flat, "agent steps")
 
 
-def replay_points(
-    agent: LoadedAgent, checkpoint: Checkpoint, count: int, options: argparse.Namespace
-) -> Points:
+def replay_points(agent: LoadedAgent, count: int, buffer: str = "", seed: int = 0) -> Points:
     """Look at what lies in a saved replay, with the eyes of the agent as it is in the checkpoint.
 
     Args:
-      agent: the agent of the checkpoint.
-      checkpoint: a checkpoint with the contents of its buffers.
+      agent: an agent whose checkpoint has the contents of its buffers.
       count: N, number of points; there are fewer if there are not so many rows.
-      options: `buffer`, its name ("" for the one that holds most); `seed` of the choice of rows.
+      buffer: name of the buffer; "" for the one that holds most.
+      seed: of the choice of rows.
 
     Raises:
       ConfigError: if there is no such buffer, or it is empty.
     """
-    items, updates = _items_of(agent, checkpoint, options.buffer), checkpoint.updates
-    rng = np.random.default_rng(options.seed)
+    if find_model_folder(agent.url) is not None:
+        raise ConfigError(f"{agent.url} is a model folder, which holds no replay. Give a run.")
+    checkpoint = load(agent.url)
+    items = _items_of(agent, checkpoint, buffer)
+    rng = np.random.default_rng(seed)
     steps = agent.blueprint.schema.unroll_length
     each = min(ROWS_PER_UNROLL, steps)
     wanted = min(len(items), -(-count // each))
@@ -168,16 +155,18 @@ def replay_points(
     parts: list[dict[str, Tensor]] = []
     newest: dict[int, Tensor] = {}  # game -> [F], of its newest unroll so far
     for start in range(0, len(kept), BATCH):
-        chosen = [items[index] for index in kept[start : start + BATCH]]
-        batch = feed.compose([Draw(item, 0, item.record(), False) for item in chosen], updates)
+        draws = [
+            Draw(items[index], 0, items[index].record(), False)
+            for index in kept[start : start + BATCH]
+        ]
+        batch = feed.compose(draws, checkpoint.updates)
         with torch.inference_mode():
             features = agent.model.torso(batch.obs, batch.task_id)
             hidden, _ = agent.model.hidden(features, batch.inputs(), batch.state)
             value = agent.model.heads(hidden, batch.task_id).value
         for column in range(batch.size):
             rows = torch.from_numpy(rng.choice(steps, each, replace=False))
-            game = int(batch.task_id[column])
-            newest[game] = features[:-1, column].mean(0)
+            newest[int(batch.task_id[column])] = features[:-1, column].mean(0)
             parts.append(
                 {
                     "features": features[rows, column],
@@ -192,13 +181,6 @@ def replay_points(
     joined["distance"] = (features - centres).norm(dim=-1)
     order = ("value", "age", "distance", "game")
     return Points(features, {name: joined[name].double().numpy() for name in order}, "updates")
-
-
-def _with_replay(options: argparse.Namespace) -> Checkpoint:
-    url = options.load_model_url
-    if find_model_folder(url) is not None:
-        raise ConfigError(f"{url} is a model folder, which holds no replay. Give a run folder.")
-    return load(url)
 
 
 def _items_of(agent: LoadedAgent, checkpoint: Checkpoint, buffer: str) -> list[Item]:
@@ -220,98 +202,36 @@ def _items_of(agent: LoadedAgent, checkpoint: Checkpoint, buffer: str) -> list[I
 
 
 def _draw(
-    points: Points, maps: dict[str, Tensor], share: Sequence[float], title: str, path: Path
+    points: Points, maps: dict[str, Tensor], share: Sequence[float], about: str, path: Path
 ) -> None:
-    # Lazily, and without pyplot: no global figure, no display.
-    from matplotlib.figure import Figure
-
+    """Draw a line of panels for each projection, and a panel for each colour."""
     colours = {k: v for k, v in points.colours.items() if k != "game" or len(np.unique(v)) > 1}
-    figure = Figure(
-        figsize=(3.9 * len(colours), 3.6 * len(maps) + 0.4),
-        dpi=110,
-        layout="constrained",
-        facecolor="white",
-    )
-    figure.suptitle(
-        figure_text(title, 100), x=0.01, ha="left", color=INK, fontsize=10, fontweight="bold"
-    )
+    figure = new_figure(3.9 * len(colours), 3.6 * len(maps) + 0.4, dpi=110)
+    title(figure, about)
     panels = figure.subplots(len(maps), len(colours), squeeze=False)
     for line, (method, layout) in zip(panels, maps.items(), strict=True):
         for axes, (name, values) in zip(line, colours.items(), strict=True):
-            discrete = name == "game"
-            drawn = axes.scatter(
-                *layout.numpy().T,
-                c=values,
-                s=6,
-                linewidths=0,
-                alpha=0.8,
-                cmap="tab10" if discrete else "viridis",
-            )
-            label = f"{name}, {points.age_unit} ago" if name == "age" else name
+            colour_map = "tab10" if name == "game" else "viridis"
+            drawn = axes.scatter(*layout.numpy().T, c=values, s=6, linewidths=0, cmap=colour_map)
             figure.colorbar(drawn, ax=axes, shrink=0.8).ax.tick_params(labelsize=7, colors=INK)
-            _style(axes, f"{method}: {label}")
+            label = f"{name}, {points.age_unit} ago" if name == "age" else name
+            axes.set_title(f"{method}: {label}", loc="left", color=INK, fontsize=9)
+            axes.set_xticks([])
+            axes.set_yticks([])
         if method == "PCA" and len(share) > 1:
             line[0].set_xlabel(f"{100 * share[0]:.0f} % of the variance", fontsize=8, color=INK)
             line[0].set_ylabel(f"{100 * share[1]:.0f} %", fontsize=8, color=INK)
-    with atomic_path(path) as temporary:
-        figure.savefig(temporary, format="png")
-
-
-def _style(axes: Axes, title: str) -> None:
-    axes.set_title(title, loc="left", color=INK, fontsize=9)
-    axes.set_xticks([])
-    axes.set_yticks([])
-    for side in axes.spines.values():
-        side.set_color("#DDDDDD")
+    save(figure, path)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser("features", __doc__, EPILOG)
     add_place(parser)
-    add = parser.add_argument
-    add(
-        "--of",
-        choices=("game", "replay"),
-        default="game",
-        help="what is mapped: games played now, or the saved replay (default: %(default)s)",
-    )
-    add(
-        "--buffer",
-        default="",
-        metavar="NAME",
-        help="name of the replay buffer to map (default: the one that holds most)",
-    )
-    add(
-        "--points",
-        type=int,
-        default=1000,
-        metavar="N",
-        help="number of observations on the map (default: %(default)s)",
-    )
-    add(
-        "--perplexity",
-        type=float,
-        default=30.0,
-        metavar="N",
-        help="setting of t-SNE: about how many neighbours each point has (default: %(default)s)",
-    )
-    add(
-        "--steps",
-        type=int,
-        default=500,
-        metavar="N",
-        help="number of steps of t-SNE; 0 draws PCA alone (default: %(default)s)",
-    )
-    add(
-        "--seed",
-        type=int,
-        default=0,
-        metavar="N",
-        help="seed of the games and of the choice of observations (default: %(default)s)",
-    )
-    add(
-        "--output",
-        metavar="FOLDER",
-        help="folder for the results (default: analysis in the run folder)",
-    )
+    add(parser, "of", "game", "games played now, or the saved replay", choices=("game", "replay"))
+    add(parser, "buffer", "", "name of the replay buffer; empty: the one that holds most")
+    add(parser, "points", 1000, "observations on the map", least=1)
+    add(parser, "perplexity", 30.0, "t-SNE: about how many neighbours each point has")
+    add(parser, "steps", 500, "steps of t-SNE; 0 draws PCA alone", least=0)
+    add(parser, "seed", 0, "seed of the games and of the choice of observations")
+    add_output(parser, "analysis in the run folder")
     return parser

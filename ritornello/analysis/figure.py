@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image
 
+from ritornello.analysis.statistics import FEW, over_seeds
 from ritornello.core.atomic_file import atomic_path
 from ritornello.metrics.charts import COLOURS, INK, figure_text, new_figure, style
 from ritornello.metrics.curve import Curve
@@ -21,17 +22,16 @@ if TYPE_CHECKING:
 
 GRID_POINTS = 200  # of a curve
 FEW_POINTS = 30  # up to so many are marked one by one
-FEW_SEEDS = 5  # up to so many are drawn one by one
 # One look per configuration: colours first, then the same colours in another dash.
 LOOKS = tuple((colour, dash) for dash, colour in product(("-", "--", ":", "-."), COLOURS))
-MEAN_RETURN = "mean return of 100 games, not clipped"
-LEGEND = "thick: mean over the seeds, as far as all of them got; thin: each seed to its own end"
+MEAN_RETURN = "mean return of the last games, not clipped"
+LEGEND = "thick: interquartile mean, as far as all seeds got; thin: each seed to its own end"
 LINE_COLOURS = 128  # enough for the lines of a figure and their soft edges
 WIDTH_INCHES = 11.0
 LEGEND_COLUMNS = 3  # at most
 LINE_INCHES = 0.6  # of an entry of the legend: the line and the space around it
 LETTER_INCHES = 0.07  # of its text, of 9 points: a little above the mean of the default font
-LEGEND_OF_MANY = "thick: mean over the seeds, as far as all of them got; band: lowest to highest"
+LEGEND_OF_MANY = "thick: interquartile mean, as far as all seeds got; band: its 95 % interval"
 
 
 def save(figure: Figure, output: Path, *, colours: int | None = None) -> None:
@@ -61,12 +61,38 @@ def png(figure: Figure, *, colours: int | None = None) -> bytes:
     return few.getvalue()
 
 
-def learning_curves(games: Mapping[str, Mapping[str, Sequence[Curve]]]) -> Figure:
-    """Return a figure of the mean return of each configuration, and of its seeds.
+def heat_map(
+    axes: Axes,
+    table: np.ndarray,
+    title: str,
+    rows: Sequence[str],
+    limits: tuple[float, float] | None = None,
+) -> None:
+    """Draw a table [rows, columns] as colours, with a bar that explains them.
 
-    Every run is drawn to its own end, with a dot there, however much earlier another one ended. A
-    few seeds are thin lines; many are a band from the lowest to the highest, which needs no
-    assumption, and thin lines only where others have ended. More configurations than colours are
+    Args:
+      axes: the panel to draw into; the ticks of its columns are the caller's.
+      table: numbers, NaN where there is none.
+      title: of the panel.
+      rows: names of the rows.
+      limits: what the ends of the colours mean; None: the least and the largest number.
+    """
+    low, high = limits or (None, None)
+    image = axes.imshow(
+        table, aspect="auto", interpolation="nearest", cmap="viridis", vmin=low, vmax=high
+    )
+    axes.set_title(title, loc="left", color=INK, fontsize=9)
+    axes.set_yticks(range(len(rows)), rows)
+    axes.tick_params(colors=INK, labelsize=8, length=0)
+    axes.figure.colorbar(image, ax=axes).ax.tick_params(labelsize=7, colors=INK)
+
+
+def learning_curves(games: Mapping[str, Mapping[str, Sequence[Curve]]]) -> Figure:
+    """Return a figure of the interquartile mean of each configuration, and of its seeds.
+
+    Every run is drawn to its own end, with a dot there, however much earlier another one ended.
+    Fewer than FEW seeds are thin lines; more are a band, the 95 % interval of the interquartile
+    mean, and thin lines only where others have ended. More configurations than colours are
     drawn without either, which would hide the means.
 
     Args:
@@ -94,7 +120,7 @@ def learning_curves(games: Mapping[str, Mapping[str, Sequence[Curve]]]) -> Figur
         panels[0, 0].plot([], [], color=colour, linestyle=dash, linewidth=2, label=texts[label])
     title = None
     if with_seeds and most_seeds > 1:
-        title = LEGEND if most_seeds <= FEW_SEEDS else LEGEND_OF_MANY
+        title = LEGEND if most_seeds < FEW else LEGEND_OF_MANY
     figure.legend(
         loc="outside lower center",
         ncols=columns,
@@ -130,7 +156,7 @@ def plot_seeds(
     *,
     with_seeds: bool = True,
 ) -> None:
-    """Plot the curves of one configuration: their mean where all are, and each to its end.
+    """Plot one configuration: its interquartile mean where all seeds are, and each to its end.
 
     Args:
       axes: the panel to draw into.
@@ -146,17 +172,14 @@ def plot_seeds(
                 x, y, color=colour, linestyle=dash, linewidth=1.8, marker=marker, markersize=3
             )
         return
-    start = max(float(x[0]) for x, _ in seeds)
+    found = over_seeds(seeds, GRID_POINTS)
+    if found is not None:
+        grid, mean, bounds = found
+        axes.plot(grid, mean, color=colour, linestyle=dash, linewidth=2.0)
+        if with_seeds and bounds is not None:
+            axes.fill_between(grid, *bounds, color=colour, alpha=0.13, linewidth=0)
     end = min(float(x[-1]) for x, _ in seeds)
-    if start < end:
-        # A mean over fewer seeds than all would jump.
-        grid = np.linspace(start, end, GRID_POINTS)
-        every = np.stack([np.interp(grid, x, y) for x, y in seeds])
-        axes.plot(grid, every.mean(axis=0), color=colour, linestyle=dash, linewidth=2.0)
-        if with_seeds and len(seeds) > FEW_SEEDS:
-            low, high = every.min(axis=0), every.max(axis=0)
-            axes.fill_between(grid, low, high, color=colour, alpha=0.13, linewidth=0)
-    shown_from = -np.inf if with_seeds and len(seeds) <= FEW_SEEDS else end
+    shown_from = -np.inf if with_seeds and len(seeds) < FEW else end
     for x, y in seeds:
         later = x >= shown_from
         axes.plot(x[later], y[later], color=colour, linestyle=dash, linewidth=0.8, alpha=0.55)

@@ -1,18 +1,17 @@
 """How alike are two networks? Filters matched, activations compared, and what filters look for.
 
 Checkpoints of one training are compared with those of another (`--with`), or with the end of the
-same training. Weights are compared in the order they stand in and in the best order (matching.py),
-activations by linear CKA on the same observations (cka.py); two freshly initialised networks are
-the baseline of both. filters_images.py draws the filters themselves.
+same training. Weights are compared in the order they stand in and in the best order, activations by
+linear CKA on the same observations (analysis/layers.py); two freshly initialised networks are the
+baseline of both. filters_images.py draws the filters themselves.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
-import io
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, fields, replace
+from math import isfinite
 from pathlib import Path
 
 import numpy as np
@@ -25,21 +24,22 @@ from ritornello.agent.assembly import build_model
 from ritornello.agent.models.base import ActorCritic
 from ritornello.agent.stored.checkpoint_folder import resolve
 from ritornello.agent.stored.model_file import find_model_folder
-from ritornello.analysis.cka import layer_grams, linear_cka
-from ritornello.analysis.filters_figures import draw_curves, draw_heat_maps
+from ritornello.analysis.figure import heat_map, save
 from ritornello.analysis.filters_images import draw_first_layer, draw_preferred
-from ritornello.analysis.filters_observations import (
-    Shown,
-    check_differ,
-    played_observations,
-    read_observations,
+from ritornello.analysis.layers import conv_layers, distances, layer_grams, linear_cka
+from ritornello.analysis.options import (
+    add,
+    add_output,
+    add_place,
+    command_parser,
+    csv_text,
+    results_folder,
 )
-from ritornello.analysis.matching import UNITS, conv_layers, distances
-from ritornello.analysis.options import add_place, command_parser, results_folder
-from ritornello.analysis.playing import LoadedAgent, load_agent
-from ritornello.core.atomic_file import atomic_path, write_json, write_text
+from ritornello.analysis.playing import LoadedAgent, load_agent, play_many
+from ritornello.core.atomic_file import write_json, write_text
 from ritornello.core.errors import ConfigError
 from ritornello.core.run_layout import CHECKPOINTS
+from ritornello.metrics.charts import COLOURS, INK, new_figure, style
 
 EPILOG = """examples:
   python -m ritornello.analysis filters --load_model_url=models/pong
@@ -54,11 +54,13 @@ a single checkpoint with a network that has not learned.
 
 Written to <output>: filters.csv and filters.json (all numbers), distances.png and cka.png (curves),
 cka_layers.png (each layer against each), first_layer.png (its weights), preferred_<layer>.png (the
-images that excite each filter most), observations.npz (what was shown: --observations takes it).
-How to read them: docs/analysis.md.
+images that excite each filter most). How to read them: docs/analysis.md.
 """
 BASELINE = "two random networks"
 UNTRAINED = "a random network"
+ENVS = 8  # that play for the observations, or as many as there are games
+STRIDE = 16  # of their steps one is kept: neighbours show nearly the same
+COLUMNS = 5  # panels side by side
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,20 @@ class Comparison:
     cka: float
 
 
+@dataclass(frozen=True)
+class Shown:
+    """N observations that networks are asked about, and the game that each is of."""
+
+    obs: Tensor  # [N, *obs_shape]
+    games: Sequence[str]  # N ids
+
+    def grams(self, agent: LoadedAgent) -> dict[str, Tensor]:
+        """Return layer -> Gram matrix [N, N] of what an agent says about them."""
+        # A game that the agent does not know is told as its first one, as in a test.
+        tasks = [agent.games.index(game) if game in agent.games else 0 for game in self.games]
+        return layer_grams(agent.model, self.obs, torch.tensor(tasks))
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return its exit status."""
     options = _parser().parse_args(arguments)
@@ -85,8 +101,7 @@ def main(arguments: Sequence[str]) -> int:
             for place in options.others.split(",")
             if place
         }
-        default = agents[-1].folder / "filters"
-        with results_folder(Path(options.output) if options.output else default) as folder:
+        with results_folder(options.output or agents[-1].folder / "filters") as folder:
             written = _compare_all(agents, others, options, folder, progress)
     Console().print(f"written to {folder}: {', '.join(written)}", markup=False, soft_wrap=True)
     return 0
@@ -101,20 +116,25 @@ def _compare_all(
 ) -> list[str]:
     """Compare all pairs of networks, draw the filters, and return the names of the files."""
     newest = agents[-1]
-    shown = _observations(options, newest, folder)
+    shown = played_observations(newest, options.observation_count, options.seed)
     rows: list[Comparison] = []
     pairs = list(_pairs(agents, others))
     for one, other, name, steps in progress.track(pairs, description="comparing"):
-        rows += compare(one, other, name, steps, shown, options.unit, options.propagate)
-    _write_numbers(rows, folder, options)
-    written = ["filters.csv", "filters.json"]
-    written += draw_curves(rows, folder, options.unit, BASELINE)
+        rows += compare(one, other, name, steps, shown, options.propagate)
+    headings = [field.name for field in fields(Comparison)]
+    write_text(folder / "filters.csv", csv_text(headings, map(astuple, rows)))
+    numbers = [dict(zip(headings, astuple(row), strict=True)) for row in rows]
+    settings = {"place": options.load_model_url, "propagate": options.propagate}
+    write_json(folder / "filters.json", {"settings": settings, "comparisons": numbers})
     last = {name: (one, other) for one, other, name, _ in pairs}  # the newest of each
     maps = {name: layer_map(*pair, shown) for name, pair in last.items()}
-    written += draw_heat_maps(maps, newest.label, folder)
-    written += draw_first_layer(newest, folder)
-    written += draw_preferred(newest, folder, options.preferred_steps, progress)
-    return written
+    return [
+        *("filters.csv", "filters.json"),
+        *_draw_curves(rows, folder),
+        *_draw_maps(maps, newest.label, folder),
+        *draw_first_layer(newest, folder),
+        *draw_preferred(newest, folder, options.preferred_steps, progress),
+    ]
 
 
 def checkpoint_files(url: str, limit: int) -> list[str]:
@@ -146,13 +166,39 @@ def load_training(url: str, limit: int, progress: Progress) -> list[LoadedAgent]
     return sorted(agents, key=lambda agent: agent.agent_steps)
 
 
-def random_model(agent: LoadedAgent, seed: int) -> ActorCritic:
-    """Return an untrained network of the agent's kind that sees pixels as the agent does.
+def played_observations(agent: LoadedAgent, count: int, seed: int = 0) -> Shown:
+    """Let an agent play its games and return `count` observations of what it sees.
 
-    Args:
-      agent: whose architecture, and whose statistics of pixels.
-      seed: equal seeds give equal weights.
+    Stacks that reach over a reset are left out: a few pictures that are partly black are so unlike
+    all others that they alone would decide how alike two layers are.
+
+    Raises:
+      ConfigError: if all of them are the same, so that no two layers can be compared by them.
     """
+    envs = max(ENVS, len(agent.games))
+    frames = torch.zeros(envs, dtype=torch.int64)  # of this game so far
+    seen: list[Tensor] = []
+    games: list[str] = []
+    for number, step in enumerate(play_many(agent, envs, seed=seed)):
+        frames = torch.where(step.inputs.first, 1, frames + 1)
+        if number % STRIDE == 0:
+            whole = frames >= agent.env_spec.frames_stacked
+            assert step.inputs.task_id is not None
+            seen.append(step.inputs.obs[whole])
+            games += [agent.games[task] for task in step.inputs.task_id[whole].tolist()]
+        if len(games) >= count:
+            break
+    shown = Shown(torch.cat(seen)[:count], games[:count])
+    if bool((shown.obs == shown.obs[:1]).all()):
+        raise ConfigError(
+            f"the {count} observations that are shown are all the same, so that no two layers can "
+            "be compared by them. Give a larger --observation_count."
+        )
+    return shown
+
+
+def random_model(agent: LoadedAgent, seed: int) -> ActorCritic:
+    """Return an untrained network of the agent's kind that sees pixels as the agent does."""
     model = build_model(agent.blueprint.flags, agent.env_spec, seed).eval()
     seen = {
         k: v
@@ -164,14 +210,9 @@ def random_model(agent: LoadedAgent, seed: int) -> ActorCritic:
 
 
 def compare(
-    agent: LoadedAgent,
-    other: LoadedAgent,
-    name: str,
-    other_steps: int,
-    shown: Shown,
-    unit: str,
-    propagate: bool,
-) -> list[Comparison]:
+    agent: LoadedAgent, other: LoadedAgent, name: str, other_steps: int, shown: Shown,
+    propagate: bool = False,
+) -> list[Comparison]:  # fmt: skip
     """Compare each layer of two networks.
 
     Args:
@@ -181,43 +222,33 @@ def compare(
       name: name of the second network, for the report.
       other_steps: agent steps for which the second was trained.
       shown: what both are shown.
-      unit: "filters" or "kernels", see `distances`.
       propagate: whether matches are propagated to the next layer, see `distances`.
     """
     mine, theirs = conv_layers(agent.model.torso_net), conv_layers(other.model.torso_net)
     fit = [layer.weight.shape for layer in mine] == [layer.weight.shape for layer in theirs]
-    found = distances(mine, theirs, unit=unit, propagate=propagate) if fit else []
-    by_layer = {layer.name: layer for layer in found}
-    one, two = _grams(agent, shown), _grams(other, shown)
-    rows = []
-    for layer in one.keys() & two.keys():
-        distance = by_layer.get(layer)
-        rows.append(
-            Comparison(
-                agent.label,
-                agent.agent_steps,
-                name,
-                other_steps,
-                layer,
-                None if distance is None else distance.default,
-                None if distance is None else distance.optimal,
-                linear_cka(one[layer], two[layer]),
-            )
+    found = distances(mine, theirs, propagate=propagate) if fit else []
+    by_layer = {layer.name: (layer.default, layer.optimal) for layer in found}
+    one, two = shown.grams(agent), shown.grams(other)
+    return [
+        Comparison(
+            agent.label,
+            agent.agent_steps,
+            name,
+            other_steps,
+            layer,
+            by_layer[layer][0] if layer in by_layer else None,
+            by_layer[layer][1] if layer in by_layer else None,
+            linear_cka(one[layer], two[layer]),
         )
-    order = list(one)
-    return sorted(rows, key=lambda row: order.index(row.layer))
+        for layer in one
+        if layer in two
+    ]
 
 
 def layer_map(one: LoadedAgent, two: LoadedAgent, shown: Shown) -> dict[tuple[str, str], float]:
     """Return the CKA of each layer of one network with each of another."""
-    mine, theirs = _grams(one, shown), _grams(two, shown)
+    mine, theirs = shown.grams(one), shown.grams(two)
     return {(a, b): linear_cka(mine[a], theirs[b]) for a in mine for b in theirs}
-
-
-def _grams(agent: LoadedAgent, shown: Shown) -> dict[str, Tensor]:
-    # A game that the agent does not know is told as its first one, as in a test.
-    tasks = [agent.games.index(game) if game in agent.games else 0 for game in shown.games]
-    return layer_grams(agent.model, shown.obs, torch.tensor(tasks))
 
 
 def _pairs(
@@ -233,7 +264,11 @@ def _pairs(
     for place, series in others.items():
         for agent in agents:
             near = min(series, key=lambda x: abs(x.agent_steps - agent.agent_steps))
-            _check_same_sight(agent, near)
+            if agent.model.obs_shape != near.model.obs_shape:
+                raise ConfigError(
+                    f"{agent.url} sees {agent.model.obs_shape} and {near.url} "
+                    f"{near.model.obs_shape}: they cannot be shown the same observations."
+                )
             yield agent, near, place, near.agent_steps
     if not others and len(agents) > 1:
         for agent in agents:
@@ -242,99 +277,85 @@ def _pairs(
         yield newest, first, UNTRAINED, 0
 
 
-def _check_same_sight(one: LoadedAgent, two: LoadedAgent) -> None:
-    if one.model.obs_shape != two.model.obs_shape:
-        raise ConfigError(
-            f"{one.url} sees {one.model.obs_shape} and {two.url} {two.model.obs_shape}: they "
-            "cannot be shown the same observations. Compare agents with the same --frames_stacked, "
-            "--grayscaling_frames and --frame_scale_resolution."
-        )
+def _draw_curves(rows: Sequence[Comparison], folder: Path) -> list[str]:
+    """Draw distances.png and cka.png, one panel per layer; return the names of those drawn."""
+    drawn = []
+    for file, quantities, label in (
+        ("distances.png", ("default_distance", "optimal_distance"), "mean squared distance"),
+        ("cka.png", ("cka",), "linear CKA"),
+    ):
+        shown = [row for row in rows if getattr(row, quantities[0]) is not None]
+        if shown:
+            _draw_layers(shown, quantities, label, folder / file)
+            drawn.append(file)
+    return drawn
 
 
-def _observations(options: argparse.Namespace, agent: LoadedAgent, folder: Path) -> Shown:
-    """Return those of a file, or played by the agent and written to one.
+def _draw_layers(
+    rows: Sequence[Comparison], quantities: Sequence[str], label: str, path: Path
+) -> None:
+    layers = list(dict.fromkeys(row.layer for row in rows))
+    others = list(dict.fromkeys(row.other for row in rows))
+    columns = min(COLUMNS, len(layers))
+    height = -(-len(layers) // columns)
+    figure = new_figure(max(7.0, 3.2 * columns), 2.6 * height + 0.3 + 0.4 * len(others), dpi=110)
+    for number, layer in enumerate(layers):
+        axes = figure.add_subplot(height, columns, number + 1)
+        for quantity, dash in zip(quantities, ("-", "--"), strict=False):
+            order = f", {quantity.removesuffix('_distance')} order" if len(quantities) > 1 else ""
+            for place, other in enumerate(others):
+                points = [
+                    (row.agent_steps, getattr(row, quantity))
+                    for row in rows
+                    if (row.layer, row.other) == (layer, other)
+                ]
+                text = f"{_shortened(other)}{order}" if number == 0 else None
+                if other == BASELINE:  # a level
+                    axes.axhline(points[0][1], color="#999999", linestyle=dash, label=text)
+                    continue
+                colour = COLOURS[(place - 1) % len(COLOURS)]
+                x_y = np.array(points, np.float64).T
+                axes.plot(*x_y, dash, color=colour, marker="o", ms=3.5, label=text)
+        style(axes, _shortened(layer), "agent steps" if number >= len(layers) - columns else "", "")
+        # The CKA of a layer that says the same about all observations is not a number.
+        values = [getattr(r, q) for r in rows for q in quantities if r.layer == layer]
+        axes.set_ylim(0, 1.08 * max([v for v in values if isfinite(v)], default=1.0) or 1.0)
+    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8, labelcolor=INK)
+    figure.supylabel(label, fontsize=9, color=INK)
+    save(figure, path)
 
-    Raises:
-      ConfigError: if nothing can be told from them.
-    """
-    if options.observations:
-        path = Path(options.observations)
-        shown = read_observations(path, agent).first(options.observation_count)
-        check_differ(shown)
-        return shown
-    shown = played_observations(agent, options.observation_count, options.seed)
-    check_differ(shown)
-    with atomic_path(folder / "observations.npz") as temporary, temporary.open("wb") as file:
-        np.savez_compressed(file, obs=shown.obs.numpy(), games=np.array(shown.games))
-    return shown
+
+def _draw_maps(
+    maps: Mapping[str, Mapping[tuple[str, str], float]], label: str, folder: Path
+) -> list[str]:
+    """Draw cka_layers.png: one map per pair of networks, each layer against each."""
+    figure = new_figure(4.6 * len(maps) + 0.6, 4.6, dpi=110)
+    for number, (name, values) in enumerate(maps.items(), start=1):
+        axes = figure.add_subplot(1, len(maps), number)
+        rows = list(dict.fromkeys(first for first, _ in values))
+        columns = list(dict.fromkeys(second for _, second in values))
+        table = np.array([[values[row, column] for column in columns] for row in rows])
+        heat_map(axes, table, _shortened(name), rows, (0, 1))
+        axes.set_xticks(range(len(columns)), columns, rotation=90)
+    figure.supylabel(_shortened(label), fontsize=9, color=INK)
+    save(figure, folder / "cka_layers.png")
+    return ["cka_layers.png"]
 
 
-def _write_numbers(rows: list[Comparison], folder: Path, options: argparse.Namespace) -> None:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, [field.name for field in fields(Comparison)], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(asdict(row) for row in rows)
-    write_text(folder / "filters.csv", text.getvalue())
-    settings = {key: value for key, value in vars(options).items() if key != "output"}
-    comparisons = [asdict(row) for row in rows]
-    write_json(folder / "filters.json", {"settings": settings, "comparisons": comparisons})
+def _shortened(name: str) -> str:
+    """Return the end of a long name: what tells runs apart stands there."""
+    return name if len(name) <= 48 else f"...{name[-45:]}"
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser("filters", __doc__, EPILOG)
     add_place(parser)
-    add = parser.add_argument
-    add(
-        "--with",
-        dest="others",
-        default="",
-        metavar="PLACE,...",
-        help="what to compare it with: other run folders, checkpoint files or model folders",
-    )
-    add(
-        "--output",
-        metavar="FOLDER",
-        help="folder for the results (default: analysis/filters in the run folder)",
-    )
-    add(
-        "--checkpoints",
-        type=int,
-        default=10,
-        metavar="N",
-        help="largest number of checkpoints of each run, evenly spread over its training "
-        "(default: %(default)s)",
-    )
-    add(
-        "--unit",
-        choices=UNITS,
-        default="filters",
-        help="match whole filters, or each kernel of a filter by itself (default: %(default)s)",
-    )
-    add(
-        "--propagate",
-        action="store_true",
-        help="also reorder the inputs of each layer, by the match of the filters that it reads",
-    )
-    add(
-        "--observations",
-        metavar="FILE",
-        help="compare activations on these observations (observations.npz of an earlier "
-        "comparison) instead of letting the agent play",
-    )
-    add(
-        "--observation_count",
-        type=int,
-        default=256,
-        metavar="N",
-        help="number of observations on which activations are compared (default: %(default)s)",
-    )
-    add(
-        "--preferred_steps",
-        type=int,
-        default=60,
-        metavar="N",
-        help="number of gradient steps towards the image that a filter prefers; 0 draws no such "
-        "images (default: %(default)s)",
-    )
-    add("--seed", type=int, default=0, metavar="N", help="seed of the games (default: %(default)s)")
+    about = "other run folders, checkpoint files or model folders to compare it with"
+    parser.add_argument("--with", dest="others", default="", metavar="PLACE,...", help=about)
+    add(parser, "checkpoints", 10, "largest number of checkpoints of each run", least=1)
+    add(parser, "propagate", False, "also reorder the inputs of each layer by the match before it")
+    add(parser, "observation_count", 256, "observations on which activations are compared", least=2)
+    add(parser, "preferred_steps", 60, "steps towards an image that a filter prefers", least=0)
+    add(parser, "seed", 0, "seed of the games")
+    add_output(parser, "analysis/filters in the run folder")
     return parser

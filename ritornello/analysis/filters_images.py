@@ -20,15 +20,17 @@ from torch import Tensor, nn
 
 from ritornello.agent.models.base import ActorCritic
 from ritornello.agent.models.pixels import PIXEL_MAX
+from ritornello.analysis.figure import save
+from ritornello.analysis.layers import convolutions
 from ritornello.analysis.playing import LoadedAgent
-from ritornello.core.atomic_file import atomic_path
-from ritornello.metrics.charts import INK
+from ritornello.metrics.charts import INK, new_figure
 
 MAX_LAYERS = 4  # that are drawn, evenly spread, the last among them
 MAX_FILTERS = 16  # of a layer
 STEP = 0.08  # of the range of pixels, per step of ascent
 JITTER = 1  # pixels that the image is shifted by at most, each step of the first half
 BLUR_EVERY = 4  # steps of the first half
+WIDTH = 6.5  # inches of a figure
 
 
 def draw_first_layer(agent: LoadedAgent, folder: Path) -> list[str]:
@@ -37,7 +39,7 @@ def draw_first_layer(agent: LoadedAgent, folder: Path) -> list[str]:
     Returns:
       The names of the files drawn: none if the network has no convolution.
     """
-    convs = _convs(agent.model)
+    convs = convolutions(agent.model)
     if not convs:
         return []
     weight = next(iter(convs.values())).weight.detach()  # [out, in, kh, kw]
@@ -60,7 +62,7 @@ def draw_preferred(agent: LoadedAgent, folder: Path, steps: int, progress: Progr
     Returns:
       The names of the files drawn.
     """
-    convs = _convs(agent.model)
+    convs = convolutions(agent.model)
     if not steps or not convs:
         return []
     names = list(convs)
@@ -142,14 +144,6 @@ def _blurred(images: Tensor) -> Tensor:
     return F.conv2d(F.pad(images, (1, 1, 1, 1), mode="replicate"), square, groups=channels)
 
 
-def _convs(model: ActorCritic) -> dict[str, nn.Conv2d]:
-    return {
-        name: module
-        for name, module in model.torso_net.named_modules()
-        if isinstance(module, nn.Conv2d)
-    }
-
-
 def _by_frame(images: Tensor, agent: LoadedAgent) -> np.ndarray:
     """Take stacks apart: [N, S*C, H, W] -> [N, S, H, W] grey or [N, S, H, W, 3]."""
     channels = agent.env_spec.frame_shape[0]
@@ -160,8 +154,6 @@ def _by_frame(images: Tensor, agent: LoadedAgent) -> np.ndarray:
 
 def _save_tiles(tiles: np.ndarray, title: str, path: Path) -> None:
     """Draw [N, S, H, W(, 3)] in 0..1, S tiles of one filter in a line, two filters side by side."""
-    from matplotlib.figure import Figure
-
     count, frames, height, width = tiles.shape[:4]
     gap = max(1, height // 12)
     rows = math.ceil(count / 2)
@@ -173,16 +165,9 @@ def _save_tiles(tiles: np.ndarray, title: str, path: Path) -> None:
         for frame, tile in enumerate(line):
             x = left + frame * (width + gap)
             canvas[top : top + height, x : x + width] = tile
-    size = 6.5
-    figure = Figure(
-        figsize=(size, size * canvas.shape[0] / canvas.shape[1] + 0.4),
-        dpi=110,
-        layout="constrained",
-        facecolor="white",
-    )
+    figure = new_figure(WIDTH, WIDTH * canvas.shape[0] / canvas.shape[1] + 0.4, dpi=110)
     axes = figure.add_subplot()
     axes.imshow(canvas.clip(0, 1), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
     axes.set_axis_off()
     axes.set_title(title, loc="left", color=INK, fontsize=8)
-    with atomic_path(path) as temporary:
-        figure.savefig(temporary, format="png")
+    save(figure, path)

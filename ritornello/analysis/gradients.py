@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import csv
-import io
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,13 +27,20 @@ from ritornello.agent.pools.serial_pool import SerialPool
 from ritornello.agent.session import prepare
 from ritornello.agent.stored.checkpoint import Checkpoint
 from ritornello.agent.stored.model_file import ShippedModel
-from ritornello.analysis.figure import save
+from ritornello.analysis.figure import heat_map, save
 from ritornello.analysis.filters import checkpoint_files
-from ritornello.analysis.options import add_place, at_least, command_parser, results_folder
+from ritornello.analysis.options import (
+    add,
+    add_output,
+    add_place,
+    command_parser,
+    csv_text,
+    results_folder,
+)
 from ritornello.analysis.playing import load_agent
 from ritornello.core.atomic_file import write_text
 from ritornello.core.run_layout import RECORDS
-from ritornello.metrics.charts import COLOURS, INK, figure_text, new_figure, tick
+from ritornello.metrics.charts import COLOURS, INK, figure_text, new_figure, tick, title
 from ritornello.metrics.run_files import read_records
 from ritornello.replay.codec import make_codec
 from ritornello.replay.item import Draw, Item
@@ -76,7 +81,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command; return its exit status."""
     options = _parser().parse_args(arguments)
     url = options.load_model_url
-    with results_folder(Path(options.output) if options.output else _folder_of(url)) as folder:
+    with results_folder(options.output or _folder_of(url)) as folder:
         measured = [] if options.measure else recorded(Path(url))
         if measured:
             source = f"{len(measured)} records of the training"
@@ -166,14 +171,16 @@ def measured_now(url: str, batches: int, seed: int = 0) -> Measurement:
 
 def table(measured: Sequence[Measurement]) -> str:
     """Return the measurements as CSV: agent_steps, layer, and the quantities."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("agent_steps", "layer", *QUANTITIES))
-    for measurement in measured:
-        for layer, values in measurement.values.items():
-            cells = [f"{values[name]:.6g}" if name in values else "" for name in QUANTITIES]
-            writer.writerow((measurement.agent_steps, layer, *cells))
-    return text.getvalue()
+    rows = [
+        (
+            measurement.agent_steps,
+            layer,
+            *(f"{values[name]:.6g}" if name in values else "" for name in QUANTITIES),
+        )
+        for measurement in measured
+        for layer, values in measurement.values.items()
+    ]
+    return csv_text(("agent_steps", "layer", *QUANTITIES), rows)
 
 
 def _learner_state(checkpoint: Checkpoint, fresh: dict[str, Any]) -> dict[str, Any]:
@@ -215,25 +222,23 @@ def _batches(blueprint: Blueprint, state: dict[str, Any], count: int) -> Iterato
 
 def _averaged(measured: Sequence[Measurement]) -> list[Measurement]:
     """Return at most MAX_COLUMNS measurements, each the mean of its neighbours."""
-    groups = np.array_split(np.arange(len(measured)), min(MAX_COLUMNS, len(measured)))
     averaged = []
-    for group in groups:
+    for group in np.array_split(np.arange(len(measured)), min(MAX_COLUMNS, len(measured))):
         members = [measured[index] for index in group]
-        collected: dict[str, dict[str, list[float]]] = {}
+        many: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         for member in members:
             for layer, values in member.values.items():
-                of_layer = collected.setdefault(layer, {})
                 for quantity, value in values.items():
-                    of_layer.setdefault(quantity, []).append(value)
+                    many[layer][quantity].append(value)
         means = {
-            layer: {quantity: float(np.mean(many)) for quantity, many in of_layer.items()}
-            for layer, of_layer in collected.items()
+            layer: {quantity: float(np.mean(each)) for quantity, each in values.items()}
+            for layer, values in many.items()
         }
         averaged.append(Measurement(members[-1].agent_steps, means))
     return averaged
 
 
-def heat_maps(measured: Sequence[Measurement], title: str) -> Figure:
+def heat_maps(measured: Sequence[Measurement], about: str) -> Figure:
     """Return a figure with a panel for each quantity that is known: layers against time.
 
     Of a single measurement there is no time that could be an axis: points are drawn then.
@@ -248,31 +253,23 @@ def heat_maps(measured: Sequence[Measurement], title: str) -> Figure:
     known = {quantity: table for quantity, table in tables.items() if np.isfinite(table).any()}
     rows = -(-len(known) // 2)
     figure = new_figure(11.0, rows * (0.22 * len(layers) + 1.2), dpi=110)
-    figure.suptitle(
-        figure_text(title, 100), x=0.01, ha="left", color=INK, fontsize=10, fontweight="bold"
-    )
+    title(figure, about)
     names = [figure_text(layer.removeprefix("torso_net.")) for layer in layers]
-    for number, (quantity, table) in enumerate(known.items()):
-        axes = figure.add_subplot(rows, 2, number + 1)
+    for number, (quantity, table) in enumerate(known.items(), start=1):
+        axes = figure.add_subplot(rows, 2, number)
         is_share = quantity == "zero_fraction"
         values = table if is_share else np.log10(np.where(table > 0, table, np.nan))
+        name = quantity if is_share else f"log10 {quantity}"
         if len(measured) == 1:
             axes.plot(values[:, 0], range(len(layers)), "o", color=COLOURS[0])
             axes.set_ylim(len(layers) - 0.5, -0.5)
-            axes.grid(color="#E5E5E5", linewidth=0.8)
+            axes.set_title(name, loc="left", color=INK, fontsize=9)
+            axes.set_yticks(range(len(layers)), names)
         else:
-            limits: dict[str, Any] = {"vmin": 0, "vmax": 1} if is_share else {}
-            image = axes.imshow(
-                values, aspect="auto", interpolation="nearest", cmap="viridis", **limits
-            )
+            heat_map(axes, values, name, names, (0, 1) if is_share else None)
             marks = np.unique(np.linspace(0, len(measured) - 1, 6).round().astype(int))
             axes.set_xticks(marks, [tick(float(f"{measured[i].agent_steps:.3g}")) for i in marks])
             axes.set_xlabel("agent steps", fontsize=9, color=INK)
-            figure.colorbar(image, ax=axes).ax.tick_params(labelsize=7, colors=INK)
-        name = quantity if is_share else f"log10 {quantity}"
-        axes.set_title(name, loc="left", color=INK, fontsize=9)
-        axes.set_yticks(range(len(layers)), names if number % 2 == 0 else [])
-        axes.tick_params(colors=INK, labelsize=8, length=0)
     return figure
 
 
@@ -285,36 +282,10 @@ def _folder_of(url: str) -> Path:
 
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser("gradients", __doc__, EPILOG)
-    add_place(
-        parser,
-        "run folder; without records of gradients also a checkpoint file or model folder",
-    )
-    add = parser.add_argument
-    add(
-        "--output",
-        metavar="FOLDER",
-        help="folder for the results (default: analysis in the run folder)",
-    )
-    add(
-        "--measure",
-        action="store_true",
-        help="measure at the checkpoints even if the run has recorded its gradients",
-    )
-    add(
-        "--checkpoints",
-        type=at_least(1),
-        default=10,
-        metavar="N",
-        help="largest number of checkpoints that are measured, evenly spread over the training "
-        "(default: %(default)s)",
-    )
-    add(
-        "--batches",
-        type=at_least(1),
-        default=8,
-        metavar="N",
-        help="number of batches whose gradients are averaged at each checkpoint (default: "
-        "%(default)s)",
-    )
-    add("--seed", type=int, default=0, metavar="N", help="seed of the games (default: %(default)s)")
+    add_place(parser, "run folder; without records of gradients also a checkpoint or model folder")
+    add(parser, "measure", False, "measure at the checkpoints even if gradients were recorded")
+    add(parser, "checkpoints", 10, "largest number of checkpoints that are measured", least=1)
+    add(parser, "batches", 8, "batches whose gradients are averaged at each checkpoint", least=1)
+    add(parser, "seed", 0, "seed of the games")
+    add_output(parser, "analysis in the run folder")
     return parser

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import csv
+import io
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from glob import glob
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import Any
 
 from ritornello.core.command_line import WrappedHelp
 from ritornello.core.errors import ConfigError
@@ -36,18 +39,49 @@ def command_parser(command: str, about: str | None, epilog: str) -> argparse.Arg
 
 
 def add_place(
-    parser: argparse.ArgumentParser,
-    about: str = "run folder, checkpoint file or model folder",
-    metavar: str = "PLACE",
+    parser: argparse.ArgumentParser, about: str = "run folder, checkpoint file or model folder"
 ) -> None:
-    """Add the option that says which agent, or which agents, a command looks at.
+    """Add the option that says which agent, or which agents, a command looks at."""
+    parser.add_argument("--load_model_url", required=True, metavar="PLACE", help=about)
+
+
+def add_output(parser: argparse.ArgumentParser, default: str) -> None:
+    """Add the option for the folder of the results; `default` says in words where they go else."""
+    about = f"folder for the results (default: {default})"
+    parser.add_argument("--output", type=Path, metavar="FOLDER", help=about)
+
+
+def add(
+    parser: argparse.ArgumentParser,
+    name: str,
+    default: Any,
+    about: str,
+    *,
+    least: int | None = None,
+    choices: Sequence[str] | None = None,
+) -> None:
+    """Add one option `--name` whose type is that of its default.
 
     Args:
       parser: parser to which it is added.
-      about: help text of the option.
-      metavar: what stands for its value in the help text.
+      name: name of the option, without dashes.
+      default: its default; False makes a switch.
+      about: help text.
+      least: smallest whole number allowed.
+      choices: the texts allowed.
     """
-    parser.add_argument("--load_model_url", required=True, metavar=metavar, help=about)
+    if default is False:
+        parser.add_argument(f"--{name}", action="store_true", help=about)
+        return
+    kind = type(default) if least is None else at_least(least)
+    parser.add_argument(
+        f"--{name}",
+        type=kind,
+        default=default,
+        choices=choices,
+        metavar=None if choices else "X" if isinstance(default, float) else "N",
+        help=f"{about} (default: %(default)s)",
+    )
 
 
 @contextmanager
@@ -129,3 +163,12 @@ def at_least(least: int, unit: str = "") -> Callable[[str], int]:
         return number
 
     return read
+
+
+def csv_text(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table as CSV; None is an empty cell."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(headings)
+    writer.writerows(rows)
+    return text.getvalue()

@@ -20,7 +20,9 @@ from ritornello.agent.testing.human_scores import TABLE, all_human_normalised
 from ritornello.analysis.area import GameAreas
 from ritornello.analysis.comparison import GameComparison, left_out_lines
 from ritornello.analysis.figure import LOOKS
+from ritornello.analysis.runs import last_games
 from ritornello.analysis.statistics import (
+    FEW,
     Estimate,
     Profile,
     estimate,
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LEVELS = 200  # of a profile
+IMPROVEMENT = "How often a run of the row scores higher than one of the column."
 MAX_PAIRED = 12  # configurations that are compared two by two: 66 pairs
 
 # env -> label -> one raw score per run
@@ -106,8 +109,11 @@ def scored_of(scores: Scores, what: str) -> Scored:
 def at_equal_steps(games: Sequence[GameComparison]) -> Scored:
     """Return the scores of a comparison, each game at its own number of agent steps."""
     scores = {game.env: {row.label: row.by_steps for row in game.rows} for game in games}
+    runs = [run for game in games for row in game.rows for run in row.runs]
     steps = ", ".join(f"{game.at_steps:,.0f} ({game.env})" for game in games)
-    return scored_of(scores, f"mean return of the last 100 games at equal agent steps: {steps}")
+    return scored_of(
+        scores, f"mean return of the last {last_games(runs)} at equal agent steps: {steps}"
+    )
 
 
 def of_areas(games: Sequence[GameAreas]) -> Scored:
@@ -163,8 +169,8 @@ def profiles_markdown(scored: Scored, notes: Sequence[str] = ()) -> str:
         f"Score: {scored.what}. Over {len(scored.games)} game{'s' * (len(scored.games) > 1)} "
         f"({', '.join(scored.games)}), as {scored.unit}"
         + (f" by the table of {TABLE}" if scored.unit.startswith("human") else "")
-        + ". Intervals: 95 %, bootstrap over runs, stratified by game; none where a game has one "
-        "run only, and too narrow where it has two."
+        + ". Intervals: 95 %, bootstrap over runs, stratified by game; none of fewer "
+        f"than {FEW} runs."
     ]
     if scored.scaled:
         percent = scored.unit.startswith("human")
@@ -178,7 +184,7 @@ def profiles_markdown(scored: Scored, notes: Sequence[str] = ()) -> str:
         lines += ["", *markdown.table(headings, rows)]
     if len(scored.raw) > 1:
         lines += ["", "## Probability of improvement", ""]
-        lines += ["How often a run of the row scores higher than one of the column.", ""]
+        lines += [IMPROVEMENT, ""]
         lines += markdown.table(*improvement_table(scored.raw))
     return "\n".join(lines + left_out_lines([*notes, *scored.notes])) + "\n"
 

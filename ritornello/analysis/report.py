@@ -1,140 +1,192 @@
 """One page about a run or a sequence, in one file that can be passed on.
 
 The page holds what was run, how it went, figures, films, tables and the command that does the same
-again. It is one HTML file with its pictures in it. It asks nothing of any other machine, runs no
-script, and can be opened without a network in ten years. It can be made of a run that goes on, that
-was killed, or whose files are damaged: what cannot be shown says so in its place.
+again. It is one HTML file with its pictures in it (analysis/page.py). It asks nothing of any other
+machine and runs no script. It can be made of a run that goes on, that was killed, or whose files
+are damaged: what cannot be shown says so in its place.
 """
 
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from shlex import join as shell_line
 
-from ritornello.analysis import markup
-from ritornello.analysis.markup import Markup, el
+from ritornello.analysis.compare_sequence import (
+    PROGRESS_HEADINGS,
+    SequenceComparison,
+    compare_sequence,
+)
+from ritornello.analysis.comparison import SCORE, game_table, run_table
+from ritornello.analysis.figure import learning_curves, png
 from ritornello.analysis.options import command_parser
+from ritornello.analysis.page import (
+    Markup,
+    Page,
+    code,
+    folded,
+    heading,
+    join,
+    paragraph,
+    picture,
+    table,
+)
+from ritornello.analysis.profiles import (
+    IMPROVEMENT,
+    at_equal_steps,
+    improvement_table,
+    profiles_figure,
+)
+from ritornello.analysis.report_run import COMPARE, add_run, films
 from ritornello.core.atomic_file import write_text
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown_text
-from ritornello.core.run_layout import FLAGS, RECORDS, SESSIONS
+from ritornello.core.run_layout import (
+    FLAGS,
+    RECORDS,
+    SESSIONS,
+)
 from ritornello.core.version import VERSION
-from ritornello.sequences.folder import STATE_FILE
-
-FILE = "report.html"
-# One of them is enough: a run that was killed at once has no records.
-RUN_FILES = (RECORDS, FLAGS, SESSIONS)
-EMBEDDED_MB = 8.0
+from ritornello.sequences.folder import STATE_FILE, SequenceFolder
+from ritornello.sequences.foreign import is_inside
 
 EPILOG = """examples:
   python -m ritornello.analysis report results/Pong_<time>
   python -m ritornello.analysis report results/elite_claim_small_<time> --output=elite.html
 
-A film is part of the page while all films of the page together are not larger than --embed_films
-megabytes, the newest first; for others there is a link to the file, which must then be passed on
-with the page. With --embed_films=0 the page has links only.
+Films are part of the page, the newest first, while all together are not larger than --embed_films
+megabytes; of others the page has the name.
 """
-
-
-@dataclass
-class Maker:
-    """What the parts of a page are made with, and what went wrong meanwhile."""
-
-    output: Path
-    film_bytes: int  # that may still be embedded
-    problems: list[str] = field(default_factory=list)
-
-    def part(self, about: str, make: Callable[[], Markup]) -> Markup:
-        """Return what `make` returns, or a sentence that says why there is nothing.
-
-        Whatever a stranger's or a broken file makes of any part, the others are shown, and the
-        user hears of it.
-        """
-        try:
-            return make()
-        except Exception as error:
-            reason = shown_text(str(error) or type(error).__name__, 500)
-            self.problems.append(f"{about}: {reason}")
-            return el("p", f"This cannot be shown: {reason}", class_="soft")
-
-
-Part = tuple[str, Callable[[], Markup]]
+FILE = "report.html"
+RUN_FILES = (RECORDS, FLAGS, SESSIONS)  # one of them makes a folder a run
+MAX_FIGURES = 12  # games of a sequence with a figure each
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return its exit status."""
-    options = _parser().parse_args(arguments)
+    parser = command_parser("report", __doc__, EPILOG)
+    parser.add_argument("place", metavar="PLACE", help="folder of a run or of a sequence")
+    about = f"the page (default: {FILE} in the folder of the run or sequence)"
+    parser.add_argument("--output", metavar="FILE", help=about)
+    about = "megabytes of films that become part of the page (default: %(default)g)"
+    parser.add_argument("--embed_films", type=_megabytes, default=8.0, metavar="MB", help=about)
+    options = parser.parse_args(arguments)
     place = Path(options.place)
     output = Path(options.output) if options.output else place / FILE
-    maker = Maker(output, int(options.embed_films * 1e6))
-    text = report(place, maker)
+    page = report(place, int(options.embed_films * 1e6))
+    command = shlex.join(["python", "-m", "ritornello.analysis", "report", str(place)])
+    made = f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}"
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        write_text(output, text)
+        write_text(output, page.html(f"Made on {made} by version {VERSION} with: {command}"))
     except OSError as error:
         raise ConfigError(
             f"{shown_text(str(output))} cannot be written: {error.strerror}. Give another place, "
             "e.g. --output=/tmp/report.html."
         ) from error
-    for problem in maker.problems:
+    for problem in page.problems:
         sys.stderr.write(f"cannot be shown: {problem}\n")
     size = f"{output.stat().st_size / 1e6:.1f} MB"
     sys.stdout.write(f"written: {shown_text(str(output))} ({size})\n")
     return 0
 
 
-def report(place: Path, maker: Maker) -> str:
-    """Return the page about a run or a sequence.
+def report(place: Path, film_bytes: int) -> Page:
+    """Return the page about a run or a sequence, with at most so many bytes of films in it.
 
     Raises:
       ConfigError: if the place is neither.
     """
-    # Imported here: what draws takes a second, which a wrong name should not cost.
+    page = Page(place.resolve().name)
     if (place / STATE_FILE).is_file():
-        from ritornello.analysis.report_sequence import parts_of_sequence as parts_of
+        _add_sequence(page, place, film_bytes)
     elif any((place / name).is_file() for name in RUN_FILES):
-        from ritornello.analysis.report_run import parts_of_run as parts_of
+        add_run(page, place, film_bytes)
     else:
         raise ConfigError(
             f"{shown_text(str(place))} is no run and no sequence. Expected a folder with "
             f"{', '.join(RUN_FILES[:-1])} or {RUN_FILES[-1]} (a run), or with {STATE_FILE} (a "
             "sequence)."
         )
-    title = place.resolve().name
-    parts = [*_made(parts_of(place, maker), maker)]
-    made = f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}"
-    end = f"Made on {made} by version {VERSION} with: "
-    command = shell_line(["python", "-m", "ritornello.analysis", "report", str(place)])
-    return markup.page(title, None, parts, end + command)
+    return page
 
 
-def _made(parts: Iterator[Part], maker: Maker) -> Iterator[tuple[str, Markup]]:
-    for heading, make in parts:
-        yield heading, maker.part(heading, make)
+def _add_sequence(page: Page, place: Path, film_bytes: int) -> None:
+    """Add the parts about a sequence; one whose runs lie elsewhere is not read."""
+    if not is_inside(place / STATE_FILE, (place,)):
+        raise ConfigError(f"{STATE_FILE} is a link that leads out of the folder.")
+    folder = SequenceFolder.open(place)
+    for run in folder.runs:
+        for each in folder.run_folders(run):
+            for path in (each.path, each.metrics_file, each.flags_file, each.run_file):
+                if not is_inside(path, (place,)):
+                    raise ConfigError(f"{path} is a link that leads out of the sequence.")
+    compared = compare_sequence(folder)
+    page.add("Progress", lambda: _progress(compared))
+    page.add("Scores", lambda: _scores(compared))
+    page.add("Learning curves", lambda: _curves(compared))
+    page.add("Runs", lambda: _runs(folder, compared))
+    page.add("Films", lambda: _films_of(folder, film_bytes))
+    page.add("The same again", lambda: _again(folder, place))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = command_parser("report", __doc__, EPILOG)
-    parser.add_argument("place", metavar="PLACE", help="folder of a run or of a sequence")
-    parser.add_argument(
-        "--output",
-        metavar="FILE",
-        help=f"the page (default: {FILE} in the folder of the run or sequence)",
-    )
-    parser.add_argument(
-        "--embed_films",
-        type=_megabytes,
-        default=EMBEDDED_MB,
-        metavar="MB",
-        help="megabytes of films that become part of the page; larger ones are linked "
-        "(default: %(default)g)",
-    )
-    return parser
+def _progress(compared: SequenceComparison) -> Iterator[Markup]:
+    """Yield how far each group came, and what was left out."""
+    yield table(PROGRESS_HEADINGS, compared.progress())
+    yield from map(paragraph, compared.notes)
+    yield from (paragraph(note) for game in compared.games for note in game.left_out)
+
+
+def _scores(compared: SequenceComparison) -> Iterator[Markup]:
+    """Yield the scores of each game, and how often each configuration beats each other one."""
+    yield paragraph(SCORE if compared.games else "No run has finished a game yet.")
+    for game in compared.games:
+        yield join(heading(game.env), table(*game_table(game)))
+        if len(game.rows) > 1:
+            yield paragraph(IMPROVEMENT)
+            yield table(*improvement_table({row.label: [row.by_steps] for row in game.rows}))
+    if compared.games:
+        figure = profiles_figure(at_equal_steps(compared.games))
+        yield from [picture(png(figure), "Figure: performance profiles")] if figure else []
+
+
+def _curves(compared: SequenceComparison) -> Iterator[Markup]:
+    """Yield the learning curves, a figure for each game."""
+    for game in compared.games[:MAX_FIGURES]:
+        groups = {row.label: [run.curve for run in row.runs] for row in game.rows}
+        yield picture(png(learning_curves({game.env: groups})), f"Figure: curves in {game.env}")
+
+
+def _runs(folder: SequenceFolder, compared: SequenceComparison) -> Iterator[Markup]:
+    """Yield a line for each run, its flags and its scores."""
+    rows = [
+        (run.name, run.group, run.seed, run.status, f"{run.seconds / 60:.1f}")
+        for run in folder.runs
+    ]
+    yield table(("run", "group", "seed", "status", "minutes"), rows)
+    flags = [(run.name, *pair) for run in folder.runs for pair in run.flags.items()]
+    yield folded("Flags of each run", table(("run", "flag", "value"), flags))
+    if compared.games:
+        yield folded("Scores of each run", table(*run_table(compared.games)))
+
+
+def _films_of(folder: SequenceFolder, film_bytes: int) -> Iterator[Markup]:
+    """Yield the films of all runs."""
+    for run in folder.runs:
+        for each in folder.run_folders(run):
+            yield join(heading(run.name), *films(each.path, film_bytes // len(folder.runs)))
+
+
+def _again(folder: SequenceFolder, place: Path) -> Iterator[Markup]:
+    """Yield the commands that made the sequence, continue it, and compare it."""
+    command = ["python", "multi_train.py", f"--sequence={folder.name}"]
+    command += ["--", *folder.arguments] if folder.arguments else []
+    resume = shlex.join(["python", "multi_train.py", f"--resume={place}"])
+    compare = shlex.join([*COMPARE, f"--sequence_folder={place}"])
+    yield code([shlex.join(command), f"{resume}   # what is not done yet", compare])
 
 
 def _megabytes(text: str) -> float:

@@ -1,39 +1,36 @@
-"""The parts of a report about one run: what was run, how it went, what it took, how to do it again.
-
-Every file may be missing (an old run, a killed one), damaged, or a stranger's. Next to read:
-analysis/report.py.
-"""
+"""The parts of a report about one run: what was run, how it went, and how to do it again."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from glob import escape
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
 from ritornello.analysis.area import area
 from ritornello.analysis.comparison import energy_text, share_text
+from ritornello.analysis.configuration import default_flags
 from ritornello.analysis.figure import png
-from ritornello.analysis.markup import Markup, code, el, facts, folded, join, picture, table
-from ritornello.analysis.report import Maker, Part
-from ritornello.analysis.report_files import first_line, last_lines, opened, read_bytes, read_object
-from ritornello.analysis.report_media import films
-from ritornello.analysis.report_what import (
-    dicts,
-    number_text,
-    sessions_of,
-    texts,
-    value_text,
-    what_was_run,
+from ritornello.analysis.page import (
+    Markup,
+    Page,
+    code,
+    facts,
+    folded,
+    heading,
+    paragraph,
+    picture,
+    table,
 )
-from ritornello.analysis.run_facts import own_command
-from ritornello.analysis.runs import Run, find_runs
+from ritornello.analysis.run_facts import commit_text, machine_text, own_command
+from ritornello.analysis.runs import find_runs, last_games
 from ritornello.core.errors import ConfigError
+from ritornello.core.plain_data import parse_json, shown
 from ritornello.core.run_layout import (
     EVALUATIONS,
     FINDINGS,
@@ -47,269 +44,260 @@ from ritornello.core.run_layout import (
 )
 from ritornello.metrics.charts import run_figures
 from ritornello.metrics.energy import EnergyBook
-from ritornello.metrics.health import Diagnosis
 from ritornello.metrics.machine_share import undisturbed_share
 from ritornello.metrics.record import Record
 from ritornello.metrics.run_files import read_records
-from ritornello.metrics.status_file import DIED, read_status
 from ritornello.metrics.text import short
+from ritornello.sequences.foreign import is_inside
 
-MAX_GAMES = 60  # of one run, of which figures are drawn: the whole of Atari is 57
+FILES = (RECORDS, FLAGS, SESSIONS, STATUS, SUMMARY, FINDINGS, EVALUATIONS, GAMES, LOG)
+FILM_FOLDERS = ("films", "analysis", ".")  # of evaluation, of the analyses, of test mode
+FILM_KINDS = {".mp4": "video/mp4", ".gif": "image/gif"}
+MAX_BYTES = 50_000_000  # of a JSON file; run.json of a thousand sessions is below
+LINES = 80  # at the end of a log or a table
 SHARES = (0.1, 0.25, 0.5, 0.75, 1.0)  # of a run, at which its curve is told in numbers
-LOG_LINES = 80
-SHOWN_EVALUATIONS = 40
-TESTED = (  # keys of what test mode writes (agent/testing/evaluator.py)
-    *("env", "checkpoint", "agent_steps", "policy", "episodes", "mean"),
-    *("distinct_games", "human_normalised"),
-)
-JOURNALS = (RECORDS, EVALUATIONS, GAMES)  # of which the figures are drawn
-STATES = {
-    "starting": "is starting",
-    "filling": "fills its replay",
-    "training": "is training",
-    "paused": "is paused",
-    "saving": "is saving",
-    "ended": "came to its end",
-    "failed": "failed",
-    DIED: "was killed: its process is gone and has not said why",
-}
+COMPARE = ("python", "-m", "ritornello.analysis", "compare")
 
 
-def parts_of_run(place: Path, maker: Maker) -> Iterator[Part]:
-    """Yield the parts of the page about one run."""
-    # A link is no file here; the parts that are drawn from it say so.
-    records = [] if (place / JOURNALS[0]).is_symlink() else read_records(place)
-    yield "Result", lambda: result(place, records)
-    yield "What was run", lambda: what_was_run(place, maker)
-    yield "Learning curve", lambda: curve(place)
-    yield "Figures", lambda: figures(place)
-    yield "Findings", lambda: findings(place, records)
-    yield "Evaluations and tests", lambda: evaluations(place, maker)
-    yield "Machine and energy", lambda: machine(records)
-    yield "Films", lambda: films(place, maker)
-    yield "The same again", lambda: again(place)
-    yield "End of the log", lambda: log(place)
+def add_run(page: Page, place: Path, film_bytes: int) -> None:
+    """Add the parts about one run; files that are links out of its folder are not read."""
+    for name in FILES:
+        if not is_inside(place / name, (place,)):
+            raise ConfigError(f"{name} is a link that leads out of the folder of the run.")
+    records = read_records(place)
+    page.add("Result", lambda: _result(place, records))
+    page.add("What was run", lambda: _sessions(place))
+    page.add("Flags", lambda: _flags(place))
+    page.add("Learning curve", lambda: _curve(place))
+    page.add("Figures", lambda: _figures(place))
+    page.add("Findings", lambda: _findings(place))
+    page.add("Evaluations", lambda: _evaluations(place))
+    page.add("Tests", lambda: _tests(place))
+    page.add("Machine and energy", lambda: _machine(records))
+    page.add("Films", lambda: films(place, film_bytes))
+    page.add("The same again", lambda: _again(place))
+    page.add("End of the log", lambda: _log(place))
 
 
-def result(place: Path, records: Sequence[Record]) -> Markup:
-    """Return how far the run came and what it scored."""
-    # Read here first: the reader that knows whether its process lives would follow a link.
-    status = (read_status(place) or {}) if _readable(place, STATUS) else {}
-    summary = _readable(place, SUMMARY)
+def _result(place: Path, records: list[Record]) -> Iterator[Markup]:
+    """Yield how far the run came and what it scored."""
+    summary, status, flags = (_object(place / name) for name in (SUMMARY, STATUS, FLAGS))
     newest = records[-1] if records else None
-    values = {} if newest is None else newest.values
-    flags = _readable(place, FLAGS)
-    pairs = [
+    values: Mapping[str, float] = {} if newest is None else newest.values
+    pairs: list[tuple[str, object]] = [
         ("environment", flags.get("env")),
         ("seed", flags.get("seed")),
-        ("state", _state(status, summary)),
-        ("agent steps", None if newest is None else f"{newest.agent_steps:,}"),
-        ("planned agent steps", _whole(flags.get("environment_max_steps"))),
-        ("frames of the simulator", None if newest is None else f"{newest.frames:,}"),
-        ("updates", None if newest is None else f"{newest.updates:,}"),
-        ("games", None if newest is None else f"{newest.episodes:,}"),
-        ("running time", None if newest is None else _duration(newest.wall_s)),
-        ("mean return of the last games", number_text(values.get("episode/return_mean"))),
-        ("mean score over the games", number_text(values.get("episode/score_mean"))),
-        ("best game", number_text(values.get("episode/return_best"))),
-        ("best mean return", number_text(summary.get("best_mean_return"))),
+        ("state", summary.get("reason") or status.get("state") or "not known"),
+        ("planned agent steps", _number(flags.get("environment_max_steps"))),
     ]
     if newest is None:
-        return join([facts(pairs, "Result"), el("p", "The run has not written a record.")])
-    return facts(pairs, "Result")
+        yield paragraph("The run has not written a record.")
+    else:
+        minutes, seconds = divmod(round(newest.wall_s), 60)
+        pairs += [
+            ("agent steps", f"{newest.agent_steps:,}"),
+            ("frames of the simulator", f"{newest.frames:,}"),
+            ("updates", f"{newest.updates:,}"),
+            ("games", f"{newest.episodes:,}"),
+            ("running time", f"{minutes} min {seconds} s"),
+        ]
+    pairs += [
+        ("mean return of the last games", _number(values.get("episode/return_mean"))),
+        ("mean score over the games", _number(values.get("episode/score_mean"))),
+        ("best game", _number(values.get("episode/return_best"))),
+        ("best mean return", _number(summary.get("best_mean_return"))),
+    ]
+    yield facts(pairs)
 
 
-def curve(place: Path) -> Markup:
-    """Return the curve of each game in numbers: the score along the run, and the area under it."""
-    runs, notes = _runs(place)
+def _sessions(place: Path) -> Iterator[Markup]:
+    """Yield what run.json says of each session."""
+    found = _sessions_of(place)
+    for number, session in enumerate(found, start=1):
+        versions, source, machine = (
+            session.get(name) or {} for name in ("versions", "source", "machine")
+        )
+        yield heading(f"Session {number} of {len(found)}")
+        yield facts(
+            [
+                ("begun", session.get("started")),
+                ("command", " ".join(map(str, session.get("command_line", [])))),
+                ("version", session.get("version")),
+                ("commit", commit_text(source)),
+                ("libraries", ", ".join(starmap("{} {}".format, versions.items()))),
+                ("machine", machine_text(machine)),
+            ]
+        )
+        changes = [
+            [shown(note.get(name)) for name in ("updates", "command", "values", "result")]
+            for note in session.get("control", [])
+        ]
+        if changes:
+            yield heading("What a person changed while it ran")
+            yield table(("update", "command", "values", "answer"), changes)
+    if not found:
+        yield paragraph("run.json is missing.")
+
+
+def _flags(place: Path) -> Iterator[Markup]:
+    """Yield the flags that differ from their defaults, and all of them folded."""
+    flags, own = _object(place / FLAGS), default_flags()
+    changed = [
+        (name, _value(value), _value(own[name]) if name in own else "no flag of this version")
+        for name, value in flags.items()
+        if name not in own or value != own[name]
+    ]
+    yield table(("flag", "value", "default"), changed)
+    every = [(name, _value(value)) for name, value in flags.items()]
+    yield folded(f"All {len(every)} flags", table(("flag", "value"), every))
+
+
+def _curve(place: Path) -> Iterator[Markup]:
+    """Yield the curve of each game in numbers: the score along the run, and the area under it."""
+    runs, notes = find_runs([escape(str(place))])
     rows = []
     for run in runs:
         end = float(run.curve.agent_steps[-1])
-        at = [
-            f"{run.curve.at_steps(share * end):,.1f}" if run.curve.covers(share * end) else "–"
-            for share in SHARES
-        ]
-        rows.append((run.about.env, f"{end:,.0f}", *at, f"{area(run.curve, end):,.1f}"))
-    headings = ["game", "agent steps"]
-    headings += [f"return at {share:.0%}" for share in SHARES] + ["area: mean over all steps"]
-    about = (
-        "Return: the mean raw return of the last 100 games of training. One run has no interval."
-    )
-    return join(
-        [
-            el("p", about, class_="soft"),
-            table(headings, rows, "Learning curve"),
-            *(el("p", note, class_="soft") for note in notes),
-        ]
-    )
+        at = [run.curve.at_steps(share * end) for share in SHARES]
+        shown_at = [f"{value:,.1f}" if value == value else "–" for value in at]
+        rows.append((run.about.env, f"{end:,.0f}", *shown_at, f"{area(run.curve, end):,.1f}"))
+    yield paragraph(f"Return: mean raw return of the last {last_games(runs)}.")
+    headings = ["game", "agent steps", *(f"return at {share:.0%}" for share in SHARES)]
+    yield table([*headings, "area: mean over all steps"], rows)
+    yield from map(paragraph, notes)
 
 
-def figures(place: Path) -> Markup:
-    """Return the figures of the run, drawn anew from its records."""
-    _refuse_links(place)
-    env = str(_readable(place, FLAGS).get("env", ""))
-    if env.count(",") >= MAX_GAMES:
-        raise ConfigError(f"the run names more than {MAX_GAMES} games.")
-    names = {"returns": "return of each game", "overview": "losses, entropy, values, speed"}
-    made = [picture(png(f), f"Figure: {names.get(n, n)}") for n, f in run_figures(place.resolve())]
-    if not made:
-        return el("p", "No game was finished, so there is nothing to draw.", class_="soft")
-    return join(made)
+def _figures(place: Path) -> Iterator[Markup]:
+    """Yield the figures of the run, drawn anew from its records."""
+    made = [picture(png(figure), f"Figure: {name}") for name, figure in run_figures(place)]
+    yield from made or [paragraph("No game was finished, so there is nothing to draw.")]
 
 
-def findings(place: Path, records: Sequence[Record]) -> Markup:
-    """Return what the health metrics said; of an old run what they would have said."""
-    rows: list[tuple[object, ...]] = []
-    for line in last_lines(place, FINDINGS):
-        with suppress(ValueError, RecursionError):
+def _findings(place: Path) -> Iterator[Markup]:
+    """Yield what the health metrics said."""
+    rows = []
+    for line in _last_lines(place / FINDINGS):
+        with suppress(ValueError, RecursionError, AttributeError):
             said = json.loads(line)
-            if isinstance(said, dict):
-                told = (said.get("name"), said.get("message"), said.get("advice"))
-                rows.append((_whole(said.get("agent_steps")), *told))
-    if not (place / FINDINGS).exists():
-        diagnosis = Diagnosis()
-        for record in records:
-            rows += [
-                (
-                    f"{f.agent_steps:,}",
-                    f.metric,
-                    f"{short(f.value)} (healthy: {f.healthy})",
-                    f.cause,
-                )
-                for f in diagnosis.add(record)
-            ]
-    if not rows:
-        return el("p", "No metric left its healthy range.")
-    return table(("agent steps", "metric", "value", "what may be wrong"), rows, "Findings")
+            names = ("agent_steps", "name", "message", "advice")
+            rows.append([_value(said.get(name)) for name in names])
+    if rows:
+        yield table(("agent steps", "metric", "value", "what may be wrong"), rows)
+    else:
+        yield paragraph("No metric left its healthy range.")
 
 
-def evaluations(place: Path, maker: Maker) -> Markup:
-    """Return the games that were played with fixed weights, during and after the training."""
-    return join(
-        [
-            maker.part(EVALUATIONS, lambda: _evaluations(place)),
-            el("h3", "Tests"),
-            maker.part("tests", lambda: _tests(place)),
-        ]
-    )
+def _evaluations(place: Path) -> Iterator[Markup]:
+    """Yield the games that were played with fixed weights during the training."""
+    rows = [line.split(",") for line in _last_lines(place / EVALUATIONS, LINES * 100)]
+    if len(rows) < 2:
+        yield paragraph("Nothing was evaluated during the training.")
+        return
+    yield table(rows[0], rows[1:][-LINES:])
 
 
-def machine(records: Sequence[Record]) -> Markup:
-    """Return how the run used its machine: the mean over the records and the highest value."""
-    names = sorted(
-        {n for r in records for n in r.values if n.startswith(("system/", "throughput/"))}
-    )
+def _tests(place: Path) -> Iterator[Markup]:
+    """Yield what test mode has left: a row for each game of each test."""
+    names = ("env", "checkpoint", "agent_steps", "policy", "episodes", "mean", "human_normalised")
+    rows = []
+    for path in sorted(place.glob("test_*.json")):
+        found = _object(path)
+        games = found.get("games", [found])
+        rows += [(path.name, *(_value(game.get(name)) for name in names)) for game in games]
+    yield table(("file", *names), rows) if rows else paragraph("The run was not tested.")
+
+
+def _machine(records: list[Record]) -> Iterator[Markup]:
+    """Yield how the run used its machine: the mean over the records and the highest value."""
+    names = sorted({n for r in records for n in r.values if n.startswith(("system/", "through"))})
     rows = []
     for name in names:
         values = [record.values[name] for record in records if name in record.values]
-        rows.append((name, short(sum(values) / len(values)), short(max(values)), len(values)))
+        rows.append((name, short(sum(values) / len(values)), short(max(values))))
     book = EnergyBook(records)
-    pairs = [
-        ("time in which nothing else used the machine", share_text(undisturbed_share(records))),
-        ("energy", energy_text(book.joules if book.steps else None)),
-        ("energy per million agent steps", energy_text(book.joules_per_million_steps)),
-    ]
-    headings = ("metric", "mean", "highest", "records")
-    return join([facts(pairs, "Energy"), folded("All readings", table(headings, rows, "Readings"))])
-
-
-def again(place: Path) -> Markup:
-    """Return the commands that made the run, and the one that compares it."""
-    found = sessions_of(place)
-    seed = _readable(place, FLAGS).get("seed")
-    usable = [{**s, "command_line": texts(s.get("command_line"))} for s in found]
-    lines = []
-    if usable:
-        lines = own_command(usable).split(" && ")
-        if type(seed) is int:  # else it is no seed, and nobody should paste it into a shell
-            lines = [line.replace("<seed>", str(seed)) for line in lines]
-        lines = [line.replace("<run>", shlex.quote(str(place))) for line in lines]
-    lines.append(shlex.join(["python", "-m", "ritornello.analysis", "compare", f"--runs={place}"]))
-    more = "Where the command leaves flags out, their values are in the table above."
-    return join([code(lines), el("p", more, class_="soft")])
-
-
-def log(place: Path) -> Markup:
-    """Return the last lines of train.log, without those for debugging."""
-    lines = [line for line in last_lines(place, LOG) if " DEBUG " not in line]
-    if not lines:
-        return el("p", "There is no log.", class_="soft")
-    return folded(f"The last {min(LOG_LINES, len(lines))} messages", code(lines[-LOG_LINES:]))
-
-
-def _refuse_links(place: Path) -> None:
-    """Raise ConfigError if a file is a link that the readers of the platform would follow."""
-    for name in (FLAGS, SESSIONS):
-        read_object(place, name)
-    for name in JOURNALS:
-        with suppress(FileNotFoundError), opened(place / name):
-            pass
-
-
-def _readable(place: Path, name: str) -> dict[str, Any]:
-    """Return the object in a file; {} if it is damaged, which another part of the page says."""
-    try:
-        return read_object(place, name)
-    except ConfigError:
-        return {}
-
-
-def _runs(place: Path) -> tuple[list[Run], list[str]]:
-    if not (place / RECORDS).is_file():
-        raise ConfigError("the run has not written a record.")
-    _refuse_links(place)
-    return find_runs([escape(str(place))])
-
-
-def _evaluations(place: Path) -> Markup:
-    lines = last_lines(place, EVALUATIONS)
-    if not lines:
-        return el("p", "Nothing was evaluated during the training.")
-    heading = first_line(place, EVALUATIONS)
-    rows = csv.reader(io.StringIO("\n".join(line for line in lines if line != heading)))
-    names = next(csv.reader([heading]), [])
-    whole = [row for row in rows if len(row) == len(names)]
-    shown_rows = whole[-SHOWN_EVALUATIONS:]
-    parts = [table(names, shown_rows, "Evaluations")]
-    if len(whole) > len(shown_rows):
-        parts.insert(0, el("p", f"The last {SHOWN_EVALUATIONS} of {len(whole)}.", class_="soft"))
-    return join(parts)
-
-
-def _tests(place: Path) -> Markup:
-    """Return what test mode has left: a row for each game of each test."""
-    rows: list[tuple[object, ...]] = []
-    for path in sorted(place.glob("test_*.json")):
-        try:
-            found = json.loads(read_bytes(path, 1_000_000))
-        except (ConfigError, OSError, ValueError, RecursionError) as error:
-            rows.append((path.name, str(error), *[""] * 7))
-            continue
-        games = found.get("games", [found]) if isinstance(found, dict) else []
-        rows += [
-            (path.name, *(value_text(each.get(name)) for name in TESTED)) for each in dicts(games)
+    yield facts(
+        [
+            ("time in which nothing else used the machine", share_text(undisturbed_share(records))),
+            ("energy", energy_text(book.joules if book.steps else None)),
+            ("energy per million agent steps", energy_text(book.joules_per_million_steps)),
         ]
-    if not rows:
-        return el("p", "The run was not tested.")
-    headings = ("file", "game", "checkpoint", "agent steps", "actions", "games", "mean return")
-    return table((*headings, "games that differ", "human-normalised"), rows, "Tests")
+    )
+    yield folded("All readings", table(("metric", "mean", "highest"), rows))
 
 
-def _state(status: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
-    """Return what is known of the end of the run, in words."""
-    if summary.get("reason"):
-        return f"came to its end: {summary['reason']}"
-    state = status.get("state")
-    words = STATES.get(state) if isinstance(state, str) else None
-    if words is None:
-        return "not known: it has written neither a status nor a summary that can be read"
-    return f"{words}: {status['reason']}" if status.get("reason") else words
+def films(place: Path, film_bytes: int) -> Iterator[Markup]:
+    """Yield the films of a run, the newest first, as long as there is room on the page."""
+    found = [
+        path
+        for folder in FILM_FOLDERS
+        for path in (place / folder).rglob("*" if folder != "." else "*.*")
+        if path.suffix in FILM_KINDS and is_inside(path, (place,))
+    ]
+    seen = sorted({p.resolve(): p for p in found}.values(), key=lambda p: -p.stat().st_mtime)
+    for path in seen:
+        name, size = path.name, path.stat().st_size
+        if size > film_bytes:
+            yield paragraph(f"{path} ({size / 1e6:.1f} MB) is not part of this page.")
+            continue
+        film_bytes -= size
+        yield picture(path.read_bytes(), name, FILM_KINDS[path.suffix])
+    if not seen:
+        yield paragraph("There are no films.")
 
 
-def _whole(value: object) -> str | None:
-    return f"{value:,}" if type(value) is int else None
+def _again(place: Path) -> Iterator[Markup]:
+    """Yield the commands that made the run, and the one that compares it."""
+    found, seed = _sessions_of(place), _object(place / FLAGS).get("seed")
+    lines = own_command(found).split(" && ") if found else []
+    if type(seed) is int:  # else it is no seed, and nobody should paste it into a shell
+        lines = [line.replace("<seed>", str(seed)) for line in lines]
+    lines = [line.replace("<run>", shlex.quote(str(place))) for line in lines]
+    yield code([*lines, shlex.join([*COMPARE, f"--runs={place}"])])
+    yield paragraph("Where the command leaves flags out, their values are in the table above.")
 
 
-def _duration(seconds: float) -> str:
-    hours, rest = divmod(round(seconds), 3600)
-    return f"{hours} h {rest // 60} min" if hours else f"{rest // 60} min {rest % 60} s"
+def _log(place: Path) -> Iterator[Markup]:
+    """Yield the last lines of train.log, without those for debugging."""
+    lines = [line for line in _last_lines(place / LOG, 10 * LINES) if " DEBUG " not in line]
+    yield folded("The last messages", code(lines[-LINES:]))
+
+
+def _object(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file; {} if there is no such file.
+
+    Raises:
+      ConfigError: if it is damaged, too long, or something else.
+    """
+    if not path.is_file():
+        return {}
+    if path.stat().st_size > MAX_BYTES:
+        raise ConfigError(f"{path.name} is longer than the {MAX_BYTES:,} bytes expected.")
+    found = parse_json(path.read_text("utf-8", "replace"), path.name)
+    if not isinstance(found, dict):
+        raise ConfigError(f"{path.name} holds no JSON object.")
+    return found
+
+
+def _sessions_of(place: Path) -> list[dict[str, Any]]:
+    """Return the sessions in run.json, the first one first."""
+    first = _object(place / SESSIONS)
+    later = first.pop("resumed", [])
+    return [each for each in [first, *later] if each]
+
+
+def _last_lines(path: Path, count: int = LINES) -> list[str]:
+    """Return the last whole lines of a file; [] if there is none."""
+    if not path.is_file():
+        return []
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return [line.rstrip("\n") for line in deque(file, count) if line.endswith("\n")]
+
+
+def _number(value: object) -> str | None:
+    """Return a number with its thousands apart; None of anything else."""
+    return f"{value:,.10g}" if isinstance(value, (int, float)) else None
+
+
+def _value(value: object) -> str:
+    """Return a value of JSON as it is typed, of bounded length."""
+    return "–" if value is None else value if isinstance(value, str) else shown(value, 1000)

@@ -45,6 +45,8 @@ from ritornello.sequences.folder import STATE_FILE, RunState, SequenceFolder
 
 COLUMNS = ("agent_steps", "wall_s", "return_mean")
 MAX_ROWS = 200
+# What older files do not say.
+LATER_FACTS = {"undisturbed": None, "joules_per_million_steps": None, "averaged_games": None}
 MAX_TOLD = 3  # damaged runs in a message
 
 
@@ -62,6 +64,7 @@ class About:
     machine: str
     undisturbed: float | None = None  # share of its time in which nothing else ran; None: not known
     joules_per_million_steps: float | None = None  # None: its energy was not measured
+    averaged_games: int | None = None  # of a mean return (--avg_buff_size); None: not known
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,14 @@ class Run:
         """Name of the run's CSV: `<label>_<env>_seed<k>.csv`."""
         about = self.about
         return f"{safe_name(about.label)}_{safe_name(about.env)}_seed{about.seed}.csv"
+
+
+def last_games(runs: Sequence[Run]) -> str:
+    """Return how many games a mean return of these runs is of, such as `100 games`."""
+    counts = {run.about.averaged_games for run in runs}
+    if None in counts:
+        return "games"
+    return f"{' or '.join(f'{count}' for count in sorted(filter(None, counts)))} games"
 
 
 def find_runs(places: Sequence[str], by: str = "label") -> tuple[list[Run], list[str]]:
@@ -245,8 +256,7 @@ def _about_of(text: str) -> About:
       ConfigError: if it is no JSON.
       ValueError: if something in it is missing, or of a wrong type.
     """
-    # Older files do not say these two.
-    data = {"undisturbed": None, "joules_per_million_steps": None, **parse_json(text, "its line 1")}
+    data = {**LATER_FACTS, **parse_json(text, "its line 1")}
     kinds = get_type_hints(About)
     for field in fields(About):
         if field.name not in data:
@@ -330,6 +340,7 @@ def _about(folder: RunFolder, label: str, finished: bool, command: str | None) -
             command=own_command(sessions) if command is None else command,
             commit=", then ".join(commits),
             machine=machine_text(machine),
+            averaged_games=flags.get("avg_buff_size"),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(

@@ -4,9 +4,10 @@ The recommendations are those of Agarwal et al., "Deep Reinforcement Learning at
 Statistical Precipice" (2021), https://arxiv.org/abs/2108.13264. `tests/reference/` has the formulas
 as plain loops.
 
-An interval says what other seeds of the same configuration might have given. Where a game has one
-run only there is none. Of two runs it can reach no further than from one to the other, so it is
-too narrow: take five or more. A score that is no number is refused rather than left out.
+An interval says what other seeds of the same configuration might have given. A bootstrap of two
+runs can reach no further than from one to the other, so fewer than five runs have no interval:
+tables show the lowest and the highest instead, in round brackets. A score that is no number is
+refused rather than left out.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 from scipy import stats
 
 RESAMPLES = 5000
+FEW = 5  # of fewer runs there is no interval
 AT_ONCE = 20_000_000  # numbers that are drawn again at once at most: 160 MB
 
 # (*strata, axis=...) -> numbers: each stratum is an array with what is drawn again along `axis`.
@@ -32,18 +34,23 @@ class Estimate:
     value: float
     low: float | None = None
     high: float | None = None
+    reach: tuple[float, float] | None = None  # lowest and highest of a few runs of one game
 
     def __str__(self) -> str:
-        """Return it as tables show it: 21.5 [21.0, 22.0]."""
-        text = f"{self.value:,.1f}"
-        if self.low is None or self.high is None:
-            return text
-        return f"{text} [{self.low:,.1f}, {self.high:,.1f}]"
+        """Return it as tables show it: 21.5 [21.0, 22.0], or of a few runs 21.5 (21.0 to 22.0)."""
+        return self._text(1)
 
     def percent(self) -> str:
         """Return a fraction as tables show it: 119.5 [118.1, 121.0] %."""
-        low, high = (None if x is None else 100 * x for x in (self.low, self.high))
-        return f"{Estimate(100 * self.value, low, high)} %"
+        return f"{self._text(100)} %"
+
+    def _text(self, scale: float) -> str:
+        text = f"{scale * self.value:,.1f}"
+        if self.low is not None and self.high is not None:
+            return f"{text} [{scale * self.low:,.1f}, {scale * self.high:,.1f}]"
+        if self.reach is None:
+            return text
+        return f"{text} ({scale * self.reach[0]:,.1f} to {scale * self.reach[1]:,.1f})"
 
 
 @dataclass(frozen=True)
@@ -62,7 +69,9 @@ def interquartile_mean(values: np.ndarray, axis: int = 0) -> np.ndarray:
 
 
 def interval(strata: Sequence[np.ndarray], statistic: Statistic) -> tuple[Any, Any] | None:
-    """Return the 95 % percentile interval of a statistic, or None if a stratum has one row only.
+    """Return the 95 % percentile interval of a statistic, or None if there are too few rows.
+
+    Too few are one in a stratum, or fewer than FEW in all.
 
     The bootstrap is stratified: rows are drawn again within each stratum, so each resample has as
     many of each as there are. The same rows give the same interval.
@@ -77,10 +86,10 @@ def interval(strata: Sequence[np.ndarray], statistic: Statistic) -> tuple[Any, A
     Raises:
       ValueError: if a number is not finite.
     """
-    if min(map(len, strata)) < 2:
-        return None
     if not all(np.isfinite(rows).all() for rows in strata):
         raise ValueError("expected finite numbers to draw from, got NaN or infinity among them.")
+    if min(map(len, strata)) < 2 or sum(map(len, strata)) < FEW:
+        return None
     bounds = stats.bootstrap(
         strata,
         statistic,
@@ -114,6 +123,28 @@ def mean_estimate(strata: Sequence[Sequence[float]]) -> Estimate:
     return _estimate(strata, _mean_of_means)
 
 
+def over_seeds(
+    curves: Sequence[tuple[np.ndarray, np.ndarray]], points: int
+) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray] | None] | None:
+    """Return the interquartile mean of some curves as far as all of them got, and its interval.
+
+    Args:
+      curves: (x, y) of each seed; x increases.
+      points: L, number of points of the result.
+
+    Returns:
+      x [L], mean [L], and its 95 % interval (low [L], high [L]) or None (see `interval`); None if
+      there is one curve only, or no part that all have.
+    """
+    begin = max(float(x[0]) for x, _ in curves)
+    end = min(float(x[-1]) for x, _ in curves)
+    if len(curves) < 2 or begin >= end:
+        return None
+    grid = np.linspace(begin, end, points)
+    every = np.stack([np.interp(grid, x, y) for x, y in curves])
+    return grid, interquartile_mean(every), interval([every], interquartile_mean)
+
+
 def probability_of_improvement(
     first: Sequence[Sequence[float]], second: Sequence[Sequence[float]]
 ) -> Estimate:
@@ -121,7 +152,8 @@ def probability_of_improvement(
 
     The mean over games of the share of pairs (x, y) of runs with x > y, where a tie counts half
     (Mann and Whitney's U over its largest value; Agarwal et al. 2021, section 4.3). It says how
-    often, not by how much. Runs of both sides are drawn again, game by game.
+    often, not by how much. Runs of both sides are drawn again, game by game; where a side has fewer
+    than FEW, there is no interval.
 
     Args:
       first: one list of scores per game, one score per run; raw scores serve as well as normalised.
@@ -132,7 +164,9 @@ def probability_of_improvement(
             f"expected scores of the same games, at least one in each, got {len(first)} and "
             f"{len(second)} lists, some of them perhaps empty."
         )
-    return _estimate([*first, *second], _share_of_pairs)
+    found = _estimate([*first, *second], _share_of_pairs)
+    fewest = min(sum(map(len, side)) for side in (first, second))
+    return Estimate(found.value) if fewest < FEW else found
 
 
 def profile(strata: Sequence[Sequence[float]], levels: np.ndarray) -> Profile:
@@ -164,7 +198,11 @@ def _estimate(strata: Sequence[Sequence[float]], statistic: Statistic) -> Estima
     arrays = _checked(strata)
     value = float(statistic(*arrays, axis=0))
     bounds = interval(arrays, statistic)
-    return Estimate(value) if bounds is None else Estimate(value, *map(float, bounds))
+    if bounds is not None:
+        return Estimate(value, float(bounds[0]), float(bounds[1]))
+    (runs, *more) = arrays
+    reach = None if more or len(runs) < 2 else (float(runs.min()), float(runs.max()))
+    return Estimate(value, reach=reach)
 
 
 def _pooled_interquartile_mean(*games: np.ndarray, axis: int) -> Any:

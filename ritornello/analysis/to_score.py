@@ -1,6 +1,6 @@
 """How long it takes to reach a score: `python -m ritornello.analysis compare --to_score=<score>`.
 
-A run reaches the score where its curve (the mean return of the last 100 games) first gets to it,
+A run reaches the score where its curve (the mean return of its last games) first gets to it,
 linear between records, whatever it does later. Some runs never do. To leave them out would praise
 the configuration that only succeeds when it is lucky, and to count their end as the time would
 praise the one that was stopped early. So the middle run is found as Kaplan and Meier find it
@@ -22,7 +22,7 @@ import numpy as np
 from ritornello.agent.testing.human_scores import TABLE, all_human_normalised
 from ritornello.analysis.comparison import by_label, left_out_lines
 from ritornello.analysis.runs import Run
-from ritornello.analysis.statistics import RESAMPLES
+from ritornello.analysis.statistics import FEW, RESAMPLES
 from ritornello.core import markdown
 from ritornello.core.plain_data import shown_text
 from ritornello.metrics.curve import Curve
@@ -116,7 +116,7 @@ def half_time_estimate(games: Sequence[Sequence[tuple[float, bool]]]) -> Time:
     """Return when half of the runs have reached the score, with a 95 % percentile interval.
 
     Each game has the same weight. Runs are drawn again game by game, so the interval respects how
-    many of each there are. It has no bound between two runs: bounds are moments of resamples.
+    many of each there are. Of fewer than FEW runs there is none.
 
     Args:
       games: for each game, (time, whether it was reached then) of each run; one run at least.
@@ -128,7 +128,7 @@ def half_time_estimate(games: Sequence[Sequence[tuple[float, bool]]]) -> Time:
     times, reached = pairs[:, 0], pairs[:, 1] > 0
     weights = np.repeat([1.0 / size for size in sizes], sizes)
     value = float(half_time(times, reached, weights))
-    if min(sizes) < 2:
+    if min(sizes) < 2 or sum(sizes) < FEW:
         return Time(value)
     rng = np.random.default_rng(0)  # the same runs give the same interval
     begins = np.cumsum([0, *sizes[:-1]])
@@ -194,9 +194,10 @@ def arrivals_markdown(
       human: whether the games' scores are one share of human play, and so may be taken together.
     """
     lines = [
-        "Time to a score: until the mean return of the last 100 games first reached it. Over the "
+        "Time to a score: until the mean return of the last games first reached it. Over the "
         "runs of a configuration: when half of them had (Kaplan and Meier: a run that ended "
-        "without the score takes longer than it lasted) [95 % interval, stratified bootstrap]. "
+        "without the score takes longer than it lasted) [95 % interval, stratified bootstrap; none "
+        f"of fewer than {FEW} runs]. "
         "Minutes compare only between runs on the same machine that had it to themselves."
     ]
     headings = ["configuration", "reached", "agent steps", "minutes"]

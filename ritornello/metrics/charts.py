@@ -297,6 +297,12 @@ def new_figure(width: float, height: float, dpi: int = 150) -> Figure:
     return Figure(figsize=(width, height), dpi=dpi, layout="constrained", facecolor="white")
 
 
+def title(figure: Figure, text: str) -> None:
+    """Write the title of a whole figure, at its left."""
+    text = figure_text(text, 100)
+    figure.suptitle(text, x=0.01, ha="left", color=INK, fontweight="bold", fontsize=11)
+
+
 def figure_text(text: str, limit: int = 60) -> str:
     """Return a short text for a figure, shown as it is.
 

@@ -8,12 +8,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from matplotlib.figure import Figure
 
 from ritornello.agent.assembly import build_model
 from ritornello.agent.stored.model_file import save_model
 from ritornello.analysis import actions
-from ritornello.analysis.__main__ import main as analysis
 from ritornello.analysis.actions import Played, main, mean_of
 from ritornello.analysis.statistics import Estimate
 from tests.analysis.agents import draw_blueprint, write_agent
@@ -105,14 +103,6 @@ def test_long_games_are_cut(tmp_path: Path) -> None:
     assert agents["agent"]["return_mean"] is None
 
 
-def test_two_agents_of_one_name_must_be_told_apart(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    agent = write_agent(tmp_path / "agent")
-    assert analysis(["actions", f"--load_model_url={agent},{agent}"]) == 2
-    assert "names 'agent' twice" in capsys.readouterr().err
-
-
 def test_intervals_are_over_games() -> None:
     assert mean_of(np.array([[0.25, 0.75]])) == [Estimate(0.25), Estimate(0.75)]
     rng = np.random.default_rng(1)
@@ -133,48 +123,3 @@ def test_actions_with_and_without_fire_can_be_counted_together() -> None:
     assert together.names == ("NOOP", "FIRE", "RIGHT")
     np.testing.assert_allclose(together.shares, [[0.1, 0.2, 0.7]])
     np.testing.assert_allclose(together.probabilities, [[0.4, 0.3, 0.3]])
-
-
-def drawn(played: list[Played], monkeypatch: pytest.MonkeyPatch) -> Figure:
-    """Return the figure of what was played, laid out as if it were saved."""
-    figures: list[Figure] = []
-    monkeypatch.setattr(actions, "save", lambda figure, _: figures.append(figure))
-    actions._draw(played, Path("actions.png"))
-    figures[0].draw_without_rendering()
-    return figures[0]
-
-
-def one_game(agent: str, names: tuple[str, ...], shares: list[float]) -> Played:
-    each = np.array([shares])
-    return Played(agent, "Pong", names, np.array([10]), each, each, np.array([1.0]), [])
-
-
-def test_bars_stand_at_their_action_where_agents_have_other_actions(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    few = one_game("few", ("NOOP", "LEFT"), [0.25, 0.75])
-    other = one_game("other", ("NOOP", "UP", "LEFT", "DOWN"), [0.1, 0.2, 0.3, 0.4])
-    figure = drawn([few, other], monkeypatch)
-    (axes,) = figure.axes
-    names = [label.get_text() for label in axes.get_xticklabels()]
-    assert names == ["NOOP", "LEFT", "UP", "DOWN"]
-    seen = {}
-    for bar in axes.patches:
-        place = bar.get_x() + bar.get_width() / 2
-        seen[names[round(place)], round(bar.get_height())] = place
-    assert set(seen) == {
-        ("NOOP", 25), ("LEFT", 75), ("NOOP", 10), ("UP", 20), ("LEFT", 30), ("DOWN", 40),
-    }  # fmt: skip
-    assert seen["LEFT", 75] < 1 < seen["LEFT", 30], "beside each other, not on top"
-    ten = tuple(f"action {n}" for n in range(10))
-    apart = [one_game("a", ten[:5], [0.2] * 5), one_game("b", ten[5:], [0.2] * 5)]
-    union = [one_game("a", ten, [0.1] * 10), one_game("b", ten, [0.1] * 10)]
-    assert drawn(apart, monkeypatch).get_figwidth() == drawn(union, monkeypatch).get_figwidth()
-
-
-def test_dollars_in_the_names_of_agents_and_actions_begin_no_formula(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    figure = drawn([one_game(r"$\no$", (r"$\left$", "RIGHT"), [0.5, 0.5])], monkeypatch)
-    (text,) = figure.axes[0].get_legend().get_texts()
-    assert text.get_text().startswith(r"\$\no\$ (entropy")

@@ -9,7 +9,7 @@ import pytest
 
 from ritornello.analysis.__main__ import main as analysis
 from ritornello.analysis.attention import drawn, main
-from ritornello.analysis.playing_reel import LEGEND_HEIGHT
+from ritornello.analysis.films import LEGEND_HEIGHT
 from tests.analysis.agents import write_agent
 from tests.house import ROOT
 
@@ -30,18 +30,6 @@ def test_a_film_of_the_maps_is_written(tmp_path: Path) -> None:
     settings = json.loads((output / "settings.json").read_text())
     assert (settings["heads"], settings["cells"]) == (4, [11, 11])
     assert len(json.loads((output / "actions.json").read_text())["actions"]) == 7
-
-
-@pytest.mark.slow
-def test_a_gif_is_as_small_as_asked(tmp_path: Path) -> None:
-    folder = write_agent(tmp_path / "agent", "--model=attention", env="PongNoFrameskip-v4")
-    arguments = [f"--load_model_url={folder}", "--steps=4"]
-    sizes = {}
-    for kilobytes in (3000, 30):
-        output = tmp_path / f"film_{kilobytes}"
-        assert main([*arguments, f"--output={output}", f"--gif={kilobytes}"]) == 0
-        sizes[kilobytes] = (output / "film.gif").stat().st_size
-    assert sizes[30] <= 30_000 < sizes[3000]
 
 
 def test_models_without_maps_are_refused(

@@ -125,7 +125,7 @@ def test_the_files_make_the_same_table_as_the_runs(two_games, tmp_path, capsys):
     assert (output / "table.md").read_text() == first
     assert [(output / name).read_text() for name in names] == contents
     # elite 1: 21 and 22 points at 1000 steps, mean 21.5; (21.5 + 20.7) / 35.3 = 119.5 %.
-    assert "| elite 1 | 2 | 21.5 [21.0, 22.0] | 119.5 [118.1, 121.0] % |" in first
+    assert "| elite 1 | 2 | 21.5 (21.0 to 22.0) | 119.5 (118.1 to 121.0) % |" in first
     assert "Human-normalised, over games" in first
     assert first.count("`python multi_train.py --sequence=mine -- --lr=0.1`") == 1
 

@@ -34,12 +34,12 @@ def test_agents_are_compared_by_their_newest_checkpoint(tmp_path):
     lines = text.splitlines()
     pong = lines.index(f"## {PONG}")
     # (14 + 20.7) / 35.3 = 98.3 %
-    assert lines[pong + 4].startswith("| better | 2,000 | 1 | 4 | 14.0 [13.0, 15.0] | 102 | 98.3")
-    assert lines[pong + 5].startswith("| one | 2,000 | 1 | 4 | 10.0 [9.0, 11.0] | 102 | 87.0")
+    assert lines[pong + 4].startswith("| better | 2,000 | 1 | 4 | 14.0 (13.0 to 15.0) | 102 | 98.3")
+    assert lines[pong + 5].startswith("| one | 2,000 | 1 | 4 | 10.0 (9.0 to 11.0) | 102 | 87.0")
     # Mean of 98.3 % and (40 - 1.7) / 28.8 = 133.0 %.
     assert "| better | 115.6" in text
     earlier = scores_markdown(read_tables([str(one)]), at_steps=1999)
-    assert "| one | 1,000 | 1 | 4 | 5.0 [4.0, 6.0] |" in earlier
+    assert "| one | 1,000 | 1 | 4 | 5.0 (4.0 to 6.0) |" in earlier
     with pytest.raises(ConfigError, match="no model was tested in Breakout.* first has 1,000"):
         scores_markdown(read_tables([str(one)]), at_steps=999)
 
@@ -47,7 +47,7 @@ def test_agents_are_compared_by_their_newest_checkpoint(tmp_path):
 def test_tables_of_one_label_are_seeds(tmp_path):
     places = [f"mine={write_table(tmp_path / str(n), {PONG: 10}, shift=n)}" for n in (0, 2, 7)]
     text = scores_markdown(read_tables(places))
-    assert "| mine | 2,000 | 3 | 12 | 13.0 [10.0, 17.0] |" in text
+    assert "| mine | 2,000 | 3 | 12 | 13.0 (10.0 to 17.0) |" in text
     only = scores_markdown(read_tables([f"mine={tmp_path}/[027]"]))
     assert only == text, "a pattern is as good"
 

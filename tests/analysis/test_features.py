@@ -9,9 +9,9 @@ import torch
 from ritornello.agent.assembly import build_model
 from ritornello.agent.pools.serial_pool import SerialPool
 from ritornello.agent.stored.checkpoint import CheckpointWriter
-from ritornello.analysis.features import Points, _draw, game_points, main
-from ritornello.analysis.features_projection import affinities, pca, tsne, tsne_gradient
+from ritornello.analysis.features import game_points, main
 from ritornello.analysis.playing import load_agent
+from ritornello.analysis.projections import affinities, pca, tsne, tsne_gradient
 from ritornello.core.errors import ConfigError
 from ritornello.transport.weights import WeightBoard
 from tests.analysis.agents import draw_blueprint, write_agent
@@ -42,25 +42,6 @@ def test_neighbourhoods_have_the_wanted_size():
     # One point far away: its neighbours are as many as anybody's, so it is no island of its own.
     far = torch.cat([points, points[:1] + 100])
     assert affinities(far, 12.0)[-1].sum() > 0.4 / 81
-
-
-def test_the_width_of_each_point_is_that_of_the_perplexity():
-    """Conditional distributions by plain loops and a fine search over the width."""
-    points = draw(12, 3)
-    expected = torch.zeros(12, 12)
-    for i in range(12):
-        others = [j for j in range(12) if j != i]
-        squares = (points[others] - points[i]).square().sum(1)
-        best = None
-        for width in torch.logspace(-2, 2, 1500):
-            p = torch.softmax(-squares * width, 0)
-            entropy = -(p * p.clamp(min=1e-30).log()).sum()
-            error = abs(entropy.exp() - 4)
-            if best is None or error < best[0]:
-                best = (error, p)
-        expected[i, others] = best[1]
-    expected = (expected + expected.T) / 24
-    torch.testing.assert_close(affinities(points, 4.0), expected, atol=1e-3, rtol=0)
 
 
 def test_the_gradient_is_that_of_the_divergence():
@@ -152,16 +133,3 @@ def test_what_has_no_replay_is_refused(tmp_path):
         main([f"--load_model_url={folder}", "--of=replay"])
     with pytest.raises(ConfigError, match="expected 10 to"):
         main([f"--load_model_url={folder}", "--points=3"])
-
-
-@pytest.mark.parametrize("perplexity", ["nan", "inf", "0", "-5"])
-def test_a_perplexity_that_is_no_number_of_neighbours_is_refused(perplexity):
-    with pytest.raises(ConfigError, match=r"--perplexity=.*, expected a finite number above 0"):
-        main(["--load_model_url=nowhere", f"--perplexity={perplexity}"])
-
-
-def test_dollars_in_the_name_of_a_run_begin_no_formula(tmp_path):
-    points = Points(draw(12, 3), {"value": np.arange(12.0)}, "agent steps")
-    maps = {"PCA": draw(12, 2)}
-    _draw(points, maps, [0.6, 0.4], r"$\run$, game", tmp_path / "map.png")
-    assert (tmp_path / "map.png").stat().st_size > 1000

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ritornello.analysis.figure import FEW_SEEDS, LINE_COLOURS, learning_curves, save
+from ritornello.analysis.figure import LINE_COLOURS, learning_curves, save
+from ritornello.analysis.statistics import FEW
 from ritornello.metrics.charts import COLOURS, figure_text
 from ritornello.metrics.curve import Curve
 
@@ -27,7 +28,7 @@ def test_every_run_is_drawn_to_its_own_end_however_early_another_one_ended() -> 
     drawn = lines_by_steps({"a": [curve(400), curve(1200)]})
     thick = [(start, end) for start, end, width in drawn if width > 1]
     thin = [(start, end) for start, end, width in drawn if width < 1]
-    assert thick == [(10, 400)], "the mean of all seeds, where all are"
+    assert thick == [(10, 400)], "over all seeds, where all are"
     assert thin == [(10, 400), (10, 1200)], "each seed, to its end"
     figure = learning_curves({"Pong": {"a": [curve(400), curve(1200)]}})
     assert figure.axes[0].get_xlim()[1] > 1200
@@ -35,12 +36,12 @@ def test_every_run_is_drawn_to_its_own_end_however_early_another_one_ended() -> 
 
 
 def test_many_seeds_are_a_band_and_lines_only_beyond_it() -> None:
-    many = [curve(1000, slope) for slope in np.linspace(0.01, 0.02, FEW_SEEDS)] + [curve(2000)]
+    many = [curve(1000, slope) for slope in np.linspace(0.01, 0.02, FEW)] + [curve(2000)]
     figure = learning_curves({"Pong": {"a": many}})
     assert len(figure.axes[0].collections) == 1
     thin = [start for start, _, width in lines_by_steps({"a": many}) if width < 1]
     assert min(thin) >= 1000
-    few = learning_curves({"Pong": {"a": many[:FEW_SEEDS]}})
+    few = learning_curves({"Pong": {"a": many[: FEW - 1]}})
     assert len(few.axes[0].collections) == 0
 
 

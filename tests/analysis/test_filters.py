@@ -2,32 +2,22 @@ from __future__ import annotations
 
 import copy
 import csv
-import io
 import json
-import os
-import zipfile
-from dataclasses import replace
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 
 from ritornello.agent.models.factory import ModelConfig, make_model
 from ritornello.analysis import filters
-from ritornello.analysis import filters_observations as seen_by
 from ritornello.analysis.filters import (
     Comparison,
     checkpoint_files,
-    compare,
     load_training,
     main,
-    random_model,
 )
-from ritornello.analysis.filters_figures import draw_curves
 from ritornello.analysis.filters_images import preferred_images
 from ritornello.analysis.playing import load_agent
-from ritornello.core.errors import ConfigError
 from ritornello.core.spec import EnvSpec
 from tests.agent.builders import make_small_model, make_spec
 from tests.analysis.agents import write_agent
@@ -54,7 +44,7 @@ def rows_of(folder):
 
 @pytest.fixture(autouse=True)
 def short_play(monkeypatch):
-    monkeypatch.setattr(seen_by, "STRIDE", 1)
+    monkeypatch.setattr(filters, "STRIDE", 1)
 
 
 def test_an_agent_is_itself_and_not_another(agents, tmp_path):
@@ -83,33 +73,6 @@ def test_an_agent_is_itself_and_not_another(agents, tmp_path):
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG"), name
 
 
-def test_observations_can_be_given_and_alone_an_agent_meets_a_random_network(agents, tmp_path):
-    one = str(agents[0])
-    draw = np.random.default_rng(0)
-    obs = draw.integers(0, 256, (20, 4, 84, 84), dtype=np.uint8)
-    np.savez(tmp_path / "obs.npz", obs=obs)
-    output = tmp_path / "out"
-    given = [f"--load_model_url={one}", f"--output={output}", *SMALL]
-    assert main([*given, f"--observations={tmp_path}/obs.npz", "--preferred_steps=0"]) == 0
-    assert {row["other"] for row in rows_of(output)} == {filters.BASELINE, filters.UNTRAINED}
-    assert not (output / "observations.npz").exists()
-    assert not list(output.glob("preferred*"))
-    agent = load_agent(one)
-    other = replace(agent, model=random_model(agent, 1))
-    shown = seen_by.Shown(torch.from_numpy(obs[:16]), agent.games * 16)
-    rows = compare(agent, other, "x", 0, shown, "filters", False)
-    written = [row for row in rows_of(output) if row["other"] == filters.UNTRAINED]
-    assert [float(row["cka"]) for row in written] == [row.cka for row in rows]
-    np.savez(tmp_path / "bad.npz", obs=obs[:, :1])
-    with pytest.raises(
-        ConfigError, match=r"shape \(20, 1, 84, 84\), expected \[N, \*\(4, 84, 84\)"
-    ):
-        main([*given, f"--observations={tmp_path}/bad.npz"])
-    (tmp_path / "bad.npz").write_text("nothing")
-    with pytest.raises(ConfigError, match="expected an .npz file with an array obs"):
-        main([*given, f"--observations={tmp_path}/bad.npz"])
-
-
 def test_agents_that_number_their_games_differently_are_told_of_the_same_ones():
     spec = EnvSpec("Dark-v0,Bright-v0", (1, 42, 42), "uint8", 1, ("0", "1"), 1)
     model = make_model(ModelConfig(name="resnet", feature_count=16), spec).eval()
@@ -121,29 +84,9 @@ def test_agents_that_number_their_games_differently_are_told_of_the_same_ones():
     turned.game_pixels = torch.nn.ModuleList(reversed(turned.game_pixels))
     one = SimpleNamespace(model=model, games=("Dark-v0", "Bright-v0"))
     two = SimpleNamespace(model=turned, games=("Bright-v0", "Dark-v0"))
-    shown = seen_by.Shown(obs, [one.games[task] for task in tasks.tolist()])
+    shown = filters.Shown(obs, [one.games[task] for task in tasks.tolist()])
     found = filters.layer_map(one, two, shown)
     assert found["features", "features"] == pytest.approx(1, abs=1e-5)
-
-
-def test_observations_are_written_and_read_with_their_games(tmp_path):
-    both = f"{PONG},BreakoutNoFrameskip-v4"
-    place = write_agent(tmp_path / "both", env=both)
-    output = tmp_path / "out"
-    given = [f"--load_model_url={place}", "--observation_count=16", "--preferred_steps=0"]
-    assert main([*given, f"--output={output}"]) == 0
-    with np.load(output / "observations.npz") as file:
-        assert set(file["games"].tolist()) == set(both.split(","))
-        obs = file["obs"]
-    again = [*given, f"--output={tmp_path / 'again'}"]
-    assert main([*again, f"--observations={output}/observations.npz"]) == 0
-    assert rows_of(tmp_path / "again") == rows_of(output)
-    agent = load_agent(str(place))
-    np.savez(tmp_path / "before.npz", obs=obs)
-    assert seen_by.read_observations(tmp_path / "before.npz", agent).games == [PONG] * 16
-    np.savez(tmp_path / "bad.npz", obs=obs, games=np.array([PONG]))
-    with pytest.raises(ConfigError, match="the games of 1 observations, expected one for each of"):
-        main([*again, f"--observations={tmp_path}/bad.npz"])
 
 
 def test_stacks_that_reach_over_a_reset_are_not_shown(agents, monkeypatch):
@@ -156,8 +99,8 @@ def test_stacks_that_reach_over_a_reset_are_not_shown(agents, monkeypatch):
             tasks = torch.zeros(8, dtype=torch.int64)
             yield SimpleNamespace(inputs=SimpleNamespace(obs=obs, first=first, task_id=tasks))
 
-    monkeypatch.setattr(seen_by, "play_many", play_three_ways)
-    seen = seen_by.played_observations(load_agent(str(agents[0])), 44).obs.flatten().tolist()
+    monkeypatch.setattr(filters, "play_many", play_three_ways)
+    seen = filters.played_observations(load_agent(str(agents[0])), 44).obs.flatten().tolist()
     # A stack is 4 frames: whole from the 4th on, and of environment 0 again from its 9th on.
     every = [10 * number + env for number in range(3, 10) for env in range(8)]
     assert seen == [x for x in every if x not in (50, 60, 70)][:44]
@@ -232,46 +175,6 @@ def test_preferred_images_excite_their_own_filter(normalise):
     assert not conv._forward_hooks
 
 
-def test_observations_that_are_damaged_are_one_message(agents, tmp_path):
-    agent = load_agent(str(agents[0]))
-    path = tmp_path / "obs.npz"
-    noise = np.random.default_rng(0).integers(0, 256, (4, 4, 84, 84), dtype=np.uint8)
-    np.savez_compressed(path, obs=noise)
-    whole = path.read_bytes()
-    contents = [b"", whole[: len(whole) // 2]]
-    for byte in (57, 200):  # how the data are compressed, and the data themselves
-        flipped = bytearray(whole)
-        flipped[byte] ^= 0xFF
-        contents.append(bytes(flipped))
-    for content in contents:
-        path.write_bytes(content)
-        with pytest.raises(ConfigError, match="obs.npz: expected an .npz file with an array obs"):
-            seen_by.read_observations(path, agent)
-    np.savez(path, obs=np.full(noise.shape, np.nan, np.float32))
-    with pytest.raises(ConfigError, match="obs.npz holds numbers that are not finite"):
-        seen_by.read_observations(path, agent)
-    # A header that claims more than any machine has.
-    for count in (10**12, 10**30):
-        header = io.BytesIO()
-        claimed = {"descr": "<f4", "fortran_order": False, "shape": (count, 4)}
-        np.lib.format.write_array_header_1_0(header, claimed)
-        with zipfile.ZipFile(path, "w") as file:
-            file.writestr("obs.npy", header.getvalue() + bytes(64))
-        with pytest.raises(ConfigError, match="obs.npz: expected an .npz file with an array obs"):
-            seen_by.read_observations(path, agent)
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ConfigError, match="pipe: expected an .npz file.* no regular file"):
-        seen_by.read_observations(tmp_path / "pipe", agent)
-
-
-def test_observations_that_are_all_the_same_tell_nothing(agents, tmp_path):
-    path = tmp_path / "obs.npz"
-    np.savez(path, obs=np.full((8, 4, 84, 84), 7, np.uint8))
-    given = [f"--load_model_url={agents[0]}", f"--output={tmp_path / 'out'}", *SMALL]
-    with pytest.raises(ConfigError, match="8 observations that are shown are all the same"):
-        main([*given, f"--observations={path}"])
-
-
 def test_layers_of_which_nothing_can_be_told_are_drawn_empty(tmp_path):
     row = Comparison("a", 1, "b", 1, "features", None, None, float("nan"))
-    assert draw_curves([row], tmp_path, "filters", "baseline") == ["cka.png"]
+    assert filters._draw_curves([row], tmp_path) == ["cka.png"]

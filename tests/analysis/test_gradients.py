@@ -103,10 +103,3 @@ def test_a_figure_has_a_panel_for_each_quantity_that_is_known(count):
     assert [label.get_text() for label in panels[0].get_yticklabels()] == ["a", "heads.b"]
     assert [len(axes.images) for axes in panels] == [int(count > 1)] * 2, "one moment has no time"
     assert [len(axes.lines) for axes in panels] == [int(count == 1)] * 2
-
-
-def test_dollars_in_the_names_of_runs_and_layers_begin_no_formula():
-    layers = {r"$\conv$": {"norm": 2.0, "zero_fraction": 0.5}}
-    figure = heat_maps([Measurement(100, layers)], r"$\run$: of a run")
-    figure.draw_without_rendering()
-    assert figure.get_suptitle() == r"\$\run\$: of a run"

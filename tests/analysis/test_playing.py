@@ -2,15 +2,14 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from ritornello.analysis import films
 from ritornello.analysis.playing import load_agent, load_player, play, play_many
-from ritornello.analysis.playing_recording import Recording
 from ritornello.core.errors import ConfigError
 from tests.analysis.agents import write_agent
 from tests.house import ROOT
@@ -42,67 +41,6 @@ def test_equal_seeds_play_equal_games_and_others_do_not() -> None:
     one, same, other = ([m.frame for m in play(agent, seed=seed, steps=40)] for seed in (1, 1, 2))
     assert np.array_equal(one, same)
     assert not np.array_equal(one, other)
-
-
-def test_a_recording_shows_another_agent_the_same_states(tmp_path: Path) -> None:
-    trained = load_agent(PONG)
-    stranger = load_agent(str(write_agent(tmp_path / "new", env="PongNoFrameskip-v4")))
-    watched = list(play(trained, seed=4, steps=30))
-    spec = trained.env_spec
-    actions = tuple(moment.action for moment in watched)
-    Recording(spec.env_id, 4, spec.action_meanings, actions).save(tmp_path / "actions.json")
-    recording = Recording.load(tmp_path / "actions.json")
-    again = list(play(stranger, seed=recording.seed, actions=recording.for_agent(stranger)))
-    assert len(again) == 30
-    assert all(torch.equal(a.inputs.obs, b.inputs.obs) for a, b in zip(watched, again, strict=True))
-    assert [moment.action for moment in again] == list(actions)
-    assert not torch.allclose(watched[9].heads.params, again[9].heads.params)
-
-
-def test_recorded_actions_are_told_apart_by_name(tmp_path: Path) -> None:
-    agent = load_agent(PONG)
-    recording = Recording(agent.env_spec.env_id, 0, ("LEFT", "NOOP"), (1, 0, 0))
-    assert recording.for_agent(agent) == [0, 3, 3]
-    with pytest.raises(ConfigError, match="uses UP"):
-        Recording(agent.env_spec.env_id, 0, ("UP", "NOOP"), (0, 1)).for_agent(agent)
-    # A name that is never used does no harm.
-    assert Recording(agent.env_spec.env_id, 0, ("UP", "NOOP"), (1,)).for_agent(agent) == [0]
-
-
-RECORDED = '{"env": "%s", "seed": %s, "action_names": ["%s"], "actions": [%s]}'
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("[]", "no list of actions"),
-        (json.dumps({"env": "A", "seed": 0, "actions": [0]}), "action_names"),
-        (
-            json.dumps({"env": "A", "seed": 0, "action_names": ["NOOP"], "actions": [1]}),
-            "names only for 0 to 0",
-        ),
-        (RECORDED % ("A", "1e999", "NOOP", "0"), "no list of actions.*seed is inf"),
-        (RECORDED % ("A", "true", "NOOP", "0"), "no list of actions.*seed is True"),
-        (RECORDED % ("A", "0", "NOOP", "1e999"), "no list of actions.*actions is .inf"),
-        (RECORDED % ("A", "0", "NOOP", "0.5"), "no list of actions.*actions is .0.5"),
-        (RECORDED.replace('"%s"', "%s") % ("5", "0", '"a"', "0"), "no list of actions.*env is 5"),
-        (RECORDED.replace('["%s"]', "%s") % ("A", "0", "7", "0"), "action_names is 7"),
-        ("[" * 100_000, "nested too deeply"),
-        ('{"env": "A", "env": "B"}', "'env' twice"),
-    ],
-    ids=range(11),
-)
-def test_a_file_that_is_no_recording_is_refused(tmp_path: Path, content: str, message: str) -> None:
-    path = tmp_path / "actions.json"
-    path.write_text(content)
-    with pytest.raises(ConfigError, match=message):
-        Recording.load(path)
-
-
-def test_a_pipe_is_no_recording(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ConfigError, match="not a regular file"):
-        Recording.load(tmp_path / "pipe")
 
 
 def test_a_recurrent_agent_takes_its_state_and_its_last_step_along(tmp_path: Path) -> None:
@@ -178,3 +116,26 @@ def test_an_agent_may_be_shown_a_game_that_it_never_saw() -> None:
     assert (row[0] - row[1]).abs().mean() < 5 < (row[0] - pong.inputs.obs[0, -1]).abs().mean()
     with pytest.raises(ConfigError, match="NoSuchGame"):
         load_player(PONG, "NoSuchGame-v4")
+
+
+SOUND = {"env": "A", "seed": 0, "action_names": ["LEFT", "NOOP"], "actions": [1, 0, 0]}
+
+
+def test_recorded_actions_are_told_apart_by_name(tmp_path: Path) -> None:
+    agent = load_agent(PONG)
+    path = tmp_path / "actions.json"
+    path.write_text(json.dumps(SOUND))
+    assert films._for_agent(films._read_actions(path), agent) == [0, 3, 3]
+    with pytest.raises(ConfigError, match="uses UP"):
+        films._for_agent({**SOUND, "action_names": ["UP", "NOOP"]}, agent)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"env": 5}, {"seed": True}, {"action_names": 7}, {"actions": [2]}, {"actions": [0.5]}],
+)
+def test_a_file_that_is_no_recording_is_refused(tmp_path: Path, wrong: dict[str, object]) -> None:
+    path = tmp_path / "actions.json"
+    path.write_text(json.dumps({**SOUND, **wrong}))
+    with pytest.raises(ConfigError, match="no list of actions"):
+        films._read_actions(path)

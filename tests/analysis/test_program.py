@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -11,7 +9,7 @@ from typing import Any, NoReturn
 import pytest
 
 from ritornello.agent.testing.player import Player
-from ritornello.analysis import actions, compare, gradients
+from ritornello.analysis import compare, gradients
 from ritornello.analysis.__main__ import main as analysis
 from ritornello.analysis.options import results_folder
 from ritornello.core.errors import ConfigError
@@ -80,24 +78,6 @@ def test_a_place_that_cannot_be_written_is_told_before_the_work(
     assert file.read_text() == "mine"
 
 
-def test_a_disk_that_fills_up_is_one_message(
-    places: dict[str, Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    def save(*_: Any) -> NoReturn:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(actions, "save", save)
-    arguments = words(COMMANDS[4], places, "--games=1", f"--output={tmp_path / 'out'}")
-    assert analysis(arguments) == 2
-    said = capsys.readouterr().err
-    assert "python -m ritornello.analysis actions: No space left on device" in said
-    assert "--output=" in said
-    assert len(said.strip().splitlines()) == 1
-
-
 def test_a_folder_in_which_nothing_was_written_is_taken_away_again(tmp_path: Path) -> None:
     def work(folder: Path) -> NoReturn:
         assert folder.is_dir()
@@ -131,35 +111,3 @@ def test_ctrl_c_is_one_line_and_status_130(
     assert said.startswith("python -m ritornello.analysis: interrupted: ")
     assert len(said.splitlines()) == 1
     assert not (tmp_path / "out").exists()
-
-
-def test_ctrl_c_while_a_command_is_loaded_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("importlib.import_module", interrupted)
-    assert analysis(["compare"]) == 130
-    assert len(capsys.readouterr().err.splitlines()) == 1
-
-
-def test_ctrl_c_keeps_the_steps_of_a_game_that_is_not_over(
-    places: dict[str, Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    step, calls = Player.step, []
-
-    def five(self: Player, *forced: Any) -> Any:
-        calls.append(1)
-        return step(self, *forced) if len(calls) <= 5 else interrupted()
-
-    monkeypatch.setattr(Player, "step", five)
-    # The second agent has not done anything yet.
-    command = "actions --load_model_url=a={agent},b={agent} --games=2"
-    assert analysis(words(command, places, f"--output={tmp_path}")) == 130
-    assert "writing what is there" in capsys.readouterr().err
-    (only,) = json.loads((tmp_path / "actions.json").read_text())["agents"]
-    assert (only["agent"], only["steps"], only["games_ended"]) == ("a", 10, 0)
-    shares = [action["share"]["mean"] for action in only["actions"].values()]
-    assert sum(shares) == pytest.approx(1.0)
-    assert (tmp_path / "actions.png").exists()

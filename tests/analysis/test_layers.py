@@ -1,19 +1,28 @@
 from __future__ import annotations
 
 import copy
+import math
 from itertools import permutations
 
 import numpy as np
 import pytest
 import torch
 
-from ritornello.analysis import matching
-from ritornello.analysis.matching import ConvLayer, conv_layers, distances, squared_distances
-from ritornello.core.errors import ConfigError
+from ritornello.agent.models.factory import ModelConfig, make_model
+from ritornello.analysis.layers import (
+    FEATURES,
+    ConvLayer,
+    centred_gram,
+    conv_layers,
+    distances,
+    layer_grams,
+    linear_cka,
+)
+from ritornello.core.spec import EnvSpec
 from tests.agent.builders import make_small_model, make_spec
 
 
-def make_model(name="resnet", seed=0):
+def network(name="resnet", seed=0):
     return make_small_model(make_spec((2, 36, 36), stacked=2), name=name, seed=seed)
 
 
@@ -45,7 +54,7 @@ def reordered(model, seed=0):
 
 @pytest.mark.parametrize("name", ["impala_shallow", "resnet"])
 def test_units_in_another_order_are_at_distance_0_where_matches_are_propagated(name):
-    model = make_model(name)
+    model = network(name)
     for parameter in model.torso_net.parameters():  # biases too: they are reordered as well
         parameter.data = torch.randn_like(parameter) * 0.1
     other, orders = reordered(model)
@@ -64,7 +73,7 @@ def test_units_in_another_order_are_at_distance_0_where_matches_are_propagated(n
     assert all(0.01 < layer.optimal < layer.default for layer in alone[1:])
 
 
-def test_the_match_is_the_best_of_all_and_the_kernels_of_a_layer_are_free():
+def test_the_match_is_the_best_of_all():
     draw = np.random.default_rng(1)
     one, two = (draw.normal(size=(4, 1, 2, 3)).astype(np.float32) for _ in range(2))
     layers = [[ConvLayer("a", weight, None, None)] for weight in (one, two)]
@@ -77,26 +86,59 @@ def test_the_match_is_the_best_of_all_and_the_kernels_of_a_layer_are_free():
     assert found.default == pytest.approx(sums[0], rel=1e-5)
     assert found.optimal < found.default
 
-    # One filter's kernels in another order: the same kernels, but another filter.
-    turned = one.reshape(2, 2, 2, 3)
-    layers = [[ConvLayer("a", weight, None, None)] for weight in (turned, turned[:, ::-1])]
-    assert distances(*layers, unit="kernels")[0].optimal == pytest.approx(0, abs=1e-9)
-    assert distances(*layers)[0].optimal > 0.1
+
+def cka(one, two):
+    return linear_cka(centred_gram(one), centred_gram(two))
 
 
-def test_squared_distances_are_those_of_plain_loops():
-    draw = np.random.default_rng(2)
-    one, two = draw.normal(size=(3, 5)), draw.normal(size=(4, 5))
-    loops = [[sum((a - b) ** 2 for a, b in zip(x, y, strict=True)) for y in two] for x in one]
-    np.testing.assert_allclose(squared_distances(one, two), loops)
+def draw(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-def test_what_cannot_be_matched_is_refused(monkeypatch):
-    one, two = conv_layers(make_model().torso_net), conv_layers(make_model("elite").torso_net)
-    with pytest.raises(ConfigError, match=r"other convolutions.*\(16, 2, 3, 3\).*\(64, 2, 3, 3\)"):
-        distances(one, two)
-    with pytest.raises(ConfigError, match="only whole filters"):
-        distances(one, one, unit="kernels", propagate=True)
-    monkeypatch.setattr(matching, "MAX_UNITS", 100)
-    with pytest.raises(ConfigError, match="has 256 kernels, at most 100"):
-        distances(one, one, unit="kernels")
+def test_it_is_the_formula_of_the_paper():
+    x, y = draw(40, 7, seed=1), draw(40, 5, seed=2)
+    y[:, :3] += 2 * x[:, :3]
+    x_centred, y_centred = x - x.mean(0), y - y.mean(0)
+    covariance = (y_centred.T @ x_centred).norm() ** 2
+    paper = covariance / ((x_centred.T @ x_centred).norm() * (y_centred.T @ y_centred).norm())
+    assert 0.2 < paper < 0.9
+    assert cka(x, y) == pytest.approx(float(paper), rel=1e-5)
+
+
+def test_rotations_scale_and_shift_do_not_matter_but_other_maps_do():
+    x = draw(60, 8)
+    rotation, _ = torch.linalg.qr(draw(8, 8, seed=3))
+    assert cka(x, 5 * x @ rotation + 3) == pytest.approx(1, abs=1e-5)
+    stretch = torch.diag(torch.tensor([10.0, 1, 1, 1, 1, 1, 1, 0.1]))
+    assert cka(x, x @ stretch) < 0.7
+    assert cka(draw(2000, 8, seed=4), draw(2000, 8, seed=5)) < 0.05
+    assert math.isnan(cka(x, torch.ones(60, 3)))
+
+
+def test_each_game_is_seen_through_its_own_statistics():
+    spec = EnvSpec("Dark-v0,Bright-v0", (1, 42, 42), "uint8", 1, ("0", "1"), 1)
+    model = make_model(ModelConfig(name="resnet", feature_count=16), spec).eval()
+    games = torch.arange(2).repeat_interleave(6)
+    ranges = torch.tensor([60, 200]).repeat_interleave(6)[:, None, None, None]
+    obs = (torch.rand(12, 1, 42, 42) * 50 + ranges).to(torch.uint8)
+    model.observe(obs, games)
+    with torch.no_grad():
+        expected = [centred_gram(model.torso(obs, seen)) for seen in (games, None)]
+    found = layer_grams(model, obs, games)[FEATURES]
+    torch.testing.assert_close(found, expected[0])
+    assert not torch.allclose(found, expected[1], rtol=0.1)
+
+
+@pytest.mark.parametrize("name", ["impala_shallow", "resnet"])
+def test_layers_are_looked_at_before_their_nonlinearity(name):
+    model = make_small_model(make_spec((2, 36, 36), stacked=2), name=name).eval()
+    obs = torch.randint(0, 256, (12, 2, 36, 36), dtype=torch.uint8)
+    with torch.no_grad():
+        grams = layer_grams(model, obs, torch.zeros(12, dtype=torch.int64))
+        first = model.torso_net.convs[0](obs)  # what an inplace ReLU would have changed
+        features = model.torso(obs)
+    assert len(grams) == {"impala_shallow": 3, "resnet": 16}[name]
+    assert first.min() < 0
+    torch.testing.assert_close(grams["convs.0"], centred_gram(first))
+    torch.testing.assert_close(grams[FEATURES], centred_gram(features))
+    assert not any(module._forward_hooks for module in model.modules())

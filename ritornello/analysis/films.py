@@ -1,0 +1,324 @@
+"""Films of one agent in one game with maps over the pictures: shared by saliency and attention.
+
+`Viewing` is the game that the options ask for, `Reel` keeps its moments until all are seen, and
+`write_film` draws them. Colours are scaled once for the whole film: scaled frame by frame they
+would flicker, and make a calm frame look like a tense one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sized
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+
+from ritornello.analysis.options import add, add_output, add_place, at_least, command_parser
+from ritornello.analysis.playing import LoadedAgent, Moment, load_player, play
+from ritornello.core.atomic_file import write_json
+from ritornello.core.errors import ConfigError
+from ritornello.core.plain_data import parse_json, read_text
+from ritornello.core.spec import game_name
+from ritornello.core.stop_signals import INTERRUPTED
+from ritornello.metrics.film import GIF_MAX_KILOBYTES, Film, write_gif
+from ritornello.wrappers.registry import steps_per_s
+from ritornello.wrappers.trusted_modules import check_trusted, trust_modules_of
+
+DEFAULT_FILM_S = 20.0
+ENLARGEMENT = 2  # pixels of the film per pixel of the game
+# Peaks above this quantile of all peaks of a film are shown at full colour.
+FULL_COLOUR_QUANTILE = 0.9
+MOST_COVER = 0.8  # of a pixel by a colour; what is below stays visible
+LEGEND_HEIGHT = 20  # pixels below a picture; even, as films must be
+Light = tuple[float, float, float]  # of red, green and blue, each in [0, 1]
+# Light of Okabe and Ito's colours, which everybody can tell apart; blue and yellow together are
+# white, and neither is lost on the brown, black and green grounds of many games.
+BLUE, YELLOW = (0.0, 0.64, 1.0), (1.0, 0.95, 0.28)
+ORANGE, PINK, WHITE = (1.0, 0.44, 0.0), (1.0, 0.59, 0.82), (1.0, 1.0, 1.0)
+
+
+def film_parser(command: str, about: str | None, epilog: str) -> argparse.ArgumentParser:
+    """Return a parser with the options that all commands which make films have."""
+    parser = command_parser(command, about, epilog)
+    add_place(parser)
+    parser.add_argument("--env", metavar="GAME", help="game to play (default: the agent's first)")
+    add(parser, "seed", 0, "seed of the game")
+    add(parser, "greedy", False, "take the most probable action instead of drawing one")
+    parser.add_argument(
+        "--actions",
+        type=Path,
+        metavar="FILE",
+        help="repeat the game of another film, given its actions.json: several agents can then "
+        "be examined in the same states",
+    )
+    add(parser, "start", 0, "step of the game at which the film begins", least=0)
+    parser.add_argument("--steps", type=at_least(1), metavar="N", help="length in steps")
+    add(parser, "seconds", DEFAULT_FILM_S, "length in seconds of watching, unless --steps is given")
+    parser.add_argument(
+        "--gif",
+        type=at_least(1),
+        nargs="?",
+        const=GIF_MAX_KILOBYTES,
+        metavar="KILOBYTES",
+        help="also make a GIF of at most so many kilobytes (%(const)s without a number)",
+    )
+    add_output(parser, "analysis/ below the run")
+    return parser
+
+
+@dataclass
+class Viewing:
+    """One agent in one game, as the options ask for it."""
+
+    agent: LoadedAgent
+    task: int
+    options: argparse.Namespace
+    seed: int
+    steps: int  # shown
+    output: Path
+    frames_per_s: float
+    replayed: list[int] | None  # actions to do, in the agent's numbers
+    actions: list[int] = field(default_factory=list)  # done so far, from step 0
+
+    @classmethod
+    def of(cls, command: str, options: argparse.Namespace) -> Viewing:
+        """Load what the options name.
+
+        Raises:
+          ConfigError: if something does not fit together.
+          CheckpointError: if the agent cannot be loaded.
+        """
+        if options.steps is None and not 0 < options.seconds < float("inf"):
+            raise ConfigError(f"--seconds={options.seconds:g}, expected a number above 0.")
+        recorded = _read_actions(options.actions) if options.actions else None
+        if options.env:
+            trust_modules_of(options.env)
+        elif recorded:
+            check_trusted(recorded["env"], str(options.actions))
+        env = options.env or (recorded["env"] if recorded else None)
+        agent, task = load_player(options.load_model_url, env)
+        seed = recorded["seed"] if recorded else options.seed
+        rate = steps_per_s(agent.game_config(task))
+        steps = options.steps or max(1, round(options.seconds * rate))
+        replayed = _for_agent(recorded, agent) if recorded else None
+        if replayed is not None:
+            steps = min(steps, len(replayed) - options.start)
+            if steps <= 0:
+                raise ConfigError(f"--start={options.start}: there are {len(replayed)} actions.")
+        name = f"{agent.label}_{game_name(agent.games[task])}_seed{seed}"
+        output = options.output or agent.folder / command / name
+        return cls(agent, task, options, seed, steps, output, rate, replayed)
+
+    def moments(self, description: str) -> Iterator[Moment]:
+        """Play, and yield what is to be shown, with a bar of progress."""
+        options = self.options
+        moments = play(
+            self.agent,
+            task=self.task,
+            seed=self.seed,
+            greedy=options.greedy,
+            steps=options.start + self.steps,
+            actions=self.replayed,
+        )
+        shown = itertools.islice(self._recorded(moments), options.start, None)
+        console = Console(stderr=True)
+        yield from track(shown, description, self.steps, console=console, transient=True)
+
+    def _recorded(self, moments: Iterator[Moment]) -> Iterator[Moment]:
+        for moment in moments:
+            self.actions.append(moment.action)
+            yield moment
+
+    def facts(self) -> dict[str, Any]:
+        """Return what was played, for settings.json."""
+        return {
+            "load_model_url": self.agent.url,
+            "agent_steps": self.agent.agent_steps,
+            "env": self.agent.games[self.task],
+            "seed": self.seed,
+            "greedy": self.options.greedy,
+            "actions_replayed": self.replayed is not None,
+            "start": self.options.start,
+            "frames_per_s": self.frames_per_s,
+        }
+
+
+class Reel:
+    """Moments in the order of the game, and the maps of each."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._frames: list[bytes] = []  # compressed: long films are large
+        self._shape: tuple[int, ...] = ()
+        self._rows: list[dict[str, Any]] = []
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def add(self, moment: Moment, maps: Mapping[str, np.ndarray]) -> None:
+        """Keep one moment and the maps of it (name -> array of any shape)."""
+        self._shape = moment.frame.shape
+        self._frames.append(zlib.compress(moment.frame.tobytes(), 1))
+        row = {
+            "logits": moment.heads.params[0].numpy(),
+            "value_estimate": np.float32(moment.heads.value[0]),
+            "action": moment.action,
+            "reward": np.float32(moment.reward),
+            "first": moment.first,
+            "episode_return": np.float32(moment.episode_return),
+        }
+        self._rows.append({**maps, **row})
+
+    def frame(self, number: int) -> np.ndarray:
+        """Return a frame [H, W, 3] uint8."""
+        flat = np.frombuffer(zlib.decompress(self._frames[number]), np.uint8)
+        return flat.reshape(self._shape)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return everything but the frames, name -> [N, ...]."""
+        return {name: np.stack([row[name] for row in self._rows]) for name in self._rows[0]}
+
+
+def write_film(
+    viewing: Viewing,
+    reel: Reel,
+    draw: Callable[[int], np.ndarray],
+    still: int,
+    settings: Mapping[str, Any],
+) -> None:
+    """Write film.mp4, still.png, maps.npz, actions.json and settings.json, and a GIF if asked for.
+
+    Args:
+      viewing: what was played.
+      reel: its moments.
+      draw: number of a moment -> its picture, [H, W, 3] uint8.
+      still: number of the moment that is also drawn by itself.
+      settings: what settings.json says beside the facts of the game.
+    """
+    import imageio.v3 as iio  # lazily: only pictures need it
+
+    folder, spec = viewing.output, viewing.agent.env_spec
+    actions = {
+        "env": viewing.agent.games[viewing.task],
+        "seed": viewing.seed,
+        "action_names": list(spec.action_meanings),
+        "actions": viewing.actions,
+    }
+    write_json(folder / "actions.json", actions)
+    np.savez_compressed(folder / "maps.npz", allow_pickle=False, **reel.arrays())
+    with Film(folder / "film.mp4", viewing.frames_per_s) as film:
+        for number in range(len(reel)):
+            film.add(draw(number))
+    iio.imwrite(folder / "still.png", draw(still))
+    if viewing.options.gif:
+        write_gif(
+            folder / "film.gif",
+            folder / "film.mp4",
+            viewing.frames_per_s,
+            shrink=ENLARGEMENT,
+            max_kilobytes=viewing.options.gif,
+        )
+    shown = {"frames": len(reel), "still": viewing.options.start + still}
+    write_json(folder / "settings.json", {**viewing.facts(), **shown, **settings})
+    sys.stdout.write(f"written to {folder}: film of {len(reel)} moments, and its maps\n")
+
+
+def full_colour(maps: np.ndarray) -> float:
+    """Return what is shown at full colour: a high quantile of the peaks of maps [N, h, w]."""
+    peaks = maps.max((1, 2))
+    return float(max(np.quantile(peaks, FULL_COLOUR_QUANTILE), np.finfo(np.float32).tiny))
+
+
+def tinted(frame: np.ndarray, colour: np.ndarray) -> np.ndarray:
+    """Return a frame with light blended over it: bright pixels have no room for added light.
+
+    Args:
+      frame: picture of the game, [H, W, 3] uint8.
+      colour: the light, [H, W, 3] float32 in [0, 1]; where it is black, the frame stays as it is.
+    """
+    strongest = colour.max(-1, keepdims=True)
+    hue = colour / strongest.clip(min=np.finfo(np.float32).tiny)
+    cover = MOST_COVER * strongest
+    blended: np.ndarray = (frame * (1 - cover) + 255 * hue * cover).round().astype(np.uint8)
+    return blended
+
+
+def with_legend(picture: np.ndarray, entries: Mapping[str, Light]) -> np.ndarray:
+    """Return a picture [H, W, 3] uint8 with a line below it that says what its colours mean."""
+    import cv2  # lazily: only pictures need it
+
+    strip = np.zeros((LEGEND_HEIGHT, picture.shape[1], 3), np.uint8)
+    room = strip.shape[1] // len(entries)
+    for number, (text, light) in enumerate(entries.items()):
+        left = number * room + 4
+        strip[5:15, left : left + 10] = np.array(light) * 255
+        place = (left + 15, LEGEND_HEIGHT - 6)
+        cv2.putText(strip, text, place, cv2.FONT_HERSHEY_SIMPLEX, 0.4, (230, 230, 230), 1)
+    return np.concatenate([picture, strip])
+
+
+@dataclass
+class Ending:
+    """How a command ends."""
+
+    status: int = 0
+
+
+@contextmanager
+def until_interrupted(kept: Sized) -> Iterator[Ending]:
+    """Let the first Ctrl-C end the body, so that what is there can be written.
+
+    Args:
+      kept: what is there so far; without anything the interruption is passed on.
+
+    Yields:
+      The ending of the command, whose status says afterwards whether it was interrupted.
+    """
+    ending = Ending()
+    try:
+        yield ending
+    except KeyboardInterrupt:
+        if not len(kept):
+            raise KeyboardInterrupt("there is nothing yet to write") from None
+        sys.stderr.write("interrupted: writing what is there\n")
+        ending.status = INTERRUPTED
+
+
+def _read_actions(path: Path) -> dict[str, Any]:
+    """Return what an actions.json says: env, seed, action_names and actions."""
+    data = parse_json(read_text(path, "the list of actions"), str(path))
+    try:
+        names, actions = data["action_names"], data["actions"]
+        is_sound = isinstance(data["env"], str) and type(data["seed"]) is int
+        is_sound &= all(isinstance(name, str) for name in names)
+        is_sound &= all(type(a) is int and 0 <= a < len(names) for a in actions)
+    except (KeyError, TypeError):
+        is_sound = False
+    if not is_sound:
+        raise ConfigError(
+            f"{path} is no list of actions: expected JSON with env, seed, action_names and "
+            "actions, as python -m ritornello.analysis saliency writes it (actions.json)."
+        )
+    found: dict[str, Any] = data
+    return found
+
+
+def _for_agent(recorded: Mapping[str, Any], agent: LoadedAgent) -> list[int]:
+    """Return the recorded actions in the numbers that `agent` has for them."""
+    own = agent.env_spec.action_meanings
+    done = [recorded["action_names"][action] for action in recorded["actions"]]
+    missing = sorted(set(done) - set(own))
+    if missing:
+        raise ConfigError(
+            f"the recording uses {', '.join(missing)}, but {agent.url} has only "
+            f"{', '.join(own)}. Record with an agent that has the same actions."
+        )
+    return [own.index(name) for name in done]
