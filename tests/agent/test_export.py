@@ -5,10 +5,6 @@ import hashlib
 import json
 import os
 import shlex
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,8 +22,6 @@ from ritornello.agent.testing.score_table import report_stem
 from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import CheckpointError
 from tests.agent.runs import make_blueprint
-from tests.deadlines import HANGS_S
-from tests.house import ROOT
 
 RETURNS = [1.0, 2.0, 6.0]
 UPDATES, STEPS = 7, 140
@@ -91,16 +85,6 @@ def test_the_facts_are_those_of_the_run(run: Path, tmp_path: Path) -> None:
     assert str(tmp_path) not in json.dumps(written), "a path of this machine"
 
 
-def test_the_facts_of_a_resumed_run_are_those_of_its_last_session(
-    run: Path, tmp_path: Path
-) -> None:
-    info = json.loads((run / "run.json").read_text("utf-8"))
-    later = {**info, "versions": {"torch": "99"}, "source": {"commit": "later"}}
-    (run / "run.json").write_text(json.dumps({**info, "resumed": [later]}))
-    facts = export(str(run), tmp_path / "counting")
-    assert (facts["versions"], facts["commit"]) == ({"torch": "99"}, "later")
-
-
 def test_the_exported_agent_plays_the_very_games_of_the_checkpoint(
     run: Path, tmp_path: Path, blueprint: Blueprint
 ) -> None:
@@ -144,17 +128,6 @@ def test_a_score_is_shipped_if_these_very_weights_were_tested(
     assert export(str(run), tmp_path / "counting")["test"] is None
 
 
-def test_a_checkpoint_that_was_moved_away_from_its_run_can_be_shipped(
-    run: Path, tmp_path: Path
-) -> None:
-    moved = tmp_path / "elsewhere" / "agent.pt"
-    moved.parent.mkdir()
-    (run / "checkpoints" / "update_000000007.pt").rename(moved)
-    facts = export(str(moved), tmp_path / "counting")
-    assert (facts["run"], facts["commit"], facts["versions"]) == (None, None, None)
-    assert load_model(tmp_path / "counting").state["tally"]["updates"] == UPDATES
-
-
 def test_the_command_says_what_it_made_and_how_to_play_it(run: Path, tmp_path: Path) -> None:
     lines: list[str] = []
     show: Callable[[str], None] = lines.append
@@ -181,17 +154,6 @@ def test_a_mistake_is_one_message_and_status_2(
 
 
 # --- what may lie in the folder of a run, and where nothing is to be written -------------------
-
-
-def test_a_test_that_was_interrupted_is_shipped_as_one(
-    run: Path, tmp_path: Path, blueprint: Blueprint
-) -> None:
-    report_file, report = report_of(run, blueprint)
-    report_file.write_text(json.dumps({**report, "asked": 2000}))
-    facts = export(str(run), tmp_path / "counting")
-    assert (facts["test"]["episodes"], facts["test"]["asked"]) == (4, 2000)
-    line = next(line for line in summary_lines(facts, tmp_path / "counting") if "tested" in line)
-    assert line.startswith("  tested: 4 games of the 2000 asked for (short games are over first), ")
 
 
 GOOD = {"agent_steps": STEPS, "policy": "sampled", "episodes": 3, "mean": 2.0}
@@ -226,18 +188,6 @@ def test_a_damaged_report_is_left_out_and_said(
     assert load_model(tmp_path / "counting").state["tally"]["updates"] == UPDATES
 
 
-def test_an_empty_film_is_left_out_and_said(
-    run: Path, tmp_path: Path, blueprint: Blueprint, capsys: pytest.CaptureFixture[str]
-) -> None:
-    evaluate(blueprint, load(run), run, show=silent)
-    (report_file,) = run.glob("test_update_000000007_*_sampled.json")
-    film = report_file.with_suffix(".mp4")
-    film.write_bytes(b"")
-    main([f"--load_model_url={run}", f"--output={tmp_path / 'counting'}", "--card"])
-    assert capsys.readouterr().out.count(f"left out: the film {film} is empty") == 1
-    assert not (tmp_path / "counting" / "replay.mp4").exists()
-
-
 @pytest.mark.parametrize("where", ["", " ", "checkpoints", ".", "long"])
 def test_where_no_model_belongs_none_is_written(
     run: Path,
@@ -269,34 +219,3 @@ def test_an_interrupt_is_one_line_and_status_130(
     assert exit_.value.code == 130
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("interrupted: ")
-
-
-@pytest.mark.process
-@pytest.mark.parametrize("seconds", [0.3, 1.0])
-def test_an_interrupt_while_it_starts_is_no_traceback(
-    run: Path, tmp_path: Path, seconds: float
-) -> None:
-    command = [sys.executable, "-m", "ritornello.agent.export", f"--load_model_url={run}"]
-    process = subprocess.Popen(
-        [*command, f"--output={tmp_path / 'counting'}"], cwd=ROOT, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        deadline = time.monotonic() + HANGS_S
-        while not catches_interrupts(process.pid) and time.monotonic() < deadline:
-            time.sleep(0.02)
-        time.sleep(seconds)
-        process.send_signal(signal.SIGINT)
-        _, error = process.communicate(timeout=HANGS_S)
-    finally:
-        process.kill()
-    assert "Traceback" not in error
-    if process.returncode != 0:  # else it was done before
-        assert process.returncode == 130
-        assert len(error.splitlines()) == 1
-
-
-def catches_interrupts(process: int) -> bool:
-    """Whether a process has its handlers: for SIGHUP, as Python itself has one for SIGINT."""
-    status = Path(f"/proc/{process}/status").read_text()
-    caught = int(next(line for line in status.splitlines() if "SigCgt" in line).split()[1], 16)
-    return bool(caught >> (signal.SIGHUP - 1) & 1)

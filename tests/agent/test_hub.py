@@ -150,13 +150,6 @@ def test_a_file_that_is_too_large_is_not_fetched(false_hub, size):
     assert false_hub.asked == []
 
 
-def test_a_commit_that_is_none_is_not_used_as_a_folder(false_hub):
-    false_hub.sha = "../../etc"
-    with pytest.raises(CheckpointError, match="as the commit of a model"):
-        fetch(Repository.parse("ann/pole"))
-    assert false_hub.asked == []
-
-
 def test_a_strangers_flags_name_no_module_and_no_damaged_weights_are_taken(false_hub):
     flags = json.loads(false_hub.content[FLAGS])
     false_hub.content[FLAGS] = json.dumps({**flags, "env": "evil:Env-v0"}).encode()

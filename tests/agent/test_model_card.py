@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 
-import numpy as np
 import pytest
 import yaml
 
@@ -36,17 +35,6 @@ def silent(line):
     """Show nothing."""
 
 
-def test_an_interval_is_that_of_the_mean_and_always_the_same():
-    returns = tuple(float(x) for x in np.random.default_rng(3).normal(10, 2, 400))
-    score = Score("x", "sampled", returns, 400)
-    low, high = score.interval()
-    standard_error = np.std(returns) / 20
-    assert low == pytest.approx(score.mean - 1.96 * standard_error, abs=0.04)
-    assert high == pytest.approx(score.mean + 1.96 * standard_error, abs=0.04)
-    assert score.interval() == (low, high)
-    assert Score("x", "greedy", (5.0,), 1).interval() == (5.0, 5.0)
-
-
 def test_a_card_without_a_test_claims_no_score():
     card = model_card("pong", FACTS, {"lr": 0.1})
     assert "It was not tested" in card
@@ -75,14 +63,6 @@ def test_a_card_has_score_film_command_and_flags():
     (result,) = header(card)["model-index"][0]["results"]
     assert result["metrics"][0]["value"] == "20.50 +/- 0.50"
     assert result["metrics"][0]["verified"] is False
-
-
-def test_a_card_names_the_algorithm_that_trained_the_agent():
-    card = model_card("pong", FACTS, {"algorithm": "impact"})
-    assert "An actor-critic agent (impact) of" in card
-    assert "impact" in header(card)["tags"]
-    assert "impala" not in card
-    assert "agent (impala) of" in model_card("pong", FACTS, {})  # of before there were two
 
 
 def test_texts_of_a_stranger_stay_texts():

@@ -91,10 +91,6 @@ def test_another_kind_of_optimiser_is_refused_unless_it_begins_afresh(run: Path,
     notes(run, f"--optimizer={kind}", "--load_optimizer_save=False")
 
 
-def test_kinds_that_keep_much_the_same_are_told_apart_too(runs: Callable[[str], Path]) -> None:
-    refused(runs("rmsprop"), "--optimizer=rmsprop_tf", match="the state of rmsprop: expected")
-
-
 def test_settings_of_the_optimiser_come_from_the_flags_of_the_session(run: Path) -> None:
     session = resumed(run, "--adam_eps=0.125")
     assert session.checkpoint is not None
@@ -133,14 +129,6 @@ def test_other_workers_are_refused_where_games_go_on_where_they_were(
     then = "2 workers of 2 tests.fakes:tests/Counting-v0"
     refused(run, *flags, match=f"reproducible run with {then}, got {got}: expected the same")
     assert "cannot be repeated from here" in notes(run, *flags, "--reproducible=False")[0]
-
-
-def test_other_shares_of_games_are_refused_there_too(runs: Callable[[str], Path]) -> None:
-    refused(
-        runs("two"),
-        "--env_shares=3,1",
-        match="got 1 worker of 2 .*expected the same .*--env_shares",
-    )
 
 
 def test_a_checkpoint_of_the_fast_mode_can_become_reproducible_but_it_is_said(run: Path) -> None:
@@ -193,21 +181,6 @@ def test_a_link_that_leads_out_of_the_run_folder_is_refused(
         prepare([*argv, "--new_run_folder=True"])
 
 
-def test_a_link_within_the_folder_and_a_link_to_the_folder_are_fine(
-    run: Path, tmp_path: Path
-) -> None:
-    (run / "newest.pt").symlink_to(load(run).path)
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.symlink_to(run)
-    assert notes(elsewhere) == ()
-
-
-def test_links_in_a_circle_are_no_traceback(run: Path) -> None:
-    (run / "one").symlink_to(run / "other")
-    (run / "other").symlink_to(run / "one")
-    assert notes(run) == ()
-
-
 @pytest.fixture
 def flat(run: Path, tmp_path: Path) -> Path:
     """A checkpoint that lies in a folder of its own, not in that of a run."""
@@ -231,11 +204,3 @@ def test_a_link_is_refused_where_a_test_of_a_single_checkpoint_would_write(
     assert shown_text(name) in str(told.value)
     assert str(told.value).isprintable()
     prepare(["--op_mode=train", *argv])  # which writes elsewhere
-
-
-def test_other_links_beside_a_single_checkpoint_are_fine(flat: Path, tmp_path: Path) -> None:
-    (flat.parent / "test_within.csv").symlink_to(flat)
-    (flat.parent / "other.pt").symlink_to(tmp_path / "elsewhere" / "other.pt")
-    (flat.parent / "deep").mkdir()
-    (flat.parent / "deep" / "test_agent.csv").symlink_to(tmp_path / "victim")
-    prepare(["--op_mode=test", f"--load_model_url={flat}"])

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import subprocess
 import sys
 import warnings
@@ -24,12 +23,6 @@ def test_the_folder_is_named_by_environment_and_time(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "results", "ALE/Pong-v5", now=NOON)
     assert folder.path == tmp_path / "results" / "ALE-Pong-v5_20240203-120001"
     assert folder.checkpoints.is_dir()
-
-
-def test_runs_of_the_same_second_get_folders_of_their_own(tmp_path: Path) -> None:
-    made = [RunFolder.create(tmp_path, "Pong", now=NOON).path.name for _ in range(3)]
-    stem = "Pong_20240203-120001"
-    assert made == [stem, f"{stem}_2", f"{stem}_3"]
 
 
 @pytest.mark.parametrize(
@@ -129,17 +122,6 @@ def test_a_damaged_run_json_keeps_nobody_from_going_on_and_is_kept(
     assert f"It is {aside.name} now" in caplog.text
 
 
-@pytest.mark.parametrize("damaged", [b"", b"[]", b"\xff", b"[" * 100_000, None])
-def test_damaged_flags_are_a_value_error_that_names_the_file(
-    tmp_path: Path, damaged: bytes | None
-) -> None:
-    folder = RunFolder.create(tmp_path, "Pong")
-    if damaged is not None:
-        folder.flags_file.write_bytes(damaged)
-    with pytest.raises(ValueError, match="flags.json"):
-        folder.read_flags()
-
-
 def test_a_checkout_reports_its_commit_and_whether_it_was_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,52 +146,6 @@ def test_a_checkout_reports_its_commit_and_whether_it_was_changed(
     (tmp_path / "copy").mkdir()
     monkeypatch.setattr(run_folder, "PROJECT_ROOT", (tmp_path / "copy").resolve())
     assert run_folder.describe_source() == {"commit": None, "dirty": None}
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="names of files are text there")
-def test_a_clone_in_a_folder_whose_name_is_no_utf_8_reports_its_commit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clone = tmp_path.resolve() / os.fsdecode(b"caf\xe9")
-    clone.mkdir()
-    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
-    try:
-        for order in (["init", "--quiet"], ["commit", "--quiet", "--allow-empty", "-m", "first"]):
-            subprocess.run(["git", "-C", clone, *identity, *order], check=True)
-    except FileNotFoundError:
-        pytest.skip("git is not installed")
-    monkeypatch.setattr(run_folder, "PROJECT_ROOT", clone)
-    source = run_folder.describe_source()
-    assert len(source["commit"]) == 40
-    assert source["dirty"] is False
-
-
-def test_without_git_a_run_is_only_less_documented(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "")
-    assert run_folder.describe_source() == {"commit": None, "dirty": None}
-
-
-def test_flags_and_summary_round_trip_and_leave_no_temporary_file(tmp_path: Path) -> None:
-    folder = RunFolder.create(tmp_path, "Pong")
-    folder.write_flags({"lr": 5e-4, "env": "Pong", "résumé": None})
-    folder.write_summary({"reason": "finished"})
-    assert folder.read_flags() == {"lr": 5e-4, "env": "Pong", "résumé": None}
-    assert sorted(os.listdir(folder.path)) == ["checkpoints", "flags.json", "summary.json"]
-
-
-def test_a_failed_write_keeps_the_previous_file(tmp_path: Path) -> None:
-    folder = RunFolder.create(tmp_path, "Pong")
-    folder.write_flags({"lr": 1})
-    with pytest.raises(TypeError):
-        folder.write_flags({"lr": object()})
-    assert folder.read_flags() == {"lr": 1}
-
-
-def test_a_run_with_a_checkpoint_can_be_told_from_one_without(tmp_path: Path) -> None:
-    folder = RunFolder.create(tmp_path, "Pong")
-    assert not folder.has_checkpoint()
-    (folder.checkpoints / "best.pt").write_bytes(b"")
-    assert folder.has_checkpoint()
 
 
 def test_the_file_gets_everything_and_the_console_what_was_asked_for(

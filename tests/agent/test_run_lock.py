@@ -78,27 +78,6 @@ def test_a_worker_that_outlives_its_learner_does_not_keep_the_lock(tmp_path: Pat
             worker.kill()
 
 
-@pytest.mark.process
-def test_who_may_wait_gets_the_lock_when_the_other_lets_go(tmp_path: Path) -> None:
-    with process(programs.hold_the_lock, tmp_path) as (first, pipe):
-        assert answer(pipe) == "mine"
-        with pytest.raises(ConfigError, match=f"process {first.pid}"):
-            RunLock(tmp_path, wait_s=0.3).acquire()
-        pipe.send("let go")
-        with RunLock(tmp_path, wait_s=HANGS_S):
-            pass
-
-
-def test_two_sessions_of_one_process_exclude_each_other_too(tmp_path: Path) -> None:
-    with RunLock(tmp_path), pytest.raises(ConfigError, match=f"belongs to process {os.getpid()},"):
-        RunLock(tmp_path).acquire()
-    lock = RunLock(tmp_path).acquire()
-    lock.release()
-    lock.release()
-    with RunLock(tmp_path):
-        pass
-
-
 @pytest.mark.parametrize(
     "left",
     [

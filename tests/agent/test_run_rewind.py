@@ -6,14 +6,11 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-import torch
 
 from ritornello.agent.session import prepare
 from ritornello.agent.stored.checkpoint import CheckpointWriter, load
-from ritornello.agent.stored.checkpoint_file import write_tree
-from ritornello.agent.stored.checkpoint_tree import encode
 from ritornello.agent.stored.run_folder import RunFolder
-from ritornello.agent.stored.run_rewind import check_not_saved_since, make_way, take_back
+from ritornello.agent.stored.run_rewind import check_not_saved_since, take_back
 from ritornello.core.errors import ConfigError
 from ritornello.metrics.run_files import read_records
 from tests.agent.runs import COUNTING
@@ -62,40 +59,6 @@ def test_later_checkpoints_are_set_aside_with_their_replay_and_milestones(tmp_pa
     (run.checkpoints / "update_000000020.pt").write_bytes(b"damaged")
     assert load(run.path).state["updates"] == 10
     assert (load(run.checkpoints / CUT / "update_000000040.pt").load_replay() or {})["n"] == 40
-
-
-def test_nothing_is_said_or_moved_where_nothing_is_later(tmp_path: Path) -> None:
-    run = run_with(tmp_path, [10, 20], best=10)
-    before = {path: path.stat().st_ino for path in tmp_path.rglob("*")}
-    assert taken_back(run, run.path) == []
-    assert {path: path.stat().st_ino for path in tmp_path.rglob("*")} == before
-
-
-def test_a_best_model_of_another_version_is_in_nobodys_way(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = run_with(tmp_path, [10, 20], best=10)
-    with monkeypatch.context() as patch:
-        patch.setattr("ritornello.agent.stored.checkpoint_file.FORMAT_VERSION", 99)
-        CheckpointWriter(run.checkpoints).save_best(state_at(10), score=50.0)
-    assert taken_back(run, run.path) == []
-
-
-def test_a_best_model_whose_updates_are_no_number_is_in_nobodys_way(tmp_path: Path) -> None:
-    run = run_with(tmp_path, [10, 20], best=10)
-    tree = encode({"tally": {"updates": torch.tensor([30, 40])}})
-    write_tree(run.checkpoints / "best.pt", tree)
-    assert taken_back(run, run.path) == []
-
-
-@pytest.mark.parametrize("flags", [{}, {"batch_size": "2", "r_f_steps": 5}, {"batch_size": [3]}])
-def test_flags_in_a_file_that_are_no_numbers_are_not_counted_with(
-    tmp_path: Path, flags: dict[str, object]
-) -> None:
-    run = RunFolder(tmp_path)
-    writer = CheckpointWriter(run.checkpoints)
-    writer.save(state_at(10, flags=flags), updates=10, agent_steps=1000)
-    assert taken_back(run, run.path) == []
 
 
 @pytest.mark.parametrize("name", ["best.pt", "step_000000003000.pt"])
@@ -148,37 +111,6 @@ def test_a_checkpoint_that_is_named_itself_is_gone_on_from_whatever_was_saved_la
     assert load(run.path).state["updates"] == 10
 
 
-@pytest.mark.parametrize("name", ["update_000000020.pt", "step_000000002000.pt"])
-def test_a_checkpoint_that_is_gone_never_becomes_the_latest(tmp_path: Path, name: str) -> None:
-    run = run_with(tmp_path, [10, 20, 30], best=10)
-    checkpoint = load(run.checkpoints / name)
-    checkpoint.path.unlink()
-    before = names(run.checkpoints)
-    with pytest.raises(ConfigError, match=r"cannot take .* back .*No such file"):
-        take_back(run, checkpoint, NOW)
-    assert names(run.checkpoints) == before
-    assert (run.checkpoints / "latest").read_text() == "update_000000030.pt\n"
-
-
-def test_a_folder_in_the_place_of_latest_is_set_aside(tmp_path: Path) -> None:
-    run = run_with(tmp_path, [10, 20], best=10)
-    latest = run.checkpoints / "latest"
-    latest.unlink()
-    latest.mkdir()
-    (latest / "something").touch()
-    taken_back(run, run.path)
-    assert latest.read_text() == "update_000000020.pt\n"
-    assert [path.name for path in run.checkpoints.glob("latest.*.cut/*")] == ["something"]
-
-
-def test_a_second_time_in_the_same_second_gets_a_folder_of_its_own(tmp_path: Path) -> None:
-    run = run_with(tmp_path, [10, 20, 30], best=10)
-    taken_back(run, run.checkpoints / "update_000000020.pt")
-    taken_back(run, run.checkpoints / "update_000000010.pt")
-    assert "update_000000030.pt" in names(run.checkpoints / CUT)
-    assert "update_000000020.pt" in names(run.checkpoints / f"{CUT}_2")
-
-
 def test_a_move_that_is_cut_short_is_finished_by_the_next_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,31 +132,6 @@ def test_a_move_that_is_cut_short_is_finished_by_the_next_one(
     assert names(run.checkpoints)[-4:] == [
         f"update_0000000{n}0.{x}" for n in "12" for x in ("pt", "replay")
     ]
-
-
-@pytest.mark.parametrize("kind", ["folder", "pipe", "link"])
-@pytest.mark.parametrize(
-    "name", ["train.log", "run.json", "flags.json", "summary.json", "training_summary.txt"]
-)
-def test_what_is_in_the_place_of_a_file_is_moved_out_of_the_way(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, kind: str
-) -> None:
-    run, victim = RunFolder(tmp_path / "run"), tmp_path / "victim"
-    run.path.mkdir()
-    victim.write_text("precious")
-    path = run.path / name
-    {
-        "folder": path.mkdir,
-        "pipe": lambda: os.mkfifo(path),
-        "link": lambda: path.symlink_to(victim),
-    }[kind]()
-    assert make_way(run, NOW) is run
-    assert names(run.path) == [f"{name}.20261122-134500.cut"]
-    assert f"{name} is no file that can be written" in caplog.text
-    path.write_text("mine")
-    make_way(run, NOW)
-    assert path.read_text() == "mine"
-    assert victim.read_text() == "precious"
 
 
 # --- a whole session -----------------------------------------------------------------------------

@@ -1,8 +1,6 @@
 """When a run is saved, and above all when not (agent/run/saving.py)."""
 
 import errno
-import os
-import shutil
 
 import pytest
 import torch
@@ -14,7 +12,6 @@ from ritornello.agent.run.trainer import Trainer
 from ritornello.agent.stored.checkpoint import CheckpointWriter, load
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.core.errors import CheckpointError
-from ritornello.core.files import Disk
 from tests.agent.runs import make_blueprint
 
 
@@ -58,13 +55,6 @@ def test_a_session_that_fails_while_it_starts_changes_no_byte(folder):
     # Half of the environments: their saved state cannot be restored.
     with pytest.raises(Exception, match="state"):
         trainer_of(folder, load(folder.path), envs_per_worker=2, environment_max_steps=400).run()
-    assert bytes_of(folder) == before
-
-
-def test_a_session_without_an_update_changes_no_byte(folder):
-    trainer_of(folder).run()
-    before = bytes_of(folder)
-    trainer_of(folder, load(folder.path), environment_max_steps=300).run()
     assert bytes_of(folder) == before
 
 
@@ -114,17 +104,6 @@ def test_records_and_games_are_on_the_disk_before_the_checkpoint_is(folder, monk
     assert all(updates == flushed for updates, flushed in saved)
 
 
-def test_records_and_games_are_on_the_disk_before_the_best_is(folder, monkeypatch):
-    """A run that dies before its first save goes on from `best.pt`."""
-    sink = Silent()
-    scored = Scored(monkeypatch, float, note=lambda updates: flushed.append(sink.flushed_at[-1:]))
-    flushed = []
-    monkeypatch.setattr(ritornello.agent.run.saving.Saving, "_save", lambda saving: False)
-    trainer_of(folder, sink=sink).run()
-    assert len(scored.saved) > 3
-    assert flushed == [[updates] for updates, _ in scored.saved]
-
-
 def test_weights_are_saved_although_the_files_of_the_run_do_not_answer(folder, caplog):
     """And the log says once that their history may lag behind."""
     answers = iter([True, False, False, True, False])
@@ -152,53 +131,6 @@ def test_a_full_disk_is_said_once_and_training_goes_on_and_saves_again(folder, m
     assert load(folder.path).state["tally"]["updates"] == summary.updates
     assert sum("disk full" in line for line in caplog.messages) == 1
     assert "saving works again" in caplog.messages
-
-
-@pytest.mark.parametrize(
-    ("module", "name"),
-    [(shutil, "disk_usage"), (ritornello.agent.stored.checkpoint, "unused_replay_path")],
-)
-def test_a_disk_that_does_not_answer_a_question_costs_one_save(
-    folder, monkeypatch, caplog, module, name
-):
-    ask, calls = getattr(module, name), []
-
-    def stale_once(path):
-        calls.append(path)
-        if len(calls) == 1:
-            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(path))
-        return ask(path)
-
-    monkeypatch.setattr(module, name, stale_once)
-    summary = trainer_of(folder).run()
-    assert len(calls) > 2
-    assert load(folder.path).state["tally"]["updates"] == summary.updates
-    (said,) = [line for line in caplog.messages if os.strerror(errno.ESTALE) in line]
-    assert "Training goes on" in said
-    assert "saving works again" in caplog.messages
-
-
-def test_a_best_that_was_gone_on_from_and_cannot_be_kept_costs_one_save(
-    folder, monkeypatch, caplog
-):
-    Scored(monkeypatch, float)
-    trainer_of(folder).run()
-    best = load(folder.checkpoints / "best.pt")
-    for path in folder.checkpoints.glob("update_*.pt"):
-        path.unlink()  # or it would have a name already
-    link, calls = Disk.link, []
-
-    def stale_once(disk, source, target):
-        calls.append(target)
-        if len(calls) == 1:
-            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(target))
-        link(disk, source, target)
-
-    monkeypatch.setattr(Disk, "link", stale_once)
-    summary = trainer_of(folder, best, environment_max_steps=400).run()
-    assert len(calls) == 2
-    assert load(folder.checkpoints / "best.pt").score == summary.updates
-    assert sum("Training goes on" in line for line in caplog.messages) == 1
 
 
 def test_a_last_save_that_fails_is_the_failure_of_the_run(folder, monkeypatch):

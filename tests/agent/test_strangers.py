@@ -15,7 +15,6 @@ from ritornello.agent.session import prepare
 from ritornello.agent.stored.checkpoint import CheckpointWriter, load
 from ritornello.agent.stored.model_file import save_model
 from ritornello.core.errors import ConfigError
-from ritornello.wrappers import env_ids, trusted_modules
 from tests.agent.runs import make_blueprint
 
 PAYLOAD = """
@@ -130,18 +129,6 @@ def test_a_sequence_cannot_name_a_module_either(
     if "trust_env_module" not in given:
         prepare([f"--multi_train_overrides={overrides}", "--trust_env_module=True"])
         assert stranger.ran
-
-
-def test_nothing_else_that_asks_about_an_environment_imports_one(stranger: Stranger) -> None:
-    assert not env_ids.is_atari(
-        stranger.env
-    )  # analysis and the scores of people ask this of flags.json
-    with pytest.raises(ConfigError, match="from a file"):
-        env_ids.check_env_id(stranger.env)
-    assert not stranger.ran
-    trusted_modules.trust_modules_of(f"CartPole-v1,{stranger.env}")
-    env_ids.check_env_id(stranger.env)
-    assert stranger.ran
 
 
 def test_a_resume_of_an_own_run_says_what_to_type(tmp_path: Path, stranger: Stranger) -> None:

@@ -6,7 +6,6 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -16,7 +15,7 @@ from ritornello.agent.models.base import Inputs
 from ritornello.agent.session import prepare
 from ritornello.agent.stored.model_file import load_model
 from ritornello.agent.stored.torchbeast_file import read
-from ritornello.agent.torchbeast import main, migrate, recognise
+from ritornello.agent.torchbeast import main, migrate
 from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.core.spec import EnvSpec
 from ritornello.flags.parsing import parse
@@ -134,16 +133,6 @@ def test_a_resnet_trained_on_raw_rewards_goes_on_seeing_them(tmp_path: Path) -> 
     compare(tmp_path / "base", base, clamp=True)
 
 
-def test_the_comparison_sees_columns_in_the_wrong_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    weights = draw_weights("AtariNet", extras=7)
-    migrate(save(tmp_path / "model.tar", weights), tmp_path / "ours")
-    weights["policy.weight"] = weights["policy.weight"].roll(1, 1)
-    with pytest.raises(AssertionError):
-        compare(tmp_path / "ours", weights)
-
-
 def test_the_folder_says_what_it_was_and_how_it_was_trained(tmp_path: Path) -> None:
     weights = draw_weights("AtariNet", extras=7, lstm_layers=2, lstm_size=519)
     layout = migrate(save(tmp_path / "model.tar", weights), tmp_path / "ours")
@@ -156,15 +145,6 @@ def test_the_folder_says_what_it_was_and_how_it_was_trained(tmp_path: Path) -> N
     assert state["env_spec"]["env_id"] == PONG
     assert not state["flags"]["normalise_pixels"]
     assert not state["flags"]["use_popart"]
-
-
-def test_steps_follow_from_updates_where_no_statistics_were_saved(tmp_path: Path) -> None:
-    file = save(tmp_path / "model.tar", draw_weights("ResNet", extras=1))
-    content = read(file)
-    del content["stats"]
-    torch.save(content, file)
-    migrate(file, tmp_path / "ours")
-    assert load_model(tmp_path / "ours").state["tally"] == {"agent_steps": 640, "updates": 1}
 
 
 def test_all_18_actions_are_given_where_the_file_has_them(tmp_path: Path) -> None:
@@ -209,13 +189,6 @@ def test_a_file_with_objects_is_refused_and_runs_nothing(tmp_path: Path) -> None
     assert not (tmp_path / "ours").exists()
 
 
-@pytest.mark.parametrize("content", [{"weights": 1}, [1], {"model_state_dict": {"a": 1}}])
-def test_a_file_without_weights_is_refused(content: object, tmp_path: Path) -> None:
-    torch.save(content, tmp_path / "model.tar")
-    with pytest.raises(CheckpointError, match="no checkpoint of TorchBeast.*model_state_dict"):
-        read(tmp_path / "model.tar")
-
-
 def test_a_damaged_or_absent_file_is_one_message_and_status_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -256,52 +229,6 @@ def test_an_unknown_network_is_an_error_that_lists_what_was_found(
     assert not (tmp_path / "ours").exists()
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"fc.weight": torch.tensor(1.0)}, "fc.weight has shape \\(\\), expected"),
-        ({"policy.weight": torch.zeros(6)}, "policy.weight has shape \\(6,\\), expected"),
-        ({"baseline.weight": torch.tensor(1.0)}, "baseline.weight has shape \\(\\), expected"),
-        ({"baseline.bias": None}, "there is no baseline.bias"),
-        ({"baseline.bias": torch.tensor(1.0)}, "baseline.bias has shape .* expected \\(1,\\)"),
-        ({"baseline.mu": torch.zeros(3)}, "baseline.mu has shape \\(3,\\), expected \\(1,\\)"),
-        ({"baseline.sigma": torch.ones(1, 1)}, "baseline.sigma has shape"),
-        ({"core.weight_ih_l0": torch.zeros(8)}, "core.weight_ih_l0 has shape"),
-        ({"\x1b[2J": torch.zeros(1)}, r"\\x1b\[2J \(by our names\)"),
-    ],
-)
-def test_a_tensor_of_an_unknown_shape_is_an_error_that_names_it(
-    change: dict[str, Tensor | None], reason: str, tmp_path: Path
-) -> None:
-    given = draw_weights("AtariNet", extras=7) | change
-    file = save(tmp_path / "model.tar", {n: t for n, t in given.items() if t is not None})
-    with pytest.raises(CheckpointError, match=f"not known: {reason}") as caught:
-        migrate(file, tmp_path / "ours")
-    assert "\x1b" not in str(caught.value)
-    assert not (tmp_path / "ours").exists()
-
-
-@pytest.mark.parametrize(
-    ("name", "tensor"),
-    [
-        (7, torch.zeros(1)),
-        ("conv1.bias", torch.full((32,), torch.nan)),
-        ("conv1.bias", torch.full((32,), 1e300, dtype=torch.float64)),
-        ("conv1.bias", torch.zeros(32, dtype=torch.complex64)),
-        ("conv1.bias", torch.zeros(32).to_sparse()),
-        ("conv1.bias", torch.zeros(1).expand(2**40)),  # 4 TB
-        ("conv1.bias", torch.zeros(32, device="meta")),
-    ],
-)
-def test_weights_without_a_name_or_a_finite_number_are_refused(
-    name: Any, tensor: Tensor, tmp_path: Path
-) -> None:
-    file = save(tmp_path / "model.tar", draw_weights("AtariNet", extras=7) | {name: tensor})
-    with pytest.raises(CheckpointError, match=f"model.tar .* expected .*, got {name}"):
-        migrate(file, tmp_path / "ours")
-    assert not (tmp_path / "ours").exists()
-
-
 @pytest.mark.parametrize("value", ["high", None, float("nan"), float("inf"), -1, 10**30, True, [1]])
 @pytest.mark.parametrize(
     ("part", "key"),
@@ -323,26 +250,6 @@ def test_a_number_that_is_none_is_refused(
     assert not (tmp_path / "ours").exists()
 
 
-def test_more_steps_than_a_run_can_count_are_refused(tmp_path: Path) -> None:
-    content = read(save(tmp_path / "model.tar", draw_weights("ResNet", extras=1)))
-    del content["stats"]
-    content["scheduler_state_dict"]["last_epoch"] = 2**52
-    torch.save(content, tmp_path / "model.tar")
-    with pytest.raises(CheckpointError, match="model.tar .* unroll_length and .* multiply to"):
-        migrate(tmp_path / "model.tar", tmp_path / "ours")
-    assert not (tmp_path / "ours").exists()
-
-
-def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
-    content = read(save(tmp_path / "model.tar", draw_weights("ResNet", extras=1)))
-    content["stats"]["step"] = np.int64(77)
-    content["flags"] |= {"discounting": np.float32(0.5), "reward_clipping": np.zeros(2)}
-    torch.save(content, tmp_path / "model.tar")
-    migrate(tmp_path / "model.tar", tmp_path / "ours")
-    state = load_model(tmp_path / "ours").state
-    assert (state["tally"]["agent_steps"], state["flags"]["gamma"]) == (77, 0.5)
-
-
 def test_games_that_do_not_fit_the_network_are_refused(tmp_path: Path) -> None:
     file = save(tmp_path / "model.tar", draw_weights("ResNet", extras=1, values=2, popart=True))
     with pytest.raises(ConfigError, match="values for 2 games, but .* means 1"):
@@ -352,12 +259,6 @@ def test_games_that_do_not_fit_the_network_are_refused(tmp_path: Path) -> None:
     file = save(file, draw_weights("ResNet", extras=1), env="")
     with pytest.raises(ConfigError, match="does not say which game it plays: give --env"):
         migrate(file, tmp_path / "ours")
-
-
-def test_plain_statistics_are_no_popart() -> None:
-    weights = draw_weights("ResNet", extras=1)
-    weights |= {"baseline.mu": torch.zeros(1), "baseline.sigma": torch.ones(1)}
-    assert not recognise(weights).has_popart
 
 
 @pytest.mark.parametrize("what", ["compressed", "shared", "cut"])
