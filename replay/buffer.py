@@ -22,10 +22,8 @@ from ritornello.replay.entry_table import EntryTable
 from ritornello.replay.item import Item
 from ritornello.replay.priorities import Outcome, checked_priorities
 from ritornello.replay.proposal import Proposal
-from ritornello.replay.removers import Remover, place_of
+from ritornello.replay.removers import Remover
 from ritornello.replay.sampler import Contents, Sampler
-from ritornello.replay.samplers import Circular
-from ritornello.replay.turns import next_in_turn
 
 
 class Buffer:
@@ -152,7 +150,7 @@ class Buffer:
             raise ValueError(f"item {item.id} is in buffer {self.name} already.")
         self.counts.offered += 1
         offered, is_short = self.counts.offered, not self.can_sample()
-        place = place_of(self.remover, self._table, self.capacity, offered, is_short, rng)
+        place = self.remover.place(self._table, self.capacity, offered, is_short, rng)
         if place is None:
             self.counts.add_unused(while_filling=False)
             return item
@@ -195,17 +193,10 @@ class Buffer:
             return Proposal(0, [], np.zeros(0, np.int64))
         if not size:
             raise ValueError(f"{count} draws asked of buffer {self.name}, which is empty.")
-        if self.consumes:
-            if count > size:
-                raise ValueError(f"{count} draws asked of queue {self.name}, which holds {size}.")
-            taken = [self._table.remove(self._table.oldest()).item for _ in range(count)]
-            self.counts.drawn += count
-            return Proposal(count, taken, np.zeros(count, np.int64))
-        if isinstance(self.sampler, Circular):
-            if not self.can_sample():
+        if self.sets_the_pace:
+            if count > size or not self.can_sample():
                 raise ValueError(f"{count} draws asked of {self.name}, which holds {size} items.")
-            self.counts.drawn += count
-            return next_in_turn(self._table, self.sampler, count)
+            return self.sampler.take(self._table, count)
         held, priorities = self._table.entries, self._table.priorities
         contents = Contents(held, None if priorities is None else priorities.tree)
         found = self.sampler.propose(contents, count, progress, rng)
@@ -241,11 +232,9 @@ class Buffer:
 
         Items that were evicted since they were proposed are ignored; their draws stay valid.
         """
-        if self.sets_the_pace:  # `propose` has counted them
-            return
         for entry in self._table.still_held(drawn):
             self.counts.drawn += 1
-            if entry is not None:
+            if entry is not None and not self.takes_turns:  # whose turn it is was counted at once
                 entry.draws += 1
 
     def online(self, proposal: Proposal) -> list[bool]:

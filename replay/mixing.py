@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence, Set
 from fractions import Fraction
 from itertools import chain
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -30,8 +31,6 @@ from ritornello.replay.proposal import Proposal
 from ritornello.replay.quotas import AdjustableQuotas
 from ritornello.replay.scoring import Claim
 from ritornello.replay.snapshot import pack_items, unpack_items
-from ritornello.replay.turns import check_room
-from ritornello.replay.waiting import what_is_missing
 
 
 class Mixer:
@@ -84,8 +83,14 @@ class Mixer:
                 "max_draws_per_unroll."
             )
         for buffer, ratio in zip(buffers, ratios, strict=True):
-            if buffer.takes_turns:
-                check_room(buffer.name, buffer.capacity, ratio, batch_size)
+            share = ceil(ratio * batch_size)
+            if buffer.takes_turns and buffer.capacity < share:
+                raise ConfigError(
+                    f"replay buffer {buffer.name} has capacity {buffer.capacity}, expected at "
+                    f"least {share}, its share of a batch of {batch_size}: {share} times N for N "
+                    "batches that take turns. Raise its capacity in --replay_parameters, or lower "
+                    "--batch_size."
+                )
         self.buffers = tuple(buffers)
         self._discarding = Discarding(discarding_strategy)
         self._rng = rng
@@ -127,8 +132,19 @@ class Mixer:
 
     def missing(self) -> str:
         """Return what the batch waits for, in words; empty if nothing."""
-        collected = [len(items) for items in self._collected]
-        return what_is_missing(self.buffers, collected, self.wanted, self._newest, self._pace)
+        parts = []
+        for source, buffer in enumerate(self.buffers):
+            here, enough = len(buffer), buffer.min_size
+            if buffer.consumes:
+                here, enough = here + len(self._collected[source]), self.wanted[source]
+            elif here >= enough and not self._newest.suffice(buffer):
+                here, enough = 0, 1  # of its own
+            if here < enough:
+                of_game = "" if buffer.task is None else f" of game {buffer.task}"
+                parts.append(f"{buffer.name} has {here} of {enough} unrolls{of_game}")
+        if not parts and self._pace is not None and not self._pace.allows_batch():
+            parts.append(f"at most {self._pace.draws_per_unroll:g} draws per unroll are allowed")
+        return ", ".join(parts)
 
     def _is_filled(self) -> bool:
         return all(buffer.consumes or self._is_ready(buffer) for buffer in self.buffers)

@@ -20,9 +20,11 @@ from numpy.typing import NDArray
 
 from ritornello.core.plain_data import shown
 from ritornello.replay.distance import Evidence, Floats
+from ritornello.replay.entry_table import EntryTable
 from ritornello.replay.item import Entry
 from ritornello.replay.keys import Key
 from ritornello.replay.priorities import Outcome
+from ritornello.replay.proposal import Proposal
 from ritornello.replay.sum_tree import SumTree
 
 Indices = NDArray[np.intp]
@@ -137,6 +139,13 @@ class Sampler:
             return Candidates(rng.integers(size, size=n))
         pool = min(size, self.pool_size(n, progress))
         return Candidates(rng.choice(size, pool, replace=False))
+
+    def take(self, table: EntryTable, count: int) -> Proposal:
+        """Draw `count` entries, at most all, and drop those that have had their last draw.
+
+        Only asked of a sampler that sets the pace, in the place of `propose`.
+        """
+        raise AssertionError(f"asked to take {count} of {len(table)}, but draws are proposed")
 
     def choose(self, n: int, draws: NDArray[np.int64], evidence: Evidence) -> Indices:
         """Return the places `[n]` among the candidates of those to draw.

@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from ritornello.core.errors import ConfigError
 from ritornello.replay.distance import Distance, Evidence, Floats
+from ritornello.replay.entry_table import EntryTable
 from ritornello.replay.keys import Key, at_least_one, positive, whole_number
+from ritornello.replay.proposal import Proposal
 from ritornello.replay.sampler import Candidates, Contents, Indices, Sampler
 
 STRATEGIES = (1, 2, 3, 4)
@@ -31,6 +33,11 @@ class Fifo(Sampler):
     about = "the oldest"
     consumes = True
 
+    def take(self, table: EntryTable, count: int) -> Proposal:
+        """Take out the oldest items."""
+        taken = [table.remove(table.oldest()).item for _ in range(count)]
+        return Proposal(count, taken, np.zeros(count, np.int64))
+
 
 class Uniform(Sampler):
     """Every item equally likely."""
@@ -43,8 +50,8 @@ class Circular(Sampler):
 
     The circular buffer of Luo et al., "IMPACT" (ICLR 2020, https://arxiv.org/abs/1912.00167): with
     room for N batches, of which each is used K times, it does for a stream of experience what
-    several passes over a batch do in PPO. The buffer itself hands the items out
-    (`Buffer.propose`), because what was drawn `uses` times has to be gone at once.
+    several passes over a batch do in PPO. Drawing takes items out, too
+    (`take`), because what was drawn `uses` times has to be gone at once.
 
     New items come first, while they are nearest to the policy that is learned; all others follow in
     the order in which they have waited. Nothing is drawn unless the buffer is full: else a learner
@@ -71,6 +78,23 @@ class Circular(Sampler):
           uses: K, number of draws after which an item is dropped, at least 1.
         """
         self.uses = uses
+
+    def take(self, table: EntryTable, count: int) -> Proposal:
+        """Draw the items of a full buffer that are due; drop those that were drawn often enough."""
+        size = len(table)
+        if not any(entry.draws for entry in table.entries):
+            for rank, entry in enumerate(table.next_in_turn(size)):
+                entry.draws = self.draws_at_start(rank, size, count)
+        due = table.next_in_turn(count)
+        draws = np.array([entry.draws for entry in due], np.int64)
+        for entry in due:
+            entry.draws += 1
+            table.to_the_end(entry.item)
+            if entry.draws >= self.uses:
+                position = table.position(entry.item.id)
+                assert position is not None
+                table.remove(position)
+        return Proposal(count, [entry.item for entry in due], draws)
 
     def draws_at_start(self, rank: int, size: int, count: int) -> int:
         """Return how many of its draws an item of a buffer without any draws does without.
