@@ -178,17 +178,6 @@ def test_uniform_draws_every_item_equally_likely(n):
     assert chisquare([drawn[i] for i in range(12)]).pvalue > 0.001
 
 
-def test_uniform_stays_uniform_after_evictions_and_removals():
-    rng = np.random.default_rng(4)
-    buffer = Buffer("standard", 8, Uniform(), Oldest())
-    filled(buffer, 29, rng)
-    drawn = Counter()
-    for _ in range(1000):
-        drawn.update(item.id for item in buffer.propose(3, 0.0, rng).items)
-    assert sorted(drawn) == list(range(21, 29))
-    assert chisquare(list(drawn.values())).pvalue > 0.001
-
-
 def elite_buffer(capacity, **options):
     return Buffer("elite", capacity, Elite(**options), Oldest())
 
@@ -266,25 +255,6 @@ def test_a_queue_gives_its_oldest_items_once():
         buffer.propose(1, 0.0, rng)
 
 
-def test_an_item_enters_a_buffer_only_once():
-    rng = np.random.default_rng(0)
-    buffer = Buffer("standard", 5, Uniform(), Oldest())
-    buffer.insert(make_item(1), rng)
-    with pytest.raises(ValueError, match="already"):
-        buffer.insert(make_item(1), rng)
-
-
-def test_a_state_is_a_copy():
-    rng = np.random.default_rng(0)
-    buffer = Buffer("standard", 5, Uniform(), Oldest())
-    items = filled(buffer, 3, rng)
-    state = buffer.state_dict()
-    buffer.commit(items)
-    buffer.insert(make_item(3), rng)
-    assert state["draws"].tolist() == [0, 0, 0]
-    assert state["ids"].tolist() == [0, 1, 2]
-
-
 def test_contents_that_do_not_fit_are_refused():
     rng = np.random.default_rng(0)
     buffer = Buffer("standard", 5, Uniform(), Oldest())
@@ -292,9 +262,3 @@ def test_contents_that_do_not_fit_are_refused():
     smaller = Buffer("standard", 4, Uniform(), Oldest())
     with pytest.raises(CheckpointError, match="capacity"):
         smaller.load_state_dict(buffer.state_dict(), {item.id: item for item in items})
-
-
-@pytest.mark.parametrize(("capacity", "min_size"), [(0, 1), (3, 4), (3, 0)])
-def test_sizes_that_make_no_sense_are_refused(capacity, min_size):
-    with pytest.raises(ConfigError, match="min_size"):
-        Buffer("standard", capacity, Uniform(), Oldest(), min_size=min_size)

@@ -38,13 +38,6 @@ def test_batches_come_in_the_order_they_were_made(build, depth):
 
 
 @pytest.mark.parametrize("depth", [0, 2])
-def test_none_from_produce_means_try_again(build, depth):
-    answers = iter([None, None, "batch", None, "another"] + [None] * 10_000_000)
-    cache = build(lambda: next(answers), depth)
-    assert [cache.get(HANGS_S) for _ in range(2)] == ["batch", "another"]
-
-
-@pytest.mark.parametrize("depth", [0, 2])
 def test_get_gives_none_when_its_time_is_up(build, depth):
     stop = threading.Event()
     cache = build(lambda: stop.wait(0.001) or None, depth)
@@ -93,16 +86,6 @@ def test_an_error_of_produce_is_raised_by_get_with_its_origin(build, depth):
         with pytest.raises(ZeroDivisionError, match="in the making") as raised:
             cache.get(HANGS_S)
         assert "produce_badly" in [entry.name for entry in raised.traceback]
-
-
-@pytest.mark.parametrize("depth", [0, 2])
-def test_closed_from_produce_is_closed_for_get(build, depth):
-    def produce():
-        raise Closed("the replay manager is closed.")
-
-    cache = build(produce, depth)
-    with pytest.raises(Closed, match="manager"):
-        cache.get(HANGS_S)
 
 
 @pytest.mark.parametrize("depth", [0, 3])
@@ -190,12 +173,6 @@ def test_stats_tell_whether_the_learner_starves(build):
     assert fast.stats()["cache/waits"] == 0
 
 
-@pytest.mark.parametrize(("depth", "threads"), [(-1, 1), (1, 0)])
-def test_sizes_that_make_no_sense_are_refused(depth, threads):
-    with pytest.raises(ConfigError, match="cache"):
-        BatchCache(lambda: 1, depth, threads)
-
-
 @pytest.mark.parametrize(
     ("depth", "wait_fraction", "fill", "age", "expected"),
     [
@@ -213,8 +190,3 @@ def test_sizes_that_make_no_sense_are_refused(depth, threads):
 def test_the_depth_is_as_small_as_keeps_the_learner_busy(depth, wait_fraction, fill, age, expected):
     rule = AdaptiveDepth(max_depth=4, max_age_updates=10)
     assert rule.next_depth(depth, wait_fraction, fill, age) == expected
-
-
-def test_depth_bounds_are_checked():
-    with pytest.raises(ConfigError, match="min_depth"):
-        AdaptiveDepth(max_depth=2, min_depth=3)

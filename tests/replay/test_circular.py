@@ -1,7 +1,6 @@
 """The circular buffer: N batches take turns, and each is used K times and then replaced."""
 
 from collections import Counter
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -166,32 +165,12 @@ def test_new_batches_come_one_by_one_and_first():
     assert 2 * 4 - 4 < gaps.pop() <= 2 * 4
 
 
-def test_between_two_uses_of_a_batch_others_have_their_turn():
-    made = drawn(make_manager([circular(12, uses=4)], 3), 60)
-    for one, following in pairwise(made[10:]):
-        assert {i for i, _ in one} != {i for i, _ in following}
-
-
 def test_nothing_is_drawn_before_it_is_full():
     manager = make_manager([circular(6, uses=2)], 3)
     for seq in range(6):
         assert manager.sample(context(), timeout_s=0) is None
         assert manager.insert(make_record(seq), 0, timeout_s=0)
     assert manager.sample(context(), timeout_s=0) is not None
-
-
-def test_with_one_batch_and_one_use_it_is_a_queue():
-    ring, line = (
-        [[i for i, _ in batch] for batch in drawn(make_manager([kind], 4), 20)]
-        for kind in (circular(4, uses=1), queue(4))
-    )
-    assert ring == line
-
-
-def test_one_batch_is_used_whole_and_then_replaced():
-    made = drawn(make_manager([circular(3, uses=4)], 3), 12)
-    ids = [[i for i, _ in batch] for batch in made]
-    assert ids == [[3 * n, 3 * n + 1, 3 * n + 2] for n in range(3) for _ in range(4)]
 
 
 def test_a_resumed_buffer_goes_on_as_if_nothing_had_happened():
@@ -204,14 +183,6 @@ def test_a_resumed_buffer_goes_on_as_if_nothing_had_happened():
         assert before
         one, two = ([d.item.id for d in m.sample(context(), 0) or []] for m in (manager, twin))
         assert one == two
-
-
-def test_workers_that_do_not_wait_replace_what_has_waited_longest():
-    manager = make_manager([circular(6, uses=2)], 3, discarding_strategy="keep_latest")
-    for seq in range(8):
-        assert manager.insert(make_record(seq), 0, timeout_s=0)
-    assert [item.id for item in manager.buffers[0].items] == list(range(2, 8))
-    assert manager.stats()["replay/circular/dropped"] == 2
 
 
 @pytest.mark.parametrize("other", [queue(2, 0.5), standard(20, 0.5)])
@@ -303,7 +274,3 @@ def test_as_many_unrolls_are_new_at_each_update_as_the_configs_say(
             made += 1
         counts += [made] * (manager.sample(context(), timeout_s=0) is not None)
     assert counts[599] - counts[199] == pytest.approx(400 * expected, abs=2 * batch_size)
-
-
-def test_without_a_buffer_that_makes_workers_wait_none_are_new_by_the_configs():
-    assert new_unrolls_per_update(parse_replay_parameters([standard(4)]), 8) == 0

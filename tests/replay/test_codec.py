@@ -36,18 +36,6 @@ def test_a_decoded_record_cannot_be_written_to(name, level):
         decoded[0] = 1
 
 
-def test_a_strided_record_is_encoded_like_a_contiguous_one():
-    block = np.arange(40, dtype=np.uint8).reshape(8, 5).T
-    for name, level in CODECS:
-        codec = make_codec(name, level)
-        np.testing.assert_array_equal(codec.decode(codec.encode(block[1])), block[1])
-
-
-def test_lz4_makes_repetitive_records_smaller():
-    record = np.zeros(10_000, np.uint8)
-    assert make_codec("lz4").encode(record).nbytes < 200
-
-
 def test_unknown_codecs_and_levels_are_refused():
     with pytest.raises(ConfigError, match="zip"):
         make_codec("zip")

@@ -7,7 +7,7 @@ import pytest
 
 from ritornello.core.errors import Closed
 from ritornello.replay.priorities import Outcome
-from tests.replay.builders import context, make_manager, make_record, prioritised, queue, standard
+from tests.replay.builders import context, make_manager, make_record, prioritised, queue
 from tests.replay.test_manager_threads import run_all
 
 
@@ -72,17 +72,6 @@ def test_each_game_has_priorities_of_its_own():
     _, even, odd = manager.buffers
     assert priorities_of(even) == pytest.approx({0: 1, 2: 3, 4: 5}, rel=1e-2)
     assert priorities_of(odd) == pytest.approx({1: 2, 3: 4, 5: 6}, rel=1e-2)
-
-
-def test_only_a_manager_with_such_a_buffer_wants_to_know():
-    assert make_manager([queue(3, 0.5), prioritised(4, 0.5)], 2).needs_outcomes
-    assert not make_manager([queue(3, 0.5), standard(4, 0.5)], 2).needs_outcomes
-
-
-def test_after_close_it_does_no_harm():
-    manager = manager_of(queue(4, 0.5), prioritised(8, 0.5), unrolls=4)
-    manager.close()
-    manager.feed_back([0], outcome_of([3.0]))
 
 
 def test_threads_that_insert_draw_and_feed_back_leave_the_buffers_whole():

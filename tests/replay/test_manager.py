@@ -121,16 +121,6 @@ def test_a_discarding_strategy_decides_what_a_full_queue_keeps(strategy, kept):
     assert stats["replay/standard/fill"] == 0.8  # the other buffers get everything
 
 
-@pytest.mark.parametrize("queues", [1, 2, 3])
-def test_alternating_means_every_other_unroll_however_many_queues_there_are(queues):
-    configs = [queue(3, ratio) for ratio in {1: [1], 2: [0.5, 0.5], 3: [0.5, 0.25, 0.25]}[queues]]
-    manager = make_manager(configs, 9, discarding_strategy="alternating")
-    insert(manager, *range(9))
-    # 0, 1, 2 fill the queues; then 3 comes in, 4 goes, 5 comes in, 6 goes, 7 comes in, 8 goes.
-    for buffer in manager.buffers:
-        assert [seq_of(item.record()) for item in buffer.items] == [3, 5, 7]
-
-
 def test_quotas_carry_their_fraction_and_sum_to_the_batch():
     manager = make_manager([queue(50, 0.2), standard(50, 0.8)], 8)
     insert(manager, *range(40))
@@ -164,16 +154,6 @@ def test_another_share_of_replay_counts_from_the_next_batch_and_can_be_taken_bac
     assert online(manager, 2) == [2, 4]
 
 
-def test_the_same_share_again_changes_nothing():
-    manager = make_manager([queue(50, 0.2), standard(50, 0.8)], 8)
-    insert(manager, *range(40))
-    sizes = []
-    for _ in range(5):
-        manager.set_replay_share(Fraction(4, 5))
-        sizes += online(manager, 1)
-    assert sizes == [2, 1, 2, 1, 2]
-
-
 def test_a_run_goes_on_with_the_changed_share_draw_by_draw():
     def make():
         return make_manager([queue(80, 0.5), standard(80, 0.5)], 7)
@@ -191,28 +171,6 @@ def test_a_run_goes_on_with_the_changed_share_draw_by_draw():
     untouched = make()
     untouched.load_state_dict({**state, "mixer": {**state["mixer"], "share": None}})
     assert [sample_seqs(untouched) for _ in range(8)] != after, "the wrong way, for contrast"
-
-
-def test_a_share_is_passed_over_where_no_replay_can_take_it():
-    state = make_manager([queue(8)], 4).state_dict(contents=False)
-    manager = make_manager([queue(8)], 4)
-    manager.load_state_dict({**state, "mixer": {**state["mixer"], "share": [1, 2]}})
-    assert manager.quotas() == {"queue": 4}
-    assert manager.own_share is None
-    with pytest.raises(ConfigError, match="a queue and another buffer"):
-        manager.set_replay_share(Fraction(1, 2))
-
-
-def test_two_queues_of_different_need_do_not_stop_each_other():
-    # The first is full when it has all it needs while the second still lacks six unrolls.
-    manager = make_manager([queue(2, 0.2), queue(2, 0.8)], 10)
-    seq, batches = 0, 0
-    for _ in range(200):
-        if manager.insert(make_record(seq), 0, timeout_s=0):
-            seq += 1
-        else:
-            batches += manager.sample(context(), 0) is not None
-    assert batches >= 5
 
 
 def test_without_a_queue_the_pace_holds_both_sides():
@@ -234,24 +192,6 @@ def test_the_pace_is_what_is_missing_when_the_learner_is_ahead():
     for _ in range(10):
         manager.sample(context(), 0)
     assert manager.missing() == "at most 2 draws per unroll are allowed"
-
-
-def test_a_pace_beside_a_queue_cannot_stop_the_program():
-    manager = make_manager([queue(2, 0.5), standard(8, 0.5)], 4, max_draws_per_unroll=1)
-    seq = batches = 0
-    for _ in range(200):
-        if manager.sample(context(), 0):
-            batches += 1
-        else:
-            assert manager.insert(make_record(seq), 0, timeout_s=0)
-            seq += 1
-    assert batches * 4 / seq == pytest.approx(1, abs=0.1)
-
-
-def test_beside_a_queue_the_pace_does_not_hold_back_the_workers():
-    manager = make_manager([queue(8, 0.5), standard(8, 0.5)], 4, max_draws_per_unroll=50)
-    insert(manager, *range(8))
-    assert not manager.insert(make_record(8), 0, timeout_s=0)  # only the full queue does
 
 
 def test_everything_that_does_not_fit_together_is_refused():
@@ -353,15 +293,6 @@ def test_attentive_draws_what_is_near_the_newest_unrolls_of_the_environments():
     assert calls == [(40, [0, 1, 2, 3], 0)]
 
 
-def test_attentive_compares_with_at_most_32_environments():
-    manager = make_manager([queue(90, 0.5), attentive(90, 0.5)], 4)
-    for seq in range(50):
-        insert(manager, seq, env_id=seq)
-    queries = queries_of(manager.buffers[1])
-    sample_seqs(manager)
-    assert queries == list(range(18, 50))
-
-
 def test_the_present_states_are_those_of_the_environments_heard_of_last():
     manager = make_manager([queue(90, 0.5), attentive(90, 0.5)], 4)
     for seq, env_id in enumerate([*range(32), 0, 32]):
@@ -370,40 +301,6 @@ def test_the_present_states_are_those_of_the_environments_heard_of_last():
     sample_seqs(manager)
     # Environment 0 was heard of again (unroll 32), so it is environment 1 that made way for 32.
     assert queries == [*range(2, 32), 32, 33]
-
-
-def test_no_unroll_is_evaluated_twice_for_a_batch():
-    few = {"lambda_batch_multiplier": 3}
-    kinds = [queue(90, 0.4), attentive(90, 0.2, **few), elite(90, 0.2, **few)]
-    manager = make_manager([*kinds, attentive(90, 0.2, **few)], 10)
-    for seq in range(40):
-        insert(manager, seq, env_id=seq % 20)
-    calls = []
-
-    def evaluate(records, rows, queries):
-        calls.append([[seq_of(record) for record in group] for group in (records, queries)])
-        return evaluate_as_stored(records, rows, queries)
-
-    compared = queries_of(manager.buffers[1])
-    sample_seqs(manager, context(evaluate=evaluate))
-    assert compared == list(range(20, 40))
-    ((candidates, queries),) = calls
-    # Some of the newest are candidates of this buffer or another; the rest only serve as queries.
-    assert 0 < len(queries) < 20
-    assert sorted([*queries, *set(candidates) & set(compared)]) == compared
-    assert len(set(candidates)) == len(candidates)
-
-
-def test_a_model_that_leaves_queries_out_is_refused():
-    manager = make_manager([queue(90, 0.5), attentive(90, 0.5)], 4)
-    for seq in range(60):
-        insert(manager, seq, env_id=seq)
-
-    def evaluate(records, rows, queries):
-        return evaluate_as_stored(records, rows)
-
-    with pytest.raises(ShapeError, match="features of 0 queries, expected"):
-        sample_seqs(manager, context(evaluate=evaluate))
 
 
 def test_each_buffer_is_judged_by_the_evidence_about_its_own_candidates():
@@ -552,31 +449,6 @@ def test_a_discarded_unroll_is_not_drawn_again_from_anywhere():
         drawn += sample_seqs(manager)
     assert not {0, 3, 5} & set(drawn)
     assert {2, 4, 6, 7} <= set(drawn)
-
-
-def test_unrolls_are_not_compared_with_discarded_ones():
-    manager = make_manager([queue(9, 0.5), attentive(9, 0.5)], 2)
-    queries = queries_of(manager.buffers[1])
-    for seq in range(9):
-        insert(manager, seq, env_id=seq % 3)
-    manager.discard([8])
-    manager.sample(context(), 0)
-    assert set(queries) == {6, 7}
-    queries.clear()
-    manager.discard([6, 7])  # with one of them it must be compared
-    manager.sample(context(), 0)
-    assert len(set(queries)) == 1
-
-
-def test_what_waits_for_the_rest_of_a_batch_can_be_discarded():
-    manager = make_manager([queue(2)], 4)
-    insert(manager, 0, 1)
-    assert sample_seqs(manager) is None  # collects both
-    manager.discard([1])
-    insert(manager, 2, 3)
-    assert sample_seqs(manager) is None
-    insert(manager, 4)
-    assert sample_seqs(manager) == [0, 2, 3, 4]
 
 
 def test_a_buffer_keeps_what_it_must_hold_for_anything_to_be_drawn():

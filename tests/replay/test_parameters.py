@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from ritornello.core.errors import ConfigError
 from ritornello.replay.parameters import make_buffers, normal_form, parse_replay_parameters
 from ritornello.replay.prioritised import Prioritised
-from ritornello.replay.registry import KINDS, SHIPPED, all_keys, kind_table, parameter_table
 from ritornello.replay.removers import FarthestFeatures, Oldest, Reservoir
 from ritornello.replay.samplers import Attentive, Circular, Elite, Fifo, LeastDrawn, Uniform
 from ritornello.replay.several_games import split_by_task
@@ -68,25 +67,6 @@ def test_custom_means_the_type_of_its_sample_strategy(strategy, kind):
     (config,) = parse_replay_parameters([{**old, **strategy}])
     assert config.type == kind
     assert config.values.get("lambda_batch_multiplier", 1) == 1
-
-
-def test_the_older_platforms_elite_example_is_understood():
-    configs = parse_replay_parameters(
-        "[{'type': 'custom', 'capacity': 1000, 'sample_ratio': 0.5, 'dist_function': 'kl_div', "
-        "'sample_strategy': 'elite_sampling', 'insert_strategy': 'elite_insertion', "
-        "'lambda_batch_multiplier': 6, 'alfa_annealing_factor': 2.0, "
-        "'elite_sampling_strategy': 'strategy2', 'elite_batch_size': 30}, "
-        "{'type': 'queue', 'capacity': 1, 'sample_ratio': 0.5}]"
-    )
-    custom, online = make_buffers(configs, 0.2)
-    assert (custom.name, online.name) == ("elite", "queue")
-    assert isinstance(custom.sampler, Elite)
-    assert custom.sampler.distance.name == "kl_div"
-    assert (custom.sampler.initial_lambda, custom.sampler.alfa) == (6, 2)
-    assert custom.sampler.strategy == 2
-    assert isinstance(custom.remover, FarthestFeatures)
-    assert custom.remover.count == 30
-    assert custom.min_size == 200
 
 
 def test_each_kind_is_its_sampler_and_remover():
@@ -289,46 +269,3 @@ def test_the_normal_form_of_each_kind_names_all_that_matters(given_buffer):
     assert normal.items() >= given_buffer.items()
     assert parse_replay_parameters(json.dumps([normal])) == configs
     assert all(value is not None for value in normal.values())
-
-
-def test_the_documentation_shows_the_tables_of_kinds_and_keys(monkeypatch):
-    for name in set(KINDS) - set(SHIPPED):  # which another test of this process has imported
-        monkeypatch.delitem(KINDS, name)
-    text = DOC.read_text(encoding="utf-8")
-    assert parameter_table() in text
-    assert kind_table() in text
-    assert all(f"`{name}`" in parameter_table() for name in all_keys())
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        "[" * 100_000,
-        "9" * 5000,
-        "[{'type': " + "9" * 5000 + "}]",
-        "'\\d'",
-        [[[[[]]]]] * 10,
-        [{"type": [[[[[[[]]]]]]] * 1000, "capacity": 1, "sample_ratio": 1}],
-        [{"type": "queue", "capacity": 10**5000, "sample_ratio": 1}],
-        [{"type": "queue", "capacity": 1, "sample_ratio": 10**400}],
-        [{"type": "queue", "capacity": 1, "sample_ratio": 1, 3: 4}],
-        [{"type": b"queue", "capacity": 1, "sample_ratio": 1}],
-        [{"type": "queue", "capacity": 1, "sample_ratio": 1}] * 10_000,
-        [{"type": "q" * 10**6, "capacity": 1, "sample_ratio": 1}],
-    ],
-    ids=range(12),
-)
-def test_what_is_monstrous_is_refused_in_one_short_line(value):
-    with pytest.raises(ConfigError) as caught:
-        parse_replay_parameters(value)
-    assert len(str(caught.value)) < 700
-    assert str(caught.value).isprintable()
-
-
-def test_parameters_nested_beyond_recursion_are_refused():
-    value: list = []
-    for _ in range(100_000):
-        value = [value]
-    for parameter in (value, [{"type": value, "capacity": 1, "sample_ratio": 1}]):
-        with pytest.raises(ConfigError):
-            parse_replay_parameters(parameter)

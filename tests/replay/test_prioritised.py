@@ -4,7 +4,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from ritornello.core.errors import ShapeError
 from ritornello.replay.buffer import Buffer
 from ritornello.replay.distance import Evidence
 from ritornello.replay.priorities import Outcome, Priorities
@@ -80,11 +79,6 @@ def test_at_the_end_of_training_the_weighted_mean_is_that_of_uniform_replay():
     assert abs(drawn.mean() - values.mean()) > 1  # without the weights it is far from it
 
 
-def test_the_exponent_of_the_weights_rises_linearly_to_one():
-    sampler = Prioritised(beta=0.4)
-    assert [sampler.beta(p) for p in (0.0, 0.5, 1.0)] == pytest.approx([0.4, 0.7, 1.0])
-
-
 @given(
     errors=st.lists(st.floats(0, 1e6), min_size=1, max_size=8),
     learned=st.integers(0, 255),
@@ -97,11 +91,6 @@ def test_the_priority_of_an_unroll_equals_the_plain_loop(errors, learned, alpha,
     outcome = Outcome(np.array([errors, errors[::-1]]), np.array([mask, mask[::-1]]))
     sampler = Prioritised(alpha=alpha, eta=eta)
     assert sampler.priorities(outcome) == pytest.approx([expected] * 2, rel=1e-9)
-
-
-def test_with_alpha_zero_every_unroll_has_the_same_priority():
-    outcome = Outcome(np.array([[0.0, 9.0], [1.0, 1.0]]), np.ones((2, 2), bool))
-    assert Prioritised(alpha=0.0).priorities(outcome).tolist() == [1.0, 1.0]
 
 
 def test_a_new_item_has_the_highest_priority_ever_given():
@@ -132,14 +121,6 @@ def test_updates_of_items_that_were_evicted_meanwhile_are_ignored():
     buffer.insert(make_item(3), rng)
     assert priorities_of(buffer)[3] == 2.0  # nor have they become the highest
     assert set(drawn) <= {0, 1}
-
-
-def test_a_buffer_that_draws_otherwise_has_no_priorities_to_save_or_to_set():
-    buffer = Buffer("standard", 2, Sampler(), Oldest())
-    buffer.insert(make_item(0), np.random.default_rng(0))
-    buffer.reprioritise([0], np.array([5.0]))
-    assert "priorities" not in buffer.state_dict()
-    assert not buffer.uses_priorities
 
 
 def test_contents_that_were_saved_without_priorities_are_taken_for_new():
@@ -205,11 +186,6 @@ def test_wrong_priorities_are_refused_where_they_were_made(priorities, message):
     buffer = Buffer("mine", 3, Mistaken(priorities=priorities), Oldest())
     with pytest.raises(ValueError, match=message):
         buffer.priorities(Outcome(np.zeros((2, 4)), np.ones((2, 4), bool)))
-
-
-def test_an_outcome_of_unequal_shapes_is_refused():
-    with pytest.raises(ShapeError, match="unrolls, steps"):
-        Outcome(np.zeros((2, 3)), np.ones((3, 2), bool))
 
 
 def test_a_choice_among_weighted_candidates_keeps_the_weight_of_each():

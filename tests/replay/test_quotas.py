@@ -49,13 +49,6 @@ def test_another_share_of_replay_keeps_the_proportions_of_each_side(queues, othe
     assert back == ratios
 
 
-@pytest.mark.parametrize("consumes", [[True, True], [False, False]])
-def test_a_run_of_one_side_has_no_share_to_change(consumes):
-    assert replay_share(ratios_of([1, 1]), consumes) is None
-    with pytest.raises(ConfigError, match="a queue and another buffer"):
-        with_replay_share(ratios_of([1, 1]), consumes, Fraction(1, 2))
-
-
 @pytest.mark.parametrize("share", [Fraction(0), Fraction(1), Fraction(-1, 2), Fraction(3, 2)])
 def test_no_side_is_left_without_a_share(share):
     with pytest.raises(ConfigError, match="more than 0 and less than 1"):
@@ -97,14 +90,3 @@ def test_a_state_goes_on_where_it_was_taken():
 def test_a_state_of_other_ratios_is_not_taken_over():
     state = Quotas([Fraction(4, 5), Fraction(1, 5)], 8).state_dict()
     assert not Quotas([Fraction(1, 2), Fraction(1, 2)], 8).load_state_dict(state)
-
-
-@pytest.mark.parametrize("ratios", [[Fraction(1, 2)], [Fraction(1), Fraction(0)], []])
-def test_ratios_that_are_no_shares_are_refused(ratios):
-    with pytest.raises(ConfigError, match="ratios"):
-        Quotas(ratios, 8)
-
-
-def test_an_empty_batch_is_refused():
-    with pytest.raises(ConfigError, match="batch_size"):
-        Quotas([Fraction(1)], 0)

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from ritornello.core.errors import ConfigError
 from ritornello.replay.buffer import Buffer
 from ritornello.replay.distance import Distance
 from ritornello.replay.removers import FarthestFeatures, Oldest, Reservoir
@@ -152,20 +151,6 @@ def test_elite_insertion_drops_what_cannot_be_measured_first(seed):
     assert [buffer.insert(make_item(i), rng).id for i in (3, 4)] == [1, 2]
 
 
-def test_elite_insertion_compares_no_more_than_it_is_told_to():
-    rng = np.random.default_rng(1)
-    survived = 0
-    for _ in range(300):
-        buffer = Buffer("elite", 10, Uniform(), FarthestFeatures(elite_batch_size=3))
-        items = [make_item(i) for i in range(10)]
-        for item in items:
-            buffer.insert(item, rng)
-        buffer.remember(items, np.arange(10.0))
-        survived += buffer.insert(make_item(10), rng).id != 9
-    # The farthest is among 3 of 10 in 30 % of the cases.
-    assert survived / 300 == pytest.approx(0.7, abs=0.08)
-
-
 def test_elite_insertion_drops_the_oldest_while_nothing_is_measured():
     rng = np.random.default_rng(0)
     buffer = Buffer("elite", 4, Uniform(), FarthestFeatures(elite_batch_size=4))
@@ -182,8 +167,3 @@ def test_examinations_come_at_their_period_with_different_items():
     asked = [buffer.propose_examination(rng) for _ in range(9)]
     assert [len(items) for items in asked] == [0, 0, 0, 3, 0, 0, 0, 3, 0]
     assert len({item.id for item in asked[3]}) == 3
-
-
-def test_bad_arguments_are_refused():
-    with pytest.raises(ConfigError, match="elite_batch_size is 0"):
-        FarthestFeatures(elite_batch_size=0)

@@ -4,17 +4,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from ritornello.core.errors import ConfigError
 from ritornello.replay.buffer import Buffer
-from ritornello.replay.distance import Distance
 from ritornello.replay.removers import Oldest
 from ritornello.replay.samplers import (
     STRATEGIES,
     Attentive,
     Elite,
-    Fifo,
     LeastDrawn,
-    Uniform,
     select,
 )
 from tests.replay.builders import make_item
@@ -96,12 +92,6 @@ def test_a_pool_is_never_smaller_than_what_is_drawn(n, initial, alfa, progress):
     assert n <= size <= round(initial * n) + 1
 
 
-def test_unscored_samplers_propose_what_they_draw():
-    assert Fifo().pool_size(7, 0.5) == Uniform().pool_size(7, 0.5) == 7
-    assert Fifo().consumes
-    assert not Uniform().consumes
-
-
 def filled(sampler, count):
     buffer = Buffer("tested", count, sampler, Oldest())
     for item_id in range(count):
@@ -142,20 +132,6 @@ def test_least_drawn_looks_at_its_pool_only_and_is_uniform_at_lambda_one():
     # Found whenever it is among the 3 of 12, and drawn like any other at the end.
     assert hits[0.0] / 1200 == pytest.approx(3 / 12, abs=0.05)
     assert hits[0.5] / 1200 == pytest.approx(1 / 12, abs=0.04)
-
-
-def test_what_a_sampler_needs_follows_from_its_distance():
-    assert Elite().needs_stored_features
-    assert not Elite(Distance("policy_kl")).needs_stored_features
-    assert not Attentive().needs_stored_features
-    assert Attentive().needs_queries
-
-
-def test_bad_arguments_are_refused():
-    with pytest.raises(ConfigError, match="strategy is 5"):
-        Elite(strategy=5)
-    with pytest.raises(ConfigError, match="policy_kl"):
-        Attentive(Distance("policy_kl"))
 
 
 @pytest.mark.parametrize("initial", [1e30, 1e308])

@@ -10,7 +10,6 @@ from ritornello.core.errors import CheckpointError
 from ritornello.flags.options import Flags
 from ritornello.replay.scoring import Evaluation
 from tests.replay.builders import (
-    ALL_KINDS,
     SCHEMA,
     SPEC,
     attentive,
@@ -183,57 +182,6 @@ def test_the_games_share_the_queries():
     assert queries == [[11, *range(12, 20), 90], list(range(110, 120)), list(range(210, 220))]
 
 
-def test_the_parts_of_a_buffer_are_examined_in_turn():
-    examined = elite(60, 0.5, insert_strategy="elite_insertion", elite_batch_size=2)
-    manager = make_manager([queue(900, 0.5), examined], 2, task_shares=(1, 1, 1))
-    for game in range(3):
-        insert(manager, *range(20 * game, 20 * game + 20), game=game)
-    turns = []
-
-    def evaluate(records, rows, queries):
-        turns.append([game_of_record(record) for record in records])
-        return evaluate_as_stored(records, rows, queries)
-
-    for _ in range(7):
-        manager.sample(context(progress=1.0, evaluate=evaluate), 0)
-    assert turns == [[2, 2], [1, 1], [0, 0], [2, 2], [1, 1], [0, 0], [2, 2]]
-
-
-@pytest.mark.parametrize("codec", ["none", "lz4"])
-def test_a_state_with_contents_goes_on_bit_for_bit(codec):
-    def make():
-        return make_manager(
-            ALL_KINDS,
-            7,
-            codec=codec,
-            fill_in_factor=0.2,
-            max_draws_per_unroll=50,
-            task_shares=(2, 1),
-        )
-
-    def run(manager, first, count):
-        seen = []
-        for seq in range(first, first + count):
-            record = make_record(seq, env_id=seq % 5, task_id=seq % 5 % 2)
-            manager.insert(record, seq, timeout_s=0)
-            draws = manager.sample(context(progress=0.3, update=seq), 0)
-            seen.append(None if draws is None else [seq_of(draw.record) for draw in draws])
-        return seen
-
-    straight = make()
-    before = run(straight, 0, 41)
-    state = straight.state_dict(contents=True)
-    after = run(straight, 41, 40)
-    assert sum(batch is not None for batch in before) > 5
-    resumed = make()
-    resumed.load_state_dict(state)
-    newest = state["contents"]["newest"]
-    assert sorted(env_id for _, env_id, _ in newest) == [0, 1, 2, 3, 4]
-    assert resumed.state_dict(contents=True)["contents"]["newest"] == newest
-    assert run(resumed, 41, 40) == after
-    assert resumed.stats() == straight.stats()
-
-
 def test_contents_that_do_not_fit_change_nothing():
     manager = make_manager([queue(9, 0.5), standard(8, 0.5)], 2, task_shares=(1, 1))
     insert(manager, 0, 1, 2, 3, game=0)
@@ -246,10 +194,3 @@ def test_contents_that_do_not_fit_change_nothing():
     insert(other, 8, game=0)
     insert(other, 9, game=1)
     assert other.sample(context(), 0) is not None
-
-
-def test_contents_of_other_games_are_refused():
-    state = make_manager([queue(9, 0.5), standard(8, 0.5)], 2).state_dict(contents=True)
-    other = make_manager([queue(9, 0.5), standard(8, 0.5)], 2, task_shares=(1, 1))
-    with pytest.raises(CheckpointError, match="standard_0.*and the games"):
-        other.load_state_dict(state)
