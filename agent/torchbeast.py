@@ -27,7 +27,7 @@ from torch import Tensor
 
 from ritornello.agent.models.factory import ModelConfig, make_model
 from ritornello.agent.stored.model_file import WEIGHTS, save_model
-from ritornello.agent.stored.torchbeast_file import MAX_WHOLE, number, read, table, whole_number
+from ritornello.agent.stored.torchbeast_file import MAX_WHOLE, number, read, table
 from ritornello.core.command_line import with_home
 from ritornello.core.errors import CheckpointError, ConfigError, PlatformError
 from ritornello.core.plain_data import shown_text
@@ -198,7 +198,7 @@ def migrate(path: Path, output: Path, env: str = "", *, raw_reward: bool | None 
         # Only the ResNet of the fork, which is known by its statistics, does not clamp its input.
         is_of_fork = layout.torso == "resnet" and "baseline.mu" in weights
         raw_reward = is_of_fork and not _clips_rewards(trained)
-    gamma = number(path, content, "flags", "discounting", 0.99, most=1)
+    gamma = number(path, content, "flags.discounting", 0.99, most=1)
     steps, updates = _progress(path, content)
     flags = _flags(layout, spec, full_action_space, raw_reward) | {
         "clip_rewards": _clips_rewards(trained),
@@ -358,13 +358,11 @@ def _clips_rewards(trained: Mapping[str, Any]) -> bool:
 
 def _progress(path: Path, content: Mapping[str, Any]) -> tuple[int, int]:
     """Return (agent steps, updates) of the training; zeros where the file does not say."""
-    updates = whole_number(path, content, "scheduler_state_dict", "last_epoch")
+    updates = int(number(path, content, "scheduler_state_dict.last_epoch"))
     if "step" in table(content, "stats"):
-        return whole_number(path, content, "stats", "step"), updates
-    per_update = whole_number(path, content, "flags", "unroll_length") * whole_number(
-        path, content, "flags", "batch_size"
-    )
-    steps = updates * per_update
+        return int(number(path, content, "stats.step")), updates
+    unroll, batch = (number(path, content, f"flags.{n}") for n in ("unroll_length", "batch_size"))
+    steps = updates * int(unroll) * int(batch)
     if steps > MAX_WHOLE:
         raise CheckpointError(
             f"{path} has wrong numbers: last_epoch, unroll_length and batch_size multiply to "

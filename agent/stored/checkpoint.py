@@ -15,14 +15,13 @@ What holds of them:
 * A file is written aside, read back (its checksums, not those of the replay contents), synced and
   renamed: a crash at any byte, or a full disk, leaves the checkpoint before it.
 * Weights, optimiser and everything else that the learner made are finite numbers. The writer
-  refuses others and changes nothing; the reader passes over such a file as over a damaged one. What
-  environments gave (returns, rewards in the buffers) and what the user chose is kept as it is.
+  refuses others and changes nothing; the reader passes over such a file as over a damaged one.
 * A damaged file falls back to the one of the next lower update, with a warning that says which and
   why. Times of files, which a wrong clock could set, decide nothing.
 * The file that a session went on from is never written to by that session.
-* Files hold tensors and plain types only, so that reading one can run no code, and none of them can
-  lead out of its folder: names are plain (agent/stored/checkpoint_file.py says what else is
-  refused). What the flags in a checkpoint may not do is in wrappers/trusted_modules.py.
+* Files hold tensors and plain types only, so that reading one runs no code, and their names are
+  plain, so that none leads out of its folder (agent/stored/checkpoint_file.py). What the flags in a
+  checkpoint may not do is in wrappers/trusted_modules.py.
 """
 
 from __future__ import annotations
@@ -95,8 +94,6 @@ class CheckpointWriter:
           start_steps: agent steps already done, when a run is resumed.
           resumed_from: what this session went on from; its file is not written over.
         """
-        if keep_last < 1:
-            raise CheckpointError(f"keep_last is {keep_last}, expected at least 1.")
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         remove_temporaries(self.folder)
@@ -109,14 +106,12 @@ class CheckpointWriter:
         if resumed_from is not None and resumed_from.path.parent.resolve() == self.folder.resolve():
             self._resumed_path = resumed_from.path.resolve()
             self._resumed_updates = resumed_from.updates
-        self._stuck: set[Path] = set()  # what could not be removed
         self._drop_replay(of=set(numbered(self.folder, UPDATE_NAME)))
 
     def milestone_due(self, agent_steps: int) -> bool:
         """Whether a `save` now would also leave a milestone."""
-        return bool(self._milestone_steps) and (
-            agent_steps // self._milestone_steps > self._milestones_done
-        )
+        steps = self._milestone_steps
+        return bool(steps) and agent_steps // steps > self._milestones_done
 
     def save(
         self,
@@ -142,8 +137,8 @@ class CheckpointWriter:
         Raises:
           NotFinite: if something other than MAY_BE_NOT_FINITE holds NaN or infinity.
           DiskFull: if there is no room. Nothing of the attempt is left; a later one may succeed.
-          CheckpointError: if the state is none that `load` would accept, this session went on
-            from this update or a later one, or the disk refuses. The previous one is intact.
+          CheckpointError: if `load` would refuse the state, this session went on from this update
+            or a later one, or the disk refuses. The previous one is intact.
         """
         path = self.folder / update_name(updates)
         if updates <= self._resumed_updates:
@@ -205,7 +200,11 @@ class CheckpointWriter:
         _refuse_what_cannot_be_read(tree)
         with writing(path):
             if path.resolve() == self._resumed_path:
-                self._keep_resumed_best(path)
+                # What this session went on from gets another name.
+                other = self.folder / update_name(self._resumed_updates)
+                if not other.exists():
+                    _link(path, other)
+                self._resumed_path = other.resolve()
         write_tree(path, tree, verify=True)
         return path
 
@@ -216,13 +215,6 @@ class CheckpointWriter:
             return Checkpoint(path, _read(path)).score
         except CheckpointError:
             return None
-
-    def _keep_resumed_best(self, path: Path) -> None:
-        """Give the `best.pt` that this session went on from another name before it is replaced."""
-        other = self.folder / update_name(self._resumed_updates)
-        if not other.exists():
-            _link(path, other)
-        self._resumed_path = other.resolve()
 
     def _drop_old(self, updates: int, replay_path: Path | None) -> None:
         """Drop regular checkpoints beyond K, the newest being `updates`, and stray replay contents.
@@ -246,13 +238,11 @@ class CheckpointWriter:
                 self._drop(path)
 
     def _drop(self, path: Path) -> None:
-        """Remove a file that nobody needs, or say once that it stays: nothing is lost by it."""
+        """Remove a file that nobody needs; nothing is lost if it stays."""
         try:
             disk().unlink(path)
         except OSError as error:
-            if path not in self._stuck:
-                logger.warning("%s cannot be removed and stays: %s", path, error.strerror or error)
-            self._stuck.add(path)
+            logger.debug("%s cannot be removed and stays: %s", path, error.strerror or error)
 
 
 @dataclass(frozen=True)
@@ -267,18 +257,17 @@ class Checkpoint:
     @property
     def agent_steps(self) -> int:
         """Number of agent steps that were done."""
-        return int(self.state["tally"]["agent_steps"])
+        return whole(self.state["tally"], "agent_steps")
 
     @property
     def updates(self) -> int:
         """Number of updates that were made."""
-        return int(self.state["tally"]["updates"])
+        return whole(self.state["tally"], "updates")
 
     @property
     def score(self) -> float | None:
         """What a `best.pt` is the best by; None of others, and of files of earlier versions."""
-        score = self.state.get("score")
-        return None if score is None else float(score)
+        return number(self.state, "score", default=None)
 
     def load_replay(self) -> dict[str, Any] | None:
         """Return the saved contents of the buffers, or None if there are none.
@@ -362,7 +351,7 @@ def _read(path: Path) -> dict[str, Any]:
         check_run(state)
     except StateError as error:
         raise DamagedFile(f"{path} is not what this program saves: {error}.") from error
-    found = _first_not_finite(state)
+    found = first_not_finite(state, MAY_BE_NOT_FINITE)
     if found is not None:
         raise DamagedFile(f"{path} cannot be gone on from: {found}, expected finite numbers.")
     return state
@@ -395,7 +384,7 @@ def check_run(state: Mapping[str, Any]) -> None:
 def _refuse_what_cannot_be_read(tree: Any) -> None:
     """Raise CheckpointError if no run could go on from this encoded tree: `load` refuses it."""
     intact = "this state is not saved, and the checkpoint before it is intact."
-    found = _first_not_finite(tree)
+    found = first_not_finite(tree, MAY_BE_NOT_FINITE)
     if found is not None:
         raise NotFinite(f"{found}, expected finite numbers: {intact}")
     try:
@@ -404,11 +393,7 @@ def _refuse_what_cannot_be_read(tree: Any) -> None:
         raise CheckpointError(f"{error}, which could not be read again: {intact}") from error
 
 
-def _first_not_finite(state: Mapping[str, Any]) -> str | None:
-    return first_not_finite({k: v for k, v in state.items() if k not in MAY_BE_NOT_FINITE})
-
-
 def _link(source: Path, target: Path) -> None:
-    """Give a checkpoint a second name: no bytes are written where the file system can link."""
+    """Give a checkpoint a second name."""
     with atomic_path(target) as temporary:
         disk().link(source, temporary)

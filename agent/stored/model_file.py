@@ -329,7 +329,7 @@ def _read_weights(path: Path, sha256: str) -> dict[str, torch.Tensor]:
                 f"{path}: {shown(name)} holds numbers of the kind {tensor.dtype}, expected one "
                 "that this program writes. Make it again with python -m agent.export."
             )
-    found = first_not_finite(weights, "the model")
+    found = first_not_finite(weights, (), "the model")
     if found is not None:
         raise CheckpointError(
             f"{path}: {found}, expected finite numbers. Export another checkpoint of that run."

@@ -29,7 +29,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from pydantic import BaseModel, ValidationError
 
 from ritornello.core.atomic_file import write_json
 from ritornello.core.errors import ConfigError
@@ -37,6 +36,7 @@ from ritornello.core.files import disk
 from ritornello.core.plain_data import parse_json, read_text, shown, shown_text
 from ritornello.core.project import PROJECT_ROOT
 from ritornello.core.run_layout import CHECKPOINTS, FLAGS, LOG, RECORDS, SESSIONS, STATUS, SUMMARY
+from ritornello.core.saved_state import StateError, item, items
 from ritornello.core.spec import game_name
 from ritornello.core.version import VERSION
 from ritornello.metrics.run_files import set_aside
@@ -47,22 +47,6 @@ MAX_NOTES = 1000  # of a session
 MAX_GAMES_LENGTH = 60  # of several games in a folder's name; with the time it is 80 at most
 
 log = logging.getLogger(__name__)
-
-
-class _Session(BaseModel):
-    """What run.json says of one session; other keys are let through."""
-
-    started: str = ""
-    command_line: list[str] = []
-    source: dict[str, Any] = {}
-    versions: dict[str, Any] = {}
-    machine: dict[str, Any] = {}
-
-
-class _Sessions(_Session):
-    """What run.json says of the first session, and of the later ones."""
-
-    resumed: list[_Session] = []
 
 
 class RunFolder:
@@ -172,14 +156,16 @@ class RunFolder:
             return []
         first = _read_object(self.run_file)
         try:
-            _Sessions.model_validate(first)
-        except ValidationError as error:
-            problem = error.errors(include_url=False)[0]
-            place = ".".join(map(str, problem["loc"]))
-            raise ValueError(
-                f"{self.run_file} is not what this program wrote: {place}: {problem['msg']}."
-            ) from error
-        return [first, *first.pop("resumed", [])]
+            sessions = [first, *items(first, "resumed", dict, default=())]
+            for session in sessions:
+                item(session, "started", str, default="")
+                items(session, "command_line", str, default=())
+                for name in ("source", "versions", "machine"):
+                    item(session, name, dict, default={})
+        except StateError as error:
+            raise ValueError(f"{self.run_file} is not what this program wrote: {error}.") from error
+        first.pop("resumed", None)
+        return sessions
 
     def session_number(self) -> int:
         """Return the number of the newest session, 1 for the first one."""

@@ -6,7 +6,6 @@ agent/torchbeast.py makes a model of it.
 from __future__ import annotations
 
 import _codecs
-import math
 import pickle
 import zipfile
 from collections.abc import Mapping
@@ -91,43 +90,29 @@ def table(content: Mapping[str, Any], part: str) -> Mapping[str, Any]:
 
 
 def number(
-    path: Path,
-    content: Mapping[str, Any],
-    part: str,
-    key: str,
-    default: float,
-    *,
-    most: float,
-    is_whole: bool = False,
+    path: Path, content: Mapping[str, Any], place: str, default: float = 0, most: float = MAX_WHOLE
 ) -> float:
     """Return a number that stands beside the weights.
 
     Args:
       path: path of the file, for the message.
       content: result of `read`.
-      part: which table of the file.
-      key: key in that table.
+      place: table of the file and key in it, with a dot between.
       default: what is returned where the table or the key is missing.
       most: the largest number that makes sense; the smallest is 0.
-      is_whole: whether it must be a whole number.
 
     Raises:
       CheckpointError: if there is something else.
     """
-    value = table(content, part).get(key, default)
+    part, key = place.split(".")
+    value: Any = table(content, part).get(key, default)
     # NumPy's numbers are of the kind Real, too.
     is_number = isinstance(value, Real) and not isinstance(value, bool)
-    if not is_number or not 0 <= value <= most or (is_whole and value != math.floor(value)):
-        kind = "a whole number" if is_whole else "a number"
+    if not is_number or not 0 <= value <= most:
         raise CheckpointError(
-            f"{path} has a wrong {part}.{key}: expected {kind} in [0, {most}], got {shown(value)}."
+            f"{path} has a wrong {place}: expected a number in [0, {most}], got {shown(value)}."
         )
     return float(value)
-
-
-def whole_number(path: Path, content: Mapping[str, Any], part: str, key: str) -> int:
-    """Return a whole number that stands beside the weights, 0 where it is missing; see `number`."""
-    return int(number(path, content, part, key, 0, most=MAX_WHOLE, is_whole=True))
 
 
 def _is_finite(tensor: Tensor) -> bool:

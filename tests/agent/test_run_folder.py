@@ -103,7 +103,7 @@ def test_run_json_keeps_what_began_the_run_when_it_is_resumed(tmp_path: Path) ->
     "damaged",
     [
         b"", b"{", b"[]", b'"text"', b"\xff\xfe", b"[" * 100_000, b'{"resumed": 5}', b"\x00" * 99,
-        b'{"resumed": [5]}', b'{"resumed": null}', b'{"command_line": "main.py"}',
+        b'{"resumed": [5]}', b'{"command_line": "main.py"}',
         b'{"machine": 1}',
         b'{"started": ' + b"9" * 5000 + b"}",
     ],
