@@ -183,7 +183,7 @@ def choose(
     on_cpu = chosen_device.type == "cpu"
     torso_dtype = _torso_dtype(precision, chosen_device, is_image, reasons)
     if inference == "auto":
-        # A server pays with a GPU and 32 environments per worker or more (docs/performance.md).
+        # With a GPU a server pays from some 32 environments per worker (docs/performance.md).
         inference = "worker"
         reasons.append("inference in the workers, on the CPU")
     cores = max(1, cpu_count() // learners_here)

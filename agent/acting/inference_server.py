@@ -6,14 +6,10 @@ questions come in, so batches grow by themselves when it is the bottleneck, and 
 for a batch to fill. Workers ask for half of their environments at a time and step the other half
 meanwhile (agent/acting/rollout.py).
 
-`RemoteActor` is the worker's side, `InferenceServer` the server's. Of a model without memory a dead
-server is replaced without anybody noticing (agent/pools/pool.py): it has no state but its random
-stream. Of a recurrent model it also has what the model remembers of each environment. A successor
-starts from the initial state in the middle of the games: until each environment's next reset the
-agent has forgotten what was before, and plays worse. What is learned stays right: unrolls hold the
-state that acted before their row 0 and the logits that acted; only in the unrolls during which the
-server was replaced does the learner start from a state that the later rows did not have, and there
-V-trace corrects the difference as it does for any other.
+`RemoteActor` is the worker's side, `InferenceServer` the server's. A dead server is replaced
+(agent/pools/pool.py). With it goes what a recurrent model remembers of each environment: until its
+next reset the agent plays from the initial state, and worse. What is learned stays right, because
+unrolls hold the state before their row 0 and the logits that acted; V-trace corrects the rest.
 """
 
 from __future__ import annotations
@@ -39,7 +35,7 @@ from ritornello.core.rng import child_seed
 from ritornello.core.spec import EnvSpec
 from ritornello.transport.channel import last_words
 from ritornello.transport.lifeline import LifelineEnd
-from ritornello.transport.mailbox import Bell, Mailbox
+from ritornello.transport.mailbox import QUESTION, Bell, Letter, Mailbox
 from ritornello.transport.pulse import Phase, no_beat
 from ritornello.transport.weights import NO_VERSION, WeightBoard
 from ritornello.wrappers.trusted_modules import trust_modules_of
@@ -106,8 +102,11 @@ class RemoteActor:
         """
         self._wait()
         letter = self._mailbox.letter(self._group)
-        self.version = int(letter.version[0])
-        return Action(letter.action, letter.params, letter.value, letter.features, letter.state)
+        self.version = int(letter["version"][0])
+        return Action(
+            letter["action"], letter["params"], letter["value"], letter.get("features"),
+            letter.get("state"),
+        )  # fmt: skip
 
     def _wait(self) -> None:
         deadline = time.monotonic() + ANSWER_LIMIT_S
@@ -195,35 +194,29 @@ class InferenceServer:
             self._acting.refresh()
             self._next_refresh = time.monotonic() + REFRESH_INTERVAL_S
         letters = [self._mailboxes[index].letter(group) for index, group in asked]
-        stacks = self._staging.numpy()
-        rows: list[slice] = []
-        stop = 0
-        for letter in letters:
-            start, stop = stop, stop + len(letter.stacks)
-            rows.append(slice(start, stop))
-            stacks[start:stop] = letter.stacks
-        observation = Observation(
-            stacks[:stop],
-            *(
-                np.concatenate([getattr(letter, name) for letter in letters])
-                for name in Observation._fields[1:]
-            ),
-        )
         state = torch.cat([self._states[who] for who in asked])
-        action, state = self._actor.decide(observation, state)
-        for who, letter, own in zip(asked, letters, rows, strict=True):
-            letter.action[...] = action.action[own]
-            letter.params[...] = action.params[own]
-            letter.value[...] = action.value[own]
-            letter.version[...] = self._acting.version
-            if letter.features is not None and action.features is not None:
-                letter.features[...] = action.features[own]
-            if letter.state is not None and action.state is not None:
-                letter.state[...] = action.state[own]
+        action, state = self._actor.decide(self._observation(letters), state)
+        stop = 0
+        for who, letter in zip(asked, letters, strict=True):
+            own = slice(stop, stop + len(letter["stacks"]))
+            stop = own.stop
+            for name in ("action", "params", "value", "features", "state"):
+                if name in letter:
+                    letter[name][...] = getattr(action, name)[own]
+            letter["version"][...] = self._acting.version
             self._states[who] = state[own]
             index, group = who
             self._mailboxes[index].answer(group)
         return stop
+
+    def _observation(self, letters: Sequence[Letter]) -> Observation:
+        """Return the questions of some letters as one; the stacks lie in pinned memory."""
+        stacks = self._staging.numpy()[: sum(len(letter["stacks"]) for letter in letters)]
+        np.concatenate([letter["stacks"] for letter in letters], out=stacks)
+        rest = QUESTION[1:]
+        return Observation(
+            stacks, *(np.concatenate([letter[name] for letter in letters]) for name in rest)
+        )
 
     def _asked(self) -> list[tuple[int, int]]:
         """Return (index of the mailbox, group) of all open questions."""
@@ -245,10 +238,8 @@ def server_main(
     ignore_interrupts()
     lifeline.hold()
     trust_modules_of(config.model_config.name)  # the learner's process has checked it
-    if config.device.type == "cpu":
-        give_way(
-            config.niceness
-        )  # like a worker; with a GPU it computes little, and everybody waits for it
+    if config.device.type == "cpu":  # with a GPU it computes little, and everybody waits for it
+        give_way(config.niceness)
     torch.set_num_threads(1)
     try:
         doorbell.hang_up_with(connection.fileno())

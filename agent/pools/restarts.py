@@ -14,7 +14,6 @@ No clock is read and nothing is started here.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict, deque
 from dataclasses import dataclass
 
@@ -105,16 +104,3 @@ def failure_of(traceback: str) -> str:
         elif not kind and line.strip() and not line.startswith((" ", "\t")):
             kind = line.partition(":")[0]  # what follows may be a message of many lines
     return f"{kind} at {place}"
-
-
-def failure_of_pool(words: str) -> str:
-    """Return what a pool of a host died of, from all that it said; see `failure_of`.
-
-    Why it gave up is left out, because that is the same for every cause. So are numbers, such as
-    ids of processes, which change from time to time.
-    """
-    cause, _, last = words.strip().rpartition("\n")
-    if not cause or not last.endswith(GIVING_UP):
-        cause = words.strip()
-    is_traceback = '  File "' in cause
-    return re.sub(r"\d", "", failure_of(cause) if is_traceback else cause.rpartition("\n")[2])

@@ -37,8 +37,6 @@ STACK_WAIT_S = 2.0  # for a silent process to write its stack
 CLOSE_WAIT_S = 10.0  # for one that has failed to close its environments
 # Importing torch on a busy machine takes a minute, and some environments compile themselves.
 STARTUP_FACTOR, MIN_STARTUP_S = 5.0, 600.0
-# A process that wants to run but is given less than this share of a core is starved, not silent.
-STARVED_SHARE, STARVED_FACTOR = 0.1, 10.0
 
 
 class State(Enum):
@@ -82,7 +80,6 @@ class Supervised:
         self._silent_s = 0.0
         self._is_spoken_of = False  # the user knows that it takes long to start
         self._asked_at_s: float | None = None  # silence at which it was asked for its stack
-        self._used: tuple[float, float] | None = None  # silence, processor time: at half the limit
 
     @property
     def is_running(self) -> bool:
@@ -151,11 +148,7 @@ class Supervised:
                 "%s has been %s for %.0f s, and is given %.0f s for that",
                 self.name, WORDS[beat.phase], self._silent_s, limit_s,
             )  # fmt: skip
-        if not limit_s or self._silent_s < limit_s / 2:
-            return
-        if self._used is None:
-            self._used = (self._silent_s, self._processor_s())
-        if self._silent_s < limit_s or self._is_starved(limit_s):
+        if not limit_s or self._silent_s < limit_s:
             return
         if self._asked_at_s is None:
             self._asked_at_s = self._silent_s
@@ -167,7 +160,7 @@ class Supervised:
             f"was {WORDS[beat.phase]} and gave no sign of life for {self._silent_s:.0f} s "
             "(--worker_timeout), so it was killed"
         )
-        if self._status() == psutil.STATUS_STOPPED:
+        if self._is_stopped():
             self.hung += "; somebody had stopped it (SIGSTOP)"
         self.kill()
 
@@ -178,24 +171,10 @@ class Supervised:
             return min(CLOSE_WAIT_S, timeout_s)
         return timeout_s
 
-    def _is_starved(self, limit_s: float) -> bool:
-        """Whether it would run if it could: the processor is busy with others, and it is not."""
-        if self._used is None or self._silent_s >= STARVED_FACTOR * limit_s:
-            return False
-        since_s, used_s = self._used
-        share = (self._processor_s() - used_s) / max(self._silent_s - since_s, 1e-9)
-        return self._status() == psutil.STATUS_RUNNING and share < STARVED_SHARE
-
-    def _processor_s(self) -> float:
+    def _is_stopped(self) -> bool:
         with contextlib.suppress(psutil.Error):
-            times = psutil.Process(self.pid).cpu_times()
-            return float(times.user + times.system)
-        return 0.0
-
-    def _status(self) -> str:
-        with contextlib.suppress(psutil.Error):
-            return str(psutil.Process(self.pid).status())
-        return "gone"
+            return bool(psutil.Process(self.pid).status() == psutil.STATUS_STOPPED)
+        return False
 
     # --- the end -----------------------------------------------------------------------------
 

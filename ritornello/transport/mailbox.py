@@ -26,7 +26,6 @@ import os
 import select
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from multiprocessing import context
 from typing import Any
@@ -97,23 +96,13 @@ class Turn(IntEnum):
     SERVER = 1  # a question is open
 
 
-@dataclass(frozen=True)
-class Letter:
-    """Views of what lies in the shared memory for a group of n environments."""
-
-    # The question, as `Observation` of agent/acting/actor.py.
-    stacks: np.ndarray  # [n, S, *frame_shape] uint8 or float32
-    first: np.ndarray  # [n] bool
-    last_action: np.ndarray  # [n, *action_shape] int64 or float32
-    last_reward: np.ndarray  # [n] float32
-    task_id: np.ndarray  # [n] int64
-    # The answer.
-    action: np.ndarray  # [n, *action_shape] int64 or float32
-    params: np.ndarray  # [n, P] float32
-    value: np.ndarray  # [n] float32, unnormalised
-    version: np.ndarray  # [1] int64, learner updates in the weights that acted
-    features: np.ndarray | None  # [n, F] float16, if unrolls carry features
-    state: np.ndarray | None  # [n, state_count] float32, memory before it acted, if it has one
+# Views of the shared memory for a group of n environments: the fields of QUESTION, which are those
+# of `Observation` (agent/acting/actor.py), and of the answer: action [n, *action_shape], params
+# [n, P] float32, value [n] float32 (unnormalised), version [1] int64 (learner updates in the
+# weights that acted), and, if there are any, features [n, F] float16 and state [n, state_count]
+# float32 (memory before it acted).
+Letter = dict[str, np.ndarray]
+QUESTION = ("stacks", "first", "last_action", "last_reward", "task_id")
 
 
 class Mailbox:
@@ -141,52 +130,25 @@ class Mailbox:
           state_count: numbers in the model's memory, or 0 if it has none.
         """
         self.group_sizes = tuple(group_sizes)
-        self._env_spec = env_spec
-        self._feature_count = feature_count
-        self._state_count = state_count
         self._doorbell = doorbell
         self._bell = Bell()
-        sizes = [self._layout(count)[1] for count in self.group_sizes]
-        self._starts = [whole_pages(self._turns_nbytes)]
-        for size in sizes:
-            self._starts.append(self._starts[-1] + whole_pages(size))
+        self._layouts = [
+            _layout(env_spec, count, feature_count, state_count) for count in self.group_sizes
+        ]
+        self._starts = [whole_pages(len(self.group_sizes) * ALIGNMENT_BYTES)]
+        for _, nbytes in self._layouts:
+            self._starts.append(self._starts[-1] + whole_pages(nbytes))
         self._shared = SharedBlock(self._starts[-1], "mailbox")
         self._map()
 
-    @property
-    def _turns_nbytes(self) -> int:
-        return len(self.group_sizes) * ALIGNMENT_BYTES  # one cache line each
-
-    def _layout(self, count: int) -> tuple[dict[str, Field], int]:
-        """Return the fields and the bytes of the letter of `count` environments."""
-        spec, actions = self._env_spec, self._env_spec.actions
-        table: list[tuple[str, tuple[int, ...], str]] = [
-            ("stacks", (count, spec.frames_stacked, *spec.frame_shape), spec.frame_dtype),
-            ("first", (count,), "bool"),
-            ("last_action", (count, *actions.shape), actions.dtype),
-            ("last_reward", (count,), "float32"),
-            ("task_id", (count,), "int64"),
-            ("action", (count, *actions.shape), actions.dtype),
-            ("params", (count, actions.param_count), "float32"),
-            ("value", (count,), "float32"),
-            ("version", (1,), "int64"),
-        ]
-        if self._feature_count:
-            table.append(("features", (count, self._feature_count), "float16"))
-        if self._state_count:
-            table.append(("state", (count, self._state_count), "float32"))
-        return lay_out(table)
-
     def _map(self) -> None:
         memory = self._shared.array
-        self._turns = memory[: self._turns_nbytes : ALIGNMENT_BYTES]
-        self._letters = []
-        for start, count in zip(self._starts, self.group_sizes, strict=False):
-            views: dict[str, np.ndarray | None] = {"features": None, "state": None}
-            fields, nbytes = self._layout(count)
-            letter = memory[start : start + nbytes]
-            views.update((name, field.view(letter)) for name, field in fields.items())
-            self._letters.append(Letter(**views))  # type: ignore[arg-type]
+        # One cache line each.
+        self._turns = memory[: len(self.group_sizes) * ALIGNMENT_BYTES : ALIGNMENT_BYTES]
+        self._letters: list[Letter] = [
+            {name: field.view(memory[start : start + nbytes]) for name, field in fields.items()}
+            for start, (fields, nbytes) in zip(self._starts, self._layouts, strict=False)
+        ]
 
     def __getstate__(self) -> dict[str, Any]:
         """Travel to a child without the views: they are made again over its own mapping."""
@@ -198,42 +160,23 @@ class Mailbox:
 
     # Moves of the worker.
 
-    def post(
-        self,
-        group: int,
-        stacks: np.ndarray,
-        first: np.ndarray,
-        last_action: np.ndarray,
-        last_reward: np.ndarray,
-        task_id: np.ndarray,
-    ) -> None:
+    def post(self, group: int, *question: np.ndarray) -> None:
         """Ask for the actions of a group: copy what it shows, and WORKER -> SERVER.
 
         Args:
           group: index into `group_sizes`; n environments.
-          stacks: [n, S, *frame_shape]; the caller may reuse this array and the others at once.
-          first: [n] bool.
-          last_action: [n, *action_shape].
-          last_reward: [n] float32.
-          task_id: [n] int64.
+          question: arrays in the order of QUESTION; the caller may reuse them at once.
         """
         letter = self._letters[group]
-        question = (
-            ("stacks", stacks, letter.stacks),
-            ("first", first, letter.first),
-            ("last_action", last_action, letter.last_action),
-            ("last_reward", last_reward, letter.last_reward),
-            ("task_id", task_id, letter.task_id),
-        )
-        for name, given, place in question:
-            if given.shape != place.shape:
+        for name, given in zip(QUESTION, question, strict=True):
+            if given.shape != letter[name].shape:
                 raise ShapeError(
-                    f"{name} has shape {given.shape}, expected {place.shape}: group {group} "
+                    f"{name} has shape {given.shape}, expected {letter[name].shape}: group {group} "
                     "of this mailbox was made for other environments."
                 )
         self._expect(group, Turn.WORKER)
-        for _, given, place in question:
-            place[...] = given
+        for name, given in zip(QUESTION, question, strict=True):
+            letter[name][...] = given
         self._give(group, Turn.SERVER)
         self._doorbell.ring()
 
@@ -291,3 +234,26 @@ class Mailbox:
     def _give(self, group: int, turn: Turn) -> None:
         memory_fence()  # the letter changes hands with its turn
         self._turns[group] = turn
+
+
+def _layout(
+    spec: EnvSpec, count: int, feature_count: int, state_count: int
+) -> tuple[dict[str, Field], int]:
+    """Return the fields and the bytes of the letter of `count` environments."""
+    actions = spec.actions
+    table: list[tuple[str, tuple[int, ...], str]] = [
+        ("stacks", (count, spec.frames_stacked, *spec.frame_shape), spec.frame_dtype),
+        ("first", (count,), "bool"),
+        ("last_action", (count, *actions.shape), actions.dtype),
+        ("last_reward", (count,), "float32"),
+        ("task_id", (count,), "int64"),
+        ("action", (count, *actions.shape), actions.dtype),
+        ("params", (count, actions.param_count), "float32"),
+        ("value", (count,), "float32"),
+        ("version", (1,), "int64"),
+    ]
+    if feature_count:
+        table.append(("features", (count, feature_count), "float16"))
+    if state_count:
+        table.append(("state", (count, state_count), "float32"))
+    return lay_out(table)

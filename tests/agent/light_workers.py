@@ -151,7 +151,7 @@ def light_server(
             lifeline.pulse.beat(Phase.ANSWERING)
             for box in mailboxes:
                 for group in box.asked():
-                    box.letter(group).version[...] = config.life
+                    box.letter(group)["version"][...] = config.life
                     box.answer(group)
     except Closed:
         connection.close()

@@ -2,12 +2,9 @@ import pytest
 
 from ritornello.agent.acting.worker import words_of
 from ritornello.agent.pools.restarts import (
-    GIVING_UP,
-    MAX_DELAY_S,
     WINDOW_S,
     RestartLimit,
     failure_of,
-    failure_of_pool,
 )
 from ritornello.core.errors import EnvironmentFault
 
@@ -31,13 +28,6 @@ def test_a_first_death_is_made_good_at_once_and_later_ones_wait_longer_and_longe
     delays = [limit.book_death("worker 0", f"cause {n}", float(n)).delay_s for n in range(9)]
     assert delays == [0, 1, 2, 4, 8, 16, 32, 60, 60]
     assert limit.book_death("worker 1", "cause", 9.0).delay_s == 0  # that is another's trouble
-
-
-def test_no_delay_is_beyond_all_bounds():
-    limit = RestartLimit(max_per_hour=10_000, process_count=1)
-    for n in range(2000):
-        delay_s = limit.book_death("worker 0", f"cause {n}", 0.0).delay_s
-    assert delay_s == MAX_DELAY_S
 
 
 def test_more_deaths_within_an_hour_than_allowed_end_the_run():
@@ -114,32 +104,3 @@ def test_a_failure_is_known_by_its_place_and_kind_and_not_by_its_message():
     assert failure(line=1) != failure(line=2)
     assert failure(kind="ValueError") != failure(kind="KeyError")
     assert failure_of("") == failure_of("") != failure()
-
-
-def last_words_of_pool(cause):
-    """What a pool says when it gives up."""
-    return f"{cause}\nThe same failure came 3 times in a row{GIVING_UP}"
-
-
-def test_pools_that_die_of_different_things_have_different_failures():
-    causes = [
-        "worker 0 (pid 412) was killed by signal 9 (SIGKILL) after 0 unrolls",
-        "worker 1 (pid 77) failed. Its last words:\nEnvironmentFault: the reward is nan",
-        "worker 1 (pid 77) failed. Its last words:\nEnvironmentFault: no frame came",
-        f"worker 1 (pid 77) failed. Its last words:\n{FAILURE.format(line=3, kind='E', number=3)}",
-        "worker 2 could not be started: [Errno 28] No space left on device",
-    ]
-    failures = {failure_of_pool(last_words_of_pool(cause)) for cause in causes}
-    assert len(failures) == len(causes)
-    assert failures == {failure_of_pool(cause) for cause in causes}
-
-
-def test_pools_that_die_of_the_same_have_the_same_failure_whoever_it_was():
-    said = [
-        last_words_of_pool(
-            f"worker {worker} (pid {pid}) failed. Its last words:\n"
-            + FAILURE.format(line=12, kind="ValueError", number=pid)
-        )
-        for worker, pid in ((0, 412), (3, 77))
-    ]
-    assert len({failure_of_pool(words) for words in said}) == 1

@@ -1,16 +1,12 @@
 """Whole runs in which one server acts for all workers."""
 
-import os
-import signal
 import sys
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 
 from ritornello.agent.stored.checkpoint import load
-from tests.deadlines import HANGS_S
 from tests.integration.commands import (
     SMALL,
     descendants,
@@ -85,38 +81,3 @@ def test_a_killed_server_and_a_killed_worker_are_replaced_and_the_run_stops_clea
     assert output.count("was killed by signal 9") == 2
     assert "inference server (pid" in output
     assert load(folder).state["tally"]["updates"] > 0
-
-
-@pytest.mark.slow
-@linux_only
-def test_when_the_learner_is_killed_server_and_workers_leave(tmp_path):
-    process = start(tmp_path, *SERVER, FOR_EVER)
-    try:
-        wait_for_records(tmp_path, 1)
-        server, workers = children(process)
-        os.kill(process.pid, signal.SIGKILL)
-        process.communicate(timeout=HANGS_S)
-    finally:
-        process.kill()
-    _, alive = psutil.wait_procs([server, *workers], timeout=HANGS_S)
-    assert alive == []
-
-
-def test_a_server_and_a_reproducible_run_exclude_each_other(tmp_path):
-    status, output = run(tmp_path / "results", *SERVER, "--reproducible=True")
-    assert status == 2, output
-    assert "expected --inference=worker or auto" in output
-    assert not (tmp_path / "results").exists()
-
-
-@pytest.mark.slow
-def test_on_pong_a_run_with_a_server_trains_to_its_end(tmp_path):
-    status, output = run(
-        tmp_path, "--env=PongNoFrameskip-v4", "--seed=3", "--worker_count=2",
-        "--envs_per_worker=4", "--training_fill_in_factor=0.01", "--inference=server",
-        "--device=cpu", "--environment_max_steps=4000", timeout=HANGS_S,
-    )  # fmt: skip
-    assert status == 0, output
-    last = records(only_run(tmp_path))[-1]
-    assert last["agent_steps"] >= 4000
-    assert last["updates"] > 5

@@ -89,7 +89,7 @@ def add_up(box: Mailbox, doorbell: Bell, count: int) -> None:
     while answered < count:
         for group in box.asked():
             letter = box.letter(group)
-            letter.action[...] = letter.stacks.sum((1, 2, 3, 4), np.int64)
+            letter["action"][...] = letter["stacks"].sum((1, 2, 3, 4), np.int64)
             box.answer(group)
             answered += 1
         if answered < count:
@@ -99,7 +99,7 @@ def add_up(box: Mailbox, doorbell: Bell, count: int) -> None:
 def read_questions_and_die(box: Mailbox, doorbell: Bell, count: int) -> None:
     """Hear the bell, begin to answer, and be killed by SIGKILL."""
     assert doorbell.wait(TIMEOUT_S)
-    box.letter(0).action[...] = 7
+    box.letter(0)["action"][...] = 7
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -107,13 +107,6 @@ def ask_and_die(box: Mailbox, question: tuple[np.ndarray, ...]) -> None:
     """Ask for the actions of group 0 and be killed by SIGKILL."""
     box.post(0, *question)
     os.kill(os.getpid(), signal.SIGKILL)
-
-
-def beat_and_wait(end: LifelineEnd) -> None:
-    """Give seven signs of life, then none."""
-    for _ in range(7):
-        end.pulse.beat(Phase.SENDING)
-    time.sleep(3600)
 
 
 def beat_for_ever(end: LifelineEnd) -> None:

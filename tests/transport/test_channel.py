@@ -19,9 +19,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import Closed, TransportError
-from ritornello.transport.channel import Failed, Games, Ready, WorkerChannel
+from ritornello.transport.channel import Failed, Ready, WorkerChannel
 from ritornello.transport.ring import UnrollRing
 from ritornello.transport.weights import WeightBoard
 from tests.deadlines import HANGS_S
@@ -280,34 +279,6 @@ def test_the_last_words_of_a_worker_arrive_before_the_end_of_file():
     channel.close()
 
 
-def test_games_of_a_block_that_was_never_announced_are_not_counted_for_the_next_worker():
-    channel, end = make_pair()
-    end.wait_for_slot(0)
-    end._send(Games((EpisodeEnd(0, 1.0, 10, 40),)))  # and dies before the block is announced
-    end.close()
-    assert channel.poll() == []
-    assert channel.ended
-    channel.ring.reclaim()
-    end = channel.open()
-    end.send_ready(end.wait_for_slot(0))
-    assert [message.episodes for message in channel.poll()] == [()]
-    end.close()
-    channel.close()
-
-
-def test_freeing_a_slot_of_a_dead_worker_is_not_an_error():
-    channel, end = make_pair()
-    end.send_ready(end.wait_for_slot(0))
-    message = channel.poll()[0]
-    channel.ring.take(message.slot)
-    end.close()
-    channel.free(message.slot)
-    assert channel.ring.stats().free == 2
-    channel.poll()
-    assert channel.ended
-    channel.close()
-
-
 def test_a_worker_whose_learner_is_gone_gets_closed_from_every_call():
     channel, end = make_pair()
     slot = end.wait_for_slot(0)
@@ -317,11 +288,3 @@ def test_a_worker_whose_learner_is_gone_gets_closed_from_every_call():
     with pytest.raises(Closed, match="learner process is gone"):
         end.wait_for_slot(TIMEOUT_S)
     end.close()
-
-
-def test_a_living_worker_keeps_its_pipe():
-    channel, end = make_pair()
-    with pytest.raises(TransportError, match="living worker"):
-        channel.open()
-    end.close()
-    channel.close()

@@ -59,14 +59,6 @@ def test_a_pulse_says_what_is_done_and_since_when_and_counts_every_sign():
 
 
 @pytest.mark.process
-def test_a_pulse_is_read_while_another_process_beats():
-    lifeline = Lifeline()
-    with started(lifeline, programs.beat_and_wait):
-        wait_until(lambda: lifeline.pulse.read().count >= 7)
-        assert lifeline.pulse.read().phase == Phase.SENDING
-
-
-@pytest.mark.process
 @pytest.mark.parametrize("program", [programs.hang_in_python, programs.hang_in_c])
 def test_a_process_that_hangs_even_in_c_code_shows_where(program):
     lifeline = Lifeline()
@@ -108,16 +100,3 @@ def test_a_process_that_is_asked_again_and_again_does_not_stop_at_a_full_pipe():
             before = lifeline.pulse.read().count
         wait_until(lambda: lifeline.pulse.read().count > before + 10)
         assert 0 < len(lifeline.stack()) <= MAX_STACK_BYTES
-
-
-@pytest.mark.process
-def test_a_new_life_has_a_new_mark_and_an_empty_pipe():
-    lifeline = Lifeline()
-    with started(lifeline, programs.crash) as process:
-        process.join(TIMEOUT_S)
-        wait_until(lifeline.stack)
-        mark = lifeline.family.mark
-        lifeline.open().mouth.close()
-        assert lifeline.stack() == ""
-        assert lifeline.family.mark != mark
-        assert lifeline.pulse.read().phase == Phase.STARTING
