@@ -264,7 +264,7 @@ KILL = '{"at": "save.after_pt", "do": "kill"}'
 def test_a_plan_of_faults_is_refused_without_debug_and_when_it_makes_no_sense():
     with pytest.raises(ConfigError, match="needs --debug=True besides"):
         resolve(f"--debug_faults={KILL}")
-    with pytest.raises(ConfigError, match="no fault point is named 'save.never'"):
+    with pytest.raises(ConfigError, match="save.never"):
         resolve("--debug=True", '--debug_faults={"at": "save.never", "do": "kill"}')
     with pytest.raises(ConfigError, match=r"'gone.json' cannot be read"):
         resolve("--debug=True", "--debug_faults=gone.json")

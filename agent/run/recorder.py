@@ -17,7 +17,6 @@ from ritornello.agent.run.experience import Experience, News
 from ritornello.agent.run.status import RunStatus
 from ritornello.agent.run.tally import Tally
 from ritornello.agent.run.worker_table import WorkerTable, processes_of
-from ritornello.core import faults
 from ritornello.metrics.energy import EnergyBook
 from ritornello.metrics.hardware import Hardware
 from ritornello.metrics.health import Diagnosis, Finding
@@ -88,7 +87,6 @@ class Recorder:
             log.info("%s", note)
         more["learner/bad_updates"] = float(bad_updates)
         record = self._tally.record(more)
-        faults.at("record.write")
         self._experience.adapt(record.values)
         self._sink.write(record)
         for finding in self._diagnosis.add(record):

@@ -36,7 +36,6 @@ from ritornello.agent.run.steering import control_of
 from ritornello.agent.run.tally import model_facts, new_tally
 from ritornello.agent.stored.checkpoint import Checkpoint
 from ritornello.agent.stored.run_folder import RunFolder
-from ritornello.core import faults
 from ritornello.core.stop_signals import INTERRUPTED, StopSignals
 from ritornello.metrics.health import Finding
 from ritornello.metrics.machine_share import load
@@ -172,16 +171,15 @@ class Trainer:
             failures.append(error)
             lost = error.ranks if isinstance(error, LearnerLost) else ()
             self._is_heir = self._company.place.inherits(lost)
-        for name, step in (
-            ("quiesce", self._quiesce),
-            ("evaluation", self._last_evaluation),
-            ("record", self._last_record),
-            ("save", self._save_at_the_end),
-            ("close", self._experience.close),
-            ("board", self._board.close),
+        for step in (
+            self._quiesce,
+            self._last_evaluation,
+            self._last_record,
+            self._save_at_the_end,
+            self._experience.close,
+            self._board.close,
         ):
             try:
-                faults.at(f"shutdown.{name}")
                 step()
             except BaseException as error:
                 log.debug("while stopping", exc_info=True)

@@ -176,7 +176,6 @@ class CheckpointWriter:
                 _link(path, self.folder / f"step_{agent_steps:012d}.pt")
                 self._milestones_done = agent_steps // self._milestone_steps
             write_text(self.folder / LATEST, path.name + "\n")
-            faults.at("save.after_latest")
             self._drop_old(updates, replay_path)
         except OSError as error:
             raise CheckpointError(
@@ -194,7 +193,6 @@ class CheckpointWriter:
         Raises:
           CheckpointError: as `save`; the previous `best.pt` is intact.
         """
-        faults.at("save.before_best")
         path = self.folder / BEST
         tree = encode({**state, "has_replay": False, "replay_file": None, "score": score})
         _refuse_what_cannot_be_read(tree)

@@ -11,7 +11,7 @@ It is data, so that a finding is one line that anybody can repeat:
 | key | meaning | default |
 |---|---|---|
 | at | name of a point (`POINTS`), or a pattern as for file names, or a list of these | |
-| do | kill, segfault, sigint, sigterm, sighup, enospc, eio, raise, torn <bytes> | |
+| do | kill, sigint, sigterm, enospc, eio, raise, torn <bytes> | |
 | nth | at which passage, from 1; all points that `at` means count together | 1 |
 | for_ever | at that passage and at every later one | false |
 | file | pattern of the file's name, for points that are about a file | * |
@@ -54,32 +54,18 @@ POINTS: Mapping[str, str] = {
     "save.begin": "before records are forced to the disk and a checkpoint is made",
     "save.after_replay": "the contents of the buffers are on the disk, the checkpoint is not",
     "save.after_pt": "the checkpoint is on the disk, `latest` does not name it yet",
-    "save.after_latest": "before old checkpoints are removed",
-    "save.before_best": "before best.pt is written",
-    "ring.commit": "a worker has filled a block and not said so yet",
-    "ring.release": "the learner has copied a block and not freed its slot yet",
-    "board.flip": "new weights are written and not published yet",
     "replay.insert": "before an unroll goes into the buffers",
     "replay.sample": "a batch is taken from the buffers and its items are not chosen yet",
     "learner.step": "all gradients are known, the weights have not moved yet",
-    "record.write": "the values of a record are known, nobody has been given it yet",
-    "shutdown.evaluation": "the loop is left, games that evaluate the agent may be played",
-    "shutdown.quiesce": "the loop is left, batches are still being made",
-    "shutdown.record": "before the last record is written",
-    "shutdown.save": "before the last save, if one is due",
-    "shutdown.close": "before workers and environments are ended",
-    "shutdown.board": "before the memory of the weights is given back",
 }
 
 _SIGNALS = {
     "kill": "SIGKILL",
-    "segfault": "SIGSEGV",
     "sigint": "SIGINT",
     "sigterm": "SIGTERM",
-    "sighup": "SIGHUP",
 }
 _ERRORS = {"enospc": errno.ENOSPC, "eio": errno.EIO}
-ACTIONS = (*_SIGNALS, *_ERRORS, "raise", "torn")
+ACTIONS = (*_SIGNALS, *_ERRORS, "raise")
 # Of a write: lets its first n bytes reach the system, and no others.
 Tear = Callable[[int], object]
 
@@ -106,32 +92,26 @@ class Fault:
         Raises:
           ConfigError: saying what is wrong with it.
         """
-        if not isinstance(data, dict):
-            raise ConfigError(f'a fault is {data!r:.80}, expected e.g. {{"at": ..., "do": ...}}.')
-        known = {"at", "do", "nth", "for_ever", "file"}
-        if set(data) - known or not {"at", "do"} <= set(data):
-            raise ConfigError(
-                f"a fault has the keys {list(data)!s:.200}, expected at, do and perhaps "
-                f"{', '.join(sorted(known - {'at', 'do'}))}."
+        try:
+            at = data["at"]
+            action, _, count = data["do"].partition(" ")
+            fault = cls(
+                at=tuple(at) if isinstance(at, list) else (at,),
+                do=action,
+                torn_bytes=int(count or 0),
+                **{name: value for name, value in data.items() if name not in ("at", "do")},
             )
-        patterns = tuple(data["at"]) if isinstance(data["at"], list) else (data["at"],)
-        action, torn_bytes = _action(data["do"])
-        fault = cls(
-            at=patterns,
-            do=action,
-            torn_bytes=torn_bytes,
-            nth=_typed(data, "nth", int, 1),
-            for_ever=_typed(data, "for_ever", bool, False),
-            file=_typed(data, "file", str, "*"),
+            is_known = fault.at and all(fnmatch.filter(POINTS, pattern) for pattern in fault.at)
+            is_typed = type(fault.nth) is int and isinstance(fault.file, str)
+            is_torn = action == "torn" and fault.at == ("file.write",) and count
+            if is_known and is_typed and fault.nth >= 1 and (is_torn or action in ACTIONS):
+                return fault
+        except (TypeError, ValueError, LookupError, AttributeError):
+            pass
+        raise ConfigError(
+            f"a fault is {data!r:.200}, expected the keys of the table in core/faults.py; "
+            f"at: {', '.join(POINTS)}; do: {', '.join(ACTIONS)}, and for file.write torn <bytes>."
         )
-        for pattern in patterns or ("",):
-            if not isinstance(pattern, str) or not fnmatch.filter(POINTS, pattern):
-                raise ConfigError(f"no fault point is named {pattern!r:.80}: {', '.join(POINTS)}.")
-        if fault.nth < 1:
-            raise ConfigError(f"nth of a fault is {fault.nth}, expected at least 1.")
-        if action == "torn" and patterns != ("file.write",):
-            raise ConfigError('only a write can be torn: give "at": "file.write".')
-        return fault
 
 
 def plan_text(plan: str) -> str:
@@ -226,7 +206,7 @@ class Plan:
         if fault.do == "torn" and tear is not None:
             tear(fault.torn_bytes)
         name = _SIGNALS.get(fault.do, "SIGKILL")
-        if self._kill is not None and name in ("SIGKILL", "SIGSEGV"):
+        if self._kill is not None and name == "SIGKILL":
             self._kill(point)
         else:
             os.kill(os.getpid(), getattr(signal, name))
@@ -268,21 +248,3 @@ def loaded(plan: Plan) -> Iterator[Plan]:
         yield plan
     finally:
         load(before)
-
-
-def _action(text: Any) -> tuple[str, int]:
-    """Return the name and the bytes of an action: "torn 30" is ("torn", 30)."""
-    words = text.split() if isinstance(text, str) else []
-    if len(words) == 2 and words[0] == "torn" and words[1].isdecimal() and len(words[1]) < 10:
-        return "torn", int(words[1])
-    if len(words) == 1 and words[0] in ACTIONS and words[0] != "torn":
-        return words[0], 0
-    expected = ", ".join((*ACTIONS[:-1], "torn <bytes>"))
-    raise ConfigError(f"do of a fault is {text!r:.80}, expected one of {expected}.")
-
-
-def _typed(data: Mapping[str, Any], key: str, kind: type, default: Any) -> Any:
-    value = data.get(key, default)
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise ConfigError(f"{key} of a fault is {value!r:.80}, expected {kind.__name__}.")
-    return value

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ritornello.core import faults
 from ritornello.core.errors import TransportError
 from ritornello.transport.shared import SharedBlock, memory_fence, whole_pages
 
@@ -127,7 +126,6 @@ class UnrollRing:
 
     def commit(self, slot: int) -> None:
         """Declare a block complete: WRITING -> READY. The worker must not touch it again."""
-        faults.at("ring.commit")
         self._move(slot, SlotState.WRITING, SlotState.READY)
 
     # Moves of the learner.
@@ -141,7 +139,6 @@ class UnrollRing:
 
     def release(self, slot: int) -> None:
         """READING -> FREE. Views of the block will change under their holder from now on."""
-        faults.at("ring.release")
         self._move(slot, SlotState.READING, SlotState.FREE)
 
     def reclaim(self) -> int:

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ritornello.core import faults
 from ritornello.core.errors import TransportError
 from ritornello.transport.shared import PAGE_BYTES, SharedBlock, memory_fence, whole_pages
 
@@ -100,7 +99,6 @@ class WeightBoard:
                 f"version {version} cannot follow version {self.version}: readers only look for "
                 "newer ones."
             )
-        faults.at("board.flip")
         self._header[VERSIONS][begun % 2] = version
         memory_fence()
         self._header[DONE] = begun

@@ -22,7 +22,7 @@ from tests.deadlines import HANGS_S
 from tests.house import ROOT
 from tests.library.runs import COUNTING, TINY, fault
 
-SIGINT_AT_A_RECORD = {"at": "record.write", "nth": 2, "do": "sigint"}
+SIGINT_AT_AN_UPDATE = {"at": "learner.step", "nth": 3, "do": "sigint"}
 # Set by pytest for each test, and by PyTorch when it first needs its compiler's folder.
 NOT_OURS = {"PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR"}
 
@@ -89,7 +89,7 @@ def test_what_is_shown_without_the_switch(tmp_path, capfd):
 @pytest.mark.usefixtures("surrounded")
 def test_ctrl_c_saves_and_raises_with_the_summary(tmp_path):
     with pytest.raises(Interrupted, match="resumes it") as caught:
-        train(**TINY, results_dir=tmp_path, **fault(SIGINT_AT_A_RECORD))
+        train(**TINY, results_dir=tmp_path, **fault(SIGINT_AT_AN_UPDATE))
     summary = caught.value.result
     assert isinstance(caught.value, KeyboardInterrupt)
     assert summary.reason == "interrupted"
@@ -109,7 +109,7 @@ def test_a_second_ctrl_c_ends_the_saving_and_not_the_interpreter(tmp_path, monke
     monkeypatch.setattr("ritornello.core.stop_signals.SAME_WISH_S", 0.0)
     again = {"at": "save.begin", "nth": 1, "do": "sigint"}
     with pytest.raises(KeyboardInterrupt) as caught:
-        train(**TINY, results_dir=tmp_path, **fault(SIGINT_AT_A_RECORD, again))
+        train(**TINY, results_dir=tmp_path, **fault(SIGINT_AT_AN_UPDATE, again))
     assert not isinstance(caught.value, Interrupted)
     (folder,) = tmp_path.iterdir()
     assert not list((folder / "checkpoints").glob("*.pt"))
@@ -121,7 +121,7 @@ def test_another_signal_is_answered_after_the_saving_as_it_was_before(tmp_path):
     came = []
     before = signal.signal(signal.SIGTERM, lambda number, frame: came.append(number))
     try:
-        plan = fault({"at": "record.write", "nth": 2, "do": "sigterm"})
+        plan = fault({"at": "learner.step", "nth": 3, "do": "sigterm"})
         summary = train(**TINY, results_dir=tmp_path, **plan)
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -132,11 +132,11 @@ def test_another_signal_is_answered_after_the_saving_as_it_was_before(tmp_path):
 
 @pytest.mark.usefixtures("surrounded")
 def test_a_run_that_fails_raises_what_went_wrong(tmp_path):
-    with pytest.raises(InjectedFault, match=r"record\.write"):
+    with pytest.raises(InjectedFault, match=r"learner\.step"):
         train(
             **TINY,
             results_dir=tmp_path,
-            **fault({"at": "record.write", "nth": 2, "do": "raise"}),
+            **fault({"at": "learner.step", "nth": 3, "do": "raise"}),
         )
     (folder,) = tmp_path.iterdir()
     assert "the run failed" in (folder / "train.log").read_text("utf-8")
