@@ -144,26 +144,20 @@ def repair(folder: Path) -> None:
     new, old = _beside(folder)
     if os.path.lexists(old) and not os.path.lexists(folder):
         os.replace(old, folder)
-    for path in (new, old):
-        if path.is_symlink() or path.is_file():
-            path.unlink()
-        elif path.is_dir():
-            _bring_along(path, folder)
-            shutil.rmtree(path)
-
-
-def _beside(folder: Path) -> tuple[Path, Path]:
-    """Return the names that a new and a replaced model have for a moment."""
-    return folder.with_name(f".{folder.name}.new-model"), folder.with_name(
-        f".{folder.name}.old-model"
-    )
-
-
-def _bring_along(other: Path, folder: Path) -> None:
-    """Move what a replaced folder held besides its model into the folder."""
-    for path in sorted(other.iterdir()):
+    for path in sorted(old.iterdir()) if old.is_dir() else ():
+        # What the replaced folder held besides its model belongs to the new one, too.
         if path.name not in (WEIGHTS, FLAGS, FACTS) and not os.path.lexists(folder / path.name):
             os.replace(path, folder / path.name)
+    for path in (new, old):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _beside(folder: Path) -> list[Path]:
+    """Return the names that a new and a replaced model have for a moment."""
+    return [folder.with_name(f".{folder.name}.{which}-model") for which in ("new", "old")]
 
 
 def _check_is_of_no_run(folder: Path) -> None:
@@ -171,25 +165,19 @@ def _check_is_of_no_run(folder: Path) -> None:
 
     A model in there would be taken for what the run is resumed from, or replace its flags.
     """
-    if not folder.is_dir():
-        return
-    names = sorted(os.listdir(folder))
+    names = sorted(os.listdir(folder)) if folder.is_dir() else []
     of_run = [
         name
         for name in names
         if name in (LATEST, RECORDS)
         or UPDATE_NAME.fullmatch(name)
         or MILESTONE_NAME.fullmatch(name)
+        or (name == FLAGS and not _holds_model(folder))
     ]
     if of_run:
         raise ConfigError(
             f"{folder} holds {of_run[0]}, so it is the folder of a run or of its checkpoints, and "
             "a model there would be taken for the run: give another folder."
-        )
-    if FLAGS in names and not _holds_model(folder):
-        raise ConfigError(
-            f"{folder} holds {FLAGS} but no {WEIGHTS}, so it is the folder of a run and not of a "
-            "model: writing there would replace the flags of that run. Give another folder."
         )
 
 
@@ -323,16 +311,15 @@ def _read_weights(path: Path, sha256: str) -> dict[str, torch.Tensor]:
             f"{path} is as {FACTS} says, but not a safetensors file of ours: {shown(str(error))}. "
             "Make it again with python -m agent.export."
         ) from error
-    for name, tensor in weights.items():
-        if tensor.dtype not in KNOWN_DTYPES:
-            raise CheckpointError(
-                f"{path}: {shown(name)} holds numbers of the kind {tensor.dtype}, expected one "
-                "that this program writes. Make it again with python -m agent.export."
-            )
-    found = first_not_finite(weights, (), "the model")
-    if found is not None:
+    strange = [name for name, tensor in weights.items() if tensor.dtype not in KNOWN_DTYPES]
+    if strange:
+        found = f"{shown(strange[0])} holds numbers of the kind {weights[strange[0]].dtype}"
+    else:
+        found = first_not_finite(weights, (), "the model") or ""
+    if found:
         raise CheckpointError(
-            f"{path}: {found}, expected finite numbers. Export another checkpoint of that run."
+            f"{path}: {found}, expected finite numbers that this program writes. Export another "
+            "checkpoint of that run."
         )
     return weights
 

@@ -16,10 +16,8 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from ritornello.agent.stored.best_evaluated import set_later_aside
 from ritornello.agent.stored.checkpoint import Checkpoint
@@ -38,6 +36,7 @@ from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.core.atomic_file import atomic_path, remove_temporaries, write_text
 from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.core.files import disk
+from ritornello.core.saved_state import whole
 from ritornello.metrics.rewind import Cut, rewind
 from ritornello.metrics.run_files import is_regular, set_aside
 
@@ -103,6 +102,8 @@ def take_back(folder: RunFolder, checkpoint: Checkpoint, now: datetime | None = 
     """
     at = now or datetime.now()
     tally, then = checkpoint.state["tally"], checkpoint.state["flags"]
+    # As they lie in the file: what was checked are the flags of the session.
+    per_update = [whole(then, name, default=None) for name in ("batch_size", "r_f_steps")]
     updates, agent_steps = checkpoint.updates, checkpoint.agent_steps
     try:
         remove_temporaries(folder.path)  # of a session that was killed
@@ -112,7 +113,7 @@ def take_back(folder: RunFolder, checkpoint: Checkpoint, now: datetime | None = 
             folder.path,
             updates=updates,
             agent_steps=agent_steps,
-            training_steps=_training_steps(then, updates),
+            training_steps=None if None in per_update else updates * math.prod(per_update),
             wall_s=float(tally.get("wall_s", math.inf)),
             now=at,
         )
@@ -123,17 +124,6 @@ def take_back(folder: RunFolder, checkpoint: Checkpoint, now: datetime | None = 
     if best is not None:
         notes.append(f"the best model of the evaluations is of a later update: it is {best} now")
     return notes
-
-
-def _training_steps(flags: Mapping[str, Any], updates: int) -> int | None:
-    """Return the training steps of a checkpoint, None if its flags do not say them.
-
-    They are as they lie in the file: what was checked are the flags of the session.
-    """
-    batch_size, steps = flags.get("batch_size"), flags.get("r_f_steps")
-    if type(batch_size) is not int or type(steps) is not int:
-        return None
-    return updates * batch_size * steps
 
 
 def _set_later_aside(
