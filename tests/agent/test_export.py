@@ -4,7 +4,6 @@ import csv
 import hashlib
 import json
 import os
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 
 from ritornello.agent.assembly import Blueprint
-from ritornello.agent.export import export, main, summary_lines
+from ritornello.agent.export import export, main
 from ritornello.agent.run.tally import Tally
 from ritornello.agent.stored.checkpoint import CheckpointWriter, load
 from ritornello.agent.stored.model_file import load_model
@@ -58,15 +57,6 @@ def fingerprints(folder: Path) -> list[str]:
 
 def silent(line: str) -> None:
     """Show nothing."""
-
-
-def test_an_agent_of_several_games_has_no_mean_over_all_of_them(run: Path, tmp_path: Path) -> None:
-    output = tmp_path / "my models" / "counting"
-    facts = export(str(run), output)
-    facts["test"] = {"episodes": 8, "policy": "sampled", "mean": None}
-    lines = summary_lines(facts, output)
-    assert "  tested: 8 games, sampled" in lines
-    assert shlex.split(lines[-1])[-1] == f"--load_model_url={output}"
 
 
 def test_the_facts_are_those_of_the_run(run: Path, tmp_path: Path) -> None:

@@ -228,20 +228,10 @@ def one_tensor(dtype: str, shape: list[int], nbytes: int, claimed: int | None = 
 HOSTILE = {
     "nothing": b"",
     "a header of all memory": safetensors({}, 8, length=2**62),
-    "a header of a negative length": safetensors({}, 8, length=2**64 - 1),
     "a deep header": safetensors(b"[" * 100_000, 0),
-    "a list": safetensors([], 0),
-    "no text": safetensors(b"\xff\xfe{}", 0),
     "beyond its end": one_tensor("F32", [400], 64, claimed=1600),
-    "more numbers than there are": one_tensor("F32", [2**62, 4], 16),
-    "a negative shape": one_tensor("F32", [-4], 16),
-    "two over the same bytes": safetensors(
-        {n: {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]} for n in "ab"}, 16
-    ),
     "an unknown kind": one_tensor("X9", [4], 16),
     "four bits": one_tensor("F4", [32], 16),
-    "six bits": one_tensor("F6_E2M3", [64], 48),
-    "eight bits without a sign": one_tensor("F8_E8M0", [16], 16),
     "eight bits": one_tensor("F8_E5M2", [16], 16),
 }
 

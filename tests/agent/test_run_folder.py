@@ -13,7 +13,7 @@ import pytest
 
 from ritornello.agent.run.run_log import RunLog
 from ritornello.agent.stored import run_folder
-from ritornello.agent.stored.run_folder import RunFolder, run_name, safe_name
+from ritornello.agent.stored.run_folder import RunFolder, run_name
 from ritornello.core.errors import ConfigError
 
 NOON = datetime(2024, 2, 3, 12, 0, 1)
@@ -23,20 +23,6 @@ def test_the_folder_is_named_by_environment_and_time(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "results", "ALE/Pong-v5", now=NOON)
     assert folder.path == tmp_path / "results" / "ALE-Pong-v5_20240203-120001"
     assert folder.checkpoints.is_dir()
-
-
-@pytest.mark.parametrize(
-    ("env_id", "expected"),
-    [
-        ("PongNoFrameskip-v4", "PongNoFrameskip-v4"),
-        ("tests.fakes:Counting-v0", "tests.fakes-Counting-v0"),
-        ("A,B", "A-B"),
-        ("../../etc", "etc"),
-        ("///", "run"),
-    ],
-)
-def test_environment_ids_are_made_safe_for_file_names(env_id: str, expected: str) -> None:
-    assert safe_name(env_id) == expected
 
 
 @pytest.mark.parametrize(
@@ -166,14 +152,6 @@ def test_the_file_gets_everything_and_the_console_what_was_asked_for(
     console = capsys.readouterr().err
     assert "a warning" in console
     assert "a detail" not in console
-
-
-def test_a_resumed_run_goes_on_in_the_same_log(tmp_path: Path) -> None:
-    for text in ("first", "second"):
-        with closing(RunLog(tmp_path / "train.log", console_level="ERROR")):
-            logging.getLogger("x").info(text)
-    lines = (tmp_path / "train.log").read_text().splitlines()
-    assert [line.split(": ")[1] for line in lines] == ["first", "second"]
 
 
 @pytest.mark.process

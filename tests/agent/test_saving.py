@@ -3,7 +3,6 @@
 import errno
 
 import pytest
-import torch
 
 import ritornello.agent.run.saving
 import ritornello.agent.stored.checkpoint
@@ -133,15 +132,6 @@ def test_a_full_disk_is_said_once_and_training_goes_on_and_saves_again(folder, m
     assert "saving works again" in caplog.messages
 
 
-def test_a_last_save_that_fails_is_the_failure_of_the_run(folder, monkeypatch):
-    def full(writer, state, **more):
-        raise CheckpointError("disk full")
-
-    monkeypatch.setattr(CheckpointWriter, "save", full)
-    with pytest.raises(CheckpointError, match="disk full"):
-        trainer_of(folder).run()
-
-
 class Scored:
     """Hands out a mean return for each update, and learns who was saved by which."""
 
@@ -170,15 +160,3 @@ def test_best_holds_the_weights_of_the_moment_that_earned_its_score(folder, monk
     best = load(folder.checkpoints / "best.pt")
     assert best.state["tally"]["updates"] == 12
     assert best.score == 30.0
-
-
-def test_the_end_of_a_session_may_be_its_best_and_a_resume_has_that_to_beat(folder, monkeypatch):
-    scored = Scored(monkeypatch, float)
-    end = trainer_of(folder, save_model_period=1000).run().updates
-    assert scored.saved == [(end, float(end))]
-    monkeypatch.setattr(
-        ritornello.agent.run.saving.Saving, "_present_score", lambda saving: end - 1.0
-    )
-    trainer_of(folder, load(folder.path), environment_max_steps=400).run()
-    assert scored.saved == [(end, float(end))]
-    assert torch.is_tensor(next(iter(load(folder.path).state["learner"]["model"].values())))
