@@ -85,7 +85,7 @@ def main(argv: list[str], stop: StopSignals | None = None, place: Place | None =
 
 def check_names(argv: list[str]) -> None:
     """Raise ConfigError for names that are no flags, before anything that takes long is loaded."""
-    from ritornello.flags.parsing import named_values
+    from ritornello.flags.names import named_values
 
     named_values(argv)
 

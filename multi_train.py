@@ -1,11 +1,9 @@
 """Train a whole sequence of runs, one after the other or several at once, and compare them.
 
-  python multi_train.py                                 this text
   python multi_train.py --list                          the sequences that come with the program
   python multi_train.py --sequence=smoke                run one of them (or a .yaml file of yours)
   python multi_train.py --sequence=smoke --dry_run      only print the runs it would do
-  python multi_train.py --sequence=smoke --gamma=0.98   flags of main.py go to every run; so does
-                                                        all that follows --
+  python multi_train.py --sequence=smoke --gamma=0.98   flags of main.py go to every run
   python multi_train.py --sequence=smoke --at_once=2    two runs at the same time
   python multi_train.py --tune=search.yaml              search for good flags (docs/tuning.md)
   python multi_train.py --resume=results/smoke_<time>   go on with what is not done
@@ -15,23 +13,17 @@
   python multi_train.py --report=results/smoke_<time>   draw the tables and the figure again
 
 Each run is a process of its own. If a run fails, that is recorded, and the sequence goes on with
-the next run; runs that would start from its weights are left out. Ctrl-C stops the sequence: the
-present run, or all that run at once, saves and ends. A second Ctrl-C leaves without saving.
---resume then continues it from the last checkpoints. Agents that share their replay always run at
-once. The results are in
-results/<sequence>_<time>/. The exit status is 0 if every run is done, 1 if some are not, 2 if the
-command cannot be honoured or says nothing to do, and 130 if it was interrupted while it started or
-compared.
+the next run. Ctrl-C stops the sequence: what runs saves and ends, and --resume continues it. A
+second Ctrl-C leaves without saving. The results are in results/<sequence>_<time>/. The exit status
+is 0 if every run is done, 1 if some are not, 2 if the command cannot be honoured, and 130 if it was
+interrupted while it started or compared.
 
-A flag in which the runs differ cannot be typed, because it would make them all alike.
+A flag in which the runs differ cannot be typed, because it would make them all alike. A sequence
+from somebody else can choose what is trained, but not whose code is run or which files outside of
+its folder are read. If you trust it, allow parts named module:name by --trust_env_module=True, and
+weights from other folders by --trust_files=True.
 
-What is shown is for people: a terminal that is closed, frozen or broken (| head) stops no run.
-
-A sequence from somebody else can choose what is trained, but not whose code is run or which files
-outside of its folder are read. If you trust it, allow environments named module:Id by --
---trust_env_module=True, and weights from other folders by --trust_files=True.
-
-sequences/plan.py says how to write a sequence, and sequences/*.yaml are examples.
+docs/experiments.md and sequences/plan.py say how to write a sequence.
 """
 
 from __future__ import annotations
@@ -43,10 +35,10 @@ if __name__ == "__main__" and hasattr(signal, "pthread_sigmask"):
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
 
 import argparse
-import functools
+import difflib
 import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -55,40 +47,30 @@ from typing import NoReturn
 from rich.markup import escape
 
 from ritornello.analysis.compare_sequence import CSV_TABLE, FIGURE, TABLE, rich_tables, write_report
+from ritornello.command import command_line
 from ritornello.core.command_line import WrappedHelp, add_switch, printable, with_home
-from ritornello.core.errors import ConfigError
+from ritornello.core.errors import ConfigError, PlatformError
 from ritornello.core.leaving import leave
-from ritornello.core.plain_data import shown, shown_text
+from ritornello.core.plain_data import shown_text
 from ritornello.core.stop_signals import INTERRUPTED, answer_by, leave_at_once, let_through
-from ritornello.flags.former_names import answer
+from ritornello.flags.names import is_name, named_values, unknown_option
 from ritornello.flags.options import Flags
-from ritornello.flags.parsing import check_values, named_values
-from ritornello.sequences.folder import RunState, SequenceFolder
-from ritornello.sequences.foreign import check_plan, check_saved, check_typed
-from ritornello.sequences.growing import further_runs
-from ritornello.sequences.plan import (
-    Plan,
-    PlannedRun,
-    check_at_once,
-    check_flags,
-    load_plan,
-    shipped_plans,
-    source_of,
-)
+from ritornello.flags.values import MAX_AGENTS
+from ritornello.sequences.checks import check_not_overridden, check_runs, check_saved, check_typed
+from ritornello.sequences.folder import STATE_FILE, RunState, SequenceFolder
+from ritornello.sequences.plan import PlannedRun, load_plan, shipped_plans, source_of
 from ritornello.sequences.runner import Interrupts, run_sequence
 from ritornello.sequences.scores import GAMES_TABLE, SCORES_PAGE
-from ritornello.sequences.study import OptunaStudy, StudyError, check_optuna
 from ritornello.sequences.terminal import Progress, Terminal
 from ritornello.sequences.tuner import (
     BEST_FILE,
     TRIALS_PAGE,
+    TUNING_FILE,
     Tuner,
-    TuningFailed,
-    TuningFolder,
+    create_folder,
     is_tuning,
+    load_search,
 )
-from ritornello.sequences.tuning import load_tuning
-from ritornello.sequences.typed_flags import check_not_overridden, refuse
 
 # Names that mean something to main.py as well, and mean ours where they are before `--`.
 OURS = ("results_dir", "resume")
@@ -111,11 +93,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     try:
         if unknown:
-            refuse(unknown, vars(arguments))
+            _refuse(unknown, list(vars(arguments)))
         return _do(Terminal(), arguments, rest)
     except ConfigError as error:
         print(f"multi_train.py: {printable(str(error))}", file=sys.stderr)
         return 2
+    except PlatformError as error:
+        print(f"multi_train.py: {printable(str(error))}", file=sys.stderr)
+        return 1
     except OSError as error:
         where = f": {shown_text(str(error.filename))}" if error.filename else ""
         reason = printable(f"{error.strerror or error}{where}")
@@ -133,19 +118,17 @@ def _do(terminal: Terminal, arguments: argparse.Namespace, rest: Sequence[str]) 
     if arguments.report:
         _report(terminal, SequenceFolder.open(arguments.report))
         return 0
-    if arguments.tune or (arguments.resume and is_tuning(arguments.resume)):
-        if arguments.sequence:
-            raise ConfigError(
-                f"{shown_text(arguments.resume)} is the folder of a search: --resume goes on with "
-                "it, and --sequence is for the folder of a sequence."
-            )
-        return _tune(terminal, arguments, rest)
-    folder = _folder(terminal, arguments, rest)
+    is_search = bool(arguments.tune or (arguments.resume and is_tuning(arguments.resume)))
+    if is_search and arguments.sequence:
+        raise ConfigError(f"{shown_text(arguments.resume)} is a search, and takes no --sequence.")
+    folder = (_search_folder if is_search else _folder)(terminal, arguments, rest)
     if folder is None:
         return 0
+    folder.claim()
     try:
+        folder.save()  # with the runs that it has got
         with terminal.in_background():
-            return _run(terminal, folder)
+            return (_tune if is_search else _run)(terminal, folder)
     finally:
         folder.lock.release()
 
@@ -155,80 +138,75 @@ def _folder(
 ) -> SequenceFolder | None:
     """Return the folder of what is to be run, new or resumed; None if nothing is to be run."""
     typed = check_typed(rest)
-    if arguments.resume:
-        folder = SequenceFolder.open(arguments.resume)
-        trusted = arguments.trust_files
-        check_saved(folder.path, folder.runs, folder.arguments, typed, trust_files=trusted)
-        if arguments.sequence:
-            plan, where = _plan(arguments.sequence, typed)
-            folder.add(further_runs(folder, plan, where))
-            check_not_overridden(folder.runs, named_values(folder.arguments), where)
-        check_not_overridden(folder.runs, typed, shown_text(str(folder.path)))
-        folder.arguments += rest
-        folder.at_once = _at_once(arguments, folder.at_once)
-    else:
-        plan, where = _plan(arguments.sequence, typed)
-        check_not_overridden(plan.runs, typed, where)
-        plan = replace(plan, at_once=_at_once(arguments, plan.at_once))
-        folder = None
+    plan = load_plan(arguments.sequence) if arguments.sequence else None
+    where = shown_text(arguments.sequence or "")
+    if plan is not None:
+        check_runs(plan.runs, typed, where)
+        plan = replace(plan, at_once=arguments.at_once or plan.at_once)
+    folder = _opened(arguments, rest) if arguments.resume else None
+    if folder is not None and plan is not None:
+        folder.grow(plan, where)
+        check_not_overridden(folder.runs, named_values(folder.arguments), where)
     if arguments.dry_run:
-        waiting = plan.runs if folder is None else [r for r in folder.runs if r.status != "done"]
+        waiting: Iterable[PlannedRun | RunState] = plan.runs if plan else ()
+        if folder is not None:
+            waiting = [run for run in folder.runs if run.status != "done"]
         _print_runs(terminal, waiting, rest if folder is None else folder.arguments)
         return None
-    folder = folder or SequenceFolder.create(Path(arguments.results_dir), plan, rest)
-    folder.claim()
-    folder.save()  # with the runs that it has got
+    if folder is None:
+        assert plan is not None
+        folder = SequenceFolder.create(Path(arguments.results_dir), plan, rest)
     return folder
 
 
-def _plan(sequence: str, typed: Mapping[str, str]) -> tuple[Plan, str]:
-    """Return a sequence that was checked, and its file for messages."""
-    plan, where = load_plan(sequence), shown_text(sequence)
-    check_flags(plan, Flags.model_fields, check_values, where)
-    check_plan(plan.runs, typed, where)
-    return plan, where
-
-
-def _tune(terminal: Terminal, arguments: argparse.Namespace, rest: Sequence[str]) -> int:
-    """Work on a search, new or resumed; return 0 if it is done, 1 if not, 130 if interrupted."""
+def _search_folder(
+    terminal: Terminal, arguments: argparse.Namespace, rest: Sequence[str]
+) -> SequenceFolder | None:
+    """Return the folder of a search, new or resumed; None if nothing is to be run."""
+    typed = check_typed(rest)
     if arguments.resume:
-        folder = TuningFolder.open(Path(arguments.resume), rest, trust_files=arguments.trust_files)
-        where = shown_text(arguments.resume)
-        check_not_overridden(folder.tuning.extremes().runs, check_typed(rest), where)
-    else:
-        where, typed = shown_text(arguments.tune), check_typed(rest)
-        tuning = load_tuning(arguments.tune)
-        check_flags(tuning.extremes(), Flags.model_fields, check_values, where)
-        check_plan(tuning.extremes().runs, typed, where)
-        check_not_overridden(tuning.extremes().runs, typed, where)
-        check_optuna()
-        if arguments.dry_run:
-            _print_runs(terminal, tuning.extremes().runs, rest)
-            return 0
-        folder = TuningFolder.create(Path(arguments.results_dir), tuning, rest)
-    folder.claim()
+        folder = _opened(arguments, rest)
+        file = folder.path / TUNING_FILE
+        extremes = load_search(file).extremes()
+        check_runs(extremes, typed, shown_text(str(file)))
+        trust = arguments.trust_files
+        check_saved(folder.path, extremes, [], shown_text(str(file)), trust_files=trust)
+        return folder
+    search = load_search(Path(arguments.tune))
+    check_runs(search.extremes(), typed, shown_text(arguments.tune))
+    if arguments.dry_run:
+        _print_runs(terminal, search.extremes(), rest)
+        return None
+    return create_folder(Path(arguments.results_dir), search, list(rest))
+
+
+def _opened(arguments: argparse.Namespace, rest: Sequence[str]) -> SequenceFolder:
+    """Return the folder of a sequence or search that was begun, checked as a stranger's."""
+    folder = SequenceFolder.open(arguments.resume)
+    where = shown_text(str(folder.path / STATE_FILE))
+    trust = arguments.trust_files
+    check_saved(folder.path, folder.runs, folder.arguments, where, trust_files=trust)
+    check_not_overridden(folder.runs, named_values(rest), where)
+    folder.arguments += rest
+    folder.at_once = arguments.at_once or folder.at_once
+    return folder
+
+
+def _tune(terminal: Terminal, folder: SequenceFolder) -> int:
+    """Work on a search; return 0 if it is done, 1 if nothing came of it, 130 if interrupted."""
     path = shown_text(str(folder.path))
-    try:
-        with terminal.in_background(), Interrupts().installed() as interrupts:
-            terminal.plainly(f"{path}: {folder.tuning.trials} trials")
-            study = OptunaStudy(folder.path, folder.tuning)
-            done = Tuner(folder, study, interrupts, terminal.plainly).work()
-            if done and (folder.path / BEST_FILE).exists():
-                terminal.plainly(f"done: {path}/{TRIALS_PAGE}; the best flags: {path}/{BEST_FILE}")
-            elif done:
-                terminal.plainly(
-                    f"done: {path}/{TRIALS_PAGE}; no trial came to its end, so there are no best "
-                    f"flags. Read {path}/trial_*/output.log."
-                )
-                return 1
-            else:
-                terminal.plainly(f"saved; go on with --resume={shlex.quote(path)}")
-            return 0 if done else INTERRUPTED
-    except (StudyError, TuningFailed) as error:
-        print(f"multi_train.py: {printable(str(error))}", file=sys.stderr)
+    with Interrupts().installed() as interrupts:
+        search = load_search(folder.path / TUNING_FILE)
+        terminal.plainly(f"{path}: {search.trials} trials")
+        done = Tuner(folder, search, interrupts, terminal.plainly).work()
+    if not done:
+        terminal.plainly(f"saved; go on with --resume={shlex.quote(path)}")
+        return INTERRUPTED
+    if not (folder.path / BEST_FILE).exists():
+        terminal.plainly(f"done: {path}/{TRIALS_PAGE}; no trial came to its end")
         return 1
-    finally:
-        folder.lock.release()
+    terminal.plainly(f"done: {path}/{TRIALS_PAGE}; the best flags: {path}/{BEST_FILE}")
+    return 0
 
 
 def _run(terminal: Terminal, folder: SequenceFolder) -> int:
@@ -244,11 +222,6 @@ def _run(terminal: Terminal, folder: SequenceFolder) -> int:
     if unfinished:
         terminal.plainly(f"To go on: python multi_train.py --resume={shlex.quote(path)}")
     return 1 if unfinished else 0
-
-
-def _at_once(arguments: argparse.Namespace, given: int) -> int:
-    """Return how many runs are under way at the same time: as typed, else as given."""
-    return given if arguments.at_once is None else check_at_once(arguments.at_once, "--at_once=")
 
 
 def _report(terminal: Terminal, folder: SequenceFolder) -> None:
@@ -267,18 +240,23 @@ def _report(terminal: Terminal, folder: SequenceFolder) -> None:
 def _print_runs(
     terminal: Terminal, runs: Iterable[PlannedRun | RunState], arguments: Sequence[str]
 ) -> None:
-    plainly = functools.partial(terminal.print, highlight=False, soft_wrap=True, markup=False)
     for number, run in enumerate(runs, start=1):
         given = dict(run.flags)
         if source_of(run.flags) is not None:
             given["load_model_url"] = f"<run folder of {source_of(run.flags)}>"
-        flags = " ".join(f"--{name}={_typed(value)}" for name, value in given.items())
-        plainly(f"{number:3}  {shown_text(run.group)}, seed {run.seed}")
-        plainly(f"     {flags} {shown_text(shlex.join(arguments), 2000)}")
+        line = shlex.join([*command_line(given), *arguments])
+        terminal.plainly(f"{number:3}  {shown_text(run.group)}, seed {run.seed}")
+        terminal.plainly(f"     {shown_text(line, 3000)}")
 
 
-def _typed(value: object) -> str:
-    return shown_text(value, 500) if isinstance(value, str) else shown(value, 500)
+def _refuse(unknown: Sequence[str], own: Sequence[str]) -> NoReturn:
+    """Raise ConfigError about arguments that neither this program nor main.py knows."""
+    for name in (item[2:].partition("=")[0] for item in unknown if item.startswith("--")):
+        near = difflib.get_close_matches(name, [*own, *Flags.model_fields], 1)
+        if set(own).intersection(near):
+            raise ConfigError(f"unknown option --{shown_text(name)}; did you mean --{near[0]}?")
+        raise ConfigError(unknown_option(name))
+    raise ConfigError(f"unknown options: {shown_text(' '.join(unknown))}")
 
 
 def _split(argv: list[str]) -> tuple[list[str], list[str]]:
@@ -292,8 +270,7 @@ def _split(argv: list[str]) -> tuple[list[str], list[str]]:
         if item.startswith("--"):
             name, equals, value = item[2:].partition("=")
             name = name.replace("-", "_")
-            is_known = name in Flags.model_fields or answer(name) is not None
-            is_theirs = is_known and name not in OURS
+            is_theirs = is_name(name) and name not in OURS
             item = item if is_theirs else f"--{name}{equals}{value}"
             belongs_to = theirs if is_theirs else ours
         belongs_to.append(item)
@@ -318,6 +295,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--at_once",
         type=int,
+        choices=range(1, MAX_AGENTS + 1),
         metavar="N",
         help="number of runs at the same time (default: what the sequence says, or 1)",
     )

@@ -37,7 +37,7 @@ from ritornello.core.command_line import add_switch, printable, reader_may_leave
 from ritornello.core.errors import ConfigError, PlatformError
 from ritornello.core.plain_data import parse_json, read_text
 from ritornello.core.saved_state import StateError, expect, item, number, whole
-from ritornello.flags.parsing import named_values
+from ritornello.flags.names import named_values
 from ritornello.metrics.run_files import is_regular
 
 # Flags that say where things are, and what one session does; a card is for other machines.

@@ -48,8 +48,9 @@ from ritornello.core.spec import EnvSpec
 from ritornello.core.standard_error import say
 from ritornello.core.stop_signals import INTERRUPTED, Answer, StopSignals
 from ritornello.core.warden import Warden
+from ritornello.flags.names import named_values
 from ritornello.flags.options import Flags, unset_schedule_steps
-from ritornello.flags.parsing import SCHEDULE_LENGTHS, named_values, parse
+from ritornello.flags.parsing import SCHEDULE_LENGTHS, parse
 from ritornello.metrics.trackers import TRACKERS, check_installed
 from ritornello.wrappers.env_ids import check_env_id, is_atari
 from ritornello.wrappers.registry import gym_spec, make_env_spec

@@ -28,7 +28,7 @@ from benchmarks.programs import leaving_by_exception  # noqa: E402
 from ritornello.core.errors import ConfigError  # noqa: E402
 from ritornello.core.process_death import environment_for_child  # noqa: E402
 from ritornello.core.process_settings import environment_to_restart_with  # noqa: E402
-from ritornello.flags.parsing import named_values  # noqa: E402
+from ritornello.flags.names import named_values  # noqa: E402
 from ritornello.flags.parsing import parse as parse_flags  # noqa: E402
 from ritornello.live.json_text import json_text  # noqa: E402
 

@@ -1,9 +1,10 @@
 """`--replay_parameters`: text -> configs -> buffers.
 
-The parameter is a JSON list with one object per buffer (a Python literal does as well), e.g.
+The parameter is a list with one object per buffer, in JSON or as a flow of YAML, or its short form:
 
     [{"type": "queue", "capacity": 16, "sample_ratio": 0.5},
      {"type": "elite", "capacity": 1000, "sample_ratio": 0.5, "dist_function": "ln_norm"}]
+    queue:16:0.5,elite:1000:0.5:dist_function=ln_norm
 
 What an object may hold follows from the kinds (replay/registry.py). In a run of several games
 `split_by_task` (replay/several_games.py) divides buffers into one per game.
@@ -11,9 +12,8 @@ What an object may hold follows from the kinds (replay/registry.py). In a run of
 
 from __future__ import annotations
 
-import ast
 import json
-import warnings
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,8 +22,9 @@ from math import ceil
 from typing import Any
 
 from ritornello.core.errors import ConfigError
-from ritornello.core.nearest_names import did_you_mean
+from ritornello.core.nearest_names import american, did_you_mean
 from ritornello.core.plain_data import check_plain, shown
+from ritornello.core.plain_yaml import parse_yaml
 from ritornello.replay.buffer import Buffer
 from ritornello.replay.distance import Distance
 from ritornello.replay.keys import ELITE_INSERTION, OF_RINGS, RATIO_TOLERANCE, REQUIRED
@@ -81,7 +82,7 @@ def parse_replay_parameters(value: str | Sequence[Mapping[str, Any]]) -> tuple[B
     """Read and check `--replay_parameters`.
 
     Args:
-      value: the text of the flag (JSON, or a Python literal), or the list itself.
+      value: the text of the flag, or the list itself.
 
     Returns:
       A config per buffer, ratios exact and of sum 1.
@@ -236,26 +237,49 @@ def buffer_names(configs: Sequence[BufferConfig]) -> list[str]:
     return names
 
 
+# type:capacity:sample_ratio, and then :key=value for each further key.
+_SHORT = re.compile(r"(?:[A-Za-z_][\w.]*:)?[A-Za-z_]\w*:[\d_]+:[\d.]+(?::\w+=[^:,]+)*")
+
+
 def _literal(text: str) -> Any:
+    """Return the list that a text means: JSON, a flow of YAML, or the short form."""
     if len(text) > MAX_TEXT:
         raise ConfigError(f"replay_parameters has {len(text):,} characters: {shown(text)}.")
+    parts = [part.strip() for part in text.split(",")]
+    if all(map(_SHORT.fullmatch, parts)):
+        return [_from_short(part) for part in parts]
     try:
         return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of escapes in a text that is refused anyway
-                return ast.literal_eval(text.strip())
-        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-            reason, place = "it is nested too deeply or holds too long a number", shown(text)
-            if isinstance(error, json.JSONDecodeError):
-                near = text[max(0, error.pos - 20) :][:40]
-                reason, place = f"{error.msg} at character {error.pos}", shown(near)
-            raise ConfigError(
-                f"replay_parameters is neither JSON nor a Python literal: {reason}: {place}. "
-                'Write it like [{"type": "queue", "capacity": 16, "sample_ratio": 1}], in single '
-                "quotes on a command line. A file with flags is given as --flags_file"
-            ) from error
+    except (ValueError, RecursionError):
+        pass  # YAML takes more, and says what is wrong
+    try:
+        found = parse_yaml(text, "replay_parameters")
+    except ConfigError as error:
+        raise ConfigError(f"{error} {_FORMS}") from error
+    if isinstance(found, str):
+        raise ConfigError(f"replay_parameters is {shown(text)}. {_FORMS}")
+    return found
+
+
+_FORMS = (
+    "Write queue:16:0.5,elite:2000:0.5 (type:capacity:sample_ratio, then :key=value), or a list "
+    "such as [{type: queue, capacity: 16, sample_ratio: 1}], in single quotes on a command line. "
+    "A file with flags is given as --flags_file."
+)
+
+
+def _from_short(part: str) -> dict[str, Any]:
+    """Return the object of one buffer in the short form, e.g. elite:2000:0.5:score_stride=4."""
+    words = part.split(":")
+    given = dict(word.split("=", 1) for word in words if "=" in word)
+    *kind, capacity, ratio = words[: len(words) - len(given)]
+    values = {key: parse_yaml(text, f"{key} of replay_parameters") for key, text in given.items()}
+    return {
+        "type": ":".join(kind),
+        "capacity": int(capacity),
+        "sample_ratio": float(ratio),
+        **values,
+    }
 
 
 def _buffer_config(position: int, given: Any) -> dict[str, Any]:
@@ -270,13 +294,14 @@ def _buffer_config(position: int, given: Any) -> dict[str, Any]:
     known = all_keys()
     for name in given:
         if name not in known:
-            hint = did_you_mean(str(name), known) or f"known are {', '.join(known)}."
+            hint = did_you_mean(str(name), keys_of(kind) if kind else known)
+            hint = hint or f"known are {', '.join(known)}."
             raise ConfigError(f"{where} has an unknown key {shown(name)}: {hint}")
     if missing:
         raise ConfigError(f"{where} lacks {', '.join(missing)}: {shown(dict(given))}.")
     keys = keys_of(kind)
     fields: dict[str, Any] = {}
-    for name, value in given.items():
+    for name, value in {**given, "type": kind}.items():
         if name not in keys:
             raise ConfigError(
                 f"{where} is of type {kind}, which has no {name}. Its keys are {', '.join(keys)}."
@@ -293,13 +318,15 @@ def _buffer_config(position: int, given: Any) -> dict[str, Any]:
 def _type(where: str, value: Any) -> str:
     if isinstance(value, str) and is_own(value):
         return value
-    name = value.lower() if isinstance(value, str) else value
-    if name not in type_names():
+    names = {american(name): name for name in type_names()}
+    name = american(value.lower()) if isinstance(value, str) else ""
+    if name not in names:
         raise ConfigError(
             f"type of {where} is {shown(value)}, expected {', '.join(type_names())}, or "
-            "<module>:<name> for a kind of your own (docs/replay.md)."
+            "<module>:<name> for a kind of your own (docs/replay.md). "
+            f"{did_you_mean(name, names)}".rstrip()
         )
-    return str(name)
+    return names[name]
 
 
 def _resolved(where: str, fields: dict[str, Any]) -> dict[str, Any]:

@@ -34,7 +34,6 @@ from ritornello.core.process_death import environment_for_child
 from ritornello.core.project import main_program
 from ritornello.core.standard_error import say
 from ritornello.core.stop_signals import INTERRUPTED, StopSignals, handled_by
-from ritornello.flags.former_names import ALIASES
 
 FLAG = "learner_count"
 LOOPBACK = "127.0.0.1"
@@ -64,7 +63,7 @@ def _flag_pairs(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
     for item in items:
         name, equals, value = item.removeprefix("--").partition("=")
         name = name.replace("-", "_")
-        yield ALIASES.get(name, name), value if equals else next(items, "")
+        yield name, value if equals else next(items, "")
 
 
 class Launcher:

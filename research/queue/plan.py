@@ -38,7 +38,8 @@ from ritornello.agent.stored.run_folder import safe_name
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import MAX_INT, check_plain, read_text, shown, shown_text
 from ritornello.core.plain_yaml import load_yaml
-from ritornello.flags.parsing import flag_of, parse
+from ritornello.flags.names import flag_of
+from ritornello.flags.parsing import parse
 
 SHIPPED_QUEUE = Path(__file__).resolve().parent.parent / "queue.yaml"
 # Files of the queue in the store and in the results, beside the folders of experiments.

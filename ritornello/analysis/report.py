@@ -50,8 +50,8 @@ from ritornello.core.run_layout import (
     SESSIONS,
 )
 from ritornello.core.version import VERSION
+from ritornello.sequences.checks import is_inside
 from ritornello.sequences.folder import STATE_FILE, SequenceFolder
-from ritornello.sequences.foreign import is_inside
 
 EPILOG = """examples:
   python -m ritornello.analysis report results/Pong_<time>

@@ -48,7 +48,7 @@ from ritornello.metrics.machine_share import undisturbed_share
 from ritornello.metrics.record import Record
 from ritornello.metrics.run_files import read_records
 from ritornello.metrics.text import short
-from ritornello.sequences.foreign import is_inside
+from ritornello.sequences.checks import is_inside
 
 FILES = (RECORDS, FLAGS, SESSIONS, STATUS, SUMMARY, FINDINGS, EVALUATIONS, GAMES, LOG)
 FILM_FOLDERS = ("films", "analysis", ".")  # of evaluation, of the analyses, of test mode

@@ -23,6 +23,7 @@ class EnvironmentFlags(FlagGroup, effect="learning"):
     env: EnvIds = flag(
         "PongNoFrameskip-v4",
         "environment id: <Game>NoFrameskip-v4, ALE/<Game>-v5, any Gymnasium id (docs/worlds.md: all actions and observations but texts, sequences and graphs), e.g. CartPole-v1, Pendulum-v1, or <module>:<id> for your own (docs/your_own.md). Several ids separated by commas train one agent for all of these games; three = AirRaid, Carnival, DemonAttack; six = these, NameThisGame, Pong and SpaceInvaders; all = every game that ale-py can play (NoFrameskip-v4)",
+        main=True,
     )
     env_kwargs: EnvKwargs = flag(
         "",
@@ -40,30 +41,37 @@ class EnvironmentFlags(FlagGroup, effect="learning"):
         "abs_one_sign",
         "abs_one_sign: sign(r); abs_one_clamp: clip r to [-1, 1]; soft_asymmetric: 5 tanh(r/5), with negative values times 0.3",
     )
-    skipped_frames: Count = flag(4, "simulator frames per agent step (action repeat)", le=10_000)
+    skipped_frames: Count = flag(
+        4, "simulator frames per agent step (action repeat)", le=10_000, of_atari=True
+    )
     frames_stacked: Count = flag(4, "number of newest frames that the model sees at once", le=64)
     noop_threshold: CountOrAuto = flag(
         30,
         "each game starts with a random number of simulator frames without action, less than this; 0: none",
         le=1_000_000,
+        of_atari=True,
     )
     grayscaling_frames: bool = flag(
-        True, "gray frames (1 channel) instead of RGB frames (3 channels)"
+        True, "gray frames (1 channel) instead of RGB frames (3 channels)", of_atari=True
     )
     frame_scale_resolution: Resolution = flag(
-        (84, 84), "height,width to which a frame is scaled, in pixels"
+        (84, 84), "height,width to which a frame is scaled, in pixels", of_atari=True
     )
     episodic_life: bool = flag(
         True,
         "in training, the loss of a life ends the agent's episode, but not the game",
+        of_atari=True,
     )
-    fire_reset: bool = flag(True, "press FIRE after a reset in games that wait for it")
+    fire_reset: bool = flag(
+        True, "press FIRE after a reset in games that wait for it", of_atari=True
+    )
     repeat_action_probability: Number | None = flag(
         None,
         "sticky actions: probability that the simulator repeats the previous action; none: 0 for NoFrameskip-v4 and 0.25 for ALE/...-v5",
+        of_atari=True,
     )
     full_action_space: bool = flag(
-        False, "all 18 Atari actions instead of those that the game uses"
+        False, "all 18 Atari actions instead of those that the game uses", of_atari=True
     )
     action_set: Text = flag(
         "",
@@ -72,6 +80,7 @@ class EnvironmentFlags(FlagGroup, effect="learning"):
     max_episode_frames: Count = flag(
         108_000,
         "simulator frames after which a game is cut off (truncated, not terminated); 108 000 frames are 30 minutes",
+        of_atari=True,
     )
     env_backend: BackendChoice = flag(
         "auto",

@@ -7,7 +7,7 @@ the same, because it records all flags; they are left out there, as when that ru
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import parse_json, read_text, shown, shown_text
 from ritornello.core.plain_yaml import parse_yaml
 from ritornello.core.run_layout import FLAGS
+from ritornello.flags.names import flag_of, unknown_option
 
 MAX_FILE_BYTES = 200_000
 MAX_PROBLEMS = 20  # lines of one error
@@ -41,14 +42,12 @@ class FlagsFile:
 def read_flags_file(
     path: str,
     known: Mapping[str, bool],
-    unknown: Callable[[str], str],
 ) -> FlagsFile:
     """Read a flags file.
 
     Args:
       path: of a .yaml, .yml or .json file, or of a run folder: its flags.json.
       known: flag -> whether it belongs to one command.
-      unknown: name -> the line that says what is wrong with it.
 
     Raises:
       ConfigError: if the file cannot be read, is no mapping, or names what it may not.
@@ -67,10 +66,11 @@ def read_flags_file(
         raise ConfigError(
             f"{where} holds {shown(data)}, expected a mapping of flags, e.g. 'lr: 0.001'."
         )
+    data = {flag_of(name): value for name, value in data.items()}
     if file.name == FLAGS and _is_record(file, data, known):
         values = {name: value for name, value in data.items() if known.get(name) is False}
         return FlagsFile(where, values, is_record=True)
-    problems = [f"{where}: {unknown(name)}" for name in data if name not in known]
+    problems = [f"{where}: {unknown_option(name)}" for name in data if name not in known]
     problems += [
         f"{where} sets {name}, which no file may: type --{name} yourself"
         for name in data

@@ -15,6 +15,9 @@ Effect = Literal["learning", "machine", "output", "command"]
 _EFFECT = "effect"
 _OF_THIS_COMMAND = "of_this_command"
 _FOR_DEVELOPERS = "for_developers"
+_MAIN = "main"
+_OF_ATARI = "of_atari"
+_ALSO = "also"
 
 
 class FlagGroup(BaseModel):
@@ -35,6 +38,9 @@ def flag(
     effect: Effect | None = None,
     of_this_command: bool = False,
     for_developers: bool = False,
+    main: bool = False,
+    of_atari: bool = False,
+    also: str | None = None,
     **more: Any,
 ) -> Any:
     """Return the field of one flag.
@@ -45,12 +51,18 @@ def flag(
       effect: what it changes; None: what the group's `effect` says.
       of_this_command: it belongs to one command, and never comes back from a checkpoint.
       for_developers: users of the program have no use for it; only `--help=all` shows it.
+      main: a first run, a second one or a paper needs it: `--help` shows it.
+      of_atari: it does nothing in games that are not Atari's.
+      also: a name that is taken as well, which users would type first.
       **more: bounds, as pydantic's Field takes them.
     """
     marks: dict[str, Any] = {
         _EFFECT: effect,
         _OF_THIS_COMMAND: of_this_command,
         _FOR_DEVELOPERS: for_developers,
+        _MAIN: main,
+        _OF_ATARI: of_atari,
+        _ALSO: also,
     }
     return Field(default, description=text, json_schema_extra=marks, **more)
 
@@ -69,6 +81,22 @@ def is_of_this_command(field: FieldInfo) -> bool:
 def is_for_developers(field: FieldInfo) -> bool:
     """Whether a flag is of no use to users of the program."""
     return bool(_mark(field, _FOR_DEVELOPERS))
+
+
+def is_main(field: FieldInfo) -> bool:
+    """Whether `--help` shows a flag."""
+    return bool(_mark(field, _MAIN))
+
+
+def is_of_atari(field: FieldInfo) -> bool:
+    """Whether a flag does nothing in games that are not Atari's."""
+    return bool(_mark(field, _OF_ATARI))
+
+
+def other_name(field: FieldInfo) -> str | None:
+    """Return the name that is taken as well, if there is one."""
+    also: str | None = _mark(field, _ALSO)
+    return also
 
 
 def _mark(field: FieldInfo, name: str) -> Any:

@@ -15,16 +15,12 @@ from pydantic.fields import FieldInfo
 
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown_text
-from ritornello.flags.group import is_for_developers
+from ritornello.flags.group import is_for_developers, is_main, other_name
 from ritornello.flags.options import GROUPS, Flags
 from ritornello.flags.presets import PRESETS, describe
 
-# What a first run, a second one and a paper need; `--help` shows these, in this order.
-MAIN_FLAGS = (
-    *("env", "preset", "op_mode", "load_model_url", "flags_file"),
-    *("environment_max_steps", "training_seconds", "seed", "run_name", "results_dir"),
-    *("model", "replay_parameters", "batch_size", "lr", "worker_count"),
-)
+# What a first run, a second one and a paper need; `--help` shows these.
+MAIN_FLAGS = tuple(name for name, field in Flags.model_fields.items() if is_main(field))
 # Presets that environments of their kind begin with, and what the help says of them.
 FAMILIES = ("vector", "image", "several-games")
 OF_THE_DEFAULTS = (
@@ -36,8 +32,9 @@ EXAMPLES = """\
   python main.py --env=CartPole-v1                 learn something in a minute
   python main.py --env=six                         one agent for six games
   python main.py --flags_file=run.yaml --seed=2    flags from a file
-  python main.py --op_mode=train_w_load --load_model_url=results/<run>  resume
-  python main.py --op_mode=test --load_model_url=results/<run>          play
+  python main.py --resume=results/<run>            go on with a run
+  python main.py --test=results/<run>              play whole games
+  python main.py --replay=queue:4:0.5,elite:2000:0.5   mix new data with replay
 """
 
 
@@ -60,7 +57,7 @@ def _described(name: str, field: FieldInfo) -> tuple[str, str, str, str]:
 def _type_name(annotation: Any) -> str:
     kinds = _leaves(annotation)
     if list in kinds:
-        return "JSON list"
+        return "list"
     if tuple in kinds:
         return "number,number,..." if Ellipsis in kinds else "height,width"
     choices = [kind for kind in kinds if isinstance(kind, str)]
@@ -160,9 +157,11 @@ def _group(group: str, width: int, *, for_developers: bool) -> list[str]:
 def _flag(name: str, kind: str, default: str, text: str, width: int) -> list[str]:
     if name == "replay_parameters":
         default = "half queue, half standard"
-    head = f"--{name}=<{kind}>"
+    also = other_name(Flags.model_fields[name])
+    head = f"--{also or name}=<{kind}>"
+    longer = f"; also --{name}" if also else ""
     return [
-        *_wrapped(f"{head}  (default: {default})", width, "  ", "        "),
+        *_wrapped(f"{head}  (default: {default}{longer})", width, "  ", "        "),
         *_wrapped(text, width, "      ", "      "),
     ]
 

@@ -22,6 +22,7 @@ class ModelFlags(FlagGroup, effect="learning"):
     model: ModelName = flag(
         AUTO,
         f"network: auto, {', '.join(NETWORKS.shipped)}, or <module>:<name> for your own (docs/your_own.md); auto: impala_shallow for images (resnet below 20 pixels), mlp for vectors; attention: the Attention-Augmented Agent, which shows where it looks",
+        main=True,
     )
     feature_out_layer_size: CountOrAuto = flag(
         0,

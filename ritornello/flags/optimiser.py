@@ -14,7 +14,7 @@ class OptimiserFlags(FlagGroup, effect="learning"):
         "adam",
         "optimiser of the network; rmsprop has epsilon outside the square root (as torch), rmsprop_tf inside it (as the IMPALA paper)",
     )
-    lr: Positive = flag(2.5e-4, "initial learning rate")
+    lr: Positive = flag(2.5e-4, "initial learning rate", main=True)
     lr_schedule: Schedule = flag(
         "linear",
         "curve on which the learning rate goes from --lr to --lr_end_value, over --lr_scheduler_steps",

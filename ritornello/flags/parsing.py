@@ -11,7 +11,6 @@ All mistakes are collected into one `ConfigError`.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import NoneType
@@ -23,8 +22,8 @@ from pydantic_settings import CliSettingsSource, SettingsError
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import parse_json, read_text, shown, shown_text
 from ritornello.flags.flags_file import FlagsFile, read_flags_file
-from ritornello.flags.former_names import ALIASES, COMMANDS, FORMER_VALUES, SYNONYMS, answer
-from ritornello.flags.group import is_of_this_command
+from ritornello.flags.group import is_of_atari, is_of_this_command
+from ritornello.flags.names import OVERRIDES, flag_of, named_values, unknown_option
 from ritornello.flags.options import Flags
 from ritornello.flags.parts import ALGORITHMS, NETWORKS, REPLAY, SINKS, check_trusted_kinds
 from ritornello.flags.presets import PRESETS, preset_flags
@@ -61,12 +60,8 @@ REGISTRIES = (NETWORKS, ALGORITHMS, SINKS)  # of parts of a user's own, named by
 # A learning rate that is at its end after less of the run than this is worth a remark.
 SHORT = 0.05
 
-# What games are shown, and by which rules they are played, where they are of Atari.
-OF_ATARI = {
-    "skipped_frames", "noop_threshold", "grayscaling_frames", "frame_scale_resolution",
-    "episodic_life", "fire_reset", "repeat_action_probability", "full_action_space",
-    "max_episode_frames",
-}  # fmt: skip
+# What does nothing where no game is of Atari.
+OF_ATARI = {name for name, field in Flags.model_fields.items() if is_of_atari(field)}
 
 # Two units of one thing: who says one of them takes back the other.
 SCHEDULE_LENGTHS = ("lr_scheduler_steps", "lr_scheduler_updates")
@@ -91,7 +86,12 @@ def parse(
         module that was not typed, before anything is imported.
     """
     cli, multi_train = _split(named_values(argv))
-    _trust(cli, multi_train)
+    if "trust_env_module" in multi_train:
+        raise ConfigError(
+            "multi_train gives trust_env_module, which only the command line may: "
+            "python multi_train.py --sequence=<name> --trust_env_module=True"
+        )
+    trust_typed(cli)
     said = {**multi_train, **cli}
     file = _flags_file(said)
     # A preset that a checkpoint or a run's flags.json remembers is in its other flags already.
@@ -114,7 +114,13 @@ def parse(
     layers = (checkpoint, below, file.values, _of_preset(said), said)
     chosen = _merged(*layers)
     env = _env_ids(str(chosen.get("env", Flags.model_fields["env"].default)))
-    _check_trust(chosen, multi_train, file, f"--load_model_url={url}")
+    saved = f"--load_model_url={url}"
+    check_trust(
+        chosen,
+        lambda name: (
+            "the sequence" if name in multi_train else file.where if name in file.values else saved
+        ),
+    )
     family: dict[str, Any] = {}
     if family_of is not None and env is not None:
         family = PRESETS[family_of(env, _env_kwargs(chosen))].flags
@@ -130,7 +136,7 @@ def _flags_file(said: Mapping[str, Any]) -> FlagsFile:
     if not isinstance(path, str) or not path:
         return FlagsFile()
     known = {name: name in NOT_FROM_CHECKPOINT for name in Flags.model_fields}
-    file = read_flags_file(path, known, _unknown)
+    file = read_flags_file(path, known)
     return replace(file, values=_none_read(file.values))
 
 
@@ -164,42 +170,34 @@ def _forget_games(values: dict[str, Any], own: Mapping[str, Any], above: Mapping
         values.pop("env_kwargs", None)
 
 
-def _check_trust(
-    chosen: Mapping[str, Any], multi_train: Mapping[str, Any], file: FlagsFile, saved: str
-) -> None:
-    """Raise ConfigError if a file names code to be run, or gives texts to an environment."""
+def check_trust(values: Mapping[str, Any], source: Callable[[str], str]) -> None:
+    """Raise ConfigError if a file names code to be run, or gives texts to an environment.
 
-    def source(name: str) -> str:
-        if name in multi_train:
-            return "the sequence"
-        return file.where if name in file.values else saved
-
-    env = _env_ids(str(chosen.get("env", Flags.model_fields["env"].default)))
+    Args:
+      values: flags, of which a part comes from files.
+      source: flag -> the file that says its value, for messages.
+    """
+    env = _env_ids(str(values.get("env", Flags.model_fields["env"].default)))
     if env is not None:
         check_trusted(env, source("env"))
-    check_trusted_kwargs(_env_kwargs(chosen), source("env_kwargs"))
-    check_trusted_kinds(chosen.get(REPLAY), source(REPLAY))
+    check_trusted_kwargs(_env_kwargs(values), source("env_kwargs"))
+    check_trusted_kinds(values.get(REPLAY), source(REPLAY))
     for registry in REGISTRIES:
         # Nothing is learned in a test.
-        if registry is not ALGORITHMS or chosen.get("op_mode") != "test":
-            registry.check_trusted(chosen.get(registry.flag), source(registry.flag))
+        if registry is not ALGORITHMS or values.get("op_mode") != "test":
+            registry.check_trusted(values.get(registry.flag), source(registry.flag))
 
 
-def _trust(cli: Mapping[str, Any], multi_train: Mapping[str, Any]) -> None:
-    """Allow the environment modules that were typed; what multi_train hands over is from a file."""
-    if "trust_env_module" in multi_train:
-        raise ConfigError(
-            "multi_train gives trust_env_module, which only the command line may: "
-            "python multi_train.py --sequence=<name> -- --trust_env_module=True"
-        )
-    trust_modules_of(_env_ids(str(cli.get("env", ""))) or "")
-    trust_kwargs(_env_kwargs(cli))
+def trust_typed(typed: Mapping[str, Any]) -> None:
+    """Allow the modules of parts that were typed on the command line."""
+    trust_modules_of(_env_ids(str(typed.get("env", ""))) or "")
+    trust_kwargs(_env_kwargs(typed))
     for registry in REGISTRIES:
-        trust_modules_of(str(cli.get(registry.flag, "")))
-    for kind in types_of_modules(cli.get(REPLAY)):
+        trust_modules_of(str(typed.get(registry.flag, "")))
+    for kind in types_of_modules(typed.get(REPLAY)):
         trust_modules_of(kind)
     try:
-        if TypeAdapter(bool).validate_python(cli.get("trust_env_module", False)):
+        if TypeAdapter(bool).validate_python(typed.get("trust_env_module", False)):
             trust_every_module()
     except ValidationError:
         pass  # told with the other mistakes
@@ -221,56 +219,17 @@ def _env_ids(env: str) -> str | None:
         return None
 
 
-def named_values(argv: Sequence[str]) -> dict[str, str]:
-    """Return flag -> text of a command line; accepts --a-b for --a_b, and `--name value`.
-
-    Of a flag that is given twice the last one counts, whatever its type.
-
-    Raises:
-      ConfigError: with every name that is no flag, and every flag that has no value.
-    """
-    known = {*Flags.model_fields, "multi_train_overrides"}
-    values: dict[str, str] = {}
-    problems = []
-    items = list(argv)
-    while items:
-        item = items.pop(0)
-        if not item.startswith("--"):
-            hint = f": write {COMMANDS[item]}" if item in COMMANDS else ""
-            problems.append(f"{shown(item)} is not an option; options look like --name=value{hint}")
-            continue
-        name, equals, value = item[2:].partition("=")
-        name = flag_of(name)
-        if name not in known:
-            problems.append(_unknown(name))
-            if not equals and items and not items[0].startswith("--"):
-                items.pop(0)
-            continue
-        if not equals and items and not items[0].startswith("--"):
-            equals, value = "=", items.pop(0)
-        if not equals:
-            problems.append(f"--{name} needs a value, e.g. --{name}={_example(name)}")
-        elif (name, value) in FORMER_VALUES:
-            problems.append(f"--{name}={value}: {FORMER_VALUES[name, value]}")
-        else:
-            values[name] = value
-    if problems:
-        raise ConfigError(listed(problems))
-    return values
-
-
 def remarks(argv: Sequence[str], flags: Flags) -> list[str]:
     """Return what the user should hear about flags that are honoured, one line each.
 
-    They have another name here, or mean something else than in the program that they may be from.
+    They do nothing, or mean something else than in the program that they may be from.
 
     Args:
       argv: the command line; sound, because `parse` has read it.
       flags: the flags that `parse` has made of it.
     """
-    written = [item[2:].partition("=")[0].replace("-", "_") for item in argv if item[:2] == "--"]
-    names = set(map(flag_of, written))
-    lines = [f"--{name} is --{ALIASES[name]} here" for name in written if name in ALIASES]
+    names = {flag_of(item[2:].partition("=")[0]) for item in argv if item[:2] == "--"}
+    lines = []
     length = flags.schedule_steps
     if "lr_scheduler_steps" in names and 0 < length < SHORT * flags.environment_max_steps:
         lines.append(
@@ -311,36 +270,15 @@ def _idle(flags: Flags) -> set[str]:
     return OF_ATARI if shows_images else OF_ATARI | {"frames_stacked"}
 
 
-def flag_of(name: str) -> str:
-    """Return the name of the flag that a name means here, as it is or as another program has it."""
-    plain = name.replace("-", "_")
-    return ALIASES.get(plain, plain)
-
-
-def _unknown(name: str) -> str:
-    """Return the line about a name that is no flag: what to write instead, or what is similar."""
-    known = answer(name)
-    if known is not None:
-        return known
-    near = difflib.get_close_matches(name, sorted(Flags.model_fields), 3)
-    theirs = difflib.get_close_matches(name, sorted({**ALIASES, **SYNONYMS}), 1)
-    if theirs and not near:
-        return f"unknown option --{shown_text(name)}: {answer(theirs[0])}"
-    hint = f"; did you mean {' or '.join('--' + n for n in near)}?" if near else ""
-    return f"unknown option --{shown_text(name)}{hint} (--help=all lists all)"
-
-
-def _example(name: str) -> str:
-    default = Flags.model_fields[name].default if name in Flags.model_fields else None
-    return "True" if isinstance(default, bool) else str(default)
-
-
 def check_values(flags: Mapping[str, Any]) -> list[str]:
     """Return what is wrong with each flag by itself, one line each; [] if nothing.
 
     What flags say together is not looked at: others may be added to them later. Nor is replay of a
     kind of the user's own: its keys are known to its module, which only a run imports.
     """
+    unknown = [unknown_option(name) for name in flags if name not in Flags.model_fields]
+    if unknown:
+        return unknown
     if types_of_modules(flags.get(REPLAY)):
         flags = {name: value for name, value in flags.items() if name != REPLAY}
     from ritornello.wrappers.env_ids import (
@@ -365,7 +303,7 @@ def check_values(flags: Mapping[str, Any]) -> list[str]:
 def _split(values: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return (values of the command line, values of multi_train's overrides file)."""
     typed = dict(values)
-    path = typed.pop("multi_train_overrides", None)
+    path = typed.pop(OVERRIDES, None)
     # Their own readers take more than JSON, and say what is wrong with a text as it was typed.
     unread = {name: typed.pop(name) for name in OWN_READERS if name in typed}
     overrides = {} if path is None else _read_overrides(path)
@@ -388,7 +326,7 @@ def _none_read(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_overrides(path: str) -> dict[str, Any]:
-    what = "the file of --multi_train_overrides"
+    what = f"the file of --{OVERRIDES}"
     overrides = parse_json(read_text(path, what), what)
     if not isinstance(overrides, dict):
         raise ConfigError(f"{what} holds {shown(overrides)}, expected a mapping of flags.")

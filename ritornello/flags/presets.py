@@ -9,11 +9,12 @@ one. Flags that the user passes override all of them.
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import dataclass
 from typing import Any
 
 from ritornello.core.errors import ConfigError
-from ritornello.core.nearest_names import did_you_mean
+from ritornello.core.nearest_names import american, did_you_mean
 from ritornello.core.plain_data import shown, shown_text
 
 
@@ -333,6 +334,9 @@ PRESETS: dict[str, Preset] = {
 }
 
 
+_NAMES = {american(name): name for name in PRESETS}
+
+
 def preset_flags(names: str) -> dict[str, Any]:
     """Return the flags of a comma-separated list of presets, the later ones winning.
 
@@ -341,6 +345,7 @@ def preset_flags(names: str) -> dict[str, Any]:
     """
     flags: dict[str, Any] = {}
     for name in (part.strip() for part in names.split(",")):
+        name = _NAMES.get(american(name), name)
         if name not in PRESETS:
             hint = did_you_mean(name, PRESETS) or f"expected {', '.join(PRESETS)}"
             raise ConfigError(
@@ -352,7 +357,7 @@ def preset_flags(names: str) -> dict[str, Any]:
 
 def describe(preset: Preset) -> str:
     """Return the flags of a preset as they would be typed."""
-    return " ".join(
+    return shlex.join(
         f"--{name}={json.dumps(value) if isinstance(value, list) else value}"
         for name, value in preset.flags.items()
     )

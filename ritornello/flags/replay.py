@@ -21,11 +21,13 @@ class ReplayFlags(FlagGroup, effect="learning"):
     """Which experience is kept, and how batches are put together from it."""
 
     batch_size: Count = flag(
-        8, "B, number of unrolls per update, from all buffers together", le=100_000
+        8, "B, number of unrolls per update, from all buffers together", le=100_000, main=True
     )
     replay_parameters: ReplayParameters = flag(
         DEFAULT_REPLAY,
-        f"JSON list of replay buffers, each {{type: {'|'.join(type_names())}, capacity: number of unrolls, sample_ratio: share of the batch, ...}}. The ratios must sum to 1. <module>:<name> is a kind of your own. See docs/replay.md",
+        f"replay buffers, each <type>:<capacity in unrolls>:<share of the batch>, then :<key>=<value> for more, e.g. queue:4:0.5,elite:2000:0.5:score_stride=4; or a list in JSON or YAML, [{{type: queue, capacity: 4, sample_ratio: 1}}]. type: {', '.join(type_names())}, or <module>:<name> of your own. The shares must sum to 1. See docs/replay.md",
+        main=True,
+        also="replay",
     )
     training_fill_in_factor: Fraction01 = flag(
         0.05,

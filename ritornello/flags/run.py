@@ -21,18 +21,21 @@ class RunFlags(FlagGroup):
         None,
         "recipe, which is a named set of flags (--help=presets), or several separated by commas. Flags that you pass explicitly override the preset",
         effect="command",
+        main=True,
     )
     flags_file: PathText | None = flag(
         None,
         "YAML or JSON file with flags (lr: 0.001), or a run, whose flags.json is then used again. Flags that you type override the file. A file says only how to train; type the flags that say what to do and where to read or write",
         of_this_command=True,
         effect="command",
+        main=True,
     )
     load_model_url: PathText | None = flag(
         None,
         "run folder, checkpoint file, model folder (models/<name>) or model on the hub (hf:<owner>/<name>) to resume or to test. A run folder means its latest checkpoint. With --op_mode=train a new run starts from the weights, in the same games or in others",
         of_this_command=True,
         effect="command",
+        also="load",
     )
     load_replay: bool = flag(
         True,
@@ -53,18 +56,21 @@ class RunFlags(FlagGroup):
         effect="command",
     )
     results_dir: PathText = flag(
-        "results", "folder for run folders", of_this_command=True, effect="command"
+        "results", "folder for run folders", of_this_command=True, effect="command", main=True
     )
     run_name: RunName | None = flag(
         None,
         "name of the new run's folder in --results_dir, instead of <env>_<time>. It may have letters, digits and . _ + -. If there is a folder of that name already, _2, _3 ... is appended",
         of_this_command=True,
         effect="command",
+        main=True,
     )
     environment_max_steps: Count = flag(
         2_500_000,
         "stop after this many agent steps, counted over all environments. One step has --skipped_frames simulator frames; the default is 10 M frames of Atari",
         effect="learning",
+        main=True,
+        also="max_steps",
     )
     training_seconds: Number | None = flag(
         None,
@@ -72,6 +78,7 @@ class RunFlags(FlagGroup):
         gt=0,
         of_this_command=True,
         effect="command",
+        main=True,
     )
     stop_at_mean_return: Number | None = flag(
         None,
@@ -84,6 +91,7 @@ class RunFlags(FlagGroup):
         "root seed of all random streams; none: drawn from the system and recorded",
         ge=0,
         effect="learning",
+        main=True,
     )
     reproducible: bool = flag(
         False,

@@ -18,6 +18,7 @@ class WorkersFlags(FlagGroup):
         "number of worker processes; 0: chosen by the number of CPU cores, with --ray_address as many as all machines have room for",
         le=1_024,
         effect="learning",
+        main=True,
     )
     envs_per_worker: CountOrAuto = flag(
         0,
@@ -30,7 +31,14 @@ class WorkersFlags(FlagGroup):
         "process that chooses actions; worker: each worker, on the CPU; server: one server for all workers, on the learner's device (meant for a GPU); auto: worker",
         effect="machine",
     )
-    r_f_steps: Count = flag(20, "T, unroll length in agent steps", le=100_000, effect="learning")
+    r_f_steps: Count = flag(
+        20,
+        "T, unroll length in agent steps",
+        le=100_000,
+        effect="learning",
+        also="unroll_length",
+        main=True,
+    )
     shared_queue_size: Count = flag(
         2,
         "number of slots in shared memory per worker. A slot holds one unroll of each of its environments; the worker writes one slot while the others wait for the learner. 1: it plays on when the learner has taken what it played last",

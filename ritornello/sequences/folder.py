@@ -8,48 +8,77 @@
         output.log                what main.py printed
         run.lock                  held while main.py runs, also without its multi_train.py
         PongNoFrameskip-v4_<time>/    the run folder
-      exchange_seed1/             what agents that share their replay tell each other
       table.md table.csv comparison.png   (analysis/compare_sequence.py)
 
-What sequence.json may hold is in saved.py. Next to read: runner.py.
+Somebody may have been given the folder. Names of runs become folders and the rest becomes command
+lines, so `open` checks form, names and bounds; what a file may not *ask* for is in checks.py.
+Next to read: runner.py.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from ritornello.agent.stored.checkpoint_folder import update_name
 from ritornello.agent.stored.run_folder import RunFolder, create_exclusively, safe_name
 from ritornello.core.atomic_file import remove_temporaries, write_json
 from ritornello.core.errors import ConfigError
 from ritornello.core.file_lock import FileLock
-from ritornello.core.plain_data import parse_json, read_text, shown_text
+from ritornello.core.plain_data import parse_json, read_text, shown, shown_text
 from ritornello.metrics.run_files import last_record
-from ritornello.sequences.foreign import keepable
-from ritornello.sequences.plan import Plan, PlannedRun, is_test, source_of
-from ritornello.sequences.saved import FORMAT_VERSION, read_saved
+from ritornello.sequences.checks import keepable
+from ritornello.sequences.forms import Form, Name, checked
+from ritornello.sequences.plan import MAX_RUNS, AtOnce, Plan, PlannedRun, is_test, source_of
 
 STATE_FILE = "sequence.json"
 LOCK_FILE, RUN_LOCK_FILE = "sequence.lock", "run.lock"
 OUTPUT_FILE = "output.log"
+FORMAT_VERSION = 1
+# As `SequenceFolder.add` makes them; no path, and never the name of one of the other files.
+RUN_NAME = r"^[0-9]{3,5}_[A-Za-z0-9._+-]{1,100}_seed[0-9]{1,19}$"
 
 
 @dataclass(frozen=True)
 class RunState:
-    """One run of a sequence. `status`: waiting, running, done, failed, skipped or stopped."""
+    """One run of a sequence."""
 
     name: str  # also its folder
     group: str
     seed: int
     flags: dict[str, Any]
-    status: str = "waiting"
+    status: str = "waiting"  # waiting, running, done, failed, skipped or stopped
     exit_code: int | None = None
     seconds: float = 0.0  # wall-clock, all attempts together
+
+
+class _SavedRun(Form):
+    """A run in sequence.json: the fields of `RunState`."""
+
+    name: Annotated[str, Field(pattern=RUN_NAME)]
+    group: Name
+    seed: Annotated[int, Field(ge=0)]
+    flags: dict[str, Any]
+    status: Literal["waiting", "running", "done", "failed", "skipped", "stopped"] = "waiting"
+    exit_code: int | None = None
+    seconds: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.0
+
+
+class _SavedSequence(Form):
+    """sequence.json."""
+
+    format_version: Literal[1]
+    name: Name
+    at_once: AtOnce = 1
+    arguments: list[str]
+    runs: Annotated[list[_SavedRun], Field(min_length=1, max_length=MAX_RUNS)]
 
 
 class SequenceFolder:
@@ -79,16 +108,78 @@ class SequenceFolder:
         try:
             folder.save()
         except OSError as error:
-            raise ConfigError(
-                f"Cannot write into {shown_text(str(path))}: {error.strerror}."
-            ) from error
+            where = shown_text(str(path))
+            raise ConfigError(f"Cannot write into {where}: {error.strerror}.") from error
         return folder
+
+    @classmethod
+    def open(cls, path: Path | str) -> SequenceFolder:
+        """Read the state of a sequence that was begun. To run it, `checks.check_saved` comes next.
+
+        Raises:
+          ConfigError: if the folder holds no sequence, or one that we did not write.
+        """
+        file = Path(path) / STATE_FILE
+        try:
+            data = parse_json(read_text(file, "the state of a sequence"), str(file))
+        except ConfigError as error:
+            raise ConfigError(
+                f"{shown_text(str(path))} is not the folder of a sequence: {error} Give a folder "
+                "that multi_train.py made, e.g. results/compare_replay_<time>."
+            ) from error
+        saved = checked(_SavedSequence, data, shown_text(str(file)))
+        runs = [RunState(**run.model_dump()) for run in saved.runs]
+        folder = cls(Path(path), saved.name, runs, saved.arguments, saved.at_once)
+        folder._check_order()
+        return folder
+
+    def _check_order(self) -> None:
+        """Raise ConfigError unless names are unique and each run starts from an earlier one."""
+        names: set[str] = set()
+        earlier: set[tuple[str, int]] = set()
+        for run in self.runs:
+            source = source_of(run.flags)
+            if run.name in names or (source is not None and (source, run.seed) not in earlier):
+                raise ConfigError(
+                    f"{shown_text(str(self.path / STATE_FILE))}: {run.name} is there twice, or "
+                    "starts from a run that is not before it."
+                )
+            names.add(run.name)
+            earlier.add((run.group, run.seed))
 
     def add(self, planned: Iterable[PlannedRun]) -> None:
         """Put runs that wait behind those that there are; `save` writes them down."""
         for number, run in enumerate(planned, start=len(self.runs) + 1):
             name = f"{number:03d}_{safe_name(run.group)}_seed{run.seed}"
             self.runs.append(RunState(name, run.group, run.seed, run.flags))
+
+    def grow(self, plan: Plan, where: str) -> None:
+        """Add the groups and seeds that the file of this sequence has got since it was begun.
+
+        Args:
+          plan: what the file says now.
+          where: the file, for messages.
+
+        Raises:
+          ConfigError: if it is the file of another sequence, or changes a run that there is.
+        """
+        begun = {(run.group, run.seed): run for run in self.runs}
+        if plan.name != self.name:
+            raise ConfigError(f"{where} is {shown(plan.name)}, expected {shown(self.name)}.")
+        for run in plan.runs:
+            there = begun.get((run.group, run.seed))
+            as_saved = json.loads(json.dumps(run.flags))
+            if there is not None and there.flags != as_saved:
+                changed = sorted(
+                    name
+                    for name in {*there.flags, *as_saved}
+                    if there.flags.get(name) != as_saved.get(name)
+                )
+                raise ConfigError(
+                    f"{where}: {there.name} was begun with another {', '.join(changed)}. Give what "
+                    "is changed a name of its own, or begin a new sequence."
+                )
+        self.add(run for run in plan.runs if (run.group, run.seed) not in begun)
 
     def claim(self) -> None:
         """Take the sequence for this process, until it ends; remove what a killed one left.
@@ -104,17 +195,6 @@ class SequenceFolder:
             )
         for folder in (self.path, *(self.path / run.name for run in self.runs)):
             remove_temporaries(folder)
-
-    @classmethod
-    def open(cls, path: Path | str) -> SequenceFolder:
-        """Read the state of a sequence that was begun. To run it, `foreign.check_saved` comes next.
-
-        Raises:
-          ConfigError: if the folder holds no sequence, or one that we did not write.
-        """
-        saved = read_saved(Path(path) / STATE_FILE)
-        runs = [RunState(**run.model_dump()) for run in saved.runs]
-        return cls(Path(path), saved.name, runs, saved.arguments, saved.at_once)
 
     def save(self) -> None:
         """Write sequence.json, atomically."""

@@ -27,7 +27,6 @@ from ritornello.core.project import IS_CLONE, PROJECT_ROOT, main_program
 from ritornello.core.stop_signals import StopRequests, handled_by
 from ritornello.sequences.folder import OUTPUT_FILE, RUN_LOCK_FILE, RunState, SequenceFolder
 from ritornello.sequences.plan import goes_on, is_test
-from ritornello.sequences.turns import can_begin, runs_due
 
 GRACE_S = 120.0  # for a run to save its checkpoint after SIGINT, before it is killed
 POLL_S = 0.5
@@ -72,6 +71,7 @@ def run_sequence(
     folder: SequenceFolder,
     interrupts: Interrupts,
     progress: Callable[[RunState, float], None] = lambda run, seconds: None,
+    only: Sequence[int] | None = None,
 ) -> None:
     """Run everything that is not done. Failures are recorded and passed over.
 
@@ -79,29 +79,50 @@ def run_sequence(
       folder: the sequence; its state is kept up to date on disk.
       interrupts: what the user asks for meanwhile.
       progress: called with (run, seconds so far) at each change and twice a second in between.
+      only: indices of the runs to look at; None: all.
     """
-    waiting = [index for index, run in enumerate(folder.runs) if run.status != "done"]
+    indices = range(len(folder.runs)) if only is None else only
+    waiting = [index for index in indices if folder.runs[index].status != "done"]
     active: list[_Attempt] = []
     try:
         while waiting or active:
-            if interrupts.stop:
+            if interrupts.stop or interrupts.ends_run:
                 waiting = []
-            else:
-                for index in runs_due(folder, waiting, [attempt.index for attempt in active]):
-                    waiting.remove(index)
-                    if can_begin(folder, folder.runs[index]):
-                        slot = _free_slot(active)
-                        active.append(_Attempt(folder, index, slot, progress))
-                    else:
-                        # Not a failure of its own: on a resume, the other is tried first.
-                        run = folder.update(index, status="waiting")
-                        progress(run, run.seconds)
+            for index in _due(folder, waiting, [attempt.index for attempt in active]):
+                waiting.remove(index)
+                source = folder.source(folder.runs[index])
+                if source is None or (source.status == "done" and folder.run_folders(source)):
+                    active.append(_Attempt(folder, index, _free_slot(active), progress))
+                else:
+                    # Not a failure of its own: on a resume, the other is tried first.
+                    run = folder.update(index, status="waiting")
+                    progress(run, run.seconds)
             active = [attempt for attempt in active if attempt.step(interrupts)]
             if active:
-                active[0].child.wait(POLL_S)
+                active[0].wait(POLL_S)
     finally:
         # Only if something failed here, such as the disk: what is under way saves and ends.
-        _end_all(active)
+        for attempt in active:
+            with contextlib.suppress(OSError):
+                attempt.interrupt()
+        for attempt in active:
+            attempt.end()
+
+
+def _due(folder: SequenceFolder, waiting: Sequence[int], active: Sequence[int]) -> list[int]:
+    """Return which of the waiting runs are begun now, or given up, in their order.
+
+    A run that starts from another one, which is under way or waits itself, waits for it.
+    """
+    due: list[int] = []
+    pending = [folder.runs[index].name for index in (*active, *waiting)]
+    for index in waiting:
+        source = folder.source(folder.runs[index])
+        if len(active) + len(due) < folder.at_once and (
+            source is None or source.name not in pending
+        ):
+            due.append(index)
+    return due
 
 
 def _free_slot(active: Sequence[_Attempt]) -> int:
@@ -110,85 +131,86 @@ def _free_slot(active: Sequence[_Attempt]) -> int:
     return next(slot for slot in range(len(active) + 1) if slot not in taken)
 
 
-def run_one(
-    folder: SequenceFolder, run: RunState, interrupts: Interrupts, tick: Callable[[], None]
-) -> int | None:
-    """Run, or resume, a run that is in no list; return its exit status.
+class _Attempt:
+    """One run under way: its process, its state, and the wait for an earlier process of it."""
 
-    Args:
-      folder: folder in which it has a folder of its own.
-      run: its name and flags.
-      interrupts: `stop` and `ends_run` have it saved and ended.
-      tick: called twice a second.
-
-    Returns:
-      None if an earlier process of this run lives on, and the user does not want to wait for it.
-    """
-    child = _Child(folder, run)
-    try:
-        while not child.claim():
-            if interrupts.stop or child.has_waited_enough():
-                return None
-            tick()
-            child.wait(POLL_S)
-        child.start()
-        while (code := child.look(interrupts)) is None:
-            tick()
-            child.wait(POLL_S)
-        return code
-    finally:
-        child.end()
-
-
-class _Child:
-    """The process of a run; before it, the wait for an earlier process of the same run."""
-
-    def __init__(self, folder: SequenceFolder, run: RunState, slot: int = 0) -> None:
-        """Start nothing.
+    def __init__(
+        self,
+        folder: SequenceFolder,
+        index: int,
+        slot: int,
+        progress: Callable[[RunState, float], None],
+    ) -> None:
+        """Start nothing; `step` does.
 
         Args:
           folder: the sequence.
-          run: the run; it gets a folder of its own.
+          index: of the run in it.
           slot: its number among the runs at once.
+          progress: see `run_sequence`.
         """
+        self.index = index
+        self.slot = slot
         self._folder = folder
-        self._run = run
-        self._slot = slot
+        self._progress = progress
+        self._before_s = folder.runs[index].seconds  # of earlier attempts
         self._began_s = time.monotonic()
-        path = folder.path / run.name
-        path.mkdir(exist_ok=True)
-        self._lock = FileLock(path / RUN_LOCK_FILE)
+        self._path = folder.path / folder.runs[index].name
+        self._path.mkdir(exist_ok=True)
+        self._lock = FileLock(self._path / RUN_LOCK_FILE)
         self._process: subprocess.Popen[bytes] | None = None
         self._kill_at_s: float | None = None
 
-    @property
-    def has_begun(self) -> bool:
-        """Whether there was a process."""
-        return self._process is not None
+    def step(self, interrupts: Interrupts) -> bool:
+        """Do what is due; return whether the attempt goes on. Never waits for the run."""
+        run = self._folder.runs[self.index]
+        if self._process is None:
+            return self._begin(run, interrupts)
+        code = self._look(interrupts)
+        if code is None:
+            return self._goes_on(run)
+        # A training leaves with 0 only at its own end; a test that is interrupted does so, too.
+        has_ended = (code == 0 and not is_test(run.flags)) or self._folder.has_ended(run)
+        is_over = has_ended or (code == 0 and not interrupts.stop)
+        stopped = interrupts.stop or interrupts.ends_run
+        status = "done" if is_over else "stopped" if stopped else "failed"
+        seconds = round(self._before_s + self._seconds, 1)
+        return self._finish(status=status, exit_code=code, seconds=seconds)
+
+    def _begin(self, run: RunState, interrupts: Interrupts) -> bool:
+        """Start the run, unless an earlier process of it is still there."""
+        if self._lock.acquire():
+            if self._folder.has_ended(run):  # and whoever ran it could not note it any more
+                return self._finish(status="done", exit_code=None)
+            run = self._folder.update(self.index, status="running", exit_code=None)
+            self._start(run)
+        elif interrupts.stop or self._seconds >= ORPHAN_WAIT_S:
+            return self._finish(status="stopped" if interrupts.stop else "waiting")
+        else:
+            state = f"waiting: {self._lock.holder()} of an earlier multi_train.py is at"
+            run = replace(run, status=state)
+        return self._goes_on(run)
+
+    def _goes_on(self, run: RunState) -> bool:
+        self._progress(run, self._before_s + self._seconds)
+        return True
+
+    def _finish(self, **changes: Any) -> bool:
+        self.end()
+        run = self._folder.update(self.index, **changes)
+        self._progress(run, run.seconds)
+        return False
 
     @property
-    def seconds(self) -> float:
+    def _seconds(self) -> float:
         """How long it has been, waiting included."""
         return time.monotonic() - self._began_s
 
-    def claim(self) -> bool:
-        """Take the run's folder, unless an earlier process still has it."""
-        return self._lock.acquire()
-
-    def holder(self) -> str:
-        """Return which process has the folder, in words."""
-        return self._lock.holder()
-
-    def has_waited_enough(self) -> bool:
-        """Whether the earlier process should have ended by now."""
-        return self.seconds >= ORPHAN_WAIT_S
-
-    def start(self) -> None:
+    def _start(self, run: RunState) -> None:
         """Start main.py; the folder is ours."""
-        path = self._folder.path / self._run.name
-        line = command(self._folder, self._run, self._slot)
-        write_json(path / "overrides.json", self._folder.resolved_flags(self._run))
-        with open(path / OUTPUT_FILE, "ab", opener=_open_no_link) as log:
+        line = command(self._folder, run, self.slot)
+        write_json(self._path / "overrides.json", self._folder.resolved_flags(run))
+        with open(self._path / OUTPUT_FILE, "ab", opener=_open_no_link) as log:
             log.write(f"$ {shlex.join(line)}\n".encode())
             log.flush()
             # A session of its own: the terminal sends Ctrl-C to every process in its group, and a
@@ -204,7 +226,7 @@ class _Child:
             )
         self._lock.name_holder(self._process.pid)
 
-    def look(self, interrupts: Interrupts) -> int | None:
+    def _look(self, interrupts: Interrupts) -> int | None:
         """Return the exit status, None while the process goes on; pass on what the user asks."""
         assert self._process is not None
         code = self._process.poll()
@@ -246,68 +268,6 @@ class _Child:
 
     def _is_overdue(self) -> bool:
         return self._kill_at_s is not None and time.monotonic() >= self._kill_at_s
-
-
-class _Attempt:
-    """One run of the list under way, with its state kept up to date."""
-
-    def __init__(
-        self,
-        folder: SequenceFolder,
-        index: int,
-        slot: int,
-        progress: Callable[[RunState, float], None],
-    ) -> None:
-        """Start nothing; `step` does."""
-        self.index = index
-        self.slot = slot
-        self.child = _Child(folder, folder.runs[index], slot)
-        self._folder = folder
-        self._progress = progress
-        self._before_s = folder.runs[index].seconds  # of earlier attempts
-
-    def step(self, interrupts: Interrupts) -> bool:
-        """Do what is due; return whether the attempt goes on. Never waits for the run."""
-        run, child = self._folder.runs[self.index], self.child
-        if not child.has_begun:
-            if child.claim():
-                if self._folder.has_ended(run):  # and whoever ran it could not note it any more
-                    return self._finish(status="done", exit_code=None)
-                run = self._folder.update(self.index, status="running", exit_code=None)
-                child.start()
-            elif interrupts.stop or child.has_waited_enough():
-                return self._finish(status="stopped" if interrupts.stop else "waiting")
-            else:
-                state = f"waiting: {child.holder()} of an earlier multi_train.py is at"
-                run = replace(run, status=state)
-            return self._goes_on(run)
-        code = child.look(interrupts)
-        if code is None:
-            return self._goes_on(run)
-        # A training leaves with 0 only at its own end; a test that is interrupted does so, too.
-        has_ended = (code == 0 and not is_test(run.flags)) or self._folder.has_ended(run)
-        is_over = has_ended or (code == 0 and not interrupts.stop)
-        status = "done" if is_over else "stopped" if interrupts.stop else "failed"
-        seconds = round(self._before_s + child.seconds, 1)
-        return self._finish(status=status, exit_code=code, seconds=seconds)
-
-    def _goes_on(self, run: RunState) -> bool:
-        self._progress(run, self._before_s + self.child.seconds)
-        return True
-
-    def _finish(self, **changes: Any) -> bool:
-        self.child.end()
-        run = self._folder.update(self.index, **changes)
-        self._progress(run, run.seconds)
-        return False
-
-
-def _end_all(active: Sequence[_Attempt]) -> None:
-    for attempt in active:
-        with contextlib.suppress(OSError):
-            attempt.child.interrupt()
-    for attempt in active:
-        attempt.child.end()
 
 
 def _open_no_link(path: str, flags: int) -> int:

@@ -1,286 +1,178 @@
-"""Works on a search (tuning.py): one trial after the other, each as runs of main.py.
+"""A search for good flags: Optuna chooses, and each trial is runs of a sequence.
 
-    results/<name>_<time>/
-      tuning.json                  the search, as it was written, and what was typed
-      study.db                     every trial (study.py); `optuna-dashboard` draws it
-      trial_0003_seed1/            a run, as in a sequence (folder.py)
-      trials.md  best.json         the trials, best first; flags of the best one, for --flags_file
+    name: cartpole
+    base:                        flags of every trial
+      env: CartPole-v1
+      environment_max_steps: 100000
+    search:                      flags that are varied, and between what
+      lr: {from: 0.0001, to: 0.01, log: true}
+      r_f_steps: {from: 10, to: 40, step: 10}
+      batch_size: {choose: [8, 16, 32]}
+    objective: area              area: mean return from the start on; return: mean return at the end
+    steps: 100000                agent steps up to which it counts (default: environment_max_steps)
+    trials: 20
+    seeds: [1]                   a trial is a run for each seed; its value is their mean
+    prune: {every: 10000, after_steps: 20000, after_trials: 5}    or false: no trial is ended early
+    sampler_seed: 0
 
-Whatever happens, the folder says how far it came: a trial that was running when everything was
-killed is taken up again, from its last checkpoint.
+The folder of a search is that of a sequence (folder.py), whose groups are the trials, with three
+files more: tuning.json (the search), study.db (Optuna's study) and best.json, and trials.md in the
+place of a comparison. A trial that was under way when everything was killed goes on on resume.
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import json
 import time
-from collections.abc import Callable, Sequence
-from datetime import datetime
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from ritornello.agent.stored.run_folder import create_exclusively, safe_name
-from ritornello.core.atomic_file import remove_temporaries, write_json, write_text
+import numpy as np
+from pydantic import Field
+
+from ritornello.core.atomic_file import write_json, write_text
 from ritornello.core.errors import ConfigError, PlatformError
-from ritornello.core.file_lock import FileLock
 from ritornello.core.markdown import table
 from ritornello.core.plain_data import parse_json, read_text, shown, shown_text
+from ritornello.core.plain_yaml import parse_yaml
+from ritornello.core.project import install_extra
 from ritornello.metrics.curve import Curve, curve_of
 from ritornello.metrics.run_files import read_records
-from ritornello.sequences.folder import LOCK_FILE, RunState, SequenceFolder
-from ritornello.sequences.foreign import (
-    check_place,
-    check_plan,
-    check_typed,
-    check_weights,
-    keepable,
-)
-from ritornello.sequences.plan import PlannedRun
-from ritornello.sequences.runner import Interrupts, run_one
-from ritornello.sequences.study import Finished, Study, Trial
-from ritornello.sequences.tuning import Tuning, parse_tuning
+from ritornello.sequences.folder import RunState, SequenceFolder
+from ritornello.sequences.forms import Form, Name, Seeds, checked
+from ritornello.sequences.plan import MAX_PLAN_BYTES, Plan, PlannedRun
+from ritornello.sequences.runner import Interrupts, run_sequence
 
-TUNING_FILE, TRIALS_PAGE, BEST_FILE = "tuning.json", "trials.md", "best.json"
-FORMAT_VERSION = 1
+TUNING_FILE, STUDY_FILE = "tuning.json", "study.db"
+TRIALS_PAGE, BEST_FILE = "trials.md", "best.json"
 LOOK_S = 2.0  # between two looks at the curve of a run
+LOCKED_S = 60.0  # SQLite waits so long for another program that reads the file
 MAX_FAILURES = 5  # trials in a row: something is wrong with all of them
-
-Show = Callable[[str], None]
+Count = Annotated[int, Field(ge=1, le=10**15)]
+Number = Annotated[int | float, Field(allow_inf_nan=False)]
 
 
 class TuningFailed(PlatformError):
-    """One trial after the other fails."""
+    """One trial after the other fails, or the study cannot be used."""
 
 
-class TuningFolder:
-    """The folder of a search. One process writes it, which holds its lock."""
+class Range(Form):
+    """What one flag may be: from `low` to `high`, or one of `choose`."""
 
-    def __init__(self, path: Path, tuning: Tuning, arguments: Sequence[str]) -> None:
-        """Describe a search in memory; `create` and `open` connect it to its folder."""
-        self.path = path
-        self.tuning = tuning
-        self.arguments = list(arguments)
-        self.lock = FileLock(path / LOCK_FILE)
-        # The runner knows runs of a sequence: this one is in no file.
-        self.runs = SequenceFolder(path, tuning.name, [], self.arguments)
+    low: Number | None = Field(None, alias="from")
+    high: Number | None = Field(None, alias="to")
+    log: bool = False
+    step: Number | None = None
+    choose: list[Any] | None = None
 
-    @classmethod
-    def create(cls, results: Path, tuning: Tuning, arguments: Sequence[str]) -> TuningFolder:
-        """Make `results/<name>_<time>`.
+    def distribution(self, optuna: Any) -> Any:
+        """Return Optuna's form of it, where whole bounds mean whole numbers, and choices are JSON.
 
         Raises:
-          ConfigError: if nothing can be written there.
+          ValueError: if it makes no sense.
         """
-        stem = f"{safe_name(tuning.name)}_{datetime.now():%Y%m%d-%H%M%S}"
-        folder = cls(create_exclusively(results, stem), tuning, arguments)
-        saved = {
-            "format_version": FORMAT_VERSION,
-            "search": tuning.data,
-            "arguments": keepable(arguments),
-        }
-        try:
-            write_json(folder.path / TUNING_FILE, saved)
-        except OSError as error:
-            where = shown_text(str(folder.path))
-            raise ConfigError(f"Cannot write into {where}: {error.strerror}.") from error
-        return folder
+        if self.choose is not None:
+            choices = dict.fromkeys(json.dumps(choice) for choice in self.choose)
+            return optuna.distributions.CategoricalDistribution(list(choices))
+        if self.low is None or self.high is None:
+            raise ValueError("expected {from: number, to: number} or {choose: [a, b, ...]}")
+        if isinstance(self.low, int) and isinstance(self.high, int):
+            step = 1 if self.step is None else int(self.step)
+            return optuna.distributions.IntDistribution(self.low, self.high, self.log, step)
+        return optuna.distributions.FloatDistribution(self.low, self.high, self.log, self.step)
 
-    @classmethod
-    def open(cls, path: Path, typed: Sequence[str], *, trust_files: bool = False) -> TuningFolder:
-        """Read a search that was begun; what the file asks for is checked as a stranger's.
+    def flag(self, value: Any) -> Any:
+        """Return the flag's value for a value of the study."""
+        return json.loads(value) if self.choose is not None else value
 
-        Args:
-          path: the folder.
-          typed: arguments that are given to every run, beside those that were given before.
-          trust_files: whether weights may lie outside of the folder.
+    def extremes(self) -> list[Any]:
+        """Return the values to check before the first trial."""
+        return [self.low, self.high] if self.choose is None else self.choose
 
-        Raises:
-          ConfigError: if it is none of ours, or asks for what a file may not.
-        """
-        file = path / TUNING_FILE
-        where = shown_text(str(file))
-        data = parse_json(read_text(file, "the state of a search"), where)
-        if not isinstance(data, dict) or data.get("format_version") != FORMAT_VERSION:
-            raise ConfigError(f"{where} is no search of this version, {FORMAT_VERSION}.")
-        kept = data.get("arguments")
-        if not isinstance(kept, list) or not all(isinstance(item, str) for item in kept):
-            raise ConfigError(f"{where} has arguments {shown(kept)}, expected a list of texts.")
-        if keepable(kept) != kept:
-            raise ConfigError(f"{where} gives arguments to the runs that no file may give.")
-        of_file, by_hand = check_typed(kept), check_typed(typed)
-        tuning = parse_tuning(data.get("search"), where)
-        runs = [PlannedRun("arguments", 0, dict(of_file)), *tuning.extremes().runs]
-        check_plan(runs, by_hand, where)
-        for place in path.glob("trial_*"):
-            check_place(path, place.name)
-        if not trust_files:
-            check_weights(path, [(run.group, run.flags) for run in runs], where)
-        return cls(path, tuning, [*kept, *typed])
 
-    def claim(self) -> None:
-        """Take the search for this process, until it ends.
+class Pruning(Form):
+    """When a trial is compared with the others, and ended if it is below their median."""
 
-        Raises:
-          ConfigError: if another process works on it.
-        """
-        if not self.lock.acquire():
-            raise ConfigError(
-                f"{shown_text(str(self.path))} is being worked on by another multi_train.py "
-                f"({self.lock.holder()}). Wait for it, or stop it with Ctrl-C."
-            )
-        remove_temporaries(self.path)
+    every: Count | None = None  # agent steps between two looks; None: a tenth of all
+    after_steps: Count | None = None  # agent steps that every trial may have; None: `every`
+    after_trials: Count = 5  # trials that come to their end before any is ended early
 
-    def run_of(self, trial: Trial, seed: int) -> RunState:
-        """Return the run of a trial with one seed."""
-        name = f"trial_{trial.number:04d}_seed{seed}"
-        return RunState(name, name, seed, self.tuning.flags(trial.values, seed))
 
-    def curve(self, run: RunState) -> Curve | None:
-        """Return the curve of a run as far as it has come."""
-        folders = self.runs.run_folders(run)
-        return curve_of(record for made in folders for record in read_records(made.path))
+class Search(Form):
+    """The keys of a search's file."""
 
-    def write_results(self, finished: Sequence[Finished]) -> None:
-        """Write the table of trials and the flags of the best one."""
-        tuning = self.tuning
-        names = list(tuning.search)
-        ranked = sorted(
-            finished, key=lambda t: (t.value is None, 0.0 if t.value is None else -t.value)
-        )
-        rows = [
-            (
-                str(trial.number),
-                trial.state,
-                "" if trial.value is None else f"{trial.value:.3f}",
-                *(_text(tuning, name, trial.values.get(name)) for name in names),
-            )
-            for trial in ranked
+    name: Name = "tuning"
+    about: str = ""
+    base: dict[str, Any] = Field({})
+    search: Annotated[dict[str, Range], Field(min_length=1)]
+    objective: Literal["area", "return"] = "area"
+    steps: Count | None = None
+    trials: Count = 20
+    seeds: Seeds = Field([1])
+    prune: Pruning | Literal[False] = Pruning()
+    sampler_seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+
+    @property
+    def last_step(self) -> int:
+        """Agent steps up to which a run counts."""
+        return int(self.steps or self.base["environment_max_steps"])
+
+    @property
+    def every(self) -> int:
+        """Agent steps between two looks at a trial."""
+        return (self.prune and self.prune.every) or max(1, self.last_step // 10)
+
+    def flags(self, values: Mapping[str, Any], seed: int) -> dict[str, Any]:
+        """Return the flags of the run with these values of the study."""
+        chosen = {name: self.search[name].flag(value) for name, value in values.items()}
+        return {**self.base, **chosen, "seed": seed}
+
+    def extremes(self) -> list[PlannedRun]:
+        """Return runs that show whether all that may be tried can be: one for each extreme."""
+        return [
+            PlannedRun(f"{name}={shown(value, 60)}", self.seeds[0], {**self.base, name: value})
+            for name, range_ in self.search.items()
+            for value in range_.extremes()
         ]
-        what = "mean return up to" if tuning.objective == "area" else "mean return at"
-        lines = [
-            f"# {shown_text(tuning.name)}", "",
-            f"Value: {what} {tuning.steps:,} agent steps, over seeds "
-            f"{', '.join(map(str, tuning.seeds))}.", "",
-            *table(["trial", "state", "value", *names], rows), "",
-        ]  # fmt: skip
-        write_text(self.path / TRIALS_PAGE, "\n".join(lines))
-        if ranked and ranked[0].value is not None:
-            flags = tuning.flags(ranked[0].values, tuning.seeds[0])
-            flags.pop("seed")
-            write_json(self.path / BEST_FILE, flags)
 
+    def worth(self, curve: Curve, steps: float) -> float:
+        """Return what a run is worth by its first `steps` agent steps, points.
 
-class Tuner:
-    """Runs the trials of a search until there are enough, or the user stops it. Use once."""
-
-    def __init__(
-        self, folder: TuningFolder, study: Study, interrupts: Interrupts, show: Show
-    ) -> None:
-        """Start nothing.
-
-        Args:
-          folder: the search, claimed.
-          study: its trials.
-          interrupts: what the user asks for.
-          show: is called with each line for the user.
+        A run that ended before is taken to have stayed where it was.
         """
-        self._folder, self._study, self._interrupts, self._show = folder, study, interrupts, show
-        self._hopeless = False
-        self._looked_at = 0.0
+        if self.objective == "return":
+            return float(np.interp(steps, curve.agent_steps, curve.mean_return))
+        inside = (curve.agent_steps > 0) & (curve.agent_steps < steps)
+        at = np.concatenate([[0.0], curve.agent_steps[inside], [steps]])
+        returns = np.interp(at, curve.agent_steps, curve.mean_return)
+        return float(np.sum(np.diff(at) * (returns[1:] + returns[:-1]) / 2) / steps)
 
-    def work(self) -> bool:
-        """Run what is to be run; return whether all trials are over.
 
-        Raises:
-          TuningFailed: if one trial after the other fails.
-          StudyError: if the study cannot be read or written.
-        """
-        if earlier := self._study.finished():
-            # A process before may have been killed when a trial was over, but not yet written.
-            self._folder.write_results(earlier)
-        while len(finished := self._study.finished()) < self._folder.tuning.trials:
-            newest = [trial.state for trial in finished[-MAX_FAILURES:]]
-            if newest == ["failed"] * MAX_FAILURES:
-                raise TuningFailed(
-                    f"the last {MAX_FAILURES} trials failed: read the output.log of "
-                    f"{shown_text(str(self._folder.path))}/trial_*, mend the cause and begin anew."
-                )
-            if self._interrupts.stop:
-                return False
-            trial = self._study.next()
-            self._show(f"trial {trial.number}: {self._describe(trial)}")
-            if not self._run(trial):
-                return False
-            self._folder.write_results(self._study.finished())
-        return True
+def load_search(path: Path) -> Search:
+    """Read a search from a .yaml file, or the tuning.json of a folder.
 
-    def _run(self, trial: Trial) -> bool:
-        """Run a trial to its end; return False if the user stopped it before."""
-        tuning = self._folder.tuning
-        values: list[float] = []  # of the seeds before
-        for seed in tuning.seeds:
-            run = self._folder.run_of(trial, seed)
-            self._hopeless = self._interrupts.ends_run = False
-            status: int | None = 0
-            if not self._folder.runs.has_ended(run):
-
-                def tick(run: RunState = run, before: Sequence[float] = tuple(values)) -> None:
-                    self._look(trial, run, before)
-
-                status = run_one(self._folder.runs, run, self._interrupts, tick)
-            curve = self._folder.curve(run)
-            if self._hopeless:
-                self._end(trial, "pruned")
-                return True
-            if self._interrupts.stop:
-                return False
-            # A run that was killed when all was done but its summary refuses to be resumed.
-            is_whole = curve is not None and curve.agent_steps[-1] >= tuning.steps
-            if curve is None or (status != 0 and not is_whole):
-                self._end(trial, "failed")
-                return True
-            values.append(tuning.worth(curve, tuning.steps))
-            self._report(trial, curve, values[:-1], tuning.steps)
-        self._end(trial, "complete", fmean(values))
-        return True
-
-    def _look(self, trial: Trial, run: RunState, before: Sequence[float]) -> None:
-        """Compare a run that is going on with the other trials, now and then."""
-        pruning = self._folder.tuning.pruning
-        now = time.monotonic()
-        if pruning is None or self._interrupts.stop or now - self._looked_at < LOOK_S:
-            return
-        self._looked_at = now
-        curve = self._folder.curve(run)
-        if curve is not None and self._report(trial, curve, before, curve.agent_steps[-1]):
-            self._hopeless = self._interrupts.ends_run = True
-
-    def _report(self, trial: Trial, curve: Curve, before: Sequence[float], reached: float) -> bool:
-        """Note the worth of a run at each step up to `reached`; return whether it is hopeless."""
-        tuning = self._folder.tuning
-        if tuning.pruning is None:
-            return False
-        every = tuning.pruning.every
-        last = int(min(reached, tuning.steps)) // every * every
-        offset = len(before) * tuning.steps
-        hopeless = False
-        for steps in range(every, last + 1, every):
-            worth = fmean([*before, tuning.worth(curve, steps)])
-            hopeless = trial.is_hopeless(worth, offset + steps) or hopeless
-        return hopeless
-
-    def _end(self, trial: Trial, state: str, value: float | None = None) -> None:
-        trial.end(state, value)
-        self._show(
-            f"trial {trial.number}: {state}" + ("" if value is None else f", value {value:.3f}")
-        )
-
-    def _describe(self, trial: Trial) -> str:
-        tuning = self._folder.tuning
-        return ", ".join(
-            f"{shown_text(name)} = {_text(tuning, name, value)}"
-            for name, value in trial.values.items()
-        )
+    Raises:
+      ConfigError: if there is none, it is malformed, or Optuna is not installed.
+    """
+    where = shown_text(str(path))
+    text = read_text(path, "the search", MAX_PLAN_BYTES)
+    parse = parse_json if path.suffix == ".json" else parse_yaml
+    search = checked(Search, parse(text, where), where)
+    if set(search.base) & set(search.search) or "seed" in {**search.base, **search.search}:
+        raise ConfigError(f"{where}: a flag is in base or in search, and seeds have their own key.")
+    if search.steps is None and type(search.base.get("environment_max_steps")) is not int:
+        raise ConfigError(f"{where}: expected steps, or environment_max_steps under base.")
+    optuna = _import_optuna()
+    for name, range_ in search.search.items():
+        try:
+            range_.distribution(optuna)
+        except ValueError as error:
+            raise ConfigError(f"{where}: search.{shown_text(name)}: {error}") from error
+    return search
 
 
 def is_tuning(path: Path | str) -> bool:
@@ -288,8 +180,201 @@ def is_tuning(path: Path | str) -> bool:
     return (Path(path) / TUNING_FILE).is_file()
 
 
-def _text(tuning: Tuning, name: str, value: Any) -> str:
-    if value is None:
-        return ""
-    flag = tuning.search[name].flag(value)
-    return f"{flag:.4g}" if isinstance(flag, float) else shown(flag, 100)
+def create_folder(results: Path, search: Search, arguments: list[str]) -> SequenceFolder:
+    """Make `results/<name>_<time>` of a search, with no trial yet."""
+    folder = SequenceFolder.create(results, Plan(search.name, search.about, ()), arguments)
+    data = search.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    write_json(folder.path / TUNING_FILE, data)
+    return folder
+
+
+class Tuner:
+    """Runs the trials of a search until there are enough, or the user stops it. Use once."""
+
+    def __init__(
+        self,
+        folder: SequenceFolder,
+        search: Search,
+        interrupts: Interrupts,
+        show: Callable[[str], None],
+    ) -> None:
+        """Open the study, or begin it.
+
+        Args:
+          folder: of the search, claimed.
+          search: what is varied.
+          interrupts: what the user asks for.
+          show: is called with each line for the user.
+        """
+        self._folder, self._search, self._interrupts, self._show = folder, search, interrupts, show
+        self._optuna = optuna = _import_optuna()
+        self._looked_at = 0.0
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        pruning = search.prune
+        pruner = optuna.pruners.NopPruner()
+        if pruning:
+            warm_up = pruning.after_steps or search.every
+            pruner = optuna.pruners.MedianPruner(pruning.after_trials, warm_up)
+        with _told():
+            self._study = optuna.create_study(
+                storage=optuna.storages.RDBStorage(
+                    f"sqlite:///{(folder.path / STUDY_FILE).resolve()}",
+                    engine_kwargs={"connect_args": {"timeout": LOCKED_S}},
+                ),
+                study_name="tuning",
+                direction="maximize",
+                load_if_exists=True,
+                pruner=pruner,
+            )
+            # Another seed after a resume, or it would try again what it has tried.
+            seed = (search.sampler_seed + 1000 * len(self._study.trials)) % 2**31
+            self._study.sampler = optuna.samplers.TPESampler(seed=seed)
+
+    def work(self) -> bool:
+        """Run what is to be run; return whether all trials are over.
+
+        Raises:
+          TuningFailed: if one trial after the other fails, or the study cannot be used.
+        """
+        with _told():
+            while True:
+                over = [trial for trial in self._study.trials if trial.state.is_finished()]
+                self._write_results(over)
+                if len(over) >= self._search.trials:
+                    return True
+                newest = [trial.state.name for trial in over[-MAX_FAILURES:]]
+                if newest == ["FAIL"] * MAX_FAILURES:
+                    raise TuningFailed(
+                        f"the last {MAX_FAILURES} trials failed: read the output.log of their runs "
+                        f"in {shown_text(str(self._folder.path))}, mend the cause and begin anew."
+                    )
+                if self._interrupts.stop or not self._run(self._next()):
+                    return False
+
+    def _next(self) -> Any:
+        """Return the trial that an earlier process left running, or a new one."""
+        running = [trial for trial in self._study.trials if not trial.state.is_finished()]
+        if running:
+            return self._optuna.trial.Trial(self._study, running[0]._trial_id)
+        ranges = self._search.search
+        return self._study.ask({n: r.distribution(self._optuna) for n, r in ranges.items()})
+
+    def _run(self, trial: Any) -> bool:
+        """Run a trial to its end; return False if the user stopped it before."""
+        search, name = self._search, f"trial_{trial.number:04d}"
+        self._show(f"trial {trial.number}: {self._described(trial.params)}")
+        if not any(run.group == name for run in self._folder.runs):
+            self._folder.add(
+                PlannedRun(name, seed, search.flags(trial.params, seed)) for seed in search.seeds
+            )
+            self._folder.save()
+        values: list[float] = []  # of the seeds before
+        for index, run in enumerate(self._folder.runs):
+            if run.group != name:
+                continue
+            self._interrupts.ends_run = False
+
+            def look(run: RunState, seconds: float, before: tuple[float, ...] = (*values,)) -> None:
+                self._look(trial, run, before)
+
+            run_sequence(self._folder, self._interrupts, look, [index])
+            if self._interrupts.ends_run:
+                self._end(trial, "PRUNED")
+                return True
+            if self._folder.runs[index].status == "stopped":
+                return False
+            curve = self._curve(run)
+            # A run may fail when all was done but its summary.
+            is_done = self._folder.runs[index].status == "done"
+            if curve is None or not (is_done or curve.agent_steps[-1] >= search.last_step):
+                self._end(trial, "FAIL")
+                return True
+            values.append(search.worth(curve, search.last_step))
+            self._report(trial, curve, values[:-1], search.last_step)
+        self._end(trial, "COMPLETE", fmean(values))
+        return True
+
+    def _curve(self, run: RunState) -> Curve | None:
+        folders = self._folder.run_folders(run)
+        return curve_of(record for made in folders for record in read_records(made.path))
+
+    def _look(self, trial: Any, run: RunState, before: tuple[float, ...]) -> None:
+        """Compare a run that is going on with the other trials, now and then."""
+        now_s = time.monotonic()
+        if self._interrupts.stop or run.status != "running" or now_s - self._looked_at < LOOK_S:
+            return
+        self._looked_at = now_s
+        curve = self._curve(run)
+        if curve is not None and self._report(trial, curve, before, curve.agent_steps[-1]):
+            self._interrupts.ends_run = True
+
+    def _report(self, trial: Any, curve: Curve, before: Any, reached: float) -> bool:
+        """Note the worth of a run at each look up to `reached`; return whether it is hopeless."""
+        search = self._search
+        if not search.prune:
+            return False
+        noted = self._study.trials[trial.number].intermediate_values
+        last = int(min(reached, search.last_step)) // search.every * search.every
+        hopeless = False
+        for steps in range(search.every, last + 1, search.every):
+            at = len(before) * search.last_step + steps
+            if at not in noted:
+                trial.report(fmean([*before, search.worth(curve, steps)]), at)
+                hopeless = bool(trial.should_prune()) or hopeless
+        return hopeless
+
+    def _end(self, trial: Any, state: str, value: float | None = None) -> None:
+        self._study.tell(trial.number, value, state=self._optuna.trial.TrialState[state])
+        told = "" if value is None else f", value {value:.3f}"
+        self._show(f"trial {trial.number}: {state.lower()}{told}")
+
+    def _write_results(self, over: list[Any]) -> None:
+        """Write the table of trials and the flags of the best one."""
+        search = self._search
+        complete = [t for t in over if t.state.name == "COMPLETE"]
+        ranked = sorted(complete, key=lambda t: -t.value)
+        rows = [
+            (
+                str(trial.number),
+                trial.state.name.lower(),
+                f"{trial.value:.3f}" if trial in complete else "",
+                self._described(trial.params),
+            )
+            for trial in [*ranked, *(t for t in over if t not in complete)]
+        ]
+        lines = [
+            f"# {shown_text(search.name)}", "",
+            f"Value: {search.objective} of the mean return at {search.last_step:,} agent steps, "
+            f"over seeds {', '.join(map(str, search.seeds))}.", "",
+            *table(["trial", "state", "value", "flags"], rows), "",
+        ]  # fmt: skip
+        write_text(self._folder.path / TRIALS_PAGE, "\n".join(lines))
+        if ranked:
+            flags = search.flags(ranked[0].params, 0)
+            del flags["seed"]
+            write_json(self._folder.path / BEST_FILE, flags)
+
+    def _described(self, values: Mapping[str, Any]) -> str:
+        flags = {name: self._search.search[name].flag(value) for name, value in values.items()}
+        return ", ".join(f"{shown_text(name)} = {shown(flags[name], 100)}" for name in flags)
+
+
+def _import_optuna() -> Any:
+    try:
+        return importlib.import_module("optuna")
+    except ImportError as error:
+        raise ConfigError(
+            f"--tune needs a package that is not installed: {install_extra('tune')}"
+        ) from error
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """Make one message of what Optuna, SQLAlchemy and SQLite raise, which have no common base."""
+    try:
+        yield
+    except (PlatformError, OSError):
+        raise
+    except Exception as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise TuningFailed(f"{STUDY_FILE} cannot be used: {shown_text(lines[0], 300)}") from error

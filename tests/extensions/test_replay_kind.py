@@ -28,7 +28,7 @@ from ritornello.replay.removers import Oldest
 from ritornello.replay.sampler import Sampler
 from ritornello.replay.samplers import Circular, Fifo, LeastDrawn
 from ritornello.replay.several_games import split_by_task
-from ritornello.sequences.foreign import check_plan, check_typed
+from ritornello.sequences.checks import check_runs, check_typed
 from ritornello.sequences.plan import PlannedRun
 from tests.integration.commands import HANGS_S, QUIET, ROOT, SMALL, only_run, records
 from tests.replay.builders import make_item, queue
@@ -217,12 +217,13 @@ def test_a_test_needs_no_kind_of_a_stranger(module):
 
 @pytest.mark.parametrize("typed", ["--trust_env_module=True", "--replay_parameters=OF"])
 def test_a_plan_may_name_a_kind_that_was_typed_as_well(module, typed):
-    flags = {"replay_parameters": json.loads(of(module)), "lr": "much"}
+    flags = {"replay_parameters": json.loads(of(module))}
     run = PlannedRun("mine", 1, flags)
-    with pytest.raises(ConfigError, match=f"has the kind of replay '{module}:mine', and to find"):
-        check_plan([run], {}, "plan.yaml")
-    check_plan([run], check_typed([typed.replace("OF", of(module))]), "plan.yaml")
-    assert [line.split(":")[0] for line in check_values(flags)] == ["--lr=much"]
+    with pytest.raises(ConfigError, match=f"replay_parameters is '{module}:mine', from plan.yaml"):
+        check_runs([run], {}, "plan.yaml")
+    check_typed([typed.replace("OF", of(module))])
+    check_runs([run], {}, "plan.yaml")
+    assert [line.split(":")[0] for line in check_values({**flags, "lr": "much"})] == ["--lr=much"]
     assert module not in sys.modules
 
 
@@ -255,8 +256,8 @@ def test_the_help_text_knows_the_kinds_that_are_registered_before_it():
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True,
         timeout=HANGS_S, check=True,
     )  # fmt: skip
-    assert "circular|recent|custom" in "".join(done.stdout.split())  # wherever lines break
-    assert "circular|custom" in "".join(help_text("replay").split())
+    assert "circular,recent,custom" in "".join(done.stdout.split())  # wherever lines break
+    assert "circular,custom" in "".join(help_text("replay").split())
 
 
 def test_the_documentation_shows_it():

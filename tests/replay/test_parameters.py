@@ -25,6 +25,26 @@ from tests.replay.builders import (
 DOC = Path(__file__).parents[2] / "docs" / "replay.md"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "queue:16:0.5,elite:2000:0.5:score_stride=4:insert_strategy=elite_insertion",
+        "[{type: queue, capacity: 16, sample_ratio: 0.5}, {type: elite, capacity: 2000, "
+        "sample_ratio: 0.5, score_stride: 4, insert_strategy: elite_insertion}]",
+    ],
+)
+def test_a_mixture_can_be_written_without_quotes(text):
+    more = {"score_stride": 4, "insert_strategy": "elite_insertion"}
+    expected = [queue(16, 0.5), {**elite(2000, 0.5), **more}]
+    assert parse_replay_parameters(text) == parse_replay_parameters(expected)
+
+
+def test_kinds_have_both_spellings_and_keys_have_hints():
+    assert parse_replay_parameters("prioritized:9:1") == parse_replay_parameters("prioritised:9:1")
+    with pytest.raises(ConfigError, match="did you mean lambda_batch_multiplier"):
+        parse_replay_parameters("elite:9:1:lambda=3")
+
+
 def test_json_and_python_literals_mean_the_same():
     json_text = '[{"type": "standard", "capacity": 9, "sample_ratio": 1, "reservoir": true}]'
     python_text = "[{'type': 'Standard', 'capacity': 9, 'sample_ratio': 1.0, 'reservoir': True}]"
@@ -178,16 +198,22 @@ def test_the_fill_threshold_is_exact():
 @pytest.mark.parametrize(
     ("buffers", "message"),
     [
-        ("[{'type'", "neither JSON nor a Python literal"),
-        ("", "neither JSON"),
+        ("[{'type'", "not valid YAML"),
+        ("", "Write queue:16|expected a list"),
         ("{}", "expected a list"),
         ([], "expected a list"),
         ([3], "expected an object"),
         ([{"type": "queue", "capacity": 1}], "lacks sample_ratio"),
         ([{**queue(1), "capcity": 3}], "did you mean capacity"),
         ([{**queue(1), "zzz": 3}], "known are type"),
-        ([{**queue(1), "type": "cust"}], "expected queue, standard"),
-        ([{**queue(1), "type": 3}], "expected queue, standard"),
+        (
+            [{**queue(1), "type": "cust"}],
+            "expected queue, .* did you mean custom|expected queue, standard",
+        ),
+        (
+            [{**queue(1), "type": 3}],
+            "expected queue, .* did you mean custom|expected queue, standard",
+        ),
         ([queue(0)], "capacity of replay buffer 1 is 0"),
         ([queue(True)], "capacity"),
         ([queue(1.5)], "capacity"),

@@ -1,17 +1,14 @@
 from __future__ import annotations
 
 import csv
-import json
 from pathlib import Path
 
 import pytest
 
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.agent.testing.score_table import Game, Life, ScoreTable
-from ritornello.flags.options import Flags
-from ritornello.flags.presets import PRESETS
 from ritornello.sequences.folder import SequenceFolder
-from ritornello.sequences.plan import goes_on, is_test, load_plan, parse_plan, source_of
+from ritornello.sequences.plan import is_test, parse_plan
 from ritornello.sequences.scores import (
     GAMES_TABLE,
     SCORES_PAGE,
@@ -126,96 +123,3 @@ def test_a_sequence_without_tests_has_no_page(tmp_path: Path) -> None:
     assert write_scores(folder) is None
     assert write_games(folder) is None
     assert not (folder.path / SCORES_PAGE).exists()
-
-
-# --- the shipped experiments -------------------------------------------------------------------
-
-
-def test_popart_is_compared_at_equal_steps_per_game_and_nothing_else_differs() -> None:
-    runs = {run.group: run.flags for run in load_plan("single_multi_popart").runs if run.seed == 1}
-    flags = {group: Flags(**f) for group, f in runs.items() if not is_test(f)}
-    per_game = {f.environment_max_steps // len(f.env.split(",")) for f in flags.values()}
-    assert per_game == {1_000_000}
-    assert [(f.use_popart, f.clip_rewards) for f in flags.values()] == [
-        *[(False, True)] * 3,
-        (True, False),
-    ]
-    may_differ = {
-        *("env", "environment_max_steps", "save_model_every_nsteps", "use_popart", "clip_rewards"),
-    }
-    values = [json.loads(json.dumps(f.to_json())) for f in flags.values()]
-    for other in values[1:]:
-        assert {name for name in other if other[name] != values[0][name]} <= may_differ
-
-
-def test_every_continued_run_of_forgetting_starts_from_the_three_games_and_all_are_tested() -> None:
-    plan = load_plan("forgetting")
-    runs = {run.group: run.flags for run in plan.runs if run.seed == 1}
-    trained = [group for group, flags in runs.items() if not is_test(flags)]
-    assert trained[0] == "three games"
-    assert {source_of(runs[group]) for group in trained[1:]} == {"three games"}
-    assert len({Flags(**{**runs[g], "load_model_url": "x"}).env for g in trained[1:4]}) == 1
-    tests = [flags for flags in runs.values() if is_test(flags)]
-    assert [source_of(flags) for flags in tests] == trained
-    assert {len(flags["env"].split(",")) for flags in tests} == {4}
-    new = {g: runs[g].get("batch_size", 8) * _queue_share(runs[g]) for g in trained[1:]}
-    assert set(new.values()) == {4}, "equal steps must be equal updates"
-
-
-def test_the_pairs_of_the_small_forgetting_differ_in_clear_alone_at_equal_updates() -> None:
-    runs = {run.group: run.flags for run in load_plan("forgetting_small").runs if run.seed == 1}
-    flags = {g: Flags(**{**f, "load_model_url": "x"}) for g, f in runs.items() if not is_test(f)}
-    old = "then Pong and a little of the old, "
-    with_it, without = flags[f"{old}CLEAR"].to_json(), flags[f"{old}replay"].to_json()
-    assert {name for name in with_it if with_it[name] != without[name]} == {
-        *("use_policy_cloning_loss", "use_value_cloning_loss")
-    }
-    continued = [group for group in flags if group != "two games"]
-    assert {source_of(runs[group]) for group in continued} == {"two games"}
-    assert {flags[g].batch_size * _queue_share(runs[g]) for g in continued} == {4}
-    of_pong = [flags[g].environment_max_steps * _last_share(flags[g]) for g in continued]
-    assert of_pong == pytest.approx([300_000] * len(continued), rel=1e-3)
-
-
-def test_the_groups_of_forgetting_replay_differ_in_the_replay_and_in_clear_alone() -> None:
-    runs = {run.group: run.flags for run in load_plan("forgetting_replay").runs if run.seed == 1}
-    flags = {
-        group: Flags(**{**of_run, "load_model_url": "x"}).to_json()
-        for group, of_run in runs.items()
-        if goes_on(of_run)
-    }
-    of_pong, of_all, clear = (
-        flags[f"then Pong, replay of {x}"] for x in ("Pong", "all", "all, CLEAR")
-    )
-    assert {name for name in of_all if of_all[name] != of_pong[name]} == {"load_replay"}
-    assert {name for name in of_all if of_all[name] != clear[name]} == {
-        name for name in PRESETS["clear"].flags if "cloning_loss" in name and "use_" in name
-    }
-    trust = flags["then Pong, replay of all, trust region"]
-    assert {name for name in of_all if of_all[name] != trust[name]} == {"use_kl_mask"}
-    before = Flags(**runs["two games"]).to_json()
-    assert before["replay_parameters"] == of_all["replay_parameters"]
-    assert before["save_replay"]
-    assert (before["env_shares"], of_all["env_shares"]) == ([1, 1, 0], [0, 0, 1])
-
-
-def _last_share(flags: Flags) -> float:
-    return flags.env_shares[-1] / sum(flags.env_shares)
-
-
-@pytest.mark.parametrize("name", ["forgetting", "forgetting_small", "forgetting_replay"])
-def test_clear_in_forgetting_is_the_preset(name: str) -> None:
-    runs = {run.group: run.flags for run in load_plan(name).runs if not is_test(run.flags)}
-    with_clear = [group for group in runs if group.endswith("CLEAR")]
-    assert with_clear
-    for group in with_clear:
-        flags = Flags(**{**runs[group], "load_model_url": "x"}).to_json()
-        preset = Flags(**PRESETS["clear"].flags).to_json()
-        if name != "forgetting_replay":  # their replay has no part of what is not played
-            assert not preset["replay_parameters"][1].pop("per_game")
-        for flag in PRESETS["clear"].flags:
-            assert flags[flag] == preset[flag], flag
-
-
-def _queue_share(flags: dict) -> float:
-    return flags["replay_parameters"][0]["sample_ratio"]

@@ -1,321 +1,205 @@
-"""A search with a false trainer and a false study: what is tried, ended, stopped, resumed."""
+"""A search: Optuna chooses, trials are runs of a sequence, and a killed one goes on."""
 
 from __future__ import annotations
 
 import json
-import shutil
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from ritornello import multi_train
-from ritornello.analysis.area import area
-from ritornello.core.errors import ConfigError
-from ritornello.flags.parsing import parse
-from ritornello.metrics.curve import Curve
-from ritornello.sequences import foreign, runner, tuner
-from ritornello.sequences.study import Finished
-from ritornello.sequences.tuner import Interrupts, Tuner, TuningFailed, TuningFolder, is_tuning
-from ritornello.sequences.tuning import parse_tuning
+pytest.importorskip("optuna", reason="Optuna is not installed (extra tune)")
 
+import optuna
+
+from ritornello import multi_train
+from ritornello.core.errors import ConfigError
+from ritornello.metrics.curve import Curve
+from ritornello.sequences import tuner
+from ritornello.sequences.folder import SequenceFolder
+from ritornello.sequences.runner import Interrupts
+from ritornello.sequences.tuner import (
+    Search,
+    Tuner,
+    TuningFailed,
+    create_folder,
+    is_tuning,
+    load_search,
+)
+
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning"),
+]
+BASE = {"env": "CartPole-v1", "environment_max_steps": 1000}
 SEARCH = {
     "name": "false",
-    "base": {"env": "CartPole-v1", "environment_max_steps": 1000},
-    "search": {"lr": {"from": 0.01, "to": 1.0, "log": True}},
-    "trials": 3,
-    "prune": {"every": 100},
+    "base": BASE,
+    "search": {"lr": {"from": 0.1, "to": 0.9}},
+    "trials": 2,
+    "prune": {"every": 100, "after_steps": 200, "after_trials": 2},
 }
-ENDED_EARLY = ("pruned", "failed")
-FALSE_TRAINER = Path(__file__).with_name("false_trainer.py")
-
-
-class FalseTrial:
-    def __init__(self, study, number, values):
-        self.study, self.number, self.values = study, number, values
-        self.reported = {}
-
-    def is_hopeless(self, worth, steps):
-        self.reported[steps] = worth
-        return steps >= self.study.hopeless.get(self.number, np.inf)
-
-    def end(self, state, value=None):
-        self.study.before_end()
-        self.study.over.append(Finished(self.number, state, value, self.values))
-        self.study.running = None
-
-
-class FalseStudy:
-    """Gives out values from a list; what is not ended is given out again."""
-
-    def __init__(self, *values):
-        self.values, self.over, self.running = values, [], None
-        self.hopeless = {}  # number of a trial -> steps from which on it is
-        self.trials = []
-        self.before_end = lambda: None
-
-    def finished(self):
-        return list(self.over)
-
-    def next(self):
-        if self.running is None:
-            self.running = FalseTrial(self, len(self.over), self.values[len(self.over)])
-            self.trials.append(self.running)
-        return self.running
 
 
 @pytest.fixture(autouse=True)
-def _false_trainer(monkeypatch):
-    monkeypatch.setattr("ritornello.core.project.MAIN_PROGRAM", FALSE_TRAINER)
-    monkeypatch.setattr(runner, "POLL_S", 0.02)
+def _false_trainer(use_main: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    use_main((Path(__file__).parent / "false_trainer.py").read_text())
     monkeypatch.setattr(tuner, "LOOK_S", 0.0)
 
 
-def begun(tmp_path, **changes):
-    return TuningFolder.create(tmp_path, parse_tuning({**SEARCH, **changes}, "test"), [])
+def load(tmp_path: Path, **changes: object) -> Search:
+    path = tmp_path / "search.yaml"
+    path.write_text(json.dumps({**SEARCH, **changes}))
+    return load_search(path)
 
 
-def worked(folder, study, interrupts=None, show=lambda line: None):
-    return Tuner(folder, study, interrupts or Interrupts(), show).work()
+def begun(tmp_path: Path, **changes: object) -> SequenceFolder:
+    return create_folder(tmp_path / "results", load(tmp_path, **changes), [])
 
 
-def starts(folder, name):
-    """How often main.py was started for a run, and in which modes."""
-    lines = (folder.path / name / "output.log").read_text().splitlines()
-    return [line.partition("--op_mode=")[2].split()[0] for line in lines if line.startswith("$")]
+def work(folder: SequenceFolder, interrupts: Interrupts | None = None) -> bool:
+    search = load_search(folder.path / tuner.TUNING_FILE)
+    return Tuner(folder, search, interrupts or Interrupts(), lambda line: None).work()
 
 
-def expected_area(lr, seed=1):
-    steps = np.arange(100.0, 1001.0, 100)
-    return area(Curve(steps, steps, lr * steps + seed, None), 1000)
+def study(folder: SequenceFolder) -> list[optuna.trial.FrozenTrial]:
+    url = f"sqlite:///{folder.path / 'study.db'}"
+    return optuna.load_study(study_name="tuning", storage=url).trials
 
 
-@pytest.mark.process
-def test_every_trial_is_run_judged_and_listed_best_first(tmp_path):
-    folder = begun(tmp_path)
-    study = FalseStudy(*({"lr": lr} for lr in (0.1, 0.9, 0.5)))
-    assert worked(folder, study)
-    assert [trial.state for trial in study.over] == ["complete"] * 3
-    got = [trial.value for trial in study.over]
-    np.testing.assert_allclose(got, [expected_area(lr) for lr in (0.1, 0.9, 0.5)])
-    rows = (folder.path / "trials.md").read_text().splitlines()
-    assert [row.split("|")[1].strip() for row in rows if row.startswith("| ")][2:] == [
-        "1",
-        "2",
-        "0",
-    ]
-    best = parse([f"--flags_file={folder.path / 'best.json'}"])
-    assert (best.lr, best.env, best.environment_max_steps) == (0.9, "CartPole-v1", 1000)
-    assert sorted(study.trials[0].reported) == list(range(100, 1001, 100))
-    overrides = json.loads((folder.path / "trial_0001_seed1" / "overrides.json").read_text())
-    assert (overrides["lr"], overrides["seed"]) == (0.9, 1)
-
-
-@pytest.mark.process
-def test_the_value_of_several_seeds_is_their_mean_and_so_is_the_curve(tmp_path):
-    folder = begun(tmp_path, trials=1, seeds=[4, 6], objective="return")
-    study = FalseStudy({"lr": 0.5})
-    assert worked(folder, study)
-    assert study.over[0].value == pytest.approx(500 + 5)
-    reported = study.trials[0].reported
-    assert reported[300] == pytest.approx(150 + 4)
-    assert reported[1300] == pytest.approx((504 + 156) / 2)
-
-
-@pytest.mark.process
-def test_a_hopeless_trial_is_ended_and_the_next_one_begins(tmp_path):
-    folder = begun(tmp_path, trials=2)
-    folder.tuning = replace(folder.tuning, base={**folder.tuning.base, "gamma": 0.6})
-    study = FalseStudy({"lr": 0.1}, {"lr": 0.2})
-    study.hopeless = {0: 300, 1: 500}
-    assert worked(folder, study)
-    assert [(trial.state, trial.value) for trial in study.over] == [("pruned", None)] * 2
-    summary = next(folder.path.glob("trial_0000*/*/summary.json"))
-    assert json.loads(summary.read_text())["reason"] == "interrupted"
-    assert not (folder.path / "best.json").exists()
-
-
-@pytest.mark.process
-def test_a_trial_that_fails_is_recorded_and_many_in_a_row_end_the_search(tmp_path, monkeypatch):
-    monkeypatch.setattr(tuner, "MAX_FAILURES", 2)
-    folder = begun(tmp_path, trials=9)
-    folder.tuning = replace(folder.tuning, base={**folder.tuning.base, "gamma": 0.5})
-    study = FalseStudy(*({"lr": 0.1},) * 9)
-    with pytest.raises(TuningFailed, match="the last 2 trials failed"):
-        worked(folder, study)
-    assert [trial.state for trial in study.over] == ["failed"] * 2
-
-
-@pytest.mark.process
-def test_a_run_that_failed_after_its_last_step_counts(tmp_path):
-    folder = begun(tmp_path, trials=1)
-    folder.tuning = replace(folder.tuning, base={**folder.tuning.base, "gamma": 0.7})
-    study = FalseStudy({"lr": 0.1})
-    assert worked(folder, study)
-    assert study.over[0].state == "complete"
-
-
-@pytest.mark.process
-def test_ctrl_c_saves_and_resume_goes_on_with_the_same_trial(tmp_path):
-    folder = begun(tmp_path, trials=1)
-    folder.tuning = replace(folder.tuning, base={**folder.tuning.base, "gamma": 0.6})
-    study, interrupts = FalseStudy({"lr": 0.5}), Interrupts()
-    is_hopeless = FalseTrial.is_hopeless
-
-    def stop_at_half_time(trial, worth, steps):
-        if steps == 500:
-            interrupts.note(2)
-        return is_hopeless(trial, worth, steps)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FalseTrial, "is_hopeless", stop_at_half_time)
-        assert not worked(folder, study, interrupts)
-    assert study.over == []
-    assert study.running is not None
-    again = TuningFolder.open(folder.path, [])
-    assert worked(again, study)
-    assert starts(folder, "trial_0000_seed1") == ["train", "train_w_load"]
-    assert study.over[0].value == pytest.approx(expected_area(0.5))
-
-
-@pytest.mark.process
-def test_a_search_that_was_killed_after_a_run_does_not_run_it_again(tmp_path):
-    folder, study = begun(tmp_path, trials=1), FalseStudy({"lr": 0.5})
-
-    def killed():
-        raise SystemError("killed")
-
-    study.before_end = killed
-    with pytest.raises(SystemError):
-        worked(folder, study)
-    study.before_end = lambda: None
-    assert worked(TuningFolder.open(folder.path, []), study)
-    assert starts(folder, "trial_0000_seed1") == ["train"]
-    assert study.over[0].value == pytest.approx(expected_area(0.5))
-
-
-def test_one_process_works_on_a_search(tmp_path):
-    folder = begun(tmp_path)
-    folder.claim()
-    with pytest.raises(ConfigError, match="being worked on by another"):
-        TuningFolder.open(folder.path, []).claim()
-    folder.lock.release()
+def starts(folder: SequenceFolder, run: int = 0) -> list[str]:
+    log = (folder.path / folder.runs[run].name / "output.log").read_text()
+    return [line.split("--op_mode=")[1].split()[0] for line in log.splitlines() if "$ " in line]
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format_version": 2}, "no search of this version"),
-        ({"arguments": ["--trust_env_module=True"]}, "no file may give"),
-        ({"arguments": ["--env=evil:Env-v0"]}, "code of a module"),
-        ({"arguments": ["--results_dir=/"]}, "cannot be given"),
-        ({"arguments": "x"}, "a list of texts"),
-        (
-            {"search": {**SEARCH, "base": {"env": "evil:Env-v0", "environment_max_steps": 999}}},
-            "code",
-        ),
-        (
-            {"search": {**SEARCH, "search": {"model": {"choose": ["nature", "evil:net"]}}}},
-            "code of a module",
-        ),
-        ({"search": {**SEARCH, "base": {"trust_env_module": True}}}, "steps is|no file may"),
-        ({"search": []}, "expected a mapping"),
+        ({"serch": {}}, "did you mean search"),
+        ({"search": {}}, "search is"),
+        ({"search": {"lr": {"from": 2, "to": 1}}}, r"search\.lr"),
+        ({"search": {"lr": {"from": 0, "to": 1, "log": True}}}, r"search\.lr"),
+        ({"search": {"lr": {"from": 0.1}}}, "expected {from: number"),
+        ({"search": {"env": {"choose": ["a"]}}}, "base or in search"),
+        ({"search": {"seed": {"choose": [1]}}}, "base or in search"),
+        ({"objective": "loss"}, "objective"),
+        ({"base": {}}, "expected steps"),
+        ({"trials": True}, "trials"),
+        ({"prune": {"after": 1}}, "prune"),
     ],
 )
-def test_a_strangers_folder_asks_for_nothing_that_a_file_may_not(tmp_path, changes, message):
-    folder = begun(tmp_path)
-    file = folder.path / "tuning.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
-    assert is_tuning(folder.path)
+def test_what_makes_no_sense_is_told_with_its_key(
+    tmp_path: Path, changes: dict[str, object], message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
-        TuningFolder.open(folder.path, [])
+        load(tmp_path, **changes)
 
 
-@pytest.mark.parametrize("place", ["", "Pong", "Pong/checkpoints"])
-def test_a_folder_of_a_trial_that_leads_elsewhere_is_refused(tmp_path, place):
-    folder = begun(tmp_path)
-    link = folder.path / "trial_0000_seed1" / place
-    link.parent.mkdir(parents=True, exist_ok=True)
-    link.symlink_to(tmp_path)
-    with pytest.raises(ConfigError, match="is a link that leads out of the folder"):
-        TuningFolder.open(folder.path, [], trust_files=True)
+def test_the_worth_of_a_run_that_ended_early_is_that_it_stayed_where_it_was(tmp_path: Path) -> None:
+    search = load(tmp_path)
+    steps = np.array([100.0, 200.0])
+    curve = Curve(steps, steps, np.array([10.0, 20.0]), None)
+    assert search.worth(curve, 200) == pytest.approx((100 * 10 + 100 * 15) / 200)
+    assert search.worth(curve, 1000) == pytest.approx((100 * 10 + 100 * 15 + 800 * 20) / 1000)
+    assert load(tmp_path, objective="return").worth(curve, 150) == 15
 
 
-def with_weights(place, url):
-    """Return what a tuning.json has to say for weights to be taken from a path."""
-    base = {**SEARCH["base"], "load_model_url": url}
-    search = {**SEARCH["search"], "load_model_url": {"choose": [None, url]}}
-    return {
-        "arguments": {"arguments": [f"--load_model_url={url}"]},
-        "base": {"search": {**SEARCH, "base": base}},
-        "search": {"search": {**SEARCH, "search": search}},
-    }[place]
+def test_trials_are_run_ranked_and_written_down(tmp_path: Path) -> None:
+    search = {
+        "lr": {"from": 0.1, "to": 0.9},
+        "r_f_steps": {"from": 10, "to": 40, "step": 10},
+        "replay_parameters": {"choose": [[{"type": "queue"}], [{"type": "elite"}]]},
+    }
+    folder = begun(tmp_path, trials=4, search=search, seeds=[1, 2], prune=False)
+    assert is_tuning(folder.path)
+    assert work(folder)
+    over = study(folder)
+    assert [trial.state.name for trial in over] == ["COMPLETE"] * 4
+    assert {trial.params["r_f_steps"] % 10 for trial in over} == {0}
+    assert [run.group for run in folder.runs[:3]] == ["trial_0000", "trial_0000", "trial_0001"]
+    best = json.loads((folder.path / "best.json").read_text())
+    assert best["lr"] == max(trial.params["lr"] for trial in over)
+    assert best["replay_parameters"] in ([{"type": "queue"}], [{"type": "elite"}])
+    assert "seed" not in best
+    assert (folder.path / "trials.md").read_text().count("| complete |") == 4
 
 
-@pytest.mark.parametrize("place", ["arguments", "base", "search"])
-def test_weights_elsewhere_are_taken_once_the_folder_is_trusted(tmp_path, place):
-    folder = begun(tmp_path)
-    file = folder.path / "tuning.json"
-    saved = json.loads(file.read_text())
-    for url in (tmp_path / "victim", folder.path / ".." / "victim", "results/victim"):
-        file.write_text(json.dumps({**saved, **with_weights(place, str(url))}))
-        with pytest.raises(ConfigError, match="victim.*--trust_files=True"):
-            TuningFolder.open(folder.path, [])
-        assert TuningFolder.open(folder.path, [], trust_files=True).tuning.name == "false"
-    for url in (folder.path / "weights", foreign.SHIPPED_MODELS / "pong"):
-        file.write_text(json.dumps({**saved, **with_weights(place, str(url))}))
-        assert TuningFolder.open(folder.path, []).tuning.name == "false"
+def test_a_trial_below_the_median_is_ended_early(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = begun(tmp_path, trials=2)
+    monkeypatch.setattr(Search, "worth", lambda *given: (50.0, 60.0, 1.0)[len(folder.runs) - 1])
+    assert work(folder)
+    # The third run waits for a signal at half-time, as one that is going on does.
+    changed = {**SEARCH, "trials": 3, "base": {**BASE, "gamma": 0.6}}
+    (folder.path / tuner.TUNING_FILE).write_text(json.dumps(changed))
+    assert work(folder)
+    assert [trial.state.name for trial in study(folder)] == ["COMPLETE", "COMPLETE", "PRUNED"]
+    assert folder.runs[2].status == "stopped"
 
 
-@pytest.mark.parametrize("url", [{"run": "victim"}, ["victim"]])
-def test_weights_of_a_search_are_a_path(tmp_path, url):
-    folder = begun(tmp_path)
-    file = folder.path / "tuning.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), **with_weights("base", url)}))
-    with pytest.raises(ConfigError, match="expected a path"):
-        TuningFolder.open(folder.path, [], trust_files=True)
+def test_failures_count_as_trials_and_too_many_in_a_row_end_the_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuner, "MAX_FAILURES", 2)
+    folder = begun(tmp_path, trials=9, base={**BASE, "gamma": 0.5})
+    with pytest.raises(TuningFailed, match="the last 2 trials failed"):
+        work(folder)
+    assert [trial.state.name for trial in study(folder)] == ["FAIL"] * 2
+    assert not (folder.path / "best.json").exists()
 
 
-def test_a_search_that_was_killed_before_it_wrote_its_results_writes_them_when_resumed(tmp_path):
-    folder, study = begun(tmp_path, trials=2), FalseStudy()
-    study.over = [Finished(0, "complete", 5.0, {"lr": 0.1})]
-    folder.write_results(study.over)
-    study.over.append(Finished(1, "complete", 7.0, {"lr": 0.9}))
-    assert worked(TuningFolder.open(folder.path, []), study)
-    assert json.loads((folder.path / "best.json").read_text())["lr"] == 0.9
-    assert "0.9" in (folder.path / "trials.md").read_text()
+def test_a_run_that_failed_after_its_last_step_counts(tmp_path: Path) -> None:
+    folder = begun(tmp_path, trials=1, base={**BASE, "gamma": 0.7})
+    assert work(folder)
+    assert [trial.state.name for trial in study(folder)] == ["COMPLETE"]
 
 
-def test_a_search_in_which_nothing_came_to_its_end_names_no_best_flags(
-    tmp_path, monkeypatch, capsys
-):
-    path = tmp_path / "search.yaml"
-    path.write_text(json.dumps({**SEARCH, "trials": 2}))
-    study = FalseStudy()
-    study.over = [Finished(n, state, None, {"lr": 0.1}) for n, state in enumerate(ENDED_EARLY)]
-    monkeypatch.setattr(multi_train, "check_optuna", lambda: None)
-    monkeypatch.setattr(multi_train, "OptunaStudy", lambda folder, tuning: study)
-    assert multi_train.main([f"--tune={path}", f"--results_dir={tmp_path / 'results'}"]) == 1
-    said = capsys.readouterr().out
-    assert "no trial came to its end" in said
-    assert "best.json" not in said
+def test_ctrl_c_saves_and_resume_goes_on_with_the_same_trial(tmp_path: Path) -> None:
+    folder = begun(tmp_path, trials=1, base={**BASE, "gamma": 0.6}, prune=False)
+    interrupts = Interrupts()
+
+    class Stopping(Tuner):
+        def _look(self, *given: object) -> None:
+            curve = self._curve(self._folder.runs[0])
+            if curve is not None and curve.agent_steps[-1] >= 500 and not interrupts.stop:
+                interrupts.note(2)
+
+    search = load_search(folder.path / tuner.TUNING_FILE)
+    assert not Stopping(folder, search, interrupts, lambda line: None).work()
+    (before,) = study(folder)
+    assert before.state.name == "RUNNING"
+    again = SequenceFolder.open(folder.path)
+    assert again.runs[0].status == "stopped"
+    assert work(again)
+    (after,) = study(folder)
+    assert (after.state.name, after.params) == ("COMPLETE", before.params)
+    assert starts(folder) == ["train", "train_w_load"]
 
 
-def test_without_optuna_it_is_told_what_to_install(tmp_path, monkeypatch, capsys):
-    import sys
-
+def test_the_program_tunes_resumes_and_refuses(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "search.yaml"
     path.write_text(json.dumps(SEARCH))
-    monkeypatch.setitem(sys.modules, "optuna", None)
-    results = tmp_path / "results"
-    assert multi_train.main([f"--tune={path}", f"--results_dir={results}"]) == 2
-    assert ".[tune]" in capsys.readouterr().err
-    assert not results.exists()
-    path.write_text(json.dumps({**SEARCH, "search": {"larning_rate": {"choose": [1]}}}))
-    assert multi_train.main([f"--tune={path}", f"--results_dir={results}"]) == 2
-    assert "larning_rate" in capsys.readouterr().err
-    path.write_text(json.dumps({**SEARCH, "search": {"lr": {"from": -1.0, "to": 1.0}}}))
-    assert multi_train.main([f"--tune={path}", f"--results_dir={results}"]) == 2
-    assert "lr" in capsys.readouterr().err
-    shutil.rmtree(results, ignore_errors=True)
+    given = [f"--tune={path}", f"--results_dir={tmp_path / 'results'}"]
+    assert multi_train.main([*given, "--dry_run"]) == 0
+    assert multi_train.main([*given, "--lr=0.5"]) == 2
+    assert "told from each other by their lr" in capsys.readouterr().err
+    assert not (tmp_path / "results").exists()
+    assert multi_train.main(given) == 0
+    (folder,) = (tmp_path / "results").iterdir()
+    file = folder / tuner.TUNING_FILE
+    file.write_text(json.dumps({**json.loads(file.read_text()), "trials": 3}))
+    assert multi_train.main([f"--resume={folder}", "--sequence=smoke"]) == 2
+    assert multi_train.main([f"--resume={folder}"]) == 0
+    assert len(study(SequenceFolder.open(folder))) == 3
+    for base in ({"env": "evil:Env-v0"}, {"load_model_url": "/etc"}, {"results_dir": "/"}):
+        file.write_text(json.dumps({**SEARCH, "base": {**BASE, **base}}))
+        assert multi_train.main([f"--resume={folder}"]) == 2
+    (folder / "study.db").write_bytes(b"SQLite format 3\0" + b"\xff" * 5000)
+    file.write_text(json.dumps({**SEARCH, "trials": 9}))
+    assert multi_train.main([f"--resume={folder}"]) == 1
+    assert "study.db cannot be used" in capsys.readouterr().err

@@ -20,7 +20,7 @@ from ritornello.agent.run.memory_check import memory_needs
 from ritornello.agent.session import prepare
 from ritornello.core.errors import ConfigError
 from ritornello.flags.parsing import parse
-from ritornello.sequences import foreign
+from ritornello.sequences import checks
 from tests.agent.runs import make_blueprint
 from tests.agent.test_rollout import make_board
 
@@ -137,7 +137,7 @@ def test_no_file_and_no_checkpoint_chooses_a_cluster(tmp_path):
         file.write_text(f"multiprocessing_backend: ray\n{name}: '{value}'\n")
         with pytest.raises(ConfigError, match=f"sets {name}, which no file may"):
             parse(["--env=CartPole-v1", f"--flags_file={file}"])
-        assert name in foreign.ONLY_TYPED
+        assert name in checks.ONLY_TYPED
     stored = {"env": "CartPole-v1", "multiprocessing_backend": "ray", "ray_address": "192.0.2.1:1"}
     flags = parse(["--op_mode=train_w_load", "--load_model_url=x"], lambda url: stored)
     assert (flags.multiprocessing_backend, flags.ray_address) == ("python_native", "")

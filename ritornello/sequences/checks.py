@@ -1,0 +1,165 @@
+"""What a sequence or a search may ask for, checked before its first run.
+
+A folder or a YAML file may be somebody else's. It says what to train; it must not say which code to
+run, where to write, or what of this machine to read. These things have to be typed:
+
+* an environment, network, algorithm, sink or kind of replay of the form `module:name` runs the
+  module's code: `--trust_env_module=True`, or e.g. `--env=module:Id`;
+* weights that lie outside of the sequence's own folder and of the models that come with the
+  program: `--trust_files=True`;
+* where runs are written is decided by multi_train.py alone, and what is only for one command (such
+  as trust) is never taken from a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ritornello.core.errors import ConfigError
+from ritornello.core.plain_data import shown, shown_text
+from ritornello.core.project import PROJECT_ROOT
+from ritornello.flags.names import named_values
+from ritornello.flags.parsing import check_trust, check_values, trust_typed
+from ritornello.sequences.forms import MAX_PROBLEMS_SHOWN
+from ritornello.sequences.plan import PlannedRun, goes_on, is_test, source_of
+
+SHIPPED_MODELS = PROJECT_ROOT / "models"
+# multi_train.py decides these for every run; nobody else may, not even by typing them.
+DECIDED_HERE = {
+    "op_mode": "a run is trained, resumed or tested as the sequence says",
+    "results_dir": "runs are written into the sequence's folder (multi_train.py --results_dir)",
+    "run_name": "runs are named after their group in the sequence",
+    "agent_count": "give multi_train.py --at_once, or the sequence at_once",
+    "agent_number": "runs at the same time are numbered by multi_train.py",
+    "flags_file": "write those flags under `base` of the sequence",
+    "multi_train_overrides": "it is how the flags of the sequence reach a run",
+}
+# These may be typed, but never come from a file, nor are they kept in one.
+ONLY_TYPED = (
+    *("trust_env_module", "debug_faults", "new_run_folder"),
+    *("ray_address", "ray_insecure"),
+)
+
+
+def check_typed(arguments: Sequence[str]) -> dict[str, str]:
+    """Check the flags of main.py that were typed; return flag -> text.
+
+    Raises:
+      ConfigError: if a flag is unknown or is decided here, or no run can have its value.
+    """
+    typed = named_values(arguments)
+    for name, reason in DECIDED_HERE.items():
+        if name in typed:
+            raise ConfigError(f"--{name} cannot be given to the runs of a sequence: {reason}.")
+    problems = check_values(typed)
+    if problems:
+        raise ConfigError("no run can have what was typed:\n" + "\n".join(problems))
+    trust_typed(typed)
+    return typed
+
+
+def keepable(arguments: Sequence[str]) -> list[str]:
+    """Return the typed arguments that may be kept in a file for a later --resume."""
+    return [f"--{k}={v}" for k, v in named_values(arguments).items() if k not in ONLY_TYPED]
+
+
+def check_runs(runs: Sequence[PlannedRun], typed: Mapping[str, str], where: str) -> None:
+    """Check the runs of a YAML file, so that a mistake is found before the first run.
+
+    Args:
+      runs: all runs, at least one.
+      typed: flag -> text of what was typed, result of `check_typed`.
+      where: the file, for messages.
+
+    Raises:
+      ConfigError: if a run has an unknown flag or a value that no run can have, asks for what a
+        file may not, or differs from the others in a flag that was typed.
+    """
+    problems: dict[str, None] = {}
+    for run in {run.group: run for run in runs}.values():  # seeds apart, they are the same
+        # The name of another run stands for a path that is not known yet.
+        flags = {**run.flags, **({"load_model_url": "x"} if source_of(run.flags) else {})}
+        for line in check_values(flags):
+            problems[f"  {line} (in {shown_text(run.group)})"] = None
+        if len(problems) >= MAX_PROBLEMS_SHOWN:
+            break
+    if problems:
+        lines = "\n".join(list(problems)[:MAX_PROBLEMS_SHOWN])
+        raise ConfigError(f"{where} gives flags that no run can have:\n{lines}")
+    for run in runs:
+        _check_flags(run.flags, f"{where}: {shown(run.group)}")
+    check_not_overridden(runs, typed, where)
+
+
+def check_not_overridden(runs: Sequence[Any], typed: Mapping[str, str], where: str) -> None:
+    """Raise ConfigError if a typed flag, which wins, is one that tells the runs from each other.
+
+    Their names would promise what no run has, and runs would be compared that do not differ.
+
+    Args:
+      runs: planned runs, or the states of runs (`sequences.folder.RunState`).
+      typed: flag -> text of what was typed, result of `check_typed`.
+      where: the file that has the runs, for messages.
+    """
+    trained = [run for run in runs if not is_test(run.flags)]  # a test says little by itself
+    for name, text in typed.items():
+        differs = any(run.flags.get(name) != trained[0].flags.get(name) for run in trained)
+        is_in_a_name = any(f" {name}=" in f" {run.group}" for run in runs)
+        is_of_others = name == "load_model_url" and any(source_of(run.flags) for run in runs)
+        if differs or is_in_a_name or is_of_others:
+            raise ConfigError(
+                f"--{name}={shown_text(text)} would hold for every run, but the runs of {where} "
+                f"are told from each other by their {name}: leave it out, or change the file."
+            )
+
+
+def check_saved(
+    folder: Path, runs: Sequence[Any], kept: Sequence[str], where: str, *, trust_files: bool
+) -> None:
+    """Raise ConfigError if the folder of a sequence or a search asks for what a file may not.
+
+    Args:
+      folder: the folder.
+      runs: the states of its runs (`sequences.folder.RunState`), or planned ones.
+      kept: the arguments that its file gives to every run.
+      where: the file, for messages.
+      trust_files: whether weights may lie outside of the folder.
+    """
+    arguments = named_values(kept)
+    for name, flags in [("arguments", arguments), *((run.group, run.flags) for run in runs)]:
+        _check_flags(flags, f"{where}: {shown(name)}")
+        url = flags.get("load_model_url")
+        # A run is started in the folder of the program, and looks for its weights from there.
+        is_path = isinstance(url, str) and not trust_files
+        if is_path and not is_inside(PROJECT_ROOT / url, (folder, SHIPPED_MODELS)):
+            raise ConfigError(
+                f"{where}: {shown(name)} starts from {shown(url)}, which is not in the folder "
+                f"{shown_text(str(folder))}. If it is your own, add --trust_files=True."
+            )
+    for path in (*folder.glob("*"), *folder.glob("*/*"), *folder.glob("*/*/*")):
+        if path.is_symlink() and not is_inside(path, (folder,)):
+            raise ConfigError(
+                f"{shown_text(str(path))} is a link that leads out of the folder: what is written "
+                "there would be written elsewhere. Remove it."
+            )
+
+
+def _check_flags(flags: Mapping[str, Any], where: str) -> None:
+    for name in (*DECIDED_HERE, *ONLY_TYPED):
+        if name in flags and not (name == "op_mode" and (is_test(flags) or goes_on(flags))):
+            raise ConfigError(f"{where} sets the flag {name}, which no file may. Remove it there.")
+    url = flags.get("load_model_url")
+    if url is not None and not isinstance(url, str) and source_of(flags) is None:
+        raise ConfigError(f"{where} has load_model_url {shown(url)}, expected a path.")
+    check_trust(flags, lambda name: where)
+
+
+def is_inside(path: Path, folders: Iterable[Path]) -> bool:
+    """Whether a path lies in one of some folders, when every link has been followed."""
+    try:
+        resolved = path.resolve()
+        return any(resolved.is_relative_to(folder.resolve()) for folder in folders)
+    except (OSError, RuntimeError, ValueError):  # a circle of links, or no path at all
+        return False

@@ -1,0 +1,65 @@
+"""Files of sequences and searches as pydantic models, with messages for who writes such a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+
+from ritornello.core.errors import ConfigError
+from ritornello.core.nearest_names import did_you_mean
+from ritornello.core.plain_data import cut, shown, shown_text
+
+MAX_PROBLEMS_SHOWN = 10
+Model = TypeVar("Model")
+# The name of a group, a sequence or a search.
+Name = Annotated[str, Field(min_length=1, max_length=300)]
+# Root seeds, and how many runs of each configuration there are.
+Seeds = Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], Field(min_length=1)]
+
+
+class Form(BaseModel):
+    """A mapping of a YAML or JSON file. A key without a value counts as left out."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_empty(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping):
+            return data
+        return {key: value for key, value in data.items() if value is not None}
+
+
+def checked(model: type[Model], data: Any, where: str) -> Model:
+    """Return `data` as a model.
+
+    Args:
+      model: a `Form`, or a dataclass of pydantic.
+      data: plain types, from a file.
+      where: the file, for messages.
+
+    Raises:
+      ConfigError: naming each key that is wrong, and the nearest right one.
+    """
+    try:
+        return TypeAdapter(model).validate_python(data)
+    except ValidationError as error:
+        known = list(getattr(model, "model_fields", ()))
+        problems = [_problem(each, known) for each in error.errors()[:MAX_PROBLEMS_SHOWN]]
+        raise ConfigError(f"{where}: " + "\n".join(dict.fromkeys(problems))) from error
+
+
+def _problem(error: Any, known: list[str]) -> str:
+    """Return "runs[3].name is 5: expected a valid string" for one of pydantic's errors."""
+    place = ""
+    for part in error["loc"]:
+        place += f"[{part}]" if isinstance(part, int) else f".{part}" if place else str(part)
+    if error["type"] == "extra_forbidden":
+        hint = did_you_mean(str(error["loc"][-1]), known)
+        return f"unknown key {shown_text(place)}{f'; {hint}' if hint else ''}"
+    message = str(error["msg"]).removeprefix("Value error, ").replace("Input should be", "expected")
+    if not place:
+        return cut(message, 400)
+    return f"{shown_text(place)} is {shown(error['input'])}: {cut(message, 400)}"

@@ -1,0 +1,173 @@
+"""A folder or a plan of a stranger runs nothing of his, and writes nothing outside of itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ritornello import multi_train
+from ritornello.core.errors import ConfigError
+from ritornello.sequences.folder import STATE_FILE, SequenceFolder
+from ritornello.sequences.plan import Plan, parse_plan
+
+# Leaves a trace of every start beside itself, then does what a run does.
+TRACER = """
+import json, pathlib, sys
+pathlib.Path(__file__).with_name("started").open("a").write(" ".join(sys.argv[1:]) + "\\n")
+arguments = dict(a[2:].partition("=")[::2] for a in sys.argv[1:])
+run = pathlib.Path(arguments["results_dir"]) / "CartPole-v1_20240101-000000"
+(run / "checkpoints").mkdir(parents=True)
+"""
+RUN = {"name": "001_a_seed1", "group": "a", "seed": 1, "flags": {"env": "CartPole-v1"}}
+
+
+@pytest.fixture
+def started(tmp_path: Path, use_main: Callable[[str], None]) -> Path:
+    """The file that exists as soon as any run was started."""
+    use_main(TRACER)
+    return tmp_path / "started"
+
+
+def given(tmp_path: Path, **changes: Any) -> Path:
+    """Return the folder of a sequence as somebody may have sent it."""
+    folder = tmp_path / "given"
+    folder.mkdir()
+    data = {"format_version": 1, "name": "theirs", "arguments": [], "runs": [RUN], **changes}
+    (folder / STATE_FILE).write_text(json.dumps(data))
+    return folder
+
+
+def run(**changes: Any) -> dict[str, Any]:
+    return {"runs": [{**RUN, **changes}]}
+
+
+def with_flags(**flags: Any) -> dict[str, Any]:
+    return run(flags={**RUN["flags"], **flags})
+
+
+HOSTILE: list[dict[str, Any]] = [
+    *(run(name=name) for name in ("../escaped", "/tmp/escaped", "..", "", "a/b", "sequence.json")),
+    run(name="001_a_seed1\n"),
+    run(name="001_\x1b[31m_seed1"),
+    *({"arguments": [argument]} for argument in ("--results_dir=/tmp", "--trust_env_module=True")),
+    *({"arguments": [argument]} for argument in ("--multi_train_overrides=/x", "; rm -rf")),
+    *({"arguments": [argument]} for argument in ("--load_model_url=/etc", "--env=evil:Pong-v0")),
+    {"arguments": [1]},
+    with_flags(results_dir="/tmp"),
+    with_flags(trust_env_module=True),
+    with_flags(op_mode="train_w_load", load_model_url="/etc"),
+    with_flags(load_model_url="../victim"),
+    with_flags(load_model_url="001_a_seed1/../../../victim"),
+    with_flags(load_model_url=["/etc"]),
+    with_flags(load_model_url={"run": "nobody"}),
+    with_flags(load_model_url={"run": "a"}),
+    with_flags(env="CartPole-v1,evil:Pong-v0"),
+    with_flags(model="given.evil:net"),
+    with_flags(algorithm="given.evil:learn"),
+    with_flags(replay_parameters=[{"type": "evil:kind", "capacity": 1, "sample_ratio": 1}]),
+    {"runs": [RUN, RUN]},
+    run(command=["rm", "-rf", "/"]),
+    {"environment": {"PATH": "/tmp"}},
+    run(status="[/]"),
+    run(seed="1"),
+    run(flags=[1]),
+    {"format_version": 2},
+]
+
+
+@pytest.mark.parametrize("changes", HOSTILE, ids=lambda changes: json.dumps(changes)[:60])
+def test_a_hostile_sequence_is_refused_with_one_message_and_nothing_happens(
+    tmp_path: Path, started: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any]
+) -> None:
+    folder = given(tmp_path, **changes)
+    before = sorted(tmp_path.rglob("*"))
+    assert multi_train.main([f"--resume={folder}"]) == 2
+    assert capsys.readouterr().err.startswith("multi_train.py: ")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("changes", "typed"),
+    [
+        ({}, "--gamma=0.9"),
+        (with_flags(env="mine:Ok-v0"), "--trust_env_module=True"),
+        (with_flags(env="mine:Ok-v0"), "--env=mine:Ok-v0"),
+        (with_flags(load_model_url="/etc"), "--trust_files=True"),
+    ],
+)
+def test_a_sequence_is_run_once_what_it_asks_for_was_typed(
+    tmp_path: Path, started: Path, changes: dict[str, Any], typed: str
+) -> None:
+    multi_train.main([f"--resume={given(tmp_path, **changes)}", typed])
+    assert len(started.read_text().splitlines()) == 1
+
+
+@pytest.mark.parametrize("place", ["001_a_seed1", "001_a_seed1/Ok-v0", "001_a_seed1/output.log"])
+def test_a_link_that_leads_out_of_the_folder_is_refused(
+    tmp_path: Path, started: Path, place: str
+) -> None:
+    folder = given(tmp_path)
+    (tmp_path / "victim").mkdir()
+    link = folder / place
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(tmp_path / "victim")
+    assert multi_train.main([f"--resume={folder}"]) == 2
+    assert not started.exists()
+    assert not list((tmp_path / "victim").iterdir())
+
+
+@pytest.mark.parametrize("name", ["../../escaped", "/etc/passwd", "..", "a/b", "\u202eevil", "-"])
+def test_names_of_a_plan_become_plain_names_of_folders(tmp_path: Path, name: str) -> None:
+    data = {"name": name, "runs": [{"name": name}]}
+    folder = SequenceFolder.create(tmp_path, parse_plan(data, default_name="p", where="p"), [])
+    assert folder.path.parent == tmp_path
+    assert SequenceFolder.open(folder.path).runs == folder.runs
+
+
+@pytest.mark.parametrize("typed", ["--op_mode=test", "--results=/tmp", "--no_such=1", "lr=1"])
+def test_what_cannot_be_given_to_runs_is_refused_before_a_folder_is_made(
+    tmp_path: Path, started: Path, typed: str
+) -> None:
+    results = tmp_path / "out"
+    assert multi_train.main(["--sequence=smoke", f"--results_dir={results}", "--", typed]) == 2
+    assert not results.exists()
+
+
+# --- a sequence that gets more runs ------------------------------------------------------------
+
+BEGUN = {"name": "mine", "runs": [{"name": "a", "flags": {"lr": 0.01}}, {"name": "b"}]}
+
+
+def plan_of(data: dict[str, Any]) -> Plan:
+    return parse_plan(data, default_name="p", where="mine.yaml")
+
+
+def test_what_the_file_has_besides_is_added_in_its_order(tmp_path: Path) -> None:
+    folder = SequenceFolder.create(tmp_path, plan_of(BEGUN), [])
+    more = {**BEGUN, "seeds": [1, 2], "runs": [{"name": "new"}, *BEGUN["runs"]]}
+    for _ in range(2):
+        folder.grow(plan_of(more), "mine.yaml")
+    folder.save()
+    assert SequenceFolder.open(folder.path).runs == folder.runs
+    added = [(run.name, run.status) for run in folder.runs[2:]]
+    assert added == [
+        (f"{n:03d}_{name}", "waiting")
+        for n, name in enumerate(("new_seed1", "new_seed2", "a_seed2", "b_seed2"), start=3)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("now", "message"),
+    [({**BEGUN, "name": "other"}, "expected 'mine'"), ({**BEGUN, "base": {"gamma": 1}}, "gamma")],
+)
+def test_a_run_that_is_there_is_not_changed(
+    tmp_path: Path, now: dict[str, Any], message: str
+) -> None:
+    folder = SequenceFolder.create(tmp_path, plan_of(BEGUN), [])
+    with pytest.raises(ConfigError, match=message):
+        folder.grow(plan_of(now), "mine.yaml")

@@ -1,0 +1,68 @@
+"""Names on a command line: other spellings are taken, other programs' names are answered."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from ritornello.core.errors import ConfigError
+from ritornello.flags.former_names import ALIASES, HINTS
+from ritornello.flags.group import other_name
+from ritornello.flags.names import COMMANDS, flag_of, is_name, named_values
+from ritornello.flags.options import Flags
+from ritornello.flags.presets import PRESETS
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        (["--unroll_length=7"], {"r_f_steps": "7"}),
+        (["--max-steps", "9"], {"environment_max_steps": "9"}),
+        (["--load=models/pong"], {"load_model_url": "models/pong"}),
+        (["--normalize_pixels=False"], {"normalise_pixels": "False"}),
+        (["--optimiser=adam"], {"optimizer": "adam"}),
+        (["--advantage-normalization=rms"], {"advantage_normalisation": "rms"}),
+        (["--xpid=a", "--run_name=b"], {"run_name": "b"}),
+        (["--resume=x"], {"op_mode": "train_w_load", "load_model_url": "x"}),
+        (["--test", "x"], {"op_mode": "test", "load_model_url": "x"}),
+    ],
+)
+def test_a_flag_has_several_spellings(argv, expected):
+    assert named_values(argv) == expected
+
+
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        (["--learning_rate=1"], "--learning_rate is not an option here: write --lr"),
+        (["--learning_rte", "1"], "unknown option --learning_rte: --learning_rate is not"),
+        (["--batchsize=1"], "did you mean --batch_size"),
+        (["--track=True"], "write --sink=wandb"),
+        (["--num_actions=4"], "Leave it out: what an environment shows"),
+        (["--lr"], "--lr needs a value, e.g. --lr=0.00025"),
+        (["resume", "x"], "write --resume=<run folder>"),
+        (["--resume=a", "--test=b"], "give one of the two"),
+        (
+            ["--replay=[{type:", "queue,", "capacity:", "4}]"],
+            "whole value in single",
+        ),
+    ],
+)
+def test_what_is_no_flag_is_answered(argv, told):
+    with pytest.raises(ConfigError, match=re.escape(told)):
+        named_values(argv)
+
+
+def test_every_hint_names_flags_and_presets_that_exist_and_hides_none():
+    known = {*Flags.model_fields, *COMMANDS}
+    known |= {name for field in Flags.model_fields.values() if (name := other_name(field))}
+    theirs = [name for names in HINTS.values() for name in names.split()]
+    assert len(theirs) == len(set(theirs))
+    assert not {*theirs, *ALIASES} & known
+    assert set(ALIASES.values()) <= known
+    for hint in HINTS:
+        assert set(re.findall(r"--(\w+)", hint)) <= known, hint
+        assert set(re.findall(r"--preset=([\w-]+)", hint)) <= set(PRESETS), hint
+    assert all(flag_of(name) == name or name in ALIASES for name in theirs)
+    assert all(map(is_name, [*theirs, *ALIASES, "lr", "resume"]))
