@@ -118,7 +118,7 @@ class Loss(NamedTuple):
     """What one batch says about the model."""
 
     total: Tensor  # 0-d, carries the gradient
-    metrics: dict[str, Tensor]  # 0-d, detached; names as declared in metrics/record.py
+    metrics: dict[str, Tensor]  # 0-d, detached; names as in metrics/metrics.csv
     # [T, B] |value target - value| as learned, NaN where no step was learned from: what replay by
     # priorities draws by. None: the algorithm has no such thing.
     errors: Tensor | None = None

@@ -7,7 +7,7 @@ display. Several runs are laid on top of each other by `python -m ritornello.ana
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 INK = "#333333"
 MAX_POINTS = 5000  # of a curve
+AVERAGED_GAMES = 100  # of a run that does not say its --avg_buff_size
 
 
 @dataclass(frozen=True)
@@ -79,119 +80,129 @@ def draw_run(folder: Path) -> list[Path]:
     A run without games or records gets no chart of them.
     """
     charts = folder / "charts"
-    return [_save(figure, charts / f"{name}.png") for name, figure in run_figures(folder)]
+    made = []
+    for name, figure in run_figures(folder):
+        charts.mkdir(exist_ok=True)
+        figure.savefig(charts / f"{name}.png")
+        made.append(charts / f"{name}.png")
+    return made
 
 
 def run_figures(folder: Path) -> Iterator[tuple[str, Figure]]:
     """Yield the charts of one run by name, as far as it has something to show in them."""
     games, records = read_games(folder), read_records(folder)
-    names = _game_names(folder)
+    env, window = _flags_of(folder)
+    names = [game_name(env_id) for env_id in env.split(",")]
+    about, units = folder.name, [(name, "raw return") for name in names]
     if len(names) > 1 and len(records) >= 2:
-        yield "returns", _draw_per_game(records, names, folder.name, _plot_returns, "raw return")
+        yield "returns", _grid(about, units, lambda axes, n: _plot_returns(axes, records, n))
     elif len(games.returns):
-        yield "returns", _draw_returns(games, folder.name)
+        yield "returns", _draw_returns(games, about, window)
     evaluations = read_evaluations(folder)
     if evaluations:
-        yield "evaluations", _draw_evaluations(evaluations, f"Evaluations — {folder.name}")
+        games_of = dict.fromkeys(row.game for row in evaluations)
+        played = [(game_name(game), "raw return") for game in games_of]
+        text = f"Evaluations — {about}"
+        yield "evaluations", _grid(text, played, lambda a, n: _plot_evaluated(a, evaluations, n))
     if len(records) >= 2:
-        yield "overview", _draw_overview(records, folder.name)
-        if any("popart/mu_0" in record.values for record in records):
-            title = f"PopArt: mean of the value targets, ± sigma — {folder.name}"
-            yield "popart", _draw_per_game(records, names, title, _plot_popart, "discounted reward")
+        found = {name for record in records for name in record.values}
+        charts = [(chart, shown) for chart in OVERVIEW if (shown := _expand(chart, found))]
+        titles = [(chart.title, chart.unit) for chart, _ in charts]
+        yield "overview", _grid(about, titles, lambda a, n: _plot_chart(a, *charts[n], records), 3)
+        if "popart/mu_0" in found:
+            text = f"PopArt: mean of the value targets, ± sigma — {about}"
+            units = [(name, "discounted reward") for name in names]
+            yield "popart", _grid(text, units, lambda axes, n: _plot_popart(axes, records, n))
 
 
-def _game_names(folder: Path) -> list[str]:
-    """Return the short names of the games of a run, in task order (one if that is not known)."""
+def _flags_of(folder: Path) -> tuple[str, int]:
+    """Return the games of a run, and of how many the moving average is."""
     try:
         flags = json.loads((folder / FLAGS).read_text(encoding="utf-8"))
-        return [game_name(env_id) for env_id in str(flags["env"]).split(",")]
-    except (OSError, ValueError, KeyError, TypeError):
-        return [folder.name]
+        return str(flags["env"]), max(1, int(flags.get("avg_buff_size", AVERAGED_GAMES)))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return folder.name, AVERAGED_GAMES
 
 
-def _draw_returns(games: Games, title: str) -> Figure:
+def _grid(
+    about: str,
+    panels: Sequence[tuple[str, str]],
+    plot: Callable[[Axes, int], None],
+    columns: int | None = None,
+) -> Figure:
+    """Return a figure of several panels.
+
+    Args:
+      about: the title of the whole figure.
+      panels: title and unit of each.
+      plot: called with each panel and its number.
+      columns: panels side by side; None: up to three, and the unit at the left one alone.
+    """
+    across = columns or min(3, len(panels))
+    down = max(1, -(-len(panels) // across))
+    figure = new_figure(max(8.0, 4.4 * across), max(4.0, 2.9 * down))
+    title(figure, about)
+    for number, (name, unit) in enumerate(panels):
+        axes = figure.add_subplot(down, across, number + 1)
+        plot(axes, number)
+        x_label = "agent steps" if number >= len(panels) - across else ""
+        style(axes, name, x_label, unit if columns or number % across == 0 else "")
+    return figure
+
+
+def _draw_returns(games: Games, about: str, window: int) -> Figure:
+    """Return the figure of a run of one game: each of its ends, their mean, and the best."""
     figure = new_figure(8.0, 4.8)
     axes = figure.add_subplot()
-    last = games.agent_steps[-1]
     thin = _thin(len(games.returns))
     steps, returns = games.agent_steps[thin], games.returns[thin]
-    mean = moving_mean(games.returns, 100)[thin]
-    axes.scatter(
-        steps,
-        returns,
-        s=9,
-        color=COLOURS[0],
-        alpha=max(0.08, min(0.5, 200 / len(steps))),
-        linewidths=0,
-        label="games",
-    )
-    axes.plot(steps, mean, color=COLOURS[0], linewidth=2.2, label="mean of 100")
-    axes.plot(
-        steps,
-        np.maximum.accumulate(games.returns)[thin],
-        color=COLOURS[1],
-        linewidth=1,
-        linestyle=(0, (4, 3)),
-        label="best so far",
-    )
+    mean = moving_mean(games.returns, window)[thin]
+    best = np.maximum.accumulate(games.returns)[thin]
+    alpha = max(0.08, min(0.5, 200 / len(steps)))
+    axes.scatter(steps, returns, s=9, color=COLOURS[0], alpha=alpha, linewidths=0, label="games")
+    axes.plot(steps, mean, color=COLOURS[0], linewidth=2.2, label=f"mean of {window}")
+    axes.plot(steps, best, color=COLOURS[1], linewidth=1, linestyle="--", label="best so far")
     axes.annotate(
         short(round(float(mean[-1]), 2)),
-        (float(last), float(mean[-1])),
+        (float(steps[-1]), float(mean[-1])),
         xytext=(6, 0),
         textcoords="offset points",
         va="center",
         color=COLOURS[0],
         fontweight="bold",
     )
-    style(axes, title, "agent steps", "raw return")
+    style(axes, about, "agent steps", "raw return")
     _legend_above(axes, 3)
     return figure
 
 
-def _draw_per_game(
-    records: list[Record],
-    names: list[str],
-    title: str,
-    plot: Callable[[Axes, list[Record], int], None],
-    unit: str,
-) -> Figure:
-    """Return a figure with a panel for each game, drawn by `plot(axes, records, task)`."""
-    columns = min(3, len(names))
-    rows = -(-len(names) // columns)
-    figure = new_figure(max(8.0, 4.4 * columns), max(4.0, 2.9 * rows))
-    figure.suptitle(
-        figure_text(title, 100), x=0.01, ha="left", color=INK, fontweight="bold", fontsize=11
-    )
-    for task, name in enumerate(names):
-        axes = figure.add_subplot(rows, columns, task + 1)
-        plot(axes, records, task)
-        is_lowest = task >= len(names) - columns
-        style(axes, name, "agent steps" if is_lowest else "", unit if task % columns == 0 else "")
-    return figure
+def _plot_evaluated(axes: Axes, evaluations: list[Evaluated], number: int) -> None:
+    """Draw the mean returns of one game with their standard errors."""
+    game = list(dict.fromkeys(row.game for row in evaluations))[number]
+    for colour, policy in zip(COLOURS, ("sampled", "greedy"), strict=False):
+        of_policy = [row for row in evaluations if (row.game, row.policy) == (game, policy)]
+        table = np.array(
+            [(row.agent_steps, row.mean, row.standard_error) for row in of_policy], np.float64
+        ).reshape(-1, 3)[_thin(len(of_policy))]
+        label = f"{policy} actions"
+        axes.errorbar(*table.T, color=colour, linewidth=1.6, marker="o", markersize=3, label=label)
+    if number == 0:
+        axes.legend(frameon=False, fontsize=8, labelcolor=INK)
 
 
-def _draw_evaluations(evaluations: list[Evaluated], title: str) -> Figure:
-    """Return a figure with a panel for each game: mean returns with their standard errors."""
-    games = list(dict.fromkeys(row.game for row in evaluations))
-    columns = min(3, len(games))
-    rows = -(-len(games) // columns)
-    figure = new_figure(max(8.0, 4.4 * columns), max(4.0, 2.9 * rows))
-    figure.suptitle(figure_text(title, 100), x=0.01, ha="left", color=INK, fontweight="bold")
-    for number, game in enumerate(games):
-        axes = figure.add_subplot(rows, columns, number + 1)
-        for colour, policy in zip(COLOURS, ("sampled", "greedy"), strict=False):
-            of_policy = [row for row in evaluations if (row.game, row.policy) == (game, policy)]
-            table = np.array(
-                [(row.agent_steps, row.mean, row.standard_error) for row in of_policy], np.float64
-            ).reshape(-1, 3)[_thin(len(of_policy))]
-            axes.errorbar(
-                *table.T, color=colour, linewidth=1.6, elinewidth=0.8, marker="o", markersize=3,
-                label=f"{policy} actions",
-            )  # fmt: skip
-        style(axes, game_name(game), "agent steps", "raw return" if number % columns == 0 else "")
-        if number == 0:
-            axes.legend(frameon=False, fontsize=8, labelcolor=INK)
-    return figure
+def _plot_chart(axes: Axes, chart: Chart, found: list[str], records: list[Record]) -> None:
+    """Draw the metrics of one chart over agent steps."""
+    for number, name in enumerate(found):
+        points = [(r.agent_steps, r.values[name]) for r in records if name in r.values]
+        x, y = np.array(points, np.float64).T
+        thin, colour = _thin(len(y)), COLOURS[number % len(COLOURS)]
+        if len(y) > 100:  # raw and faint below, the trend above
+            axes.plot(x[thin], y[thin], color=colour, linewidth=0.6, alpha=0.3)
+            y = moving_mean(y, max(2, len(y) // 50))
+        label = figure_text(_label(chart, name))
+        axes.plot(x[thin], y[thin], color=colour, linewidth=1.6, label=label)
+    if len(found) > 1 or "*" in chart.metrics[0]:
+        _legend_above(axes, len(found))
 
 
 def _plot_returns(axes: Axes, records: list[Record], task: int) -> None:
@@ -219,32 +230,6 @@ def _series(records: list[Record], name: str) -> tuple[Floats, Floats]:
     return table[:, 0], table[:, 1]
 
 
-def _draw_overview(records: list[Record], title: str) -> Figure:
-    names = {name for record in records for name in record.values}
-    charts = [(chart, found) for chart in OVERVIEW if (found := _expand(chart, names))]
-    columns = 3
-    rows = max(1, -(-len(charts) // columns))
-    figure = new_figure(4.4 * columns, 2.9 * rows)
-    figure.suptitle(figure_text(title, 100), x=0.01, ha="left", color=INK, fontweight="bold")
-    for number, (chart, found) in enumerate(charts, start=1):
-        axes = figure.add_subplot(rows, columns, number)
-        for colour, name in zip(_colours(), found, strict=False):
-            points = [(r.agent_steps, r.values[name]) for r in records if name in r.values]
-            x, y = np.array(points, np.float64).T
-            label = figure_text(_label(chart, name))
-            thin = _thin(len(y))
-            if len(y) > 100:  # raw and faint below, the trend above
-                axes.plot(x[thin], y[thin], color=colour, linewidth=0.6, alpha=0.3)
-                y = moving_mean(y, max(2, len(y) // 50))
-            axes.plot(x[thin], y[thin], color=colour, linewidth=1.6, label=label)
-        style(
-            axes, chart.title, "agent steps" if number > len(charts) - columns else "", chart.unit
-        )
-        if len(found) > 1 or "*" in chart.metrics[0]:
-            _legend_above(axes, len(found))
-    return figure
-
-
 def _legend_above(axes: Axes, entries: int) -> None:
     """Put the legend into the line of the title, where no curve can be."""
     axes.legend(
@@ -261,7 +246,7 @@ def _legend_above(axes: Axes, entries: int) -> None:
 
 
 def _thin(count: int) -> slice:
-    """Return every how-manieth of `count` points to draw: more than a few per pixel are a blur."""
+    """Return which of `count` points are drawn: more than a few per pixel are a blur."""
     step = max(1, -(-count // MAX_POINTS))
     return slice((count - 1) % step, None, step)  # always with the last
 
@@ -280,12 +265,6 @@ def _label(chart: Chart, name: str) -> str:
     groups = {metric.split("/")[0] for metric in chart.metrics}
     text = parts[-1] if len(groups) == 1 else {"cache": "learner", "ring": "workers"}[parts[0]]
     return text.removesuffix("_updates").removesuffix("_fraction").replace("_", " ")
-
-
-def _colours() -> Iterable[str]:
-    """Yield colours for as many curves as anybody draws."""
-    for _ in range(100):
-        yield from COLOURS
 
 
 def new_figure(width: float, height: float, dpi: int = 150) -> Figure:
@@ -335,9 +314,3 @@ def tick(value: float) -> str:
             number, unit = f"{value / limit:.6g}", letter
             break
     return number + unit
-
-
-def _save(figure: Figure, path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
-    return path

@@ -1,44 +1,28 @@
 """Energy of the processor from the kernel's own counters, and joules per million agent steps.
 
-Linux shows the energy counters of a processor as files:
+Linux shows the energy counters of a processor as files (Intel's and AMD's alike):
 
     /sys/class/powercap/intel-rapl:0/name                  package-0
     /sys/class/powercap/intel-rapl:0/energy_uj             microjoules, starts again at 0 ...
     /sys/class/powercap/intel-rapl:0/max_energy_range_uj   ... after this many
-    /sys/class/powercap/intel-rapl:0:2/name                dram
 
-(AMD's processors have the same files.) A package includes its cores and its graphics; the memory of
-a server has a counter of its own. These are the counters that are added up. `psys` is not added,
-because it includes the packages, and `intel-rapl-mmio` is not, because it shows the same package
-again. The counters know no processes: they include what other programs do, and what an idle
-processor takes. On most systems only root may read them. What cannot be read is said once and is
-never estimated.
+Packages and the memory of servers (dram) are added up; `psys` includes the packages, and
+`intel-rapl-mmio` shows them again. The counters include what other programs do, and what an idle
+processor takes. On most systems only root may read them.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from ritornello.metrics.record import Record
 
 POWERCAP = Path("sys/class/powercap")
-CONTROL_TYPE = "intel-rapl:"  # of the zones; `intel-rapl-mmio:` would count packages twice
-COUNTED = ("package", "dram")  # beginnings of the names of zones
-# No zone takes as much. A reading that says so is of a counter that was set back, and an interval
-# in which so much power would go round the whole counter cannot be told from a shorter one.
+COUNTED = ("package", "dram")  # beginnings of the names of counters
+# No counter moves as fast. A reading that says so is of one that was set back.
 MAX_POWER_W = 1000.0
-
-
-@dataclass
-class _Zone:
-    """One counter."""
-
-    file: Path
-    range_j: float  # where it starts again at 0
-    last_j: float
 
 
 class ProcessorEnergy:
@@ -53,37 +37,39 @@ class ProcessorEnergy:
         """
         self.note = ""  # why there is no energy, for the log; "" if there is
         self._clock = clock
-        self._zones: list[_Zone] = []
         self._since_s = clock()
+        self._last_j: dict[Path, float] = {}  # by folder of the counter
         try:
-            self._zones = _find_zones(root / POWERCAP)
-        except OSError as error:
+            for folder in sorted((root / POWERCAP).glob("intel-rapl:*")):
+                if (folder / "name").read_text(encoding="ascii").startswith(COUNTED):
+                    self._last_j[folder] = _joules(folder / "energy_uj")
+            if not self._last_j:
+                self.note = f"no energy is measured: /{POWERCAP} has no counters of the processor"
+        except (OSError, ValueError) as error:
             self._give_up(error)
-        if not self._zones and not self.note:
-            self.note = (
-                f"no energy is measured: this system shows no energy counters of its processor in "
-                f"/{POWERCAP}"
-            )
 
     def read(self) -> tuple[float, float] | None:
         """Return (joules, seconds) since the last reading; None if they are not known."""
         now_s = self._clock()
         passed_s, self._since_s = now_s - self._since_s, now_s
-        joules: float | None = 0.0
-        for zone in self._zones:
-            try:
-                used_j = _advance(zone, passed_s)
-            except (OSError, ValueError) as error:
-                self._give_up(error)
-                return None
-            joules = None if joules is None or used_j is None else joules + used_j
-        if not self._zones or joules is None or passed_s <= 0:
+        longest_j = MAX_POWER_W * max(passed_s, 1.0)  # counters move in jumps
+        used: list[float] = []
+        try:
+            for folder, before_j in self._last_j.items():
+                self._last_j[folder] = now_j = _joules(folder / "energy_uj")
+                around_j = _joules(folder / "max_energy_range_uj")
+                moved_j = now_j - before_j if now_j >= before_j else now_j - before_j + around_j
+                # In so long an interval it may have gone around unseen.
+                used.append(moved_j if longest_j < around_j else float("nan"))
+        except (OSError, ValueError) as error:
+            self._give_up(error)
             return None
-        return joules, passed_s
+        is_known = bool(used) and passed_s > 0 and all(0 <= each <= longest_j for each in used)
+        return (sum(used), passed_s) if is_known else None
 
     def _give_up(self, error: Exception) -> None:
         """Measure no more: a sum without one of its parts would be an estimate."""
-        self._zones = []
+        self._last_j = {}
         reason = getattr(error, "strerror", None) or error
         self.note = (
             f"no energy is measured: the counters in /{POWERCAP} cannot be read ({reason}). If you "
@@ -91,32 +77,8 @@ class ProcessorEnergy:
         )
 
 
-def _find_zones(powercap: Path) -> list[_Zone]:
-    """Return the counters to add up, none if there are none; OSError if one cannot be read."""
-    zones = []
-    for folder in sorted(powercap.glob(f"{CONTROL_TYPE}*")):
-        name = (folder / "name").read_text(encoding="ascii").strip()
-        if name.startswith(COUNTED):
-            file = folder / "energy_uj"
-            zones.append(_Zone(file, _joules(folder / "max_energy_range_uj"), _joules(file)))
-    return zones
-
-
-def _advance(zone: _Zone, passed_s: float) -> float | None:
-    """Read a counter; return the joules since it was read last, None if they cannot be known."""
-    before_j, zone.last_j = zone.last_j, _joules(zone.file)
-    used_j = zone.last_j - before_j
-    if used_j < 0:
-        used_j += zone.range_j  # it has started again at 0
-    longest_j = MAX_POWER_W * max(passed_s, 1.0)  # counters move in jumps
-    return used_j if 0 <= used_j <= longest_j < zone.range_j else None
-
-
 def _joules(file: Path) -> float:
-    try:
-        return int(file.read_text(encoding="ascii")) / 1e6
-    except ValueError as error:
-        raise OSError(f"{file} does not hold a number") from error
+    return int(file.read_text(encoding="ascii")) / 1e6
 
 
 class EnergyBook:

@@ -6,20 +6,17 @@ from pathlib import Path
 import numpy as np
 
 from ritornello.core.episode import EpisodeEnd
-from ritornello.metrics import charts
 from ritornello.metrics.charts import (
     OVERVIEW,
     Chart,
-    _draw_per_game,
     _expand,
-    _plot_popart,
-    _plot_returns,
     draw_run,
     moving_mean,
+    run_figures,
     tick,
 )
 from ritornello.metrics.record import METRICS, Record
-from ritornello.metrics.run_files import read_evaluations, read_records
+from ritornello.metrics.run_files import read_evaluations
 from ritornello.metrics.sinks import JsonLinesSink, Tee, TextFilesSink
 
 
@@ -71,33 +68,25 @@ def make_run_of_two_games(folder: Path, records: int) -> Path:
 
 
 def test_several_games_get_a_panel_each_for_returns_and_for_popart(tmp_path):
-    drawn = draw_run(make_run_of_two_games(tmp_path / "run", 30))
-    assert [path.name for path in drawn] == ["returns.png", "overview.png", "popart.png"]
-    for path in drawn:
-        assert min(png_size(path)) > 400
-
-
-def test_each_chart_of_several_games_is_drawn_of_what_it_is_named_for(tmp_path, monkeypatch):
-    drawn = {}
-    monkeypatch.setattr(charts, "_draw_per_game", lambda _, names, title, plot, unit: (names, plot))
-    monkeypatch.setattr(charts, "_draw_overview", lambda *_: None)
-    monkeypatch.setattr(charts, "_save", lambda figure, path: drawn.update({path.name: figure}))
-    draw_run(make_run_of_two_games(tmp_path / "run", 4))
-    names = ["Pong", "Carnival"]
-    assert drawn["returns.png"] == (names, _plot_returns)
-    assert drawn["popart.png"] == (names, _plot_popart)
-
-
-def test_the_band_of_popart_is_one_sigma_around_mu_of_its_game(tmp_path):
-    records = read_records(make_run_of_two_games(tmp_path / "run", 30))
-    figure = _draw_per_game(records, ["Pong", "Carnival"], "x", _plot_popart, "points")
-    assert [axes.get_title(loc="left") for axes in figure.axes] == ["Pong", "Carnival"]
-    axes = figure.axes[1]
+    figures = dict(run_figures(make_run_of_two_games(tmp_path / "run", 30)))
+    assert list(figures) == ["returns", "overview", "popart"]
+    for name in ("returns", "popart"):
+        assert [a.get_title(loc="left") for a in figures[name].axes] == ["Pong", "Carnival"]
+    # The band of PopArt is one sigma around mu of its game.
+    axes = figures["popart"].axes[1]
     np.testing.assert_allclose(axes.lines[0].get_ydata(), 90.0 * np.arange(1, 31))
     (band,) = axes.collections
     edges = band.get_paths()[0].vertices
     at_the_end = edges[edges[:, 0] == 300.0, 1]
     assert (at_the_end.min(), at_the_end.max()) == (2700.0 - 500.0, 2700.0 + 500.0)
+
+
+def test_the_mean_of_the_returns_is_of_as_many_games_as_the_run_says(tmp_path):
+    folder = make_run(tmp_path / "run")
+    (folder / "flags.json").write_text('{"env": "PongNoFrameskip-v4", "avg_buff_size": 3}')
+    axes = dict(run_figures(folder))["returns"].axes[0]
+    assert axes.lines[0].get_label() == "mean of 3"
+    assert axes.lines[0].get_ydata()[-1] == 119.0  # of 118, 119 and 120
 
 
 def test_a_run_that_ended_at_once_has_no_charts_and_no_error(tmp_path):
@@ -147,23 +136,9 @@ def test_evaluations_are_drawn_for_each_game_and_damaged_rows_are_passed_over(
     (drawn,) = draw_run(tmp_path)
     assert drawn.name == "evaluations.png"
     assert drawn.stat().st_size > 1000
-    figure = charts._draw_evaluations(found, "a run")
+    figure = dict(run_figures(tmp_path))["evaluations"]
     assert len(figure.axes) == 2
     lines = [container.lines[0] for container in figure.axes[0].containers]
     assert [line.get_xdata().tolist() for line in lines] == [[100.0], [200.0]]
     (tmp_path / "evaluations.csv").unlink()
     assert draw_run(tmp_path) == []
-
-
-def test_dollars_in_the_names_of_runs_and_buffers_begin_no_formula(tmp_path: Path) -> None:
-    name = r"$\run$"
-    assert len(draw_run(make_run(tmp_path / name))) == 2
-    two = tmp_path / "two"
-    two.mkdir()
-    assert len(draw_run(make_run_of_two_games(two / name, 30))) == 3
-    values = {rf"replay/{name}/fill": 0.5}
-    records = [Record(agent_steps=n, values=values) for n in (1, 2)]
-    figure = charts._draw_overview(records, "a run")
-    figure.draw_without_rendering()
-    (text,) = figure.axes[0].get_legend().get_texts()
-    assert text.get_text() == r"\$\run\$"

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections import namedtuple
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from psutil import NoSuchProcess
 
-from ritornello.metrics import hardware, machine_share
+from ritornello.metrics import hardware
 from ritornello.metrics.energy import MAX_POWER_W, EnergyBook, ProcessorEnergy
 from ritornello.metrics.gpu import Gpu
 from ritornello.metrics.hardware import Hardware
-from ritornello.metrics.record import METRICS, Record, check_declared
+from ritornello.metrics.machine_share import undisturbed_share
+from ritornello.metrics.record import Record, check_declared
 
 RANGE_J = 262_143.0
 
@@ -36,11 +39,6 @@ class Tree:
         self.write(f"{folder}/name", name)
         self.write(f"{folder}/max_energy_range_uj", round(range_j * 1e6))
         return self.write(f"{folder}/energy_uj", round(joules * 1e6))
-
-    def process(self, pid: int, pss_kb: int) -> None:
-        self.write(
-            f"proc/{pid}/smaps_rollup", f"00-ff ---p\nRss: 9 kB\nPss: {pss_kb} kB\nPss_Anon: 1 kB"
-        )
 
 
 class Clock:
@@ -140,20 +138,11 @@ def test_counters_that_only_root_may_read_are_said_and_never_estimated(
     assert energy.read() is None  # an interval is missing: the rest would pass for the whole
 
 
-@pytest.mark.parametrize("text", ["", "many", "12.5"])
-def test_a_counter_that_is_no_number_is_not_believed(tree: Tree, clock: Clock, text: str) -> None:
-    tree.zone("intel-rapl:0", "package-0", 1.0)
-    tree.write("sys/class/powercap/intel-rapl:0/energy_uj", text)
-    energy = ProcessorEnergy(tree.root, clock)
-    assert energy.read() is None
-    assert "does not hold a number" in energy.note
-
-
 def test_a_machine_without_counters_says_so(tree: Tree, clock: Clock) -> None:
     energy = ProcessorEnergy(tree.root, clock)
     clock.now_s += 1.0
     assert energy.read() is None
-    assert energy.note.startswith("no energy is measured: this system shows no energy counters")
+    assert energy.note.startswith("no energy is measured: ")
 
 
 def test_energy_per_step_is_over_the_steps_in_which_it_was_measured_and_over_sessions() -> None:
@@ -245,7 +234,7 @@ def test_what_a_gpu_does_not_tell_is_left_out_and_said_once() -> None:
         assert values["system/gpu_percent"] == 87.0
         assert joules is None
     assert [note.split(":")[0] for note in gpu.notes] == [
-        "the GPU does not tell energy", "the GPU does not tell gpu_power_w",
+        "the GPU does not tell gpu_power_w", "the GPU does not tell energy",
     ]  # fmt: skip
 
 
@@ -277,123 +266,116 @@ def test_without_torch_nothing_is_imported() -> None:
 
 # --- all of it -----------------------------------------------------------------------------------
 
+Times = namedtuple("Times", "user nice system idle iowait steal guest")
+
+
+class FalseProcesses:
+    """Two cores (0 and 2) and some processes, whose clocks stand until a test moves them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.cores = [dict.fromkeys(Times._fields, 50.0) for _ in range(3)]
+        self.used = {os.getpid(): 7.0, 7: 1.0, 8: 1.0}  # 8 is what an environment started
+        monkeypatch.setattr(hardware, "usable_cores", lambda: (0, 2))
+        psutil = hardware.psutil
+        monkeypatch.setattr(
+            psutil, "cpu_times", lambda percpu: [Times(**core) for core in self.cores]
+        )
+        monkeypatch.setattr(psutil, "Process", self.process)
+
+    def process(self, pid: int) -> SimpleNamespace:
+        def times() -> SimpleNamespace:
+            if pid not in self.used:
+                raise NoSuchProcess(pid)
+            return SimpleNamespace(user=self.used[pid], system=0.0)
+
+        return SimpleNamespace(
+            pid=pid,
+            cpu_times=times,
+            memory_info=lambda: SimpleNamespace(rss=2e6),
+            memory_full_info=lambda: SimpleNamespace(pss=1e6),
+            children=lambda recursive: [self.process(each) for each in (7, 8)],
+        )
+
 
 @pytest.fixture
-def machine(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> Tree:
-    """A machine with everything: this process, a worker (7), and what its environment started."""
-    tree.zone("intel-rapl:0", "package-0", 1.0)
-    tree.write("sys/class/hwmon/hwmon0/name", "nvme")
-    tree.write("sys/class/hwmon/hwmon0/temp1_input", 99_000)
-    tree.write("sys/class/hwmon/hwmon1/name", "coretemp")
-    tree.write("sys/class/hwmon/hwmon1/temp1_input", 51_500)
-    tree.write("sys/class/hwmon/hwmon1/temp2_input", 64_250)
-    tree.write("sys/class/hwmon/hwmon1/temp3_input", "")
-    tree.write("proc/meminfo", "MemTotal: 9 kB\nSwapTotal: 3000000 kB\nSwapFree: 1000000 kB")
-    for pid, kilobytes in ((os.getpid(), 300_000), (7, 100_000), (8, 50_000)):
-        tree.process(pid, kilobytes)
-    used = SimpleNamespace(user=0.0, system=0.0)
-    monkeypatch.setattr(machine_share, "descendants", lambda pid: [7, 8])
-    monkeypatch.setattr(
-        machine_share.psutil,
-        "Process",
-        lambda pid: SimpleNamespace(
-            cpu_times=lambda: used, memory_info=lambda: SimpleNamespace(rss=2e6)
-        ),
-    )
-    return tree
-
-
-def read_until_all_is_there(hardware: Hardware, clock: Clock, tree: Tree) -> dict[str, float]:
-    """A reading after the first one, over which the clock of this machine's kernel has moved.
-
-    The first one knows no energy per step: nobody knows since which step its energy was used.
-    """
-    values: dict[str, float] = {}
-    joules = 1.0
-    hardware.read(0)
-    while "system/cpu_percent" not in values:
-        sum(range(100_000))
-        clock.now_s += 20.0
-        joules += 400.0
-        tree.zone("intel-rapl:0", "package-0", joules)
-        parts = {os.getpid(): "learner", 7: "workers"}
-        values = hardware.read(round(clock.now_s) * 100, parts)
-    return values
+def processes(monkeypatch: pytest.MonkeyPatch) -> FalseProcesses:
+    return FalseProcesses(monkeypatch)
 
 
 def test_a_machine_with_everything_is_measured_and_each_metric_is_declared(
-    machine: Tree, clock: Clock
+    processes: FalseProcesses, tree: Tree, clock: Clock
 ) -> None:
+    tree.zone("intel-rapl:0", "package-0", 1.0)
     nvml = FalseNvml()
     gpu = Gpu(lambda: nvml, lambda: "GPU-1")
     gpu.read()
-    hardware = Hardware(root=machine.root, gpu=gpu, clock=clock)
-    values = read_until_all_is_there(hardware, clock, machine)
-    assert values["system/cpu_temperature_c"] == 64.25
+    measured = Hardware(root=tree.root, gpu=gpu, clock=clock)
+    measured.read(0)
+    clock.now_s += 20.0
+    tree.zone("intel-rapl:0", "package-0", 401.0)
+    processes.used[os.getpid()] += 6.0
+    processes.used[7] = 0.5  # a new process has the number
+    del processes.used[8]
+    processes.cores[0]["user"] += 15.0
+    processes.cores[0]["idle"] += 5.0
+    processes.cores[2]["steal"] += 10.0
+    processes.cores[2]["iowait"] += 10.0
+    values = measured.read(1000, {os.getpid(): "learner", 7: "workers"})
     assert values["system/cpu_power_w"] == pytest.approx(20.0)
     assert values["system/energy_j"] == pytest.approx(400.0)
-    assert values["system/joules_per_million_steps"] > 0
-    assert values["system/swap_mb"] == pytest.approx(2048.0)
-    assert values["system/pss_mb"] == pytest.approx(450 * 1.024)
-    assert values["system/memory_available_mb"] > 0
-    assert {"system/cores_learner", "system/cores_workers", "system/cores_others"} <= set(values)
-    assert any(name.startswith("system/core_percent_") for name in values)
-    assert hardware.new_notes() == []
+    assert values["system/joules_per_million_steps"] == pytest.approx(400_000.0)
+    assert values["system/cores_learner"] == pytest.approx(0.3)
+    assert values["system/cores_workers"] == pytest.approx(0.025)
+    assert values["system/own_cpu_share"] == pytest.approx(6.5 / 40)
+    assert values["system/core_percent_0"] == pytest.approx(75.0)
+    assert values["system/cpu_percent"] == pytest.approx(62.5)
+    assert values["system/memory_mb"] == pytest.approx(4.0)
+    assert values["system/pss_mb"] == pytest.approx(2.0)
+    clock.now_s += 1.0
+    assert "system/pss_mb" not in measured.read(1000), "every 15 seconds"
+    assert measured.new_notes() == []
     for name in values:
         check_declared(name)
-    elsewhere = {
-        "system/gpu_memory_mb",  # tests/metrics/test_machine_share.py
-        "system/disk_free_mb",  # tests/agent/test_status.py
-    }
-    patterns = {name for name in METRICS if name.startswith("system/")}
-    written = {p for p in patterns for name in values if check_declared(name) is METRICS[p]}
-    assert patterns - written == elsewhere
 
 
-def test_a_sum_without_the_part_of_the_gpu_is_not_written(machine: Tree, clock: Clock) -> None:
+def test_a_sum_without_the_part_of_the_gpu_is_not_written(tree: Tree, clock: Clock) -> None:
+    tree.zone("intel-rapl:0", "package-0", 1.0)
     nvml = FalseNvml("nvmlDeviceGetTotalEnergyConsumption")
-    hardware = Hardware(root=machine.root, gpu=Gpu(lambda: nvml, lambda: "GPU-1"), clock=clock)
-    values = read_until_all_is_there(hardware, clock, machine)
+    measured = Hardware(root=tree.root, gpu=Gpu(lambda: nvml, lambda: "GPU-1"), clock=clock)
+    clock.now_s += 20.0
+    tree.zone("intel-rapl:0", "package-0", 401.0)
+    values = measured.read(1000)
     assert values["system/cpu_power_w"] == pytest.approx(20.0)
     assert "system/energy_j" not in values
-    assert "system/joules_per_million_steps" not in values
-    assert [note.split(":")[0] for note in hardware.new_notes()] == ["the GPU does not tell energy"]
-    assert hardware.new_notes() == []
-
-
-def test_what_processes_share_is_measured_now_and_then_and_only_if_all_of_it_can_be(
-    machine: Tree, clock: Clock
-) -> None:
-    hardware = Hardware(root=machine.root, gpu=Gpu(missing, lambda: None), clock=clock)
-    clock.now_s += 1.0
-    assert "system/pss_mb" in hardware.read(0)
-    clock.now_s += 1.0
-    assert "system/pss_mb" not in hardware.read(0)
-    (machine.root / "proc/8/smaps_rollup").unlink()
-    (machine.root / "proc/8").rmdir()  # it has ended
-    clock.now_s += 20.0
-    assert hardware.read(0)["system/pss_mb"] == pytest.approx(400 * 1.024)
-    machine.write("proc/7/smaps_rollup", "nothing")
-    for _ in range(2):
-        clock.now_s += 20.0
-        assert "system/pss_mb" not in hardware.read(0)
-    (note,) = [note for note in hardware.new_notes() if "pss" in note]
-    assert "no line Pss:" in note
-
-
-def test_on_a_large_machine_cores_are_not_shown_one_by_one(
-    machine: Tree, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(hardware, "MAX_CORES_SHOWN", 0)
-    measured = Hardware(root=machine.root, gpu=Gpu(missing, lambda: None), clock=clock)
-    values = read_until_all_is_there(measured, clock, machine)
-    assert not any(name.startswith("system/core_percent_") for name in values)
+    assert [note.split(":")[0] for note in measured.new_notes()] == ["the GPU does not tell energy"]
+    assert measured.new_notes() == []
 
 
 def test_this_machine_as_it_is() -> None:
     measured = Hardware()
-    values = measured.read(0, {os.getpid(): "learner"})
+    values: dict[str, float] = {}
+    while "system/cpu_percent" not in values:
+        sum(range(100_000))  # until the kernel's clock has moved
+        values = measured.read(0, {os.getpid(): "learner"})
+    assert 0.0 <= values["system/cpu_percent"] <= 100.0
+    assert values["system/own_cpu_share"] >= 0.0
     assert values["system/memory_mb"] > 1.0
     for name in values:
         check_declared(name)
-    Record(values=values)
+
+
+def record(wall_s: float, own: float | None = None, everybody: float = 0.0) -> Record:
+    values = {}
+    if own is not None:
+        values = {"system/own_cpu_share": own, "system/cpu_percent": everybody}
+    return Record(wall_s=wall_s, values=values)
+
+
+def test_the_undisturbed_share_is_of_time_not_of_records() -> None:
+    assert undisturbed_share([]) is None
+    assert undisturbed_share([record(5), record(10)]) is None
+    records = [record(2), record(10, 0.9, 95), record(11, 0.5, 95), record(12, 0.85, 96)]
+    assert undisturbed_share(records) == pytest.approx(8 / 10)
+    # Resumed in another folder from a checkpoint of 7 s: the time until then counts once.
+    later = [record(8, 0.1, 90), record(12, 0.9, 95)]
+    assert undisturbed_share([*records, *later]) == pytest.approx(12 / 14)

@@ -30,7 +30,7 @@ def test_declared_names_are_known_also_through_their_pattern(name):
 
 @pytest.mark.parametrize("name", ["loss/polcy", "replay/elite/colour", "loss/*x", ""])
 def test_an_undeclared_name_is_refused_with_the_nearest_one(name):
-    with pytest.raises(UndeclaredMetricError, match="add it to METRICS"):
+    with pytest.raises(UndeclaredMetricError, match="add it to metrics"):
         check_declared(name)
     with pytest.raises(UndeclaredMetricError, match=r"did you mean loss/policy\?"):
         check_declared("loss/polcy")
