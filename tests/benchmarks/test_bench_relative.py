@@ -24,17 +24,29 @@ def python_handlers():
         yield
 
 
-@pytest.mark.parametrize(("loop_sps", "status"), [(1000.0, 0), (1990.0, 0), (2010.0, 1)])
-def test_only_less_than_half_of_the_recorded_ratio_fails(monkeypatch, capsys, loop_sps, status):
+@pytest.mark.parametrize(
+    ("loops", "others", "status"),
+    [
+        ([1000.0], 0.0, 0),
+        ([1990.0], 0.0, 0),
+        ([2010.0, 1990.0], 0.0, 0),
+        ([2010.0, 4000.0, 2010.0], 10.0, 1),
+        ([2010.0], 50.0, 0),
+    ],
+)
+def test_only_rounds_below_half_of_the_recorded_ratio_fail(
+    monkeypatch, capsys, loops, others, status
+):
     speed = 1000.0 * bench_relative.RECORDED_RATIO
-    run = RealRun(speed, 100.0, (1, 9), {})
-    monkeypatch.setattr(bench_relative, "real_run", lambda *_: run)
-    monkeypatch.setattr(bench_relative, "answers", lambda *_: [loop_sps])
-    monkeypatch.setattr(sys, "argv", ["bench_relative.py"])
+    left = list(loops)
+    monkeypatch.setattr(bench_relative, "real_run", lambda *_: RealRun(speed, 100.0, (1, 9), {}))
+    monkeypatch.setattr(bench_relative, "answers", lambda *_: [left.pop(0)])
+    monkeypatch.setattr(bench_relative.psutil, "cpu_percent", lambda _: others)
+    monkeypatch.setattr(sys, "argv", ["bench_relative.py", "--rounds=3"])
     assert bench_relative.main() == status
-    said = json.loads(capsys.readouterr().out)
-    assert said["ratio"] == pytest.approx(speed / loop_sps, abs=0.001)
-    assert said["one_process_sps"] == [loop_sps, loop_sps]
+    said = json.loads(capsys.readouterr().out)["rounds"]
+    assert [each["one_process_sps"] for each in said] == loops
+    assert said[0]["ratio"] == pytest.approx(speed / loops[0], abs=0.001)
 
 
 def test_the_loop_learns_from_an_unroll_of_each_game_at_each_update(monkeypatch):
