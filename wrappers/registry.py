@@ -12,7 +12,9 @@ affair: most ignore it, or do what the nearest action does.
 from __future__ import annotations
 
 import functools
+import json
 import math
+import shlex
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -205,10 +207,23 @@ def steps_per_s(config: EnvConfig) -> float:
 
 
 def max_game_steps(config: EnvConfig) -> int | None:
-    """Return after how many agent steps a game is cut off; None if that is not known here."""
+    """Return after how many agent steps Gymnasium or a rule cuts a game off; None: after none."""
     if not is_atari(config.env_id):
-        return None
+        own = find_gym_spec(config.env_id).max_episode_steps
+        steps = kwargs_of(config.kwargs).get("max_episode_steps") or own
+        return steps if isinstance(steps, int) and steps > 0 else None
     return math.ceil(as_registered(config).max_episode_frames / config.action_repeat)
+
+
+def advice_on_limit(config: EnvConfig) -> str:
+    """Return how games get a limit of steps, "" if they have one."""
+    if max_game_steps(config) is not None:
+        return ""
+    kwargs = json.dumps({**kwargs_of(config.kwargs), "max_episode_steps": 1000})
+    return (
+        f"{config.env_id} has no limit of steps, so its games may never end; "
+        f"--env_kwargs={shlex.quote(kwargs)} ends each after 1,000"
+    )
 
 
 @contextmanager

@@ -26,6 +26,7 @@ import torch
 from ritornello.agent.acting.acting_model import FlatWeights
 from ritornello.agent.assembly import Blueprint, build_model, model_of_shapes
 from ritornello.agent.stored.best_evaluated import keep
+from ritornello.agent.testing.player import game_config
 from ritornello.agent.testing.score_table import (
     TEST_FACTS,
     Game,
@@ -38,6 +39,7 @@ from ritornello.agent.testing.whole_games import film_game, play_games
 from ritornello.core.errors import ConfigError, PlatformError
 from ritornello.core.rng import child_seed
 from ritornello.flags.presets import preset_flags
+from ritornello.wrappers.registry import advice_on_limit
 
 # What a preset may change for evaluations. All else decides what the agent sees and can do, which
 # belongs to its network.
@@ -170,7 +172,9 @@ class Evaluation:
 
     def _play(self, order: Order, env: str, greedy: bool, beat: Callable[[], None]) -> list[Game]:
         blueprint, games = self._rules(order, policy_name(greedy)), list[Game]()
-        each_step = _at_most(MAX_STEPS, beat, f"the games of {env} that evaluate the agent were")
+        advice = advice_on_limit(game_config(blueprint, env))
+        what = f"the games of {env} that evaluate the agent were"
+        each_step = _at_most(MAX_STEPS, beat, what, advice)
         wanted = blueprint.flags.evaluation_games
         play_games(blueprint, self._acting, env, wanted, games, games.append, _silent, each_step)
         return games
@@ -192,7 +196,8 @@ class Evaluation:
             if folder.is_symlink():
                 raise OSError(f"{folder} is a link; expected a folder of the run")
             blueprint, env = self._rules(order, "sampled"), self._blueprint.env_spec.tasks[0]
-            each_step = _at_most(MAX_FILM_STEPS, beat, f"the game of {env} that is filmed was")
+            what = f"the game of {env} that is filmed was"
+            each_step = _at_most(MAX_FILM_STEPS, beat, what)
             film_game(
                 blueprint, self._acting, env, folder / name, lambda game: None, _silent, each_step
             )
@@ -246,7 +251,9 @@ def remove_half_films(run: Path) -> None:
         left.unlink(missing_ok=True)
 
 
-def _at_most(most: int, beat: Callable[[], None], what: str) -> Callable[[], None]:
+def _at_most(
+    most: int, beat: Callable[[], None], what: str, advice: str = ""
+) -> Callable[[], None]:
     """Return a function that is to be called at the start and after each step.
 
     It calls `beat`, and raises EndlessGameError after more than `most` steps.
@@ -257,7 +264,7 @@ def _at_most(most: int, beat: Callable[[], None], what: str) -> Callable[[], Non
         beat()
         if next(steps) > most:
             raise EndlessGameError(
-                f"{what} not over after {most:,} steps. Give the environment a limit of steps."
+                f"{what} not over after {most:,} steps{f': {advice}' * bool(advice)}."
             )
 
     return each_step

@@ -27,6 +27,7 @@ class Progress:
         wanted: Sequence[int],
         show: Callable[[str], None],
         max_game_steps: int | None = None,
+        advice: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Begin to play.
@@ -34,12 +35,14 @@ class Progress:
         Args:
           wanted: how many games are to be played in each of E environments.
           show: function that is called with each line.
-          max_game_steps: steps after which a game is cut off, if that is known.
+          max_game_steps: steps after which a game is cut off, if there are such.
+          advice: how games get such a limit, if they have none.
           clock: function that returns the time in seconds.
         """
         self._wanted = sum(wanted)
         self._show = show
         self._max_game_steps = max_game_steps
+        self._advice = f": {advice}" * bool(advice)
         self._clock = clock
         self._began_s = self._shown_s = clock()
         self._rows = 0  # steps of all environments together
@@ -65,13 +68,13 @@ class Progress:
             f"{self._rows * len(left):,} steps"
         )
         if not self._lengths:
-            return f"{text}; nobody knows yet how long a game takes"
+            return f"{text}; it is not known yet how long a game takes{self._advice}"
         rows = self._rows_left(left, float(np.mean(self._lengths)))
         if rows > 0:
             return f"{text}; about {duration(rows * seconds / self._rows)} left"
         text = f"{text}; the others last longer than these did"
         if self._max_game_steps is None:
-            return f"{text}, and nobody knows how long"
+            return f"{text}, and it is not known how long{self._advice}"
         rows = self._rows_left(left, self._max_game_steps)
         return (
             f"{text}, at most {duration(rows * seconds / self._rows)} more: a game is cut off "

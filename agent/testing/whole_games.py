@@ -25,6 +25,7 @@ from ritornello.core.errors import EnvironmentFault
 from ritornello.metrics.film import Film, FilmError
 from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.registry import (
+    advice_on_limit,
     check_rendering,
     make_env_vector,
     max_game_steps,
@@ -112,7 +113,7 @@ def _play(
         greedy=blueprint.flags.greedy,
     )
     fingerprints = Fingerprints(player.observation.stacks)
-    progress = Progress(left, show, max_game_steps(config))
+    progress = Progress(left, show, max_game_steps(config), advice_on_limit(config))
     each_step()
     while any(left):
         step = player.step()

@@ -74,7 +74,7 @@ def play(monkeypatch: pytest.MonkeyPatch, vector: Repeating, count: int) -> list
     )
     games: list[Game] = []
     model: Any = types.SimpleNamespace(initial_state=lambda count: None)
-    config = EnvConfig("X")
+    config = EnvConfig("CartPole-v1")
     whole_games._play(blueprint, model, config, vector, count, 0, games.append, print)  # type: ignore[arg-type]
     return games
 
@@ -150,7 +150,7 @@ def test_progress_says_what_is_over_and_how_long_the_rest_will_take() -> None:
     assert not lines, "nothing is said before the interval is over"
     steps(1)
     assert lines == [
-        "0/4 games over after 0:00:10, 40 steps; nobody knows yet how long a game takes"
+        "0/4 games over after 0:00:10, 40 steps; it is not known yet how long a game takes"
     ]
     # Environment 0 ends a game of 40 steps; 1 is still in its first, and has a second one to play.
     steps(20, EpisodeEnd(0, 1.0, 40, 40))
@@ -159,9 +159,9 @@ def test_progress_says_what_is_over_and_how_long_the_rest_will_take() -> None:
     steps(40)  # the one that is left is at its 80th step, and the only one that is over had 40
     assert lines[2:] == [
         "3/4 games over after 0:00:30, 120 steps; the others last longer than these did, and "
-        "nobody knows how long",
+        "it is not known how long",
         "3/4 games over after 0:00:40, 160 steps; the others last longer than these did, and "
-        "nobody knows how long",
+        "it is not known how long",
     ]
     left[:] = [0, 0]
     steps(40)

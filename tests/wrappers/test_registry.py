@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import gymnasium
+import numpy as np
 import pytest
 
 from ritornello.core.errors import ConfigError
 from ritornello.wrappers.ale_vector import AleVector
 from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.env_ids import as_registered, check_env_id, is_atari, rom_name
+from ritornello.wrappers.env_kwargs import kwargs_text
 from ritornello.wrappers.gym_vector import GymVector
 from ritornello.wrappers.registry import (
+    advice_on_limit,
     choose_backend,
     make_env_spec,
     make_env_vector,
     max_game_steps,
 )
 from ritornello.wrappers.start_line import describe
+from ritornello.wrappers.trusted_modules import trust_modules_of
 from tests.deadlines import HANGS_S
 
 ROOT = Path(__file__).parents[2]
@@ -216,8 +222,39 @@ def test_values_that_no_environment_can_honour_are_refused(options):
         EnvConfig("PongNoFrameskip-v4", **options)
 
 
-def test_nothing_is_claimed_of_the_longest_game_of_a_world_that_is_taken_as_it_is():
-    assert max_game_steps(EnvConfig("CartPole-v1", max_episode_frames=100)) is None
+def test_the_limit_of_a_registered_game_is_known():
+    assert max_game_steps(EnvConfig("CartPole-v1", max_episode_frames=100)) == 500
+
+
+@pytest.mark.parametrize(
+    ("env", "kwargs", "limit"),
+    [
+        ("CartPole-v1", "", 500),
+        ("CartPole-v1", '{"max_episode_steps": 20}', 20),
+        ("CartPole-v1", '{"max_episode_steps": -1}', None),
+        ("CliffWalking-v1", "", None),
+        ("CliffWalking-v1", '{"is_slippery": true}', None),
+        ("CliffWalking-v1", '{"max_episode_steps": 500}', 500),
+        ("tests.fakes:tests/Infinite-v0", "", None),
+        ("PongNoFrameskip-v4", "", 27_000),
+    ],
+)
+def test_a_game_without_an_end_gets_one_by_the_advice(env, kwargs, limit):
+    trust_modules_of(env)
+    config = EnvConfig(env, kwargs=kwargs)
+    assert max_game_steps(config) == limit
+    advice = advice_on_limit(config)
+    assert bool(advice) == (limit is None)
+    if advice:
+        said = re.search(r"--env_kwargs='(.*)'", advice)[1]
+        config = replace(config, kwargs=kwargs_text(said))
+        assert config.kwargs != kwargs
+        vector = make_env_vector(config, 1, [0])
+        vector.reset()
+        ends = [vector.step(np.zeros(1, np.int64)).episodes for _ in range(1001)]
+        vector.close()
+        assert any(ends)
+        assert max_game_steps(config) == 1000
 
 
 def test_a_config_is_described_in_one_line():
