@@ -34,6 +34,11 @@ if __name__ == "__main__" and hasattr(signal, "pthread_sigmask"):
     # The first thing of all: until there is a handler, signals wait. They are let through below.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
 
+from ritornello.core.this_python import check_python
+
+if __name__ == "__main__":
+    check_python()
+
 import argparse
 import difflib
 import shlex

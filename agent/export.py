@@ -36,6 +36,7 @@ from ritornello.core.atomic_file import atomic_path, write_text
 from ritornello.core.command_line import add_switch, printable, reader_may_leave, tell, with_home
 from ritornello.core.errors import ConfigError, PlatformError
 from ritornello.core.plain_data import parse_json, read_text
+from ritornello.core.project import main_command
 from ritornello.core.saved_state import StateError, expect, item, number, whole
 from ritornello.flags.names import named_values
 from ritornello.metrics.run_files import is_regular
@@ -171,7 +172,7 @@ def summary_lines(facts: dict[str, Any], output: Path) -> list[str]:
         part = of if asked > test["episodes"] else ""
         lines.append(f"  tested: {test['episodes']} games{part}, {test['policy']}{mean}")
     place = shlex.quote(f"--load_model_url={output}")
-    return [*lines, f"play: python main.py --op_mode=test {place}"]
+    return [*lines, f"play: {main_command()} --op_mode=test {place}"]
 
 
 def main(argv: Sequence[str], show: Callable[[str], None] = tell) -> None:

@@ -31,6 +31,7 @@ from ritornello.agent.stored.torchbeast_file import MAX_WHOLE, number, read, tab
 from ritornello.core.command_line import with_home
 from ritornello.core.errors import CheckpointError, ConfigError, PlatformError
 from ritornello.core.plain_data import shown_text
+from ritornello.core.project import main_command
 from ritornello.core.spec import EnvSpec
 from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.games import expand_games
@@ -248,7 +249,7 @@ def main(argv: Sequence[str], show: Callable[[str], None] = print) -> None:
     size_mb = (options.output / WEIGHTS).stat().st_size / 1e6
     show(f"{options.output}: {layout.describe()}; weights of {size_mb:.1f} MB")
     output = shlex.quote(str(options.output))
-    show(f"play: python main.py --op_mode=test --load_model_url={output}")
+    show(f"play: {main_command()} --op_mode=test --load_model_url={output}")
 
 
 def _unknown(weights: Mapping[str, Tensor], reason: str) -> CheckpointError:

@@ -18,6 +18,7 @@ from gymnasium.spaces import Box, Dict, Discrete, Tuple
 
 from ritornello.core.errors import EnvironmentFault
 from ritornello.core.plain_data import shown
+from ritornello.core.project import main_command
 from ritornello.wrappers.gym_checks import (
     first_frame_of,
     flag_of,
@@ -79,7 +80,7 @@ class Findings:
         made_with = f" --env_kwargs={shlex.quote(kwargs)}" if kwargs else ""
         return (
             f"{env_id}: nothing is wrong{looks}. Train on it:\n"
-            f"  python main.py --env={env_id}{made_with}"
+            f"  {main_command()} --env={env_id}{made_with}"
         )
 
     def _say(self, level: str, what: str, text: str) -> bool:

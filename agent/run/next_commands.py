@@ -6,7 +6,7 @@ import json
 import shlex
 from pathlib import Path
 
-from ritornello.core.project import MAIN_COMMAND, as_typed
+from ritornello.core.project import as_typed, main_command
 from ritornello.flags.options import Flags
 from ritornello.flags.parts import ALGORITHMS, NETWORKS, REPLAY
 from ritornello.replay.parameters import types_of_modules
@@ -25,7 +25,7 @@ def next_command(mode: str, folder: Path, flags: Flags) -> str:
       flags: those of the run.
     """
     items = [f"--load_model_url={as_typed(folder)}", *typed_again(flags, mode)]
-    lines = [f"{MAIN_COMMAND} --op_mode={mode}", *map(shlex.quote, items)]
+    lines = [f"{main_command()} --op_mode={mode}", *map(shlex.quote, items)]
     return " \\\n  ".join(lines)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -11,9 +13,6 @@ IMPORT_ROOT = PACKAGE.parent  # `import ritornello` finds it here
 IS_CLONE = (IMPORT_ROOT / "option_flags.py").is_file()
 PROJECT_ROOT = IMPORT_ROOT if IS_CLONE else PACKAGE  # the folder of main.py
 MAIN_PROGRAM = PROJECT_ROOT / "main.py"
-# How a user starts the program again, in the commands that are printed.
-MAIN_COMMAND = "python main.py" if IS_CLONE else "ritornello"
-SEQUENCE_COMMAND = "python multi_train.py" if IS_CLONE else "ritornello sequence"
 
 
 def as_typed(path: Path) -> str:
@@ -22,6 +21,27 @@ def as_typed(path: Path) -> str:
         if path.is_relative_to(Path.cwd()):
             return str(path.relative_to(Path.cwd()))
     return str(path)
+
+
+def python_command() -> str:
+    """Return how this interpreter is started from the shell in which the user works.
+
+    That is "python" where the search path leads to it, as in an environment that is activated.
+    """
+    folder = os.path.dirname(sys.executable)
+    for name in ("python", "python3"):
+        if os.path.dirname(os.path.abspath(shutil.which(name) or "/")) == folder:
+            return name
+    return as_typed(Path(sys.executable))
+
+
+def main_command() -> str:
+    """Return the beginning of a command line, as typed here, that runs main.py."""
+    if not IS_CLONE:
+        found = os.path.abspath(shutil.which("ritornello") or "/")
+        is_own = os.path.dirname(found) == os.path.dirname(sys.executable)
+        return "ritornello" if is_own else f"{python_command()} -m ritornello"
+    return f"{python_command()} {as_typed(MAIN_PROGRAM)}"
 
 
 def install_extra(name: str) -> str:

@@ -12,6 +12,7 @@ from ritornello.agent.run import training
 from ritornello.agent.run.trainer import Summary
 from ritornello.agent.session import prepare
 from ritornello.agent.stored.run_folder import RunFolder
+from ritornello.core.project import main_command
 from ritornello.core.stop_signals import INTERRUPTED, Answer, StopSignals
 from ritornello.flags.options import Flags
 from ritornello.flags.parsing import parse
@@ -110,7 +111,7 @@ def test_the_commands_type_again_what_no_file_may_ask_for(tmp_path, caplog, give
         with trust_forgotten():
             trusted_modules._trusted.clear()
             argv = shlex.split(command.replace("\\\n", " "))
-            assert argv[:2] == ["python", "main.py"]
+            assert argv[:2] == main_command().split()
             repeated = parse(argv[2:], lambda url: flags.to_json())
         assert repeated.load_model_url == str(folder.path)
         for name in OF_MODULES if repeated.op_mode == "train_w_load" else ("env", "model"):

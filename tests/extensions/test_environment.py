@@ -11,6 +11,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Text, Tuple
 
 from ritornello.agent.session import family_of, prepare
 from ritornello.core.errors import ConfigError, EnvironmentFault
+from ritornello.core.project import main_command
 from ritornello.flags.parsing import parse
 from ritornello.wrappers import check as checker
 from ritornello.wrappers import trusted_modules
@@ -230,7 +231,7 @@ def test_a_sound_environment_has_nothing_wrong(capsys):
     assert "images of 14x20 pixels and 2 channels (channels last)" in printed
     assert "the same seed and actions give the same game" in printed
     assert "pictures of 14x20 pixels" in printed
-    assert f"Train on it:\n  python main.py --env={LIGHT}" in printed
+    assert f"Train on it:\n  {main_command()} --env={LIGHT}" in printed
 
 
 class Raises(Silent):
@@ -590,7 +591,7 @@ def test_an_environment_that_does_not_come_back_is_spoken_of(monkeypatch):
 def test_the_command_that_is_recommended_has_the_arguments(capsys):
     assert main([LIGHT, f"--env_kwargs={SMALL}"]) == 0
     command = capsys.readouterr().out.splitlines()[-1]
-    assert command == f"  python main.py --env={LIGHT} --env_kwargs='{SMALL}'"
+    assert command == f"  {main_command()} --env={LIGHT} --env_kwargs='{SMALL}'"
 
 
 @pytest.mark.parametrize(

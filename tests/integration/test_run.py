@@ -12,6 +12,7 @@ import pytest
 
 from ritornello import main
 from ritornello.agent.stored.checkpoint import load
+from ritornello.core.project import main_command
 from ritornello.metrics.record import check_declared
 from tests.integration.commands import (
     HANGS_S,
@@ -55,7 +56,7 @@ def test_a_run_writes_all_its_files(finished):
     # How to go on, in lines that can be copied from a terminal of 80 columns.
     more = " \\\n  --environment_max_steps=6000"  # more than the run has made
     for mode, rest in (("train_w_load", more), ("test", "")):
-        command = f"python main.py --op_mode={mode} \\\n  --load_model_url={folder}{rest}\n"
+        command = f"{main_command()} --op_mode={mode} \\\n  --load_model_url={folder}{rest}\n"
         assert command in output
     text = (folder / "training_summary.txt").read_text()
     for line in ("Optimizer: adam", "Scheduler: linear", "Batch_size_used"):
