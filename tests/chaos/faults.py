@@ -13,6 +13,7 @@ import psutil
 
 from tests.chaos.session import Session
 
+Action = Callable[[Session, random.Random], None]
 DONE, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
 
 
@@ -21,11 +22,11 @@ class Fault:
     """What is done, and what may come of it."""
 
     name: str
-    do: Callable[[Session, random.Random], None]
+    do: Action
     statuses: tuple[int, ...]  # of the session that it happens to
     flags: tuple[str, ...] = ()  # of that session
     saves: bool = True  # the session ends with a save
-    before_resume: Callable[[Session, random.Random], None] | None = field(default=None)
+    before_resume: Action | None = field(default=None)
 
 
 FAULTS: dict[str, Fault] = {}
@@ -33,11 +34,12 @@ FAULTS: dict[str, Fault] = {}
 
 def fault(
     name: str, *statuses: int, flags: tuple[str, ...] = (), saves: bool = True
-) -> Callable[[Callable[[Session, random.Random], None]], None]:
+) -> Callable[[Action], Action]:
     """Register a function as a fault."""
 
-    def register(do: Callable[[Session, random.Random], None]) -> None:
+    def register(do: Action) -> Action:
         FAULTS[name] = Fault(name, do, statuses, flags, saves)
+        return do
 
     return register
 
@@ -131,7 +133,8 @@ PLANS = (
 )
 
 
-@fault("file-fails", DONE, FAILED, INTERRUPTED, -signal.SIGKILL, saves=False)
+@fault("file-fails", Action = Callable[[Session, random.Random], None]
+DONE, FAILED, INTERRUPTED, -signal.SIGKILL, saves=False)
 def file_fails(session: Session, rng: random.Random) -> None:
     """A file operation fails: see `plan_of`, whose plan the session has begun with."""
     session.wait_end_or(20.0)
@@ -154,7 +157,7 @@ def output_closed(session: Session, rng: random.Random) -> None:
 # --- between two sessions ----------------------------------------------------------------------
 
 
-def _damaged(name: str, damage: Callable[[Session, random.Random], None]) -> None:
+def _damaged(name: str, damage: Action) -> None:
     FAULTS[name] = Fault(name, signal_once, (INTERRUPTED,), before_resume=damage)
 
 
