@@ -133,8 +133,7 @@ PLANS = (
 )
 
 
-@fault("file-fails", Action = Callable[[Session, random.Random], None]
-DONE, FAILED, INTERRUPTED, -signal.SIGKILL, saves=False)
+@fault("file-fails", DONE, FAILED, INTERRUPTED, -signal.SIGKILL, saves=False)
 def file_fails(session: Session, rng: random.Random) -> None:
     """A file operation fails: see `plan_of`, whose plan the session has begun with."""
     session.wait_end_or(20.0)
