@@ -23,7 +23,6 @@ from ritornello.agent.pools.supervision import State, let_leave
 from ritornello.agent.pools.worker_pool import ProcessRow, UnrollBlock
 from ritornello.core.errors import WorkerDied
 from ritornello.core.warden import Warden
-from ritornello.core.watched_time import MAX_GAP_S, WatchedTime
 from ritornello.transport.channel import Ready
 from ritornello.transport.weights import WeightBoard
 
@@ -84,8 +83,7 @@ class ProcessPool:
             for index, config in enumerate(configs)
         ]
         self._limit = RestartLimit(max_restarts, len(self._places()))
-        # Between two looks, blocks wait to be inserted into replay, and that is no silence.
-        self._watched = WatchedTime(clock, min(MAX_GAP_S, worker_timeout_s / 4))
+        self._looked_at = clock()
         self.restarts = 0
         self.hung = 0  # of those that died: killed for silence
         self.lost_unrolls = 0
@@ -104,7 +102,6 @@ class ProcessPool:
         self._warden.keep_own_children()
         for place in self._places():
             place.launch(self._board)
-        self._watched.passed()
 
     def poll(self, timeout_s: float) -> list[UnrollBlock]:
         """Return ready blocks; ends processes that hang and replaces those that are gone.
@@ -162,9 +159,10 @@ class ProcessPool:
     def _look_after(self) -> None:
         """Move each process on in its life: now and then, and at once when one ends."""
         ends = any(place.life.state is State.ENDING for place in self._places())
-        if self._watched.since_look_s < LOOK_S and not ends:
+        now = self._clock()
+        if now - self._looked_at < LOOK_S and not ends:
             return
-        passed_s = self._watched.passed()
+        self._looked_at = now
         self._warden.check()
         for place in self._places():
             life = place.life
@@ -174,7 +172,7 @@ class ProcessPool:
                 # Its pipe is held open by a child of it. What it said is read before it is buried.
                 life.begin_to_end()
             elif life.is_running:
-                life.listen(passed_s, self._timeout_s)
+                life.listen(self._timeout_s)
 
     def _end(self, place: Place) -> None:
         """Report a death with its cause, if the process is gone, and say when it is replaced."""

@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 
 EXIT_WAIT_S = 5.0  # a process that has closed its pipe is only being taken down by the system
 KILL_WAIT_S = 5.0  # one that was killed is gone at once, unless a device holds it in the kernel
+MAX_GAP_S = 5.0  # a longer time between two looks at a process counts as so long
 STACK_WAIT_S = 2.0  # for a silent process to write its stack
 CLOSE_WAIT_S = 10.0  # for one that has failed to close its environments
 # Importing torch on a busy machine takes a minute, and some environments compile themselves.
@@ -77,6 +78,7 @@ class Supervised:
 
     def _hush(self) -> None:
         self._seen = -1  # beats counted at the last look
+        self._listened_at = self._clock()
         self._silent_s = 0.0
         self._is_spoken_of = False  # the user knows that it takes long to start
         self._asked_at_s: float | None = None  # silence at which it was asked for its stack
@@ -126,13 +128,18 @@ class Supervised:
 
     # --- silence -----------------------------------------------------------------------------
 
-    def listen(self, passed_s: float, timeout_s: float) -> None:
+    def listen(self, timeout_s: float) -> None:
         """Look whether the process has done anything, and end it after too long a silence.
 
+        A long gap between two calls counts as a short one: who was stopped (SIGSTOP, a computer
+        that slept) or busy would take its own absence for the silence of all others.
+
         Args:
-          passed_s: time since the last call during which this process has really been watching.
           timeout_s: silence that is too long; 0: none is.
         """
+        now = self._clock()
+        passed_s = min(now - self._listened_at, MAX_GAP_S, timeout_s / 4 or MAX_GAP_S)
+        self._listened_at = now
         beat = self._lifeline.pulse.read()
         if beat.count != self._seen:
             if self._asked_at_s is not None:

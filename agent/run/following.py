@@ -33,7 +33,6 @@ from ritornello.agent.testing.evaluation import (
 )
 from ritornello.agent.testing.follower import FollowerConfig, follower_main
 from ritornello.core.warden import Warden
-from ritornello.core.watched_time import WatchedTime
 from ritornello.transport.weights import WeightBoard
 
 log = logging.getLogger(__name__)
@@ -59,7 +58,7 @@ class Following(Scheduled):
         self._order_now: Order | None = None  # what it plays
         self._rows: list[Row] = []
         self._words = ""  # its last ones
-        self._watched = WatchedTime(time.monotonic)
+        self._last_look = time.monotonic()
         self._lives = self._failures = 0  # failures in a row
         self._left_out = self._lost = 0
         self._is_owed = False  # the last one that fell due was left out
@@ -67,8 +66,10 @@ class Following(Scheduled):
 
     def look(self, updates: int, agent_steps: int, model: nn.Module) -> None:
         """Take in what has come, look after the process, and ask it if an evaluation is due."""
-        if self._watched.since_look_s >= LOOK_S:
-            self._look_after(self._watched.passed())
+        now = time.monotonic()
+        if now - self._last_look >= LOOK_S:
+            self._last_look = now
+            self._look_after()
         if updates and not self._was_started:
             self._was_started = True  # it imports for seconds before it can play
             with contextlib.suppress(OSError):  # `_ask` tries again, and tells
@@ -163,7 +164,7 @@ class Following(Scheduled):
 
     # --- looking after it --------------------------------------------------------------------
 
-    def _look_after(self, passed_s: float) -> None:
+    def _look_after(self) -> None:
         if self._life.state is State.ABSENT:
             return
         self._warden.check()
@@ -172,7 +173,7 @@ class Following(Scheduled):
             self._receive()  # what it said before it died
             self._life.begin_to_end()
         if self._life.is_running:
-            self._life.listen(passed_s, self._timeout_s)
+            self._life.listen(self._timeout_s)
         if self._life.state is State.ENDING:
             self._end()
 

@@ -15,7 +15,9 @@ Both belong to the main thread.) Next to read: agent/run/trainer.py, the loop th
 
 from __future__ import annotations
 
+import sys
 import threading
+import traceback
 from collections import deque
 from collections.abc import Mapping
 
@@ -23,8 +25,8 @@ from ritornello.agent.algorithms.batch import Batch
 from ritornello.agent.learning.feed import Feed
 from ritornello.agent.pools.worker_pool import UnrollBlock, WorkerPool
 from ritornello.agent.run.experience import Evaluate, Experience, News
-from ritornello.agent.run.liveness import Heartbeats
 from ritornello.core.errors import Closed
+from ritornello.core.project import PACKAGE
 from ritornello.replay.cache import AdaptiveDepth, BatchCache
 from ritornello.replay.manager import ReplayManager
 
@@ -67,7 +69,6 @@ class Threaded(Experience):
             if cache_depth is None
             else None
         )
-        self._threads = Heartbeats()
         self._inbox: deque[News] = deque()  # filled by the ingest thread, emptied by the main one
         self._stop = threading.Event()
         self._failure: BaseException | None = None  # of the ingest thread
@@ -105,8 +106,8 @@ class Threaded(Experience):
         return figures if self._cache is None else {**figures, **self._cache.stats()}
 
     def missing(self) -> list[str]:
-        """Return what the next batch waits for, and what every process and thread does."""
-        return [*super().missing(), *self._threads.describe()]
+        """Return what the next batch waits for, and where every process and thread is."""
+        return [*super().missing(), *_where_threads_are()]
 
     def adapt(self, values: Mapping[str, float]) -> None:
         """Set how many batches are made ahead, by how long the learner waited for them."""
@@ -145,7 +146,6 @@ class Threaded(Experience):
     def _take_in_all(self) -> None:
         try:
             while not self._stop.is_set():
-                self._threads.beat("waiting for unrolls")
                 for block in self.pool.poll(POLL_S):
                     self._take_in(block)
         except Closed:
@@ -157,9 +157,7 @@ class Threaded(Experience):
     def _take_in(self, block: UnrollBlock) -> None:
         self._inbox.append(self.report_of(block))
         for record in block.records:
-            self._threads.beat("inserting into replay")
             while not self.replay.insert(record, self.moment.update, POLL_S):
-                self._threads.beat("inserting into replay")
                 if self._stop.is_set():
                     return
         block.release()
@@ -167,10 +165,15 @@ class Threaded(Experience):
     # --- the cache threads -----------------------------------------------------------------------
 
     def _produce(self) -> Batch | None:
-        self._threads.beat("making a batch", rests=False)
-        batch = self.sample(self.moment, POLL_S)
-        # It may now wait for as long as the batches that are ready are not wanted.
-        self._threads.beat(
-            "waiting for room" if batch is not None else "making a batch", rests=True
-        )
-        return batch
+        return self.sample(self.moment, POLL_S)
+
+
+def _where_threads_are() -> list[str]:
+    """Return a line for each thread but the main one: "ingest: insert (manager.py:120)"."""
+    lines, frames = [], sys._current_frames()
+    for thread in threading.enumerate():
+        stack = traceback.extract_stack(frames.get(thread.ident or 0))
+        ours = [entry for entry in stack if entry.filename.startswith(str(PACKAGE))]
+        if ours and thread is not threading.main_thread():
+            lines.append(f"{thread.name}: {ours[-1].name} ({ours[-1].filename}:{ours[-1].lineno})")
+    return lines

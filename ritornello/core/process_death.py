@@ -14,9 +14,9 @@ The learner itself starts things, too: where environments live in its own proces
 when an environment is made to see what it shows. `mark_own_children` makes these a family without a
 group, because the learner's group may hold strangers, such as the rest of a pipeline.
 
-Who ends a family when the learner dies? The worker itself, if it can still run Python code
-(`Family.end_after`). A worker that was stopped, or hangs in C code, cannot: for this the learner
-has a warden (core/warden.py), a small process that does nothing but wait for the learner's end.
+Who ends a family when the learner dies? A worker leaves by itself when its pipe is closed. One that
+was stopped, or hangs in C code, cannot: the learner's warden (core/warden.py), a small process that
+does nothing but wait for the learner's end, gives all families LEAVE_S and then kills what is left.
 This file is also the warden's program, so it begins with the standard library only, and little of
 it.
 
@@ -26,7 +26,6 @@ Without /proc (macOS), a family is its process group alone.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import math
 import os
 import secrets
@@ -34,7 +33,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
@@ -44,7 +43,7 @@ LEAVE_S = 5.0  # for workers to close their environments once the learner is gon
 LOOK_S = 0.1  # how often it is looked whether a process is gone
 SAME_START_S = 2.0  # the kernel counts the start of a process from its own start, in ticks
 END_S = 5.0  # a process that was killed is gone within milliseconds, unless a device holds it
-PR_SET_PDEATHSIG = 1
+PARENT_LOOK_S = 0.5
 PARENT_WATCH = "parent-watch"  # name of the thread that looks whether the starter is gone
 
 
@@ -54,8 +53,7 @@ PARENT_WATCH = "parent-watch"  # name of the thread that looks whether the start
 def environment_for_child() -> dict[str, str]:
     """Return environment variables for a program that is to end when this process does.
 
-    The program has to call `end_with_starter`. Start it from a thread that lives as long as this
-    process, best from the main thread: on Linux it is the end of the *thread* that counts.
+    The program has to call `end_with_starter`.
     """
     return {**os.environ, STARTER: str(os.getpid())}
 
@@ -74,57 +72,22 @@ def end_with_starter(number: int = signal.SIGTERM) -> None:
 
 
 def die_with_parent(parent: int, number: int = signal.SIGTERM) -> None:
-    """Get a signal once when the parent process ends, also if it has ended before this call.
+    """Get a signal once, within a second, when the parent process ends or has ended already.
 
-    Call it in the main thread.
+    A thread looks at the parent's number. Linux could tell the end instead (PR_SET_PDEATHSIG), but
+    it tells that of the *thread* that was the parent, and once for each that becomes the parent.
 
     Args:
       parent: process id that the parent had when it started this process.
       number: number of the signal.
     """
-    signals = _Once(number)
-    if not _ask_kernel(signals):
-        threading.Thread(
-            target=_watch_parent, args=(parent, signals), name=PARENT_WATCH, daemon=True
-        ).start()
-    elif os.getppid() != parent:  # it ended before the kernel was asked
-        signals()
 
+    def watch() -> None:
+        while os.getppid() == parent:
+            _pause(PARENT_LOOK_S)
+        os.kill(os.getpid(), number)
 
-class _Once:
-    """Sends this process a signal, once.
-
-    The kernel tells the end of each *thread* that was the parent: when a process with many ends,
-    its children pass from one to the next until none is left. A program that takes a second SIGTERM
-    for impatience would not save.
-    """
-
-    def __init__(self, number: int) -> None:
-        self._number = number
-        self._sent = False
-
-    def __call__(self, *_: object) -> None:
-        if not self._sent:
-            self._sent = True
-            os.kill(os.getpid(), self._number)
-
-
-def _ask_kernel(signals: Callable[..., None]) -> bool:
-    """Ask Linux to tell the parent's end; return whether it will."""
-    if sys.platform != "linux":
-        return False
-    notice = signal.SIGRTMIN  # a number that nobody else uses
-    with contextlib.suppress(OSError, AttributeError):
-        signal.signal(notice, signals)
-        return bool(ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(notice), 0, 0, 0) == 0)
-    return False
-
-
-def _watch_parent(parent: int, signals: Callable[..., None]) -> None:
-    never = threading.Event()
-    while os.getppid() == parent:
-        never.wait(1.0)
-    signals()
+    threading.Thread(target=watch, name=PARENT_WATCH, daemon=True).start()
 
 
 @contextlib.contextmanager
@@ -200,24 +163,6 @@ class Family:
             with contextlib.suppress(OSError):
                 os.waitpid(pid, os.WNOHANG)
         return not members
-
-    def end_after(self, learner_ends: Callable[[], object], leave_s: float = LEAVE_S) -> None:
-        """End this family, of which this process is the head, some time after the learner.
-
-        Args:
-          learner_ends: returns when the learner is gone.
-          leave_s: the time for this process to leave by itself.
-        """
-
-        def watch() -> None:
-            learner_ends()
-            _pause(leave_s)
-            self.end(os.getpid(), limit_s=0.0)
-            with contextlib.suppress(OSError):
-                os.killpg(os.getpid(), signal.SIGKILL)  # with this process
-            os.kill(os.getpid(), signal.SIGKILL)
-
-        threading.Thread(target=watch, name="learner-watch", daemon=True).start()
 
 
 NO_GROUP = -1  # in the place of a head: of a family that is known by its mark alone

@@ -19,10 +19,9 @@ import multiprocessing
 import os
 import signal
 from dataclasses import dataclass
-from multiprocessing import connection
 from multiprocessing.connection import Connection
 
-from ritornello.core.process_death import LEAVE_S, Family
+from ritornello.core.process_death import Family
 from ritornello.transport.pulse import Phase, Pulse
 
 STACK_SIGNAL = getattr(signal, "SIGUSR1", None)  # Windows has none
@@ -40,14 +39,10 @@ class LifelineEnd:
     def hold(self) -> None:
         """Take hold of it: the first thing that the process does.
 
-        Makes it the head of a family (core/process_death.py) that ends some time after the learner,
-        which started this process, and installs the handlers that write its stack.
+        Makes it the head of a family (core/process_death.py), which the learner's warden ends with
+        the learner, and installs the handlers that write its stack.
         """
         self.family.found()
-        learner = multiprocessing.parent_process()
-        if learner is not None:
-            gone = learner.sentinel  # readable from then on
-            self.family.end_after(lambda: connection.wait([gone]), LEAVE_S)
         file = self.mouth.fileno()
         os.set_blocking(file, False)  # rather lose the end of a stack than wait for a reader
         os.set_inheritable(file, False)

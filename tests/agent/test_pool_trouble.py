@@ -192,28 +192,32 @@ def silent_life(pool, phase):
     while not life._is_stopped():  # it may be in the middle of a sign
         assert time.monotonic() < deadline
     life._lifeline.pulse.beat(phase)
-    life.listen(0.0, 10.0)  # it takes notice of what was done last
+    life.listen(10.0)  # it takes notice of what was done last
     return life
+
+
+def look_for(life, seconds):
+    """Look at it once a second, on a clock of the test."""
+    now = life._listened_at
+    for second in range(1, seconds + 1):
+        life._clock = lambda second=second: now + second
+        life.listen(10.0)
 
 
 def test_building_environments_may_take_longer_than_a_step(make_pool):
     life = silent_life(make_pool(), Phase.BUILDING)
-    for _ in range(599):
-        life.listen(1.0, 10.0)
+    look_for(life, 599)
     assert life.is_running
-    for _ in range(10):
-        life.listen(1.0, 10.0)
+    look_for(life, 10)
     assert not life.is_running
     assert life.hung.startswith("was building environments and model and gave no sign of life")
 
 
 def test_a_worker_that_goes_on_after_it_was_asked_for_its_stack_is_left_alone(make_pool):
     life = silent_life(make_pool(), Phase.STEPPING)
-    for _ in range(11):
-        life.listen(1.0, 10.0)
+    look_for(life, 11)
     life._lifeline.pulse.beat(Phase.ACTING)
-    for _ in range(9):
-        life.listen(1.0, 10.0)
+    look_for(life, 9)
     assert life.is_running
 
 

@@ -105,12 +105,6 @@ def test_a_family_ends_with_children_in_other_sessions_also_after_its_head(head_
         assert stranger.end(other.pid)
 
 
-def test_a_family_of_which_nobody_was_started_is_empty_and_the_one_who_asks_is_spared():
-    family = Family()
-    assert family.members(2**22 + 1) == []  # no process has such a number
-    assert os.getpid() not in family.members(os.getpgid(0))
-
-
 STARTED_AGAIN = """
 import os, subprocess, sys, time
 from ritornello.core.process_death import FAMILY, mark_own_children
@@ -148,17 +142,6 @@ def test_what_a_killed_program_has_started_itself_is_gone_in_whatever_session():
         learner.kill()
         wait_until(lambda: not any(lives(pid) for pid in pids))
         assert lives(neighbour.pid)
-
-
-def test_a_warden_that_is_closed_leaves_alone_what_the_program_has_started():
-    then = "warden.close(); print('closed', flush=True)"
-    learner = start(started_again(then))
-    warden, *children = numbers(learner)
-    with learner, cleaned_up(learner.pid, *children):
-        assert learner.stdout.readline() == "closed\n"
-        assert not lives(warden)
-        assert all(lives(pid) for pid in children)
-        assert Family("nobody's").members(process_death.NO_GROUP) == []
 
 
 def test_an_inherited_mark_is_not_ones_own(monkeypatch):
@@ -217,16 +200,6 @@ while warden.pid == first:
         wait_until(lambda: not any(lives(pid) for pid in pids))
 
 
-def test_signals_that_reach_every_process_of_a_terminal_leave_the_warden_alone():
-    learner = start(learner_program())
-    warden, *others = numbers(learner)
-    with learner, cleaned_up(learner.pid, warden, *others):
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            os.kill(warden, number)
-        learner.kill()
-        wait_until(lambda: not any(lives(pid) for pid in (warden, *others)))
-
-
 def test_a_warden_without_families_leaves_with_the_pool():
     warden, family = Warden(), Family()
     warden.close()  # before it was ever needed
@@ -250,33 +223,11 @@ def test_a_warden_that_cannot_be_started_is_done_without(monkeypatch, caplog):
     assert caplog.text.count("cannot be started") == 1
 
 
-def test_a_head_ends_its_family_itself_where_the_warden_was_killed_too():
-    """The learner's end is the end of a pipe here."""
-    program = WORKER.format(
-        mark="1234",
-        then="Family('1234').end_after(lambda: sys.stdin.read(), 0.0)",
-    )
-    worker = start(program, stdin=subprocess.PIPE)
-    pids = numbers(worker)
-    with worker, cleaned_up(worker.pid, *pids):
-        assert all(lives(pid) for pid in pids)
-        worker.stdin.close()
-        assert worker.wait(HANGS_S) == -signal.SIGKILL
-        wait_until(lambda: not any(lives(pid) for pid in pids))
-
-
 # --- programs ------------------------------------------------------------------------------------
 
 CHILD = """
-import os, signal, sys, time
+import os, time
 from ritornello.core import process_death
-if sys.argv[1] == "thread":
-    process_death._ask_kernel = lambda signals: False
-if len(sys.argv) > 2:  # a file in which it notes each signal
-    def note(number, frame):
-        with open(sys.argv[2], "a") as file:
-            print(number, file=file)
-    signal.signal(signal.SIGTERM, note)
 process_death.end_with_starter()
 assert process_death.STARTER not in os.environ
 print(os.getpid(), flush=True)
@@ -284,49 +235,23 @@ while True:  # a signal that comes just before a sleep begins is answered after 
     time.sleep(0.1)
 """
 STARTER = """
-import subprocess, sys, threading, time
+import subprocess, sys
 from ritornello.core.process_death import environment_for_child
-def doze():
-    while True:
-        time.sleep(0.001)
-for _ in range(8):
-    threading.Thread(target=doze, daemon=True).start()
 child = subprocess.Popen([sys.executable, "-c", *sys.argv[1:]],
                          env=environment_for_child(), start_new_session=True)
 child.wait()
 """
 
 
-@pytest.mark.parametrize("how", ["kernel", "thread"])
-def test_a_program_ends_with_the_one_that_started_it_although_that_one_was_killed(how):
+def test_a_program_ends_with_the_one_that_started_it_although_that_one_was_killed():
     starter = subprocess.Popen(
-        [sys.executable, "-c", STARTER, CHILD, how], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", STARTER, CHILD], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )
     (child,) = numbers(starter)
     with starter, cleaned_up(starter.pid, child):
         assert lives(child)
         starter.kill()
         wait_until(lambda: not lives(child))
-
-
-def test_a_program_is_told_once_although_its_starter_had_many_threads(tmp_path):
-    """Each may be its parent for a moment while the starter is taken down: one time in five."""
-    notes = tmp_path / "notes"
-    for _ in range(15):
-        notes.write_text("")
-        starter = subprocess.Popen(
-            [sys.executable, "-c", STARTER, CHILD, "kernel", str(notes)],
-            cwd=ROOT, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        (child,) = numbers(starter)
-        with starter, cleaned_up(starter.pid, child):
-            starter.kill()
-            starter.wait()
-            wait_until(lambda: notes.read_text())
-            end = time.monotonic() + 0.3
-            while time.monotonic() < end:
-                time.sleep(0.01)
-                assert notes.read_text().split() == [str(int(signal.SIGTERM))]
 
 
 def test_a_program_whose_starter_was_gone_before_it_could_ask_gets_the_signal_at_once():
