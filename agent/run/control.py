@@ -5,10 +5,9 @@
                                      └─ answers ──► run.json, checkpoint, log, state.json
 
 `control/state.json` says that this run takes commands, which of them, whether it is paused, and the
-last answers; the live page shows it. Each command is answered once, and its file is gone then. A
-file that is no command is moved to `<name>.refused`, which nothing reads, and changes nothing. What
-lay there before the session began was meant for an earlier one, and is refused too. What a command
-may be is in agent/run/control_file.py.
+last answers; the live page shows it. Each file is answered once and removed then. One that is no
+command changes nothing. What lay there before the session began was meant for an earlier one, and
+is refused too. What a command may be is in agent/run/control_file.py.
 
 A reproducible run refuses every command: its numbers follow from its flags alone.
 """
@@ -18,24 +17,33 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import stat
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from itertools import islice
+from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from ritornello.agent.algorithms.base import Algorithm
+from ritornello.agent.learners.place import Place
+from ritornello.agent.learning.learner import Learner
 from ritornello.agent.run.control_file import (
     COMMANDS,
     CONTROL,
-    MAX_BYTES,
     NAME,
     SETTINGS,
     STATE,
     Command,
+    content_of,
     read_command,
 )
+from ritornello.agent.run.evaluating import NoEvaluating
+from ritornello.agent.run.experience import Experience
+from ritornello.agent.run.saving import Saving
+from ritornello.agent.run.tally import Tally
+from ritornello.agent.stored.checkpoint import Checkpoint
+from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.core.atomic_file import remove_temporaries, write_json
 from ritornello.core.errors import ConfigError, PlatformError
 from ritornello.core.files import disk
@@ -45,8 +53,11 @@ from ritornello.core.process_death import start_of
 LOOK_S = 1.0  # between two looks into the folder
 REST_S = 0.2  # of a pause, between two looks of the trainer at everything else
 MAX_FILES = 64  # that are answered at one look; the others wait for the next
-MAX_LISTED = 2000  # names that are read at one look; a full folder must not hold the trainer up
 MAX_ANSWERS = 50  # that are shown
+# Several learners do the same in each turn. A wish to stop they tell each other, and one of them
+# saves; a pause or another learning rate would be that of one learner.
+OF_SEVERAL = ("save", "stop")
+FINEST_SHARE = 1000  # a share of replay is a multiple of one over some number up to this
 NO_CHANGE = "a reproducible run takes no command: its numbers follow from its flags alone"
 
 log = logging.getLogger(__name__)
@@ -108,7 +119,7 @@ class Control:
             with contextlib.suppress(OSError):
                 remove_temporaries(self._folder)  # of a session that was killed
         for name in self._names():
-            self._set_aside(name, "it was written before this session began")
+            self._refuse(name, "it was written before this session began")
 
     # --- the trainer's side ----------------------------------------------------------------------
 
@@ -171,22 +182,20 @@ class Control:
 
     def _names(self) -> list[str]:
         """Return the names of control files, sorted; of a folder that is none, nothing."""
-        if not self._listens:
+        if not self._listens or self._folder.is_symlink():
             return []
         try:
-            if not stat.S_ISDIR(self._folder.lstat().st_mode):
-                return []
-            with os.scandir(self._folder) as entries:
-                names = [entry.name for entry in islice(entries, MAX_LISTED)]
+            names = os.listdir(self._folder)
         except OSError:
             return []
         return sorted(name for name in names if NAME.fullmatch(name) and name not in self._answered)
 
     def _answer_file(self, name: str) -> None:
         try:
-            command = read_command(name.removesuffix(".json"), self._content(name))
+            content = content_of(self._folder / name)
+            command = read_command(name.removesuffix(".json"), content)
         except (ConfigError, OSError) as error:
-            self._set_aside(name, shown_text(str(error)))
+            self._refuse(name, shown_text(str(error)))
             return
         # It is taken away first: a command that ends the process must not meet the next one.
         self._take_away(name)
@@ -205,35 +214,19 @@ class Control:
         if self._note is not None:
             self._note(answer)
 
-    def _content(self, name: str) -> bytes:
-        flags = os.O_RDONLY
-        for each in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"):  # no link, no waiting for a pipe
-            flags |= getattr(os, each, 0)
-        file = os.open(self._folder / name, flags)
-        try:
-            if not stat.S_ISREG(os.fstat(file).st_mode):
-                raise ConfigError(f"the control file {name} is no regular file.")
-            return os.read(file, MAX_BYTES + 1)
-        finally:
-            os.close(file)
-
-    def _set_aside(self, name: str, why: str) -> None:
+    def _refuse(self, name: str, why: str) -> None:
         log.warning("a control file is refused: %s", why)
-        try:
-            disk().replace(self._folder / name, self._folder / f"{name}.refused")
-        except OSError:
-            self._answered.add(name)
+        self._take_away(name)
 
     def _take_away(self, name: str) -> None:
         try:
             disk().unlink(self._folder / name)
-        except OSError as error:
-            self._answered.add(name)
-            log.warning("%s cannot be removed (%s): it is passed over", name, error.strerror)
+        except OSError:
+            self._answered.add(name)  # it is passed over from now on
 
     def _say(self) -> None:
         """Write control/state.json; a full disk keeps nobody from training."""
-        if not self._is_open:
+        if not self._is_open or self._folder.is_symlink():
             return
         state = {
             "format": 1,
@@ -245,8 +238,6 @@ class Control:
         }
         try:
             self._folder.mkdir(exist_ok=True)
-            if not stat.S_ISDIR(self._folder.lstat().st_mode):
-                raise NotADirectoryError(20, "it is a link")
             write_json(self._folder / STATE, state)
         except OSError as error:
             if self._says:
@@ -310,3 +301,88 @@ class Control:
 def _words(command: Command) -> str:
     values = ", ".join(f"{name}={value:g}" for name, value in command.values.items())
     return f"{command.name} {values}".strip()
+
+
+# --- what a session steers ------------------------------------------------------------------------
+
+
+def control_of(
+    folder: RunFolder,
+    learner: Learner,
+    saving: Saving,
+    tally: Tally,
+    evaluating: NoEvaluating,
+    experience: Experience,
+    *,
+    reproducible: bool,
+    checkpoint: Checkpoint | None,
+    place: Place,
+) -> Control:
+    """Return the control of a session, with the settings of the checkpoint it goes on from.
+
+    Args:
+      folder: folder of the run.
+      learner: whose learning rate and entropy can be changed.
+      saving: saves when asked, and puts the settings into every checkpoint.
+      tally: how far the run is.
+      evaluating: plays test games when asked, if this run plays any.
+      experience: whose share of replay can be changed, if it has a queue and another buffer. It
+        has the state of the checkpoint already.
+      reproducible: whether every command is refused.
+      checkpoint: from which the run continues; None: it begins.
+      place: which learner this is; the first of several alone listens, and to few commands.
+    """
+    settings: dict[str, Apply] = {"lr_factor": learner.scale_lr}
+    entropy = _entropy(learner.algorithm)
+    if entropy is not None:
+        settings["entropy_factor"] = entropy
+    own = {}
+    replay = experience.replay
+    if replay.own_share is not None:
+        own["replay_share"] = float(replay.own_share)
+        # As a fraction of small numbers, in which quotas are exact.
+        settings["replay_share"] = lambda share: replay.set_replay_share(
+            Fraction(share).limit_denominator(FINEST_SHARE)
+        )
+    control = Control(
+        folder.path,
+        reproducible=reproducible,
+        settings=settings,
+        own=own,
+        save=saving.now,
+        evaluate=evaluating.request if evaluating.is_on else None,
+        note=_noting(folder),
+        listens=place.speaks,
+        allowed=COMMANDS if place.world_size == 1 else OF_SEVERAL,
+        counters=lambda: {"agent_steps": tally.agent_steps, "updates": tally.updates},
+    )
+    if checkpoint is not None:
+        control.load_state_dict(checkpoint.state.get("control") or {})
+    saving.more_state["control"] = control.state_dict
+    return control
+
+
+def _entropy(algorithm: Algorithm) -> Apply | None:
+    """Return what scales the entropy costs of an algorithm; None if it has none."""
+    config: Any = algorithm.config
+    names = ("entropy_cost", "entropy_end_cost")
+    costs = {name: getattr(config, name, None) for name in names}
+    known = {name: cost for name, cost in costs.items() if isinstance(cost, (int, float))}
+    if "entropy_cost" not in known:
+        return None
+
+    def apply(factor: float) -> None:
+        # A frozen dataclass, as `Algorithm` says.
+        algorithm.config = replace(config, **{name: cost * factor for name, cost in known.items()})
+
+    return apply
+
+
+def _noting(folder: RunFolder) -> Callable[[dict[str, Any]], None]:
+    def note(answer: dict[str, Any]) -> None:
+        try:
+            folder.note(answer)
+        except (OSError, ValueError) as error:
+            log.warning("the command is not noted in run.json: %s", error)
+
+    return note

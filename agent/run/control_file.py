@@ -10,7 +10,6 @@ here, and what is not in these tables is refused. Imports nothing that takes lon
 from __future__ import annotations
 
 import json
-import math
 import re
 import time
 import uuid
@@ -66,7 +65,19 @@ class Command:
     id: str
     name: str
     values: Mapping[str, float]
-    time: float  # when it was written, by the clock of the writer
+
+
+def content_of(path: Path) -> bytes:
+    """Return the content of a control file, as far as it can be one.
+
+    Raises:
+      ConfigError: if it is a link, a pipe or a folder.
+      OSError: if it cannot be read.
+    """
+    if path.is_symlink() or not path.is_file():
+        raise ConfigError(f"the control file {path.name} is no regular file.")
+    with path.open("rb") as file:
+        return file.read(MAX_BYTES + 1)
 
 
 def read_command(identity: str, content: bytes) -> Command:
@@ -82,22 +93,22 @@ def read_command(identity: str, content: bytes) -> Command:
     where = f"the control file {identity}"
     if len(content) > MAX_BYTES:
         raise ConfigError(f"{where} is longer than {MAX_BYTES} bytes.")
-    try:
-        data = parse_json(content.decode("utf-8"), where)
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{where} is not text in UTF-8.") from error
+    data = parse_json(content.decode("utf-8", "replace"), where)
     if not isinstance(data, dict) or not data.keys() <= {"command", "values", "time"}:
         raise ConfigError(f"{where} holds {shown(data)}, expected command, values and time.")
-    name, values, at = data.get("command"), data.get("values", {}), data.get("time", 0)
+    name, values = data.get("command"), data.get("values", {})
     if not isinstance(name, str) or name not in COMMANDS:
         raise ConfigError(f"{where}: command is {shown(name)}, expected {', '.join(COMMANDS)}.")
-    if type(at) not in (int, float) or not math.isfinite(at):
-        raise ConfigError(f"{where}: time is {shown(at)}, expected seconds since 1970.")
-    if not isinstance(values, dict):
-        raise ConfigError(f"{where}: values are {shown(values)}, expected names and numbers.")
-    if bool(values) != (name == "set"):
-        raise ConfigError(f"{where}: `set` has values, and no other command has.")
-    return Command(identity, name, _checked(values, where), float(at))
+    if not isinstance(values, dict) or bool(values) != (name == "set"):
+        raise ConfigError(f"{where}: `set` has names with numbers, and no other command has.")
+    for key, value in values.items():
+        setting = SETTINGS.get(key)
+        if setting is None or not setting.allows(value):
+            bounds = [f"{name} {each.low:g} to {each.high:g}" for name, each in SETTINGS.items()]
+            raise ConfigError(
+                f"{where}: {shown(key)} is {shown(value)}, expected {', '.join(bounds)}."
+            )
+    return Command(identity, name, {key: float(value) for key, value in values.items()})
 
 
 def write_command(folder: Path, name: str, values: Mapping[str, float] | None = None) -> str:
@@ -117,17 +128,3 @@ def write_command(folder: Path, name: str, values: Mapping[str, float] | None = 
         raise ConfigError(f"{control} is a link: expected a folder of the run itself.")
     write_text(control / f"{identity}.json", text)
     return identity
-
-
-def _checked(values: Mapping[str, Any], where: str) -> dict[str, float]:
-    for name, value in values.items():
-        setting = SETTINGS.get(name)
-        if setting is None:
-            raise ConfigError(
-                f"{where}: there is no setting {shown(name)}, expected {', '.join(SETTINGS)}."
-            )
-        if not setting.allows(value):
-            raise ConfigError(
-                f"{where}: {name} is {shown(value)}, expected {setting.low:g} to {setting.high:g}."
-            )
-    return {name: float(value) for name, value in values.items()}

@@ -24,6 +24,7 @@ from ritornello.agent.assembly import Blueprint
 from ritornello.agent.learners.group import LearnerLost
 from ritornello.agent.learning.bad_updates import BadUpdates
 from ritornello.agent.run.company import SINGLE, Company
+from ritornello.agent.run.control import control_of
 from ritornello.agent.run.experience import Moment
 from ritornello.agent.run.following import make_evaluating
 from ritornello.agent.run.recorder import Recorder
@@ -32,7 +33,6 @@ from ritornello.agent.run.several_checks import kind_of
 from ritornello.agent.run.sources import MakeExperience, MakePool, make_experience
 from ritornello.agent.run.status import RunStatus
 from ritornello.agent.run.status_files import StatusFiles
-from ritornello.agent.run.steering import control_of
 from ritornello.agent.run.tally import model_facts, new_tally
 from ritornello.agent.stored.checkpoint import Checkpoint
 from ritornello.agent.stored.run_folder import RunFolder
