@@ -115,18 +115,18 @@ def _resolve(
         if flags.op_mode == "train_w_load" and not begins:
             flags = _with_schedule_of(checkpoint, flags, argv)
     blueprint = Blueprint.draw(flags, company.place, _workers_that_fit(flags))
-    start = None
+    shapes, start = model_of_shapes(flags, blueprint.env_spec), None
     if checkpoint is not None and begins:
         start = warm_start(checkpoint, blueprint)
     elif checkpoint is not None:
         checkpoint.check_spec(blueprint.env_spec)
-        check_weights(checkpoint, model_of_shapes(flags, blueprint.env_spec))
+        check_weights(checkpoint, shapes)
         checkpoint = check_session(checkpoint, blueprint)
         check_several_resume(checkpoint, flags, company.place)
     if flags.op_mode == "test" and flags.render:
         check_can_be_shown(blueprint, envs[0])
     if flags.op_mode != "test":
-        check_memory(blueprint, model_of_shapes(flags, blueprint.env_spec))
+        check_memory(blueprint, shapes)
         _check_limits(flags, None if begins else checkpoint)
         blueprint.workers()  # raises ConfigError if a game would get no environment
         evaluation_blueprint(blueprint)  # and if there are no such rules

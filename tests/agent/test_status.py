@@ -7,9 +7,6 @@ import errno
 import json
 import os
 import shutil
-import subprocess
-import sys
-import threading
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 import ritornello.agent.run.recorder
-from ritornello.agent.run import status, status_files
+from ritornello.agent.run import status
 from ritornello.agent.run.status_files import EVALUATION_COLUMNS, StatusFiles
 from ritornello.agent.run.trainer import Trainer
 from ritornello.agent.stored.run_folder import RunFolder
@@ -27,7 +24,7 @@ from ritornello.metrics.health import Finding
 from ritornello.metrics.output_thread import OutputThread
 from ritornello.metrics.record import Record, check_declared
 from ritornello.metrics.rewind import rewind
-from ritornello.metrics.status_file import DIED, FORMAT, identity, read_status, write_status
+from ritornello.metrics.status_file import DIED, FORMAT, identity, read_status
 from tests.agent.runs import BOTH_GAMES, make_blueprint
 from tests.agent.test_trainer import EveryRecord, Noted, in_turn
 from tests.deadlines import HANGS_S
@@ -158,16 +155,6 @@ def test_a_pause_changes_neither_the_speed_nor_the_time_left(monkeypatch):
     assert [now["seconds_left"] for now in said] == [7195.0, 7190.0, 7185.0, 7180.0]
 
 
-def test_ages_are_counted_in_whole_updates():
-    buffer = SimpleNamespace(name="b", capacity=10, task=None)
-    row = status.buffer_row(buffer, "standard", [100, 100, 58, 0], 100, ["a"])
-    edges, counts = row["ages"]["edges"], row["ages"]["counts"]
-    assert edges[:3] == [0, 6, 12]
-    assert len(counts) == status.AGE_BINS
-    assert (counts[0], counts[7], counts[16], sum(counts)) == (2, 1, 1, 4)
-    assert status.buffer_row(buffer, "queue", [], 7, ["a"])["ages"]["counts"] == [0] * 20
-
-
 def test_evaluations_are_rows_under_one_heading_also_after_a_resume(tmp_path, thread):
     for session in (1, 2):
         files = StatusFiles(tmp_path, thread, session)
@@ -218,71 +205,6 @@ def test_on_a_full_disk_the_old_file_stays_whole_and_it_is_said_once(
     assert caplog.messages[-1] == "status.json is written again"
 
 
-def test_a_disk_that_does_not_answer_holds_up_nobody_and_gets_the_newest_in_the_end(
-    tmp_path, thread, monkeypatch
-):
-    written, go = [], threading.Event()
-
-    def slow(path, content):
-        assert go.wait(HANGS_S)
-        written.append(content)
-
-    monkeypatch.setattr(status_files, "write_status", slow)
-    files = StatusFiles(tmp_path, thread)
-    for number in range(100):
-        files.show({"updates": number})
-    go.set()
-    assert thread.flush(HANGS_S)
-    assert len(written) <= 3
-    assert written[-1]["updates"] == 99
-
-
-def test_a_number_that_is_none_is_not_written_as_such(tmp_path, thread, caplog):
-    files = StatusFiles(tmp_path, thread)
-    assert thread.flush(HANGS_S)
-    files.show({"updates": float("nan")})
-    assert thread.flush(HANGS_S)
-    assert "updates" not in said(tmp_path)
-    assert "status.json cannot be written" in caplog.text
-
-
-def test_a_folder_in_the_place_of_a_journal_loses_its_lines_and_nothing_else(
-    tmp_path, thread, caplog
-):
-    (tmp_path / "findings.jsonl").mkdir()
-    files = StatusFiles(tmp_path, thread)
-    for _ in range(2):
-        files.finding(FINDING, Record(agent_steps=300, updates=7))
-    files.evaluation(ROW)
-    files.close()
-    files.close()
-    assert thread.flush(HANGS_S)
-    assert sum("findings.jsonl cannot be written" in text for text in caplog.messages) == 1
-    assert len((tmp_path / "evaluations.csv").read_text().splitlines()) == 2
-
-
-def test_a_writer_that_is_killed_leaves_a_whole_file(tmp_path):
-    """It is killed after each of its steps in turn, as the system sees them."""
-    write_status(tmp_path / "status.json", {"format": FORMAT, "state": "old"})
-    program = (
-        "import os, sys\n"
-        "from pathlib import Path\n"
-        "from ritornello.metrics import status_file\n"
-        "def die(*_): os.kill(os.getpid(), 9)\n"
-        "def half(path, *_, **__): path.write_bytes(b'{'); die()\n"
-        "if sys.argv[2] == 'write': Path.write_text = half\n"
-        "else: os.replace = die\n"
-        "status_file.write_status(Path(sys.argv[1]), {'state': 'new'})\n"
-    )
-    for step in ("write", "replace"):
-        command = [sys.executable, "-c", program, str(tmp_path / "status.json"), step]
-        assert subprocess.run(command, check=False, timeout=HANGS_S).returncode == -9
-        assert said(tmp_path)["state"] == "old"
-    left = [path.name for path in tmp_path.iterdir() if path.name != "status.json"]
-    assert len(left) == 2
-    assert all(name.startswith(".status.json.") and name.endswith(".tmp") for name in left)
-
-
 def test_a_reader_sees_that_the_process_is_gone_and_takes_no_other_for_it(tmp_path, monkeypatch):
     words = {"format": FORMAT, "state": "training", **identity()}
     path = tmp_path / "status.json"
@@ -320,30 +242,10 @@ def test_a_clock_that_is_set_kills_no_run(tmp_path, monkeypatch, step_s):
     assert read_status(tmp_path)["state"] == DIED
 
 
-def test_of_two_processes_neither_has_the_start_of_the_other():
-    if start_of(os.getpid()) is None:
-        pytest.skip("this system tells no such start")
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
-        assert start_of(other.pid) not in (None, start_of(os.getpid()))
-        assert start_of(other.pid) == start_of(other.pid)
-        assert other.stdin is not None
-        other.stdin.close()
-        assert other.wait(HANGS_S) != 0  # there was nothing to read
-    assert start_of(other.pid) is None
-
-
 @pytest.mark.parametrize("text", ["", "{", "[]", "7", '{"format": 2}', "{}", "\0" * 100])
 def test_a_file_that_is_none_of_ours_says_nothing(tmp_path, text):
     (tmp_path / "status.json").write_text(text)
     assert read_status(tmp_path) is None
-
-
-def test_a_folder_or_a_pipe_in_its_place_says_nothing_and_no_session_writes_into_it(tmp_path):
-    assert read_status(tmp_path) is None
-    os.mkfifo(tmp_path / "status.json")
-    assert read_status(tmp_path) is None
-    folder = RunFolder(tmp_path)
-    assert tmp_path / "status.json" in folder.session_files  # which makes way for a session
 
 
 # --- a resume ------------------------------------------------------------------------------------
