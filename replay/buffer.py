@@ -44,7 +44,6 @@ class Buffer:
         remover: Remover,
         *,
         min_size: int = 1,
-        overflow: str = "evict",
         score_stride: int = 1,
         task: int | None = None,
     ) -> None:
@@ -56,7 +55,6 @@ class Buffer:
           sampler: rule that chooses the items to draw.
           remover: rule that chooses the item to drop.
           min_size: number of items below which nothing may be drawn.
-          overflow: "evict": a full buffer drops by the remover's rule; "refuse": it raises Full.
           score_stride: score every n-th row of an item.
           task: number of the only game whose unrolls the buffer holds; None: all games.
         """
@@ -65,14 +63,11 @@ class Buffer:
                 f"replay buffer {name} has capacity {capacity} and min_size {min_size}, "
                 "expected 1 <= min_size <= capacity."
             )
-        if overflow not in ("evict", "refuse"):
-            raise ConfigError(f"overflow of buffer {name} is {overflow!r}, not evict or refuse.")
         self.name = name
         self.capacity = capacity
         self.sampler = sampler
         self.remover = remover
         self.min_size = min_size
-        self.overflow = overflow
         self.score_stride = score_stride
         self.task = task
         self._table = EntryTable(with_priorities=sampler.uses_priorities)
@@ -127,7 +122,7 @@ class Buffer:
 
     def can_insert(self) -> bool:
         """Whether `insert` would not raise Full."""
-        return self.overflow == "evict" or len(self) < self.capacity
+        return not self.sets_the_pace or len(self) < self.capacity
 
     def can_sample(self) -> bool:
         """Whether enough items are here to draw from."""
@@ -140,7 +135,7 @@ class Buffer:
           The item dropped in its place, if any; the item itself if the remover rejects it.
 
         Raises:
-          Full: if there is no room and the buffer refuses to evict. Nothing has changed then.
+          Full: if there is no room and the buffer sets the pace. Nothing has changed then.
         """
         if not self.can_insert():
             raise Full(

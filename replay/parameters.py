@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
-from typing import Any
+from typing import Any, TypeAlias
 
 from ritornello.core.errors import ConfigError
 from ritornello.core.nearest_names import american, did_you_mean
@@ -39,7 +39,10 @@ from ritornello.replay.registry import (
     type_names,
 )
 from ritornello.replay.removers import FarthestFeatures, Oldest, Remover, Reservoir
+from ritornello.replay.sampler import Sampler
 from ritornello.replay.scoring import common_stride
+
+SamplerClass: TypeAlias = type[Sampler]  # in BufferConfig, `type` is a field
 
 MAX_BUFFERS = 100
 MAX_TEXT = 100_000  # characters of the parameter
@@ -56,24 +59,19 @@ class BufferConfig:
     task: int | None = None  # the only game whose unrolls it takes; None: all
 
     @property
-    def is_queue(self) -> bool:
-        """Whether it hands on each unroll once."""
-        return sampler_of(self.type).consumes
-
-    @property
-    def takes_turns(self) -> bool:
-        """Whether it draws each unroll several times, in turn, and then drops it."""
-        return sampler_of(self.type).takes_turns
+    def sampler(self) -> SamplerClass:
+        """The class of its sampler."""
+        return sampler_of(self.type)
 
     @property
     def sets_the_pace(self) -> bool:
         """Whether it makes the workers wait while it is full, instead of dropping an unroll."""
-        return sampler_of(self.type).sets_the_pace()
+        return self.sampler.sets_the_pace()
 
     @property
     def drops_oldest(self) -> bool:
         """Whether a full one makes room by age, so that it holds the newest unrolls."""
-        return not self.takes_turns and not (
+        return not self.sampler.takes_turns and not (
             self.values.get("reservoir") or self.values.get("insert_strategy")
         )
 
@@ -150,7 +148,7 @@ def most_unrolls_held(
     newest: dict[int | None, int] = {}  # by game: they share no unroll
     others = 0
     for config in configs:
-        skips = config.is_queue and discarding_strategy in ("keep_oldest", "alternating")
+        skips = config.sampler.consumes and discarding_strategy in ("keep_oldest", "alternating")
         if config.drops_oldest and not skips:
             newest[config.task] = max(config.capacity, newest.get(config.task, 0))
         else:
@@ -168,7 +166,7 @@ def renewal_updates(configs: Sequence[BufferConfig], batch_size: int) -> int:
     periods = [
         config.capacity / _new_per_update(config, batch_size)
         for config in configs
-        if config.takes_turns
+        if config.sampler.takes_turns
     ]
     return max(1, ceil(max(periods, default=1)))
 
@@ -188,7 +186,7 @@ def new_unrolls_per_update(configs: Sequence[BufferConfig], batch_size: int) -> 
 
 def _new_per_update(config: BufferConfig, batch_size: int) -> Fraction:
     """Return how many new unrolls a buffer that sets the pace needs for each update."""
-    uses = config.values["uses"] if config.takes_turns else 1
+    uses = config.values["uses"] if config.sampler.takes_turns else 1
     return config.sample_ratio * batch_size / uses
 
 
@@ -381,12 +379,10 @@ def _keys_in_force(kind: str, values: Mapping[str, Any]) -> list[str]:
 def _make_buffer(name: str, config: BufferConfig, fill_in_factor: float) -> Buffer:
     values = config.values
     sampler = sampler_of(config.type).from_keys(values)
-    if config.is_queue:
-        return Buffer(name, config.capacity, sampler, Oldest(), overflow="refuse")
-    if config.takes_turns:
-        # Whatever `fill_in_factor`: only when it is full is anything drawn, also later on.
-        full = config.capacity
-        return Buffer(name, full, sampler, Oldest(), min_size=full, overflow="refuse")
+    if config.sets_the_pace:
+        # Whatever `fill_in_factor`: of a circular buffer only a full one is drawn from.
+        least = config.capacity if sampler.takes_turns else 1
+        return Buffer(name, config.capacity, sampler, Oldest(), min_size=least)
     remover: Remover = Reservoir() if values["reservoir"] else Oldest()
     if values["insert_strategy"] == ELITE_INSERTION:
         distance = Distance(values["dist_function"], values["p"])

@@ -38,7 +38,6 @@ class BufferMachine(RuleBasedStateMachine):
             capacity,
             sampler(),
             Oldest(),
-            overflow="refuse" if sampler.consumes else "evict",
         )
         self.buffer = self.make()
         self.naive = NaiveBuffer(capacity)
@@ -247,7 +246,7 @@ def test_a_choice_without_evidence_is_refused():
 
 def test_a_queue_gives_its_oldest_items_once():
     rng = np.random.default_rng(0)
-    buffer = Buffer("queue", 5, Fifo(), Oldest(), overflow="refuse")
+    buffer = Buffer("queue", 5, Fifo(), Oldest())
     filled(buffer, 5, rng)
     assert [item.id for item in buffer.propose(3, 0.0, rng).items] == [0, 1, 2]
     assert [item.id for item in buffer.propose(2, 0.0, rng).items] == [3, 4]

@@ -97,7 +97,7 @@ def test_each_kind_is_its_sampler_and_remover():
     assert [type(buffer.sampler) for buffer in buffers] == samplers
     assert [type(buffer.remover) for buffer in buffers] == [Oldest] * 7
     assert [buffer.min_size for buffer in buffers] == [1, 2, 2, 2, 2, 2, 4]
-    assert [buffer.overflow for buffer in buffers] == ["refuse", *["evict"] * 5, "refuse"]
+    assert [buffer.sets_the_pace for buffer in buffers] == [True, *[False] * 5, True]
     assert [buffer.sampler.strategy for buffer in buffers[2:4]] == [1, 3]
     assert [buffers[place].sampler.initial_lambda for place in (2, 3, 5)] == [6, 6, 6]
     drawn_by_priority = buffers[4].sampler
