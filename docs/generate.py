@@ -1,4 +1,7 @@
-"""Writes the generated pages of docs/: flags.md, health.md, metrics.md. Run by `make docs`."""
+"""Writes the generated pages of docs: flags.md, health.md, metrics.md; the tables of replay.md.
+
+Run by `make docs`.
+"""
 
 from __future__ import annotations
 
@@ -102,6 +105,47 @@ def health_page() -> str:
     return "\n".join([introduction, *table(headings, rows)]) + "\n"
 
 
+def replay_page() -> str:
+    """Return docs/replay.md with the tables of the kinds and of their keys as they are now."""
+    from ritornello.core.markdown import table
+    from ritornello.replay.keys import OF_RINGS
+    from ritornello.replay.registry import KINDS, all_keys, keys_of, type_names
+
+    kinds = []
+    for name, sampler in KINDS.items():
+        rest = ("the oldest", "any number of times")
+        if sampler.takes_turns:
+            rest = ("nothing: the workers wait", "`uses` times, and is then dropped")
+        if sampler.consumes:
+            rest = ("nothing: the workers wait (see *Liveness*)", "once, as *online* data")
+        kinds.append((f"`{name}`", sampler.about, *rest))
+    keys = []
+    for name in all_keys():
+        having = {kind: keys_of(kind)[name] for kind in type_names() if name in keys_of(kind)}
+        without = ", ".join(kind for kind in type_names() if kind not in having)
+        of = ", ".join(having) if without else "all"
+        of = f"all but {without}" if name in OF_RINGS else of
+        texts = {kind: key.default_text or _default(key.default) for kind, key in having.items()}
+        common = max(texts.values(), key=list(texts.values()).count)
+        others = [f"{kind}: {text}" for kind, text in texts.items() if text != common]
+        first, *_ = having.values()
+        values = ", ".join(type_names()) if name == "type" else first.values
+        keys.append((f"`{name}`", of, values, "; ".join([common, *others]), first.meaning))
+    text = (DOCS / "replay.md").read_text("utf-8")
+    for headings, rows in (
+        (("kind", "draws", "drops when full", "an unroll is drawn"), kinds),
+        (("key", "for", "values", "default", "meaning"), keys),
+    ):
+        lines = table(headings, rows)
+        start = text.index(lines[0])
+        text = text[:start] + "\n".join(lines) + text[text.index("\n\n", start) :]
+    return text
+
+
+def _default(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value).lower()
+
+
 def pages() -> dict[Path, str]:
     """Return path -> content of every generated page."""
     from ritornello.metrics.__main__ import markdown
@@ -110,6 +154,7 @@ def pages() -> dict[Path, str]:
         DOCS / "flags.md": flags_page(),
         DOCS / "health.md": health_page(),
         DOCS / "metrics.md": markdown(),
+        DOCS / "replay.md": replay_page(),
     }
 
 

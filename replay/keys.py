@@ -28,13 +28,6 @@ class Key:
     read: Callable[[Any], Any]  # returns the value; raises ValueError for what is not allowed
     default_text: str = ""  # the default in words, where its value says too little
 
-    def described_default(self) -> str:
-        """Return the default as the documentation shows it."""
-        if self.default_text:
-            return self.default_text
-        number = isinstance(self.default, float)
-        return f"{self.default:g}" if number else str(self.default).lower()
-
 
 def whole_number(value: Any) -> int:
     """Read a whole number of at least 1."""

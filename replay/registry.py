@@ -19,7 +19,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from ritornello.core.errors import ConfigError
-from ritornello.core.markdown import table
 from ritornello.replay.keys import OF_RINGS, REQUIRED, Key, one_of
 from ritornello.replay.prioritised import Prioritised
 from ritornello.replay.sampler import Sampler
@@ -140,42 +139,6 @@ def all_keys() -> tuple[str, ...]:
     """Return the names of the keys of all kinds, each once."""
     names = [name for kind in type_names() for name in keys_of(kind) if name not in OF_RINGS]
     return tuple(dict.fromkeys([*names, *OF_RINGS]))
-
-
-def kind_table() -> str:
-    """Return the kinds as a Markdown table, for docs/replay.md."""
-    rows = []
-    for name, sampler in KINDS.items():
-        rest = ("the oldest", "any number of times")
-        if sampler.takes_turns:
-            rest = ("nothing: the workers wait", "`uses` times, and is then dropped")
-        if sampler.consumes:
-            rest = ("nothing: the workers wait (see *Liveness*)", "once, as *online* data")
-        rows.append((f"`{name}`", sampler.about, *rest))
-    return "\n".join(table(("kind", "draws", "drops when full", "an unroll is drawn"), rows))
-
-
-def parameter_table() -> str:
-    """Return the keys as a Markdown table, for docs/replay.md."""
-    rows = []
-    kinds = type_names()
-    for name in all_keys():
-        having = {kind: keys[name] for kind in kinds if name in (keys := keys_of(kind))}
-        types = "all" if len(having) == len(kinds) else ", ".join(having)
-        if name in OF_RINGS:
-            types = f"all but {', '.join(kind for kind in kinds if kind not in having)}"
-        first, *_ = having.values()
-        values = ", ".join(kinds) if name == "type" else first.values
-        rows.append((f"`{name}`", types, values, _defaults(having), first.meaning))
-    return "\n".join(table(("key", "for", "values", "default", "meaning"), rows))
-
-
-def _defaults(having: Mapping[str, Key]) -> str:
-    """Return the default that most kinds have, and the others'."""
-    texts = {kind: key.described_default() for kind, key in having.items()}
-    common = max(texts.values(), key=list(texts.values()).count)
-    others = [f"{kind}: {text}" for kind, text in texts.items() if text != common]
-    return "; ".join([common, *others])
 
 
 def _with_default(key: Key, default: Any) -> Key:

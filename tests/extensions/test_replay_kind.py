@@ -23,7 +23,7 @@ from ritornello.replay.parameters import (
     parse_replay_parameters,
     types_of_modules,
 )
-from ritornello.replay.registry import KINDS, kind_table, parameter_table, register
+from ritornello.replay.registry import KINDS, register
 from ritornello.replay.removers import Oldest
 from ritornello.replay.sampler import Sampler
 from ritornello.replay.samplers import Circular, Fifo, LeastDrawn
@@ -79,14 +79,6 @@ def test_its_keys_checks_and_tables_follow_from_the_class(recent):
         parse_replay_parameters([{**queue(2), "half_life": 3}])
     with pytest.raises(ConfigError, match="circular, recent, custom"):
         parse_replay_parameters([{**queue(2), "type": "ancient"}])
-    assert "| `recent` | any, the younger the likelier |" in kind_table()
-    assert "| `half_life` | recent | number > 0 | 100 | Unrolls after" in parameter_table()
-
-
-def test_the_tables_know_which_kinds_have_no_rule_to_drop_by(kinds):
-    register("ring", Ring)
-    assert "| `uses` | circular, ring | " in parameter_table()
-    assert "| `reservoir` | all but queue, circular, ring | " in parameter_table()
 
 
 def test_a_type_may_name_the_module_of_a_kind(recent):
