@@ -25,7 +25,6 @@ from ritornello.core.run_layout import FLAGS
 PREFIX = "hf:"
 _PART = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?"
 NAME = re.compile(rf"(?P<repository>{_PART}/{_PART})(?:@(?P<revision>{_PART}))?")
-COMMIT = re.compile(r"[0-9a-f]{40}")
 TIMEOUT_S = 30.0  # for what the hub says about a repository
 MAX_BYTES = {WEIGHTS: 2_000_000_000, FLAGS: 10_000_000, FACTS: 10_000_000}
 
@@ -74,31 +73,34 @@ def fetch(repository: Repository) -> Path:
         has it.
     """
     hub = _client()
-    revision, is_local = repository.revision, False
+    commit = None  # unless the hub can be asked
     try:
-        revision = _commit_of(hub, repository)
+        commit = _commit_of(hub, repository)
     except CheckpointError:
         raise
     except Exception as error:  # of the client, of the network below it, of the system
         log.warning(
             "the hub cannot be asked (%s): using what was fetched before", first_line(error)
         )
-        is_local = True
     try:
-        return Path(
+        folder = Path(
             hub.snapshot_download(
                 repository.name,
-                revision=revision,
+                # Not the commit: by this name the client finds it when the hub is silent.
+                revision=repository.revision,
                 allow_patterns=list(MAX_BYTES),
-                local_files_only=is_local,
+                local_files_only=commit is None,
             )
         )
     except Exception as error:
-        tried = "is not in the cache of the hub's client" if is_local else "was not fetched"
+        tried = "was not fetched" if commit else "is not in the cache of the hub's client"
         raise CheckpointError(
             f"{repository.name} {tried}: {first_line(error)}. Try again when the hub can be "
             "reached."
         ) from error
+    if commit not in (None, folder.name):
+        raise CheckpointError(f"{repository.name} was changed while it was fetched. Try again.")
+    return folder
 
 
 def push(folder: Path, names: Sequence[str], repository: Repository, *, private: bool) -> str:
@@ -162,10 +164,7 @@ def _commit_of(hub: Any, repository: Repository) -> str:
             raise CheckpointError(
                 f"{name} of {repository.name} has {shown(size)} bytes, expected at most {limit:,}."
             )
-    commit = str(info.sha)
-    if not COMMIT.fullmatch(commit):
-        raise CheckpointError(f"the hub names {shown(commit, 60)} as the commit of a model.")
-    return commit
+    return str(info.sha)
 
 
 def _client() -> Any:

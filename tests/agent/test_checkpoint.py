@@ -317,9 +317,3 @@ def test_a_checkpoint_of_another_shape_lists_every_difference(tmp_path: Path) ->
     assert "frame_shape: (1, 84, 84) in the checkpoint, (3, 84, 84) now" in message
     assert "action_meanings" in message
     assert "frame_dtype" not in message
-
-
-def test_going_on_in_another_game_of_the_same_shape_is_allowed(tmp_path: Path) -> None:
-    save_several(tmp_path, [1])
-    same_shape = EnvSpec("ALE/Tennis-v5", (1, 84, 84), "uint8", 4, SPEC.action_meanings, 2)
-    load(tmp_path).check_spec(same_shape)

@@ -178,25 +178,6 @@ def test_a_damaged_report_is_left_out_and_said(
     assert load_model(tmp_path / "counting").state["tally"]["updates"] == UPDATES
 
 
-@pytest.mark.parametrize("where", ["", " ", "checkpoints", ".", "long"])
-def test_where_no_model_belongs_none_is_written(
-    run: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    where: str,
-) -> None:
-    monkeypatch.chdir(run)
-    (run / "metrics.jsonl").write_text("")
-    before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(SystemExit) as exit_:
-        main([f"--load_model_url={run}", f"--output={'a' * 300 if where == 'long' else where}"])
-    assert exit_.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: ")
-    assert sorted(tmp_path.rglob("*")) == before
-
-
 def test_an_interrupt_is_one_line_and_status_130(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,7 +28,8 @@ class FalseHub(types.ModuleType):
         super().__init__("huggingface_hub")
         self.cache, self.content = cache, dict(content)
         self.sizes = {name: len(data) for name, data in self.content.items()}
-        self.sha = COMMIT
+        self.sha = self.served = COMMIT
+        self.known = set()  # revisions in the cache
         self.is_reachable = True
         self.asked, self.pushed = [], []
         self.errors = types.SimpleNamespace(
@@ -50,11 +51,12 @@ class FalseHub(types.ModuleType):
 
     def snapshot_download(self, name, *, revision, allow_patterns, local_files_only):
         self.asked.append((allow_patterns, revision, local_files_only))
-        folder = self.cache / (revision or COMMIT)
+        folder = self.cache / "snapshots" / self.served
         if local_files_only:
-            if not folder.exists():
+            if revision not in self.known:  # what was fetched by another name is not found
                 raise FileNotFoundError("not cached")
             return str(folder)
+        self.known.add(revision)
         folder.mkdir(parents=True, exist_ok=True)
         for file in allow_patterns:
             (folder / file).write_bytes(self.content[file])
@@ -89,7 +91,7 @@ def false_hub(tmp_path, model, monkeypatch):
 
 def test_three_files_of_one_commit_are_fetched_and_no_other(false_hub):
     folder = fetch(Repository.parse("hf:ann/pole@v1"))
-    assert false_hub.asked == [([WEIGHTS, FLAGS, FACTS], COMMIT, False)]
+    assert false_hub.asked == [([WEIGHTS, FLAGS, FACTS], "v1", False)]
     assert {path.name for path in folder.iterdir()} == {WEIGHTS, FLAGS, FACTS}
 
 
@@ -148,6 +150,12 @@ def test_a_file_that_is_too_large_is_not_fetched(false_hub, size):
     with pytest.raises(CheckpointError, match="at most 2,000,000,000"):
         fetch(Repository.parse("ann/pole"))
     assert false_hub.asked == []
+
+
+def test_a_model_that_is_changed_while_it_is_fetched_is_refused(false_hub):
+    false_hub.served = "f" * 40
+    with pytest.raises(CheckpointError, match="changed while it was fetched"):
+        fetch(Repository.parse("ann/pole"))
 
 
 def test_a_strangers_flags_name_no_module_and_no_damaged_weights_are_taken(false_hub):

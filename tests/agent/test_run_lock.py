@@ -78,44 +78,6 @@ def test_a_worker_that_outlives_its_learner_does_not_keep_the_lock(tmp_path: Pat
             worker.kill()
 
 
-@pytest.mark.parametrize(
-    "left",
-    [
-        b"", b"\xff\xfe", b"[]", b'{"pid": "x"}', b"[" * 900,
-        b'{"pid": 1, "host": "\\u001b[2J", "since": ""}',
-    ],
-)  # fmt: skip
-def test_nothing_in_the_file_keeps_anybody_out_or_reaches_the_terminal(
-    tmp_path: Path, left: bytes
-) -> None:
-    (tmp_path / LOCK).write_bytes(left)
-    with RunLock(tmp_path):
-        (tmp_path / LOCK).write_bytes(left)
-        with pytest.raises(ConfigError, match="belongs to another process") as told:
-            RunLock(tmp_path).acquire()
-        assert str(told.value).isprintable()
-
-
-def test_a_link_a_folder_and_a_pipe_in_its_place_are_refused_untouched(tmp_path: Path) -> None:
-    victim = tmp_path / "victim"
-    victim.write_text("precious")
-    lock = tmp_path / LOCK
-    lock.symlink_to(victim)
-    with pytest.raises(ConfigError, match="cannot open"):
-        RunLock(tmp_path).acquire()
-    assert victim.read_text() == "precious"
-    lock.unlink()
-    lock.mkdir()
-    with pytest.raises(ConfigError, match="cannot open"):
-        RunLock(tmp_path).acquire()
-    lock.rmdir()
-    os.mkfifo(lock)
-    with pytest.raises(ConfigError, match="not a regular file"):
-        RunLock(tmp_path).acquire()
-    with pytest.raises(ConfigError, match="cannot open"):
-        RunLock(tmp_path / "nowhere").acquire()
-
-
 def test_where_there_are_no_locks_a_run_starts_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
