@@ -198,16 +198,13 @@ def alone_with_table(folder: Path) -> Iterator[None]:
 class ScoreTable:
     """The two files in one folder, read back when a test goes on.
 
-    One process writes them, within `alone_with_table`.
-
-    A model and a game are added together, when all games are played: an interrupted test loses at
-    most the games of one pair.
+    One process writes them, within `alone_with_table`. A model and a game are added together, when
+    all games are played, and each file is replaced at once: an interrupted test loses at most the
+    games of one pair.
     """
 
     def __init__(self, folder: Path, episodes: int, policy: str) -> None:
-        """Read what is there; drop what a killed process left half-written, and what is no row.
-
-        If two processes have added the same games, those that were added first stay.
+        """Read what is there; pass over what is no row, and lives of games that are not there.
 
         Args:
           folder: folder of the table; it is made if missing.
@@ -221,15 +218,14 @@ class ScoreTable:
         self.lives_file = folder / SCORES_PER_LIFE
         folder.mkdir(parents=True, exist_ok=True)
         games = _read(self.games_file, GAME_COLUMNS)
-        lives = _read(self.lives_file, LIFE_COLUMNS)  # before anything is changed
-        whole = {
-            pair: rows for pair, all_rows in _by_pair(games).items() if (rows := _whole(all_rows))
-        }
-        self._check(whole, episodes, policy)
-        self._done = set(whole)
-        kept = [row for rows in whole.values() for row in rows]
-        _rewrite(self.games_file, GAME_COLUMNS, kept)
-        _rewrite(self.lives_file, LIFE_COLUMNS, _lives_of(kept, lives))
+        counts = Counter(map(_pair, games))
+        self._games = [row for row in games if counts[_pair(row)] >= int(row["games"])]
+        self._done = set(map(_pair, self._games))
+        for row in self._games:
+            self._check(row, counts[_pair(row)], episodes, policy)
+        known = {(*_pair(row), row["game"]) for row in self._games}
+        lives = _read(self.lives_file, LIFE_COLUMNS)
+        self._lives = [row for row in lives if (*_pair(row), row["game"]) in known]
 
     def has(self, model_id: str, model_steps: int, env: str) -> bool:
         """Whether these games are in the table already."""
@@ -238,72 +234,63 @@ class ScoreTable:
     def add(
         self, model_id: str, model_steps: int, env: str, games: Sequence[Game], policy: str
     ) -> None:
-        """Append the games of one model in one env, lives first: whoever has games has lives."""
-        head = (model_id, model_steps, env)
-        _append(
-            self.lives_file,
-            (
-                (*head, life.length_steps, life.return_raw, number, place)
-                for number, game in enumerate(games)
-                for place, life in enumerate(game.lives, start=1)
-            ),
-        )
-        _append(
-            self.games_file,
-            (
-                (
+        """Add the games of one model in one env, lives first: whoever has games has lives."""
+        head = (model_id, str(model_steps), env)
+        for number, game in enumerate(games):
+            for place, life in enumerate(game.lives, start=1):
+                self._lives.append(
+                    _row(LIFE_COLUMNS, *head, life.length_steps, life.return_raw, number, place)
+                )
+            self._games.append(
+                _row(
+                    GAME_COLUMNS,
                     *(*head, game.length_steps, game.return_raw, number, len(games)),
                     *(game.length_frames, len(game.lives), policy, game.fingerprint),
                 )
-                for number, game in enumerate(games)
-            ),
-        )
-        self._done.add((model_id, str(model_steps), env))
+            )
+        self._done.add(head)
+        write_text(self.lives_file, _as_csv(LIFE_COLUMNS, self._lives))
+        write_text(self.games_file, _as_csv(GAME_COLUMNS, self._games))
 
-    def _check(
-        self, whole: dict[tuple[str, str, str], list[dict[str, str]]], episodes: int, policy: str
-    ) -> None:
-        for (model_id, _, env), rows in whole.items():
-            got = rows[0]["policy"]
-            if got != policy or len(rows) < episodes:
-                raise ConfigError(
-                    f"{self.games_file} has {len(rows)} games with {got} actions of {model_id} in "
-                    f"{env}; {episodes} with {policy} actions are asked for, and one table cannot "
-                    f"hold both. Give --test_episode_count={len(rows)} "
-                    f"--greedy={got == 'greedy'}, or move {SCORES} and {SCORES_PER_LIFE} away."
-                )
+    def _check(self, row: dict[str, str], count: int, episodes: int, policy: str) -> None:
+        if row["policy"] != policy or count < episodes:
+            raise ConfigError(
+                f"{self.games_file} has {count} games with {row['policy']} actions of "
+                f"{row['model_id']} in {row['env']}; {episodes} with {policy} actions are asked "
+                "for, and one table cannot hold both. Give "
+                f"--test_episode_count={count} --greedy={row['policy'] == 'greedy'}, or move "
+                f"{SCORES} and {SCORES_PER_LIFE} away."
+            )
 
 
-def _rewrite(path: Path, columns: Sequence[str], rows: Sequence[dict[str, str]]) -> None:
-    """Leave only these rows, in a file of the folder's own: a link is not followed."""
+def _row(columns: Sequence[str], *values: object) -> dict[str, str]:
+    return dict(zip(columns, map(str, values), strict=True))
+
+
+def _as_csv(columns: Sequence[str], rows: Sequence[dict[str, str]]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    is_own = path.is_file() and not path.is_symlink()
-    if not is_own or path.read_text(encoding="utf-8") != text.getvalue():
-        write_text(path, text.getvalue())
+    return text.getvalue()
 
 
 def _read(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
-    """Return the whole rows of a table; none if there is no file.
+    """Return the rows of a table; none if there is no file.
 
     Raises:
       ConfigError: if it is no text, or has other columns.
     """
     if not path.exists():
         return []
-    lines = read_text(path, "the table", MAX_BYTES).splitlines(keepends=True)
-    whole = [line for line in lines if line.endswith("\n")]  # not one that was cut
-    if not whole:
-        return []
-    head = csv_cells(whole[0])
+    lines = read_text(path, "the table", MAX_BYTES).splitlines()
+    head = csv_cells(lines[0]) if lines else list(columns)
     if head != list(columns):
         raise ConfigError(
             f"{path} is another table: expected the columns {','.join(columns)}, got "
             f"{shown_text(','.join(head))}. Move it away."
         )
-    of_right_length = (cells for cells in map(csv_cells, whole[1:]) if len(cells) == len(columns))
+    of_right_length = (cells for cells in map(csv_cells, lines[1:]) if len(cells) == len(columns))
     rows = (dict(zip(columns, cells, strict=True)) for cells in of_right_length)
     return [row for row in rows if _is_ours(row)]
 
@@ -320,40 +307,3 @@ def _is_ours(row: dict[str, str]) -> bool:
 
 def _pair(row: dict[str, str]) -> tuple[str, str, str]:
     return row["model_id"], row["model_steps"], row["env"]
-
-
-def _by_pair(rows: Iterable[dict[str, str]]) -> dict[tuple[str, str, str], list[dict[str, str]]]:
-    pairs: dict[tuple[str, str, str], list[dict[str, str]]] = {}
-    for row in rows:
-        pairs.setdefault(_pair(row), []).append(row)
-    return pairs
-
-
-def _whole(rows: Sequence[dict[str, str]]) -> list[dict[str, str]]:
-    """Return the games of a pair, the first row of each number; none if there are too few."""
-    first: dict[str, dict[str, str]] = {}
-    for row in rows:
-        first.setdefault(row["game"], row)
-    wanted = int(rows[0]["games"])
-    return list(first.values())[:wanted] if len(first) >= wanted else []
-
-
-def _lives_of(
-    games: Iterable[dict[str, str]], lives: Iterable[dict[str, str]]
-) -> list[dict[str, str]]:
-    """Return the rows of the lives of these games, of each game as many as it says it has."""
-    left = Counter({(*_pair(game), game["game"]): int(game["lives"]) for game in games})
-    kept = []
-    for life in lives:
-        key = (*_pair(life), life["game"])
-        if left[key] > 0:
-            left[key] -= 1
-            kept.append(life)
-    return kept
-
-
-def _append(path: Path, rows: Iterable[Sequence[object]]) -> None:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    with path.open("a", encoding="utf-8") as file:
-        file.write(text.getvalue())

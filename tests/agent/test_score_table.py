@@ -89,41 +89,21 @@ def test_a_table_takes_the_place_of_a_link_and_follows_none(name: str, tmp_path:
     assert (tmp_path / name).read_text().startswith(before)
 
 
-@pytest.mark.parametrize("left", ["half a line", "half of the games", "lives only"])
+@pytest.mark.parametrize("left", ["half of the games", "lives only"])
 def test_what_a_killed_test_left_behind_is_played_again(left: str, tmp_path: Path) -> None:
     table = ScoreTable(tmp_path, 2, "sampled")
     table.add("a", 10, A, games(2), "sampled")
-    whole, lives = (tmp_path / SCORES).read_text(), (tmp_path / SCORES_PER_LIFE).read_text()
+    whole = (tmp_path / SCORES).read_text()
     table.add("b", 20, A, games(2), "sampled")
-    if left == "lives only":
-        (tmp_path / SCORES).write_text(whole)
-    else:
-        text = (tmp_path / SCORES).read_text()
-        cut = 2 if left == "half a line" else len(text.splitlines(keepends=True)[-1])
-        (tmp_path / SCORES).write_text(text[:-cut])
+    expected = [(tmp_path / name).read_bytes() for name in (SCORES, SCORES_PER_LIFE)]
+    text = (tmp_path / SCORES).read_text()
+    last = len(text.splitlines(keepends=True)[-1])
+    (tmp_path / SCORES).write_text(whole if left == "lives only" else text[:-last])
     again = ScoreTable(tmp_path, 2, "sampled")
     assert again.has("a", 10, A)
     assert not again.has("b", 20, A)
-    assert (tmp_path / SCORES).read_text() == whole
-    assert (tmp_path / SCORES_PER_LIFE).read_text() == lives
-
-
-@pytest.mark.parametrize("killed", [False, True], ids=["both whole", "one killed before its end"])
-def test_of_games_that_two_tests_have_added_one_of_each_number_is_kept(
-    killed: bool, tmp_path: Path
-) -> None:
-    first = ScoreTable(tmp_path, 3, "sampled")
-    second = ScoreTable(tmp_path, 3, "sampled")
-    first.add("a", 10, A, games(3), "sampled")
-    whole = (tmp_path / SCORES).read_text()
-    lives = (tmp_path / SCORES_PER_LIFE).read_text()
-    if killed:
-        (tmp_path / SCORES).write_text("".join(whole.splitlines(keepends=True)[:-1]))
-    second.add("a", 10, A, games(3), "sampled")
-    again = ScoreTable(tmp_path, 3, "sampled")
-    assert again.has("a", 10, A), "hours of games"
-    assert (tmp_path / SCORES).read_text() == whole
-    assert (tmp_path / SCORES_PER_LIFE).read_text() == lives
+    again.add("b", 20, A, games(2), "sampled")
+    assert [(tmp_path / name).read_bytes() for name in (SCORES, SCORES_PER_LIFE)] == expected
 
 
 def test_another_kind_of_test_is_refused_before_anything_is_lost(tmp_path: Path) -> None:
@@ -174,8 +154,9 @@ def test_what_is_no_row_of_the_table_is_passed_over(line: str, tmp_path: Path) -
     assert again.has("a", 10, A)
     assert again.has("b", 10, A)
     assert not again.has("a", 20, A)
-    assert len(rows(tmp_path / SCORES)) == 4
-    assert len(rows(tmp_path / SCORES_PER_LIFE)) == 6
+    again.add("c", 10, A, games(2), "sampled")
+    assert len(rows(tmp_path / SCORES)) == 6
+    assert len(rows(tmp_path / SCORES_PER_LIFE)) == 9
 
 
 @pytest.mark.parametrize("name", [SCORES, SCORES_PER_LIFE])
