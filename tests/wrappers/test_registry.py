@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +26,6 @@ from ritornello.wrappers.registry import (
 )
 from ritornello.wrappers.start_line import describe
 from ritornello.wrappers.trusted_modules import trust_modules_of
-from tests.deadlines import HANGS_S
 
 ROOT = Path(__file__).parents[2]
 
@@ -222,10 +220,6 @@ def test_values_that_no_environment_can_honour_are_refused(options):
         EnvConfig("PongNoFrameskip-v4", **options)
 
 
-def test_the_limit_of_a_registered_game_is_known():
-    assert max_game_steps(EnvConfig("CartPole-v1", max_episode_frames=100)) == 500
-
-
 @pytest.mark.parametrize(
     ("env", "kwargs", "limit"),
     [
@@ -277,20 +271,3 @@ def test_a_config_is_described_in_one_line():
     )
     with pytest.raises(ConfigError, match="Did you mean"):
         describe(EnvConfig("CartPool-v1"))
-
-
-@pytest.mark.process
-def test_the_fakes_are_found_by_a_fresh_process_and_nothing_is_printed():
-    program = (
-        "from ritornello.wrappers.config import EnvConfig\n"
-        "from ritornello.wrappers.registry import make_env_vector\n"
-        "from ritornello.wrappers.trusted_modules import trust_modules_of\n"
-        "trust_modules_of('tests.fakes:Counting-v0')\n"
-        "for env_id in ['tests.fakes:Counting-v0', 'tests.fakes:tests/Chain-v0',"
-        " 'PongNoFrameskip-v4']:\n"
-        "    make_env_vector(EnvConfig(env_id), 1, [0], restorable=True).reset()\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=HANGS_S
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
