@@ -1,7 +1,7 @@
-"""What is wrong with an environment of yours, line by line: `python -m wrappers.check <id>`.
+"""What is wrong with an environment of yours, line by line.
 
-    python -m wrappers.check CartPole-v1
-    python -m wrappers.check my_envs:Cave-v0 --env_kwargs='{"size": 8}'
+    python -m ritornello.wrappers.check CartPole-v1
+    python -m ritornello.wrappers.check my_envs:Cave-v0 --env_kwargs='{"size": 8}'
 
 Each line is `ok`, `note` (it works, but look at it) or `wrong` (training would fail, or would learn
 something else than you mean), followed by what to do. Exit status: 0 nothing is wrong, 1 something
@@ -289,7 +289,7 @@ def _check_rendering(env: gymnasium.Env, make: Make, findings: Findings) -> None
 def main(argv: Sequence[str]) -> int:
     """Check the environment that is named; print what is found; return the exit status."""
     parser = argparse.ArgumentParser(
-        prog="python -m wrappers.check",
+        prog="python -m ritornello.wrappers.check",
         description="Says line by line what is wrong with an environment of yours.",
     )
     parser.add_argument("env", help="an id of Gymnasium, or <module>:<id> of your own")

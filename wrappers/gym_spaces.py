@@ -35,7 +35,7 @@ def spec_of_spaces(env_id: str, env: gymnasium.Env) -> EnvSpec:
             "ALE/Pong-v5), and environments that show a Box such as Box(shape=(4,)), images such "
             "as Box(0, 255, (64, 64, 3), uint8), choices, or a Dict or Tuple of these, and take "
             "Discrete, MultiDiscrete or MultiBinary actions, a Box of real numbers, or a Dict or "
-            "Tuple of these. `python -m wrappers.check <id>` says how to come there."
+            "Tuple of these. `python -m ritornello.wrappers.check <id>` says how to come there."
         )
     meanings, parts = _actions(env)
     is_bytes = seen.dtype == np.uint8 and (len(shape) == 3 or bool(_shown_parts(env)))

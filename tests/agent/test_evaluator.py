@@ -68,15 +68,6 @@ def test_a_driver_that_shows_nothing_is_no_display_on_any_system(
     assert has_display() is seen
 
 
-def test_a_linux_without_a_display_server_has_no_display(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "platform", "linux")
-    for name in ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"):
-        monkeypatch.delenv(name, raising=False)
-    assert not has_display()
-    monkeypatch.setenv("WAYLAND_DISPLAY", "wayland-0")
-    assert has_display()
-
-
 @pytest.mark.parametrize(("count", "said"), [(1, "1 game of Test-v0"), (2, "2 games of Test-v0")])
 def test_a_report_counts_its_games(monkeypatch: pytest.MonkeyPatch, count: int, said: str) -> None:
     monkeypatch.setattr(
@@ -184,20 +175,6 @@ def test_no_test_overwrites_the_report_of_another(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("test_some_*.csv"))) == 4
 
 
-def test_a_report_takes_the_place_of_a_link_and_follows_none(tmp_path: Path) -> None:
-    victim, output = tmp_path / "victim", tmp_path / "output"
-    victim.write_text("somebody's words")
-    output.mkdir()
-    blueprint = make_blueprint(test_episode_count=2)
-    stem = report_stem("some", [COUNTING], "sampled")
-    for kind in ("csv", "json"):
-        (output / f"{stem}.{kind}").symlink_to(victim)
-    checkpoint = Checkpoint(tmp_path / "some.pt", state_of(blueprint))
-    evaluate(blueprint, checkpoint, output, show=silent)
-    assert victim.read_text() == "somebody's words"
-    assert len(read_rows(output / f"{stem}.csv")) == 2
-
-
 def test_one_of_the_games_alone_keeps_its_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,30 +213,6 @@ def test_a_film_that_cannot_be_written_costs_no_games(
     (told,) = [line for line in lines if "the first game is not shown" in line]
     assert "expected a picture [H, W, 3]" in told
     assert not list(tmp_path.glob("*.mp4"))
-
-
-@pytest.mark.parametrize(("env", "rate"), [("CartPole-v1", 50.0), (BREAKOUT, 15.0)])
-def test_a_film_runs_as_fast_as_its_environment_says(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    no_display: None,
-    env: str,
-    rate: float,
-) -> None:
-    rates: list[float] = []
-
-    class Rated(whole_games.Film):
-        def __init__(
-            self, path: Path, frames_per_s: float, *, is_kept_after_error: bool = True
-        ) -> None:
-            rates.append(frames_per_s)
-            super().__init__(path, frames_per_s, is_kept_after_error=is_kept_after_error)
-
-    monkeypatch.setattr(whole_games, "Film", Rated)
-    blueprint = make_blueprint(env, test_episode_count=1, render=True, max_episode_frames=40)
-    checkpoint = Checkpoint(tmp_path / "some.pt", state_of(blueprint))
-    evaluate(blueprint, checkpoint, tmp_path, show=silent)
-    assert rates == [rate]
 
 
 def test_games_that_were_over_when_an_environment_fails_are_written(
@@ -399,17 +352,6 @@ def test_who_reads_no_more_loses_no_game(tmp_path: Path, error: Exception, read:
     (written,) = tmp_path.glob("test_some_*.csv")
     assert len(read_rows(written)) == 5
     assert len(lines) == read
-
-
-def test_who_reads_no_more_loses_no_row_of_the_table(tmp_path: Path) -> None:
-    blueprint = make_blueprint(test_episode_count=2, test_all_checkpoints=True)
-    checkpoint = Checkpoint(tmp_path / "some.pt", state_of(blueprint))
-
-    def leave(line: str) -> None:
-        raise BrokenPipeError
-
-    evaluate_all(blueprint, checkpoint, tmp_path, show=leave)
-    assert len(read_rows(tmp_path / "scores.csv")) == 2
 
 
 def test_a_table_that_cannot_be_written_on_is_a_test_that_could_not_go_on(
@@ -681,22 +623,3 @@ def test_a_best_model_that_a_training_replaces_meanwhile_counts_with_its_own_ste
     again: list[str] = []
     evaluate_all(blueprint, load(folder), folder, show=again.append)
     assert len(read_rows(folder / "scores.csv")) == len(rows), again
-
-
-def test_a_best_model_whose_replacement_was_played_is_not_played_again(
-    run: tuple[Blueprint, Path],
-) -> None:
-    blueprint, folder = run
-    writer = CheckpointWriter(folder / "checkpoints", keep_last=9)
-    replaced = state_of(blueprint, 300, 30)
-    writer.save_best(replaced, score=3.0)
-    evaluate_all(blueprint, load(folder), folder, show=silent)
-    before = (folder / "scores.csv").read_text()
-    writer.save_best(state_of(blueprint, 275, 27), score=4.0)
-
-    def show(line: str) -> None:
-        if "are in" in line:
-            writer.save_best(replaced, score=5.0)
-
-    evaluate_all(blueprint, load(folder), folder, show=show)
-    assert (folder / "scores.csv").read_text() == before

@@ -8,7 +8,6 @@ import sys
 import pytest
 
 from ritornello.core.command_line import (
-    WrappedHelp,
     add_switch,
     reader_may_leave,
     tell,
@@ -62,12 +61,6 @@ After it. Another sentence."""
 
 def test_help_is_wrapped_and_keeps_its_paragraphs_tables_and_commands() -> None:
     assert "\n\n".join(wrapped(block, 40) for block in HELP.split("\n\n")) == WRAPPED
-
-
-def test_a_parser_shows_its_description_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "42")
-    parser = argparse.ArgumentParser(description=HELP, formatter_class=WrappedHelp)
-    assert WRAPPED in parser.format_help()
 
 
 LONG = """\

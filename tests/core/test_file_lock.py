@@ -94,12 +94,6 @@ def test_waiting_ends_at_its_deadline_or_when_nobody_wants_it_any_more(tmp_path:
     assert not other.wait(1000.0, lambda: False)
 
 
-def test_whoever_holds_a_lock_without_saying_so_is_another_process(tmp_path: Path) -> None:
-    (tmp_path / "lock").write_bytes(b"\xff\xfe")
-    assert FileLock(tmp_path / "lock").holder() == "another process"
-    assert FileLock(tmp_path / "absent").holder() == "another process"
-
-
 def test_a_link_is_not_followed_and_a_folder_is_no_lock(tmp_path: Path) -> None:
     (tmp_path / "victim").write_text("precious")
     (tmp_path / "link").symlink_to(tmp_path / "victim")

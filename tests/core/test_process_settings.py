@@ -26,12 +26,6 @@ def test_only_what_is_missing_is_added_and_only_once(monkeypatch):
     assert environment_to_restart_with() is None  # main.py would start itself for ever
 
 
-def test_other_systems_than_linux_are_left_alone(monkeypatch):
-    monkeypatch.setattr(sys, "platform", "darwin")
-    monkeypatch.delenv("MALLOC_TOP_PAD_", raising=False)
-    assert environment_to_restart_with() is None
-
-
 @pytest.mark.process
 def test_a_profiler_goes_along_when_the_program_starts_itself_anew(tmp_path):
     profile = tmp_path / "profile"

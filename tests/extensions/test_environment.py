@@ -18,7 +18,6 @@ from ritornello.wrappers import trusted_modules
 from ritornello.wrappers.check import check, main
 from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.env_kwargs import kwargs_text
-from ritornello.wrappers.images import channel_axes
 from ritornello.wrappers.registry import gym_spec, make_env_spec, make_env_vector
 from ritornello.wrappers.start_line import describe
 from tests.deadlines import HANGS_S
@@ -109,15 +108,6 @@ def test_the_axis_of_the_channels_is_found_or_said(shape, dtype, said, frame_sha
         assert (spec.frame_shape, spec.frame_dtype) == (frame_shape, np.dtype(dtype).name)
         assert spec.is_image
         assert not check(env_id).wrongs
-
-
-def test_a_wrong_word_for_the_order_of_channels_is_told():
-    class Shows(Silent):
-        observation_space = Box(0, 255, (9, 9, 9), np.uint8)
-        metadata = {"channels": "middle"}
-
-    with pytest.raises(ConfigError, match="'middle', expected first or last"):
-        channel_axes((3, 8, 8), Shows.metadata["channels"])
 
 
 def test_an_image_of_another_shape_is_told_as_the_environment_has_it():
