@@ -6,8 +6,8 @@
     python main.py --op_mode=test --load_model_url=models/pong              the shipped agent
     python main.py --help                                                   what matters first
 
-Exit status: 0 done, 1 the run failed, 2 the command cannot be honoured (nothing was started),
-130 interrupted (after a clean save; a second Ctrl-C leaves without one).
+Exit status: 0 done, 1 the run failed or made no update, 2 the command cannot be honoured (nothing
+was started), 130 interrupted (after a clean save; a second Ctrl-C leaves without one).
 
 Ctrl-C, SIGTERM and SIGHUP are answered from the first lines on (core/stop_signals.py), and wait
 while the interpreter starts itself anew.
