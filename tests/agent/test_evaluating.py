@@ -20,7 +20,6 @@ from ritornello.agent.acting.acting_model import FlatWeights
 from ritornello.agent.run import following
 from ritornello.agent.run.evaluating import InTurn
 from ritornello.agent.run.following import MAX_FAILURES, Following, make_evaluating
-from ritornello.agent.stored import best_evaluated
 from ritornello.agent.stored.best_evaluated import BEST, keep, mend, set_later_aside
 from ritornello.agent.stored.model_file import load_model
 from ritornello.agent.testing import evaluation
@@ -126,12 +125,6 @@ def test_a_preset_without_rules_is_refused(name, said):
         evaluation_blueprint(make_blueprint(evaluation_preset=name))
 
 
-@pytest.mark.parametrize("preset", ["", "sticky"])
-def test_one_thread_evaluates_whatever_the_learner_has(preset):
-    blueprint = make_blueprint(learner_thread_count=3, evaluation_preset=preset)
-    assert evaluation_blueprint(blueprint).flags.learner_thread_count == 1
-
-
 def test_threads_of_the_trainer_stay_as_they_are(tmp_path):
     before = torch.get_num_threads()
     torch.set_num_threads(2)
@@ -194,17 +187,6 @@ def test_whoever_stops_an_evaluation_leaves_no_half_film(tmp_path):
     assert list((tmp_path / "films").iterdir()) == []
 
 
-def test_where_the_best_model_cannot_be_written_the_evaluation_counts(tmp_path, monkeypatch):
-    def full(*arguments):
-        raise ConfigError("Cannot write the model folder: No space left on device.")
-
-    monkeypatch.setattr(best_evaluated, "save_model", full)
-    rows, done, _ = evaluated(tmp_path, order())
-    assert len(rows) == 2
-    assert "No space left on device" in done.problem
-    assert not done.is_best, "the next model would have to beat one that is not kept"
-
-
 # --- the folder of the best model ----------------------------------------------------------------
 
 
@@ -251,16 +233,6 @@ def test_where_the_second_rename_fails_the_best_model_is_in_its_place_again(
     assert [path.name for path in tmp_path.iterdir()] == ([BEST] if has_one else [])
     monkeypatch.undo()
     assert mend(tmp_path) == (1.0 if has_one else None)
-
-
-def test_a_link_in_the_place_of_the_best_model_is_replaced_and_not_followed(tmp_path):
-    run, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
-    run.mkdir()
-    elsewhere.mkdir()
-    (run / BEST).symlink_to(elsewhere)
-    evaluated(run, order())
-    assert not (run / BEST).is_symlink()
-    assert list(elsewhere.iterdir()) == []
 
 
 def test_the_best_model_of_later_updates_is_set_aside_with_the_rest(tmp_path):

@@ -132,14 +132,6 @@ def test_what_a_step_returned_is_not_overwritten_by_the_next():
     np.testing.assert_array_equal(lives, held)
 
 
-def test_rgb_stacks_are_channel_first():
-    vector = make(grayscale=False, height=50, width=40)
-    assert vector.reset().shape == (1, 4, 3, 50, 40)
-    result = vector.step(np.array([0]))
-    assert result.stacks.shape == (1, 4, 3, 50, 40)
-    assert result.stacks.flags.c_contiguous
-
-
 def test_wrong_actions_are_refused_before_they_reach_the_emulator():
     vector = make(num_envs=2)
     vector.reset()
