@@ -16,19 +16,21 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ritornello.agent.acting.worker import WorkerConfig
 from ritornello.agent.cluster.remote_worker import Greeting, PackedBlock, differences
 from ritornello.agent.pools.restarts import RestartLimit, failure_of
 from ritornello.core.errors import PlatformError, WorkerDied
 from ritornello.transport.weights import NO_VERSION, WeightBoard
+
+if TYPE_CHECKING:
+    from ritornello.agent.cluster.ray_cluster import RayCluster
 
 log = logging.getLogger(__name__)
 
@@ -61,35 +63,6 @@ class ClusterLost(PlatformError):
     """The cluster itself is gone, or does not let this program in."""
 
 
-class Cluster(Protocol):
-    """Runs workers as actors. `RayCluster` (agent/cluster/ray_cluster.py) is one."""
-
-    def start(self, config: WorkerConfig) -> Any:
-        """Begin to place a `RemoteWorker` and return its actor; waits for nothing."""
-
-    def call(self, actor: Any, method: str, *arguments: Any) -> Any:
-        """Call a method and return what stands for its result; in order, and waits for nothing."""
-
-    def wait(self, calls: Sequence[Any], timeout_s: float) -> set[Any]:
-        """Return the calls that have a result, waiting at most `timeout_s` for the first."""
-
-    def result(self, call: Any) -> Any:
-        """Return a result that is there.
-
-        Raises:
-          WorkerGone, MachineGone, WorkerUnreachable, WorkerRaised: there is none.
-        """
-
-    def share(self, weights: NDArray[np.uint8]) -> Any:
-        """Return what stands for these bytes as an argument of calls."""
-
-    def kill(self, actor: Any) -> None:
-        """End an actor now; it may be gone already."""
-
-    def close(self) -> None:
-        """Let all actors end, and leave the cluster. Idempotent."""
-
-
 @dataclass
 class WorkerSlot:
     """The place of one worker, with the actor of the present."""
@@ -112,23 +85,12 @@ class WorkerSlot:
         return f"worker {self.config.worker_id}" + (f" on {self.machine}" if self.machine else "")
 
 
-@dataclass
-class Counts:
-    """What is counted since the start."""
-
-    restarts: int = 0
-    hung: int = 0
-    lost_unrolls: int = 0
-    bytes_in: int = 0
-    weights: int = 0  # versions shared
-
-
 class Dispatcher:
     """Used by one thread, which calls `step` again and again and empties `blocks`."""
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: RayCluster,
         board: WeightBoard,
         workers: Sequence[WorkerConfig],
         *,
@@ -149,7 +111,7 @@ class Dispatcher:
           clock: monotonic clock, in seconds.
         """
         self.blocks: deque[tuple[WorkerSlot, PackedBlock]] = deque()  # to be handed on
-        self.counts = Counts()
+        self.counts: Counter[str] = Counter()  # restarts, hung, lost_unrolls, bytes_in, weights
         self.slots = [WorkerSlot(config) for config in workers]
         self._cluster = cluster
         self._board = board
@@ -212,7 +174,7 @@ class Dispatcher:
         if version is not None:
             self._version, self._weights_at = version, self._clock()
             self._shared = self._cluster.share(self._weights)
-            self.counts.weights += 1
+            self.counts["weights"] += 1
 
     def _start(self, slot: WorkerSlot) -> None:
         if slot.actor is not None or self._clock() < slot.start_at:
@@ -262,7 +224,7 @@ class Dispatcher:
         slot.calls.popleft()
         slot.has_played = True
         slot.waiting += 1
-        self.counts.bytes_in += answer.nbytes
+        self.counts["bytes_in"] += answer.nbytes
         self.blocks.append((slot, answer))
 
     def _greet(self, slot: WorkerSlot, greeting: Greeting) -> None:
@@ -284,7 +246,7 @@ class Dispatcher:
         else:
             slot.calls.popleft()
             slot.ask_at = self._clock() + RETRY_S
-            self.counts.lost_unrolls += slot.config.num_envs
+            self.counts["lost_unrolls"] += slot.config.num_envs
 
     def _look_for_silence(self) -> None:
         """Replace workers that hang; those for which there is no room yet are not silent."""
@@ -298,7 +260,7 @@ class Dispatcher:
             if not slot.has_played:
                 limit_s = max(MIN_STARTUP_S, STARTUP_FACTOR * limit_s)
             if slot.silent_s >= limit_s:
-                self.counts.hung += 1
+                self.counts["hung"] += 1
                 words = f"gave no sign of life for {slot.silent_s:.0f} s (--worker_timeout)"
                 self._fail(slot, words, "silence")
 
@@ -306,7 +268,7 @@ class Dispatcher:
 
     def _drop(self, slot: WorkerSlot, delay_s: float = 0.0) -> None:
         """Forget a worker's actor; its successor is due after `delay_s`."""
-        self.counts.lost_unrolls += len(slot.calls) * slot.config.num_envs
+        self.counts["lost_unrolls"] += len(slot.calls) * slot.config.num_envs
         self._cluster.kill(slot.actor)
         slot.actor, slot.greeting, slot.machine = None, None, ""
         slot.calls.clear()
@@ -318,7 +280,7 @@ class Dispatcher:
         verdict = self._limit.book_death(f"worker {slot.config.worker_id}", failure, now)
         if verdict.reason_to_give_up:
             raise WorkerDied(f"{name} failed: {words}\n{verdict.reason_to_give_up}; giving up.")
-        self.counts.restarts += 1
+        self.counts["restarts"] += 1
         log.warning(
             "%s failed: %s\nrestarting in %g s (%d of %d in an hour)",
             name, words, verdict.delay_s, verdict.recent, self._max_restarts,

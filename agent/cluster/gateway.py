@@ -17,9 +17,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from ritornello.agent.acting.worker import WorkerConfig, words_of
-from ritornello.agent.cluster.dispatcher import Cluster, Dispatcher
+from ritornello.agent.cluster.dispatcher import Dispatcher
 from ritornello.agent.cluster.reports import ReportSender
 from ritornello.core.errors import Closed, PlatformError, WorkerDied
 from ritornello.core.process_death import ignore_interrupts
@@ -28,6 +29,9 @@ from ritornello.transport.channel import WorkerEnd, last_words
 from ritornello.transport.lifeline import LifelineEnd
 from ritornello.transport.pulse import Phase
 from ritornello.transport.weights import WeightBoard
+
+if TYPE_CHECKING:
+    from ritornello.agent.cluster.ray_cluster import RayCluster
 
 STEP_S = 0.2  # at most, so that it looks up often
 SLOT_S = 0.05
@@ -40,7 +44,7 @@ class GatewayConfig:
     """All that the gateway needs to know; plain and picklable, as WorkerConfig is."""
 
     workers: tuple[WorkerConfig, ...]  # of all machines together
-    connect: Callable[[], Cluster]  # called in the gateway's process
+    connect: Callable[[], RayCluster]  # called in the gateway's process
     max_restarts: int
     worker_timeout_s: float
     life: int = 0  # of the gateway
@@ -68,7 +72,7 @@ def gateway_main(
     lifeline.hold()
     reports = ReportSender(report_pipe)
     reports.log_here()
-    cluster: Cluster | None = None
+    cluster: RayCluster | None = None
     try:
         cluster = config.connect()
         signal.signal(signal.SIGTERM, _leave)  # Ray has put its own in place
@@ -154,15 +158,15 @@ class Gateway:
     def _metrics(self) -> dict[str, float]:
         dispatcher, counts = self._dispatcher, self._dispatcher.counts
         before = self._seen
-        self._seen = (time.monotonic(), time.process_time(), counts.bytes_in, counts.weights)
+        self._seen = (time.monotonic(), time.process_time(), counts["bytes_in"], counts["weights"])
         passed_s, cpu_s, bytes_in, weights = (
             now - past for now, past in zip(self._seen, before, strict=True)
         )
         return {
             "workers/alive": float(dispatcher.alive()),
-            "workers/restarts": float(counts.restarts),
-            "workers/hung": float(counts.hung),
-            "workers/lost_unrolls": float(counts.lost_unrolls),
+            "workers/restarts": float(counts["restarts"]),
+            "workers/hung": float(counts["hung"]),
+            "workers/lost_unrolls": float(counts["lost_unrolls"]),
             "cluster/machines": float(len(dispatcher.machines)),
             "cluster/workers_without_room": float(dispatcher.waiting_for_room()),
             "cluster/bytes_in_per_s": bytes_in / passed_s,

@@ -90,7 +90,7 @@ def python_paths() -> tuple[str, ...]:
 
 
 class RayCluster:
-    """A `Cluster` (agent/cluster/dispatcher.py) on Ray. Made by the main thread of its process."""
+    """Workers as actors of Ray. Made by the main thread of its process, and used by one thread."""
 
     def __init__(self, settings: RaySettings) -> None:
         """Start a private Ray, or join a cluster.
@@ -181,7 +181,11 @@ class RayCluster:
         return set(ready)
 
     def result(self, call: Any) -> Any:
-        """Return a result that is there; see `Cluster`."""
+        """Return a result that is there.
+
+        Raises:
+          WorkerGone, MachineGone, WorkerUnreachable, WorkerRaised: there is none.
+        """
         errors = self._ray.exceptions
         try:
             return self._ray.get(call, timeout=GET_S)

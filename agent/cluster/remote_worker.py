@@ -18,6 +18,7 @@ import time
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,8 +80,7 @@ def pack(
     return PackedBlock(worker_id, payloads, episodes, stats)
 
 
-@dataclass(frozen=True)
-class Greeting:
+class Greeting(NamedTuple):
     """The first answer of a worker that has been placed on a machine."""
 
     machine: str  # for people, such as a host name

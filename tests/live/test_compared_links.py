@@ -69,14 +69,3 @@ def test_a_compared_run_leads_to_no_run_elsewhere(
         state.write_bytes((sequence / "sequence.json").read_bytes())
     (results / "hostile" / "001_run_seed1").symlink_to(private.parent)
     refused(results)
-
-
-@pytest.mark.slow
-def test_a_run_without_sessions_is_compared_as_before(results: Path) -> None:
-    (results / "other" / "run.json").unlink()
-    answer = Browser(results).enter().get("/api/compare", params={"run": ["hostile", "other"]})
-    assert answer.status_code == 200
-    (results / "other" / "flags.json").unlink()
-    answer = Browser(results).enter().get("/api/compare", params={"run": ["hostile", "other"]})
-    assert answer.status_code == 200, "the sound one is still shown"
-    assert any("cannot be read" in note for note in answer.json()["notes"])

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from ritornello.live import journal
 from ritornello.live.journal import Journal, Journals, thinned
 from ritornello.live.places import ResultsFolder
-from ritornello.live.records import sampled
 from ritornello.metrics.run_files import read_records
 from tests.live.builders import make_run, record, write_records
 
@@ -82,19 +81,6 @@ def test_a_damaged_line_is_passed_over(tmp_path: Path, line: bytes) -> None:
     add(folder, line + b"\n")
     write_records(folder, [record(3)], append=True)
     assert steps_of(journal_of(folder)) == [100, 200, 300]
-
-
-def test_a_line_that_is_too_long_is_passed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(journal, "MAX_LINE_BYTES", 2000)
-    folder = make_run(tmp_path, "run", 2)
-    add(folder, b"x" * 9000)
-    read = journal_of(folder)
-    add(folder, b"x" * 3000 + b"\n")
-    write_records(folder, [record(3)], append=True)
-    read.read()
-    assert steps_of(read) == [100, 200, 300]
 
 
 def test_a_value_that_is_no_number_is_one_that_was_not_measured(tmp_path: Path) -> None:
@@ -175,10 +161,3 @@ def test_few_journals_stay_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyP
     journals.of("c")
     assert journals.of("a") is not first
     assert journals.of("c") is journals.of("c")
-
-
-def test_a_sample_of_a_damaged_file_holds_what_can_be_read(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.jsonl"
-    path.write_bytes(b"\xff" * 100_000 + b"\n" + record(1).to_json().encode() + b"\n" + b"{" * 99)
-    with path.open("rb") as file:
-        assert [each["agent_steps"] for each in sampled(file, 10)][-1:] == [100]

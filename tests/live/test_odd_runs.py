@@ -59,23 +59,3 @@ def test_every_run_that_can_be_named_has_its_page(browser: Browser, run: str) ->
     answer = browser.get("/api/run", params={"run": run})
     assert answer.status_code == 200
     assert strict(answer.text)["name"] == run
-
-
-def test_the_page_names_a_folder_that_has_no_name_in_unicode(browser: Browser) -> None:
-    assert strict(browser.get("/api/session").text)["results"].endswith("results\udcff")
-    assert browser.get("/api/run", params={"run": "bad\ufffd_1"}).status_code == 404
-
-
-@pytest.mark.slow
-def test_runs_in_a_folder_that_has_no_name_in_unicode_are_compared(browser: Browser) -> None:
-    for run in ("good", "nan", "halves"):
-        answer = browser.get("/api/compare", params={"run": run})
-        assert answer.status_code == 200
-        assert "results\udcff" in strict(answer.text)["command"]
-
-
-def test_a_problem_in_such_a_folder_is_one_message(browser: Browser, results: Path) -> None:
-    (results / "good" / "flags.json").write_text("{")
-    answer = browser.get("/api/compare", params={"run": "good"})
-    assert answer.status_code == 422
-    assert "flags.json" in strict(answer.text)["error"]

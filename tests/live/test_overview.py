@@ -116,10 +116,3 @@ def test_no_content_of_a_file_stops_the_list(tmp_path: Path, name: str, text: st
     hold(folder)
     (folder / name).write_text(text, encoding="utf-8")
     json.dumps(only(tmp_path), allow_nan=False)
-
-
-def test_a_run_without_records_is_there_with_nothing_known(tmp_path: Path) -> None:
-    make_run(tmp_path, "run", 0)
-    about = only(tmp_path)
-    assert about["score"] is None
-    assert about["curve"] == []

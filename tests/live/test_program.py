@@ -45,14 +45,6 @@ def test_what_cannot_be_served_is_one_message(
     assert "Traceback" not in error
 
 
-@pytest.mark.parametrize("port", ["-1", "65536", "x", "1e3", "٣"])
-def test_a_port_that_is_none_is_refused(port: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as left:
-        main(["--port", port])
-    assert left.value.code == 2
-    assert "is not a port" in capsys.readouterr().err or port == "-1"
-
-
 def test_a_missing_package_is_one_message_with_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -41,11 +41,6 @@ def browser(results: Path) -> Browser:
     return Browser(results).enter()
 
 
-def test_all_runs_are_listed(browser: Browser) -> None:
-    found = browser.get("/api/runs").json()["runs"]
-    assert {each["run"] for each in found} == {"run", *(f"sequence/{s}/Pong" for s in (1, 2, 3))}
-
-
 def test_the_rows_of_a_run_come_whole_and_then_only_what_is_new(
     browser: Browser, results: Path
 ) -> None:
@@ -74,13 +69,6 @@ def test_no_route_leads_out_of_the_folder(
     if route == "file":
         for odd in (name, f"{name}.mp4", f"films/{name}.mp4", "flags.json", "../outside.mp4"):
             assert browser.get("/api/file", params={"run": "run", "name": odd}).status_code == 404
-
-
-@pytest.mark.parametrize(
-    "path", ["../guard.py", "..%2fguard.py", "%2e%2e/guard.py", "/etc/passwd", "README.md", ""]
-)
-def test_only_the_files_of_the_page_are_static(browser: Browser, path: str) -> None:
-    assert browser.get(f"/static/{path}").status_code == 404
 
 
 def test_a_film_is_served_whole_and_in_parts_and_nothing_else_of_a_run(
@@ -157,46 +145,6 @@ def test_runs_are_compared_as_the_analysis_does_it(browser: Browser, results: Pa
     assert apart["games"][0]["improvement"] is None  # of single runs it says nothing
     picture = browser.get("/api/compare.png", params={"run": runs})
     assert picture.content.startswith(b"\x89PNG")
-
-
-@pytest.mark.slow
-def test_configurations_are_compared_two_by_two_as_the_analysis_does_it(
-    browser: Browser, results: Path
-) -> None:
-    from ritornello.analysis.comparison import compare
-    from ritornello.analysis.profiles import improvement_table
-    from ritornello.analysis.runs import find_runs
-
-    for seed in (1, 2):
-        make_run(
-            results,
-            f"other/{seed}",
-            [record(n, score=55.0) for n in range(1, 40)],
-            seed=seed,
-            lr=0.5,
-        )
-    runs = [*(f"sequence/{seed}/Pong" for seed in (1, 2, 3)), "other/1", "other/2"]
-    (said,) = browser.get("/api/compare", params={"run": runs}).json()["games"]
-    (game,) = compare(find_runs([str(results / run) for run in runs])[0])
-    headings, rows = improvement_table({row.label: [row.by_steps] for row in game.rows})
-    assert said["improvement"] == {"headings": headings, "rows": rows}
-    assert len(rows) == 2
-    # Of 49, 59 and 69 two are above 55.
-    assert {cell.split(" ")[0] for row in rows for cell in row[1:] if cell} == {"66.7", "33.3"}
-
-
-@pytest.mark.slow
-def test_runs_below_a_path_with_an_equals_sign_are_compared_each_for_itself(
-    results: Path, tmp_path: Path
-) -> None:
-    runs = ["a=b/1", "a=b/2"]
-    for seed, run in enumerate(runs, start=1):
-        make_run(tmp_path / "c=d", run, seed=seed)
-    browser = Browser(tmp_path / "c=d").enter()
-    said = browser.get("/api/compare", params={"run": runs, "apart": "1"}).json()
-    labels = [row[0] for row in said["games"][0]["table"]["rows"]]
-    assert sorted(labels) == ["a-b/1", "a-b/2"]
-    assert all(f"{label}=" in said["command"] for label in labels), "it has the labels of the page"
 
 
 @pytest.mark.slow
