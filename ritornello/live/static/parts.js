@@ -36,10 +36,8 @@ export function evaluationsOf(about) {
 
 export function buffersOf(about) {
   const said = Array.isArray(about.status.buffers) ? about.status.buffers : [];
-  const measured = Object.keys(about.newest).map((name) => /^replay\/(.+)\/fill$/.exec(name)).filter(Boolean).map((match) => match[1]);
-  const names = said.length ? said : measured.map((name) => ({ name }));
-  if (!names.length) return null;
-  return [el("ul.buffers", {}, names.filter((each) => each && typeof each === "object").map((buffer) => {
+  if (!said.length) return null;
+  return [el("ul.buffers", {}, said.filter((each) => each && typeof each === "object").map((buffer) => {
     const of = (metric) => about.newest[`replay/${buffer.name}/${metric}`];
     const fill = Number.isFinite(buffer.items / buffer.capacity) ? buffer.items / buffer.capacity : of("fill");
     const facts = [
@@ -54,12 +52,7 @@ export function buffersOf(about) {
 
 export function workersOf(about) {
   const workers = Array.isArray(about.status.workers) ? about.status.workers.filter((each) => each && typeof each === "object") : [];
-  if (!workers.length) {
-    const alive = about.newest["workers/alive"];
-    if (alive === undefined) return null;
-    const restarts = about.newest["workers/restarts"] || 0;
-    return [el("p", {}, `${short(alive)} running, ${short(restarts)} restarted since the start`)];
-  }
+  if (!workers.length) return null;
   const facts = [...workers, ...(about.status.server ? [{ ...about.status.server, number: "server" }] : [])];
   return [table("Workers", ["worker", "does", "silent", "steps", "lag", "life", "process"], facts.map((worker) => [
     String(worker.number), worker.doing === undefined ? "–" : String(worker.doing),

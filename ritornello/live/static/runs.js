@@ -1,7 +1,7 @@
 // All runs: find one, see how it does, choose several to compare.
 
 import { address, follow } from "./api.js";
-import { ago, badge, bar, duration, el, percent, put, short, sparkline, STATES } from "./dom.js";
+import { ago, badge, bar, duration, el, percent, put, short, sparkline } from "./dom.js";
 
 const ORDERS = {
   changed: ["latest first", (a, b) => b.changed - a.changed],
@@ -12,7 +12,7 @@ const ORDERS = {
 const SHOWN_AT_ONCE = 400;
 // What was chosen stays while one looks at a run and comes back.
 const chosen = new Set();
-const wish = { text: "", state: "", order: "changed" };
+const wish = { text: "", order: "changed" };
 
 export function showRuns({ main, crumbs, session, go }) {
   document.title = "Runs";
@@ -27,10 +27,9 @@ export function showRuns({ main, crumbs, session, go }) {
   const more = el("p.muted");
 
   const filter = el("input", {
-    type: "search", placeholder: "game, name, seed ...", value: wish.text, id: "filter",
+    type: "search", placeholder: "game, name, state, seed ...", value: wish.text, id: "filter",
     oninput: () => { wish.text = filter.value; draw(); },
   });
-  const state = select("state", [["", "every state"], ...Object.entries(STATES)], wish.state, (value) => { wish.state = value; draw(); });
   const order = select("order", Object.entries(ORDERS).map(([value, [text]]) => [value, text]), wish.order, (value) => { wish.order = value; draw(); });
 
   put(main,
@@ -38,7 +37,6 @@ export function showRuns({ main, crumbs, session, go }) {
       el("h1", {}, "Runs"),
       el("div.tools", {},
         el("span.field", {}, el("label", { for: "filter" }, "Find"), filter),
-        el("span.field", {}, el("label", { for: "state" }, "State"), state),
         el("span.field", {}, el("label", { for: "order" }, "Order"), order), count),
       el("div.runs", {},
         el("table", {},
@@ -51,8 +49,7 @@ export function showRuns({ main, crumbs, session, go }) {
   const chosenHere = () => [...chosen].filter((run) => runs.has(run));
 
   function matches(about) {
-    if (wish.state && about.state !== wish.state) return false;
-    const text = `${about.run} ${about.games} ${Object.values(about.flags).join(" ")} seed${about.flags.seed}`.toLowerCase();
+    const text = `${about.run} ${about.games} ${about.state} ${Object.values(about.flags).join(" ")} seed${about.flags.seed}`.toLowerCase();
     return wish.text.toLowerCase().split(/\s+/).every((word) => text.includes(word));
   }
 
